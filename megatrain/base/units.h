@@ -1,0 +1,19 @@
+// Sizes as people write them: "24GiB", "512 MB", "1.5TiB", "1048576".
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace megatrain {
+
+inline constexpr int64_t kKiB = int64_t{1} << 10;
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+inline constexpr int64_t kGiB = int64_t{1} << 30;
+
+// Throws Error(bad_config) naming the text and the accepted forms.
+int64_t parse_bytes(const std::string& text);
+
+// "23.4 GiB", "512 B": three significant digits.
+std::string format_bytes(int64_t bytes);
+
+}  // namespace megatrain

@@ -1,0 +1,21 @@
+// The verbs of the command line. Each reads its words, does its job, prints results on standard output and logs on
+// standard error, and returns the exit code; errors are thrown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace megatrain {
+
+using Words = std::vector<std::string>;
+
+int verb_train(const Words& words);
+int verb_plan(const Words& words);
+int verb_hash(const Words& words);
+int verb_demo(const Words& words);
+int verb_bench(const Words& words);
+
+// Runs the program: argv without its first word. Errors become a sentence on standard error and the contract's code.
+int run_command_line(const Words& words);
+
+}  // namespace megatrain

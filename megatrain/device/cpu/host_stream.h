@@ -1,0 +1,46 @@
+// A stream that is a worker thread, and the event it records. The CPU device is made of these; on a GPU machine the
+// update lane is one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "megatrain/device/device.h"
+
+namespace megatrain {
+
+// Each record takes the next ticket; the flag reaches the ticket when the worker gets there. The flag may live in
+// memory that a GPU can read, so that a CUDA stream can wait for host work.
+class HostEvent : public Event {
+ public:
+  explicit HostEvent(std::atomic<uint32_t>* flag = nullptr) : flag_(flag ? flag : &own_flag_) {}
+
+  void block() override { block_until(ticket()); }
+  void block_until(uint32_t ticket) const {
+    uint32_t reached = flag_->load(std::memory_order_acquire);
+    while (static_cast<int32_t>(reached - ticket) < 0) {
+      flag_->wait(reached, std::memory_order_acquire);
+      reached = flag_->load(std::memory_order_acquire);
+    }
+  }
+
+  uint32_t ticket() const { return ticket_; }               // of the last record
+  std::atomic<uint32_t>* flag() const { return flag_; }
+  int64_t reached_ns() const { return reached_ns_; }        // when the last record was reached; block() first
+
+  // For the stream: issue() in program order, then reach() on the worker.
+  uint32_t issue() { return ++ticket_; }
+  void reach(uint32_t ticket);
+
+ private:
+  uint32_t ticket_ = 0;  // touched by the issuing thread alone
+  int64_t reached_ns_ = 0;
+  std::atomic<uint32_t> own_flag_{0};
+  std::atomic<uint32_t>* flag_;
+};
+
+std::unique_ptr<HostStream> make_worker_stream(const std::string& name);
+
+}  // namespace megatrain

@@ -1,0 +1,11 @@
+// Stands in for the CUDA device in a build without it.
+#include "megatrain/device/device.h"
+
+namespace megatrain {
+
+std::unique_ptr<Device> make_cuda_device(std::string* why) {
+  if (why) *why = "this build has no CUDA support";
+  return nullptr;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,255 @@
+// Writes a step down as one sequential order of actions; derive_waits makes it concurrent.
+//
+//   forward    gather and fetch the touched embedding rows; for each block: fetch, then every micro-batch of the sweep
+//   turn       head: loss and gradient of every micro-batch; the last blocks' weights are still in their slots
+//   backward   for each block in reverse: fetch unless still there, every micro-batch, round the gradient, let it leave
+//   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
+//              follow close behind (the update frontier); without: each record as its gradient arrives
+#include <set>
+
+#include "megatrain/engine/order.h"
+#include "megatrain/engine/schedule.h"
+#include "megatrain/store/slab_pool.h"
+
+namespace megatrain {
+
+namespace {
+
+Access reads(ResourceKind kind, int64_t a = 0, int64_t b = 0) { return {{kind, a, b}, false}; }
+Access writes(ResourceKind kind, int64_t a = 0, int64_t b = 0) { return {{kind, a, b}, true}; }
+
+// The ring of weight slots as the step goes by: which blocks are in it, least recently used first.
+class WarmSlots {
+ public:
+  explicit WarmSlots(int64_t slots) : pool_(slots) {}
+
+  // The slot that holds the block; `fetch` is called when it must be brought in first.
+  template <class Fetch>
+  int64_t hold(int64_t block, Fetch&& fetch) {
+    for (auto entry = warm_.begin(); entry != warm_.end(); ++entry) {
+      if (entry->first != block) continue;
+      auto used = std::move(*entry);
+      warm_.erase(entry);
+      warm_.push_back(std::move(used));
+      return warm_.back().second.slab();
+    }
+    if (pool_.empty()) warm_.erase(warm_.begin());
+    warm_.emplace_back(block, pool_.acquire());
+    fetch(warm_.back().second.slab());
+    return warm_.back().second.slab();
+  }
+
+ private:
+  SlabPool pool_;
+  std::vector<std::pair<int64_t, Lease>> warm_;
+};
+
+class Builder {
+ public:
+  Builder(const Workload& workload, const Plan& plan, StepMode mode)
+      : w_(workload),
+        plan_(plan),
+        training_(mode == StepMode::train),
+        slots_(plan.slots),
+        boundary_slots_(plan.boundary_slots),
+        out_slabs_(plan.gradient_slabs),
+        host_slabs_(plan.host_gradient_slabs) {}
+
+  std::vector<Action> build() {
+    add(Lane::h2d, {.kind = ActionKind::fetch_inputs}, {writes(ResourceKind::inputs)});
+    add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0}, {reads(ResourceKind::record_weights, 0), writes(ResourceKind::staged_rows)});
+    add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0}, {reads(ResourceKind::staged_rows), writes(ResourceKind::device_rows)});
+    for (size_t sweep = 0; sweep < plan_.sweeps.size(); ++sweep) {
+      last_sweep_ = sweep + 1 == plan_.sweeps.size();
+      end_ = begin_ + plan_.sweeps[sweep];
+      forward();
+      head();
+      if (training_) backward();
+      begin_ = end_;
+    }
+    add(Lane::compute, {.kind = ActionKind::finish_losses}, all_losses());
+    report();
+    if (training_ && w_.clip) {
+      for (int64_t record = 0; record < w_.records(); ++record) update(record, reads(ResourceKind::host_report), record - 1);
+    }
+    return std::move(actions_);
+  }
+
+ private:
+  void add(Lane lane, Action action, std::vector<Access> accesses) {
+    action.lane = lane;
+    action.accesses = std::move(accesses);
+    actions_.push_back(std::move(action));
+  }
+
+  // Where block b's input is while block b - 1 writes it and block b reads it: b = L + 1 is the head's.
+  struct Place {
+    Lease lease;  // held: a boundary slot
+    int64_t block = 0;
+    int64_t slot() const { return lease.held() ? lease.slab() : -1; }
+    Resource resource(int64_t local) const {
+      return lease.held() ? Resource{ResourceKind::boundary_slot, lease.slab(), local} : Resource{ResourceKind::boundary, block, local};
+    }
+  };
+
+  bool waits_on_host(int64_t block) const { return block <= w_.blocks && plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host; }
+
+  Place place_for(int64_t block) {
+    Place place;
+    place.block = block;
+    if (waits_on_host(block)) place.lease = boundary_slots_.acquire();
+    return place;
+  }
+
+  void offload_boundary(const Place& place, int64_t m) {
+    if (!training_ || !place.lease.held()) return;
+    add(Lane::d2h, {.kind = ActionKind::offload_boundary, .record = place.block, .micro_batch = m, .boundary_in = place.slot()},
+        {{place.resource(m - begin_), false}, writes(ResourceKind::host_boundary, place.block, m)});
+  }
+
+  // The block's weights on the device: the slot, or -1 for its own place; and the access that reads them.
+  std::pair<int64_t, Access> hold_weights(int64_t block) {
+    const auto fetch = [&](int64_t slot, Access into) {
+      add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = block, .weights_at = slot}, {reads(ResourceKind::record_weights, block), into});
+    };
+    if (plan_.weights[static_cast<size_t>(block - 1)] == Tier::hbm) {
+      if (resident_.insert(block).second) fetch(-1, writes(ResourceKind::resident_weights, block));
+      return {-1, reads(ResourceKind::resident_weights, block)};
+    }
+    const int64_t slot = slots_.hold(block, [&](int64_t into) { fetch(into, writes(ResourceKind::weight_slot, into)); });
+    return {slot, reads(ResourceKind::weight_slot, slot)};
+  }
+
+  void forward() {
+    Place in = place_for(1);
+    for (int64_t m = begin_; m < end_; ++m) {
+      add(Lane::compute, {.kind = ActionKind::embed_forward, .record = 0, .micro_batch = m, .boundary_out = in.slot()},
+          {reads(ResourceKind::device_rows), reads(ResourceKind::inputs), {in.resource(m - begin_), true}});
+      offload_boundary(in, m);
+    }
+    for (int64_t block = 1; block <= w_.blocks; ++block) {
+      const auto [slot, weights] = hold_weights(block);
+      Place out = place_for(block + 1);
+      for (int64_t m = begin_; m < end_; ++m) {
+        add(Lane::compute,
+            {.kind = ActionKind::block_forward, .record = block, .micro_batch = m, .weights_at = slot, .boundary_in = in.slot(), .boundary_out = out.slot()},
+            {weights, {in.resource(m - begin_), false}, reads(ResourceKind::inputs), {out.resource(m - begin_), true}});
+        offload_boundary(out, m);
+      }
+      in = std::move(out);
+    }
+  }
+
+  void head() {
+    const int64_t record = w_.head_record();
+    if (!head_held_) {
+      add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = record}, {reads(ResourceKind::record_weights, record), writes(ResourceKind::head_slot, 0)});
+      if (w_.tied) {
+        add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = 0}, {reads(ResourceKind::record_weights, 0), writes(ResourceKind::head_slot, 1)});
+      }
+      head_held_ = true;
+    }
+    for (int64_t m = begin_; m < end_; ++m) {
+      std::vector<Access> accesses = {reads(ResourceKind::head_slot, 0), reads(ResourceKind::boundary, record, m - begin_), reads(ResourceKind::inputs),
+                                      writes(ResourceKind::losses, m)};
+      if (w_.tied) accesses.push_back(reads(ResourceKind::head_slot, 1));
+      if (training_) {
+        accesses.push_back(writes(ResourceKind::gradient_stream, m - begin_));
+        accesses.push_back(writes(ResourceKind::head_gradient_sum, 0));
+        if (w_.tied) accesses.push_back(writes(ResourceKind::head_gradient_sum, 1));
+      }
+      add(Lane::compute, {.kind = ActionKind::head, .record = record, .micro_batch = m, .training = training_}, std::move(accesses));
+    }
+    if (training_ && last_sweep_) leave(record, {ResourceKind::head_gradient_sum, 0}, {ResourceKind::head_gradient_out, 0});
+  }
+
+  void backward() {
+    for (int64_t block = w_.blocks; block >= 1; --block) {
+      const auto [slot, weights] = hold_weights(block);
+      const int64_t sum = plan_.sweeps.size() > 1 ? block - 1 : 0;
+      Place in = place_for(block);
+      for (int64_t m = begin_; m < end_; ++m) {
+        if (in.lease.held()) {
+          add(Lane::h2d, {.kind = ActionKind::fetch_boundary, .record = block, .micro_batch = m, .boundary_in = in.slot()},
+              {reads(ResourceKind::host_boundary, block, m), {in.resource(m - begin_), true}});
+        }
+        add(Lane::compute,
+            {.kind = ActionKind::block_backward, .record = block, .micro_batch = m, .weights_at = slot, .boundary_in = in.slot(), .gradient_sum = sum},
+            {weights, {in.resource(m - begin_), false}, reads(ResourceKind::inputs), writes(ResourceKind::gradient_stream, m - begin_),
+             writes(ResourceKind::gradient_sum, sum)});
+      }
+      if (last_sweep_) {
+        const Lease out = out_slabs_.acquire();
+        leave(block, {ResourceKind::gradient_sum, sum}, {ResourceKind::gradient_out, out.slab()});
+      }
+    }
+    const Resource rows = w_.tied ? Resource{ResourceKind::head_gradient_sum, 1} : Resource{ResourceKind::row_gradient_sum};
+    for (int64_t m = begin_; m < end_; ++m) {
+      add(Lane::compute, {.kind = ActionKind::embed_backward, .record = 0, .micro_batch = m},
+          {reads(ResourceKind::gradient_stream, m - begin_), reads(ResourceKind::inputs), {rows, true}});
+    }
+    if (last_sweep_) leave(0, rows, w_.tied ? Resource{ResourceKind::head_gradient_out, 1} : Resource{ResourceKind::row_gradient_out});
+  }
+
+  // A summed gradient is rounded, normed, carried out, and, when nothing waits for the norm, used at once.
+  void leave(int64_t record, Resource sum, Resource out) {
+    const bool block = out.kind == ResourceKind::gradient_out;
+    Action at{.record = record, .gradient_sum = block ? sum.a : -1, .gradient_out = block ? out.a : -1};
+    Lease host;
+    Resource waiting{ResourceKind::host_record_gradient, record};
+    if (block) {
+      // with clipping, block b waits in slab b - 1 until the end of the step
+      if (!w_.clip) host = host_slabs_.acquire();
+      at.host_gradient = w_.clip ? record - 1 : host.slab();
+      waiting = {ResourceKind::host_gradient, at.host_gradient};
+    }
+    at.kind = ActionKind::finish_gradient;
+    add(Lane::compute, at, {{sum, false}, {out, true}, writes(ResourceKind::squares, record)});
+    at.kind = ActionKind::offload_gradient;
+    add(Lane::d2h, at, {{out, false}, reads(ResourceKind::squares, record), {waiting, true}, writes(ResourceKind::host_squares, record)});
+    if (!w_.clip) update(record, reads(ResourceKind::host_squares, record), at.host_gradient);
+  }
+
+  void update(int64_t record, Access permission, int64_t host_slab) {
+    const bool block = record >= 1 && record <= w_.blocks;
+    add(Lane::update, {.kind = ActionKind::update, .record = record, .host_gradient = block ? host_slab : -1},
+        {permission, block ? reads(ResourceKind::host_gradient, host_slab) : reads(ResourceKind::host_record_gradient, record),
+         writes(ResourceKind::record_weights, record), writes(ResourceKind::record_state, record)});
+  }
+
+  std::vector<Access> all_losses() const {
+    std::vector<Access> accesses = {writes(ResourceKind::loss_sums)};
+    for (int64_t m = 0; m < w_.micro_batches; ++m) accesses.push_back(reads(ResourceKind::losses, m));
+    return accesses;
+  }
+
+  void report() {
+    std::vector<Access> accesses = {reads(ResourceKind::loss_sums), writes(ResourceKind::host_report)};
+    if (training_) {
+      for (int64_t record = 0; record < w_.records(); ++record) accesses.push_back(reads(ResourceKind::squares, record));
+    }
+    add(Lane::d2h, {.kind = ActionKind::report}, std::move(accesses));
+  }
+
+  const Workload& w_;
+  const Plan& plan_;
+  bool training_;
+  std::vector<Action> actions_;
+  WarmSlots slots_;
+  SlabPool boundary_slots_, out_slabs_, host_slabs_;
+  std::set<int64_t> resident_;  // blocks already fetched to their own place
+  int64_t begin_ = 0, end_ = 0;  // micro-batches of the sweep
+  bool last_sweep_ = false;
+  bool head_held_ = false;
+};
+
+}  // namespace
+
+Schedule build_schedule(const Workload& workload, const Plan& plan, StepMode mode) {
+  check_plan(workload, plan);
+  Schedule schedule{.actions = Builder(workload, plan, mode).build(), .training = mode == StepMode::train};
+  derive_waits(schedule.actions, plan.serial);
+  return schedule;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,43 @@
+// Happens-before over lanes: vector clocks, and the derivation of waits from accesses.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "megatrain/engine/schedule.h"
+
+namespace megatrain {
+
+// For each lane, how many of its actions are known to be done.
+struct LaneClock {
+  std::array<int64_t, kLanes> done{};
+
+  void join(const LaneClock& other) {
+    for (size_t i = 0; i < done.size(); ++i) done[i] = done[i] > other.done[i] ? done[i] : other.done[i];
+  }
+};
+
+// An occurrence of an action in the unrolled sequence of steps.
+struct Occurrence {
+  int64_t step = 0;
+  int64_t action = 0;
+  Lane lane = Lane::compute;
+  int64_t sequence = 0;  // 1-based position in its lane
+  LaneClock clock;       // everything known done when it is done, itself included
+
+  bool knows(const Occurrence& earlier) const { return clock.done[static_cast<size_t>(earlier.lane)] >= earlier.sequence; }
+};
+
+// The accesses so far to one resource that a new access could conflict with: all reads since the last write.
+struct History {
+  std::vector<int64_t> readers;  // occurrence indices
+  int64_t writer = -1;
+};
+
+// Fills in the waits of every action: the fewest that order every conflicting pair, this step and across steps.
+// With `serial`, every action also waits for the one before it.
+void derive_waits(std::vector<Action>& actions, bool serial);
+
+}  // namespace megatrain

@@ -1,0 +1,114 @@
+#include "megatrain/engine/pipeline.h"
+
+
+namespace megatrain {
+
+Lanes::Lanes(Device& device) {
+  for (int i = 0; i < kLanes; ++i) {
+    const Lane lane = static_cast<Lane>(i);
+    const size_t at = static_cast<size_t>(i);
+    if (is_host(lane)) {
+      auto host = device.make_host_stream(lane_name(lane));
+      hosts_[at] = host.get();
+      owned_[at] = std::move(host);
+    } else {
+      owned_[at] = device.make_stream(lane_name(lane));
+    }
+    streams_[at] = owned_[at].get();
+  }
+}
+
+void Lanes::drain() {
+  for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h, Lane::update}) stream(lane).synchronize();
+}
+
+Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records, StepHandler& handler)
+    : device_(device), lanes_(lanes), schedule_(std::move(schedule)), memory_(memory), records_(records), handler_(handler) {
+  for (auto& set : marks_) {
+    for (const Action& action : schedule_.actions) {
+      const auto make = [&] { return Lanes::is_host(action.lane) ? device.make_host_event() : device.make_event(); };
+      set.push_back({make(), make()});
+    }
+  }
+}
+
+void Pipeline::issue(const StepBytes& step) {
+  const size_t now = static_cast<size_t>(issued_ % 2);
+  h2d_bytes_ = d2h_bytes_ = 0;
+  for (size_t i = 0; i < schedule_.actions.size(); ++i) {
+    const Action& action = schedule_.actions[i];
+    Stream& stream = lanes_.stream(action.lane);
+    for (const Wait& wait : action.waits) {
+      if (issued_ < wait.steps_back) continue;
+      stream.wait(*marks_[(now + static_cast<size_t>(wait.steps_back)) % 2][static_cast<size_t>(wait.action)].end);
+    }
+    stream.record(*marks_[now][i].start);
+    perform(action, stream, step);
+    stream.record(*marks_[now][i].end);
+  }
+  ++issued_;
+}
+
+void Pipeline::to_device(Stream& stream, void* to, const void* from, int64_t bytes) {
+  stream.copy(to, from, static_cast<size_t>(bytes));
+  h2d_bytes_ += bytes;
+}
+
+void Pipeline::to_host(Stream& stream, void* to, const void* from, int64_t bytes) {
+  stream.copy(to, from, static_cast<size_t>(bytes));
+  d2h_bytes_ += bytes;
+}
+
+void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
+  const Workload& w = memory_.workload();
+  const int64_t element = dtype_bytes(w.dtype);
+  switch (a.kind) {
+    case ActionKind::fetch_inputs: return to_device(stream, memory_.inputs(), memory_.staged_inputs(), step.inputs);
+    case ActionKind::fetch_rows: return to_device(stream, memory_.device_rows(), memory_.staged_rows(), step.rows * w.hidden * element);
+    case ActionKind::fetch_weights: {
+      const LayerRecord& record = records_[static_cast<size_t>(a.record)];
+      return to_device(stream, memory_.weights(a), record.weights(), record.weight_bytes());
+    }
+    case ActionKind::fetch_boundary: return to_device(stream, memory_.boundary_in(a).data, memory_.host_boundary(a), w.boundary_bytes());
+    case ActionKind::offload_boundary: return to_host(stream, memory_.host_boundary(a), memory_.boundary_in(a).data, w.boundary_bytes());
+    case ActionKind::offload_gradient: {
+      const bool rows = a.record == 0 && !w.tied;
+      const int64_t elements = rows ? step.rows * w.hidden : w.record_elements(a.record);
+      to_host(stream, memory_.host_gradient(a), memory_.gradient_out(a), elements * element);
+      return to_host(stream, memory_.host_squares(a.record), memory_.squares(a.record), 8);
+    }
+    case ActionKind::report: return to_host(stream, const_cast<double*>(memory_.host_report()), memory_.squares(0), memory_.report_bytes());
+    case ActionKind::gather_rows: return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
+    case ActionKind::update: return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
+    case ActionKind::embed_forward:
+    case ActionKind::block_forward:
+    case ActionKind::head:
+    case ActionKind::block_backward:
+    case ActionKind::embed_backward:
+    case ActionKind::finish_gradient:
+    case ActionKind::finish_losses: return handler_.compute(a, stream);
+  }
+}
+
+void Pipeline::wait_report() {
+  const std::vector<Marks>& set = marks_[static_cast<size_t>((issued_ - 1) % 2)];
+  for (size_t i = 0; i < set.size(); ++i) {
+    if (schedule_.actions[i].kind == ActionKind::report) set[i].end->block();
+  }
+  // The report comes after everything these lanes were given, so this finds errors and waits for nothing more.
+  for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h}) lanes_.stream(lane).synchronize();
+}
+
+LaneSeconds Pipeline::lane_seconds() const {
+  LaneSeconds seconds;
+  const size_t now = static_cast<size_t>((issued_ - 1) % 2);
+  for (size_t i = 0; i < schedule_.actions.size(); ++i) {
+    const Lane lane = schedule_.actions[i].lane;
+    if (lane == Lane::update && issued_ < 2) continue;
+    const Marks& marks = marks_[lane == Lane::update ? 1 - now : now][i];
+    seconds.busy[static_cast<size_t>(lane)] += device_.elapsed_s(*marks.start, *marks.end);
+  }
+  return seconds;
+}
+
+}  // namespace megatrain

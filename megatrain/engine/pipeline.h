@@ -1,0 +1,90 @@
+// Executes a schedule: issues every action to its lane's stream with its waits, carries bytes itself, and leaves maths
+// to the handler. Issuing returns at once; lanes run on their own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "megatrain/device/device.h"
+#include "megatrain/engine/memory.h"
+#include "megatrain/engine/schedule.h"
+#include "megatrain/store/record.h"
+
+namespace megatrain {
+
+// Does the maths the pipeline calls for; joins engine and model.
+class StepHandler {
+ public:
+  virtual ~StepHandler() = default;
+  virtual void compute(const Action& action, Stream& stream) = 0;  // enqueues on the compute stream
+  // On their lane's own thread; `sequence` counts the steps this pipeline has issued.
+  virtual void gather(const Action& action, int64_t sequence) = 0;
+  virtual void update(const Action& action, int64_t sequence) = 0;
+};
+
+// One stream a lane; h2d, compute and d2h are the device's, update and gather are host threads.
+class Lanes {
+ public:
+  explicit Lanes(Device& device);
+  Stream& stream(Lane lane) const { return *streams_[static_cast<size_t>(lane)]; }
+  HostStream& host(Lane lane) const { return *hosts_[static_cast<size_t>(lane)]; }
+  static bool is_host(Lane lane) { return lane == Lane::update || lane == Lane::gather; }
+  void drain();  // waits for everything issued; throws what a lane threw
+
+ private:
+  std::array<std::unique_ptr<Stream>, kLanes> owned_;
+  std::array<Stream*, kLanes> streams_{};
+  std::array<HostStream*, kLanes> hosts_{};
+};
+
+struct LaneSeconds {
+  std::array<double, kLanes> busy{};
+};
+
+// What the step moves, known when it is issued.
+struct StepBytes {
+  int64_t inputs = 0;  // staged inputs
+  int64_t rows = 0;    // distinct token ids
+};
+
+class Pipeline {
+ public:
+  Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records, StepHandler& handler);
+
+  const Schedule& schedule() const { return schedule_; }
+  int64_t next_sequence() const { return issued_; }  // of the step issue() will issue
+
+  // Staging buffers must be filled. The step before the last must be over, which wait_report() of the last implies.
+  void issue(const StepBytes& step);
+
+  // Blocks until the issued step's losses and sums of squares are on the host. Updates may still run.
+  void wait_report();
+
+  // Busy seconds of the issued step's lanes; the update lane's are those of the step before, which ran meanwhile.
+  LaneSeconds lane_seconds() const;
+
+  int64_t h2d_bytes() const { return h2d_bytes_; }  // of the last issued step
+  int64_t d2h_bytes() const { return d2h_bytes_; }
+
+ private:
+  struct Marks {
+    std::unique_ptr<Event> start, end;
+  };
+  void perform(const Action& action, Stream& stream, const StepBytes& step);
+  void to_device(Stream& stream, void* to, const void* from, int64_t bytes);
+  void to_host(Stream& stream, void* to, const void* from, int64_t bytes);
+
+  Device& device_;
+  Lanes& lanes_;
+  Schedule schedule_;
+  EngineMemory& memory_;
+  std::vector<LayerRecord>& records_;
+  StepHandler& handler_;
+  std::array<std::vector<Marks>, 2> marks_;  // steps alternate, so that a wait can reach one step back
+  int64_t issued_ = 0;
+  int64_t h2d_bytes_ = 0, d2h_bytes_ = 0;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,21 @@
+// The verifier: proves on the schedule itself, from lane order and waits alone, that every conflicting pair of accesses
+// is ordered, within a step and across steps.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megatrain/engine/schedule.h"
+
+namespace megatrain {
+
+// One sentence for each unordered conflicting pair (at most `limit`); empty: the schedule is sound.
+std::vector<std::string> verify(const Schedule& schedule, size_t limit = 8);
+
+// Every kind of wait the schedule has.
+std::vector<WaitKind> wait_kinds(const Schedule& schedule);
+
+// The schedule without the waits of one kind: for showing that each kind is needed.
+Schedule without_waits(const Schedule& schedule, const WaitKind& kind);
+
+}  // namespace megatrain

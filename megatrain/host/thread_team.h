@@ -1,0 +1,55 @@
+// A team of pinned threads that share loops. The caller is a member: a team of 1 has no thread of its own.
+//
+// Which member runs an index is not fixed, so a loop body's result must depend on its index alone.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace megatrain {
+
+class ThreadTeam {
+ public:
+  // Members beyond the caller are pinned round-robin to `cpus` when it is not empty.
+  explicit ThreadTeam(int members, std::vector<int> cpus = {});
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int members() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Calls body(index) for every index in [0, count) and returns when all are done. One loop at a time: a second
+  // caller waits. The body must not throw and must not call the same team.
+  template <class Body>
+  void parallel_for(int64_t count, const Body& body) {
+    run(count, [](const void* context, int64_t index) { (*static_cast<const Body*>(context))(index); }, &body);
+  }
+
+ private:
+  using Call = void (*)(const void*, int64_t);
+  void run(int64_t count, Call call, const void* context);
+  void work();
+  void member_loop(int cpu);
+
+  std::vector<std::thread> threads_;
+  std::mutex loop_mutex_;             // held for a whole loop
+  std::mutex mutex_;                  // guards the fields below
+  std::condition_variable start_, done_;
+  uint64_t generation_ = 0;
+  int active_ = 0;
+  bool stopping_ = false;
+  Call call_ = nullptr;
+  const void* context_ = nullptr;
+  int64_t count_ = 0;
+  std::atomic<int64_t> next_{0};
+};
+
+// Logical CPUs this process may use.
+std::vector<int> usable_cpus();
+
+}  // namespace megatrain

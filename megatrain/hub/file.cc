@@ -1,0 +1,213 @@
+#include "megatrain/hub/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+namespace {
+
+constexpr mode_t kFileMode = 0666;  // less the umask
+constexpr size_t kQuotedCharacters = 120;
+
+const char* advice(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT: return "free space there or choose another directory";
+    case EACCES:
+    case EPERM: return "check its permissions";
+    case EROFS: return "choose a directory that can be written";
+    case ENOENT:
+    case ENOTDIR: return "check the path";
+    case EFBIG: return "the file system or a limit (ulimit -f) refuses a file of this size: choose another directory";
+    case EMFILE:
+    case ENFILE: return "raise the limit of open files (ulimit -n)";
+    default: return "check the disk and try again";
+  }
+}
+
+bool users_fault(int error) {
+  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP ||
+         error == ENAMETOOLONG;
+}
+
+[[noreturn]] void fail_errno(const char* deed, const std::string& path, int error) {
+  fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), advice(error)));
+}
+
+}  // namespace
+
+File File::open_to_read(const std::string& path) {
+  File file;
+  file.path_ = path;
+  // Non-blocking: opening a pipe must not hang; regular files ignore it.
+  file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file.descriptor_ < 0) {
+    const int error = errno;
+    fail(users_fault(error) ? ExitCode::bad_input : ExitCode::io,
+         fmt::format("cannot open {}: {}; {}.", path, std::strerror(error), advice(error)));
+  }
+  return file;
+}
+
+File File::create(const std::string& path) {
+  File file;
+  file.path_ = path;
+  file.descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, kFileMode);
+  if (file.descriptor_ < 0) fail_errno("create", path, errno);
+  return file;
+}
+
+File::~File() { close(); }
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+int64_t File::bytes() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail_errno("examine", path_, errno);
+  if (!S_ISREG(status.st_mode)) fail_input(fmt::format("{} is not a regular file; give the path of a file.", path_));
+  return status.st_size;
+}
+
+void File::read_at(int64_t offset, void* data, int64_t bytes) const {
+  char* next = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t done = ::pread(descriptor_, next, static_cast<size_t>(bytes), offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail_errno("read", path_, errno);
+    if (done == 0) {
+      fail_io(fmt::format("{} ended at byte {} with {} bytes still to read; it was cut while being read: try again.",
+                          path_, offset, bytes));
+    }
+    next += done;
+    offset += done;
+    bytes -= done;
+  }
+}
+
+void File::write_at(int64_t offset, const void* data, int64_t bytes) const {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t done = ::pwrite(descriptor_, next, static_cast<size_t>(bytes), offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail_errno("write", path_, errno);
+    next += done;
+    offset += done;
+    bytes -= done;
+  }
+}
+
+void File::reserve(int64_t bytes) const {
+  int result = 0;
+  do {
+    result = ::fallocate(descriptor_, 0, 0, bytes);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno == EOPNOTSUPP) result = ::ftruncate(descriptor_, bytes);
+  if (result != 0) {
+    const int error = errno;
+    fail_io(fmt::format("cannot reserve {} bytes for {}: {}; {}.", bytes, path_, std::strerror(error), advice(error)));
+  }
+}
+
+void File::sync() const {
+  if (::fsync(descriptor_) != 0) fail_errno("make durable", path_, errno);
+}
+
+void File::close() {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  const File file = File::open_to_read(path);
+  bytes_ = file.bytes();
+  if (bytes_ == 0) return;
+  void* mapping = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (mapping == MAP_FAILED) fail_errno("map", path, errno);
+  data_ = static_cast<const std::byte*>(mapping);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(bytes_));
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void PartialPath::remove() noexcept {
+  if (!std::exchange(ours_, false)) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string read_text_file(const std::string& path, int64_t limit) {
+  const File file = File::open_to_read(path);
+  const int64_t bytes = file.bytes();
+  if (bytes > limit) {
+    fail_input(fmt::format("{} has {} bytes, more than the {} such a file may have; check that it is the right file.",
+                           path, bytes, limit));
+  }
+  std::string text(static_cast<size_t>(bytes), '\0');
+  file.read_at(0, text.data(), bytes);
+  return text;
+}
+
+void write_text_file(const std::string& path, std::string_view text) {
+  File file = File::create(path);
+  file.write_at(0, text.data(), static_cast<int64_t>(text.size()));
+  file.sync();
+}
+
+void sync_directory(const std::string& directory) {
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_errno("open", directory, errno);
+  const int result = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // Some network file systems cannot sync a directory and need not.
+  if (result != 0 && error != EINVAL && error != ENOTSUP) fail_errno("make durable", directory, error);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) == 0) return;
+  const int error = errno;
+  fail_io(fmt::format("cannot rename {} to {}: {}; {}.", from, to, std::strerror(error), advice(error)));
+}
+
+std::string parent_directory(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+std::string printable(std::string_view text) {
+  const bool cut = text.size() > kQuotedCharacters;
+  const nlohmann::json value = std::string(text.substr(0, kQuotedCharacters)) + (cut ? "..." : "");
+  return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace megatrain

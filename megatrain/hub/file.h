@@ -1,0 +1,92 @@
+// Files by descriptor: owned, mapped, written whole, made durable. Errors carry errno's text and what to do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace megatrain {
+
+// Owns a descriptor.
+class File {
+ public:
+  File() = default;
+  // Error(bad_input) when the file is absent or forbidden, Error(io) otherwise.
+  static File open_to_read(const std::string& path);
+  // Created, or emptied when it is there.
+  static File create(const std::string& path);
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+
+  const std::string& path() const { return path_; }
+  int descriptor() const { return descriptor_; }
+  int64_t bytes() const;  // refuses what is not a regular file
+
+  void read_at(int64_t offset, void* data, int64_t bytes) const;         // thread-safe
+  void write_at(int64_t offset, const void* data, int64_t bytes) const;  // thread-safe
+  void reserve(int64_t bytes) const;  // the file's length from now on; fails here when the disk is too full
+  void sync() const;
+  void close();
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+// A whole file, read-only.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  const std::string& path() const { return path_; }
+  const std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// A path under construction: once created it is removed, with all below it, unless kept.
+class PartialPath {
+ public:
+  explicit PartialPath(std::string path) : path_(std::move(path)) {}
+  ~PartialPath() { remove(); }
+  PartialPath(const PartialPath&) = delete;
+  PartialPath& operator=(const PartialPath&) = delete;
+
+  const std::string& path() const { return path_; }
+  void created() { ours_ = true; }
+  void keep() { ours_ = false; }
+  void remove() noexcept;
+
+ private:
+  std::string path_;
+  bool ours_ = false;
+};
+
+// At most `limit` bytes; a longer file is Error(bad_input).
+std::string read_text_file(const std::string& path, int64_t limit);
+
+// Written and synced under its final name: for files inside a directory that is itself renamed into place.
+void write_text_file(const std::string& path, std::string_view text);
+
+// Makes names (created, renamed, removed) in `directory` durable.
+void sync_directory(const std::string& directory);
+
+void rename_path(const std::string& from, const std::string& to);
+
+// "." for a bare name.
+std::string parent_directory(const std::string& path);
+
+// Text fit for a message: quoted, control characters escaped, long text cut.
+std::string printable(std::string_view text);
+
+}  // namespace megatrain

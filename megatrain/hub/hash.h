@@ -1,0 +1,68 @@
+// The hash of a model's state, as anyone can recompute it from the bytes: xxh3_128 over tensors in name order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace megatrain {
+
+// xxh3_128 fed in pieces. The text is 32 hexadecimal digits, high half first.
+class Xxh3 {
+ public:
+  Xxh3();
+  ~Xxh3();
+  Xxh3(Xxh3&&) noexcept;
+  Xxh3& operator=(Xxh3&&) noexcept;
+  void reset();
+  void update(const void* data, size_t bytes);
+  std::string digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string xxh3_128(const void* data, size_t bytes);
+
+struct StateHash {
+  std::string state;                           // over all tensors; empty when there are no moments
+  std::string weights;                         // over the tensors that are not moments
+  std::map<std::string, std::string> tensors;  // each tensor's bytes
+  std::optional<int64_t> step;
+};
+
+// step, state, weights, tensors; null for what is absent.
+nlohmann::json to_json(const StateHash& hash);
+
+// NAME.exp_avg or NAME.exp_avg_sq
+bool is_moment(const std::string& name);
+
+class StateHasher {
+ public:
+  // Names must come in ascending byte order (std::string's <).
+  void begin_tensor(const std::string& name);
+  void update(const void* data, size_t bytes);
+  void end_tensor();
+  StateHash finish(std::optional<int64_t> step = {});
+
+ private:
+  Xxh3 state_, weights_, tensor_;
+  std::string name_;
+  bool open_ = false;
+  bool moments_ = false;
+  std::map<std::string, std::string> tensors_;
+};
+
+// Over stored bytes; the step is the metadata's "step", when there is one.
+StateHash hash_file(const std::string& path);
+
+// A Hugging Face directory, over stored bytes.
+StateHash hash_directory(const std::string& path);
+
+}  // namespace megatrain

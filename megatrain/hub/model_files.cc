@@ -1,0 +1,172 @@
+#include "megatrain/hub/model_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/hub/json_file.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// Something that only a pickle reader could open.
+bool has_pickled_weights(const std::string& directory) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("pytorch_model") && (name.ends_with(".bin") || name.ends_with(".bin.index.json"))) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void fail_without_weights(const std::string& directory) {
+  if (has_pickled_weights(directory)) {
+    fail_input(
+        fmt::format("{} has its weights only as pytorch_model*.bin, which megatrain does not read; convert them to "
+                    "safetensors (transformers: save_pretrained(DIR, safe_serialization=True)).",
+                    directory));
+  }
+  fail_input(fmt::format("{} has neither {} nor {}; give a Hugging Face model directory with safetensors weights.",
+                         directory, kSingle, kIndex));
+}
+
+// Shard name -> the tensors that the index says it holds.
+std::map<std::string, std::vector<std::string>> read_index(const std::string& path) {
+  const nlohmann::json index = read_json_file(path);
+  const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
+  if (!index.is_object() || weight_map == index.end() || !weight_map->is_object() || weight_map->empty()) {
+    fail_input(fmt::format("{} has no \"weight_map\" of tensor names to file names; download it again.", path));
+  }
+  std::map<std::string, std::vector<std::string>> shards;
+  for (const auto& [tensor, file] : weight_map->items()) {
+    if (!file.is_string()) {
+      fail_input(fmt::format("{} gives {} as the file of tensor {}, where a file name was expected; download it again.",
+                             path, printable(file.dump()), printable(tensor)));
+    }
+    const std::string name = file.get<std::string>();
+    if (name.empty() || name.find('/') != std::string::npos || name.find("..") != std::string::npos ||
+        name.find('\0') != std::string::npos) {
+      fail_input(
+          fmt::format("{} gives {} as the file of tensor {}, where a plain file name of the same directory was "
+                      "expected (no '/' and no '..'); correct the index or download it again.",
+                      path, printable(name), printable(tensor)));
+    }
+    shards[name].push_back(tensor);
+  }
+  return shards;
+}
+
+}  // namespace
+
+ModelFiles::ModelFiles(const std::string& path) : path_(path) {
+  std::error_code ignored;
+  if (!exists(path)) {
+    fail_input(fmt::format("{} does not exist; give a Hugging Face model directory or a .safetensors file.", path));
+  }
+  if (!fs::is_directory(path, ignored)) {
+    if (!path.ends_with(".safetensors")) {
+      fail_input(fmt::format("{} is neither a directory nor a .safetensors file; give one of these.", path));
+    }
+    files_.emplace_back(path);
+  } else if (const std::string single = (fs::path(path) / kSingle).string(); exists(single)) {
+    files_.emplace_back(single);
+  } else if (const std::string index = (fs::path(path) / kIndex).string(); exists(index)) {
+    open_index(index);
+  } else {
+    fail_without_weights(path);
+  }
+  gather();
+}
+
+void ModelFiles::open_index(const std::string& index_path) {
+  const auto shards = read_index(index_path);
+  std::string missing;
+  int64_t missing_count = 0;
+  for (const auto& [name, tensors] : shards) {
+    if (exists((fs::path(path_) / name).string())) continue;
+    if (missing_count++ < 8) missing += (missing.empty() ? "" : ", ") + printable(name);
+  }
+  if (missing_count > 0) {
+    fail_input(fmt::format("{} names {} of {} shards that {} does not have: {}{}; download what is missing.",
+                           index_path, missing_count, shards.size(), path_, missing, missing_count > 8 ? ", ..." : ""));
+  }
+  for (const auto& [name, tensors] : shards) {
+    const SafetensorsFile& file = files_.emplace_back((fs::path(path_) / name).string());
+    for (const std::string& tensor : tensors) {
+      if (file.find(tensor) != nullptr) continue;
+      fail_input(fmt::format("{} says that {} holds tensor {}, which is not in it; download both files again.",
+                             index_path, file.path(), printable(tensor)));
+    }
+  }
+}
+
+void ModelFiles::gather() {
+  for (const SafetensorsFile& file : files_) {
+    for (const StoredTensor& tensor : file.tensors()) tensors_.push_back(&tensor);
+  }
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const StoredTensor* a, const StoredTensor* b) { return a->name < b->name; });
+  const auto twin = std::adjacent_find(tensors_.begin(), tensors_.end(),
+                                       [](const StoredTensor* a, const StoredTensor* b) { return a->name == b->name; });
+  if (twin != tensors_.end()) {
+    fail_input(
+        fmt::format("tensor {} is both in {} and in {}, where one file may hold it; remove the files that do not "
+                    "belong to this model or download it again.",
+                    printable((*twin)->name), file_of(**twin), file_of(**(twin + 1))));
+  }
+}
+
+const StoredTensor* ModelFiles::find(std::string_view name) const {
+  const auto found =
+      std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                       [](const StoredTensor* tensor, std::string_view key) { return tensor->name < key; });
+  return found != tensors_.end() && (*found)->name == name ? *found : nullptr;
+}
+
+const StoredTensor& ModelFiles::parameter(std::string_view name, const std::vector<int64_t>& shape) const {
+  const StoredTensor* tensor = find(name);
+  if (tensor == nullptr) {
+    fail_input(
+        fmt::format("{} has no tensor {}, which its config.json asks for; check that config.json and weights belong "
+                    "together.",
+                    path_, printable(name)));
+  }
+  if (tensor->shape != shape) {
+    fail_input(
+        fmt::format("{}: tensor {} has shape {}, where config.json asks for {}; check that config.json and weights "
+                    "belong together.",
+                    file_of(*tensor), printable(name), format_shape(tensor->shape), format_shape(shape)));
+  }
+  if (!parameter_type(tensor->dtype)) {
+    fail_input(
+        fmt::format("{}: tensor {} holds {} elements, where a parameter is F32, F16 or BF16; use the model's "
+                    "unquantised weights.",
+                    file_of(*tensor), printable(name), stored_type_name(tensor->dtype)));
+  }
+  return *tensor;
+}
+
+const std::string& ModelFiles::file_of(const StoredTensor& tensor) const {
+  for (const SafetensorsFile& file : files_) {
+    const StoredTensor* first = file.tensors().data();
+    if (std::less_equal<>()(first, &tensor) && std::less<>()(&tensor, first + file.tensors().size()))
+      return file.path();
+  }
+  fail_internal("a tensor was asked for that none of the model's files holds");
+}
+
+}  // namespace megatrain

@@ -1,0 +1,71 @@
+// The dense block template: code and a layout, no weights. It is bound to a slab's address at call time.
+//
+//   h = x + o(attention(rope(qk_norm(qkv(norm(x))))))       x, h, y: (T, H)
+//   y = h + down(swiglu(gate_up(norm(h))))
+//
+// Backward recomputes the block's inner activations from its input x, then walks them in reverse by hand. Parameters
+// accumulate (+=) in backward except on the first micro-batch of a step; activations are assigned. The MLP, its norm
+// included, runs in chunks of mlp_chunk tokens, forward and backward alike.
+#pragma once
+
+#include <cstdint>
+
+#include "megatrain/model/config.h"
+#include "megatrain/model/layers.h"
+#include "megatrain/model/micro_batch.h"
+#include "megatrain/ops/ops.h"
+
+namespace megatrain {
+
+struct RopeTable {
+  const float* cos = nullptr;  // (max position, head_dim / 2) device memory
+  const float* sin = nullptr;
+};
+
+class BlockTemplate {
+ public:
+  BlockTemplate(const ModelConfig& config, DType dtype, int64_t tokens, int64_t mlp_chunk, RopeTable rope);
+
+  // Scratch one call needs; forward and backward share it, and nothing in it outlives a call.
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+
+  struct Forward {
+    int64_t block;            // 0-based: chooses the sliding window
+    std::byte* weights;       // slab
+    View x;                   // (T, H)
+    View y;                   // (T, H)
+    const MicroBatchView& micro_batch;
+    std::byte* workspace;
+  };
+  void forward(Ops& ops, Stream& stream, const Forward& args) const;
+
+  struct Backward {
+    int64_t block;
+    std::byte* weights;       // slab
+    View x;                   // (T, H) the forward's input
+    View grad;                // (T, H) in: gradient of y; out: gradient of x
+    float* weight_grads;      // slab, fp32
+    bool accumulate;
+    const MicroBatchView& micro_batch;
+    std::byte* workspace;
+  };
+  void backward(Ops& ops, Stream& stream, const Backward& args) const;
+
+ private:
+  struct Work;  // views into the workspace
+  Work carve(std::byte* workspace) const;
+  View tensor(std::byte* weights, int64_t offset, int64_t rows, int64_t cols) const;
+  View gradient(float* grads, int64_t offset, int64_t rows, int64_t cols) const;
+  AttentionShape attention_shape(int64_t block) const;
+  void attend(Ops& ops, Stream& stream, const Forward& args, const Work& work) const;
+  void mlp_up(Ops& ops, Stream& stream, std::byte* weights, const View& h, const Work& work) const;
+
+  ModelConfig config_;
+  BlockOffsets at_;
+  DType dtype_;
+  int64_t tokens_, chunk_;
+  RopeTable rope_;
+  int64_t workspace_bytes_ = 0;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,23 @@
+// What the templates know of the tokens they work on: device memory, filled by whoever runs the step.
+#pragma once
+
+#include <cstdint>
+
+#include "megatrain/ops/attention.h"
+
+namespace megatrain {
+
+struct MicroBatchView {
+  int64_t tokens = 0;          // T
+  const int32_t* row = nullptr;       // (T) row of the gathered embedding table
+  const int32_t* labels = nullptr;    // (T)
+  const int32_t* positions = nullptr; // (T)
+  Documents documents{};
+  // The sorted segments of the embedding's backward.
+  const int32_t* segment_order = nullptr;  // (T)
+  const int32_t* segment_begin = nullptr;  // (U + 1)
+  const int32_t* segment_row = nullptr;    // (U)
+  int64_t segments = 0;                    // U
+};
+
+}  // namespace megatrain

@@ -1,0 +1,55 @@
+// AdamW (PyTorch's: decoupled decay, bias correction) as one fused pass over g, m, v and the master, written once as a
+// sequence of correctly rounded fp32 operations so that every SIMD width and the GPU give the same bits:
+//
+//   g' = g * clip
+//   m' = fma(g' - m, one_minus_beta1, m)
+//   v' = fma(g' * g', one_minus_beta2, v * beta2)
+//   d  = fma(sqrt(v'), inv_sqrt_bias2, eps)
+//   w' = fma(-step_size, m' / d, w * decay)
+//   stored |m'| and |v'| below 2^-100 become 0
+//
+// Each line's operations are single IEEE roundings: no contraction beyond the fma written, no fast-math, denormals on.
+#pragma once
+
+#include <cstdint>
+
+#include "megatrain/base/bf16.h"
+
+namespace megatrain {
+
+// Computed once a step in double, rounded once to fp32.
+struct AdamWScalars {
+  float clip = 1.0f;              // gradient factor
+  float beta2 = 0;
+  float one_minus_beta1 = 0;
+  float one_minus_beta2 = 0;
+  float inv_sqrt_bias2 = 0;       // 1 / sqrt(1 - beta2^t)
+  float eps = 0;
+  float step_size = 0;            // lr / (1 - beta1^t)
+  float decay = 1.0f;             // 1 - lr * weight_decay; 1 for tensors without decay
+};
+
+// A run of elements of one tensor. Exactly one form of master and of gradient is given.
+struct AdamW {
+  AdamWScalars scalars;
+  int64_t count;
+  const bf16* grad_bf16 = nullptr;   // gradient as it left the device; both null: the gradient is 0
+  const float* grad_f32 = nullptr;
+  float* m;
+  float* v;
+  bf16* weight = nullptr;            // split master: what streams ...
+  uint16_t* low = nullptr;           // ... and its low bits
+  float* master = nullptr;           // plain fp32 master
+};
+
+// Instruction sets the CPU pass is compiled for; each gives the same bits.
+enum class Simd : uint8_t { scalar, neon, avx2, avx512 };
+
+Simd best_simd();                 // what this CPU can run
+const char* simd_name(Simd simd);
+bool simd_runs_here(Simd simd);
+
+// Updates in place on the calling thread. False when a new master, or the bf16 weight made of it, is not finite.
+bool adamw_cpu(const AdamW& args, Simd simd);
+
+}  // namespace megatrain

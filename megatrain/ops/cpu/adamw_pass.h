@@ -1,0 +1,146 @@
+// The arithmetic of AdamW, written once over a vector type. Every instruction set's file includes it and instantiates
+// adamw_pass<Vec> with its own Vec:
+//
+//   kLanes, F (floats), U (32-bit integers)
+//   F  set(float)  load(const float*)  mul  sub  fma(a, b, c) = a * b + c in one rounding  div  sqrt
+//      flush_below(x, limit) = |x| < limit ? +0 : x      as_float(U)
+//   U  zero()  half() = 0x8000  widen(const uint16_t*)  widen_signed(const uint16_t*)  add  shift_up16  shift_down16
+//      largest_magnitude(U worst, F x) = max(worst, bits of |x|)      as_bits(F)
+//   store(float*, F)   narrow(uint16_t*, U): the low 16 bits of each lane   uint32_t largest(U)
+//
+// The namespace has no name because the files are compiled for different instruction sets: a shared inline function
+// could be linked in from a file the CPU cannot run. For the same reason nothing here calls inline library code.
+#pragma once
+
+#include <cstdint>
+
+#include "megatrain/ops/adamw.h"
+
+namespace megatrain {
+namespace {
+
+constexpr float kFlushBelow = 0x1.0p-100f;
+
+// Bits of |u| below this: u and hi = (u + 0x8000) >> 16 are both finite. At or above it (infinities and NaNs are above)
+// one of them is not.
+constexpr uint32_t kFiniteBelow = 0x7F800000u - 0x8000u;
+
+// Which form of gradient and of master a loop reads.
+enum class Grad { none, bf16, f32 };
+enum class Master { split, plain };
+
+template <class Vec>
+struct Constants {
+  typename Vec::F clip, beta2, one_minus_beta1, one_minus_beta2, inv_sqrt_bias2, eps, minus_step_size, decay, flush;
+
+  explicit Constants(const AdamWScalars& s)
+      : clip(Vec::set(s.clip)),
+        beta2(Vec::set(s.beta2)),
+        one_minus_beta1(Vec::set(s.one_minus_beta1)),
+        one_minus_beta2(Vec::set(s.one_minus_beta2)),
+        inv_sqrt_bias2(Vec::set(s.inv_sqrt_bias2)),
+        eps(Vec::set(s.eps)),
+        minus_step_size(Vec::set(-s.step_size)),
+        decay(Vec::set(s.decay)),
+        flush(Vec::set(kFlushBelow)) {}
+};
+
+// Elements [i, i + kLanes); returns the largest |u| seen so far.
+template <class Vec, Grad kGrad, Master kMaster>
+inline typename Vec::U update_lanes(const AdamW& args, const Constants<Vec>& c, int64_t i, typename Vec::U worst) {
+  using F = typename Vec::F;
+  F g = Vec::as_float(Vec::zero());
+  if constexpr (kGrad == Grad::bf16) {
+    g = Vec::as_float(Vec::shift_up16(Vec::widen(reinterpret_cast<const uint16_t*>(args.grad_bf16) + i)));
+  } else if constexpr (kGrad == Grad::f32) {
+    g = Vec::load(args.grad_f32 + i);
+  }
+  const F m0 = Vec::load(args.m + i);
+  const F v0 = Vec::load(args.v + i);
+  F w0;
+  if constexpr (kMaster == Master::split) {
+    const auto high = Vec::widen(reinterpret_cast<const uint16_t*>(args.weight) + i);
+    w0 = Vec::as_float(Vec::add(Vec::shift_up16(high), Vec::widen_signed(args.low + i)));
+  } else {
+    w0 = Vec::load(args.master + i);
+  }
+
+  const F scaled = Vec::mul(g, c.clip);
+  const F m = Vec::fma(Vec::sub(scaled, m0), c.one_minus_beta1, m0);
+  const F v = Vec::fma(Vec::mul(scaled, scaled), c.one_minus_beta2, Vec::mul(v0, c.beta2));
+  const F d = Vec::fma(Vec::sqrt(v), c.inv_sqrt_bias2, c.eps);
+  const F w = Vec::fma(c.minus_step_size, Vec::div(m, d), Vec::mul(w0, c.decay));
+
+  Vec::store(args.m + i, Vec::flush_below(m, c.flush));
+  Vec::store(args.v + i, Vec::flush_below(v, c.flush));
+  if constexpr (kMaster == Master::split) {
+    const auto bits = Vec::as_bits(w);
+    Vec::narrow(reinterpret_cast<uint16_t*>(args.weight) + i, Vec::shift_down16(Vec::add(bits, Vec::half())));
+    Vec::narrow(args.low + i, bits);
+  } else {
+    Vec::store(args.master + i, w);
+  }
+  return Vec::largest_magnitude(worst, w);
+}
+
+// The last count % kLanes elements, through a whole vector of lanes beside the tensor; the lanes left over repeat the
+// last element, so they add nothing to the finite flag.
+template <class Vec, Grad kGrad, Master kMaster>
+inline typename Vec::U update_tail(const AdamW& args, const Constants<Vec>& c, int64_t begin, typename Vec::U worst) {
+  constexpr int kLanes = Vec::kLanes;
+  bf16 grad_bf16[kLanes], weight[kLanes];
+  float grad_f32[kLanes], m[kLanes], v[kLanes], master[kLanes];
+  uint16_t low[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const int64_t i = begin + lane < args.count ? begin + lane : args.count - 1;
+    if constexpr (kGrad == Grad::bf16) grad_bf16[lane] = args.grad_bf16[i];
+    if constexpr (kGrad == Grad::f32) grad_f32[lane] = args.grad_f32[i];
+    m[lane] = args.m[i];
+    v[lane] = args.v[i];
+    if constexpr (kMaster == Master::split) {
+      weight[lane] = args.weight[i];
+      low[lane] = args.low[i];
+    } else {
+      master[lane] = args.master[i];
+    }
+  }
+  const AdamW lanes{.scalars = args.scalars, .count = kLanes, .grad_bf16 = grad_bf16, .grad_f32 = grad_f32, .m = m,
+                    .v = v, .weight = weight, .low = low, .master = master};
+  worst = update_lanes<Vec, kGrad, kMaster>(lanes, c, 0, worst);
+  for (int64_t i = begin; i < args.count; ++i) {
+    args.m[i] = m[i - begin];
+    args.v[i] = v[i - begin];
+    if constexpr (kMaster == Master::split) {
+      args.weight[i] = weight[i - begin];
+      args.low[i] = low[i - begin];
+    } else {
+      args.master[i] = master[i - begin];
+    }
+  }
+  return worst;
+}
+
+template <class Vec, Grad kGrad, Master kMaster>
+bool update(const AdamW& args) {
+  const Constants<Vec> c(args.scalars);
+  auto worst = Vec::zero();
+  const int64_t whole = args.count - args.count % Vec::kLanes;
+  for (int64_t i = 0; i < whole; i += Vec::kLanes) worst = update_lanes<Vec, kGrad, kMaster>(args, c, i, worst);
+  if (whole < args.count) worst = update_tail<Vec, kGrad, kMaster>(args, c, whole, worst);
+  return Vec::largest(worst) < kFiniteBelow;
+}
+
+template <class Vec, Master kMaster>
+bool update_master(const AdamW& args) {
+  if (args.grad_bf16 != nullptr) return update<Vec, Grad::bf16, kMaster>(args);
+  if (args.grad_f32 != nullptr) return update<Vec, Grad::f32, kMaster>(args);
+  return update<Vec, Grad::none, kMaster>(args);
+}
+
+template <class Vec>
+bool adamw_pass(const AdamW& args) {
+  return args.master != nullptr ? update_master<Vec, Master::plain>(args) : update_master<Vec, Master::split>(args);
+}
+
+}  // namespace
+}  // namespace megatrain

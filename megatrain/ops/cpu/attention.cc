@@ -1,0 +1,208 @@
+#include "megatrain/ops/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "megatrain/ops/cpu/exp.h"
+#include "megatrain/ops/cpu/kernels.h"
+#include "megatrain/ops/cpu/rows.h"
+
+namespace megatrain::cpu {
+namespace {
+
+constexpr int64_t kQueryTile = 64;
+constexpr int64_t kKeyTile = 128;
+
+// Tokens [begin, begin + size) of the micro-batch; queries and keys below count from `begin`.
+struct Document {
+  int64_t begin;
+  int64_t size;
+};
+
+// Keys of a tile that a query sees, counted from the tile's first key.
+struct Range {
+  int64_t begin;
+  int64_t end;
+};
+
+Document document_at(const Documents& documents, int64_t index) {
+  return {documents.begin[index], documents.begin[index + 1] - documents.begin[index]};
+}
+
+Range visible(const AttentionShape& shape, int64_t query, int64_t first_key, int64_t keys) {
+  const int64_t earliest = shape.window > 0 ? query - shape.window + 1 : 0;
+  const int64_t begin = std::max<int64_t>(0, earliest - first_key);
+  return {begin, std::max(begin, std::min(keys, query + 1 - first_key))};
+}
+
+// body(first_key, keys) over the tiles of keys that some of queries [query, query + queries) see. Tiles start at
+// multiples of kKeyTile in the document, so their bounds do not depend on where the document lies.
+template <class Body>
+void for_key_tiles(const AttentionShape& shape, int64_t query, int64_t queries, const Body& body) {
+  const int64_t earliest = shape.window > 0 ? std::max<int64_t>(0, query - shape.window + 1) : 0;
+  const int64_t end = query + queries;
+  for (int64_t key = earliest / kKeyTile * kKeyTile; key < end; key += kKeyTile) body(key, std::min(kKeyTile, end - key));
+}
+
+void check(const AttentionShape& shape, const Documents& documents) {
+  ensure(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "query heads share key heads evenly");
+  ensure(documents.begin[0] == 0 && documents.begin[documents.count] == shape.tokens, "documents tile the micro-batch");
+}
+
+struct ForwardTile {
+  Document document;
+  int64_t head;
+  int64_t query;  // first of the tile
+};
+
+void forward_tile(const Context& context, const AttentionForward& args, const ForwardTile& tile) {
+  thread_local std::vector<float> q_scratch, k_scratch, v_scratch, score_scratch, out_scratch;
+  const AttentionShape& shape = args.shape;
+  const int64_t dim = shape.head_dim;
+  const int64_t queries = std::min(kQueryTile, tile.document.size - tile.query);
+  const int64_t first_row = tile.document.begin + tile.query;
+  const int64_t q_col = tile.head * dim;
+  const int64_t kv_col = tile.head / (shape.heads / shape.kv_heads) * dim;
+
+  const Tile q = read_tile(args.q, first_row, queries, 0, q_col, dim, q_scratch);
+  float* scores = grown(score_scratch, kQueryTile * kKeyTile);
+  float* out = grown(out_scratch, kQueryTile * dim);
+  std::fill(out, out + queries * dim, 0.0f);
+  std::array<float, kQueryTile> maximum;
+  std::array<double, kQueryTile> sum{};
+  maximum.fill(-std::numeric_limits<float>::infinity());
+
+  for_key_tiles(shape, tile.query, queries, [&](int64_t key, int64_t keys) {
+    const Tile k = read_tile(args.k, tile.document.begin + key, keys, 0, kv_col, dim, k_scratch);
+    const Tile v = read_tile(args.v, tile.document.begin + key, keys, 0, kv_col, dim, v_scratch);
+    context.product({.m = queries, .n = keys, .k = dim, .a = q, .b = k, .transpose_b = true, .c = scores,
+                     .c_stride = keys, .alpha = shape.scale});
+    for (int64_t i = 0; i < queries; ++i) {
+      float* row = scores + i * keys;
+      const Range range = visible(shape, tile.query + i, key, keys);
+      std::fill(row, row + std::min(range.begin, keys), 0.0f);
+      std::fill(row + std::min(range.end, keys), row + keys, 0.0f);
+      if (range.begin >= range.end) continue;
+      const float top = std::max(maximum[i], largest_of(row + range.begin, range.end - range.begin));
+      for (int64_t j = range.begin; j < range.end; ++j) row[j] = exp_f32(row[j] - top);
+      const float keep = exp_f32(maximum[i] - top);
+      sum[i] = sum[i] * static_cast<double>(keep) + sum_of(range.end - range.begin, [&](int64_t j) {
+                 return static_cast<double>(row[range.begin + j]);
+               });
+      maximum[i] = top;
+      if (keep != 1.0f) {
+        for (int64_t d = 0; d < dim; ++d) out[i * dim + d] *= keep;
+      }
+    }
+    context.product({.m = queries, .n = dim, .k = keys, .a = {scores, keys}, .b = v, .c = out, .c_stride = dim,
+                     .accumulate = true});
+  });
+
+  for (int64_t i = 0; i < queries; ++i) {
+    const float inverse = static_cast<float>(1.0 / sum[i]);
+    for (int64_t d = 0; d < dim; ++d) out[i * dim + d] *= inverse;
+    narrow(out + i * dim, args.out, first_row + i, q_col, dim);
+    args.lse[tile.head * shape.tokens + first_row + i] = static_cast<float>(std::log(sum[i]) + static_cast<double>(maximum[i]));
+  }
+}
+
+// One key head of one document, with all the query heads that read it: the only owner of its grad_k and grad_v, which
+// it sums over query heads, then query tiles, in order.
+void backward_document(const Context& context, const AttentionBackward& args, const Document& document, int64_t kv_head) {
+  thread_local std::vector<float> q_scratch, k_scratch, v_scratch, g_scratch, p_scratch, s_scratch, gq_scratch, gk_scratch,
+      gv_scratch, row_scratch;
+  const AttentionShape& shape = args.shape;
+  const int64_t dim = shape.head_dim;
+  const int64_t group = shape.heads / shape.kv_heads;
+  const int64_t kv_col = kv_head * dim;
+  float* weights = grown(p_scratch, kQueryTile * kKeyTile);     // softmax(q k^T)
+  float* grad_score = grown(s_scratch, kQueryTile * kKeyTile);
+  float* grad_q = grown(gq_scratch, kQueryTile * dim);
+  float* grad_k = grown(gk_scratch, document.size * dim);
+  float* grad_v = grown(gv_scratch, document.size * dim);
+  float* out_row = grown(row_scratch, dim);
+  std::fill(grad_k, grad_k + document.size * dim, 0.0f);
+  std::fill(grad_v, grad_v + document.size * dim, 0.0f);
+
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    for (int64_t query = 0; query < document.size; query += kQueryTile) {
+      const int64_t queries = std::min(kQueryTile, document.size - query);
+      const int64_t first_row = document.begin + query;
+      const float* lse = args.lse + head * shape.tokens + first_row;
+      const Tile q = read_tile(args.q, first_row, queries, 0, head * dim, dim, q_scratch);
+      const Tile g = read_tile(args.grad_out, first_row, queries, 0, head * dim, dim, g_scratch);
+      std::array<float, kQueryTile> delta;  // out . grad_out
+      for (int64_t i = 0; i < queries; ++i) {
+        const float* out = read(args.out, first_row + i, head * dim, dim, out_row);
+        const float* grad = g.data + i * g.stride;
+        delta[i] = static_cast<float>(sum_of(dim, [&](int64_t d) { return static_cast<double>(out[d]) * grad[d]; }));
+      }
+      std::fill(grad_q, grad_q + queries * dim, 0.0f);
+      for_key_tiles(shape, query, queries, [&](int64_t key, int64_t keys) {
+        const Tile k = read_tile(args.k, document.begin + key, keys, 0, kv_col, dim, k_scratch);
+        const Tile v = read_tile(args.v, document.begin + key, keys, 0, kv_col, dim, v_scratch);
+        context.product({.m = queries, .n = keys, .k = dim, .a = q, .b = k, .transpose_b = true, .c = weights,
+                         .c_stride = keys, .alpha = shape.scale});
+        context.product({.m = queries, .n = keys, .k = dim, .a = g, .b = v, .transpose_b = true, .c = grad_score,
+                         .c_stride = keys});
+        for (int64_t i = 0; i < queries; ++i) {
+          float* p = weights + i * keys;
+          float* s = grad_score + i * keys;
+          const Range range = visible(shape, query + i, key, keys);
+          for (float* row : {p, s}) {
+            std::fill(row, row + std::min(range.begin, keys), 0.0f);
+            std::fill(row + std::min(range.end, keys), row + keys, 0.0f);
+          }
+          for (int64_t j = range.begin; j < range.end; ++j) {
+            p[j] = exp_f32(p[j] - lse[i]);
+            s[j] = p[j] * (s[j] - delta[i]) * shape.scale;
+          }
+        }
+        const Tile p{weights, keys};
+        const Tile s{grad_score, keys};
+        context.product({.m = keys, .n = dim, .k = queries, .a = p, .transpose_a = true, .b = g, .c = grad_v + key * dim,
+                         .c_stride = dim, .accumulate = true});
+        context.product({.m = keys, .n = dim, .k = queries, .a = s, .transpose_a = true, .b = q, .c = grad_k + key * dim,
+                         .c_stride = dim, .accumulate = true});
+        context.product({.m = queries, .n = dim, .k = keys, .a = s, .b = k, .c = grad_q, .c_stride = dim,
+                         .accumulate = true});
+      });
+      for (int64_t i = 0; i < queries; ++i) narrow(grad_q + i * dim, args.grad_q, first_row + i, head * dim, dim);
+    }
+  }
+  for (int64_t i = 0; i < document.size; ++i) {
+    narrow(grad_k + i * dim, args.grad_k, document.begin + i, kv_col, dim);
+    narrow(grad_v + i * dim, args.grad_v, document.begin + i, kv_col, dim);
+  }
+}
+
+}  // namespace
+
+void attention_forward(const Context& context, const AttentionForward& args) {
+  check(args.shape, args.documents);
+  for (const View* view : {&args.q, &args.k, &args.v, &args.out}) check_dtype(*view);
+  thread_local std::vector<ForwardTile> storage;
+  std::vector<ForwardTile>& tiles = storage;
+  tiles.clear();
+  for (int64_t index = 0; index < args.documents.count; ++index) {
+    const Document document = document_at(args.documents, index);
+    for (int64_t query = 0; query < document.size; query += kQueryTile) {
+      for (int64_t head = 0; head < args.shape.heads; ++head) tiles.push_back({document, head, query});
+    }
+  }
+  const int64_t count = static_cast<int64_t>(tiles.size());
+  // The last tiles see the most keys: they go first, so that the team ends together.
+  context.team.parallel_for(count, [&](int64_t index) { forward_tile(context, args, tiles[count - 1 - index]); });
+}
+
+void attention_backward(const Context& context, const AttentionBackward& args) {
+  check(args.shape, args.documents);
+  for (const View* view : {&args.q, &args.k, &args.v, &args.out, &args.grad_out, &args.grad_q, &args.grad_k, &args.grad_v}) {
+    check_dtype(*view);
+  }
+  context.team.parallel_for(args.documents.count * args.shape.kv_heads, [&](int64_t index) {
+    backward_document(context, args, document_at(args.documents, index / args.shape.kv_heads), index % args.shape.kv_heads);
+  });
+}
+
+}  // namespace megatrain::cpu

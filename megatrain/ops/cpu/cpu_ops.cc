@@ -1,0 +1,56 @@
+#include "megatrain/ops/cpu/kernels.h"
+#include "megatrain/ops/ops.h"
+
+namespace megatrain {
+namespace {
+
+int team_size(const CpuOpsOptions& options) {
+  return options.threads > 0 ? options.threads : static_cast<int>(usable_cpus().size());
+}
+
+// Every op is one piece of work on a host stream, which runs the kernel with the team of this object.
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(const CpuOpsOptions& options)
+      : team_(team_size(options)),
+        context_{team_, options.reference_gemm ? cpu::reference_product : cpu::openblas_product} {}
+
+  // Kernels keep their scratch on their threads' own memory.
+  int64_t scratch_bytes(const OpsShape&) override { return 0; }
+  void reserve(const OpsShape&) override {}
+
+  void embedding_forward(Stream& s, const EmbeddingForward& a) override { run(s, cpu::embedding_forward, a); }
+  void embedding_backward(Stream& s, const EmbeddingBackward& a) override { run(s, cpu::embedding_backward, a); }
+  void rmsnorm_forward(Stream& s, const RmsNormForward& a) override { run(s, cpu::rmsnorm_forward, a); }
+  void rmsnorm_backward(Stream& s, const RmsNormBackward& a) override { run(s, cpu::rmsnorm_backward, a); }
+  void rope(Stream& s, const Rope& a) override { run(s, cpu::rope, a); }
+  void linear_forward(Stream& s, const LinearForward& a) override { run(s, cpu::linear_forward, a); }
+  void linear_backward_input(Stream& s, const LinearBackwardInput& a) override { run(s, cpu::linear_backward_input, a); }
+  void linear_backward_weight(Stream& s, const LinearBackwardWeight& a) override { run(s, cpu::linear_backward_weight, a); }
+  void attention_forward(Stream& s, const AttentionForward& a) override { run(s, cpu::attention_forward, a); }
+  void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
+  void swiglu_forward(Stream& s, const SwigluForward& a) override { run(s, cpu::swiglu_forward, a); }
+  void swiglu_backward(Stream& s, const SwigluBackward& a) override { run(s, cpu::swiglu_backward, a); }
+  void add(Stream& s, const Add& a) override { run(s, cpu::add, a); }
+  void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }
+  void finish_gradient(Stream& s, const FinishGradient& a) override { run(s, cpu::finish_gradient, a); }
+  void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }
+  void adamw(Stream& s, const AdamW& a, int32_t* finite) override {
+    static_cast<HostStream&>(s).run([this, a, finite] { cpu::adamw(context_, a, finite); });
+  }
+
+ private:
+  template <class Args>
+  void run(Stream& stream, void (*kernel)(const cpu::Context&, const Args&), const Args& args) {
+    static_cast<HostStream&>(stream).run([this, kernel, args] { kernel(context_, args); });
+  }
+
+  ThreadTeam team_;
+  cpu::Context context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_cpu_ops(const CpuOpsOptions& options) { return std::make_unique<CpuOps>(options); }
+
+}  // namespace megatrain

@@ -1,0 +1,69 @@
+#include "megatrain/ops/cross_entropy.h"
+
+#include <cmath>
+
+#include "megatrain/ops/cpu/exp.h"
+#include "megatrain/ops/cpu/kernels.h"
+#include "megatrain/ops/cpu/rows.h"
+
+namespace megatrain::cpu {
+namespace {
+
+struct RowMaximum {
+  float value;
+  int64_t first;  // column of the first that equals it
+};
+
+RowMaximum row_maximum(const View& logits, int64_t row) {
+  Chunk buffer;
+  RowMaximum best{};
+  for_chunks(logits.cols, [&](int64_t begin, int64_t count) {
+    const float* x = read(logits, row, begin, count, buffer.data());
+    const float value = largest_of(x, count);
+    if (begin > 0 && !(value > best.value)) return;
+    int64_t at = 0;
+    while (at + 1 < count && x[at] != value) ++at;
+    best = {value, begin + at};
+  });
+  return best;
+}
+
+}  // namespace
+
+void cross_entropy(const Context& context, const CrossEntropy& args) {
+  const View& logits = args.logits;
+  check_dtype(logits);
+  for_rows(context.team, logits.rows, logits.cols, [&](int64_t row) {
+    Chunk buffer, grad;
+    const int32_t label = args.labels[row];
+    if (label == kIgnoreLabel) {
+      args.loss[row] = 0;
+      args.correct[row] = 0;
+      if (!args.backward) return;
+      grad.fill(0);
+      for_chunks(logits.cols, [&](int64_t begin, int64_t count) { narrow(grad.data(), logits, row, begin, count); });
+      return;
+    }
+    const RowMaximum maximum = row_maximum(logits, row);
+    double sum = 0;
+    for_chunks(logits.cols, [&](int64_t begin, int64_t count) {
+      const float* x = read(logits, row, begin, count, buffer.data());
+      for (int64_t i = 0; i < count; ++i) grad[i] = exp_f32(x[i] - maximum.value);
+      sum += sum_of(count, [&](int64_t i) { return static_cast<double>(grad[i]); });
+    });
+    const double below = static_cast<double>(*read(logits, row, label, 1, buffer.data())) - maximum.value;
+    args.loss[row] = static_cast<float>(std::log(sum) - below);
+    args.correct[row] = maximum.first == label;
+    if (!args.backward) return;
+    const float factor = static_cast<float>(static_cast<double>(args.scale) / sum);
+    const float label_grad = static_cast<float>((std::exp(below) / sum - 1.0) * static_cast<double>(args.scale));
+    for_chunks(logits.cols, [&](int64_t begin, int64_t count) {
+      const float* x = read(logits, row, begin, count, buffer.data());
+      for (int64_t i = 0; i < count; ++i) grad[i] = exp_f32(x[i] - maximum.value) * factor;
+      if (label >= begin && label < begin + count) grad[label - begin] = label_grad;
+      narrow(grad.data(), logits, row, begin, count);
+    });
+  });
+}
+
+}  // namespace megatrain::cpu

@@ -1,0 +1,35 @@
+// The CPU's kernels: plain functions that run now, on the calling thread and its team.
+// Their bits do not depend on the team's size: work is split into blocks fixed by the shapes alone, every output
+// element has one owner, and whatever is summed is summed in a fixed order.
+#pragma once
+
+#include "megatrain/host/thread_team.h"
+#include "megatrain/ops/cpu/product.h"
+#include "megatrain/ops/ops.h"
+
+namespace megatrain::cpu {
+
+struct Context {
+  ThreadTeam& team;
+  ProductFunction product;
+};
+
+void embedding_forward(const Context& context, const EmbeddingForward& args);
+void embedding_backward(const Context& context, const EmbeddingBackward& args);
+void rmsnorm_forward(const Context& context, const RmsNormForward& args);
+void rmsnorm_backward(const Context& context, const RmsNormBackward& args);
+void rope(const Context& context, const Rope& args);
+void linear_forward(const Context& context, const LinearForward& args);
+void linear_backward_input(const Context& context, const LinearBackwardInput& args);
+void linear_backward_weight(const Context& context, const LinearBackwardWeight& args);
+void attention_forward(const Context& context, const AttentionForward& args);
+void attention_backward(const Context& context, const AttentionBackward& args);
+void swiglu_forward(const Context& context, const SwigluForward& args);
+void swiglu_backward(const Context& context, const SwigluBackward& args);
+void add(const Context& context, const Add& args);
+void cross_entropy(const Context& context, const CrossEntropy& args);
+void finish_gradient(const Context& context, const FinishGradient& args);
+void sum_losses(const Context& context, const SumLosses& args);
+void adamw(const Context& context, const AdamW& args, int32_t* finite);
+
+}  // namespace megatrain::cpu

@@ -1,0 +1,46 @@
+// One matrix product on the calling thread, in fp32: the piece every larger product is tiled from.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "megatrain/tensor/view.h"
+
+namespace megatrain::cpu {
+
+// fp32 rows, `stride` elements apart.
+struct Tile {
+  const float* data;
+  int64_t stride;
+};
+
+// c = alpha * op(a) op(b), or c += when accumulate
+struct Product {
+  int64_t m, n, k;
+  Tile a;              // (m, k), or (k, m) when transpose_a
+  bool transpose_a = false;
+  Tile b;              // (k, n), or (n, k) when transpose_b
+  bool transpose_b = false;
+  float* c;            // (m, n)
+  int64_t c_stride;
+  float alpha = 1.0f;
+  bool accumulate = false;
+};
+
+using ProductFunction = void (*)(const Product&);
+
+void openblas_product(const Product& product);   // OpenBLAS, single-threaded
+void reference_product(const Product& product);  // plain loops that sanitizers can see into
+
+// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements themselves when they are fp32 and no
+// padding is asked for, else a copy in `scratch` with zero rows added up to `padded_rows`.
+Tile read_tile(const View& view, int64_t row, int64_t rows, int64_t padded_rows, int64_t col, int64_t cols,
+               std::vector<float>& scratch);
+
+// Scratch of a thread: grows to the largest size asked for and stays.
+inline float* grown(std::vector<float>& scratch, int64_t size) {
+  if (static_cast<int64_t>(scratch.size()) < size) scratch.resize(static_cast<size_t>(size));
+  return scratch.data();
+}
+
+}  // namespace megatrain::cpu

@@ -1,0 +1,98 @@
+#include <cmath>
+
+#include "megatrain/ops/cpu/kernels.h"
+#include "megatrain/ops/cpu/rows.h"
+
+namespace megatrain::cpu {
+namespace {
+
+// grad_weight[c] = sum over rows and groups of grad_out * x * inv_rms, each block of columns by one owner.
+void weight_gradient(const Context& context, const RmsNormBackward& args) {
+  constexpr int64_t kColumns = 32;
+  const int64_t size = args.weight.cols;
+  context.team.parallel_for(ceil_div(size, kColumns), [&](int64_t block) {
+    const int64_t begin = block * kColumns;
+    const int64_t count = std::min(kColumns, size - begin);
+    float x_buffer[kColumns], g_buffer[kColumns];
+    double sum[kColumns] = {};
+    for (int64_t row = 0; row < args.x.rows; ++row) {
+      for (int64_t group = 0; group < args.groups; ++group) {
+        const float* x = read(args.x, row, group * size + begin, count, x_buffer);
+        const float* g = read(args.grad_out, row, group * size + begin, count, g_buffer);
+        const float inv_rms = args.inv_rms[row * args.groups + group];
+        for (int64_t c = 0; c < count; ++c) sum[c] += static_cast<double>(g[c]) * (x[c] * inv_rms);
+      }
+    }
+    float* grad_weight = args.grad_weight.as<float>() + begin;
+    for (int64_t c = 0; c < count; ++c) {
+      grad_weight[c] = static_cast<float>(args.accumulate ? grad_weight[c] + sum[c] : sum[c]);
+    }
+  });
+}
+
+}  // namespace
+
+void rmsnorm_forward(const Context& context, const RmsNormForward& args) {
+  check_dtype(args.x);
+  check_dtype(args.out);
+  check_dtype(args.weight);
+  const int64_t size = args.weight.cols;
+  ensure(args.x.cols == args.groups * size, "a row of RMSNorm holds `groups` vectors of the weight's size");
+  for_rows(context.team, args.x.rows * args.groups, size, [&](int64_t index) {
+    const int64_t row = index / args.groups;
+    const int64_t first = index % args.groups * size;
+    Chunk x_buffer, w_buffer, out;
+    double squares = 0;
+    for_chunks(size, [&](int64_t begin, int64_t count) {
+      const float* x = read(args.x, row, first + begin, count, x_buffer.data());
+      squares += sum_of(count, [&](int64_t i) { return static_cast<double>(x[i]) * x[i]; });
+    });
+    const float inv_rms = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(size) + static_cast<double>(args.eps)));
+    args.inv_rms[index] = inv_rms;
+    for_chunks(size, [&](int64_t begin, int64_t count) {
+      const float* x = read(args.x, row, first + begin, count, x_buffer.data());
+      const float* w = read(args.weight, 0, begin, count, w_buffer.data());
+      for (int64_t i = 0; i < count; ++i) out[i] = x[i] * inv_rms * w[i];
+      narrow(out.data(), args.out, row, first + begin, count);
+    });
+  });
+}
+
+// With r = inv_rms and g = grad_out * weight: d = r g - x r^3 mean(g x)
+void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
+  check_dtype(args.x);
+  check_dtype(args.grad_out);
+  check_dtype(args.grad_x);
+  check_dtype(args.weight);
+  const int64_t size = args.weight.cols;
+  ensure(args.x.cols == args.groups * size, "a row of RMSNorm holds `groups` vectors of the weight's size");
+  weight_gradient(context, args);  // first: grad_x may overwrite grad_out
+  for_rows(context.team, args.x.rows * args.groups, size, [&](int64_t index) {
+    const int64_t row = index / args.groups;
+    const int64_t first = index % args.groups * size;
+    Chunk x_buffer, w_buffer, g_buffer, r_buffer, out;
+    double product = 0;
+    for_chunks(size, [&](int64_t begin, int64_t count) {
+      const float* x = read(args.x, row, first + begin, count, x_buffer.data());
+      const float* w = read(args.weight, 0, begin, count, w_buffer.data());
+      const float* g = read(args.grad_out, row, first + begin, count, g_buffer.data());
+      product += sum_of(count, [&](int64_t i) { return static_cast<double>(g[i] * w[i]) * x[i]; });
+    });
+    const double r = args.inv_rms[index];
+    const float inv_rms = args.inv_rms[index];
+    const float along = static_cast<float>(r * r * r * product / static_cast<double>(size));
+    for_chunks(size, [&](int64_t begin, int64_t count) {
+      const float* x = read(args.x, row, first + begin, count, x_buffer.data());
+      const float* w = read(args.weight, 0, begin, count, w_buffer.data());
+      const float* g = read(args.grad_out, row, first + begin, count, g_buffer.data());
+      for (int64_t i = 0; i < count; ++i) out[i] = g[i] * w[i] * inv_rms - x[i] * along;
+      if (!args.residual.empty()) {
+        const float* residual = read(args.residual, row, first + begin, count, r_buffer.data());
+        for (int64_t i = 0; i < count; ++i) out[i] += residual[i];
+      }
+      narrow(out.data(), args.grad_x, row, first + begin, count);
+    });
+  });
+}
+
+}  // namespace megatrain::cpu

@@ -1,0 +1,33 @@
+#include "megatrain/ops/cpu/kernels.h"
+#include "megatrain/ops/cpu/rows.h"
+
+namespace megatrain::cpu {
+
+void rope(const Context& context, const Rope& args) {
+  check_dtype(args.x);
+  const int64_t half = args.head_dim / 2;
+  ensure(args.head_dim % 2 == 0 && args.x.cols == args.heads * args.head_dim, "RoPE rotates whole heads of even size");
+  const float sign = args.backward ? -1.0f : 1.0f;
+  for_rows(context.team, args.x.rows, args.x.cols, [&](int64_t row) {
+    const float* cos = args.cos + args.positions[row] * half;
+    const float* sin = args.sin + args.positions[row] * half;
+    for (int64_t head = 0; head < args.heads; ++head) {
+      const int64_t first = head * args.head_dim;
+      for_chunks(half, [&](int64_t begin, int64_t count) {
+        Chunk low, high, out_low, out_high;
+        widen(args.x, row, first + begin, count, low.data());
+        widen(args.x, row, first + half + begin, count, high.data());
+        for (int64_t i = 0; i < count; ++i) {
+          const float c = cos[begin + i];
+          const float s = sign * sin[begin + i];
+          out_low[i] = low[i] * c - high[i] * s;
+          out_high[i] = high[i] * c + low[i] * s;
+        }
+        narrow(out_low.data(), args.x, row, first + begin, count);
+        narrow(out_high.data(), args.x, row, first + half + begin, count);
+      });
+    }
+  });
+}
+
+}  // namespace megatrain::cpu

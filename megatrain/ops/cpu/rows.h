@@ -1,0 +1,97 @@
+// Rows of a view as fp32: arithmetic is fp32 whatever is stored, and a store rounds once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "megatrain/base/bf16.h"
+#include "megatrain/base/error.h"
+#include "megatrain/base/math.h"
+#include "megatrain/host/thread_team.h"
+#include "megatrain/tensor/view.h"
+
+namespace megatrain::cpu {
+
+// Long rows are worked on in pieces that stay in the nearest cache.
+inline constexpr int64_t kChunk = 512;
+using Chunk = std::array<float, kChunk>;
+
+inline void check_dtype(const View& view) {
+  ensure(view.dtype == DType::f32 || view.dtype == DType::bf16, "a CPU op works on fp32 and bf16 views only");
+}
+
+template <class T>
+T* element(const View& view, int64_t row, int64_t col) {
+  return view.as<T>() + row * view.row_stride + col;
+}
+
+inline void widen(const View& view, int64_t row, int64_t col, int64_t count, float* __restrict to) {
+  if (view.dtype == DType::f32) {
+    std::memcpy(to, element<float>(view, row, col), static_cast<size_t>(count) * sizeof(float));
+  } else {
+    const bf16* __restrict from = element<bf16>(view, row, col);
+    for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+  }
+}
+
+inline void narrow(const float* __restrict from, const View& view, int64_t row, int64_t col, int64_t count) {
+  if (view.dtype == DType::f32) {
+    std::memcpy(element<float>(view, row, col), from, static_cast<size_t>(count) * sizeof(float));
+  } else {
+    bf16* __restrict to = element<bf16>(view, row, col);
+    for (int64_t i = 0; i < count; ++i) to[i] = to_bf16(from[i]);
+  }
+}
+
+// The elements themselves when they are fp32, else their widened copy in `scratch`.
+inline const float* read(const View& view, int64_t row, int64_t col, int64_t count, float* scratch) {
+  if (view.dtype == DType::f32) return element<float>(view, row, col);
+  widen(view, row, col, count, scratch);
+  return scratch;
+}
+
+// body(begin, count) over the pieces of [0, size).
+template <class Body>
+void for_chunks(int64_t size, const Body& body) {
+  for (int64_t begin = 0; begin < size; begin += kChunk) body(begin, std::min(kChunk, size - begin));
+}
+
+// body(row) for every row, shared by the team in blocks of about kBlockElements elements.
+template <class Body>
+void for_rows(ThreadTeam& team, int64_t rows, int64_t cols, const Body& body) {
+  constexpr int64_t kBlockElements = 16384;
+  const int64_t block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, cols));
+  team.parallel_for(ceil_div(rows, block), [&](int64_t index) {
+    const int64_t end = std::min(rows, (index + 1) * block);
+    for (int64_t row = index * block; row < end; ++row) body(row);
+  });
+}
+
+// Sum of term(i) over [0, count) in fp64: eight partial sums, then those in order, so the bits depend on count alone.
+template <class Term>
+double sum_of(int64_t count, const Term& term) {
+  double lanes[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    for (int64_t lane = 0; lane < 8; ++lane) lanes[lane] += term(i + lane);
+  }
+  double sum = 0;
+  for (double lane : lanes) sum += lane;
+  for (; i < count; ++i) sum += term(i);
+  return sum;
+}
+
+// Largest of values[0, count), count > 0. Floats order as integers once the magnitude bits of negatives are flipped;
+// a positive NaN counts as the largest.
+inline float largest_of(const float* values, int64_t count) {
+  const auto flip = [](int32_t bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); };
+  int32_t largest = std::numeric_limits<int32_t>::min();
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, flip(std::bit_cast<int32_t>(values[i])));
+  return std::bit_cast<float>(flip(largest));
+}
+
+}  // namespace megatrain::cpu

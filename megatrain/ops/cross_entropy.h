@@ -1,0 +1,22 @@
+// Cross-entropy of one chunk of tokens, forward and backward in one pass; logits never exist for all tokens.
+#pragma once
+
+#include "megatrain/tensor/view.h"
+
+namespace megatrain {
+
+inline constexpr int32_t kIgnoreLabel = -100;
+
+// loss[t] = logsumexp(logits[t]) - logits[t][label[t]], 0 where the label is kIgnoreLabel.
+// correct[t] = 1 where the label's logit is the row's largest (the first of equals), else 0 (0 where ignored).
+// When `backward`, logits become d(sum of loss * scale)/d(logits); ignored rows become 0.
+struct CrossEntropy {
+  View logits;            // (C, V), in place
+  const int32_t* labels;  // (C)
+  float scale;            // 1 / trained tokens of the step
+  float* loss;            // (C)
+  int32_t* correct;       // (C)
+  bool backward;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,9 @@
+// Stands in for the CUDA ops in a build without them.
+#include "megatrain/base/error.h"
+#include "megatrain/ops/ops.h"
+
+namespace megatrain {
+
+std::unique_ptr<Ops> make_cuda_ops(Device&) { fail_internal("this build has no CUDA support, so it has no CUDA ops"); }
+
+}  // namespace megatrain

@@ -1,0 +1,89 @@
+#include <cfloat>
+
+#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/numeric.cuh"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int kThreads = 512;
+
+// One block a row. The sum of exponentials is kept relative to the largest logit a thread has seen.
+template <class T, int kVec>
+__global__ void cross_entropy_kernel(T* logits, int64_t row_stride, int64_t vocabulary, const int32_t* labels, float scale,
+                                     float* loss, int32_t* correct, bool backward) {
+  __shared__ float shared[32];
+  const int64_t row = blockIdx.x;
+  T* x = logits + row * row_stride;
+  const int64_t label = labels[row];
+  if (label == kIgnoreLabel) {
+    if (threadIdx.x == 0) {
+      loss[row] = 0;
+      correct[row] = 0;
+    }
+    if (backward) {
+      const float zeros[kVec] = {};
+      for (int64_t i = threadIdx.x * kVec; i < vocabulary; i += kThreads * kVec) store<T, kVec>(x + i, zeros);
+    }
+    return;
+  }
+
+  const float target = widen(x[label]);
+  float most = -FLT_MAX, sum = 0;
+  bool beaten = false;
+  for (int64_t i = threadIdx.x * kVec; i < vocabulary; i += kThreads * kVec) {
+    float v[kVec];
+    load<T, kVec>(x + i, v);
+    float top = v[0];
+#pragma unroll
+    for (int j = 1; j < kVec; ++j) top = fmaxf(top, v[j]);
+    if (top > most) {
+      sum *= expf(most - top);
+      most = top;
+    }
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) {
+      sum += expf(v[j] - most);
+      beaten = beaten || v[j] > target || (v[j] == target && i + j < label);
+    }
+  }
+  const float largest = block_max(most, shared);
+  sum = block_sum(sum * expf(most - largest), shared);
+  const float lse = largest + logf(sum);
+  const int lost = __syncthreads_or(beaten);
+  if (threadIdx.x == 0) {
+    loss[row] = lse - target;
+    correct[row] = lost ? 0 : 1;
+  }
+  if (!backward) return;
+  for (int64_t i = threadIdx.x * kVec; i < vocabulary; i += kThreads * kVec) {
+    float v[kVec];
+    load<T, kVec>(x + i, v);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) v[j] = (expf(v[j] - lse) - (i + j == label ? 1.0f : 0.0f)) * scale;
+    store<T, kVec>(x + i, v);
+  }
+}
+
+}  // namespace
+
+void launch(const CrossEntropy& args, cudaStream_t stream) {
+  if (args.logits.rows == 0) return;
+  visit_elements(args.logits.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto run = [&]<int kVec>() {
+      cross_entropy_kernel<T, kVec><<<grid_size(args.logits.rows), kThreads, 0, stream>>>(
+          args.logits.as<T>(), args.logits.row_stride, args.logits.cols, args.labels, args.scale, args.loss, args.correct,
+          args.backward);
+    };
+    if (packs(args.logits, kPack<T>)) {
+      run.template operator()<kPack<T>>();
+    } else {
+      run.template operator()<1>();
+    }
+  });
+  check_launch();
+}
+
+}  // namespace megatrain

@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "megatrain/base/error.h"
+#include "megatrain/device/cuda/cuda_stream.h"
+#include "megatrain/ops/cuda/attention_cudnn.h"
+#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/linear.h"
+#include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/ops/ops.h"
+
+namespace megatrain {
+
+namespace {
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(Device& device) : scratch_(device), linear_(scratch_), attention_(scratch_) {}
+
+  int64_t scratch_bytes(const OpsShape& shape) override {
+    const AttentionShape& attention = shape.attention;
+    const int64_t tokens = attention.tokens;
+    const int64_t widest = std::max({shape.hidden, 2 * shape.ff, (attention.heads + 2 * attention.kv_heads) * attention.head_dim});
+    int64_t bytes = std::max({CudaLinear::kWorkspaceBytes, rmsnorm_scratch_bytes(tokens, 1, shape.hidden),
+                              rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
+                              column_sum_scratch_bytes(tokens, widest), attention_scratch_bytes(attention)});
+    if (shape.dtype == DType::bf16) {
+      bytes = std::max(bytes, attention_.scratch_bytes(attention, shape.max_documents, shape.longest_document));
+    }
+    return bytes;
+  }
+  void reserve(const OpsShape& shape) override { scratch_.reserve(scratch_bytes(shape)); }
+
+  void embedding_forward(Stream& stream, const EmbeddingForward& args) override { launch(args, native_stream(stream)); }
+  void embedding_backward(Stream& stream, const EmbeddingBackward& args) override { launch(args, native_stream(stream)); }
+  void rmsnorm_forward(Stream& stream, const RmsNormForward& args) override { launch(args, native_stream(stream)); }
+  void rmsnorm_backward(Stream& stream, const RmsNormBackward& args) override {
+    const int64_t bytes = rmsnorm_scratch_bytes(args.x.rows, args.groups, args.weight.cols);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
+  void rope(Stream& stream, const Rope& args) override { launch(args, native_stream(stream)); }
+
+  void linear_forward(Stream& stream, const LinearForward& args) override { linear_.forward(args, native_stream(stream)); }
+  void linear_backward_input(Stream& stream, const LinearBackwardInput& args) override {
+    linear_.backward_input(args, native_stream(stream));
+  }
+  void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) override {
+    linear_.backward_weight(args, native_stream(stream));
+  }
+
+  void attention_forward(Stream& stream, const AttentionForward& args) override {
+    if (!attention_.forward(args, native_stream(stream))) launch(args, native_stream(stream));
+  }
+  void attention_backward(Stream& stream, const AttentionBackward& args) override {
+    if (attention_.backward(args, native_stream(stream))) return;
+    launch(args, scratch_.take(attention_scratch_bytes(args.shape), native_stream(stream)), native_stream(stream));
+  }
+
+  void swiglu_forward(Stream& stream, const SwigluForward& args) override { launch(args, native_stream(stream)); }
+  void swiglu_backward(Stream& stream, const SwigluBackward& args) override { launch(args, native_stream(stream)); }
+  void add(Stream& stream, const Add& args) override { launch(args, native_stream(stream)); }
+  void cross_entropy(Stream& stream, const CrossEntropy& args) override { launch(args, native_stream(stream)); }
+  void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }
+  void sum_losses(Stream& stream, const SumLosses& args) override { launch(args, native_stream(stream)); }
+  void adamw(Stream& stream, const AdamW& args, int32_t* finite) override { launch(args, finite, native_stream(stream)); }
+
+ private:
+  Scratch scratch_;
+  CudaLinear linear_;
+  CudnnAttention attention_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_cuda_ops(Device& device) {
+  ensure(device.kind() == DeviceKind::cuda, "CUDA ops run on a CUDA device");
+  return std::make_unique<CudaOps>(device);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,126 @@
+// One block a row.
+#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/numeric.cuh"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int kMostThreads = 256;
+
+template <class T, int kVec>
+__global__ void swiglu_forward_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int64_t cols) {
+  const T* gate = gate_up + blockIdx.x * in_stride;
+  T* to = out + blockIdx.x * out_stride;
+  for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
+    float g[kVec], u[kVec];
+    load<T, kVec>(gate + c, g);
+    load<T, kVec>(gate + cols + c, u);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) g[j] = g[j] / (1.0f + expf(-g[j])) * u[j];
+    store<T, kVec>(to + c, g);
+  }
+}
+
+template <class T, int kVec>
+__global__ void swiglu_backward_kernel(const T* gate_up, int64_t in_stride, const T* grad_out, int64_t out_stride,
+                                       T* grad_gate_up, int64_t grad_stride, int64_t cols) {
+  const T* gate = gate_up + blockIdx.x * in_stride;
+  const T* dy = grad_out + blockIdx.x * out_stride;
+  T* grad = grad_gate_up + blockIdx.x * grad_stride;
+  for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
+    float g[kVec], u[kVec], d[kVec];
+    load<T, kVec>(gate + c, g);
+    load<T, kVec>(gate + cols + c, u);
+    load<T, kVec>(dy + c, d);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) {
+      const float sigmoid = 1.0f / (1.0f + expf(-g[j]));
+      const float silu = g[j] * sigmoid;
+      const float grad_gate = d[j] * u[j] * (sigmoid * (1.0f + g[j] * (1.0f - sigmoid)));
+      u[j] = d[j] * silu;
+      g[j] = grad_gate;
+    }
+    store<T, kVec>(grad + c, g);
+    store<T, kVec>(grad + cols + c, u);
+  }
+}
+
+template <class T, int kVec>
+__global__ void add_kernel(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t out_stride,
+                           int64_t cols) {
+  for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
+    float x[kVec], y[kVec];
+    load<T, kVec>(a + blockIdx.x * a_stride + c, x);
+    load<T, kVec>(b + blockIdx.x * b_stride + c, y);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) x[j] += y[j];
+    store<T, kVec>(out + blockIdx.x * out_stride + c, x);
+  }
+}
+
+}  // namespace
+
+void launch(const SwigluForward& args, cudaStream_t stream) {
+  if (args.out.rows == 0) return;
+  ensure(args.gate_up.cols == 2 * args.out.cols && args.gate_up.dtype == args.out.dtype, "SwiGLU halves a row");
+  visit_elements(args.out.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto run = [&]<int kVec>() {
+      const unsigned threads = row_threads(ceil_div(args.out.cols, kVec), kMostThreads);
+      swiglu_forward_kernel<T, kVec><<<grid_size(args.out.rows), threads, 0, stream>>>(
+          args.gate_up.as<T>(), args.gate_up.row_stride, args.out.as<T>(), args.out.row_stride, args.out.cols);
+    };
+    // The up half starts at column F, so F itself must be a whole number of packs.
+    if (packs(args.gate_up, kPack<T>) && packs(args.out, kPack<T>)) {
+      run.template operator()<kPack<T>>();
+    } else {
+      run.template operator()<1>();
+    }
+  });
+  check_launch();
+}
+
+void launch(const SwigluBackward& args, cudaStream_t stream) {
+  if (args.grad_out.rows == 0) return;
+  ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols, "SwiGLU halves a row");
+  ensure(args.gate_up.dtype == args.grad_out.dtype && args.grad_gate_up.dtype == args.grad_out.dtype,
+         "SwiGLU tensors share a dtype");
+  visit_elements(args.grad_out.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto run = [&]<int kVec>() {
+      const unsigned threads = row_threads(ceil_div(args.grad_out.cols, kVec), kMostThreads);
+      swiglu_backward_kernel<T, kVec><<<grid_size(args.grad_out.rows), threads, 0, stream>>>(
+          args.gate_up.as<T>(), args.gate_up.row_stride, args.grad_out.as<T>(), args.grad_out.row_stride,
+          args.grad_gate_up.as<T>(), args.grad_gate_up.row_stride, args.grad_out.cols);
+    };
+    if (packs(args.gate_up, kPack<T>) && packs(args.grad_out, kPack<T>) && packs(args.grad_gate_up, kPack<T>)) {
+      run.template operator()<kPack<T>>();
+    } else {
+      run.template operator()<1>();
+    }
+  });
+  check_launch();
+}
+
+void launch(const Add& args, cudaStream_t stream) {
+  if (args.out.rows == 0) return;
+  ensure(args.a.dtype == args.out.dtype && args.b.dtype == args.out.dtype, "tensors that are added share a dtype");
+  visit_elements(args.out.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto run = [&]<int kVec>() {
+      const unsigned threads = row_threads(ceil_div(args.out.cols, kVec), kMostThreads);
+      add_kernel<T, kVec><<<grid_size(args.out.rows), threads, 0, stream>>>(args.a.as<T>(), args.a.row_stride, args.b.as<T>(),
+                                                                            args.b.row_stride, args.out.as<T>(),
+                                                                            args.out.row_stride, args.out.cols);
+    };
+    if (packs(args.a, kPack<T>) && packs(args.b, kPack<T>) && packs(args.out, kPack<T>)) {
+      run.template operator()<kPack<T>>();
+    } else {
+      run.template operator()<1>();
+    }
+  });
+  check_launch();
+}
+
+}  // namespace megatrain

@@ -1,0 +1,114 @@
+// Sums in fp64 over trees fixed by the block alone.
+#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/numeric.cuh"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kVec = 4;
+static_assert(kNormBlock % (kThreads * kVec) == 0);
+
+// Thread 0 gets the sum, pairs of halves first.
+template <class Number>
+__device__ Number tree_sum(Number x, Number* shared) {
+  shared[threadIdx.x] = x;
+  __syncthreads();
+#pragma unroll
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+    __syncthreads();
+  }
+  return shared[0];
+}
+
+// One block of threads a block of kNormBlock elements; a thread takes kVec neighbours of every kThreads * kVec.
+template <class T, bool kAligned>
+__global__ void finish_kernel(const float* grad, T* out, int64_t count, double* partials) {
+  __shared__ double shared[kThreads];
+  const int64_t begin = blockIdx.x * kNormBlock;
+  double sum = 0;
+  for (int64_t k = 0; k < kNormBlock; k += kThreads * kVec) {
+    const int64_t i = begin + k + threadIdx.x * kVec;
+    if (kAligned && i + kVec <= count) {
+      float g[kVec];
+      load<float, kVec>(grad + i, g);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) {
+        g[j] = widen(narrow<T>(g[j]));
+        sum += static_cast<double>(g[j]) * static_cast<double>(g[j]);
+      }
+      store<T, kVec>(out + i, g);
+    } else {
+      for (int j = 0; j < kVec && i + j < count; ++j) {
+        const T rounded = narrow<T>(grad[i + j]);
+        out[i + j] = rounded;
+        sum += static_cast<double>(widen(rounded)) * static_cast<double>(widen(rounded));
+      }
+    }
+  }
+  sum = tree_sum(sum, shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+// One block; the loads are shared, the additions are one thread's, in index order.
+__global__ void add_partials_kernel(const double* partials, int64_t count, double* sum_of_squares) {
+  __shared__ double shared[kThreads];
+  double sum = 0;
+  for (int64_t begin = 0; begin < count; begin += kThreads) {
+    if (begin + threadIdx.x < count) shared[threadIdx.x] = partials[begin + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const int here = static_cast<int>(count - begin < kThreads ? count - begin : kThreads);
+      for (int i = 0; i < here; ++i) sum += shared[i];
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) *sum_of_squares = sum;
+}
+
+__global__ void sum_losses_kernel(const float* loss, const int32_t* correct, int64_t tokens, double* loss_sum,
+                                  int64_t* correct_sum) {
+  __shared__ double losses[kThreads];
+  __shared__ int64_t counts[kThreads];
+  double sum = 0;
+  int64_t hits = 0;
+  for (int64_t i = threadIdx.x; i < tokens; i += kThreads) {
+    sum += static_cast<double>(loss[i]);
+    hits += correct[i];
+  }
+  sum = tree_sum(sum, losses);
+  hits = tree_sum(hits, counts);
+  if (threadIdx.x == 0) {
+    *loss_sum = sum;
+    *correct_sum = hits;
+  }
+}
+
+}  // namespace
+
+void launch(const FinishGradient& args, cudaStream_t stream) {
+  const int64_t count = args.grad.elements();
+  ensure(args.grad.dtype == DType::f32 && args.out.elements() == count, "a gradient is rounded element by element");
+  const int64_t blocks = ceil_div(count, kNormBlock);
+  if (blocks > 0) {
+    const bool aligned = reinterpret_cast<uintptr_t>(args.grad.data) % 16 == 0 &&
+                         reinterpret_cast<uintptr_t>(args.out.data) % 16 == 0;
+    visit_elements(args.out.dtype, [&](auto element) {
+      using T = decltype(element);
+      const auto kernel = aligned ? finish_kernel<T, true> : finish_kernel<T, false>;
+      kernel<<<grid_size(blocks), kThreads, 0, stream>>>(args.grad.as<float>(), args.out.as<T>(), count, args.partials);
+    });
+    check_launch();
+  }
+  add_partials_kernel<<<1, kThreads, 0, stream>>>(args.partials, blocks, args.sum_of_squares);
+  check_launch();
+}
+
+void launch(const SumLosses& args, cudaStream_t stream) {
+  sum_losses_kernel<<<1, kThreads, 0, stream>>>(args.loss, args.correct, args.tokens, args.loss_sum, args.correct_sum);
+  check_launch();
+}
+
+}  // namespace megatrain

@@ -1,0 +1,93 @@
+// Launches of our own kernels: each enqueues on the stream and returns. Scratch is device memory of the stated size.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "megatrain/ops/adamw.h"
+#include "megatrain/ops/attention.h"
+#include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/elementwise.h"
+#include "megatrain/ops/embedding.h"
+#include "megatrain/ops/gradient.h"
+#include "megatrain/ops/rmsnorm.h"
+#include "megatrain/ops/rope.h"
+
+namespace megatrain {
+
+// embedding.cu
+void launch(const EmbeddingForward& args, cudaStream_t stream);
+void launch(const EmbeddingBackward& args, cudaStream_t stream);
+
+// rmsnorm.cu
+void launch(const RmsNormForward& args, cudaStream_t stream);
+int64_t rmsnorm_scratch_bytes(int64_t rows, int64_t groups, int64_t size);
+void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream);
+
+// rope.cu
+void launch(const Rope& args, cudaStream_t stream);
+
+// elementwise.cu
+void launch(const SwigluForward& args, cudaStream_t stream);
+void launch(const SwigluBackward& args, cudaStream_t stream);
+void launch(const Add& args, cudaStream_t stream);
+
+// cross_entropy.cu
+void launch(const CrossEntropy& args, cudaStream_t stream);
+
+// gradient.cu
+void launch(const FinishGradient& args, cudaStream_t stream);
+void launch(const SumLosses& args, cudaStream_t stream);
+
+// adamw.cu
+void launch(const AdamW& args, int32_t* finite, cudaStream_t stream);
+
+// column_sum.cu
+// out[c] (+)= sum over p of partials[p][c], in an order fixed by `count`
+void launch_sum_partials(const float* partials, int64_t count, int64_t columns, float* out, bool accumulate,
+                         cudaStream_t stream);
+int64_t column_sum_scratch_bytes(int64_t rows, int64_t columns);
+// out[c] (+)= sum over rows of x[row][c]
+void launch_column_sum(const View& x, float* out, bool accumulate, void* scratch, cudaStream_t stream);
+
+// gemm.cu: the product cuBLASLt has no kernel for. c = a b + bias (+ c), a (m, k), b (k, n), c (m, n), any strides.
+struct SimpleGemm {
+  int64_t m, n, k;
+  const void* a;
+  int64_t a_row, a_column;  // strides in elements
+  const void* b;
+  int64_t b_row, b_column;
+  DType in;                 // of a, b and bias
+  const void* bias;         // (n) or nullptr
+  void* c;
+  int64_t c_row;
+  DType out;
+  bool accumulate;
+};
+void launch(const SimpleGemm& args, cudaStream_t stream);
+// out[row][c] += bias[c], out fp32
+void launch_add_bias(const View& out, const View& bias, cudaStream_t stream);
+
+// attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
+// Log-sum-exps lie as cuDNN puts them, so either may do the backward of the other's forward:
+// (documents, heads, longest) when the documents are uniform, (tokens, heads) when not.
+inline constexpr int64_t kSimpleHeadDim = 256;
+void launch(const AttentionForward& args, cudaStream_t stream);
+int64_t attention_scratch_bytes(const AttentionShape& shape);
+void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
+
+// attention_documents.cu: what cuDNN wants to know of ragged documents, for `padded` >= count of them, the rest empty.
+//   lengths (padded) int32      offsets (padded + 1) int64 for each stride: begin * stride
+inline constexpr int kRaggedTensors = 9;
+struct RaggedTables {
+  Documents documents;
+  int64_t padded;
+  int32_t* lengths;
+  int64_t* offsets[kRaggedTensors];
+  int64_t strides[kRaggedTensors];
+  int tensors;
+};
+void launch(const RaggedTables& args, cudaStream_t stream);
+
+}  // namespace megatrain

@@ -1,0 +1,60 @@
+#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/numeric.cuh"
+
+namespace megatrain {
+
+namespace {
+
+// One block a token; a thread rotates kVec pairs (i, i + half) of one head.
+template <class T, int kVec>
+__global__ void rope_kernel(T* x, int64_t row_stride, int64_t heads, int64_t half, const int32_t* positions,
+                            const float* cos, const float* sin, float direction) {
+  const int64_t token = blockIdx.x;
+  const int64_t angles = positions[token] * half;
+  for (int64_t i = threadIdx.x * kVec; i < heads * half; i += blockDim.x * kVec) {
+    const int64_t head = i / half, at = i % half;
+    T* first = x + token * row_stride + head * 2 * half + at;
+    float a[kVec], b[kVec], c[kVec], s[kVec];
+    load<T, kVec>(first, a);
+    load<T, kVec>(first + half, b);
+    load<float, kVec>(cos + angles + at, c);
+    load<float, kVec>(sin + angles + at, s);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) {
+      const float turned = s[j] * direction;
+      const float low = a[j] * c[j] - b[j] * turned;
+      b[j] = b[j] * c[j] + a[j] * turned;
+      a[j] = low;
+    }
+    store<T, kVec>(first, a);
+    store<T, kVec>(first + half, b);
+  }
+}
+
+}  // namespace
+
+void launch(const Rope& args, cudaStream_t stream) {
+  if (args.x.rows == 0 || args.heads == 0) return;
+  ensure(args.head_dim % 2 == 0 && args.x.cols >= args.heads * args.head_dim, "RoPE rows hold heads of an even size");
+  const int64_t half = args.head_dim / 2;
+  visit_elements(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto run = [&]<int kVec>() {
+      rope_kernel<T, kVec><<<grid_size(args.x.rows), row_threads(ceil_div(args.heads * half, kVec), 256), 0, stream>>>(
+          args.x.as<T>(), args.x.row_stride, args.heads, half, args.positions, args.cos, args.sin,
+          args.backward ? -1.0f : 1.0f);
+    };
+    const View angles{const_cast<float*>(args.cos), DType::f32, 2, half, half};
+    const View sines{const_cast<float*>(args.sin), DType::f32, 2, half, half};
+    View rows = args.x;
+    rows.cols = args.heads * args.head_dim;
+    if (packs(rows, kPack<T>) && packs(angles, kPack<T>) && packs(sines, kPack<T>)) {
+      run.template operator()<kPack<T>>();
+    } else {
+      run.template operator()<1>();
+    }
+  });
+  check_launch();
+}
+
+}  // namespace megatrain

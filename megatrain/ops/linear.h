@@ -1,0 +1,33 @@
+// Matrix products of a linear layer. Products accumulate in fp32 whatever the operands are.
+#pragma once
+
+#include "megatrain/tensor/view.h"
+
+namespace megatrain {
+
+// out = x weight^T + bias, rounded once (the bias is added before rounding)
+struct LinearForward {
+  View x;       // (T, K), strided rows
+  View weight;  // (N, K)
+  View bias;    // (N) or empty
+  View out;     // (T, N), strided rows; dtype of x or fp32
+};
+
+// grad_x = grad_out weight
+struct LinearBackwardInput {
+  View grad_out;  // (T, N), strided rows
+  View weight;    // (N, K)
+  View grad_x;    // (T, K); dtype of grad_out or fp32
+  bool accumulate = false;  // grad_x += (added in fp32, rounded once)
+};
+
+// grad_weight = grad_out^T x, grad_bias = column sums of grad_out
+struct LinearBackwardWeight {
+  View grad_out;     // (T, N), strided rows
+  View x;            // (T, K), strided rows
+  View grad_weight;  // (N, K) fp32
+  View grad_bias;    // (N) fp32 or empty
+  bool accumulate;   // += (true) or = (false)
+};
+
+}  // namespace megatrain

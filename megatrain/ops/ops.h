@@ -1,0 +1,68 @@
+// Every op of the device, forward and backward. One object per device; all calls go to the one compute stream, so one
+// scratch buffer serves them all. Arguments are views of device memory that outlive the enqueued work.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "megatrain/device/device.h"
+#include "megatrain/ops/adamw.h"
+#include "megatrain/ops/attention.h"
+#include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/elementwise.h"
+#include "megatrain/ops/embedding.h"
+#include "megatrain/ops/gradient.h"
+#include "megatrain/ops/linear.h"
+#include "megatrain/ops/rmsnorm.h"
+#include "megatrain/ops/rope.h"
+
+namespace megatrain {
+
+// The largest shapes the ops will meet: scratch is sized from this once, before the first step.
+struct OpsShape {
+  DType dtype = DType::bf16;      // weights and activations
+  AttentionShape attention{};
+  int64_t hidden = 0;
+  int64_t ff = 0;
+  int64_t max_documents = 1;      // in a micro-batch
+  int64_t longest_document = 0;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // Device bytes reserve() will take, known without taking them.
+  virtual int64_t scratch_bytes(const OpsShape& shape) = 0;
+  virtual void reserve(const OpsShape& shape) = 0;
+
+  virtual void embedding_forward(Stream&, const EmbeddingForward&) = 0;
+  virtual void embedding_backward(Stream&, const EmbeddingBackward&) = 0;
+  virtual void rmsnorm_forward(Stream&, const RmsNormForward&) = 0;
+  virtual void rmsnorm_backward(Stream&, const RmsNormBackward&) = 0;
+  virtual void rope(Stream&, const Rope&) = 0;
+  virtual void linear_forward(Stream&, const LinearForward&) = 0;
+  virtual void linear_backward_input(Stream&, const LinearBackwardInput&) = 0;
+  virtual void linear_backward_weight(Stream&, const LinearBackwardWeight&) = 0;
+  virtual void attention_forward(Stream&, const AttentionForward&) = 0;
+  virtual void attention_backward(Stream&, const AttentionBackward&) = 0;
+  virtual void swiglu_forward(Stream&, const SwigluForward&) = 0;
+  virtual void swiglu_backward(Stream&, const SwigluBackward&) = 0;
+  virtual void add(Stream&, const Add&) = 0;
+  virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
+  virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
+  virtual void sum_losses(Stream&, const SumLosses&) = 0;
+  // Device memory; `finite` (one int32) becomes 0 when adamw_cpu would have returned false, and is left alone otherwise.
+  virtual void adamw(Stream&, const AdamW&, int32_t* finite) = 0;
+};
+
+struct CpuOpsOptions {
+  int threads = 0;              // 0: all usable CPUs
+  bool reference_gemm = false;  // our own plain product: ThreadSanitizer cannot see into OpenBLAS
+};
+std::unique_ptr<Ops> make_cpu_ops(const CpuOpsOptions& options);
+
+// Only for a device of make_cuda_device().
+std::unique_ptr<Ops> make_cuda_ops(Device& device);
+
+}  // namespace megatrain

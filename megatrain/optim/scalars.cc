@@ -1,0 +1,37 @@
+#include "megatrain/optim/scalars.h"
+
+#include <cmath>
+#include <limits>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+AdamWScalars adamw_scalars(const AdamWStep& step) {
+  ensure(step.t >= 1, "AdamW counts its updates from 1");
+  const double t = static_cast<double>(step.t);
+  return {.clip = static_cast<float>(step.clip_factor),
+          .beta2 = static_cast<float>(step.beta2),
+          .one_minus_beta1 = static_cast<float>(1 - step.beta1),
+          .one_minus_beta2 = static_cast<float>(1 - step.beta2),
+          .inv_sqrt_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, t))),
+          .eps = static_cast<float>(step.eps),
+          .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, t))),
+          .decay = static_cast<float>(1 - step.lr * step.weight_decay)};
+}
+
+double gradient_norm(std::span<const double> layer_squares) {
+  double sum = 0;
+  for (const double square : layer_squares) sum += square;
+  return std::sqrt(sum);
+}
+
+double clip_factor(double norm, double clip) {
+  constexpr double kTorchEps = 1e-6;
+  if (clip == 0) return 1;
+  if (!std::isfinite(norm)) return std::numeric_limits<double>::quiet_NaN();
+  const double factor = clip / (norm + kTorchEps);
+  return factor > 1 ? 1 : factor;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,30 @@
+// What AdamW needs of a step beside tensors: computed once in double, rounded once to fp32.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "megatrain/ops/adamw.h"
+
+namespace megatrain {
+
+struct AdamWStep {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;  // 0 for tensors without decay
+  double clip_factor = 1;
+  int64_t t = 1;            // this update's number, from 1
+};
+
+AdamWScalars adamw_scalars(const AdamWStep& step);
+
+// The global norm from each layer's sum of squares, added in layer order.
+double gradient_norm(std::span<const double> layer_squares);
+
+// min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 when clip is 0 (no clipping).
+// A norm that is not finite gives NaN (torch gives 0 for an infinite one).
+double clip_factor(double norm, double clip);
+
+}  // namespace megatrain

@@ -1,0 +1,60 @@
+// Turns a record's gradient into its next state: one fused pass over the planes by a team of threads. Which record when
+// is the schedule's business; whether at all is decided here, by the norm.
+//
+// With clipping a step whose norm is not finite changes no byte. Without, the guard is per record: the first record with
+// a non-finite gradient and all after it stay as they are, the state is torn, and the run must stop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "megatrain/host/thread_team.h"
+#include "megatrain/ops/adamw.h"
+#include "megatrain/optim/scalars.h"
+#include "megatrain/store/record.h"
+
+namespace megatrain {
+
+// A gradient as it reached the host, in the dtype of the record's weights.
+struct HostGradient {
+  const std::byte* data = nullptr;              // the layout's elements, or rows only
+  const std::vector<int32_t>* rows = nullptr;   // sorted distinct rows of a one-tensor record; the others are zero
+};
+
+class Updater {
+ public:
+  Updater(std::vector<LayerRecord>& records, int threads);
+
+  // Before the pass over every record, with the record's index: for dumps.
+  using Observer = std::function<void(int64_t record, const HostGradient&)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
+  // `squares` is the gradient's sum of squares when the guard is per record (no clipping), nullptr with clipping.
+  void update(int64_t record, const AdamWStep& step, const HostGradient& gradient, const double* squares);
+
+  bool torn() const { return torn_; }                // a non-finite gradient stopped an update half-way through a step
+  bool overflowed() const { return overflowed_; }    // a new weight was not finite
+
+ private:
+  // A run of elements of one tensor; small enough to balance, large enough to stream.
+  struct Piece {
+    size_t tensor;
+    int64_t begin;  // element of the layout
+    int64_t count;
+  };
+
+  void update_rows(LayerRecord& record, const AdamWScalars& scalars, const HostGradient& gradient);
+  bool update_piece(LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin, int64_t count) const;
+
+  std::vector<LayerRecord>& records_;
+  std::vector<std::vector<Piece>> pieces_;
+  ThreadTeam team_;
+  Simd simd_;
+  Observer observer_;
+  std::atomic<bool> torn_{false};
+  std::atomic<bool> overflowed_{false};
+};
+
+}  // namespace megatrain

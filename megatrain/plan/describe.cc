@@ -1,0 +1,98 @@
+// A plan as JSON, as a hash, and as lines for a person.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <xxhash.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/plan/plan.h"
+
+namespace megatrain {
+
+using nlohmann::json;
+
+namespace {
+
+json tiers_to_json(const std::vector<Tier>& tiers) {
+  json list = json::array();
+  for (const Tier tier : tiers) list.push_back(tier_name(tier));
+  return list;
+}
+
+std::string runs(const std::vector<Tier>& tiers) {
+  int64_t hbm = 0;
+  for (const Tier tier : tiers) hbm += tier == Tier::hbm;
+  return fmt::format("{} of {} in device memory", hbm, tiers.size());
+}
+
+}  // namespace
+
+json plan_to_json(const Plan& p) {
+  return {{"slots", p.slots},
+          {"weights", tiers_to_json(p.weights)},
+          {"boundary", tiers_to_json(p.boundary)},
+          {"boundary_slots", p.boundary_slots},
+          {"sweeps", p.sweeps},
+          {"gradient_slabs", p.gradient_slabs},
+          {"host_gradient_slabs", p.host_gradient_slabs},
+          {"serial", p.serial}};
+}
+
+Plan plan_from_json(const json& object, const std::string& where) {
+  const auto bad = [&](const std::string& what) { fail_config(fmt::format("{}: {}; expected what 'megatrain plan --json' prints", where, what)); };
+  if (!object.is_object()) bad("the plan is not a JSON object");
+  const auto number = [&](const char* key) -> int64_t {
+    if (!object.contains(key) || !object[key].is_number_integer()) bad(fmt::format("'{}' must be an integer", key));
+    return object[key].get<int64_t>();
+  };
+  const auto tiers = [&](const char* key) {
+    std::vector<Tier> list;
+    if (!object.contains(key) || !object[key].is_array()) bad(fmt::format("'{}' must be a list of \"hbm\" and \"host\"", key));
+    for (const json& item : object[key]) {
+      if (item != "hbm" && item != "host") bad(fmt::format("'{}' holds {}, not \"hbm\" or \"host\"", key, item.dump()));
+      list.push_back(item == "hbm" ? Tier::hbm : Tier::host);
+    }
+    return list;
+  };
+  Plan p;
+  p.slots = number("slots");
+  p.weights = tiers("weights");
+  p.boundary = tiers("boundary");
+  p.boundary_slots = number("boundary_slots");
+  if (!object.contains("sweeps") || !object["sweeps"].is_array()) bad("'sweeps' must be a list of integers");
+  for (const json& width : object["sweeps"]) {
+    if (!width.is_number_integer()) bad("'sweeps' must be a list of integers");
+    p.sweeps.push_back(width.get<int64_t>());
+  }
+  p.gradient_slabs = number("gradient_slabs");
+  p.host_gradient_slabs = number("host_gradient_slabs");
+  if (!object.contains("serial") || !object["serial"].is_boolean()) bad("'serial' must be true or false");
+  p.serial = object["serial"].get<bool>();
+  return p;
+}
+
+std::string plan_hash(const Plan& plan) {
+  const std::string text = plan_to_json(plan).dump();
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
+  const MemoryNeed need = memory_need(w, p);
+  std::string text;
+  text += fmt::format("{:.3g} billion parameters in {} blocks; {} tokens a step in {} micro-batches of {}\n",
+                      static_cast<double>(w.parameters) * 1e-9, w.blocks, w.tokens(), w.micro_batches, w.micro_tokens);
+  text += fmt::format("weights: {}, the rest stream through {} slots{}\n", runs(p.weights), p.slots, p.serial ? ", serially" : "");
+  text += fmt::format("block inputs: {}\n", runs(p.boundary));
+  text += fmt::format("sweeps: {}\n", p.sweeps.size());
+  for (const auto& [title, items, total] : {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {
+    text += fmt::format("{} memory: {}\n", title, format_bytes(total));
+    for (const auto& item : *items) {
+      if (item.bytes > 0) text += fmt::format("  {:<26}{:>12}\n", item.tag, format_bytes(item.bytes));
+    }
+  }
+  text += fmt::format("estimated step: {:.3g} s, bound by {} (compute {:.3g} s, h2d {:.3g} s, d2h {:.3g} s, update {:.3g} s)\n", e.step_s,
+                      e.bound_by, e.compute_s, e.h2d_s, e.d2h_s, e.update_s);
+  return text;
+}
+
+}  // namespace megatrain

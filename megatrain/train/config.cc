@@ -1,0 +1,297 @@
+#include "megatrain/train/config.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+
+#include "megatrain/base/error.h"
+#include "megatrain/train/config_keys.h"
+
+namespace megatrain {
+namespace {
+
+// Collects the given values with where they stand, then applies them in the order of the key table.
+class ConfigReader {
+ public:
+  explicit ConfigReader(std::string name) : name_(std::move(name)) {}
+
+  void read_yaml(const std::string& text) {
+    try {
+      const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+      if (documents.size() > 1)
+        fail_config(fmt::format("{}: holds {} YAML documents, expected one", name_, documents.size()));
+      if (documents.empty() || documents[0].IsNull()) return;
+      if (!documents[0].IsMap()) fail_config(fmt::format("{}: expected 'key: value' lines", at(documents[0])));
+      read_map(documents[0], "");
+    } catch (const YAML::Exception& e) {
+      fail_config(fmt::format("{}:{}: not valid YAML: {}", name_, e.mark.line + 1, e.msg));
+    }
+  }
+
+  void read_overrides(const std::vector<std::string>& words) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (words[i].size() < 3 || words[i].compare(0, 2, "--") != 0)
+        fail_config(fmt::format("'{}' on the command line is not understood, expected --key=value", words[i]));
+      const size_t equals = words[i].find('=');
+      const std::string key_name = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
+      const ConfigKey& key = known("--" + key_name, key_name);
+      Given given{.origin = "--" + key_name};
+      if (equals != std::string::npos) {
+        given.value.text = words[i].substr(equals + 1);
+      } else if (i + 1 < words.size() && words[i + 1].compare(0, 2, "--") != 0) {
+        given.value.text = words[++i];
+      } else if (key.flag) {
+        given.value.text = "true";
+      } else {
+        fail_config(fmt::format("--{} needs a value: expected {}", key_name, key.accepts));
+      }
+      given.value.null = given.value.text == "null" || given.value.text == "~";
+      given_[key_name] = given;
+    }
+  }
+
+  TrainConfig finish(const ConfigNeeds& needs) {
+    TrainConfig config;
+    for (const ConfigKey& key : config_keys()) {
+      const auto found = given_.find(key.name);
+      if (found == given_.end()) continue;
+      const Given& given = found->second;
+      if (!key.read(config, given.value))
+        fail_config(fmt::format("{}: {} is {}, expected {}", given.origin, key.name,
+                                given.value.null ? "null" : "'" + given.value.text + "'", key.accepts));
+    }
+    check_presence(config, needs);
+    check_sizes(config);
+    finish_dumps(config);
+    return config;
+  }
+
+ private:
+  struct Given {
+    ConfigText value;
+    std::string origin;  // "FILE:LINE" or "--key"
+  };
+
+  std::string at(const YAML::Node& node) const { return fmt::format("{}:{}", name_, node.Mark().line + 1); }
+
+  // Where a key was given, or the file when it has its default.
+  std::string origin(const std::string& key) const {
+    const auto found = given_.find(key);
+    return found == given_.end() ? name_ : found->second.origin;
+  }
+  bool is_given(const std::string& key) const { return given_.count(key) != 0; }
+
+  static const ConfigKey& known(const std::string& where, const std::string& name) {
+    if (const ConfigKey* key = find_config_key(name)) return *key;
+    if (is_config_section(name))
+      fail_config(fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name,
+                              first_key_of(name)));
+    fail_config(fmt::format("{}: unknown key '{}'; did you mean '{}'?", where, name, nearest_config_key(name)));
+  }
+
+  static std::string first_key_of(const std::string& section) {
+    for (const ConfigKey& key : config_keys())
+      if (config_section(key.name) == section) return key.name;
+    return "";
+  }
+
+  void read_map(const YAML::Node& map, const std::string& prefix) {
+    for (const auto& entry : map) {
+      if (!entry.first.IsScalar()) fail_config(fmt::format("{}: expected a plain key name", at(entry.first)));
+      const std::string name = prefix + entry.first.Scalar();
+      const std::string where = at(entry.first);
+      const auto [first, fresh] = seen_.emplace(name, entry.first.Mark().line + 1);
+      if (!fresh)
+        fail_config(
+            fmt::format("{}: key '{}' is given twice (first on line {}); keep one", where, name, first->second));
+      if (is_config_section(name) && entry.second.IsMap()) {
+        read_map(entry.second, name + ".");
+      } else if (!(is_config_section(name) && entry.second.IsNull())) {
+        given_[name] = {read_value(where, known(where, name), entry.second), where};
+      }
+    }
+  }
+
+  static ConfigText read_value(const std::string& where, const ConfigKey& key, const YAML::Node& node) {
+    if (node.IsNull()) return {.text = "", .null = true};
+    if (node.IsScalar()) return {.text = node.Scalar()};
+    if (!key.list || !node.IsSequence())
+      fail_config(
+          fmt::format("{}: {} is a {}, expected {}", where, key.name, node.IsMap() ? "section" : "list", key.accepts));
+    ConfigText joined;
+    for (const YAML::Node& element : node) {
+      if (!element.IsScalar())
+        fail_config(fmt::format("{}: {} holds something other than steps, expected {}", where, key.name, key.accepts));
+      joined.text += (joined.text.empty() ? "" : ",") + element.Scalar();
+    }
+    if (joined.text.empty()) joined.text = "none";
+    return joined;
+  }
+
+  void check_presence(const TrainConfig& config, const ConfigNeeds& needs) const {
+    const bool path = !config.model.path.empty(), from_config = !config.model.config.empty();
+    if (path && from_config)
+      fail_config(
+          fmt::format("{}: both model.path and model.config are given; keep model.path to train an existing model "
+                      "or model.config to start from random weights",
+                      origin("model.config")));
+    if (needs.model && !path && !from_config)
+      fail_config(fmt::format(
+          "{}: no model; give model.path (a Hugging Face directory) or model.config (a config.json)", name_));
+    if (needs.steps && !is_given("steps"))
+      fail_config(fmt::format("{}: steps is missing; give the number of optimizer steps", name_));
+    if (!config.data.tokens.empty()) return;
+    if (needs.data && config.steps > 0)
+      fail_config(fmt::format("{}: data.tokens is missing; give a file of raw little-endian token ids", name_));
+    for (const char* key : {"data.documents", "data.labels", "data.order"})
+      if (is_given(key) && !given_.at(key).value.null)
+        fail_config(fmt::format("{}: {} is given without data.tokens", origin(key), key));
+  }
+
+  void check_sizes(const TrainConfig& config) const {
+    if (config.micro_batch > config.batch || config.batch % config.micro_batch != 0)
+      fail_config(fmt::format("{}: micro_batch is {}, expected a divisor of batch, which is {}",
+                              is_given("micro_batch") ? origin("micro_batch") : origin("batch"), config.micro_batch,
+                              config.batch));
+    if (config.micro_batch * config.seq_len > std::numeric_limits<int32_t>::max())
+      fail_config(fmt::format("{}: a micro-batch of {} sequences of {} tokens is past 2^31 tokens; lower micro_batch",
+                              origin("micro_batch"), config.micro_batch, config.seq_len));
+    if (config.optim.warmup >= 1 && config.optim.warmup != std::floor(config.optim.warmup))
+      fail_config(
+          fmt::format("{}: optim.warmup is {}, expected a whole number of steps, or a fraction of the run below 1",
+                      origin("optim.warmup"), config.optim.warmup));
+    if (config.optim.min_lr > config.optim.lr)
+      fail_config(fmt::format("{}: optim.min_lr is {}, expected at most optim.lr, which is {}", origin("optim.min_lr"),
+                              config.optim.min_lr, config.optim.lr));
+  }
+
+  void finish_dumps(TrainConfig& config) const {
+    TrainConfig::Dump& dump = config.dump;
+    if (!dump.steps.empty() && !is_given("dump.grads") && !is_given("dump.state")) dump.grads = dump.state = dump.steps;
+    if (dump.grads.contains(0)) {
+      if (dump.grads != dump.steps)
+        fail_config(
+            fmt::format("{}: dump.grads names step 0, but gradients exist from step 1 on", origin("dump.grads")));
+      auto& first = dump.grads.ranges.front();
+      if (++first.first > first.second) dump.grads.ranges.erase(dump.grads.ranges.begin());
+    }
+    for (const auto& [name, steps] :
+         {std::pair{"dump.steps", &dump.steps}, {"dump.grads", &dump.grads}, {"dump.state", &dump.state}})
+      if (is_given("steps") && !steps->ranges.empty() && steps->ranges.back().second > config.steps)
+        fail_config(fmt::format("{}: {} names step {}, but the run has {} steps", origin(name), name,
+                                steps->ranges.back().second, config.steps));
+  }
+
+  std::string name_;
+  std::map<std::string, Given> given_;
+  std::map<std::string, int> seen_;  // keys and sections of the file, with their line
+};
+
+int64_t parse_step(const std::string& text) {
+  const size_t first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
+  if (first == std::string::npos) throw std::invalid_argument(text);
+  int64_t step = 0;
+  const char* end = text.data() + last + 1;
+  const auto [stop, error] = std::from_chars(text.data() + first, end, step);
+  if (error != std::errc() || stop != end || step < 0) throw std::invalid_argument(text);
+  return step;
+}
+
+}  // namespace
+
+bool StepSet::contains(int64_t step) const {
+  if (all && step >= 1) return true;
+  return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.first <= step && step <= r.second; });
+}
+
+StepSet parse_steps(const std::string& text) {
+  if (text == "none") return {};
+  if (text == "all") return {.all = true};
+  std::string list = text;
+  if (list.size() >= 2 && list.front() == '[' && list.back() == ']') list = list.substr(1, list.size() - 2);
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  std::stringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const size_t dash = part.find('-');
+    const int64_t first = parse_step(part.substr(0, dash));
+    const int64_t last = dash == std::string::npos ? first : parse_step(part.substr(dash + 1));
+    if (last < first) throw std::invalid_argument(text);
+    ranges.emplace_back(first, last);
+  }
+  if (ranges.empty() || list.back() == ',') throw std::invalid_argument(text);
+  std::sort(ranges.begin(), ranges.end());
+  StepSet steps;
+  for (const auto& range : ranges) {
+    if (!steps.ranges.empty() && range.first - 1 <= steps.ranges.back().second)
+      steps.ranges.back().second = std::max(steps.ranges.back().second, range.second);
+    else
+      steps.ranges.push_back(range);
+  }
+  return steps;
+}
+
+std::string format_steps(const StepSet& steps) {
+  if (steps.all) return "all";
+  if (steps.ranges.empty()) return "none";
+  std::string text;
+  for (const auto& [first, last] : steps.ranges)
+    text += (text.empty() ? "" : ",") + (first == last ? std::to_string(first) : fmt::format("{}-{}", first, last));
+  return text;
+}
+
+TrainConfig parse_config(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
+                         const ConfigNeeds& needs) {
+  ConfigReader reader(name);
+  reader.read_yaml(text);
+  reader.read_overrides(overrides);
+  return reader.finish(needs);
+}
+
+TrainConfig load_config(const std::string& path, const std::vector<std::string>& overrides, const ConfigNeeds& needs) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail_config(fmt::format("{} is a directory, expected a YAML configuration file", path));
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) fail_config(fmt::format("cannot read the configuration {}: give the path of a YAML file", path));
+  return parse_config(text.str(), path, overrides, needs);
+}
+
+std::string resolved_yaml(const TrainConfig& config) {
+  std::string text, section;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string in = config_section(key.name);
+    if (in != section && !in.empty()) text += in + ":\n";
+    section = in;
+    text += fmt::format("{}{}: {}\n", in.empty() ? "" : "  ", in.empty() ? key.name : key.name.substr(in.size() + 1),
+                        key.write(config));
+  }
+  return text;
+}
+
+std::string config_help() {
+  const TrainConfig defaults;
+  std::string text;
+  for (const ConfigKey& key : config_keys())
+    text += fmt::format("  {}\n      {}\n      Accepts {}. Default: {}.\n", key.name, key.help, key.accepts,
+                        key.write(defaults));
+  return text;
+}
+
+bool is_config_override(const std::string& word) {
+  if (word.compare(0, 2, "--") != 0) return false;
+  return find_config_key(
+             word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2)) != nullptr;
+}
+
+}  // namespace megatrain

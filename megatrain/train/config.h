@@ -1,0 +1,124 @@
+// A run's configuration: a YAML file, then `--dotted.key=value` words of the command line over it.
+//
+// Every key is written once, in the table of config_keys.cc: it drives reading, the nearest known key of an error,
+// config.resolved.yaml and the help text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace megatrain {
+
+// Steps of a run, counted from 1; 0 names the state before the first step.
+// Written as "none", "all" (every step from 1), or steps and ranges: "1,5,8-10".
+struct StepSet {
+  bool all = false;
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // first and last step, ascending, neither touching nor overlapping
+
+  bool empty() const { return !all && ranges.empty(); }
+  bool contains(int64_t step) const;
+  bool operator==(const StepSet&) const = default;
+};
+
+// Throws std::invalid_argument when the text is none of the accepted forms.
+StepSet parse_steps(const std::string& text);
+std::string format_steps(const StepSet& steps);
+
+struct TrainConfig {
+  struct Model {
+    std::string path;    // Hugging Face directory
+    std::string config;  // config.json, for random weights; exactly one of the two is given
+    bool operator==(const Model&) const = default;
+  };
+  struct Data {
+    std::string tokens;
+    std::string dtype = "uint16";  // uint16 | uint32
+    std::string documents;         // optional files are empty when not given
+    std::string labels;
+    std::string order;
+    bool operator==(const Data&) const = default;
+  };
+  struct Optim {
+    double lr = 1e-5;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double weight_decay = 0.01;
+    double clip = 1.0;                  // largest global gradient norm; 0: no clipping
+    std::string schedule = "constant";  // constant | linear | cosine | wsd
+    double warmup = 0;                  // whole steps, or below 1 a fraction of `steps`
+    double min_lr = 0.0;
+    double decay = 0.1;  // wsd: the last part of the run's steps in which lr falls
+    bool operator==(const Optim&) const = default;
+  };
+  struct Memory {
+    std::optional<int64_t> gpu_bytes;  // budgets; none: the plan measures the machine
+    std::optional<int64_t> host_bytes;
+    std::optional<int64_t> nvme_bytes;
+    std::string state = "auto";  // auto | host
+    bool operator==(const Memory&) const = default;
+  };
+  struct Dump {
+    StepSet steps;  // the steps that `grads: true` and `state: true` mean
+    StepSet grads;  // resolved: write grads-STEP.safetensors of exactly these
+    StepSet state;  // resolved: write state-STEP.safetensors of exactly these; 0 is the initial state
+    bool operator==(const Dump&) const = default;
+  };
+  struct Checkpoint {
+    int64_t every = 0;  // steps; 0: none
+    int64_t keep = 2;   // the newest that stay
+    bool operator==(const Checkpoint&) const = default;
+  };
+
+  Model model;
+  uint64_t seed = 0;
+  std::string device = "auto";     // auto | cpu | cuda
+  std::string precision = "bf16";  // bf16 | fp32
+  Data data;
+  int64_t seq_len = 1024;   // tokens of a sequence
+  int64_t batch = 1;        // sequences of a step
+  int64_t micro_batch = 1;  // sequences; divides batch
+  int64_t steps = 0;        // 0: load and export only
+  int64_t head_chunk = 0;   // tokens of one chunk of the head; 0: chosen by size
+  int64_t mlp_chunk = 0;    // tokens of one chunk of the MLP; 0: the whole micro-batch
+  Optim optim;
+  Memory memory;
+  int64_t threads = 0;  // CPU threads; 0: all
+  std::string plan;     // plan file; empty: the plan is made here
+  Dump dump;
+  std::string run_dir = "runs/default";
+  Checkpoint checkpoint;
+  bool resume = false;
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+// What a verb cannot do without; `plan` and `bench` need less than `train`.
+struct ConfigNeeds {
+  bool model = true;
+  bool data = true;  // data.tokens, unless steps is 0
+  bool steps = true;
+};
+
+// `overrides` are words as they stand on the command line: "--optim.lr=1e-4", or "--optim.lr", "1e-4"; a key that is
+// true or false may stand alone ("--resume"). The last of equal overrides wins.
+// Throws Error(bad_config) "FILE:LINE: what is wrong, what is accepted", or "--key: ..." for an override.
+TrainConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                        const ConfigNeeds& needs = {});
+// The same from text; `name` stands for the file in errors.
+TrainConfig parse_config(const std::string& text, const std::string& name,
+                         const std::vector<std::string>& overrides = {}, const ConfigNeeds& needs = {});
+
+// Every key with its value; load_config reads it back to an equal configuration.
+std::string resolved_yaml(const TrainConfig& config);
+
+// One paragraph a key: name, what it accepts, default, meaning.
+std::string config_help();
+
+// True for a word "--dotted.key[=value]" whose key is known, so that a verb can tell overrides from its own options.
+bool is_config_override(const std::string& word);
+
+}  // namespace megatrain

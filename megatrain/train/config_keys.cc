@@ -1,0 +1,387 @@
+#include "megatrain/train/config_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+namespace {
+
+template <class Number>
+bool read_number(const std::string& text, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end && !text.empty();
+}
+
+bool read_bool(const std::string& text, bool& value) {
+  std::string lower = text;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  value = lower == "true" || lower == "yes" || lower == "on";
+  return value || lower == "false" || lower == "no" || lower == "off";
+}
+
+bool read_steps(const std::string& text, StepSet& steps) {
+  try {
+    steps = parse_steps(text);
+    return true;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// Kinds of keys. `field` maps a configuration, const or not, to the member it names.
+template <class Field>
+ConfigKey path_key(std::string name, std::vector<std::string> habits, std::string help, Field field) {
+  return {
+      .name = std::move(name),
+      .habits = std::move(habits),
+      .accepts = "a path",
+      .help = std::move(help),
+      .flag = false,
+      .list = false,
+      .read =
+          [field](TrainConfig& config, const ConfigText& value) {
+            field(config) = value.null ? "" : value.text;
+            return value.null || !value.text.empty();
+          },
+      .write = [field](const TrainConfig& config) { return field(config).empty() ? "null" : quoted(field(config)); }};
+}
+
+template <class Field>
+ConfigKey choice_key(std::string name, std::vector<std::string> habits, std::vector<std::string> choices,
+                     std::string help, Field field) {
+  return {.name = std::move(name),
+          .habits = std::move(habits),
+          .accepts = fmt::format("{}", fmt::join(choices, " or ")),
+          .help = std::move(help),
+          .flag = false,
+          .list = false,
+          .read =
+              [field, choices](TrainConfig& config, const ConfigText& value) {
+                field(config) = value.text;
+                return !value.null && std::find(choices.begin(), choices.end(), value.text) != choices.end();
+              },
+          .write = [field](const TrainConfig& config) { return field(config); }};
+}
+
+template <class Field>
+ConfigKey integer_key(std::string name, std::vector<std::string> habits, int64_t least, int64_t most, std::string help,
+                      Field field) {
+  return {.name = std::move(name),
+          .habits = std::move(habits),
+          .accepts = fmt::format("a whole number from {} to {}", least, most),
+          .help = std::move(help),
+          .flag = false,
+          .list = false,
+          .read =
+              [field, least, most](TrainConfig& config, const ConfigText& value) {
+                return !value.null && read_number(value.text, field(config)) && field(config) >= least &&
+                       field(config) <= most;
+              },
+          .write = [field](const TrainConfig& config) { return std::to_string(field(config)); }};
+}
+
+struct Interval {
+  double least;
+  double most;
+  bool open = false;  // `most` itself is not accepted
+  bool null_is_zero = false;
+};
+
+template <class Field>
+ConfigKey real_key(std::string name, std::vector<std::string> habits, Interval in, std::string help, Field field) {
+  return {.name = std::move(name),
+          .habits = std::move(habits),
+          .accepts = fmt::format("a number from {} {} {}{}", in.least, in.open ? "to below" : "to", in.most,
+                                 in.null_is_zero ? ", or null" : ""),
+          .help = std::move(help),
+          .flag = false,
+          .list = false,
+          .read =
+              [field, in](TrainConfig& config, const ConfigText& value) {
+                double& number = field(config);
+                if (value.null && in.null_is_zero) {
+                  number = 0;
+                  return true;
+                }
+                return !value.null && read_number(value.text, number) && std::isfinite(number) && number >= in.least &&
+                       (in.open ? number < in.most : number <= in.most);
+              },
+          .write = [field](const TrainConfig& config) { return fmt::format("{}", field(config)); }};
+}
+
+template <class Field>
+ConfigKey bool_key(std::string name, std::vector<std::string> habits, std::string help, Field field) {
+  return {.name = std::move(name),
+          .habits = std::move(habits),
+          .accepts = "true or false",
+          .help = std::move(help),
+          .flag = true,
+          .list = false,
+          .read = [field](TrainConfig& config,
+                          const ConfigText& value) { return !value.null && read_bool(value.text, field(config)); },
+          .write = [field](const TrainConfig& config) { return field(config) ? "true" : "false"; }};
+}
+
+template <class Field>
+ConfigKey budget_key(std::string name, std::vector<std::string> habits, std::string help, Field field) {
+  return {.name = std::move(name),
+          .habits = std::move(habits),
+          .accepts = "auto or a size (24GiB, 512MB, 1048576)",
+          .help = std::move(help),
+          .flag = false,
+          .list = false,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                field(config).reset();
+                if (value.null || value.text == "auto") return true;
+                try {
+                  field(config) = parse_bytes(value.text);
+                } catch (const Error&) {
+                  return false;
+                }
+                return *field(config) >= 0;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                return field(config) ? std::to_string(*field(config)) : std::string("auto");
+              }};
+}
+
+constexpr const char* kStepForms = "none, all, a step (3), a list ([1, 5] or \"1,5\") or a range (2-4)";
+
+template <class Field>
+ConfigKey dump_key(std::string name, std::string help, Field field) {
+  return {.name = std::move(name),
+          .habits = {},
+          .accepts = fmt::format("true, false, {}", kStepForms),
+          .help = std::move(help),
+          .flag = true,
+          .list = true,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                StepSet& steps = field(config);
+                bool on = false;
+                if (value.null || !read_bool(value.text, on)) return !value.null && read_steps(value.text, steps);
+                steps = {};
+                if (on && config.dump.steps.empty()) steps.all = true;
+                if (on && !config.dump.steps.empty()) steps = config.dump.steps;
+                return true;
+              },
+          .write = [field](const TrainConfig& config) { return format_steps(field(config)); }};
+}
+
+ConfigKey seed_key() {
+  return {.name = "seed",
+          .habits = {"random_seed"},
+          .accepts = fmt::format("a whole number from 0 to {}", std::numeric_limits<uint64_t>::max()),
+          .help = "Seed of every random number of the run.",
+          .flag = false,
+          .list = false,
+          .read = [](TrainConfig& config, const ConfigText& value) { return read_number(value.text, config.seed); },
+          .write = [](const TrainConfig& config) { return std::to_string(config.seed); }};
+}
+
+ConfigKey dump_steps_key() {
+  return {.name = "dump.steps",
+          .habits = {},
+          .accepts = kStepForms,
+          .help = "Steps (from 1) that dump.grads and dump.state mean when they are true. Alone, it dumps both.",
+          .flag = false,
+          .list = true,
+          .read = [](TrainConfig& config,
+                     const ConfigText& value) { return !value.null && read_steps(value.text, config.dump.steps); },
+          .write = [](const TrainConfig& config) { return format_steps(config.dump.steps); }};
+}
+
+#define MEGATRAIN_FIELD(member) \
+  [](auto& config) -> auto& { return config.member; }
+
+std::vector<ConfigKey> make_keys() {
+  constexpr int64_t kCount = 1'000'000'000;
+  constexpr int64_t kTokens = std::numeric_limits<int32_t>::max();
+  return {
+      path_key("model.path", {"model.name_or_path", "model_name_or_path", "model"},
+               "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)),
+      path_key("model.config", {"config", "model.config_file"},
+               "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)),
+      seed_key(),
+      choice_key("device", {"accelerator"}, {"auto", "cpu", "cuda"},
+                 "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)),
+      choice_key("precision", {"dtype", "torch_dtype", "mixed_precision"}, {"bf16", "fp32"},
+                 "Arithmetic of the device; the master and the optimizer state are fp32 in both.",
+                 MEGATRAIN_FIELD(precision)),
+      path_key("data.tokens", {"data.path", "dataset", "data"}, "Raw little-endian token ids.",
+               MEGATRAIN_FIELD(data.tokens)),
+      choice_key("data.dtype", {}, {"uint16", "uint32"}, "Type of the ids in data.tokens.",
+                 MEGATRAIN_FIELD(data.dtype)),
+      path_key("data.documents", {"data.offsets"},
+               "uint64 token offsets at which documents start; attention and positions restart there.",
+               MEGATRAIN_FIELD(data.documents)),
+      path_key("data.labels", {"data.mask"}, "int32 label of each token, -100: not trained. Default: the tokens.",
+               MEGATRAIN_FIELD(data.labels)),
+      path_key("data.order", {"data.shuffle"},
+               "uint64 sequence numbers, used one after another. Default: 0, 1, 2, ... starting over after the last.",
+               MEGATRAIN_FIELD(data.order)),
+      integer_key("seq_len", {"sequence_length", "max_seq_len", "block_size", "context_length"}, 2, kTokens,
+                  "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)),
+      integer_key("batch", {"batch_size", "global_batch_size", "train_batch_size"}, 1, kCount, "Sequences of a step.",
+                  MEGATRAIN_FIELD(batch)),
+      integer_key("micro_batch", {"micro_batch_size", "per_device_train_batch_size"}, 1, kCount,
+                  "Sequences that pass through a layer at once; divides batch.", MEGATRAIN_FIELD(micro_batch)),
+      integer_key("steps", {"max_steps", "num_steps", "train_steps"}, 0, kCount,
+                  "Optimizer steps of the run; 0 loads the model and exports it.", MEGATRAIN_FIELD(steps)),
+      integer_key("head_chunk", {}, 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
+                  MEGATRAIN_FIELD(head_chunk)),
+      integer_key("mlp_chunk", {}, 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
+                  MEGATRAIN_FIELD(mlp_chunk)),
+      real_key("optim.lr", {"learning_rate", "optim.learning_rate", "optim.max_lr"}, {0, 1000}, "Peak learning rate.",
+               MEGATRAIN_FIELD(optim.lr)),
+      real_key("optim.beta1", {"adam_beta1"}, {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
+               MEGATRAIN_FIELD(optim.beta1)),
+      real_key("optim.beta2", {"adam_beta2"}, {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",
+               MEGATRAIN_FIELD(optim.beta2)),
+      real_key("optim.eps", {"adam_epsilon", "optim.epsilon"}, {1e-30, 1}, "Added to the root of the second moment.",
+               MEGATRAIN_FIELD(optim.eps)),
+      real_key("optim.weight_decay", {"optim.wd"}, {0, 1000},
+               "Decoupled weight decay; never on norms, biases and other 1-D tensors.",
+               MEGATRAIN_FIELD(optim.weight_decay)),
+      real_key("optim.clip", {"max_grad_norm", "grad_clip", "gradient_clipping"},
+               {.least = 0, .most = 1e30, .null_is_zero = true},
+               "Largest global gradient norm; 0 or null: no clipping.", MEGATRAIN_FIELD(optim.clip)),
+      choice_key("optim.schedule", {"lr_scheduler_type", "scheduler"}, {"constant", "linear", "cosine", "wsd"},
+                 "How lr moves after warmup.", MEGATRAIN_FIELD(optim.schedule)),
+      real_key("optim.warmup", {"warmup_steps", "optim.warmup_steps", "warmup_ratio"}, {0, kCount},
+               "Steps in which lr rises linearly to optim.lr; below 1, a fraction of steps.",
+               MEGATRAIN_FIELD(optim.warmup)),
+      real_key("optim.min_lr", {}, {0, 1000}, "Where linear, cosine and wsd end; at most optim.lr.",
+               MEGATRAIN_FIELD(optim.min_lr)),
+      real_key("optim.decay", {"optim.decay_fraction"}, {1e-9, 1},
+               "wsd: the last part of the steps, in which lr falls.", MEGATRAIN_FIELD(optim.decay)),
+      budget_key("memory.gpu", {"memory.hbm", "memory.device"}, "GPU memory the run may use.",
+                 MEGATRAIN_FIELD(memory.gpu_bytes)),
+      budget_key("memory.host", {"memory.ram", "memory.cpu"}, "Host memory the run may use.",
+                 MEGATRAIN_FIELD(memory.host_bytes)),
+      budget_key("memory.nvme", {"memory.disk"}, "Disk space the run may use for state.",
+                 MEGATRAIN_FIELD(memory.nvme_bytes)),
+      choice_key("memory.state", {}, {"auto", "host"},
+                 "Where the optimizer state lives; auto keeps some on the GPU when there is room.",
+                 MEGATRAIN_FIELD(memory.state)),
+      integer_key("threads", {"num_threads"}, 0, 4096, "CPU threads; 0: all of this machine's.",
+                  MEGATRAIN_FIELD(threads)),
+      path_key("plan", {}, "A plan from `megatrain plan --json`. Default: made for this machine.",
+               MEGATRAIN_FIELD(plan)),
+      dump_steps_key(),
+      dump_key("dump.grads", "Write RUN/grads-STEP.safetensors; true: at dump.steps, or at all when none are given.",
+               MEGATRAIN_FIELD(dump.grads)),
+      dump_key(
+          "dump.state",
+          "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
+          MEGATRAIN_FIELD(dump.state)),
+      path_key("run_dir", {"output_dir", "out_dir"}, "Where metrics, dumps, checkpoints and the model go.",
+               MEGATRAIN_FIELD(run_dir)),
+      integer_key("checkpoint.every", {"save_steps", "checkpoint.interval"}, 0, kCount,
+                  "Steps between checkpoints; 0: none.", MEGATRAIN_FIELD(checkpoint.every)),
+      integer_key("checkpoint.keep", {"save_total_limit"}, 1, kCount, "How many of the newest checkpoints stay.",
+                  MEGATRAIN_FIELD(checkpoint.keep)),
+      bool_key("resume", {"resume_from_checkpoint"}, "Go on from the newest checkpoint of run_dir.",
+               MEGATRAIN_FIELD(resume)),
+  };
+}
+
+#undef MEGATRAIN_FIELD
+
+std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+// Levenshtein distance.
+int64_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<int64_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int64_t>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int64_t diagonal = row[0];
+    row[0] = static_cast<int64_t>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int64_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// The name as written, or its last part alone when the section differs: one more than the parts' own distance.
+// A longer form of a known word ("optimizer") is as near as one letter.
+int64_t name_distance(const std::string& written, const std::string& known) {
+  const bool longer = written.find('.') == std::string::npos && written.compare(0, known.size(), known) == 0;
+  if (longer && written != known) return 1;
+  return std::min(edit_distance(written, known), 1 + edit_distance(last_part(written), last_part(known)));
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+  static const std::vector<ConfigKey> keys = make_keys();
+  return keys;
+}
+
+const ConfigKey* find_config_key(const std::string& name) {
+  for (const ConfigKey& key : config_keys())
+    if (key.name == name) return &key;
+  return nullptr;
+}
+
+std::string config_section(const std::string& name) {
+  const size_t dot = name.find('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+bool is_config_section(const std::string& name) {
+  const auto& keys = config_keys();
+  return !name.empty() &&
+         std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return config_section(key.name) == name; });
+}
+
+std::string nearest_config_key(const std::string& unknown) {
+  std::string nearest;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  const auto consider = [&](const std::string& known, const std::string& suggestion) {
+    const int64_t distance = name_distance(unknown, known);
+    if (distance < least) {
+      least = distance;
+      nearest = suggestion;
+    }
+  };
+  for (const ConfigKey& key : config_keys()) consider(key.name, key.name);
+  for (const ConfigKey& key : config_keys()) {
+    const std::string section = config_section(key.name);
+    if (!section.empty()) consider(section, section);
+    for (const std::string& habit : key.habits) consider(habit, key.name);
+  }
+  return nearest;
+}
+
+}  // namespace megatrain

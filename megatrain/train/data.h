@@ -1,0 +1,71 @@
+// Tokens of a run, read by mmap and cut into the micro-batches of a step.
+//
+// Sequence i is tokens [i*S, (i+1)*S) of the file; tokens after the last whole sequence are not used. Positions and
+// attention restart at every document start and at every sequence start: a document that runs over a sequence's end
+// goes on in the next sequence as a new document. Position t predicts the label of t+1, so the last position of a
+// document is not trained.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatrain/hub/file.h"
+#include "megatrain/train/config.h"
+
+namespace megatrain {
+
+// T = sequences of a micro-batch * seq_len.
+struct MicroBatch {
+  std::vector<int32_t> tokens;          // (T)
+  std::vector<int32_t> labels;          // (T) what this position is to predict; kIgnoreLabel: not trained
+  std::vector<int32_t> positions;       // (T) within its document
+  std::vector<int32_t> document_begin;  // (D + 1) first token of each document, then T
+  int64_t longest = 0;                  // tokens of the longest document
+  bool uniform = true;                  // every document has `longest` tokens
+  int64_t trained = 0;                  // labels that are trained
+};
+
+struct Batch {
+  std::vector<MicroBatch> micro_batches;
+  int64_t tokens = 0;
+  int64_t trained = 0;
+};
+
+class TokenData {
+ public:
+  // Opens and checks the files of config.data against each other and the vocabulary. Throws Error(bad_input).
+  TokenData(const TrainConfig& config, int64_t vocab);
+
+  int64_t tokens() const { return tokens_; }
+  int64_t sequences() const { return sequences_; }  // whole ones
+
+  // The sequence at place `index` of the run: data.order[index], or 0, 1, 2, ... starting over after the last.
+  int64_t sequence_at(int64_t index) const;
+
+  // Step counts from 0. A step without a trained token is an error. `load` reuses the memory of `into`.
+  Batch batch(int64_t step) const;
+  void load(int64_t step, Batch& into) const;
+
+ private:
+  void append_sequence(int64_t sequence, MicroBatch& into) const;
+  void check_documents() const;
+  void check_order(int64_t needed) const;
+  void check_tokens(int64_t begin, int64_t end) const;
+  void check_labels(int64_t begin, int64_t end) const;
+  int64_t token(int64_t index) const { return wide_ ? wide_ids_[index] : ids_[index]; }
+
+  std::optional<MappedFile> token_file_, document_file_, label_file_, order_file_;
+  bool wide_ = false;  // ids are 4 bytes, else 2
+  std::span<const uint16_t> ids_;
+  std::span<const uint32_t> wide_ids_;
+  std::span<const uint64_t> documents_;  // starts; empty when there is no file
+  std::span<const int32_t> labels_;
+  std::span<const uint64_t> order_;
+  int64_t vocab_ = 0, tokens_ = 0, sequences_ = 0;
+  int64_t seq_len_ = 0, batch_ = 0, micro_batch_ = 0;
+};
+
+}  // namespace megatrain

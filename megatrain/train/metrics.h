@@ -1,0 +1,25 @@
+// What a step tells: one object a line in RUN/metrics.jsonl, and one line for a person.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "megatrain/train/trainer.h"
+
+namespace megatrain {
+
+struct StepMetrics {
+  int64_t step = 0;
+  int64_t steps = 0;
+  double lr = 0;
+  StepReport report;
+  int64_t hbm_peak = 0, host_peak = 0;  // bytes
+};
+
+std::string metrics_json(const StepMetrics& metrics);  // floats with 17 significant digits
+std::string metrics_line(const StepMetrics& metrics);
+
+// Keeps the lines of steps up to `last_step`: what a resumed run goes on from. A missing file is fine.
+void truncate_metrics(const std::string& path, int64_t last_step);
+
+}  // namespace megatrain

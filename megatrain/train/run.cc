@@ -1,0 +1,223 @@
+#include "megatrain/train/run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/hub/file.h"
+#include "megatrain/optim/learning_rate.h"
+#include "megatrain/train/checkpoint.h"
+#include "megatrain/train/gradient_dump.h"
+#include "megatrain/train/setup.h"
+#include "megatrain/train/state_files.h"
+#include "megatrain/train/trainer.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+// What a resumed run must share with the one that was saved: all that decides the bits of the remaining steps.
+json identity_json(const TrainConfig& c, const RunIdentity& identity) {
+  return {{"precision", c.precision},
+          {"micro_tokens", identity.micro_tokens},
+          {"head_chunk", identity.head_chunk},
+          {"mlp_chunk", identity.mlp_chunk},
+          {"seq_len", c.seq_len},
+          {"batch", c.batch},
+          {"seed", c.seed}};
+}
+
+void check_identity(const json& saved, const json& now, const std::string& checkpoint) {
+  for (const auto& [key, value] : now.items()) {
+    if (!saved.contains(key) || saved.at(key) != value) {
+      fail_config(fmt::format("{} was made with {} = {}, this run has {}: resuming would not be exact; give the same value, or start a new run_dir",
+                              checkpoint, key, saved.contains(key) ? saved.at(key).dump() : "nothing", value.dump()));
+    }
+  }
+}
+
+// A directory of its own for this run: an earlier run's files are moved aside, never overwritten.
+void make_run_dir(const std::string& path, bool resume) {
+  std::error_code code;
+  if (!resume && fs::exists(path + "/config.resolved.yaml", code)) {
+    int n = 1;
+    while (fs::exists(fmt::format("{}.{}", path, n), code)) ++n;
+    const std::string aside = fmt::format("{}.{}", path, n);
+    rename_path(path, aside);
+    log_warn(fmt::format("{} held an earlier run; it was moved to {} (use --resume to go on with it)", path, aside));
+  }
+  fs::create_directories(path, code);
+  if (code) fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path, code.message()));
+}
+
+// config.json of an export says in which type the weights are.
+std::string exported_config(const ModelSource& source, DType type) {
+  if (source.config.dtype) return source.config_text;
+  json object = json::parse(source.config_text);
+  object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
+  return object.dump(2) + "\n";
+}
+
+LearningRate learning_rate_of(const TrainConfig& c) {
+  return {.kind = parse_schedule(c.optim.schedule), .lr = c.optim.lr, .min_lr = c.optim.min_lr, .warmup = c.optim.warmup,
+          .decay = c.optim.decay, .steps = std::max<int64_t>(c.steps, 1)};
+}
+
+class Run {
+ public:
+  Run(const TrainConfig& config, const RunHooks& hooks)
+      : config_(config), hooks_(hooks), source_(read_model_source(config)), schedule_(learning_rate_of(config)) {
+    check_schedule(schedule_);
+    if (config.steps > 0) data_ = std::make_unique<TokenData>(config, source_.config.vocab);
+    machine_ = open_machine(config.device, config.threads);
+    identity_ = make_identity(config, source_.config);
+    if (config.resume) checkpoint_ = newest_checkpoint(config.run_dir);
+    if (checkpoint_) check_identity(checkpoint_->identity, identity_json(config, identity_), checkpoint_->path);
+    if (config.resume && !checkpoint_) log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
+
+    const Workload workload = make_workload(config, source_.config, identity_, machine_);
+    std::vector<std::string> notes;
+    const Plan plan = choose_plan(config, workload, make_budgets(config, *machine_.device), &notes);
+    plan_json_ = plan_to_json(plan);
+    log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
+                         static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
+    for (const std::string& note : notes) log_info("plan: " + note);
+    trainer_ = std::make_unique<Trainer>(machine_, source_.config, identity_, ops_shape(config, source_.config, identity_), workload, plan,
+                                         static_cast<int>(config.threads));
+    fill();
+  }
+
+  RunResult run() {
+    make_run_dir(config_.run_dir, config_.resume);
+    write_text_file(path("config.resolved.yaml"), resolved_yaml(config_));
+    write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
+    if (config_.resume) truncate_metrics(path("metrics.jsonl"), step_);
+    metrics_.open(path("metrics.jsonl"), std::ios::app);
+    result_.run_dir = config_.run_dir;
+    if (step_ == 0 && config_.dump.state.contains(0)) save_state(path("state-0.safetensors"), 0, trainer_->records());
+
+    Batch batch;
+    while (step_ < config_.steps) {
+      data_->load(step_, batch);
+      one_step(batch);
+      if (const int signal = hooks_.stop ? static_cast<int>(*hooks_.stop) : 0) {
+        save();
+        log_info(fmt::format("stopped by signal {} after step {}; saved. Go on with --resume", signal, step_));
+        result_.step = step_;
+        result_.stopped_by = signal;
+        return result_;
+      }
+    }
+    finish();
+    return result_;
+  }
+
+ private:
+  std::string path(const std::string& name) const { return config_.run_dir + "/" + name; }
+
+  void fill() {
+    const int threads = static_cast<int>(config_.threads);
+    const DType drawn = source_.config.dtype.value_or(identity_.dtype);
+    if (checkpoint_) {
+      restore_checkpoint(*checkpoint_, trainer_->records(), threads);
+      types_ = checkpoint_->types;
+      step_ = checkpoint_->step;
+      log_info(fmt::format("resumed from {}", checkpoint_->path));
+    } else if (!source_.directory.empty()) {
+      LoadReport report = load_weights(source_.directory, trainer_->records(), threads);
+      types_ = std::move(report.types);
+      if (!report.unused.empty()) log_info(fmt::format("tensors in {} that this model does not use: {}", source_.directory, fmt::join(report.unused, ", ")));
+    } else {
+      init_weights(source_.config, config_.seed, trainer_->records(), threads);
+      for (const LayerRecord& record : trainer_->records()) {
+        for (const TensorSpec& tensor : record.layout().tensors) types_[tensor.name] = drawn;
+      }
+    }
+  }
+
+  void one_step(const Batch& batch) {
+    const int64_t step = step_ + 1;
+    const double lr = learning_rate(schedule_, step);
+    const TrainConfig::Optim& o = config_.optim;
+    const OptimStep optim{.adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step}, .clip = o.clip};
+    std::unique_ptr<GradientDump> dump;
+    if (config_.dump.grads.contains(step)) {
+      dump = std::make_unique<GradientDump>(path(fmt::format("grads-{}.safetensors", step)), step, trainer_->records());
+      trainer_->drain();
+      trainer_->updater().observe([&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
+    }
+    StepMetrics metrics{.step = step, .steps = config_.steps, .lr = lr, .report = trainer_->step(batch, optim)};
+    step_ = step;
+    if (dump) {
+      trainer_->drain();
+      trainer_->updater().observe({});
+      dump->finish();
+    }
+    metrics.hbm_peak = std::max(machine_.device->ledger().peak_bytes(), machine_.device->memory_used());
+    metrics.host_peak = host_memory_peak();
+    metrics_ << metrics_json(metrics) << "\n" << std::flush;
+    if (!metrics_) fail_io(fmt::format("could not write {}; check the disk", path("metrics.jsonl")));
+    if (result_.first_loss == 0) result_.first_loss = metrics.report.loss;
+    result_.last_loss = metrics.report.loss;
+    if (hooks_.on_step) hooks_.on_step(metrics);
+    if (config_.dump.state.contains(step)) {
+      settle();
+      save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records());
+    }
+    if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) save();
+  }
+
+  // The state at one version, and whole.
+  void settle() {
+    trainer_->drain();
+    if (trainer_->updater().torn() || trainer_->updater().overflowed()) {
+      fail(ExitCode::non_finite, "the last update was not finite, so this state is not saved; resume from the last checkpoint with a lower optim.lr");
+    }
+  }
+
+  void save() {
+    settle();
+    save_checkpoint(config_.run_dir, step_, identity_json(config_, identity_), types_, trainer_->records(), std::max<int64_t>(config_.checkpoint.keep, 1));
+  }
+
+  void finish() {
+    settle();
+    const StateHash hash = hash_state(trainer_->records(), step_);
+    write_text_file(path("hash.json"), to_json(hash).dump(1) + "\n");
+    export_model(path("model"), source_.directory, exported_config(source_, identity_.dtype), types_, trainer_->records());
+    result_.step = step_;
+    result_.state_hash = hash.state;
+  }
+
+  const TrainConfig& config_;
+  const RunHooks& hooks_;
+  ModelSource source_;
+  LearningRate schedule_;
+  std::unique_ptr<TokenData> data_;
+  Machine machine_;
+  RunIdentity identity_;
+  std::optional<Checkpoint> checkpoint_;
+  json plan_json_;
+  std::unique_ptr<Trainer> trainer_;
+  TensorTypes types_;
+  int64_t step_ = 0;
+  std::ofstream metrics_;
+  RunResult result_;
+};
+
+}  // namespace
+
+RunResult run_training(const TrainConfig& config, const RunHooks& hooks) { return Run(config, hooks).run(); }
+
+}  // namespace megatrain

@@ -1,0 +1,143 @@
+#include "megatrain/train/setup.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/host/thread_team.h"
+#include "megatrain/hub/file.h"
+#include "megatrain/hub/json_file.h"
+#include "megatrain/model/block.h"
+#include "megatrain/model/head.h"
+#include "megatrain/model/layers.h"
+#include "megatrain/train/step_program.h"
+
+namespace megatrain {
+
+namespace {
+
+// A field of the kernel's "Name:   12345 kB" tables.
+int64_t read_kilobytes(const char* file, const std::string& field) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(field + ":", 0) == 0) return std::stoll(line.substr(field.size() + 1)) * kKiB;
+  }
+  return 0;
+}
+
+constexpr int64_t kMaxConfigBytes = 16 * kMiB;
+
+}  // namespace
+
+int64_t host_memory_available() { return read_kilobytes("/proc/meminfo", "MemAvailable"); }
+int64_t host_memory_peak() { return read_kilobytes("/proc/self/status", "VmHWM"); }
+
+Machine open_machine(const std::string& name, int64_t threads) {
+  Machine machine;
+  std::string why;
+  if (name != "cpu") machine.device = make_cuda_device(&why);
+  if (!machine.device && name == "cuda") {
+    fail_config("device: cuda was asked for, but " + why + "; use --device=cpu, or --device=auto to take what is there");
+  }
+  if (machine.device) {
+    machine.ops = make_cuda_ops(*machine.device);
+    return machine;
+  }
+  if (name == "auto") log_info("no CUDA device (" + why + "): computing on the CPU");
+  machine.device = make_cpu_device();
+  machine.ops = make_cpu_ops({.threads = static_cast<int>(threads)});
+  return machine;
+}
+
+ModelSource read_model_source(const TrainConfig& config) {
+  ModelSource source;
+  source.directory = config.model.path;
+  const std::string path = config.model.path.empty() ? config.model.config : config.model.path + "/config.json";
+  source.config_text = read_text_file(path, kMaxConfigBytes);
+  source.config = parse_model_config(parse_json(source.config_text, path, "expected a Hugging Face config.json"), path);
+  return source;
+}
+
+RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
+  RunIdentity identity;
+  identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
+  identity.micro_tokens = config.micro_batch * config.seq_len;
+  const int64_t tokens = identity.micro_tokens;
+  identity.head_chunk = config.head_chunk > 0 ? std::min(config.head_chunk, tokens) : default_head_chunk(model, identity.dtype, tokens);
+  identity.mlp_chunk = config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : tokens;
+  return identity;
+}
+
+OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity) {
+  OpsShape shape;
+  shape.dtype = identity.dtype;
+  shape.attention = {.tokens = identity.micro_tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
+  shape.hidden = model.hidden;
+  shape.ff = model.ff;
+  shape.max_documents = config.data.documents.empty() ? config.micro_batch : identity.micro_tokens;
+  shape.longest_document = config.seq_len;
+  return shape;
+}
+
+Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity, Machine& machine) {
+  Workload w;
+  w.blocks = model.layers;
+  w.embedding_elements = embedding_layout(model).elements;
+  w.block_elements = block_layout(model, 0).elements;
+  w.head_elements = head_layout(model).elements;
+  w.parameters = embedding_layout(model).parameters() + model.layers * block_layout(model, 0).parameters() + head_layout(model).parameters();
+  w.tied = model.tied;
+  w.hidden = model.hidden;
+  w.vocab = model.vocab;
+  w.dtype = identity.dtype;
+  w.micro_batches = config.batch / config.micro_batch;
+  w.micro_tokens = identity.micro_tokens;
+  w.clip = config.optim.clip > 0;
+  const BlockTemplate block(model, identity.dtype, identity.micro_tokens, identity.mlp_chunk, {});
+  const HeadTemplate head(model, identity.dtype, identity.micro_tokens, identity.head_chunk);
+  w.workspace_bytes = std::max(block.workspace_bytes(), head.workspace_bytes());
+  w.scratch_bytes = machine.ops->scratch_bytes(ops_shape(config, model, identity));
+  w.input_bytes = w.micro_batches * input_words(identity.micro_tokens) * 4;
+  w.rope_bytes = config.seq_len * model.head_dim * 4;  // cos and sin, half a head each
+  w.device_base_bytes = machine.device->kind() == DeviceKind::cuda ? machine.device->memory_used() : 0;
+  const double matrices = 2.0 * static_cast<double>(block_layout(model, 0).parameters());
+  w.block_flops_per_token = matrices + 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
+  w.head_flops_per_token = 2.0 * static_cast<double>(model.vocab * model.hidden);
+  return w;
+}
+
+Budgets make_budgets(const TrainConfig& config, const Device& device) {
+  Budgets budgets;
+  constexpr int64_t kHostMargin = 2 * kGiB, kDeviceMargin = 512 * kMiB;
+  const int64_t host = std::max<int64_t>(host_memory_available() - kHostMargin, 0);
+  if (device.kind() == DeviceKind::cuda) {
+    budgets.gpu_bytes = device.memory_used() + device.memory_free() - kDeviceMargin;
+    budgets.host_bytes = host;
+  } else {
+    budgets.gpu_bytes = budgets.host_bytes = host / 2;  // the CPU device's memory is the same memory
+  }
+  if (config.memory.gpu_bytes) budgets.gpu_bytes = *config.memory.gpu_bytes;
+  if (config.memory.host_bytes) budgets.host_bytes = *config.memory.host_bytes;
+  return budgets;
+}
+
+Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets, std::vector<std::string>* notes) {
+  if (config.plan.empty()) return make_plan(workload, budgets, notes);
+  const nlohmann::json file = read_json_file(config.plan);
+  const Plan plan = plan_from_json(file.contains("plan") ? file.at("plan") : file, config.plan);
+  check_plan(workload, plan);
+  check_fit(workload, plan, budgets);
+  return plan;
+}
+
+MachineProfile machine_profile(const Device& device) {
+  if (device.kind() == DeviceKind::cuda) return {};
+  const double cores = static_cast<double>(usable_cpus().size());
+  return {.flops_per_s = 30e9 * cores, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 10e9 * cores};
+}
+
+}  // namespace megatrain

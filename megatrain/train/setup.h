@@ -1,0 +1,58 @@
+// From a configuration to what a run stands on: the device and its ops, the workload, the budgets, the plan.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "megatrain/device/device.h"
+#include "megatrain/model/config.h"
+#include "megatrain/ops/ops.h"
+#include "megatrain/plan/plan.h"
+#include "megatrain/train/config.h"
+
+namespace megatrain {
+
+struct Machine {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Ops> ops;
+};
+
+// `device`: auto (CUDA if there is one, else the CPU with one line saying why), cpu, cuda. Throws Error(bad_config).
+Machine open_machine(const std::string& device, int64_t threads);
+
+// The model's own files: the text of config.json and what it means.
+struct ModelSource {
+  ModelConfig config;
+  std::string config_text;
+  std::string directory;  // of model.path; empty for random weights
+};
+ModelSource read_model_source(const TrainConfig& config);
+
+// Everything that changes bits beside data and seed. Chosen once, kept in the run directory and every checkpoint.
+struct RunIdentity {
+  DType dtype = DType::bf16;
+  int64_t micro_tokens = 0;
+  int64_t head_chunk = 0;
+  int64_t mlp_chunk = 0;
+  bool operator==(const RunIdentity&) const = default;
+};
+RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
+
+// The longest sequence and the most documents a micro-batch can hold bound the ops' scratch.
+OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity);
+
+Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity, Machine& machine);
+
+// The configuration's budgets, or what this machine has.
+Budgets make_budgets(const TrainConfig& config, const Device& device);
+
+// The plan the configuration names, or the planner's; checked against workload and budgets.
+Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets, std::vector<std::string>* notes);
+
+// What the CPU or the GPU of this machine is expected to do; for estimates only.
+MachineProfile machine_profile(const Device& device);
+
+int64_t host_memory_available();  // bytes
+int64_t host_memory_peak();       // of this process
+
+}  // namespace megatrain

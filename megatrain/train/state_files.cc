@@ -1,0 +1,198 @@
+#include "megatrain/train/state_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/host/thread_team.h"
+#include "megatrain/hub/convert.h"
+#include "megatrain/hub/export.h"
+#include "megatrain/hub/model_files.h"
+#include "megatrain/hub/safetensors_writer.h"
+#include "megatrain/model/layers.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 20;  // elements; even, so that random pairs never straddle two pieces
+
+std::vector<int64_t> shape_of(const TensorSpec& tensor) {
+  return tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
+}
+
+struct Piece {
+  LayerRecord* record;
+  const TensorSpec* tensor;
+  int64_t begin;  // element of the tensor
+  int64_t count;
+};
+
+std::vector<Piece> cut(std::vector<LayerRecord>& records) {
+  std::vector<Piece> pieces;
+  for (LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      for (int64_t at = 0; at < tensor.elements(); at += kPiece) {
+        pieces.push_back({&record, &tensor, at, std::min(kPiece, tensor.elements() - at)});
+      }
+    }
+  }
+  return pieces;
+}
+
+// Calls work(piece, scratch) for every piece on a team; the first exception stops the rest and is thrown here.
+template <class Work>
+void for_pieces(std::vector<LayerRecord>& records, int threads, const Work& work) {
+  ThreadTeam team(threads > 0 ? threads : static_cast<int>(usable_cpus().size()));
+  const std::vector<Piece> pieces = cut(records);
+  std::mutex mutex;
+  std::exception_ptr error;
+  std::atomic<bool> failed{false};
+  team.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
+    if (failed) return;
+    try {
+      std::vector<float> scratch(static_cast<size_t>(pieces[static_cast<size_t>(i)].count));
+      work(pieces[static_cast<size_t>(i)], scratch.data());
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+      failed = true;
+    }
+  });
+  if (error) std::rethrow_exception(error);
+}
+
+// One plane of one tensor, by the name it has in a state file.
+struct Plane {
+  const LayerRecord* record;
+  const TensorSpec* tensor;
+  enum class Kind { master, m, v } kind;
+
+  void read(int64_t begin, int64_t count, float* out) const {
+    const int64_t at = tensor->offset + begin;
+    if (kind == Kind::master) return record->read_master(at, count, out);
+    std::memcpy(out, (kind == Kind::m ? record->m() : record->v()) + at, static_cast<size_t>(count) * 4);
+  }
+};
+
+std::map<std::string, Plane> planes_by_name(const std::vector<LayerRecord>& records) {
+  std::map<std::string, Plane> planes;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      planes[tensor.name] = {&record, &tensor, Plane::Kind::master};
+      planes[tensor.name + ".exp_avg"] = {&record, &tensor, Plane::Kind::m};
+      planes[tensor.name + ".exp_avg_sq"] = {&record, &tensor, Plane::Kind::v};
+    }
+  }
+  return planes;
+}
+
+// Calls work(begin, values, count) over a plane in pieces.
+template <class Work>
+void for_values(const Plane& plane, std::vector<float>& scratch, const Work& work) {
+  scratch.resize(static_cast<size_t>(kPiece));
+  for (int64_t at = 0; at < plane.tensor->elements(); at += kPiece) {
+    const int64_t count = std::min(kPiece, plane.tensor->elements() - at);
+    plane.read(at, count, scratch.data());
+    work(at, scratch.data(), count);
+  }
+}
+
+}  // namespace
+
+LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
+  const ModelFiles files(directory);
+  LoadReport report;
+  std::set<std::string> used;
+  // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      const StoredTensor& stored = files.parameter(tensor.name, shape_of(tensor));
+      report.types[tensor.name] = *parameter_type(stored.dtype);
+      used.insert(tensor.name);
+    }
+  }
+  for (const StoredTensor* stored : files.tensors()) {
+    if (!used.count(stored->name)) report.unused.push_back(stored->name);
+  }
+  for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
+    const StoredTensor& stored = *files.find(piece.tensor->name);
+    read_as_f32(stored, piece.begin, piece.count, scratch);
+    piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
+    if (piece.begin + piece.count == piece.tensor->elements()) release_pages(stored);
+  });
+  return report;
+}
+
+void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
+  for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
+    init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
+    piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
+  });
+}
+
+void export_model(const std::string& directory, const std::string& source_directory, const std::string& config_text, const TensorTypes& types,
+                  const std::vector<LayerRecord>& records) {
+  ExportRequest request{.directory = directory, .config_json = config_text, .source_directory = source_directory};
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) request.tensors.push_back({tensor.name, types.at(tensor.name), shape_of(tensor)});
+  }
+  ModelExport out(std::move(request));
+  std::vector<float> scratch;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      for_values({&record, &tensor, Plane::Kind::master}, scratch,
+                 [&](int64_t begin, const float* values, int64_t count) { out.write_f32(tensor.name, begin, values, count); });
+    }
+  }
+  out.finish();
+}
+
+void save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records) {
+  const std::map<std::string, Plane> planes = planes_by_name(records);
+  std::vector<TensorDeclaration> tensors;
+  for (const auto& [name, plane] : planes) tensors.push_back({name, DType::f32, shape_of(*plane.tensor)});
+  SafetensorsWriter out(path, std::move(tensors), {{"format", "pt"}, {"step", std::to_string(step)}});
+  std::vector<float> scratch;
+  for (const auto& [name, plane] : planes) {
+    for_values(plane, scratch, [&, &name = name](int64_t begin, const float* values, int64_t count) { out.write_f32(name, begin, values, count); });
+  }
+  out.finish();
+}
+
+void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads) {
+  try {
+    const ModelFiles file(path);
+    for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
+      const int64_t at = piece.tensor->offset + piece.begin;
+      const std::vector<int64_t> shape = shape_of(*piece.tensor);
+      const auto read = [&](const std::string& name) {
+        read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
+        return scratch;
+      };
+      piece.record->write_master(at, piece.count, read(piece.tensor->name));
+      std::memcpy(piece.record->m() + at, read(piece.tensor->name + ".exp_avg"), static_cast<size_t>(piece.count) * 4);
+      std::memcpy(piece.record->v() + at, read(piece.tensor->name + ".exp_avg_sq"), static_cast<size_t>(piece.count) * 4);
+    });
+  } catch (const Error& error) {
+    fail(ExitCode::corrupt_checkpoint, fmt::format("the checkpoint cannot be read: {}; resume from an older one by removing this", error.what()));
+  }
+}
+
+StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step) {
+  StateHasher hasher;
+  std::vector<float> scratch;
+  for (const auto& [name, plane] : planes_by_name(records)) {
+    hasher.begin_tensor(name);
+    for_values(plane, scratch, [&](int64_t, const float* values, int64_t count) { hasher.update(values, static_cast<size_t>(count) * 4); });
+    hasher.end_tensor();
+  }
+  return hasher.finish(step);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,198 @@
+#include "megatrain/train/step_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace megatrain {
+
+namespace {
+
+RopeTable rope_in(const EngineMemory& memory) {
+  const float* table = reinterpret_cast<const float*>(memory.rope_table());
+  return {table, table + memory.workload().rope_bytes / 8};
+}
+
+}  // namespace
+
+// row, labels, positions, segment order: T each; segment begin, document begin: T + 1 each; segment row: T
+int64_t input_words(int64_t tokens) { return 7 * tokens + 2; }
+
+std::vector<float> make_rope_table(const ModelConfig& config, int64_t positions) {
+  const std::vector<double> frequency = rope_frequencies(config);
+  const size_t half = frequency.size(), size = static_cast<size_t>(positions) * half;
+  std::vector<float> table(2 * size);
+  for (size_t p = 0; p < static_cast<size_t>(positions); ++p) {
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(p) * frequency[i];
+      table[p * half + i] = static_cast<float>(std::cos(angle) * config.rope.attention_factor);
+      table[size + p * half + i] = static_cast<float>(std::sin(angle) * config.rope.attention_factor);
+    }
+  }
+  return table;
+}
+
+StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory, std::vector<LayerRecord>& records, Updater& updater)
+    : config_(config),
+      ops_(ops),
+      memory_(memory),
+      records_(records),
+      updater_(updater),
+      block_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.mlp_chunk, rope_in(memory)),
+      head_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.head_chunk),
+      head_at_(head_offsets(config)),
+      views_(static_cast<size_t>(memory.workload().micro_batches)),
+      row_of_id_(static_cast<size_t>(config.vocab), -1) {}
+
+StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
+  Step& step = step_of(sequence);
+  step.optim = optim;
+  step.touched.clear();
+  for (const MicroBatch& micro : batch.micro_batches) {
+    for (const int32_t id : micro.tokens) {
+      if (row_of_id_[static_cast<size_t>(id)] >= 0) continue;
+      row_of_id_[static_cast<size_t>(id)] = 0;
+      step.touched.push_back(id);
+    }
+  }
+  std::sort(step.touched.begin(), step.touched.end());
+  for (size_t row = 0; row < step.touched.size(); ++row) row_of_id_[static_cast<size_t>(step.touched[row])] = static_cast<int32_t>(row);
+  for (size_t m = 0; m < batch.micro_batches.size(); ++m) stage_micro_batch(static_cast<int64_t>(m), batch.micro_batches[m], step.touched);
+  for (const int32_t id : step.touched) row_of_id_[static_cast<size_t>(id)] = -1;
+  rows_ = static_cast<int64_t>(step.touched.size());
+  loss_scale_ = static_cast<float>(1.0 / static_cast<double>(batch.trained));
+  return {.inputs = memory_.workload().input_bytes, .rows = rows_};
+}
+
+void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched) {
+  const int64_t tokens = memory_.workload().micro_tokens;
+  const int64_t base = m * input_words(tokens);
+  int32_t* host = reinterpret_cast<int32_t*>(memory_.staged_inputs()) + base;
+  const int32_t* device = reinterpret_cast<const int32_t*>(memory_.inputs()) + base;
+  int64_t at = 0;
+  const auto place = [&](int64_t words) { return std::exchange(at, at + words); };
+  const int64_t row = place(tokens), labels = place(tokens), positions = place(tokens), order = place(tokens);
+  const int64_t segment_begin = place(tokens + 1), documents = place(tokens + 1), segment_row = place(tokens);
+
+  // counting sort of positions by row: stable, so ascending within a row
+  segment_count_.assign(touched.size() + 1, 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    host[row + t] = row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])];
+    ++segment_count_[static_cast<size_t>(host[row + t]) + 1];
+  }
+  int64_t segments = 0;
+  for (size_t r = 0; r < touched.size(); ++r) {
+    if (segment_count_[r + 1] > 0) {
+      host[segment_row + segments] = config_.tied ? touched[r] : static_cast<int32_t>(r);
+      host[segment_begin + segments] = segment_count_[r];
+      ++segments;
+    }
+    segment_count_[r + 1] += segment_count_[r];
+  }
+  host[segment_begin + segments] = static_cast<int32_t>(tokens);
+  for (int64_t t = 0; t < tokens; ++t) host[order + segment_count_[static_cast<size_t>(host[row + t])]++] = static_cast<int32_t>(t);
+
+  std::copy(micro.labels.begin(), micro.labels.end(), host + labels);
+  std::copy(micro.positions.begin(), micro.positions.end(), host + positions);
+  std::copy(micro.document_begin.begin(), micro.document_begin.end(), host + documents);
+  views_[static_cast<size_t>(m)] = {
+      .tokens = tokens,
+      .row = device + row,
+      .labels = device + labels,
+      .positions = device + positions,
+      .documents = {.begin = device + documents,
+                    .count = static_cast<int64_t>(micro.document_begin.size()) - 1,
+                    .longest = micro.longest,
+                    .uniform = micro.uniform},
+      .segment_order = device + order,
+      .segment_begin = device + segment_begin,
+      .segment_row = device + segment_row,
+      .segments = segments};
+}
+
+void StepProgram::compute(const Action& a, Stream& stream) {
+  const Workload& w = memory_.workload();
+  const bool first = a.micro_batch == 0;
+  switch (a.kind) {
+    case ActionKind::embed_forward: {
+      const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
+      ops_.embedding_forward(stream, {.table = matrix(memory_.device_rows(), w.dtype, rows_, w.hidden), .index = micro.row, .out = memory_.boundary_out(a)});
+      break;
+    }
+    case ActionKind::block_forward:
+      block_.forward(ops_, stream, {.block = a.record - 1, .weights = memory_.weights(a), .x = memory_.boundary_in(a), .y = memory_.boundary_out(a),
+                                    .micro_batch = views_[static_cast<size_t>(a.micro_batch)], .workspace = memory_.workspace()});
+      break;
+    case ActionKind::block_backward:
+      block_.backward(ops_, stream, {.block = a.record - 1, .weights = memory_.weights(a), .x = memory_.boundary_in(a), .grad = memory_.gradient_stream(a),
+                                     .weight_grads = memory_.gradient_sum(a), .accumulate = !first,
+                                     .micro_batch = views_[static_cast<size_t>(a.micro_batch)], .workspace = memory_.workspace()});
+      break;
+    case ActionKind::head: {
+      const int64_t element = dtype_bytes(w.dtype);
+      std::byte* own = memory_.head_slot(0);
+      float* own_grad = memory_.head_gradient_sum(0);
+      head_.run(ops_, stream,
+                {.norm = own + head_at_.norm * element,
+                 .table = w.tied ? memory_.head_slot(1) : own + head_at_.table * element,
+                 .x = memory_.boundary_in(a),
+                 .scale = loss_scale_,
+                 .loss = memory_.losses(a.micro_batch),
+                 .correct = memory_.correct(a.micro_batch),
+                 .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
+                 .workspace = memory_.workspace(),
+                 .grad = a.training ? memory_.gradient_stream(a) : View{},
+                 .norm_grad = own_grad + head_at_.norm,
+                 .table_grad = w.tied ? memory_.head_gradient_sum(1) : own_grad + head_at_.table,
+                 .accumulate = !first});
+      break;
+    }
+    case ActionKind::embed_backward: {
+      const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
+      const int64_t rows = w.tied ? w.vocab : rows_;
+      if (first && !w.tied) stream.zero(memory_.gradient_sum(a), static_cast<size_t>(rows * w.hidden) * 4);
+      ops_.embedding_backward(stream, {.grad_out = memory_.gradient_stream(a), .order = micro.segment_order, .begin = micro.segment_begin,
+                                       .row = micro.segment_row, .segments = micro.segments,
+                                       .grad = matrix(memory_.gradient_sum(a), DType::f32, rows, w.hidden)});
+      break;
+    }
+    case ActionKind::finish_gradient: {
+      const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.record_elements(a.record);
+      ops_.finish_gradient(stream, {.grad = vector(memory_.gradient_sum(a), DType::f32, elements), .out = vector(memory_.gradient_out(a), w.dtype, elements),
+                                    .partials = memory_.norm_partials(), .sum_of_squares = memory_.squares(a.record)});
+      break;
+    }
+    case ActionKind::finish_losses:
+      ops_.sum_losses(stream, {.loss = memory_.losses(0), .correct = memory_.correct(0), .tokens = w.tokens(), .loss_sum = memory_.loss_sum(),
+                               .correct_sum = memory_.correct_sum()});
+      break;
+    default: break;
+  }
+}
+
+void StepProgram::gather(const Action&, int64_t sequence) {
+  const LayerRecord& record = records_.front();
+  const size_t row_bytes = static_cast<size_t>(config_.hidden * dtype_bytes(record.dtype()));
+  std::byte* to = memory_.staged_rows();
+  for (const int32_t id : step_of(sequence).touched) {
+    std::memcpy(to, record.weights() + static_cast<size_t>(id) * row_bytes, row_bytes);
+    to += row_bytes;
+  }
+}
+
+void StepProgram::update(const Action& a, int64_t sequence) {
+  const Step& step = step_of(sequence);
+  const bool clip = step.optim.clip > 0;
+  AdamWStep adamw = step.optim.adamw;
+  if (clip) {
+    const std::span<const double> squares(memory_.host_report(), static_cast<size_t>(memory_.workload().records()));
+    const double norm = gradient_norm(squares);
+    adamw.clip_factor = std::isfinite(norm) ? clip_factor(norm, step.optim.clip) : norm;
+  }
+  const bool rows = a.record == 0 && !memory_.workload().tied;
+  updater_.update(a.record, adamw, {.data = memory_.host_gradient(a), .rows = rows ? &step.touched : nullptr}, clip ? nullptr : memory_.host_squares(a.record));
+}
+
+}  // namespace megatrain

@@ -1,0 +1,68 @@
+// Joins engine and model: lays a batch out for the device, runs the layer templates the pipeline calls for, gathers
+// embedding rows, and feeds the updater.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "megatrain/engine/pipeline.h"
+#include "megatrain/model/block.h"
+#include "megatrain/model/head.h"
+#include "megatrain/optim/updater.h"
+#include "megatrain/train/data.h"
+
+namespace megatrain {
+
+// What a micro-batch's ids, labels, positions, documents and segments take on the device, in 4-byte words.
+int64_t input_words(int64_t tokens);
+
+struct OptimStep {
+  AdamWStep adamw;  // clip_factor still 1
+  double clip = 0;  // 0: no clipping
+};
+
+class StepProgram : public StepHandler {
+ public:
+  struct Shape {
+    int64_t mlp_chunk;
+    int64_t head_chunk;
+  };
+  StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory, std::vector<LayerRecord>& records, Updater& updater);
+
+  // Fills the staging buffers for the next step to be issued; `sequence` alternates two sets of host tables, so that the
+  // step before may still be updating.
+  StepBytes prepare(const Batch& batch, int64_t sequence, const OptimStep& optim);
+
+  void compute(const Action& action, Stream& stream) override;
+  void gather(const Action& action, int64_t sequence) override;
+  void update(const Action& action, int64_t sequence) override;
+
+ private:
+  struct Step {
+    std::vector<int32_t> touched;  // sorted distinct token ids
+    OptimStep optim;
+  };
+  void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);
+  Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }
+
+  ModelConfig config_;
+  Ops& ops_;
+  EngineMemory& memory_;
+  std::vector<LayerRecord>& records_;
+  Updater& updater_;
+  BlockTemplate block_;
+  HeadTemplate head_;
+  HeadOffsets head_at_;
+  std::array<Step, 2> steps_;
+  std::vector<MicroBatchView> views_;  // of the step being issued
+  std::vector<int32_t> row_of_id_;     // (V) compact row of a touched id
+  std::vector<int32_t> segment_count_; // scratch of staging
+  int64_t rows_ = 0;
+  float loss_scale_ = 0;
+};
+
+// cos then sin, (positions, head_dim / 2) each; angles in double, rounded once.
+std::vector<float> make_rope_table(const ModelConfig& config, int64_t positions);
+
+}  // namespace megatrain

@@ -1,0 +1,111 @@
+#include "megatrain/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
+#include "megatrain/engine/verify.h"
+#include "megatrain/model/layers.h"
+
+namespace megatrain {
+
+namespace {
+
+Schedule verified(const Workload& workload, const Plan& plan, StepMode mode) {
+  Schedule schedule = build_schedule(workload, plan, mode);
+  const std::vector<std::string> violations = verify(schedule, 1);
+  if (!violations.empty()) fail_internal("the schedule is not sound: " + violations.front());
+  return schedule;
+}
+
+}  // namespace
+
+Lane StepReport::bound_by() const {
+  return static_cast<Lane>(std::max_element(lanes.busy.begin(), lanes.busy.end()) - lanes.busy.begin());
+}
+
+Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& shape, const Workload& workload,
+                 const Plan& plan, int update_threads)
+    : machine_(machine),
+      workload_(workload),
+      records_(make_records(*machine.device, model_layouts(model), identity.dtype)),
+      memory_(*machine.device, workload, plan),
+      updater_(records_, update_threads > 0 ? update_threads : static_cast<int>(usable_cpus().size())),
+      program_(model, {.mlp_chunk = identity.mlp_chunk, .head_chunk = identity.head_chunk}, *machine.ops, memory_, records_, updater_),
+      plan_(plan),
+      lanes_(*machine.device),
+      training_(std::make_unique<Pipeline>(*machine.device, lanes_, verified(workload, plan, StepMode::train), memory_, records_, program_)) {
+  machine.ops->reserve(shape);
+  const std::vector<float> rope = make_rope_table(model, workload.rope_bytes / (model.head_dim * 4));
+  lanes_.stream(Lane::h2d).copy(memory_.rope_table(), rope.data(), rope.size() * sizeof(float));
+  lanes_.stream(Lane::h2d).synchronize();
+}
+
+StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep& optim) {
+  if (last_report_s_ == 0) last_report_s_ = now_s();
+  const StepBytes bytes = program_.prepare(batch, pipeline.next_sequence(), optim);
+  pipeline.issue(bytes);
+  pipeline.wait_report();
+
+  const double* host = memory_.host_report();
+  const size_t records = static_cast<size_t>(workload_.records());
+  StepReport report;
+  report.loss = host[records] / static_cast<double>(batch.trained);
+  std::memcpy(&report.correct, host + records + 1, sizeof(int64_t));
+  report.tokens = batch.tokens;
+  report.trained_tokens = batch.trained;
+  if (pipeline.schedule().training) {
+    report.grad_norm = gradient_norm({host, records});
+    report.clip_factor = clip_factor(report.grad_norm, optim.clip);
+  }
+  report.lanes = pipeline.lane_seconds();
+  report.h2d_bytes = pipeline.h2d_bytes();
+  report.d2h_bytes = pipeline.d2h_bytes();
+  const double now = now_s();
+  report.seconds = now - last_report_s_;
+  last_report_s_ = now;
+  return report;
+}
+
+StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
+  const StepReport report = run(*training_, batch, optim);
+  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+    drain();
+    fail(ExitCode::non_finite,
+         fmt::format("loss is {} and the gradient norm {}: not finite. {}", report.loss, report.grad_norm,
+                     optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data, then resume from the last checkpoint"
+                                    : "Without clipping some layers were already updated, so this state is not saved; resume from the last checkpoint"));
+  }
+  if (updater_.overflowed()) {
+    drain();
+    fail(ExitCode::non_finite, "a weight became infinite or NaN in the last update; lower optim.lr and resume from the last checkpoint");
+  }
+  return report;
+}
+
+StepReport Trainer::evaluate(const Batch& batch) {
+  drain();
+  if (!evaluation_) {
+    evaluation_ = std::make_unique<Pipeline>(*machine_.device, lanes_, verified(workload_, plan_, StepMode::evaluate), memory_, records_, program_);
+  }
+  const StepReport report = run(*evaluation_, batch, {});
+  drain();
+  return report;
+}
+
+std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
+  evaluate(batch);
+  std::vector<int32_t> correct(static_cast<size_t>(batch.tokens));
+  Stream& stream = lanes_.stream(Lane::d2h);
+  stream.copy(correct.data(), memory_.correct(0), correct.size() * sizeof(int32_t));
+  stream.synchronize();
+  return correct;
+}
+
+void Trainer::drain() { lanes_.drain(); }
+
+}  // namespace megatrain

@@ -1,0 +1,70 @@
+// A model in training: its records, its engine, and the step. Knows nothing of files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatrain/engine/pipeline.h"
+#include "megatrain/model/config.h"
+#include "megatrain/optim/updater.h"
+#include "megatrain/train/data.h"
+#include "megatrain/train/setup.h"
+#include "megatrain/train/step_program.h"
+
+namespace megatrain {
+
+struct StepReport {
+  double loss = 0;          // mean over the step's trained tokens
+  double grad_norm = 0;     // before clipping
+  double clip_factor = 1;
+  int64_t tokens = 0;
+  int64_t trained_tokens = 0;
+  int64_t correct = 0;      // trained tokens whose label had the largest logit
+  double seconds = 0;       // since the step before was reported
+  LaneSeconds lanes;
+  int64_t h2d_bytes = 0, d2h_bytes = 0;
+
+  Lane bound_by() const;    // the lane that was busy longest
+};
+
+class Trainer {
+ public:
+  // Allocates everything a step needs. Records are zero until somebody fills them.
+  Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& ops_shape, const Workload& workload,
+          const Plan& plan, int update_threads);
+
+  std::vector<LayerRecord>& records() { return records_; }
+  Updater& updater() { return updater_; }
+  const Pipeline& pipeline() const { return *training_; }
+
+  // One optimizer step. Returns when loss and norm are known; updates run on into the next step. Throws
+  // Error(non_finite) when the loss or the norm is not finite (with clipping the state is then untouched).
+  StepReport step(const Batch& batch, const OptimStep& optim);
+
+  // Losses only; the state does not change.
+  StepReport evaluate(const Batch& batch);
+
+  // (tokens of the step) 1 where the label had the largest logit; 0 elsewhere and where nothing is trained.
+  std::vector<int32_t> correct_tokens(const Batch& batch);
+
+  // Until every update is done: the state is then at one version. Throws what a lane threw.
+  void drain();
+
+ private:
+  StepReport run(Pipeline& pipeline, const Batch& batch, const OptimStep& optim);
+
+  Machine& machine_;
+  Workload workload_;
+  std::vector<LayerRecord> records_;
+  EngineMemory memory_;
+  Updater updater_;
+  StepProgram program_;
+  Plan plan_;
+  Lanes lanes_;  // before the pipelines, which issue to it
+  std::unique_ptr<Pipeline> training_, evaluation_;
+  double last_report_s_ = 0;
+};
+
+}  // namespace megatrain

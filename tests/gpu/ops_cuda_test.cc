@@ -1,0 +1,282 @@
+// CUDA against the CPU on the same cases, and against itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/gpu/cuda_fixture.h"
+#include "tests/ops/adamw_hash.h"
+#include "tests/ops/cpu_fixture.h"
+#include "tests/ops/run_cases.h"
+
+namespace megatrain::testing {
+namespace {
+
+double largest(const Vector& values) {
+  double most = 0;
+  for (double value : values) most = std::max(most, std::fabs(value));
+  return most;
+}
+
+// What differences are measured against: the tensor's largest magnitude. A gradient that is zero by symmetry holds
+// rounding noise only, so it is measured against the case's largest gradient.
+double scale_of(const std::string& name, const Values& values) {
+  const double own = largest(values.at(name));
+  if (!name.starts_with("grad_")) return own;
+  double most = 0;
+  for (const auto& [other, tensor] : values) {
+    if (other.starts_with("grad_")) most = std::max(most, largest(tensor));
+  }
+  return own < 1e-3 * most ? most : own;
+}
+
+// fp32: 1e-5 of the scale. bf16: 2 units in the last place of the scale.
+double tolerance(DType dtype, double scale) {
+  if (scale == 0) return 0;
+  return dtype == DType::f32 ? 1e-5 * scale : 2 * std::exp2(std::floor(std::log2(scale)) - 7);
+}
+
+void expect_close(const OpRun& cuda, const OpRun& cpu, DType dtype, const std::string& name) {
+  ASSERT_EQ(cuda.in, cpu.in) << name;
+  for (const auto& [tensor, wanted] : cpu.out) {
+    const Vector& got = cuda.out.at(tensor);
+    ASSERT_EQ(got.size(), wanted.size()) << name << ": " << tensor;
+    double worst = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const double difference = std::fabs(got[i] - wanted[i]);
+      if (!(difference <= worst)) {
+        worst = difference;
+        at = i;
+        if (std::isnan(difference)) break;
+      }
+    }
+    EXPECT_LE(worst, tolerance(dtype, scale_of(tensor, cpu.out)))
+        << name << ": " << tensor << "[" << at << "] is " << got[at] << ", the CPU has " << wanted[at];
+  }
+}
+
+TEST(CudaOps, EveryCaseAgreesWithTheCpu) {
+  CudaFixture cuda;
+  CpuFixture cpu({});
+  for (const NamedCase& c : all_cases()) {
+    SCOPED_TRACE(c.name);
+    ASSERT_NO_THROW(expect_close(c.run(cuda.harness, 7), c.run(cpu.harness, 7), c.dtype, c.name));
+  }
+}
+
+TEST(CudaOps, EveryCaseGivesTheSameBitsAgain) {
+  CudaFixture cuda;
+  for (const NamedCase& c : all_cases()) EXPECT_EQ(c.run(cuda.harness, 9).out, c.run(cuda.harness, 9).out) << c.name;
+}
+
+// Shapes at which cuDNN's kernels tile, and at which the backward is cut into several calls.
+const std::vector<AttentionCase> kLargeAttentionCases = {
+    {DType::bf16, {512, 512}, 28, 4, 128},
+    {DType::bf16, {1000}, 8, 8, 64},
+    {DType::bf16, {1024, 1024}, 8, 2, 128, 300},
+    {DType::bf16, {300, 700, 24, 1, 515}, 28, 4, 128},
+    {DType::bf16, {900, 37, 600}, 8, 2, 64, 128},
+    {DType::bf16, {256, 256}, 4, 1, 256},
+    {DType::bf16, {100, 200}, 6, 3, 40},
+    {DType::bf16, std::vector<int32_t>(12, 2048), 16, 2, 32},               // uniform documents, four a call
+    {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},             // ragged documents, four a call
+    {DType::bf16, {8192}, 8, 4, 32},                                         // key heads, two a call
+    {DType::bf16, {6000, 2100}, 8, 4, 32, 700},                              // the same, ragged
+    {DType::f32, {500, 37, 800}, 6, 2, 128, 200},
+    {DType::f32, {700}, 4, 2, 256},
+};
+
+TEST(CudaOps, AttentionOfRealSizesAgreesWithTheCpu) {
+  CudaFixture cuda;
+  CpuFixture cpu({});
+  for (const AttentionCase& c : kLargeAttentionCases) {
+    SCOPED_TRACE(name_of(c));
+    ASSERT_NO_THROW(expect_close(run(cuda.harness, c, 3), run(cpu.harness, c, 3), c.dtype, name_of(c)));
+  }
+}
+
+TEST(CudaOps, AttentionOfRealSizesGivesTheSameBitsAgain) {
+  CudaFixture cuda;
+  for (const AttentionCase& c : kLargeAttentionCases) EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
+}
+
+TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
+  CudaFixture cuda;
+  const AttentionCase c{DType::f32, {30, 90, 25}, 4, 1, 12};
+  const int64_t tokens = tokens_of(c), begin = 30, end = 120;
+  const OpRun before = run(cuda.harness, c, 4);
+  Values given = before.in;
+  for (auto& [name, values] : given) {
+    const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+    std::fill(values.begin() + begin * cols, values.begin() + end * cols, std::nan(""));
+  }
+  const OpRun after = run(cuda.harness, c, 4, given);
+  for (const auto& [name, values] : before.out) {
+    const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+    const Vector& now = after.out.at(name);
+    EXPECT_TRUE(std::equal(values.begin(), values.begin() + begin * cols, now.begin())) << name;
+    EXPECT_TRUE(std::equal(values.begin() + end * cols, values.end(), now.begin() + end * cols)) << name;
+    EXPECT_TRUE(std::isnan(now[static_cast<size_t>(begin * cols)])) << name;
+  }
+}
+
+// Copies the planes of an update to the device, updates them there and copies them back.
+class DeviceAdamW {
+ public:
+  explicit DeviceAdamW(Harness& h) : h_(h) {}
+
+  bool operator()(const AdamW& args) const {
+    const Buffer finite = h_.upload(std::vector<int32_t>{1});
+    const Plane<float> m(h_, args.m, args.count), v(h_, args.v, args.count), master(h_, args.master, args.count);
+    const Plane<bf16> weight(h_, args.weight, args.count);
+    const Plane<uint16_t> low(h_, args.low, args.count);
+    const Plane<bf16> grad_bf16(h_, const_cast<bf16*>(args.grad_bf16), args.count);
+    const Plane<float> grad_f32(h_, const_cast<float*>(args.grad_f32), args.count);
+    AdamW there = args;
+    there.m = m.device();
+    there.v = v.device();
+    there.master = master.device();
+    there.weight = weight.device();
+    there.low = low.device();
+    there.grad_bf16 = grad_bf16.device();
+    there.grad_f32 = grad_f32.device();
+    h_.ops.adamw(h_.stream, there, pointer<int32_t>(finite));
+    m.fetch();
+    v.fetch();
+    master.fetch();
+    weight.fetch();
+    low.fetch();
+    return h_.download_as<int32_t>(finite, 1)[0] == 1;
+  }
+
+ private:
+  template <class T>
+  class Plane {
+   public:
+    Plane(Harness& h, T* host, int64_t count) : h_(h), host_(host), bytes_(host ? static_cast<size_t>(count) * sizeof(T) : 0) {
+      if (!host_) return;
+      buffer_ = h_.device.allocate(bytes_, "test");
+      h_.stream.copy(buffer_.data(), host_, bytes_);
+      h_.stream.synchronize();
+    }
+    T* device() const { return host_ ? pointer<T>(buffer_) : nullptr; }
+    void fetch() const {
+      if (!host_) return;
+      h_.stream.copy(host_, buffer_.data(), bytes_);
+      h_.stream.synchronize();
+    }
+
+   private:
+    Harness& h_;
+    T* host_;
+    size_t bytes_;
+    Buffer buffer_;
+  };
+  Harness& h_;
+};
+
+TEST(CudaOps, AdamWArrivesAtTheCommittedHashInEveryForm) {
+  CudaFixture cuda;
+  const DeviceAdamW update(cuda.harness);
+  for (const bool bf16_gradient : {true, false}) {
+    for (const bool split : {true, false}) {
+      EXPECT_EQ(adamw_hash(bf16_gradient, split, [&](const AdamW& args) { EXPECT_TRUE(update(args)); }), kAdamWHash)
+          << "bf16 gradient " << bf16_gradient << ", split master " << split;
+    }
+  }
+}
+
+TEST(CudaOps, AdamWSaysWhatTheCpuSaysOfInfinitiesAndNans) {
+  CudaFixture cuda;
+  const DeviceAdamW update(cuda.harness);
+  constexpr int64_t kCount = 37;
+  const AdamWScalars scalars = adamw_hash_scalars(1);
+  const auto both = [&](float gradient, float weight, bool split) {
+    const auto with = [&](const auto& call) {
+      std::vector<float> g(kCount, 0.5f), m(kCount, 0.1f), v(kCount, 0.2f), master(kCount, 1.0f);
+      g[20] = gradient;
+      master[30] = weight;
+      std::vector<bf16> high(kCount);
+      std::vector<uint16_t> low(kCount);
+      for (size_t i = 0; i < high.size(); ++i) high[i] = master_high(master[i]), low[i] = master_low(master[i]);
+      return call(AdamW{.scalars = scalars, .count = kCount, .grad_f32 = g.data(), .m = m.data(), .v = v.data(),
+                        .weight = split ? high.data() : nullptr, .low = split ? low.data() : nullptr,
+                        .master = split ? nullptr : master.data()});
+    };
+    const bool on_cpu = with([](const AdamW& args) { return adamw_cpu(args, Simd::scalar); });
+    EXPECT_EQ(with(update), on_cpu) << gradient << " " << weight << " " << split;
+    return on_cpu;
+  };
+  for (const bool split : {true, false}) {
+    EXPECT_TRUE(both(1.0f, 1.0f, split));
+    EXPECT_FALSE(both(std::nanf(""), 1.0f, split));
+    EXPECT_FALSE(both(INFINITY, 1.0f, split));
+    EXPECT_FALSE(both(1.0f, INFINITY, split));
+    EXPECT_FALSE(both(1.0f, 0x1.fffffep127f, split));
+  }
+}
+
+TEST(CudaOps, EmbeddingReachesRowsBeyondTwoToThe31Elements) {
+  CudaFixture cuda;
+  Harness& h = cuda.harness;
+  constexpr int64_t kRows = (int64_t{1} << 20) + 8, kHidden = 2048, kTokens = 5;
+  static_assert(kRows * kHidden > int64_t{1} << 31);
+  const Buffer table_d = h.device.allocate(kRows * kHidden * sizeof(bf16), "test");
+  const Buffer grad_d = h.device.allocate(kRows * kHidden * sizeof(float), "test");
+  h.stream.zero(grad_d.data(), grad_d.bytes());
+  const int32_t last = kRows - 1;
+  const std::vector<int32_t> index{last, 0, last - 1, last, 7};
+  const auto row_values = [](int64_t row) {
+    std::vector<bf16> values(kHidden);
+    for (int64_t i = 0; i < kHidden; ++i) values[static_cast<size_t>(i)] = to_bf16(static_cast<float>(row % 251 + i % 13));
+    return values;
+  };
+  for (const int32_t row : {last, 0, last - 1, 7}) {
+    const std::vector<bf16> values = row_values(row);
+    h.stream.copy(table_d.data() + int64_t{row} * kHidden * 2, values.data(), kHidden * sizeof(bf16));
+    h.stream.synchronize();
+  }
+  const Buffer index_d = h.upload(index), out_d = h.device.allocate(kTokens * kHidden * sizeof(bf16), "test");
+  const Segments s = segments_of(index);
+  const Buffer order = h.upload(s.order), begin = h.upload(s.begin), row = h.upload(s.row);
+  const View out = matrix(out_d.data(), DType::bf16, kTokens, kHidden);
+  h.ops.embedding_forward(h.stream, {.table = matrix(table_d.data(), DType::bf16, kRows, kHidden), .index = pointer<int32_t>(index_d), .out = out});
+  h.ops.embedding_backward(h.stream, {.grad_out = out, .order = pointer<int32_t>(order), .begin = pointer<int32_t>(begin),
+                                      .row = pointer<int32_t>(row), .segments = static_cast<int64_t>(s.row.size()),
+                                      .grad = matrix(grad_d.data(), DType::f32, kRows, kHidden)});
+  const std::vector<bf16> got = h.download_as<bf16>(out_d, kTokens * kHidden);
+  std::vector<float> grad(kHidden);
+  h.stream.copy(grad.data(), grad_d.data() + int64_t{last} * kHidden * 4, kHidden * sizeof(float));
+  h.stream.synchronize();
+  for (int64_t t = 0; t < kTokens; ++t) {
+    const std::vector<bf16> wanted = row_values(index[static_cast<size_t>(t)]);
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got.begin() + t * kHidden)) << t;
+  }
+  for (int64_t i = 0; i < kHidden; ++i) ASSERT_EQ(grad[static_cast<size_t>(i)], 2 * to_float(got[static_cast<size_t>(i)]));
+}
+
+// Logits of more than 2^31 elements: the last row is right.
+TEST(CudaOps, CrossEntropyReachesRowsBeyondTwoToThe31Elements) {
+  CudaFixture cuda;
+  Harness& h = cuda.harness;
+  constexpr int64_t kVocabulary = 152064, kRows = (int64_t{1} << 31) / kVocabulary + 2;
+  const Buffer logits = h.device.allocate(kRows * kVocabulary * sizeof(bf16), "test");
+  h.stream.zero(logits.data(), logits.bytes());
+  std::vector<int32_t> labels(kRows, kIgnoreLabel);
+  labels.back() = kVocabulary - 1;
+  const Buffer labels_d = h.upload(labels);
+  const Buffer loss = h.device.allocate(kRows * sizeof(float), "test"), correct = h.device.allocate(kRows * sizeof(int32_t), "test");
+  h.ops.cross_entropy(h.stream, {.logits = matrix(logits.data(), DType::bf16, kRows, kVocabulary), .labels = pointer<int32_t>(labels_d),
+                                 .scale = 1.0f, .loss = pointer<float>(loss), .correct = pointer<int32_t>(correct), .backward = true});
+  EXPECT_NEAR(h.download_as<float>(loss, kRows).back(), std::log(static_cast<double>(kVocabulary)), 1e-4);
+  EXPECT_EQ(h.download_as<int32_t>(correct, kRows).back(), 0);
+  std::vector<bf16> last(2);
+  h.stream.copy(last.data(), logits.data() + (kRows * kVocabulary - 2) * 2, 4);
+  h.stream.synchronize();
+  EXPECT_NEAR(to_float(last[0]), 1.0 / kVocabulary, 1e-7);
+  EXPECT_NEAR(to_float(last[1]), -1.0, 1e-2);
+}
+
+}  // namespace
+}  // namespace megatrain::testing

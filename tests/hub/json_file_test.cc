@@ -1,0 +1,66 @@
+#include "megatrain/hub/json_file.h"
+
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+namespace {
+
+nlohmann::json read_text(const std::string& text) {
+  TemporaryDirectory directory;
+  write_bytes(directory / "config.json", text);
+  return read_json_file(directory / "config.json");
+}
+
+TEST(JsonFile, ReadsValues) {
+  const nlohmann::json json =
+      read_text(R"({"hidden_size": 64, "eps": 1e-6, "list": [1, {"a": null}], "other": {"a": 1}})");
+  EXPECT_EQ(json["hidden_size"], 64);
+  EXPECT_EQ(json["eps"], 1e-6);
+  EXPECT_TRUE(json["list"][1]["a"].is_null());
+}
+
+TEST(JsonFile, NamesFileLineAndByteOfASyntaxError) {
+  expect_error(ExitCode::bad_input,
+               {"config.json", "line 3, column 3 (byte 13)", "correct the file or download it again"},
+               [] { read_text("{\n \"a\": 1,\n  b: 2\n}\n"); });
+}
+
+TEST(JsonFile, RefusesATextThatEndsEarly) {
+  expect_error(ExitCode::bad_input, {"config.json", "not valid JSON", "line 2"}, [] { read_text("{\n\"a\": [1, 2"); });
+  expect_error(ExitCode::bad_input, {"config.json", "not valid JSON"}, [] { read_text(""); });
+}
+
+TEST(JsonFile, RefusesDuplicateKeysOfOneObjectOnly) {
+  expect_error(ExitCode::bad_input, {"config.json", "key \"a\" twice"},
+               [] { read_text(R"({"a": 1, "b": 2, "a": 1})"); });
+  expect_error(ExitCode::bad_input, {"key \"b\" twice"}, [] { read_text(R"({"a": [{"b": 1, "b": 2}]})"); });
+  expect_error(ExitCode::bad_input, {"key \"a\" twice"}, [] { read_text(R"({"a": {"a": 1}, "a": 2})"); });
+  expect_error(ExitCode::bad_input, {"key \"a\" twice"}, [] { read_text(R"({"a": 1, "\u0061": 2})"); });
+  EXPECT_NO_THROW(read_text(R"({"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 2}]})"));
+}
+
+TEST(JsonFile, RefusesTextAfterTheValue) {
+  expect_error(ExitCode::bad_input, {"not valid JSON"}, [] { read_text("{} x"); });
+  expect_error(ExitCode::bad_input, {"NUL byte", "line 1, column 3"}, [] { read_text(std::string("{}\0x", 4)); });
+}
+
+TEST(JsonFile, RefusesCommentsInfinitiesAndNumbersTooLarge) {
+  expect_error(ExitCode::bad_input, {"not valid JSON"}, [] { read_text("{} // c"); });
+  expect_error(ExitCode::bad_input, {"not valid JSON"}, [] { read_text(R"({"a": Infinity})"); });
+  expect_error(ExitCode::bad_input, {"config.json", "number overflow"}, [] { read_text(R"({"a": 1e999})"); });
+}
+
+TEST(JsonFile, RefusesDeepNesting) {
+  EXPECT_NO_THROW(read_text(std::string(64, '[') + std::string(64, ']')));
+  expect_error(ExitCode::bad_input, {"config.json", "64 levels"},
+               [] { read_text(std::string(65, '[') + std::string(65, ']')); });
+}
+
+TEST(JsonFile, NamesAFileThatIsNotThere) {
+  TemporaryDirectory directory;
+  expect_error(ExitCode::bad_input, {"config.json", "No such file"},
+               [&] { read_json_file(directory / "config.json"); });
+}
+
+}  // namespace
+}  // namespace megatrain

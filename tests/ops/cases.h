@@ -1,0 +1,205 @@
+// The one list of cases per op. It drives the float64 finite differences, CUDA against CPU, and timing.
+// Pure data: shapes, dtypes, flags. `gap` is what a row's stride has beyond its columns.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatrain/tensor/dtype.h"
+
+namespace megatrain::testing {
+
+struct EmbeddingCase {
+  DType dtype;
+  int64_t rows, tokens, hidden;
+};
+
+struct RmsNormCase {
+  DType dtype;
+  int64_t rows, size;
+  int64_t groups = 1;
+  int64_t gap = 0;
+  bool residual = false;
+  bool accumulate = false;
+  bool in_place = false;  // out is x; grad_x is grad_out
+};
+
+struct RopeCase {
+  DType dtype;
+  int64_t rows, heads, head_dim;
+  int64_t gap = 0;
+};
+
+struct LinearCase {
+  DType dtype;
+  int64_t rows, in, out;
+  bool bias = false;
+  bool accumulate = false;
+  int64_t gap = 0;
+  bool wide_out = false;  // out and grad_x are fp32 whatever dtype is
+};
+
+struct AttentionCase {
+  DType dtype;
+  std::vector<int32_t> documents;  // tokens of each
+  int64_t heads, kv_heads, head_dim;
+  int64_t window = 0;
+};
+
+struct SwigluCase {
+  DType dtype;
+  int64_t rows, size;
+  bool in_place = false;  // grad_gate_up is gate_up
+};
+
+struct AddCase {
+  DType dtype;
+  int64_t rows, cols;
+  int64_t gap = 0;
+  bool in_place = false;  // out is a
+};
+
+struct CrossEntropyCase {
+  DType dtype;
+  int64_t rows, vocab;
+  int64_t ignore_every = 0;  // every n-th label is ignored; 0: none
+  bool ties = false;         // some rows have equal largest logits
+  float amplitude = 1.0f;    // of the logits
+};
+
+struct FinishGradientCase {
+  DType dtype;  // of what leaves
+  int64_t count;
+};
+
+struct SumLossesCase {
+  DType dtype;  // unused by the op; fp32
+  int64_t tokens;
+};
+
+inline const std::vector<EmbeddingCase> kEmbeddingCases = {
+    {DType::f32, 1, 1, 1},      {DType::f32, 5, 40, 7},      {DType::f32, 13, 9, 64},    {DType::f32, 40, 300, 600},
+    {DType::bf16, 5, 40, 7},    {DType::bf16, 3, 100, 33},   {DType::bf16, 64, 200, 520},
+};
+
+inline const std::vector<RmsNormCase> kRmsNormCases = {
+    {DType::f32, 1, 1},
+    {DType::f32, 3, 7},
+    {DType::f32, 5, 64, 1, 3, true, true},
+    {DType::f32, 4, 20, 3, 11, false, true},
+    {DType::f32, 6, 16, 4, 0, false, false, true},
+    {DType::f32, 37, 1100, 1, 0, true, false, true},
+    {DType::bf16, 5, 64, 1, 0, true, true},
+    {DType::bf16, 9, 24, 5, 7, false, true, true},
+    {DType::bf16, 70, 1537, 1, 1, true},
+};
+
+inline const std::vector<RopeCase> kRopeCases = {
+    {DType::f32, 1, 1, 2},       {DType::f32, 5, 3, 6, 5},    {DType::f32, 40, 6, 64, 64},
+    {DType::f32, 3, 1, 2080},    {DType::bf16, 7, 2, 10, 3},  {DType::bf16, 300, 9, 128},
+};
+
+inline const std::vector<LinearCase> kLinearCases = {
+    {DType::f32, 1, 1, 1},
+    {DType::f32, 3, 5, 7, true},
+    {DType::f32, 9, 4, 6, true, true, 5},
+    {DType::f32, 64, 64, 64},
+    {DType::f32, 65, 33, 257, true, true, 1},
+    {DType::f32, 130, 700, 300, true, false, 12},
+    {DType::f32, 70, 513, 3, false, true},
+    {DType::bf16, 5, 6, 4, true, true, 3},
+    {DType::bf16, 66, 130, 258, true, false, 8},
+    {DType::bf16, 129, 600, 70, false, true, 0, true},
+    {DType::bf16, 33, 40, 24, true, false, 0, true},
+};
+
+inline const std::vector<AttentionCase> kAttentionCases = {
+    {DType::f32, {1}, 1, 1, 1},
+    {DType::f32, {7}, 2, 2, 3},
+    {DType::f32, {5, 1, 9}, 4, 2, 6},
+    {DType::f32, {6, 11}, 8, 1, 5, 4},
+    {DType::f32, {3, 70, 2}, 4, 1, 20},
+    {DType::f32, {140, 65}, 2, 1, 16, 50},
+    {DType::f32, {300}, 2, 2, 32},
+    {DType::f32, {64, 64, 64}, 8, 2, 24},
+    {DType::f32, {200}, 2, 2, 8, 1},
+    {DType::bf16, {5, 1, 9}, 4, 2, 6},
+    {DType::bf16, {130, 40}, 8, 1, 64},
+    {DType::bf16, {129, 1, 70}, 4, 4, 80, 33},
+    {DType::bf16, {64, 64}, 8, 2, 128},
+};
+
+inline const std::vector<SwigluCase> kSwigluCases = {
+    {DType::f32, 1, 1},        {DType::f32, 3, 5, true},     {DType::f32, 20, 1300},
+    {DType::bf16, 3, 5},       {DType::bf16, 40, 777, true},
+};
+
+inline const std::vector<AddCase> kAddCases = {
+    {DType::f32, 1, 1},      {DType::f32, 7, 33, 5, true},   {DType::f32, 50, 1000},
+    {DType::bf16, 3, 17, 2}, {DType::bf16, 90, 1025, 0, true},
+};
+
+inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
+    {DType::f32, 1, 1},           {DType::f32, 4, 7, 2},          {DType::f32, 6, 50, 3, true},
+    {DType::f32, 5, 2049, 4},     {DType::f32, 9, 600, 0, false, 30.0f},
+    {DType::bf16, 6, 50, 3, true}, {DType::bf16, 7, 1500, 5, false, 4.0f},
+};
+
+inline const std::vector<FinishGradientCase> kFinishGradientCases = {
+    {DType::f32, 1}, {DType::f32, 65536}, {DType::f32, 200001}, {DType::bf16, 3}, {DType::bf16, 65537}, {DType::bf16, 300000},
+};
+
+inline const std::vector<SumLossesCase> kSumLossesCases = {{DType::f32, 1}, {DType::f32, 100003}};
+
+// Names: what a failing case prints.
+inline std::string flags(std::initializer_list<std::pair<bool, const char*>> list) {
+  std::string text;
+  for (const auto& [set, name] : list) {
+    if (set) text.append(" ").append(name);
+  }
+  return text;
+}
+inline std::string sizes(std::initializer_list<int64_t> list) {
+  std::string text;
+  for (int64_t size : list) text.append(text.empty() ? "" : "x").append(std::to_string(size));
+  return text;
+}
+inline std::string name_of(const EmbeddingCase& c) {
+  return std::string("embedding ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.tokens, c.hidden});
+}
+inline std::string name_of(const RmsNormCase& c) {
+  return std::string("rmsnorm ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.groups, c.size}) +
+         flags({{c.gap > 0, "gap"}, {c.residual, "residual"}, {c.accumulate, "accumulate"}, {c.in_place, "in-place"}});
+}
+inline std::string name_of(const RopeCase& c) {
+  return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) + flags({{c.gap > 0, "gap"}});
+}
+inline std::string name_of(const LinearCase& c) {
+  return std::string("linear ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.in, c.out}) +
+         flags({{c.bias, "bias"}, {c.accumulate, "accumulate"}, {c.gap > 0, "gap"}, {c.wide_out, "wide-out"}});
+}
+inline std::string name_of(const AttentionCase& c) {
+  std::string text = std::string("attention ") + dtype_name(c.dtype) + " " + sizes({c.heads, c.kv_heads, c.head_dim}) + " documents";
+  for (int32_t size : c.documents) text.append(" ").append(std::to_string(size));
+  return c.window > 0 ? text.append(" window ").append(std::to_string(c.window)) : text;
+}
+inline std::string name_of(const SwigluCase& c) {
+  return std::string("swiglu ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) + flags({{c.in_place, "in-place"}});
+}
+inline std::string name_of(const AddCase& c) {
+  return std::string("add ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.cols}) +
+         flags({{c.gap > 0, "gap"}, {c.in_place, "in-place"}});
+}
+inline std::string name_of(const CrossEntropyCase& c) {
+  return std::string("cross_entropy ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.vocab}) +
+         flags({{c.ignore_every > 0, "ignored"}, {c.ties, "ties"}, {c.amplitude > 1, "large"}});
+}
+inline std::string name_of(const FinishGradientCase& c) {
+  return std::string("finish_gradient ") + dtype_name(c.dtype) + " " + sizes({c.count});
+}
+inline std::string name_of(const SumLossesCase& c) { return "sum_losses " + sizes({c.tokens}); }
+
+}  // namespace megatrain::testing

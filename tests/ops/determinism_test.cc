@@ -1,0 +1,148 @@
+// Bits that may not move: with the team's size, with how tokens are packed or split, with a neighbour's content.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/cpu_fixture.h"
+#include "tests/ops/run_cases.h"
+
+namespace megatrain::testing {
+namespace {
+
+// Tokens [begin, begin + count) of a (T, cols) tensor.
+Vector rows_of(const Vector& values, int64_t tokens, int64_t begin, int64_t count) {
+  const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+  return Vector(values.begin() + begin * cols, values.begin() + (begin + count) * cols);
+}
+
+TEST(CpuOpsBits, DoNotDependOnTheNumberOfThreads) {
+  CpuFixture one({.threads = 1}), three({.threads = 3});
+  for (const NamedCase& c : all_cases()) {
+    const OpRun a = c.run(one.harness, 7), b = c.run(three.harness, 7);
+    EXPECT_EQ(a.out, b.out) << c.name;
+  }
+}
+
+TEST(CpuOpsBits, DoNotDependOnTheNumberOfThreadsWithTheReferenceProduct) {
+  CpuFixture one({.threads = 1, .reference_gemm = true}), three({.threads = 3, .reference_gemm = true});
+  for (const NamedCase& c : all_cases()) {
+    const OpRun a = c.run(one.harness, 7), b = c.run(three.harness, 7);
+    EXPECT_EQ(a.out, b.out) << c.name;
+  }
+}
+
+TEST(CpuOpsBits, RepeatWhenACaseRunsAgain) {
+  CpuFixture cpu({.threads = 3});
+  for (const NamedCase& c : all_cases()) EXPECT_EQ(c.run(cpu.harness, 9).out, c.run(cpu.harness, 9).out) << c.name;
+}
+
+TEST(CpuOpsBits, PackedDocumentsEqualSeparateDocuments) {
+  CpuFixture cpu({.threads = 2});
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (int64_t window : {0, 40}) {
+      const AttentionCase packed{dtype, {5, 70, 1, 200, 64}, 4, 2, 20, window};
+      const int64_t tokens = tokens_of(packed);
+      const OpRun together = run(cpu.harness, packed, 21);
+      int64_t begin = 0;
+      for (int32_t size : packed.documents) {
+        AttentionCase alone = packed;
+        alone.documents = {size};
+        Values given;
+        for (const auto& [name, values] : together.in) given[name] = rows_of(values, tokens, begin, size);
+        const OpRun apart = run(cpu.harness, alone, 21, given);
+        for (const auto& [name, values] : together.out) {
+          EXPECT_EQ(rows_of(values, tokens, begin, size), apart.out.at(name)) << name << " of the document at " << begin;
+        }
+        begin += size;
+      }
+    }
+  }
+}
+
+TEST(CpuOpsBits, ADocumentNeverSeesAnother) {
+  CpuFixture cpu({.threads = 2});
+  const AttentionCase c{DType::f32, {30, 90, 25}, 4, 1, 12};
+  const int64_t tokens = tokens_of(c), begin = 30, size = 90;
+  const OpRun before = run(cpu.harness, c, 4);
+  Values given = before.in;
+  for (auto& [name, values] : given) {
+    const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+    for (int64_t i = begin * cols; i < (begin + size) * cols; ++i) values[i] = std::numeric_limits<double>::quiet_NaN();
+  }
+  const OpRun after = run(cpu.harness, c, 4, given);
+  for (const auto& [name, values] : before.out) {
+    EXPECT_EQ(rows_of(values, tokens, 0, begin), rows_of(after.out.at(name), tokens, 0, begin)) << name;
+    EXPECT_EQ(rows_of(values, tokens, begin + size, 25), rows_of(after.out.at(name), tokens, begin + size, 25)) << name;
+    EXPECT_TRUE(std::isnan(after.out.at(name)[begin * static_cast<int64_t>(values.size()) / tokens])) << name;
+  }
+}
+
+TEST(CpuOpsBits, ATokenSeesNoLaterToken) {
+  CpuFixture cpu({.threads = 2});
+  const AttentionCase c{DType::f32, {150}, 2, 1, 8};
+  const OpRun before = run(cpu.harness, c, 4);
+  Values given = before.in;
+  for (auto& [name, values] : given) values.back() += 1;
+  const OpRun after = run(cpu.harness, c, 4, given);
+  EXPECT_EQ(rows_of(before.out.at("out"), 150, 0, 149), rows_of(after.out.at("out"), 150, 0, 149));
+  EXPECT_NE(rows_of(before.out.at("out"), 150, 149, 1), rows_of(after.out.at("out"), 150, 149, 1));
+}
+
+TEST(CpuOpsBits, EmbeddingGradientIsTheSameWhenTokensAreSplitOverCalls) {
+  CpuFixture cpu({.threads = 3});
+  Harness& h = cpu.harness;
+  const int64_t rows = 11, tokens = 150, hidden = 700;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    h.start(31);
+    std::vector<int32_t> index(tokens);
+    for (int64_t t = 0; t < tokens; ++t) index[t] = static_cast<int32_t>(h.random_index(t, rows));
+    const Tensor grad_out = h.filled(dtype, tokens, hidden, h.random(tokens * hidden, dtype));
+    const Vector before = h.random(rows * hidden, DType::f32);
+    const auto accumulate = [&](const std::vector<int64_t>& cuts) {
+      const Tensor grad = h.filled(DType::f32, rows, hidden, before);
+      for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const Segments s = segments_of({index.begin() + cuts[i], index.begin() + cuts[i + 1]}, static_cast<int32_t>(cuts[i]));
+        const Buffer order = h.upload(s.order), begin = h.upload(s.begin), row = h.upload(s.row);
+        h.ops.embedding_backward(h.stream, {.grad_out = grad_out.view, .order = pointer<int32_t>(order),
+                                            .begin = pointer<int32_t>(begin), .row = pointer<int32_t>(row),
+                                            .segments = static_cast<int64_t>(s.row.size()), .grad = grad.view});
+        h.stream.synchronize();
+      }
+      return h.read(grad);
+    };
+    const Vector whole = accumulate({0, tokens});
+    EXPECT_EQ(whole, accumulate({0, 1, 64, 65, 149, tokens}));
+    EXPECT_NE(whole, before);
+  }
+}
+
+TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
+  for (bool reference_gemm : {false, true}) {
+    CpuFixture cpu({.threads = 2, .reference_gemm = reference_gemm});
+    Harness& h = cpu.harness;
+    const int64_t rows = 200, in = 300, out = 270;
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      h.start(41);
+      const Tensor x = h.filled(dtype, rows, in, h.random(rows * in, dtype));
+      const Tensor weight = h.filled(dtype, out, in, h.random(out * in, dtype));
+      const Tensor grad = h.filled(dtype, rows, out, h.random(rows * out, dtype));
+      const auto products = [&](int64_t count) {
+        const Tensor y = h.poisoned(dtype, count, out), grad_x = h.poisoned(dtype, count, in);
+        h.ops.linear_forward(h.stream, {.x = x.view.slice_rows(0, count), .weight = weight.view, .out = y.view});
+        h.ops.linear_backward_input(h.stream, {.grad_out = grad.view.slice_rows(0, count), .weight = weight.view, .grad_x = grad_x.view});
+        h.stream.synchronize();
+        return std::pair{h.read(y), h.read(grad_x)};
+      };
+      const auto all = products(rows);
+      for (int64_t count : {1, 7, 64, 100, 129}) {
+        const auto some = products(count);
+        EXPECT_EQ(rows_of(all.first, rows, 0, count), some.first) << count;
+        EXPECT_EQ(rows_of(all.second, rows, 0, count), some.second) << count;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megatrain::testing

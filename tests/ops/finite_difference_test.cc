@@ -1,0 +1,144 @@
+// Forward against a float64 reference; backward against central differences of that reference.
+#include <gtest/gtest.h>
+
+#include "tests/ops/cpu_fixture.h"
+#include "tests/ops/reference.h"
+
+namespace megatrain::testing {
+namespace {
+
+double dot(const Vector& a, const Vector& b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); }
+
+double largest(const Vector& values) {
+  double top = 0;
+  for (double x : values) top = std::max(top, std::abs(x));
+  return top;
+}
+
+// The scalar whose gradient the backward ops compute: out . grad_out, or the scaled sum of losses; plus X . before_X
+// for every gradient that is added to what was there.
+template <class Case>
+double objective(const Case& c, const Values& in) {
+  const Values out = reference(c, in);
+  double sum = 0;
+  if (in.contains("grad_out")) {
+    sum = dot(out.at("out"), in.at("grad_out"));
+  } else {
+    for (double loss : out.at("loss")) sum += loss * in.at("scale")[0];
+  }
+  for (const auto& [name, before] : in) {
+    if (name.starts_with("before_")) sum += dot(in.at(name.substr(7)), before);
+  }
+  return sum;
+}
+
+template <class Case>
+double slope(const Case& c, Values in, const std::string& name, const Vector& direction) {
+  constexpr double kStep = 1e-5;
+  const Vector at = in.at(name);
+  const auto moved = [&](double step) {
+    for (size_t i = 0; i < at.size(); ++i) in[name][i] = at[i] + step * direction[i];
+    return objective(c, in);
+  };
+  return (moved(kStep) - moved(-kStep)) / (2 * kStep);
+}
+
+template <class Case>
+void check_forward(const Case& c, const OpRun& r) {
+  const double tolerance = c.dtype == DType::bf16 ? 4e-3 : 2e-6;
+  for (const auto& [name, expected] : reference(c, r.in)) {
+    const Vector& found = r.out.at(name);
+    ASSERT_EQ(found.size(), expected.size()) << name;
+    const double bound = tolerance * std::max(largest(expected), 1e-30);
+    for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], bound) << name << "[" << i << "]";
+  }
+}
+
+template <class Case>
+void check_backward(const Case& c, const OpRun& r) {
+  const double tolerance = c.dtype == DType::bf16 ? 1e-2 : 1e-5;
+  constexpr size_t kElementwiseLimit = 250;
+  // What a gradient that is zero by symmetry is measured against: its noise is of the size of the terms that cancel.
+  const Vector cause = r.in.contains("grad_out") ? r.in.at("grad_out") : Vector{1e-3};
+  for (const auto& [grad_name, grad] : r.out) {
+    if (!grad_name.starts_with("grad_")) continue;
+    const std::string name = grad_name.substr(5);
+    ASSERT_EQ(grad.size(), r.in.at(name).size()) << name;
+    for (uint64_t trial = 0; trial < 3; ++trial) {
+      Vector direction(grad.size());
+      for (size_t i = 0; i < direction.size(); ++i) direction[i] = static_cast<double>(random_normal_pair(trial, 77, i)[0]);
+      ASSERT_NEAR(dot(grad, direction), slope(c, r.in, name, direction), tolerance * std::max(std::sqrt(dot(grad, grad)), 0.1 * std::sqrt(dot(cause, cause)))) << grad_name;
+    }
+    if (grad.size() > kElementwiseLimit) continue;
+    for (size_t i = 0; i < grad.size(); ++i) {
+      Vector direction(grad.size());
+      direction[i] = 1;
+      ASSERT_NEAR(grad[i], slope(c, r.in, name, direction), tolerance * std::max(largest(grad), 0.1 * largest(cause))) << grad_name << "[" << i << "]";
+    }
+  }
+}
+
+template <class Case>
+void check_all(const std::vector<Case>& cases, bool reference_gemm = false) {
+  CpuFixture cpu({.threads = 2, .reference_gemm = reference_gemm});
+  for (const Case& c : cases) {
+    SCOPED_TRACE(name_of(c));
+    const OpRun r = run(cpu.harness, c, 11);
+    check_forward(c, r);
+    check_backward(c, r);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(CpuOps, EmbeddingMatchesTheDefinitionAndItsDifferences) { check_all(kEmbeddingCases); }
+TEST(CpuOps, RmsNormMatchesTheDefinitionAndItsDifferences) { check_all(kRmsNormCases); }
+TEST(CpuOps, RopeMatchesTheDefinitionAndItsDifferences) { check_all(kRopeCases); }
+TEST(CpuOps, LinearMatchesTheDefinitionAndItsDifferences) { check_all(kLinearCases); }
+TEST(CpuOps, LinearWithTheReferenceProductMatchesToo) { check_all(kLinearCases, true); }
+TEST(CpuOps, AttentionMatchesTheDefinitionAndItsDifferences) { check_all(kAttentionCases); }
+TEST(CpuOps, AttentionWithTheReferenceProductMatchesToo) { check_all(kAttentionCases, true); }
+TEST(CpuOps, SwigluMatchesTheDefinitionAndItsDifferences) { check_all(kSwigluCases); }
+TEST(CpuOps, AddMatchesTheDefinition) { check_all(kAddCases); }
+TEST(CpuOps, CrossEntropyMatchesTheDefinitionAndItsDifferences) { check_all(kCrossEntropyCases); }
+
+TEST(CpuOps, CrossEntropyWithoutBackwardLeavesTheLogits) {
+  CpuFixture cpu({.threads = 1});
+  for (const CrossEntropyCase& c : kCrossEntropyCases) {
+    const OpRun r = run(cpu.harness, c, 3);
+    EXPECT_EQ(r.out.at("untouched_logits"), r.in.at("logits")) << name_of(c);
+  }
+}
+
+TEST(CpuOps, IgnoredTokensHaveZeroLossAndZeroGradient) {
+  CpuFixture cpu({.threads = 1});
+  const CrossEntropyCase c{DType::f32, 6, 40, 2};
+  const OpRun r = run(cpu.harness, c, 3);
+  for (int64_t t = 1; t < c.rows; t += 2) {
+    EXPECT_EQ(r.out.at("loss")[t], 0);
+    EXPECT_EQ(r.out.at("correct")[t], 0);
+    for (int64_t i = 0; i < c.vocab; ++i) EXPECT_EQ(r.out.at("grad_logits")[t * c.vocab + i], 0);
+  }
+}
+
+TEST(CpuOps, FinishGradientRoundsToNearestEvenAndSumsTheRoundedSquares) {
+  CpuFixture cpu({.threads = 2});
+  for (const FinishGradientCase& c : kFinishGradientCases) {
+    const OpRun r = run(cpu.harness, c, 5);
+    const Values expected = reference(c, r.in);
+    EXPECT_EQ(r.out.at("out"), expected.at("out")) << name_of(c);
+    EXPECT_NEAR(r.out.at("sum_of_squares")[0] / expected.at("sum_of_squares")[0], 1.0, 1e-13) << name_of(c);
+  }
+}
+
+TEST(CpuOps, SumLossesAddsInDouble) {
+  CpuFixture cpu({.threads = 2});
+  for (const SumLossesCase& c : kSumLossesCases) {
+    const OpRun r = run(cpu.harness, c, 5);
+    const Values expected = reference(c, r.in);
+    EXPECT_NEAR(r.out.at("loss_sum")[0], expected.at("loss_sum")[0], 1e-9);
+    EXPECT_EQ(r.out.at("correct_sum"), expected.at("correct_sum"));
+  }
+}
+
+}  // namespace
+}  // namespace megatrain::testing

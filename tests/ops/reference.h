@@ -1,0 +1,143 @@
+// Each op's forward in float64, written from its definition: the judge of every backend.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/ops/run_cases.h"
+
+namespace megatrain::testing {
+
+inline Values reference(const EmbeddingCase& c, const Values& in) {
+  Vector out(static_cast<size_t>(c.tokens * c.hidden));
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    const int64_t row = static_cast<int64_t>(in.at("index")[t]);
+    for (int64_t i = 0; i < c.hidden; ++i) out[t * c.hidden + i] = in.at("table")[row * c.hidden + i];
+  }
+  return {{"out", out}};
+}
+
+inline Values reference(const RmsNormCase& c, const Values& in) {
+  const Vector &x = in.at("x"), &weight = in.at("weight");
+  Vector out(x.size()), inv_rms(static_cast<size_t>(c.rows * c.groups));
+  for (int64_t v = 0; v < c.rows * c.groups; ++v) {
+    double squares = 0;
+    for (int64_t i = 0; i < c.size; ++i) squares += x[v * c.size + i] * x[v * c.size + i];
+    inv_rms[v] = 1.0 / std::sqrt(squares / static_cast<double>(c.size) + static_cast<double>(kRmsNormEps));
+    for (int64_t i = 0; i < c.size; ++i) out[v * c.size + i] = x[v * c.size + i] * inv_rms[v] * weight[i];
+  }
+  return {{"out", out}, {"inv_rms", inv_rms}};
+}
+
+inline Values reference(const RopeCase& c, const Values& in) {
+  const Vector& x = in.at("x");
+  Vector out(x.size());
+  const int64_t half = c.head_dim / 2;
+  for (int64_t t = 0; t < c.rows; ++t) {
+    const int64_t position = static_cast<int64_t>(in.at("positions")[t]);
+    for (int64_t head = 0; head < c.heads; ++head) {
+      const int64_t base = (t * c.heads + head) * c.head_dim;
+      for (int64_t i = 0; i < half; ++i) {
+        const double cos = in.at("cos")[position * half + i], sin = in.at("sin")[position * half + i];
+        out[base + i] = x[base + i] * cos - x[base + half + i] * sin;
+        out[base + half + i] = x[base + half + i] * cos + x[base + i] * sin;
+      }
+    }
+  }
+  return {{"out", out}};
+}
+
+inline Values reference(const LinearCase& c, const Values& in) {
+  const Vector &x = in.at("x"), &weight = in.at("weight");
+  Vector out(static_cast<size_t>(c.rows * c.out));
+  for (int64_t t = 0; t < c.rows; ++t) {
+    for (int64_t n = 0; n < c.out; ++n) {
+      double sum = c.bias ? in.at("bias")[n] : 0;
+      for (int64_t k = 0; k < c.in; ++k) sum += x[t * c.in + k] * weight[n * c.in + k];
+      out[t * c.out + n] = sum;
+    }
+  }
+  return {{"out", out}};
+}
+
+inline Values reference(const AttentionCase& c, const Values& in) {
+  const Vector &q = in.at("q"), &k = in.at("k"), &v = in.at("v");
+  const double scale = shape_of(c).scale;
+  const int64_t dim = c.head_dim;
+  Vector out(q.size());
+  int64_t begin = 0;
+  for (int64_t size : c.documents) {
+    for (int64_t head = 0; head < c.heads; ++head) {
+      const int64_t kv = head * c.kv_heads / c.heads;
+      for (int64_t t = begin; t < begin + size; ++t) {
+        const int64_t first = c.window > 0 ? std::max(begin, t - c.window + 1) : begin;
+        Vector score(static_cast<size_t>(t + 1 - first));
+        for (int64_t s = first; s <= t; ++s) {
+          double dot = 0;
+          for (int64_t d = 0; d < dim; ++d) dot += q[(t * c.heads + head) * dim + d] * k[(s * c.kv_heads + kv) * dim + d];
+          score[s - first] = dot * scale;
+        }
+        const double top = *std::max_element(score.begin(), score.end());
+        double sum = 0;
+        for (double& x : score) sum += x = std::exp(x - top);
+        for (int64_t s = first; s <= t; ++s) {
+          for (int64_t d = 0; d < dim; ++d) {
+            out[(t * c.heads + head) * dim + d] += score[s - first] / sum * v[(s * c.kv_heads + kv) * dim + d];
+          }
+        }
+      }
+    }
+    begin += size;
+  }
+  return {{"out", out}};
+}
+
+inline Values reference(const SwigluCase& c, const Values& in) {
+  Vector out(static_cast<size_t>(c.rows * c.size));
+  for (int64_t t = 0; t < c.rows; ++t) {
+    for (int64_t i = 0; i < c.size; ++i) {
+      const double gate = in.at("gate_up")[t * 2 * c.size + i], up = in.at("gate_up")[(t * 2 + 1) * c.size + i];
+      out[t * c.size + i] = gate / (1.0 + std::exp(-gate)) * up;
+    }
+  }
+  return {{"out", out}};
+}
+
+inline Values reference(const AddCase&, const Values& in) {
+  Vector out(in.at("a"));
+  for (size_t i = 0; i < out.size(); ++i) out[i] += in.at("b")[i];
+  return {{"out", out}};
+}
+
+inline Values reference(const CrossEntropyCase& c, const Values& in) {
+  Vector loss(static_cast<size_t>(c.rows)), correct(static_cast<size_t>(c.rows));
+  for (int64_t t = 0; t < c.rows; ++t) {
+    const int64_t label = static_cast<int64_t>(in.at("labels")[t]);
+    if (label == kIgnoreLabel) continue;
+    const double* row = in.at("logits").data() + t * c.vocab;
+    const double* best = std::max_element(row, row + c.vocab);
+    double sum = 0;
+    for (int64_t i = 0; i < c.vocab; ++i) sum += std::exp(row[i] - *best);
+    loss[t] = std::log(sum) + *best - row[label];
+    correct[t] = best - row == label;
+  }
+  return {{"loss", loss}, {"loss_with_backward", loss}, {"correct", correct}};
+}
+
+inline Values reference(const FinishGradientCase& c, const Values& in) {
+  Vector out(in.at("grad"));
+  double sum = 0;
+  for (double& x : out) {
+    x = stored(x, c.dtype);
+    sum += x * x;
+  }
+  return {{"out", out}, {"sum_of_squares", {sum}}};
+}
+
+inline Values reference(const SumLossesCase&, const Values& in) {
+  const Vector &loss = in.at("loss"), &correct = in.at("correct");
+  return {{"loss_sum", {std::accumulate(loss.begin(), loss.end(), 0.0)}},
+          {"correct_sum", {std::accumulate(correct.begin(), correct.end(), 0.0)}}};
+}
+
+}  // namespace megatrain::testing

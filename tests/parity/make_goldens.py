@@ -1,0 +1,499 @@
+#!/usr/bin/env python3
+"""Makes the goldens of the parity test: tiny random models, data, and what PyTorch and transformers make of them.
+
+    make_goldens.py [--out DIR] [--only NAME ...]   write DIR/NAME/... (default: goldens/ beside this file)
+    make_goldens.py --check [--out DIR]             make them again elsewhere and compare with DIR
+
+Stored values are computed by transformers' own code in float64 and rounded once to float32. The same run in float32
+must agree with them within TORCH_LIMIT, so the goldens are also what transformers gives in float32.
+README.md in this folder describes the files.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoConfig, AutoModelForCausalLM
+
+FLOAT32, FLOAT64 = torch.float32, torch.float64
+STORED = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+STEPS = 10
+TORCH_LIMIT = 5e-6     # relative error of the float32 run; half of what the parity test allows
+COSINE_LIMIT = 0.9995  # of the bfloat16 run's gradients; the parity test asks for 0.999
+SIZE_LIMIT = 5_000_000  # bytes of all goldens together
+
+
+@dataclass
+class Case:
+    """One model and its data. `config` holds the fields of config.json that are not in COMMON."""
+
+    name: str
+    covers: str
+    family: str
+    config: dict
+    seq_len: int
+    batch: int
+    stored: str = "bfloat16"
+    saved_config: bool = False     # config.json as transformers 5 writes it, instead of as hubs hold it
+    shards: int = 1
+    extra_tensors: bool = False    # rotary_emb.inv_freq, as old Llama checkpoints carry
+    token_dtype: str = "uint16"
+    documents: bool = False
+    labels: bool = False
+    order: bool = False            # sequences in a shuffled order, from a file
+    spare_tokens: int = 0          # after the last whole sequence, not used
+    lr: float = 3e-3
+    betas: tuple = (0.9, 0.95)
+    clip: float = 0.8
+
+
+COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "attention_dropout": 0.0,
+          "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 128}
+ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+                "mistral": "MistralForCausalLM"}
+
+
+def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
+    fields = {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+              "intermediate_size": ff, "vocab_size": vocab, "tie_word_embeddings": tied,
+              "num_hidden_layers": layers, "rms_norm_eps": eps}
+    if head_dim:
+        fields["head_dim"] = head_dim
+    return {name: value for name, value in (fields | more).items() if value is not None}
+
+
+CASES = [
+    Case("llama_mha", "Llama 1/2: every head its own key, no num_key_value_heads, shuffled order", "llama",
+         shape(32, 4, None, 48, 64, eps=1e-5), seq_len=32, batch=8, order=True, clip=0.95),
+    Case("llama_llama3", "Llama 3.2: llama3 RoPE, tied, GQA 4, head size 6", "llama",
+         shape(48, 8, 2, 48, 64, tied=True, eps=1e-5, attention_bias=False, mlp_bias=False, rope_theta=500.0,
+               rope_scaling={"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                             "original_max_position_embeddings": 64, "rope_type": "llama3"}),
+         seq_len=40, batch=8, clip=2.0),
+    Case("llama_linear", "linear RoPE, GQA 2, head size 10, label mask, float32 file with values that are not bfloat16",
+         "llama",
+         shape(40, 4, 2, 40, 64, rope_theta=10000.0, rope_scaling={"type": "linear", "factor": 2.5}),
+         seq_len=33, batch=6, stored="float32", labels=True, token_dtype="uint32", clip=1.3),
+    Case("llama_bias", "attention_bias (q, k, v and o) and mlp_bias, GQA 8, head size apart from hidden/heads", "llama",
+         shape(32, 8, 1, 48, 64, head_dim=8, attention_bias=True, mlp_bias=True,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=32, batch=8, saved_config=True),
+    Case("llama_packed", "packed documents, GQA 2, three shards, unused rotary_emb.inv_freq tensors", "llama",
+         shape(32, 4, 2, 48, 64, rope_theta=10000.0), seq_len=48, batch=8, shards=3, extra_tensors=True,
+         documents=True, spare_tokens=5),
+    Case("llama_yarn", "yarn RoPE with its own attention_factor, beta_fast and beta_slow, GQA 1, head size 14", "llama",
+         shape(28, 2, 2, 48, 64, rope_theta=1000.0, attention_bias=False,
+               rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+                             "attention_factor": 1.25, "beta_fast": 4.0, "beta_slow": 0.5}),
+         seq_len=40, batch=8, betas=(0.9, 0.999)),
+    Case("llama_head64", "head size 64, GQA 2, tied", "llama",
+         shape(24, 2, 1, 40, 64, tied=True, head_dim=64, rope_theta=10000.0), seq_len=64, batch=8,
+         clip=1.5),
+    Case("qwen2_tied", "Qwen2: q/k/v bias, tied, GQA 2", "qwen2",
+         shape(32, 4, 2, 64, 96, tied=True, rope_theta=1000.0, use_sliding_window=False, sliding_window=16,
+               max_window_layers=1),
+         seq_len=32, batch=8, clip=1.8),
+    Case("qwen2_window", "Qwen2: sliding window in the layers from max_window_layers on, 3 layers, GQA 4", "qwen2",
+         shape(32, 4, 1, 48, 64, layers=3, use_sliding_window=True, sliding_window=7, max_window_layers=1,
+               rope_parameters={"rope_type": "default", "rope_theta": 100.0}),
+         seq_len=40, batch=8, saved_config=True),
+    Case("qwen2_yarn", "Qwen2: yarn RoPE by its factor alone, GQA 7, head size 6, packed, label mask", "qwen2",
+         shape(42, 7, 1, 40, 64, rope_theta=1000.0, use_sliding_window=False,
+               rope_scaling={"factor": 4.0, "original_max_position_embeddings": 64, "type": "yarn"}),
+         seq_len=48, batch=8, documents=True, labels=True),
+    Case("qwen3_norm", "Qwen3: q/k norm, head size apart from hidden/heads, GQA 2, float16 file", "qwen3",
+         shape(32, 4, 2, 48, 64, head_dim=16, attention_bias=False, rope_theta=1000000.0), seq_len=36, batch=8,
+         stored="float16"),
+    Case("qwen3_yarn", "Qwen3: q/k norm, yarn RoPE, tied, GQA 4, head size 20", "qwen3",
+         shape(32, 4, 1, 48, 80, tied=True, head_dim=20, attention_bias=False,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0,
+                                "original_max_position_embeddings": 64}),
+         seq_len=44, batch=8, saved_config=True, clip=2.0),
+    Case("qwen3_window", "Qwen3: q/k norm, attention_bias, window in layer 1 by layer_types, packed, GQA 1", "qwen3",
+         shape(32, 2, 2, 48, 64, head_dim=16, attention_bias=True, use_sliding_window=True, sliding_window=5,
+               max_window_layers=1, layer_types=["full_attention", "sliding_attention"],
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=40, batch=8, documents=True, saved_config=True),
+    Case("mistral_window", "Mistral: sliding window in every layer, GQA 4", "mistral",
+         shape(32, 4, 1, 64, 64, eps=1e-5, rope_theta=10000.0, sliding_window=9), seq_len=40, batch=8, order=True),
+    Case("mistral_packed", "Mistral Nemo: head size 12 apart from hidden/heads, GQA 8, window, packed, label mask",
+         "mistral",
+         shape(32, 8, 1, 40, 64, head_dim=12, eps=1e-5, rope_theta=10000.0, sliding_window=6), seq_len=36, batch=6,
+         documents=True, labels=True, clip=1.5),
+]
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+
+def write_config(case, directory):
+    fields = COMMON | case.config
+    if case.saved_config:
+        config = AutoConfig.for_model(case.family, **fields)
+        config.architectures = [ARCHITECTURE[case.family]]
+        config.dtype = case.stored
+        config.save_pretrained(directory)
+        return
+    fields |= {"architectures": [ARCHITECTURE[case.family]], "model_type": case.family, "torch_dtype": case.stored,
+               "transformers_version": "4.45.0"}
+    if case.family == "llama":
+        fields |= {"pretraining_tp": 1, "rope_scaling": case.config.get("rope_scaling")}
+    (directory / "config.json").write_text(json.dumps(dict(sorted(fields.items())), indent=2) + "\n")
+
+
+def draw_weight(name, tensor_shape, tied, rng):
+    """Large enough that attention is far from uniform and no gradient vanishes."""
+    noise = rng.standard_normal(tensor_shape)
+    if name.endswith("norm.weight"):
+        return 1.0 + 0.15 * noise
+    if name.endswith(".bias"):
+        return 0.3 * noise
+    if name == "model.embed_tokens.weight":
+        return (0.25 if tied else 0.8) * noise
+    gain = 0.6 if re.search(r"\.(o|down)_proj\.", name) else 1.0
+    return gain / math.sqrt(tensor_shape[1]) * noise
+
+
+def write_model(case, directory, rng):
+    directory.mkdir(parents=True)
+    write_config(case, directory)
+    config = AutoConfig.from_pretrained(directory)
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config)
+    tensors = {}
+    for name, parameter in empty.named_parameters():  # a tied head is not named twice
+        values = draw_weight(name, tuple(parameter.shape), config.tie_word_embeddings, rng)
+        tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
+    if case.extra_tensors:
+        for layer in range(config.num_hidden_layers):
+            size = case.config["hidden_size"] // case.config["num_attention_heads"]
+            tensors[f"model.layers.{layer}.self_attn.rotary_emb.inv_freq"] = (
+                10000.0 ** (-torch.arange(0, size, 2, dtype=FLOAT64) / size)).to(FLOAT32)
+    if case.shards == 1:
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+        return
+    names, weight_map = list(tensors), {}
+    for shard in range(case.shards):
+        file = f"model-{shard + 1:05d}-of-{case.shards:05d}.safetensors"
+        part = names[len(names) * shard // case.shards:len(names) * (shard + 1) // case.shards]
+        save_file({name: tensors[name] for name in part}, directory / file, metadata={"format": "pt"})
+        weight_map |= {name: file for name in part}
+    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+@dataclass
+class Data:
+    tokens: np.ndarray
+    documents: np.ndarray | None
+    labels: np.ndarray | None
+    order: np.ndarray | None
+    files: dict = field(default_factory=dict)
+
+
+def draw_data(case, rng):
+    """A language one can learn: mostly the next token follows from the last, sometimes it is any token."""
+    vocab, sequences = case.config["vocab_size"], STEPS * case.batch
+    count = sequences * case.seq_len + case.spare_tokens
+    tokens = np.empty(count, np.int64)
+    tokens[0] = rng.integers(vocab)
+    for i in range(1, count):
+        tokens[i] = (5 * tokens[i - 1] + 3) % vocab if rng.random() < 0.6 else rng.integers(vocab)
+
+    documents = None
+    if case.documents:  # of 1 to 25 tokens: some run over a sequence's end, some start with a sequence
+        starts, at = [], 0
+        while at < count:
+            starts.append(at)
+            at += int(rng.integers(1, 26))
+        starts = set(starts) | {case.seq_len, 3 * case.seq_len, 7, 8}
+        documents = np.array(sorted(starts), np.uint64)
+
+    labels = None
+    if case.labels:  # a third not trained, some labels unlike their token, one sequence not trained at all
+        labels = tokens.astype(np.int32)
+        other = rng.random(count) < 0.1
+        labels[other] = rng.integers(vocab, size=int(other.sum()))
+        labels[rng.random(count) < 0.35] = -100
+        labels[case.seq_len:2 * case.seq_len] = -100
+
+    order = rng.permutation(sequences).astype(np.uint64) if case.order else None
+    return Data(tokens, documents, labels, order)
+
+
+def write_data(case, data, directory):
+    def put(key, values, dtype):
+        if values is not None:
+            values.astype(np.dtype(dtype).newbyteorder("<")).tofile(directory / f"{key}.bin")
+            data.files[key] = f"{key}.bin"
+
+    put("tokens", data.tokens, case.token_dtype)
+    put("documents", data.documents, "uint64")
+    put("labels", data.labels, "int32")
+    put("order", data.order, "uint64")
+
+
+def step_segments(case, data, step):
+    """The step's documents as (tokens, labels) groups of equal length, each (rows, length); each row is run alone."""
+    size, segments = case.seq_len, []
+    source = data.tokens if data.labels is None else data.labels.astype(np.int64)
+    for place in range(step * case.batch, (step + 1) * case.batch):
+        begin = int(data.order[place] if data.order is not None else place) * size
+        inner = [] if data.documents is None else [int(d) for d in data.documents if begin < d < begin + size]
+        cuts = [begin, *inner, begin + size]
+        segments += [(data.tokens[a:b], source[a:b]) for a, b in zip(cuts, cuts[1:])]
+    if data.documents is None:
+        return [tuple(torch.from_numpy(np.stack(column)) for column in zip(*segments))]
+    return [tuple(torch.from_numpy(part[None].copy()) for part in segment) for segment in segments]
+
+
+# ---- the oracle ------------------------------------------------------------------------------------------------------
+
+class RefuseFloat32(TorchDispatchMode):
+    """Proves that a float64 run computes nothing in float32."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.dtype == FLOAT32:
+                raise AssertionError(f"{function} made a float32 tensor in a float64 run")
+        return result
+
+
+@contextlib.contextmanager
+def widened(dtype):
+    """Inside, with dtype float64, transformers' casts to float32 (norms, softmax, RoPE) are casts to float64."""
+    if dtype != FLOAT64:
+        yield
+        return
+    with mock.patch.multiple(torch, float32=FLOAT64, float=FLOAT64), \
+            mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+        yield
+
+
+def load_model(directory, dtype):
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager")
+    with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
+        model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    assert model.model.rotary_emb.inv_freq.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
+    return model.train()
+
+
+def loss_of_step(model, segments):
+    """Backward of the mean over the step's trained tokens. Returns (loss, trained tokens)."""
+    trained = sum(int((labels[:, 1:] != -100).sum()) for _, labels in segments)
+    total = 0.0
+    for tokens, labels in segments:
+        logits = model(input_ids=tokens, use_cache=False).logits[:, :-1]
+        if logits.dtype == torch.bfloat16:
+            logits = logits.float()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100,
+                                                 reduction="sum") / trained
+        if loss.requires_grad and labels.shape[1] > 1:
+            loss.backward()
+        total += loss.item()
+    return total, trained
+
+
+def train(case, data, directory, dtype, steps=STEPS):
+    model = load_model(directory, dtype)
+    parameters = dict(model.named_parameters())
+    assert all(parameter.dtype == dtype for parameter in parameters.values())
+    groups = [{"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": 0.1},
+              {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=case.lr, betas=case.betas, eps=1e-3, foreach=False)
+    result = {"losses": [], "grad_norms": [], "clip_factors": [], "trained_tokens": []}
+    guard = RefuseFloat32() if dtype == FLOAT64 else contextlib.nullcontext()
+    for step in range(steps):
+        segments = step_segments(case, data, step)
+        optimizer.zero_grad()
+        with widened(dtype), guard:
+            loss, trained = loss_of_step(model, segments)
+            if step == 0:
+                result["grads"] = {name: p.grad.detach().clone() for name, p in parameters.items()}
+            norm = torch.nn.utils.clip_grad_norm_(parameters.values(), case.clip, foreach=False).item()
+        optimizer.step()
+        result["losses"].append(loss)
+        result["grad_norms"].append(norm)
+        result["clip_factors"].append(min(1.0, case.clip / (norm + 1e-6)))
+        result["trained_tokens"].append(trained)
+    result["final"] = {name: p.detach().clone() for name, p in parameters.items()}
+    result["start"] = dict(load_model(directory, dtype).named_parameters())
+    return result
+
+
+# ---- comparison ------------------------------------------------------------------------------------------------------
+
+def role(name):
+    return re.sub(r"\.\d+\.", ".", name)
+
+
+def relative_errors(got, want, kind):
+    """max|a-b| / max(max|b|, 1e-4 x the largest magnitude of its kind), by tensor."""
+    largest = {}
+    for name, tensor in want.items():
+        largest[kind(name)] = max(largest.get(kind(name), 0.0), tensor.abs().max().item())
+    return {name: (got[name].double() - tensor.double()).abs().max().item()
+            / max(tensor.abs().max().item(), 1e-4 * largest[kind(name)]) for name, tensor in want.items()}
+
+
+def worst(errors):
+    name = max(errors, key=errors.get)
+    return errors[name], name
+
+
+def number_error(got, want):
+    return max(abs(a - b) / abs(b) for a, b in zip(got, want))
+
+
+def cosines(got, want):
+    return {name: torch.nn.functional.cosine_similarity(got[name].double().flatten(), tensor.double().flatten(),
+                                                        dim=0).item() for name, tensor in want.items()}
+
+
+def check_rope(case, model):
+    """A scaling that changes nothing, or everything alike, would prove little."""
+    rotary = model.model.rotary_emb
+    if rotary.rope_type in ("llama3", "yarn"):
+        theta = rotary.config.rope_parameters["rope_theta"]
+        plain = theta ** (-torch.arange(0, 2 * len(rotary.inv_freq), 2, dtype=FLOAT64) / (2 * len(rotary.inv_freq)))
+        ratio = plain / rotary.inv_freq.double()
+        factor = rotary.config.rope_parameters["factor"]
+        kept, divided = ratio < 1.001, ratio > 0.999 * factor
+        zones = [kept.any().item(), (~kept & ~divided).any().item(), divided.any().item()]
+        assert all(zones), f"{case.name}: RoPE frequencies kept, between, divided: {zones}"
+
+
+# ---- main ------------------------------------------------------------------------------------------------------------
+
+def make(case, out):
+    directory = out / case.name
+    if directory.exists():
+        shutil.rmtree(directory)
+    seed = int.from_bytes(case.name.encode(), "little") % 2**63
+    write_model(case, directory / "model", np.random.default_rng([seed, 1]))
+    data = draw_data(case, np.random.default_rng([seed, 2]))
+    write_data(case, data, directory)
+
+    exact = train(case, data, directory / "model", FLOAT64)
+    single = train(case, data, directory / "model", FLOAT32)
+    half = train(case, data, directory / "model", torch.bfloat16, steps=1)
+    check_rope(case, load_model(directory / "model", FLOAT32))
+
+    grad_cosine = cosines(half["grads"], exact["grads"])
+    moved = relative_errors(exact["start"], exact["final"], lambda name: "weight")
+    low = min(grad_cosine, key=grad_cosine.get)
+    report = {
+        "loss": number_error(single["losses"], exact["losses"]),
+        "grad_norm": number_error(single["grad_norms"], exact["grad_norms"]),
+        "grads": worst(relative_errors(single["grads"], exact["grads"], lambda name: "gradient")),
+        "grads_by_role": worst(relative_errors(single["grads"], exact["grads"], role)),
+        "final": worst(relative_errors(single["final"], exact["final"], lambda name: "weight")),
+        "final_by_role": worst(relative_errors(single["final"], exact["final"], role)),
+        "bf16_loss": abs(half["losses"][0] - exact["losses"][0]) / exact["losses"][0],
+        "bf16_cosine": (grad_cosine[low], low),
+        "least_moved": min(moved.values()),
+        "clipped_steps": sum(factor < 1.0 for factor in exact["clip_factors"]),
+    }
+    for key in ("loss", "grad_norm"):
+        assert report[key] < TORCH_LIMIT, (case.name, key, report[key])
+    for key in ("grads", "grads_by_role", "final", "final_by_role"):
+        assert report[key][0] < TORCH_LIMIT, (case.name, key, report[key])
+    assert report["bf16_cosine"][0] > COSINE_LIMIT, (case.name, report["bf16_cosine"])
+    assert report["clipped_steps"] >= 5, (case.name, exact["grad_norms"])
+    assert report["least_moved"] > 1e-3, (case.name, moved)
+
+    def narrow(tensors):
+        return {name: tensor.to(FLOAT32).contiguous() for name, tensor in tensors.items()}
+
+    save_file(narrow(exact["grads"]), directory / "grads.safetensors")
+    save_file(narrow(exact["final"]), directory / "final.safetensors")
+    expected = {
+        "covers": case.covers,
+        "model": "model",
+        "data": data.files | {"dtype": case.token_dtype},
+        "seq_len": case.seq_len,
+        "batch": case.batch,
+        "steps": STEPS,
+        "optim": {"lr": case.lr, "beta1": case.betas[0], "beta2": case.betas[1], "eps": 1e-3, "weight_decay": 0.1,
+                  "clip": case.clip, "schedule": "constant", "warmup": 0},
+        **{key: exact[key] for key in ("losses", "grad_norms", "clip_factors", "trained_tokens")},
+        "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
+    }
+    (directory / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+    parameters = sum(tensor.numel() for tensor in exact["final"].values())
+    print(f"{case.name:15} {parameters:6} params {size:7} B  loss {exact['losses'][0]:.3f}->{exact['losses'][-1]:.3f}  "
+          f"norm {exact['grad_norms'][0]:.2f}..{exact['grad_norms'][-1]:.2f} clipped {report['clipped_steps']}/10  "
+          f"fp32: loss {report['loss']:.1e} norm {report['grad_norm']:.1e} grads {report['grads'][0]:.1e} "
+          f"(by role {report['grads_by_role'][0]:.1e} {report['grads_by_role'][1]}) final {report['final'][0]:.1e} "
+          f"(by role {report['final_by_role'][0]:.1e})  bf16: loss {report['bf16_loss']:.1e} "
+          f"cosine {report['bf16_cosine'][0]:.5f} {report['bf16_cosine'][1]}", flush=True)
+    return size
+
+
+def compare(made, stored):
+    """Inputs must be equal byte for byte, results within rounding."""
+    names = sorted(str(file.relative_to(made)) for file in made.rglob("*") if file.is_file())
+    assert names == sorted(str(file.relative_to(stored)) for file in stored.rglob("*") if file.is_file()), "file lists"
+    for name in names:
+        a, b = made / name, stored / name
+        if a.name in ("grads.safetensors", "final.safetensors"):
+            error, tensor = worst(relative_errors(load_file(a), load_file(b), lambda _: "any"))
+            assert error < 1e-6, f"{name}: {tensor} differs by {error:.1e}"
+        elif a.name == "expected.json":
+            x, y = json.loads(a.read_text()), json.loads(b.read_text())
+            for key in ("losses", "grad_norms", "clip_factors"):
+                assert number_error(x.pop(key), y.pop(key)) < 1e-6, f"{name}: {key}"
+            assert {**x, "made_with": 0} == {**y, "made_with": 0}, name
+        elif a.name == "config.json":
+            x, y = json.loads(a.read_text()), json.loads(b.read_text())
+            assert {**x, "transformers_version": 0} == {**y, "transformers_version": 0}, name
+        else:
+            assert a.read_bytes() == b.read_bytes(), name
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--out", type=Path, default=Path(__file__).parent / "goldens")
+    arguments.add_argument("--only", nargs="*", default=[case.name for case in CASES])
+    arguments.add_argument("--check", action="store_true")
+    options = arguments.parse_args()
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("highest")
+
+    cases = [case for case in CASES if case.name in options.only]
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) if options.check else options.out
+        total = sum(make(case, out) for case in cases)
+        if options.check:
+            for case in cases:
+                compare(out / case.name, options.out / case.name)
+            print("the stored goldens are what this script makes")
+    print(f"{len(cases)} models, {total} bytes")
+    assert total < SIZE_LIMIT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

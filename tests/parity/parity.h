@@ -1,0 +1,184 @@
+// Runs a committed golden (made with transformers by make_goldens.py) through the trainer, in process.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/hub/convert.h"
+#include "megatrain/hub/json_file.h"
+#include "megatrain/hub/model_files.h"
+#include "megatrain/train/gradient_dump.h"
+#include "megatrain/train/setup.h"
+#include "megatrain/train/state_files.h"
+#include "megatrain/train/trainer.h"
+
+namespace megatrain::parity {
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+inline std::string golden_path(const std::string& name) { return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name; }
+
+inline std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(golden_path(""))) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+inline Tensors read_tensors(const std::string& path) {
+  Tensors tensors;
+  const ModelFiles files(path);
+  for (const StoredTensor* stored : files.tensors()) {
+    std::vector<float>& values = tensors[stored->name];
+    values.resize(static_cast<size_t>(stored->elements()));
+    read_as_f32(*stored, 0, stored->elements(), values.data());
+  }
+  return tensors;
+}
+
+inline float largest(const std::vector<float>& values) {
+  float most = 0;
+  for (const float v : values) most = std::max(most, std::abs(v));
+  return most;
+}
+
+// max|a - b| / max(max|b|, 1e-4 x the largest magnitude of all b): noise on a gradient that is zero by symmetry does not
+// count as an error of size one.
+inline std::map<std::string, double> relative_errors(const Tensors& a, const Tensors& b) {
+  float of_model = 0;
+  for (const auto& [name, values] : b) of_model = std::max(of_model, largest(values));
+  std::map<std::string, double> errors;
+  for (const auto& [name, expected] : b) {
+    const std::vector<float>& found = a.at(name);
+    EXPECT_EQ(found.size(), expected.size()) << name;
+    double worst = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double d = std::abs(static_cast<double>(found[i]) - expected[i]);
+      worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+    }
+    errors[name] = worst / std::max<double>(largest(expected), 1e-4 * of_model);
+  }
+  return errors;
+}
+
+inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += static_cast<double>(a[i]) * b[i];
+    aa += static_cast<double>(a[i]) * a[i];
+    bb += static_cast<double>(b[i]) * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  Tensors gradients;  // of the first step
+  Tensors weights;    // after the last
+};
+
+struct Variant {
+  std::string device = "cpu";
+  std::string precision = "fp32";
+  int64_t micro_batch = 2;
+  int64_t steps = 10;
+  int64_t mlp_chunk = 0;
+};
+
+inline Outcome run_golden(const std::string& name, const Variant& variant) {
+  const std::string path = golden_path(name);
+  const nlohmann::json golden = read_json_file(path + "/expected.json");
+  TrainConfig config;
+  config.device = variant.device;
+  config.precision = variant.precision;
+  config.model.path = path + "/" + golden.at("model").get<std::string>();
+  const nlohmann::json& data = golden.at("data");
+  const auto file = [&](const char* key) { return data.contains(key) ? path + "/" + data.at(key).get<std::string>() : std::string(); };
+  config.data = {.tokens = file("tokens"), .dtype = data.at("dtype").get<std::string>(), .documents = file("documents"), .labels = file("labels"), .order = file("order")};
+  config.seq_len = golden.at("seq_len").get<int64_t>();
+  config.batch = golden.at("batch").get<int64_t>();
+  config.micro_batch = variant.micro_batch;
+  config.steps = golden.at("steps").get<int64_t>();
+  config.mlp_chunk = variant.mlp_chunk;
+  config.threads = 2;
+  const nlohmann::json& o = golden.at("optim");
+  config.optim.clip = o.at("clip").get<double>();
+  config.memory.gpu_bytes = config.memory.host_bytes = int64_t{4} << 30;
+
+  const ModelSource source = read_model_source(config);
+  Machine machine = open_machine(config.device, config.threads);
+  const RunIdentity identity = make_identity(config, source.config);
+  const Workload workload = make_workload(config, source.config, identity, machine);
+  const Plan plan = make_plan(workload, make_budgets(config, *machine.device), nullptr);
+  Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan, 2);
+  load_weights(source.directory, trainer.records(), 2);
+  const TokenData tokens(config, source.config.vocab);
+
+  Outcome outcome;
+  const std::string dump_path = ::testing::TempDir() + "/grads-" + name + variant.precision + variant.device + ".safetensors";
+  for (int64_t step = 1; step <= variant.steps; ++step) {
+    std::unique_ptr<GradientDump> dump;
+    if (step == 1) {
+      dump = std::make_unique<GradientDump>(dump_path, 1, trainer.records());
+      trainer.updater().observe([&](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
+    }
+    const AdamWStep adamw{.lr = o.at("lr"), .beta1 = o.at("beta1"), .beta2 = o.at("beta2"), .eps = o.at("eps"), .weight_decay = o.at("weight_decay"), .t = step};
+    const StepReport report = trainer.step(tokens.batch(step - 1), {.adamw = adamw, .clip = config.optim.clip});
+    outcome.losses.push_back(report.loss);
+    outcome.norms.push_back(report.grad_norm);
+    if (dump) {
+      trainer.drain();
+      trainer.updater().observe({});
+      dump->finish();
+      outcome.gradients = read_tensors(dump_path);
+      std::filesystem::remove(dump_path);
+    }
+  }
+  trainer.drain();
+  for (const LayerRecord& record : trainer.records()) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      std::vector<float>& values = outcome.weights[tensor.name];
+      values.resize(static_cast<size_t>(tensor.elements()));
+      record.read_master(tensor.offset, tensor.elements(), values.data());
+    }
+  }
+  return outcome;
+}
+
+// fp32: losses, every gradient of the first step, norms and every weight after ten clipped AdamW steps within 1e-5.
+inline void expect_fp32_parity(const std::string& name, Variant variant) {
+  variant.precision = "fp32";
+  const nlohmann::json golden = read_json_file(golden_path(name) + "/expected.json");
+  const Outcome outcome = run_golden(name, variant);
+  for (size_t i = 0; i < outcome.losses.size(); ++i) {
+    EXPECT_NEAR(outcome.losses[i], golden.at("losses")[i].get<double>(), 1e-5 * golden.at("losses")[i].get<double>()) << "step " << i + 1;
+    EXPECT_NEAR(outcome.norms[i], golden.at("grad_norms")[i].get<double>(), 1e-5 * golden.at("grad_norms")[i].get<double>()) << "step " << i + 1;
+  }
+  const Tensors gradients = read_tensors(golden_path(name) + "/grads.safetensors"), weights = read_tensors(golden_path(name) + "/final.safetensors");
+  ASSERT_EQ(outcome.gradients.size(), gradients.size());
+  ASSERT_EQ(outcome.weights.size(), weights.size());
+  for (const auto& [tensor, error] : relative_errors(outcome.gradients, gradients)) EXPECT_LE(error, 1e-5) << "gradient of " << tensor;
+  for (const auto& [tensor, error] : relative_errors(outcome.weights, weights)) EXPECT_LE(error, 1e-5) << tensor << " after ten steps";
+}
+
+// bf16: loss within 2e-2, the cosine of every gradient at least 0.999.
+inline void expect_bf16_parity(const std::string& name, Variant variant) {
+  variant.precision = "bf16";
+  variant.steps = 1;
+  const nlohmann::json golden = read_json_file(golden_path(name) + "/expected.json");
+  const Outcome outcome = run_golden(name, variant);
+  EXPECT_NEAR(outcome.losses[0], golden.at("losses")[0].get<double>(), 2e-2);
+  const Tensors gradients = read_tensors(golden_path(name) + "/grads.safetensors");
+  ASSERT_EQ(outcome.gradients.size(), gradients.size());
+  for (const auto& [tensor, expected] : gradients) EXPECT_GE(cosine(outcome.gradients.at(tensor), expected), 0.999) << tensor;
+}
+
+}  // namespace megatrain::parity

@@ -1,0 +1,27 @@
+# shellcheck shell=bash
+# Sourced by the root scripts and by tools/: where things are on this machine. Sets `root`; needs bash.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { echo "$*" >&2; }
+
+# nvcc counts when it is on PATH or where CUDA installs itself; CMake then finds it on PATH.
+if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
+  PATH=$PATH:/usr/local/cuda/bin
+fi
+has_nvcc() { command -v nvcc >/dev/null; }
+
+multiarch=$(uname -m)-linux-gnu
+
+# has_header NAME [FOLDER…]: in the system's include folders, or below the given ones.
+has_header() {
+  local name=$1 folder
+  shift
+  for folder in /usr/include "/usr/include/$multiarch" /usr/local/include "$@"; do
+    [ -e "$folder/$name" ] && return 0
+  done
+  return 1
+}
+
+# Dependencies unpacked by tools/pack_gpu_deps serve a machine that lacks its own.
+packed=$root/.gpu-deps
+uses_packed() { [ -d "$packed/usr/include" ] && [ "$(uname -m)" = x86_64 ] && ! has_header CLI/CLI.hpp; }
