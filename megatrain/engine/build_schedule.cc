@@ -183,12 +183,19 @@ class Builder {
         leave(block, {ResourceKind::gradient_sum, sum}, {ResourceKind::gradient_out, out.slab()});
       }
     }
-    const Resource rows = w_.tied ? Resource{ResourceKind::head_gradient_sum, 1} : Resource{ResourceKind::row_gradient_sum};
+    const Resource rows{ResourceKind::row_gradient_sum}, table{ResourceKind::head_gradient_sum, 1};
     for (int64_t m = begin_; m < end_; ++m) {
       add(Lane::compute, {.kind = ActionKind::embed_backward, .record = 0, .micro_batch = m},
           {reads(ResourceKind::gradient_stream, m - begin_), reads(ResourceKind::inputs), {rows, true}});
     }
-    if (last_sweep_) leave(0, rows, w_.tied ? Resource{ResourceKind::head_gradient_out, 1} : Resource{ResourceKind::row_gradient_out});
+    if (!last_sweep_) return;
+    // tied: rows join the table's gradient once all micro-batches of both are summed, so that sweeps change no bit
+    if (w_.tied) {
+      add(Lane::compute, {.kind = ActionKind::merge_rows, .record = 0}, {{rows, false}, reads(ResourceKind::inputs), {table, true}});
+      leave(0, table, {ResourceKind::head_gradient_out, 1});
+    } else {
+      leave(0, rows, {ResourceKind::row_gradient_out});
+    }
   }
 
   // A summed gradient is rounded, normed, carried out, and, when nothing waits for the norm, used at once.

@@ -62,7 +62,7 @@ float* EngineMemory::head_gradient_sum(int64_t part) const {
 
 float* EngineMemory::gradient_sum(const Action& a) const {
   if (a.record == workload_.head_record()) return head_gradient_sum(0);
-  if (a.record == 0) return workload_.tied ? head_gradient_sum(1) : reinterpret_cast<float*>(at("embedding row gradients"));
+  if (a.record == 0) return workload_.tied ? head_gradient_sum(1) : row_gradient_sum();
   return reinterpret_cast<float*>(at("gradient sums")) + a.gradient_sum * workload_.block_elements;
 }
 

@@ -29,6 +29,7 @@ class EngineMemory {
   View gradient_stream(const Action& action) const;
   float* gradient_sum(const Action& action) const; // slab of the record, whichever it is
   float* head_gradient_sum(int64_t part) const;
+  float* row_gradient_sum() const { return reinterpret_cast<float*>(at("embedding row gradients")); }
   std::byte* gradient_out(const Action& action) const;
   std::byte* device_rows() const { return at("embedding rows"); }
   std::byte* inputs() const { return at("inputs"); }

@@ -85,6 +85,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::head:
     case ActionKind::block_backward:
     case ActionKind::embed_backward:
+    case ActionKind::merge_rows:
     case ActionKind::finish_gradient:
     case ActionKind::finish_losses: return handler_.compute(a, stream);
   }

@@ -29,6 +29,7 @@ const char* action_name(ActionKind kind) {
     case ActionKind::head: return "head";
     case ActionKind::block_backward: return "block backward";
     case ActionKind::embed_backward: return "embed backward";
+    case ActionKind::merge_rows: return "merge rows";
     case ActionKind::finish_gradient: return "finish gradient";
     case ActionKind::finish_losses: return "finish losses";
     case ActionKind::offload_boundary: return "offload boundary";

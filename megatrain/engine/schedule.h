@@ -31,6 +31,7 @@ enum class ActionKind : uint8_t {
   head,               // forward, loss and backward
   block_backward,
   embed_backward,
+  merge_rows,         // tied: the embedding's row gradients into the head's table gradient
   finish_gradient,    // round once, sum the squares
   finish_losses,
   // d2h

@@ -55,8 +55,8 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"gradients leaving", plan.gradient_slabs * block},
       {"head gradient leaving", head_grad * element},
       {"embedding rows", rows * element},
-      // tied: the embedding's gradient is summed into the head's slab and leaves from there
-      {"embedding row gradients", w.tied ? 0 : rows * (4 + element)},
+      // tied: the rows are added to the head's slab at the end of the step and leave from there
+      {"embedding row gradients", rows * (4 + (w.tied ? 0 : element))},
       {"kept boundaries", (w.blocks - host_boundaries + 1) * boundary},  // + 1: the head's input
       {"boundary slots", host_boundaries > 0 ? plan.boundary_slots * boundary : 0},
       {"gradient stream", boundary},

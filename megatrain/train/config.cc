@@ -1,6 +1,7 @@
 #include "megatrain/train/config.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -19,6 +20,27 @@
 namespace megatrain {
 namespace {
 
+class IgnoreEvents : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// Also false for text after the document that yaml-cpp neither reads nor refuses (YAML::LoadAll never returns on it).
+bool is_one_document(const std::string& text) {
+  std::stringstream stream(text);
+  YAML::Parser parser(stream);
+  IgnoreEvents ignore;
+  return !parser.HandleNextDocument(ignore) || !parser.HandleNextDocument(ignore);
+}
+
 // Collects the given values with where they stand, then applies them in the order of the key table.
 class ConfigReader {
  public:
@@ -26,12 +48,12 @@ class ConfigReader {
 
   void read_yaml(const std::string& text) {
     try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-      if (documents.size() > 1)
-        fail_config(fmt::format("{}: holds {} YAML documents, expected one", name_, documents.size()));
-      if (documents.empty() || documents[0].IsNull()) return;
-      if (!documents[0].IsMap()) fail_config(fmt::format("{}: expected 'key: value' lines", at(documents[0])));
-      read_map(documents[0], "");
+      if (!is_one_document(text))
+        fail_config(fmt::format("{}: expected one YAML document of 'key: value' lines", name_));
+      const YAML::Node document = YAML::Load(text);
+      if (document.IsNull()) return;
+      if (!document.IsMap()) fail_config(fmt::format("{}: expected 'key: value' lines", at(document)));
+      read_map(document, "");
     } catch (const YAML::Exception& e) {
       fail_config(fmt::format("{}:{}: not valid YAML: {}", name_, e.mark.line + 1, e.msg));
     }

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
 
 #include "megatrain/base/error.h"
@@ -53,56 +55,61 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-// Kinds of keys. `field` maps a configuration, const or not, to the member it names.
-template <class Field>
-ConfigKey path_key(std::string name, std::vector<std::string> habits, std::string help, Field field) {
-  return {
-      .name = std::move(name),
-      .habits = std::move(habits),
-      .accepts = "a path",
-      .help = std::move(help),
-      .flag = false,
-      .list = false,
-      .read =
-          [field](TrainConfig& config, const ConfigText& value) {
-            field(config) = value.null ? "" : value.text;
-            return value.null || !value.text.empty();
-          },
-      .write = [field](const TrainConfig& config) { return field(config).empty() ? "null" : quoted(field(config)); }};
+// The member of a configuration that a key names.
+template <class T>
+using Field = T& (*)(TrainConfig&);
+
+template <class T>
+const T& value_of(Field<T> field, const TrainConfig& config) {
+  return field(const_cast<TrainConfig&>(config));  // only read
 }
 
-template <class Field>
-ConfigKey choice_key(std::string name, std::vector<std::string> habits, std::vector<std::string> choices,
-                     std::string help, Field field) {
-  return {.name = std::move(name),
-          .habits = std::move(habits),
+// Kinds of keys.
+ConfigKey path_key(const char* name, const char* habits, const char* help, Field<std::string> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "a path",
+          .help = help,
+
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                field(config) = value.null ? "" : value.text;
+                return value.null || !value.text.empty();
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                return value_of(field, config).empty() ? "null" : quoted(value_of(field, config));
+              }};
+}
+
+ConfigKey choice_key(const char* name, const char* habits, std::vector<std::string> choices, const char* help,
+                     Field<std::string> field) {
+  return {.name = name,
+          .habits = habits,
           .accepts = fmt::format("{}", fmt::join(choices, " or ")),
-          .help = std::move(help),
-          .flag = false,
-          .list = false,
+          .help = help,
+
           .read =
               [field, choices](TrainConfig& config, const ConfigText& value) {
                 field(config) = value.text;
                 return !value.null && std::find(choices.begin(), choices.end(), value.text) != choices.end();
               },
-          .write = [field](const TrainConfig& config) { return field(config); }};
+          .write = [field](const TrainConfig& config) { return value_of(field, config); }};
 }
 
-template <class Field>
-ConfigKey integer_key(std::string name, std::vector<std::string> habits, int64_t least, int64_t most, std::string help,
-                      Field field) {
-  return {.name = std::move(name),
-          .habits = std::move(habits),
+ConfigKey integer_key(const char* name, const char* habits, int64_t least, int64_t most, const char* help,
+                      Field<int64_t> field) {
+  return {.name = name,
+          .habits = habits,
           .accepts = fmt::format("a whole number from {} to {}", least, most),
-          .help = std::move(help),
-          .flag = false,
-          .list = false,
+          .help = help,
+
           .read =
               [field, least, most](TrainConfig& config, const ConfigText& value) {
                 return !value.null && read_number(value.text, field(config)) && field(config) >= least &&
                        field(config) <= most;
               },
-          .write = [field](const TrainConfig& config) { return std::to_string(field(config)); }};
+          .write = [field](const TrainConfig& config) { return std::to_string(value_of(field, config)); }};
 }
 
 struct Interval {
@@ -112,15 +119,13 @@ struct Interval {
   bool null_is_zero = false;
 };
 
-template <class Field>
-ConfigKey real_key(std::string name, std::vector<std::string> habits, Interval in, std::string help, Field field) {
-  return {.name = std::move(name),
-          .habits = std::move(habits),
+ConfigKey real_key(const char* name, const char* habits, Interval in, const char* help, Field<double> field) {
+  return {.name = name,
+          .habits = habits,
           .accepts = fmt::format("a number from {} {} {}{}", in.least, in.open ? "to below" : "to", in.most,
                                  in.null_is_zero ? ", or null" : ""),
-          .help = std::move(help),
-          .flag = false,
-          .list = false,
+          .help = help,
+
           .read =
               [field, in](TrainConfig& config, const ConfigText& value) {
                 double& number = field(config);
@@ -131,30 +136,27 @@ ConfigKey real_key(std::string name, std::vector<std::string> habits, Interval i
                 return !value.null && read_number(value.text, number) && std::isfinite(number) && number >= in.least &&
                        (in.open ? number < in.most : number <= in.most);
               },
-          .write = [field](const TrainConfig& config) { return fmt::format("{}", field(config)); }};
+          .write = [field](const TrainConfig& config) { return fmt::format("{}", value_of(field, config)); }};
 }
 
-template <class Field>
-ConfigKey bool_key(std::string name, std::vector<std::string> habits, std::string help, Field field) {
-  return {.name = std::move(name),
-          .habits = std::move(habits),
+ConfigKey bool_key(const char* name, const char* habits, const char* help, Field<bool> field) {
+  return {.name = name,
+          .habits = habits,
           .accepts = "true or false",
-          .help = std::move(help),
+          .help = help,
           .flag = true,
-          .list = false,
+
           .read = [field](TrainConfig& config,
                           const ConfigText& value) { return !value.null && read_bool(value.text, field(config)); },
-          .write = [field](const TrainConfig& config) { return field(config) ? "true" : "false"; }};
+          .write = [field](const TrainConfig& config) { return value_of(field, config) ? "true" : "false"; }};
 }
 
-template <class Field>
-ConfigKey budget_key(std::string name, std::vector<std::string> habits, std::string help, Field field) {
-  return {.name = std::move(name),
-          .habits = std::move(habits),
+ConfigKey budget_key(const char* name, const char* habits, const char* help, Field<std::optional<int64_t>> field) {
+  return {.name = name,
+          .habits = habits,
           .accepts = "auto or a size (24GiB, 512MB, 1048576)",
-          .help = std::move(help),
-          .flag = false,
-          .list = false,
+          .help = help,
+
           .read =
               [field](TrainConfig& config, const ConfigText& value) {
                 field(config).reset();
@@ -168,18 +170,17 @@ ConfigKey budget_key(std::string name, std::vector<std::string> habits, std::str
               },
           .write =
               [field](const TrainConfig& config) {
-                return field(config) ? std::to_string(*field(config)) : std::string("auto");
+                return value_of(field, config) ? std::to_string(*value_of(field, config)) : std::string("auto");
               }};
 }
 
 constexpr const char* kStepForms = "none, all, a step (3), a list ([1, 5] or \"1,5\") or a range (2-4)";
 
-template <class Field>
-ConfigKey dump_key(std::string name, std::string help, Field field) {
-  return {.name = std::move(name),
-          .habits = {},
+ConfigKey dump_key(const char* name, const char* help, Field<StepSet> field) {
+  return {.name = name,
+
           .accepts = fmt::format("true, false, {}", kStepForms),
-          .help = std::move(help),
+          .help = help,
           .flag = true,
           .list = true,
           .read =
@@ -192,26 +193,25 @@ ConfigKey dump_key(std::string name, std::string help, Field field) {
                 if (on && !config.dump.steps.empty()) steps = config.dump.steps;
                 return true;
               },
-          .write = [field](const TrainConfig& config) { return format_steps(field(config)); }};
+          .write = [field](const TrainConfig& config) { return format_steps(value_of(field, config)); }};
 }
 
 ConfigKey seed_key() {
   return {.name = "seed",
-          .habits = {"random_seed"},
+          .habits = "random_seed",
           .accepts = fmt::format("a whole number from 0 to {}", std::numeric_limits<uint64_t>::max()),
           .help = "Seed of every random number of the run.",
-          .flag = false,
-          .list = false,
+
           .read = [](TrainConfig& config, const ConfigText& value) { return read_number(value.text, config.seed); },
           .write = [](const TrainConfig& config) { return std::to_string(config.seed); }};
 }
 
 ConfigKey dump_steps_key() {
   return {.name = "dump.steps",
-          .habits = {},
+
           .accepts = kStepForms,
           .help = "Steps (from 1) that dump.grads and dump.state mean when they are true. Alone, it dumps both.",
-          .flag = false,
+
           .list = true,
           .read = [](TrainConfig& config,
                      const ConfigText& value) { return !value.null && read_steps(value.text, config.dump.steps); },
@@ -219,98 +219,98 @@ ConfigKey dump_steps_key() {
 }
 
 #define MEGATRAIN_FIELD(member) \
-  [](auto& config) -> auto& { return config.member; }
+  [](TrainConfig & config) -> auto& { return config.member; }
 
 std::vector<ConfigKey> make_keys() {
   constexpr int64_t kCount = 1'000'000'000;
   constexpr int64_t kTokens = std::numeric_limits<int32_t>::max();
-  return {
-      path_key("model.path", {"model.name_or_path", "model_name_or_path", "model"},
-               "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)),
-      path_key("model.config", {"config", "model.config_file"},
-               "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)),
-      seed_key(),
-      choice_key("device", {"accelerator"}, {"auto", "cpu", "cuda"},
-                 "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)),
-      choice_key("precision", {"dtype", "torch_dtype", "mixed_precision"}, {"bf16", "fp32"},
+  std::vector<ConfigKey> keys;
+  const auto add = [&keys](ConfigKey key) { keys.push_back(std::move(key)); };
+  add(path_key("model.path", "model.name_or_path model_name_or_path model",
+               "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)));
+  add(path_key("model.config", "config model.config_file",
+               "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)));
+  add(seed_key());
+  add(choice_key("device", "accelerator", {"auto", "cpu", "cuda"},
+                 "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)));
+  add(choice_key("precision", "dtype torch_dtype mixed_precision", {"bf16", "fp32"},
                  "Arithmetic of the device; the master and the optimizer state are fp32 in both.",
-                 MEGATRAIN_FIELD(precision)),
-      path_key("data.tokens", {"data.path", "dataset", "data"}, "Raw little-endian token ids.",
-               MEGATRAIN_FIELD(data.tokens)),
-      choice_key("data.dtype", {}, {"uint16", "uint32"}, "Type of the ids in data.tokens.",
-                 MEGATRAIN_FIELD(data.dtype)),
-      path_key("data.documents", {"data.offsets"},
+                 MEGATRAIN_FIELD(precision)));
+  add(path_key("data.tokens", "data.path dataset data", "Raw little-endian token ids.", MEGATRAIN_FIELD(data.tokens)));
+  add(choice_key("data.dtype", "", {"uint16", "uint32"}, "Type of the ids in data.tokens.",
+                 MEGATRAIN_FIELD(data.dtype)));
+  add(path_key("data.documents", "data.offsets",
                "uint64 token offsets at which documents start; attention and positions restart there.",
-               MEGATRAIN_FIELD(data.documents)),
-      path_key("data.labels", {"data.mask"}, "int32 label of each token, -100: not trained. Default: the tokens.",
-               MEGATRAIN_FIELD(data.labels)),
-      path_key("data.order", {"data.shuffle"},
+               MEGATRAIN_FIELD(data.documents)));
+  add(path_key("data.labels", "data.mask", "int32 label of each token, -100: not trained. Default: the tokens.",
+               MEGATRAIN_FIELD(data.labels)));
+  add(path_key("data.order", "data.shuffle",
                "uint64 sequence numbers, used one after another. Default: 0, 1, 2, ... starting over after the last.",
-               MEGATRAIN_FIELD(data.order)),
-      integer_key("seq_len", {"sequence_length", "max_seq_len", "block_size", "context_length"}, 2, kTokens,
-                  "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)),
-      integer_key("batch", {"batch_size", "global_batch_size", "train_batch_size"}, 1, kCount, "Sequences of a step.",
-                  MEGATRAIN_FIELD(batch)),
-      integer_key("micro_batch", {"micro_batch_size", "per_device_train_batch_size"}, 1, kCount,
-                  "Sequences that pass through a layer at once; divides batch.", MEGATRAIN_FIELD(micro_batch)),
-      integer_key("steps", {"max_steps", "num_steps", "train_steps"}, 0, kCount,
-                  "Optimizer steps of the run; 0 loads the model and exports it.", MEGATRAIN_FIELD(steps)),
-      integer_key("head_chunk", {}, 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
-                  MEGATRAIN_FIELD(head_chunk)),
-      integer_key("mlp_chunk", {}, 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
-                  MEGATRAIN_FIELD(mlp_chunk)),
-      real_key("optim.lr", {"learning_rate", "optim.learning_rate", "optim.max_lr"}, {0, 1000}, "Peak learning rate.",
-               MEGATRAIN_FIELD(optim.lr)),
-      real_key("optim.beta1", {"adam_beta1"}, {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
-               MEGATRAIN_FIELD(optim.beta1)),
-      real_key("optim.beta2", {"adam_beta2"}, {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",
-               MEGATRAIN_FIELD(optim.beta2)),
-      real_key("optim.eps", {"adam_epsilon", "optim.epsilon"}, {1e-30, 1}, "Added to the root of the second moment.",
-               MEGATRAIN_FIELD(optim.eps)),
-      real_key("optim.weight_decay", {"optim.wd"}, {0, 1000},
+               MEGATRAIN_FIELD(data.order)));
+  add(integer_key("seq_len", "sequence_length max_seq_len block_size context_length", 2, kTokens,
+                  "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)));
+  add(integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kCount, "Sequences of a step.",
+                  MEGATRAIN_FIELD(batch)));
+  add(integer_key("micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,
+                  "Sequences that pass through a layer at once; divides batch.", MEGATRAIN_FIELD(micro_batch)));
+  add(integer_key("steps", "max_steps num_steps train_steps", 0, kCount,
+                  "Optimizer steps of the run; 0 loads the model and exports it.", MEGATRAIN_FIELD(steps)));
+  add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
+                  MEGATRAIN_FIELD(head_chunk)));
+  add(integer_key("mlp_chunk", "", 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
+                  MEGATRAIN_FIELD(mlp_chunk)));
+  add(real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000}, "Peak learning rate.",
+               MEGATRAIN_FIELD(optim.lr)));
+  add(real_key("optim.beta1", "adam_beta1", {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
+               MEGATRAIN_FIELD(optim.beta1)));
+  add(real_key("optim.beta2", "adam_beta2", {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",
+               MEGATRAIN_FIELD(optim.beta2)));
+  add(real_key("optim.eps", "adam_epsilon optim.epsilon", {1e-30, 1}, "Added to the root of the second moment.",
+               MEGATRAIN_FIELD(optim.eps)));
+  add(real_key("optim.weight_decay", "optim.wd", {0, 1000},
                "Decoupled weight decay; never on norms, biases and other 1-D tensors.",
-               MEGATRAIN_FIELD(optim.weight_decay)),
-      real_key("optim.clip", {"max_grad_norm", "grad_clip", "gradient_clipping"},
+               MEGATRAIN_FIELD(optim.weight_decay)));
+  add(real_key("optim.clip", "max_grad_norm grad_clip gradient_clipping",
                {.least = 0, .most = 1e30, .null_is_zero = true},
-               "Largest global gradient norm; 0 or null: no clipping.", MEGATRAIN_FIELD(optim.clip)),
-      choice_key("optim.schedule", {"lr_scheduler_type", "scheduler"}, {"constant", "linear", "cosine", "wsd"},
-                 "How lr moves after warmup.", MEGATRAIN_FIELD(optim.schedule)),
-      real_key("optim.warmup", {"warmup_steps", "optim.warmup_steps", "warmup_ratio"}, {0, kCount},
+               "Largest global gradient norm; 0 or null: no clipping.", MEGATRAIN_FIELD(optim.clip)));
+  add(choice_key("optim.schedule", "lr_scheduler_type scheduler", {"constant", "linear", "cosine", "wsd"},
+                 "How lr moves after warmup.", MEGATRAIN_FIELD(optim.schedule)));
+  add(real_key("optim.warmup", "warmup_steps optim.warmup_steps warmup_ratio", {0, kCount},
                "Steps in which lr rises linearly to optim.lr; below 1, a fraction of steps.",
-               MEGATRAIN_FIELD(optim.warmup)),
-      real_key("optim.min_lr", {}, {0, 1000}, "Where linear, cosine and wsd end; at most optim.lr.",
-               MEGATRAIN_FIELD(optim.min_lr)),
-      real_key("optim.decay", {"optim.decay_fraction"}, {1e-9, 1},
-               "wsd: the last part of the steps, in which lr falls.", MEGATRAIN_FIELD(optim.decay)),
-      budget_key("memory.gpu", {"memory.hbm", "memory.device"}, "GPU memory the run may use.",
-                 MEGATRAIN_FIELD(memory.gpu_bytes)),
-      budget_key("memory.host", {"memory.ram", "memory.cpu"}, "Host memory the run may use.",
-                 MEGATRAIN_FIELD(memory.host_bytes)),
-      budget_key("memory.nvme", {"memory.disk"}, "Disk space the run may use for state.",
-                 MEGATRAIN_FIELD(memory.nvme_bytes)),
-      choice_key("memory.state", {}, {"auto", "host"},
+               MEGATRAIN_FIELD(optim.warmup)));
+  add(real_key("optim.min_lr", "", {0, 1000}, "Where linear, cosine and wsd end; at most optim.lr.",
+               MEGATRAIN_FIELD(optim.min_lr)));
+  add(real_key("optim.decay", "optim.decay_fraction", {1e-9, 1}, "wsd: the last part of the steps, in which lr falls.",
+               MEGATRAIN_FIELD(optim.decay)));
+  add(budget_key("memory.gpu", "memory.hbm memory.device", "GPU memory the run may use.",
+                 MEGATRAIN_FIELD(memory.gpu_bytes)));
+  add(budget_key("memory.host", "memory.ram memory.cpu", "Host memory the run may use.",
+                 MEGATRAIN_FIELD(memory.host_bytes)));
+  add(budget_key("memory.nvme", "memory.disk", "Disk space the run may use for state.",
+                 MEGATRAIN_FIELD(memory.nvme_bytes)));
+  add(choice_key("memory.state", "", {"auto", "host"},
                  "Where the optimizer state lives; auto keeps some on the GPU when there is room.",
-                 MEGATRAIN_FIELD(memory.state)),
-      integer_key("threads", {"num_threads"}, 0, 4096, "CPU threads; 0: all of this machine's.",
-                  MEGATRAIN_FIELD(threads)),
-      path_key("plan", {}, "A plan from `megatrain plan --json`. Default: made for this machine.",
-               MEGATRAIN_FIELD(plan)),
-      dump_steps_key(),
-      dump_key("dump.grads", "Write RUN/grads-STEP.safetensors; true: at dump.steps, or at all when none are given.",
-               MEGATRAIN_FIELD(dump.grads)),
-      dump_key(
-          "dump.state",
-          "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
-          MEGATRAIN_FIELD(dump.state)),
-      path_key("run_dir", {"output_dir", "out_dir"}, "Where metrics, dumps, checkpoints and the model go.",
-               MEGATRAIN_FIELD(run_dir)),
-      integer_key("checkpoint.every", {"save_steps", "checkpoint.interval"}, 0, kCount,
-                  "Steps between checkpoints; 0: none.", MEGATRAIN_FIELD(checkpoint.every)),
-      integer_key("checkpoint.keep", {"save_total_limit"}, 1, kCount, "How many of the newest checkpoints stay.",
-                  MEGATRAIN_FIELD(checkpoint.keep)),
-      bool_key("resume", {"resume_from_checkpoint"}, "Go on from the newest checkpoint of run_dir.",
-               MEGATRAIN_FIELD(resume)),
-  };
+                 MEGATRAIN_FIELD(memory.state)));
+  add(integer_key("threads", "num_threads", 0, 4096, "CPU threads; 0: all of this machine's.",
+                  MEGATRAIN_FIELD(threads)));
+  add(path_key("plan", "", "A plan from `megatrain plan --json`. Default: made for this machine.",
+               MEGATRAIN_FIELD(plan)));
+  add(dump_steps_key());
+  add(dump_key("dump.grads", "Write RUN/grads-STEP.safetensors; true: at dump.steps, or at all when none are given.",
+               MEGATRAIN_FIELD(dump.grads)));
+  add(dump_key(
+      "dump.state",
+      "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
+      MEGATRAIN_FIELD(dump.state)));
+  add(path_key("run_dir", "output_dir out_dir", "Where metrics, dumps, checkpoints and the model go.",
+               MEGATRAIN_FIELD(run_dir)));
+  add(integer_key("checkpoint.every", "save_steps checkpoint.interval", 0, kCount,
+                  "Steps between checkpoints; 0: none.", MEGATRAIN_FIELD(checkpoint.every)));
+  add(integer_key("checkpoint.keep", "save_total_limit", 1, kCount, "How many of the newest checkpoints stay.",
+                  MEGATRAIN_FIELD(checkpoint.keep)));
+  add(bool_key("resume", "resume_from_checkpoint", "Go on from the newest checkpoint of run_dir.",
+               MEGATRAIN_FIELD(resume)));
+  return keys;
 }
 
 #undef MEGATRAIN_FIELD
@@ -379,7 +379,8 @@ std::string nearest_config_key(const std::string& unknown) {
   for (const ConfigKey& key : config_keys()) {
     const std::string section = config_section(key.name);
     if (!section.empty()) consider(section, section);
-    for (const std::string& habit : key.habits) consider(habit, key.name);
+    std::stringstream habits(key.habits);
+    for (std::string habit; habits >> habit;) consider(habit, key.name);
   }
   return nearest;
 }

@@ -16,12 +16,12 @@ struct ConfigText {
 };
 
 struct ConfigKey {
-  std::string name;                 // dotted
-  std::vector<std::string> habits;  // what other trainers call it; only ever suggests `name`
-  std::string accepts;              // completes "expected ..."
+  std::string name;     // dotted
+  std::string habits;   // what other trainers call it, separated by spaces; only ever suggests `name`
+  std::string accepts;  // completes "expected ..."
   std::string help;
-  bool flag;  // may stand alone on the command line: true
-  bool list;  // a YAML sequence is read as its elements joined by commas
+  bool flag = false;  // may stand alone on the command line: true
+  bool list = false;  // a YAML sequence is read as its elements joined by commas
   // False when the value is not accepted. A key may rely on the keys before it in the table.
   std::function<bool(TrainConfig&, const ConfigText&)> read;
   std::function<std::string(const TrainConfig&)> write;  // as a YAML scalar that `read` accepts

@@ -101,7 +101,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   const HeadTemplate head(model, identity.dtype, identity.micro_tokens, identity.head_chunk);
   w.workspace_bytes = std::max(block.workspace_bytes(), head.workspace_bytes());
   w.scratch_bytes = machine.ops->scratch_bytes(ops_shape(config, model, identity));
-  w.input_bytes = w.micro_batches * input_words(identity.micro_tokens) * 4;
+  w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
   w.rope_bytes = config.seq_len * model.head_dim * 4;  // cos and sin, half a head each
   w.device_base_bytes = machine.device->kind() == DeviceKind::cuda ? machine.device->memory_used() : 0;
   const double matrices = 2.0 * static_cast<double>(block_layout(model, 0).parameters());

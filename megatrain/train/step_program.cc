@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -15,10 +16,18 @@ RopeTable rope_in(const EngineMemory& memory) {
   return {table, table + memory.workload().rope_bytes / 8};
 }
 
+// Of one micro-batch. row, labels, positions, segment order: T each; segment begin, document begin: T + 1 each;
+// segment row: T.
+int64_t micro_batch_words(int64_t tokens) { return 7 * tokens + 2; }
+
+// Of the step, behind its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
+int64_t row_words(int64_t rows) { return 2 * rows + 1; }
+
 }  // namespace
 
-// row, labels, positions, segment order: T each; segment begin, document begin: T + 1 each; segment row: T
-int64_t input_words(int64_t tokens) { return 7 * tokens + 2; }
+int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows) {
+  return (micro_batches * micro_batch_words(micro_tokens) + row_words(touched_rows)) * 4;
+}
 
 std::vector<float> make_rope_table(const ModelConfig& config, int64_t positions) {
   const std::vector<double> frequency = rope_frequencies(config);
@@ -61,14 +70,19 @@ StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const Optim
   for (size_t row = 0; row < step.touched.size(); ++row) row_of_id_[static_cast<size_t>(step.touched[row])] = static_cast<int32_t>(row);
   for (size_t m = 0; m < batch.micro_batches.size(); ++m) stage_micro_batch(static_cast<int64_t>(m), batch.micro_batches[m], step.touched);
   for (const int32_t id : step.touched) row_of_id_[static_cast<size_t>(id)] = -1;
+  int32_t* counting = reinterpret_cast<int32_t*>(memory_.staged_inputs()) + row_tables_at();
+  std::iota(counting, counting + step.touched.size() + 1, 0);
+  std::copy(step.touched.begin(), step.touched.end(), counting + step.touched.size() + 1);
   rows_ = static_cast<int64_t>(step.touched.size());
   loss_scale_ = static_cast<float>(1.0 / static_cast<double>(batch.trained));
   return {.inputs = memory_.workload().input_bytes, .rows = rows_};
 }
 
+int64_t StepProgram::row_tables_at() const { return memory_.workload().micro_batches * micro_batch_words(memory_.workload().micro_tokens); }
+
 void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched) {
   const int64_t tokens = memory_.workload().micro_tokens;
-  const int64_t base = m * input_words(tokens);
+  const int64_t base = m * micro_batch_words(tokens);
   int32_t* host = reinterpret_cast<int32_t*>(memory_.staged_inputs()) + base;
   const int32_t* device = reinterpret_cast<const int32_t*>(memory_.inputs()) + base;
   int64_t at = 0;
@@ -85,7 +99,7 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   int64_t segments = 0;
   for (size_t r = 0; r < touched.size(); ++r) {
     if (segment_count_[r + 1] > 0) {
-      host[segment_row + segments] = config_.tied ? touched[r] : static_cast<int32_t>(r);
+      host[segment_row + segments] = static_cast<int32_t>(r);
       host[segment_begin + segments] = segment_count_[r];
       ++segments;
     }
@@ -151,11 +165,17 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     }
     case ActionKind::embed_backward: {
       const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
-      const int64_t rows = w.tied ? w.vocab : rows_;
-      if (first && !w.tied) stream.zero(memory_.gradient_sum(a), static_cast<size_t>(rows * w.hidden) * 4);
+      if (first) stream.zero(memory_.row_gradient_sum(), static_cast<size_t>(rows_ * w.hidden) * 4);
       ops_.embedding_backward(stream, {.grad_out = memory_.gradient_stream(a), .order = micro.segment_order, .begin = micro.segment_begin,
                                        .row = micro.segment_row, .segments = micro.segments,
-                                       .grad = matrix(memory_.gradient_sum(a), DType::f32, rows, w.hidden)});
+                                       .grad = matrix(memory_.row_gradient_sum(), DType::f32, rows_, w.hidden)});
+      break;
+    }
+    case ActionKind::merge_rows: {
+      const int32_t* counting = reinterpret_cast<const int32_t*>(memory_.inputs()) + row_tables_at();
+      ops_.embedding_backward(stream, {.grad_out = matrix(memory_.row_gradient_sum(), DType::f32, rows_, w.hidden), .order = counting, .begin = counting,
+                                       .row = counting + rows_ + 1, .segments = rows_,
+                                       .grad = matrix(memory_.head_gradient_sum(1), DType::f32, w.vocab, w.hidden)});
       break;
     }
     case ActionKind::finish_gradient: {

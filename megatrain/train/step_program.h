@@ -14,8 +14,8 @@
 
 namespace megatrain {
 
-// What a micro-batch's ids, labels, positions, documents and segments take on the device, in 4-byte words.
-int64_t input_words(int64_t tokens);
+// What a step's ids, labels, positions, documents and segments take on the device.
+int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows);
 
 struct OptimStep {
   AdamWStep adamw;  // clip_factor still 1
@@ -44,6 +44,7 @@ class StepProgram : public StepHandler {
     OptimStep optim;
   };
   void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);
+  int64_t row_tables_at() const;  // words into the inputs
   Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }
 
   ModelConfig config_;

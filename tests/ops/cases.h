@@ -149,7 +149,8 @@ inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
 };
 
 inline const std::vector<FinishGradientCase> kFinishGradientCases = {
-    {DType::f32, 1}, {DType::f32, 65536}, {DType::f32, 200001}, {DType::bf16, 3}, {DType::bf16, 65537}, {DType::bf16, 300000},
+    {DType::f32, 1},  {DType::f32, 65536},  {DType::f32, 200001},
+    {DType::bf16, 3}, {DType::bf16, 65537}, {DType::bf16, 300000},
 };
 
 inline const std::vector<SumLossesCase> kSumLossesCases = {{DType::f32, 1}, {DType::f32, 100003}};
@@ -175,14 +176,16 @@ inline std::string name_of(const RmsNormCase& c) {
          flags({{c.gap > 0, "gap"}, {c.residual, "residual"}, {c.accumulate, "accumulate"}, {c.in_place, "in-place"}});
 }
 inline std::string name_of(const RopeCase& c) {
-  return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) + flags({{c.gap > 0, "gap"}});
+  return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) +
+         flags({{c.gap > 0, "gap"}});
 }
 inline std::string name_of(const LinearCase& c) {
   return std::string("linear ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.in, c.out}) +
          flags({{c.bias, "bias"}, {c.accumulate, "accumulate"}, {c.gap > 0, "gap"}, {c.wide_out, "wide-out"}});
 }
 inline std::string name_of(const AttentionCase& c) {
-  std::string text = std::string("attention ") + dtype_name(c.dtype) + " " + sizes({c.heads, c.kv_heads, c.head_dim}) + " documents";
+  std::string text = std::string("attention ") + dtype_name(c.dtype) + " " + sizes({c.heads, c.kv_heads, c.head_dim});
+  text.append(" documents");
   for (int32_t size : c.documents) text.append(" ").append(std::to_string(size));
   return c.window > 0 ? text.append(" window ").append(std::to_string(c.window)) : text;
 }

@@ -52,7 +52,7 @@ TEST(CpuOpsBits, PackedDocumentsEqualSeparateDocuments) {
         for (const auto& [name, values] : together.in) given[name] = rows_of(values, tokens, begin, size);
         const OpRun apart = run(cpu.harness, alone, 21, given);
         for (const auto& [name, values] : together.out) {
-          EXPECT_EQ(rows_of(values, tokens, begin, size), apart.out.at(name)) << name << " of the document at " << begin;
+          EXPECT_EQ(rows_of(values, tokens, begin, size), apart.out.at(name)) << name << " of document " << begin;
         }
         begin += size;
       }
@@ -102,7 +102,8 @@ TEST(CpuOpsBits, EmbeddingGradientIsTheSameWhenTokensAreSplitOverCalls) {
     const auto accumulate = [&](const std::vector<int64_t>& cuts) {
       const Tensor grad = h.filled(DType::f32, rows, hidden, before);
       for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-        const Segments s = segments_of({index.begin() + cuts[i], index.begin() + cuts[i + 1]}, static_cast<int32_t>(cuts[i]));
+        const std::vector<int32_t> part(index.begin() + cuts[i], index.begin() + cuts[i + 1]);
+        const Segments s = segments_of(part, static_cast<int32_t>(cuts[i]));
         const Buffer order = h.upload(s.order), begin = h.upload(s.begin), row = h.upload(s.row);
         h.ops.embedding_backward(h.stream, {.grad_out = grad_out.view, .order = pointer<int32_t>(order),
                                             .begin = pointer<int32_t>(begin), .row = pointer<int32_t>(row),
@@ -130,7 +131,8 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
       const auto products = [&](int64_t count) {
         const Tensor y = h.poisoned(dtype, count, out), grad_x = h.poisoned(dtype, count, in);
         h.ops.linear_forward(h.stream, {.x = x.view.slice_rows(0, count), .weight = weight.view, .out = y.view});
-        h.ops.linear_backward_input(h.stream, {.grad_out = grad.view.slice_rows(0, count), .weight = weight.view, .grad_x = grad_x.view});
+        h.ops.linear_backward_input(h.stream, {.grad_out = grad.view.slice_rows(0, count), .weight = weight.view,
+                                               .grad_x = grad_x.view});
         h.stream.synchronize();
         return std::pair{h.read(y), h.read(grad_x)};
       };
@@ -142,6 +144,39 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
       }
     }
   }
+}
+
+TEST(CpuOpsBits, AdamWSharedByTheTeamEqualsOnePassAndClearsTheFlagOnlyWhenNotFinite) {
+  CpuFixture cpu({.threads = 3});
+  Harness& h = cpu.harness;
+  const int64_t count = 200003;
+  h.start(51);
+  const Vector grad = h.random(count, DType::f32), master = h.random(count, DType::f32);
+  struct State {
+    std::vector<float> grad, m, v, master;
+  };
+  const auto fresh = [&] {
+    return State{{grad.begin(), grad.end()}, std::vector<float>(count), std::vector<float>(count), {master.begin(), master.end()}};
+  };
+  const auto args_of = [&](State& s) {
+    return AdamW{.scalars = {.clip = 0.5f, .beta2 = 0.999f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.001f,
+                             .inv_sqrt_bias2 = 31.6f, .eps = 1e-8f, .step_size = 1e-2f, .decay = 0.999f},
+                 .count = count, .grad_f32 = s.grad.data(), .m = s.m.data(), .v = s.v.data(), .master = s.master.data()};
+  };
+  State team = fresh(), alone = fresh(), broken = fresh();
+  int32_t finite = 1;
+  h.ops.adamw(h.stream, args_of(team), &finite);
+  h.stream.synchronize();
+  EXPECT_TRUE(adamw_cpu(args_of(alone), best_simd()));
+  EXPECT_EQ(finite, 1);
+  EXPECT_EQ(team.master, alone.master);
+  EXPECT_EQ(team.m, alone.m);
+  EXPECT_EQ(team.v, alone.v);
+  EXPECT_NE(team.master.back(), static_cast<float>(master.back()));
+  broken.grad[150000] = std::numeric_limits<float>::infinity();
+  h.ops.adamw(h.stream, args_of(broken), &finite);
+  h.stream.synchronize();
+  EXPECT_EQ(finite, 0);
 }
 
 }  // namespace

@@ -66,14 +66,18 @@ void check_backward(const Case& c, const OpRun& r) {
     ASSERT_EQ(grad.size(), r.in.at(name).size()) << name;
     for (uint64_t trial = 0; trial < 3; ++trial) {
       Vector direction(grad.size());
-      for (size_t i = 0; i < direction.size(); ++i) direction[i] = static_cast<double>(random_normal_pair(trial, 77, i)[0]);
-      ASSERT_NEAR(dot(grad, direction), slope(c, r.in, name, direction), tolerance * std::max(std::sqrt(dot(grad, grad)), 0.1 * std::sqrt(dot(cause, cause)))) << grad_name;
+      for (size_t i = 0; i < direction.size(); ++i) {
+        direction[i] = static_cast<double>(random_normal_pair(trial, 77, i)[0]);
+      }
+      const double scale = std::max(std::sqrt(dot(grad, grad)), 0.1 * std::sqrt(dot(cause, cause)));
+      ASSERT_NEAR(dot(grad, direction), slope(c, r.in, name, direction), tolerance * scale) << grad_name;
     }
     if (grad.size() > kElementwiseLimit) continue;
+    const double scale = std::max(largest(grad), 0.1 * largest(cause));
     for (size_t i = 0; i < grad.size(); ++i) {
       Vector direction(grad.size());
       direction[i] = 1;
-      ASSERT_NEAR(grad[i], slope(c, r.in, name, direction), tolerance * std::max(largest(grad), 0.1 * largest(cause))) << grad_name << "[" << i << "]";
+      ASSERT_NEAR(grad[i], slope(c, r.in, name, direction), tolerance * scale) << grad_name << "[" << i << "]";
     }
   }
 }

@@ -9,10 +9,11 @@
 namespace megatrain::testing {
 
 inline Values reference(const EmbeddingCase& c, const Values& in) {
+  const Vector &index = in.at("index"), &table = in.at("table");
   Vector out(static_cast<size_t>(c.tokens * c.hidden));
   for (int64_t t = 0; t < c.tokens; ++t) {
-    const int64_t row = static_cast<int64_t>(in.at("index")[t]);
-    for (int64_t i = 0; i < c.hidden; ++i) out[t * c.hidden + i] = in.at("table")[row * c.hidden + i];
+    const int64_t row = static_cast<int64_t>(index[t]);
+    for (int64_t i = 0; i < c.hidden; ++i) out[t * c.hidden + i] = table[row * c.hidden + i];
   }
   return {{"out", out}};
 }
@@ -30,15 +31,15 @@ inline Values reference(const RmsNormCase& c, const Values& in) {
 }
 
 inline Values reference(const RopeCase& c, const Values& in) {
-  const Vector& x = in.at("x");
+  const Vector &x = in.at("x"), &positions = in.at("positions"), &cosines = in.at("cos"), &sines = in.at("sin");
   Vector out(x.size());
   const int64_t half = c.head_dim / 2;
   for (int64_t t = 0; t < c.rows; ++t) {
-    const int64_t position = static_cast<int64_t>(in.at("positions")[t]);
+    const int64_t position = static_cast<int64_t>(positions[t]);
     for (int64_t head = 0; head < c.heads; ++head) {
       const int64_t base = (t * c.heads + head) * c.head_dim;
       for (int64_t i = 0; i < half; ++i) {
-        const double cos = in.at("cos")[position * half + i], sin = in.at("sin")[position * half + i];
+        const double cos = cosines[position * half + i], sin = sines[position * half + i];
         out[base + i] = x[base + i] * cos - x[base + half + i] * sin;
         out[base + half + i] = x[base + half + i] * cos + x[base + i] * sin;
       }
@@ -93,10 +94,11 @@ inline Values reference(const AttentionCase& c, const Values& in) {
 }
 
 inline Values reference(const SwigluCase& c, const Values& in) {
+  const Vector& gate_up = in.at("gate_up");
   Vector out(static_cast<size_t>(c.rows * c.size));
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t i = 0; i < c.size; ++i) {
-      const double gate = in.at("gate_up")[t * 2 * c.size + i], up = in.at("gate_up")[(t * 2 + 1) * c.size + i];
+      const double gate = gate_up[t * 2 * c.size + i], up = gate_up[(t * 2 + 1) * c.size + i];
       out[t * c.size + i] = gate / (1.0 + std::exp(-gate)) * up;
     }
   }

@@ -181,7 +181,8 @@ TEST(Config, BrokenYamlIsRefusedWithItsLine) {
   EXPECT_EQ(refusal("steps: 1\nbatch: [1, 2\n").rfind("c.yaml:", 0), 0u);
   EXPECT_NE(refusal("steps: 1\n  batch: 3\n").find("c.yaml:2: not valid YAML"), std::string::npos);
   EXPECT_NE(refusal("- a\n- b\n").find("expected 'key: value' lines"), std::string::npos);
-  EXPECT_NE(refusal("steps: 1\n---\nsteps: 2\n").find("holds 2 YAML documents"), std::string::npos);
+  EXPECT_NE(refusal("steps: 1\n---\nsteps: 2\n").find("expected one YAML document"), std::string::npos);
+  EXPECT_NE(refusal(",steps: 1\n").find("expected one YAML document"), std::string::npos);
   EXPECT_NE(refusal("steps: *nowhere\n").find("not valid YAML"), std::string::npos);
   EXPECT_NE(refusal("? [a, b]\n: 1\n").find("expected a plain key name"), std::string::npos);
   EXPECT_NE(refusal("").find("no model"), std::string::npos);

@@ -41,7 +41,9 @@ template <class Body>
 void for_key_tiles(const AttentionShape& shape, int64_t query, int64_t queries, const Body& body) {
   const int64_t earliest = shape.window > 0 ? std::max<int64_t>(0, query - shape.window + 1) : 0;
   const int64_t end = query + queries;
-  for (int64_t key = earliest / kKeyTile * kKeyTile; key < end; key += kKeyTile) body(key, std::min(kKeyTile, end - key));
+  for (int64_t key = earliest / kKeyTile * kKeyTile; key < end; key += kKeyTile) {
+    body(key, std::min(kKeyTile, end - key));
+  }
 }
 
 void check(const AttentionShape& shape, const Documents& documents) {
@@ -102,15 +104,17 @@ void forward_tile(const Context& context, const AttentionForward& args, const Fo
     const float inverse = static_cast<float>(1.0 / sum[i]);
     for (int64_t d = 0; d < dim; ++d) out[i * dim + d] *= inverse;
     narrow(out + i * dim, args.out, first_row + i, q_col, dim);
-    args.lse[tile.head * shape.tokens + first_row + i] = static_cast<float>(std::log(sum[i]) + static_cast<double>(maximum[i]));
+    const double lse = std::log(sum[i]) + static_cast<double>(maximum[i]);
+    args.lse[tile.head * shape.tokens + first_row + i] = static_cast<float>(lse);
   }
 }
 
 // One key head of one document, with all the query heads that read it: the only owner of its grad_k and grad_v, which
 // it sums over query heads, then query tiles, in order.
-void backward_document(const Context& context, const AttentionBackward& args, const Document& document, int64_t kv_head) {
-  thread_local std::vector<float> q_scratch, k_scratch, v_scratch, g_scratch, p_scratch, s_scratch, gq_scratch, gk_scratch,
-      gv_scratch, row_scratch;
+void backward_document(const Context& context, const AttentionBackward& args, const Document& document,
+                       int64_t kv_head) {
+  thread_local std::vector<float> q_scratch, k_scratch, v_scratch, g_scratch, p_scratch, s_scratch, gq_scratch,
+      gk_scratch, gv_scratch, row_scratch;
   const AttentionShape& shape = args.shape;
   const int64_t dim = shape.head_dim;
   const int64_t group = shape.heads / shape.kv_heads;
@@ -160,10 +164,10 @@ void backward_document(const Context& context, const AttentionBackward& args, co
         }
         const Tile p{weights, keys};
         const Tile s{grad_score, keys};
-        context.product({.m = keys, .n = dim, .k = queries, .a = p, .transpose_a = true, .b = g, .c = grad_v + key * dim,
-                         .c_stride = dim, .accumulate = true});
-        context.product({.m = keys, .n = dim, .k = queries, .a = s, .transpose_a = true, .b = q, .c = grad_k + key * dim,
-                         .c_stride = dim, .accumulate = true});
+        context.product({.m = keys, .n = dim, .k = queries, .a = p, .transpose_a = true, .b = g,
+                         .c = grad_v + key * dim, .c_stride = dim, .accumulate = true});
+        context.product({.m = keys, .n = dim, .k = queries, .a = s, .transpose_a = true, .b = q,
+                         .c = grad_k + key * dim, .c_stride = dim, .accumulate = true});
         context.product({.m = queries, .n = dim, .k = keys, .a = s, .b = k, .c = grad_q, .c_stride = dim,
                          .accumulate = true});
       });
@@ -197,11 +201,11 @@ void attention_forward(const Context& context, const AttentionForward& args) {
 
 void attention_backward(const Context& context, const AttentionBackward& args) {
   check(args.shape, args.documents);
-  for (const View* view : {&args.q, &args.k, &args.v, &args.out, &args.grad_out, &args.grad_q, &args.grad_k, &args.grad_v}) {
-    check_dtype(*view);
-  }
+  for (const View* view : {&args.q, &args.k, &args.v, &args.out}) check_dtype(*view);
+  for (const View* view : {&args.grad_out, &args.grad_q, &args.grad_k, &args.grad_v}) check_dtype(*view);
   context.team.parallel_for(args.documents.count * args.shape.kv_heads, [&](int64_t index) {
-    backward_document(context, args, document_at(args.documents, index / args.shape.kv_heads), index % args.shape.kv_heads);
+    const Document document = document_at(args.documents, index / args.shape.kv_heads);
+    backward_document(context, args, document, index % args.shape.kv_heads);
   });
 }
 

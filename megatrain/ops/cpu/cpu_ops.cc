@@ -25,8 +25,12 @@ class CpuOps final : public Ops {
   void rmsnorm_backward(Stream& s, const RmsNormBackward& a) override { run(s, cpu::rmsnorm_backward, a); }
   void rope(Stream& s, const Rope& a) override { run(s, cpu::rope, a); }
   void linear_forward(Stream& s, const LinearForward& a) override { run(s, cpu::linear_forward, a); }
-  void linear_backward_input(Stream& s, const LinearBackwardInput& a) override { run(s, cpu::linear_backward_input, a); }
-  void linear_backward_weight(Stream& s, const LinearBackwardWeight& a) override { run(s, cpu::linear_backward_weight, a); }
+  void linear_backward_input(Stream& s, const LinearBackwardInput& a) override {
+    run(s, cpu::linear_backward_input, a);
+  }
+  void linear_backward_weight(Stream& s, const LinearBackwardWeight& a) override {
+    run(s, cpu::linear_backward_weight, a);
+  }
   void attention_forward(Stream& s, const AttentionForward& a) override { run(s, cpu::attention_forward, a); }
   void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
   void swiglu_forward(Stream& s, const SwigluForward& a) override { run(s, cpu::swiglu_forward, a); }

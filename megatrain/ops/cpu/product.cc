@@ -11,10 +11,8 @@
 namespace megatrain::cpu {
 namespace {
 
-int blas_int(int64_t value) {
-  ensure(value <= std::numeric_limits<int>::max(), "a tile's sizes and strides fit 32 bits");
-  return static_cast<int>(value);
-}
+// Sizes of a tile, and strides that read_tile let through.
+int blas_int(int64_t value) { return static_cast<int>(value); }
 
 float dot(const float* a, int64_t a_step, const float* b, int64_t count) {
   float lanes[8] = {};
@@ -59,7 +57,9 @@ void reference_product(const Product& p) {
 
 Tile read_tile(const View& view, int64_t row, int64_t rows, int64_t padded_rows, int64_t col, int64_t cols,
                std::vector<float>& scratch) {
-  if (view.dtype == DType::f32 && padded_rows <= rows) return {element<float>(view, row, col), view.row_stride};
+  const bool blas_stride = view.row_stride <= std::numeric_limits<int>::max();
+  const bool as_is = view.dtype == DType::f32 && padded_rows <= rows && blas_stride;
+  if (as_is) return {element<float>(view, row, col), view.row_stride};
   float* to = grown(scratch, std::max(rows, padded_rows) * cols);
   for (int64_t r = 0; r < rows; ++r) widen(view, row + r, col, cols, to + r * cols);
   if (padded_rows > rows) std::fill(to + rows * cols, to + padded_rows * cols, 0.0f);

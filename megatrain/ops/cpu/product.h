@@ -32,8 +32,8 @@ using ProductFunction = void (*)(const Product&);
 void openblas_product(const Product& product);   // OpenBLAS, single-threaded
 void reference_product(const Product& product);  // plain loops that sanitizers can see into
 
-// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements themselves when they are fp32 and no
-// padding is asked for, else a copy in `scratch` with zero rows added up to `padded_rows`.
+// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements themselves when they are fp32, no padding
+// is asked for and the stride fits 32 bits, else a copy in `scratch` with zero rows added up to `padded_rows`.
 Tile read_tile(const View& view, int64_t row, int64_t rows, int64_t padded_rows, int64_t col, int64_t cols,
                std::vector<float>& scratch);
 

@@ -47,7 +47,8 @@ void rmsnorm_forward(const Context& context, const RmsNormForward& args) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());
       squares += sum_of(count, [&](int64_t i) { return static_cast<double>(x[i]) * x[i]; });
     });
-    const float inv_rms = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(size) + static_cast<double>(args.eps)));
+    const double mean = squares / static_cast<double>(size);
+    const float inv_rms = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(args.eps)));
     args.inv_rms[index] = inv_rms;
     for_chunks(size, [&](int64_t begin, int64_t count) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());

@@ -1,0 +1,101 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/engine/verify.h"
+
+namespace megatrain {
+namespace {
+
+Workload workload(bool tied, bool clip) {
+  Workload w;
+  w.blocks = 6;
+  w.embedding_elements = 1024;
+  w.block_elements = 4096;
+  w.head_elements = tied ? 128 : 1152;
+  w.tied = tied;
+  w.clip = clip;
+  w.hidden = 16;
+  w.vocab = 64;
+  w.micro_batches = 4;
+  w.micro_tokens = 8;
+  return w;
+}
+
+std::vector<Workload> workloads() { return {workload(false, true), workload(true, true), workload(false, false), workload(true, false)}; }
+
+TEST(Schedule, VerifierFindsNoUnorderedPairInAnyRandomPlan) {
+  for (const Workload& w : workloads()) {
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      const Plan plan = random_plan(w, seed);
+      for (const StepMode mode : {StepMode::train, StepMode::evaluate}) {
+        const auto violations = verify(build_schedule(w, plan, mode));
+        ASSERT_TRUE(violations.empty()) << plan_to_json(plan).dump() << "\n" << violations.front();
+      }
+    }
+  }
+}
+
+TEST(Schedule, DroppingAnySingleWaitIsFound) {
+  for (const Workload& w : workloads()) {
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      const Schedule schedule = build_schedule(w, random_plan(w, seed), StepMode::train);
+      if (random_plan(w, seed).serial) continue;  // a serial plan orders more than it must
+      for (size_t i = 0; i < schedule.actions.size(); ++i) {
+        for (size_t k = 0; k < schedule.actions[i].waits.size(); ++k) {
+          Schedule fewer = schedule;
+          fewer.actions[i].waits.erase(fewer.actions[i].waits.begin() + static_cast<int64_t>(k));
+          ASSERT_FALSE(verify(fewer, 1).empty()) << action_name(schedule.actions[i].kind) << ": " << wait_kind_name(schedule.actions[i].waits[k].kind);
+        }
+      }
+    }
+  }
+}
+
+TEST(Schedule, WeightsCrossOnceAPassAndGradientsOnceAStep) {
+  const Workload w = workload(false, true);
+  Plan plan = random_plan(w, 0);
+  plan.slots = 2;
+  plan.sweeps = {4};
+  plan.weights.assign(6, Tier::host);
+  const Schedule schedule = build_schedule(w, plan, StepMode::train);
+  std::map<int64_t, int> fetched, left;
+  for (const Action& action : schedule.actions) {
+    if (action.kind == ActionKind::fetch_weights) ++fetched[action.record];
+    if (action.kind == ActionKind::offload_gradient) ++left[action.record];
+  }
+  for (int64_t block = 1; block <= 6; ++block) {
+    EXPECT_EQ(fetched[block], block >= 5 ? 1 : 2) << "block " << block << ": the last two are still in their slots at the turn";
+    EXPECT_EQ(left[block], 1);
+  }
+}
+
+TEST(Schedule, EstimatedWeightTrafficIsTheSchedules) {
+  for (const Workload& w : workloads()) {
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      const Plan plan = random_plan(w, seed);
+      int64_t bytes = 0;
+      for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
+        if (action.kind == ActionKind::fetch_weights) bytes += w.record_elements(action.record) * dtype_bytes(w.dtype);
+      }
+      EXPECT_EQ(fetched_weight_bytes(w, plan), bytes) << plan_to_json(plan).dump();
+    }
+  }
+}
+
+TEST(Schedule, ClippedUpdatesGoInForwardOrderAndUnclippedInBackwardOrder) {
+  for (const bool clip : {true, false}) {
+    const Workload w = workload(false, clip);
+    std::vector<int64_t> order;
+    for (const Action& action : build_schedule(w, random_plan(w, 1), StepMode::train).actions) {
+      if (action.kind == ActionKind::update) order.push_back(action.record);
+    }
+    EXPECT_EQ(order, clip ? (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}) : (std::vector<int64_t>{7, 6, 5, 4, 3, 2, 1, 0}));
+  }
+}
+
+}  // namespace
+}  // namespace megatrain

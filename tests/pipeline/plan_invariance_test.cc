@@ -1,0 +1,122 @@
+// A plan changes where bytes live and when they move, never what they become.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "megatrain/base/error.h"
+#include "megatrain/engine/verify.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+
+// Under a sanitizer every step is many times slower.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kPlansAShape = 6;
+#else
+constexpr int kPlansAShape = 60;
+#endif
+constexpr int64_t kSteps = 5;
+
+struct Case {
+  const char* name;
+  Shape shape;
+};
+
+class PlanInvariance : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PlanInvariance, EveryRandomPlanGivesOneStateHash) {
+  Tiny tiny(GetParam().shape);
+  const std::string expected = tiny.train(tiny.default_plan(), kSteps);
+  std::set<std::string> schedules;
+  int streaming = 0;
+  for (uint64_t seed = 0; seed < kPlansAShape; ++seed) {
+    const Plan plan = random_plan(tiny.workload(), seed);
+    schedules.insert(build_schedule(tiny.workload(), plan, StepMode::train).hash());
+    streaming += streams_more_than_slots_hold(plan);
+    ASSERT_EQ(tiny.train(plan, kSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+  }
+  EXPECT_GE(static_cast<int>(schedules.size()), kPlansAShape / 2);
+  EXPECT_GE(2 * streaming, kPlansAShape) << "at least half of the plans stream more than the slots hold";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PlanInvariance,
+                         ::testing::Values(Case{"bf16_clipped", {}}, Case{"bf16_tied_unclipped", {.layers = 7, .tied = true, .clip = false}},
+                                           Case{"fp32_unclipped", {.layers = 6, .clip = false, .precision = "fp32"}},
+                                           Case{"fp32_tied_clipped", {.layers = 8, .micro_batches = 8, .tied = true, .precision = "fp32"}}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(MicroBatches, OneOrEightCrossTheLinkEquallyOften) {
+  Tiny one({.micro_batches = 1}), eight({.micro_batches = 8});
+  Plan plan = one.default_plan();
+  std::fill(plan.weights.begin(), plan.weights.end(), Tier::host);
+  plan.slots = 2;
+  const auto bytes = [&](Tiny& tiny, int64_t micro_batches) {
+    Plan sweep = plan;
+    sweep.sweeps = {micro_batches};
+    const auto trainer = tiny.trainer(sweep);
+    const StepReport report = tiny.step(*trainer, 1);
+    trainer->drain();
+    // inputs are tokens and a few words of bookkeeping a micro-batch
+    return report.h2d_bytes - tiny.workload().input_bytes;
+  };
+  // the two draw different tokens, so count embedding rows apart
+  const auto weights = [](Tiny& tiny, const Plan& p, int64_t m) {
+    Plan sweep = p;
+    sweep.sweeps = {m};
+    return fetched_weight_bytes(tiny.workload(), sweep);
+  };
+  EXPECT_EQ(weights(one, plan, 1), weights(eight, plan, 8));
+  EXPECT_EQ(bytes(one, 1), bytes(eight, 8));
+}
+
+TEST(SteadyState, AllocatesNothingAfterTheFirstStep) {
+  Tiny tiny({});
+  const auto trainer = tiny.trainer(random_plan(tiny.workload(), 3));
+  tiny.step(*trainer, 1);
+  const Device& device = *tiny.machine().device;
+  const int64_t after_first = device.ledger().allocations() + device.host_ledger().allocations();
+  for (int64_t step = 2; step <= 6; ++step) tiny.step(*trainer, step);
+  trainer->drain();
+  EXPECT_EQ(device.ledger().allocations() + device.host_ledger().allocations(), after_first);
+}
+
+TEST(Memory, TheDeviceHoldsWhatThePlanSaid) {
+  Tiny tiny({});
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const Plan plan = random_plan(tiny.workload(), seed);
+    const auto trainer = tiny.trainer(plan);
+    const MemoryNeed need = memory_need(tiny.workload(), plan);
+    EXPECT_EQ(tiny.machine().device->ledger().bytes(), need.hbm_bytes()) << tiny.machine().device->ledger().table();
+    EXPECT_EQ(tiny.machine().device->host_ledger().bytes(), need.host_bytes()) << tiny.machine().device->host_ledger().table();
+  }
+}
+
+TEST(Evaluation, ChangesNoStateAndRepeats) {
+  Tiny tiny({});
+  const auto trainer = tiny.trainer(random_plan(tiny.workload(), 5));
+  tiny.step(*trainer, 1);
+  trainer->drain();
+  const std::string before = hash_state(trainer->records(), 1).state;
+  const Batch batch = make_batch({}, 9);
+  const double first = trainer->evaluate(batch).loss, second = trainer->evaluate(batch).loss;
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(hash_state(trainer->records(), 1).state, before);
+}
+
+TEST(NonFinite, AStepWithAnInfiniteNormChangesNoByte) {
+  Tiny tiny({});
+  const auto trainer = tiny.trainer(tiny.default_plan());
+  trainer->records()[2].m()[0] = 0.25f;  // not all moments zero
+  float infinite = INFINITY;
+  trainer->records()[3].write_master(trainer->records()[3].layout().tensors[0].offset, 1, &infinite);
+  const std::string before = hash_state(trainer->records(), 0).state;
+  try {
+    tiny.step(*trainer, 1);
+    FAIL() << "an infinite weight must not train";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::non_finite);
+  }
+  EXPECT_EQ(hash_state(trainer->records(), 0).state, before);
+}
+
+}  // namespace megatrain::tiny

@@ -1,0 +1,136 @@
+// A tiny model with random weights and tokens, trained in process under any plan.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/rng.h"
+#include "megatrain/train/setup.h"
+#include "megatrain/train/state_files.h"
+#include "megatrain/train/trainer.h"
+
+namespace megatrain::tiny {
+
+// ThreadSanitizer cannot see into OpenBLAS, so there our own product takes its place.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kReferenceGemm = true;
+#else
+inline constexpr bool kReferenceGemm = false;
+#endif
+
+struct Shape {
+  int64_t layers = 6;
+  int64_t micro_batches = 4;
+  int64_t sequences = 8;  // a step
+  int64_t seq_len = 12;
+  bool tied = false;
+  bool clip = true;
+  std::string precision = "bf16";
+};
+
+inline ModelConfig model_config(const Shape& shape) {
+  return parse_model_config({{"architectures", {"Qwen3ForCausalLM"}}, {"vocab_size", 61}, {"hidden_size", 24}, {"intermediate_size", 40},
+                             {"num_hidden_layers", shape.layers}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 8},
+                             {"initializer_range", 0.2}, {"max_position_embeddings", 64}, {"tie_word_embeddings", shape.tied}},
+                            "the tiny model");
+}
+
+inline TrainConfig train_config(const Shape& shape) {
+  TrainConfig config;
+  config.precision = shape.precision;
+  config.seq_len = shape.seq_len;
+  config.batch = shape.sequences;
+  config.micro_batch = shape.sequences / shape.micro_batches;
+  config.optim.clip = shape.clip ? 0.5 : 0;
+  config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 33;
+  return config;
+}
+
+// Ragged documents, some labels not trained.
+inline Batch make_batch(const Shape& shape, int64_t step) {
+  Batch batch;
+  const int64_t tokens = shape.sequences / shape.micro_batches * shape.seq_len;
+  for (int64_t m = 0; m < shape.micro_batches; ++m) {
+    MicroBatch micro;
+    int64_t position = 0, length = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const uint64_t index = static_cast<uint64_t>((step * shape.micro_batches + m) * tokens + t);
+      if (t == 0 || position == length) {
+        position = 0;
+        length = 1 + static_cast<int64_t>(random_below(5, 1, index, static_cast<uint64_t>(shape.seq_len)));
+        micro.document_begin.push_back(static_cast<int32_t>(t));
+      }
+      const bool trained = random_below(5, 2, index, 4) != 0;
+      micro.tokens.push_back(static_cast<int32_t>(random_below(5, 3, index, 61)));
+      micro.positions.push_back(static_cast<int32_t>(position++));
+      micro.labels.push_back(trained ? static_cast<int32_t>(random_below(5, 4, index, 61)) : kIgnoreLabel);
+      micro.longest = std::max(micro.longest, position);
+      micro.trained += trained;
+    }
+    micro.document_begin.push_back(static_cast<int32_t>(tokens));
+    micro.uniform = false;
+    batch.tokens += tokens;
+    batch.trained += micro.trained;
+    batch.micro_batches.push_back(std::move(micro));
+  }
+  return batch;
+}
+
+class Tiny {
+ public:
+  explicit Tiny(const Shape& shape, const std::string& device = "cpu")
+      : shape_(shape), model_(model_config(shape)), config_(train_config(shape)), identity_(make_identity(config_, model_)) {
+    if (device == "cpu") {
+      machine_.device = make_cpu_device();
+      machine_.ops = make_cpu_ops({.threads = 2, .reference_gemm = kReferenceGemm});
+    } else {
+      machine_ = open_machine(device, 2);
+    }
+    OpsShape ops = ops_shape(config_, model_, identity_);
+    ops.max_documents = identity_.micro_tokens;
+    ops_ = ops;
+    workload_ = make_workload(config_, model_, identity_, machine_);
+    workload_.scratch_bytes = machine_.ops->scratch_bytes(ops_);
+  }
+
+  const Workload& workload() const { return workload_; }
+  Machine& machine() { return machine_; }
+  Plan default_plan() const { return make_plan(workload_, {int64_t{1} << 40, int64_t{1} << 40}, nullptr); }
+
+  std::unique_ptr<Trainer> trainer(const Plan& plan) {
+    auto trainer = std::make_unique<Trainer>(machine_, model_, identity_, ops_, workload_, plan, 2);
+    init_weights(model_, 7, trainer->records(), 2);
+    return trainer;
+  }
+
+  StepReport step(Trainer& trainer, int64_t step) const {
+    const AdamWStep adamw{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .t = step};
+    return trainer.step(make_batch(shape_, step - 1), {.adamw = adamw, .clip = config_.optim.clip});
+  }
+
+  // The state's hash after `steps` steps.
+  std::string train(const Plan& plan, int64_t steps) {
+    const auto trained = trainer(plan);
+    for (int64_t s = 1; s <= steps; ++s) step(*trained, s);
+    trained->drain();
+    return hash_state(trained->records(), steps).state;
+  }
+
+ private:
+  Shape shape_;
+  ModelConfig model_;
+  TrainConfig config_;
+  RunIdentity identity_;
+  Machine machine_;
+  OpsShape ops_;
+  Workload workload_;
+};
+
+// True when the streamed blocks are more than the slots can hold at once.
+inline bool streams_more_than_slots_hold(const Plan& plan) {
+  return std::count(plan.weights.begin(), plan.weights.end(), Tier::host) > plan.slots;
+}
+
+}  // namespace megatrain::tiny
