@@ -24,4 +24,4 @@ has_header() {
 
 # Dependencies unpacked by tools/pack_gpu_deps serve a machine that lacks its own.
 packed=$root/.gpu-deps
-uses_packed() { [ -d "$packed/usr/include" ] && [ "$(uname -m)" = x86_64 ] && ! has_header CLI/CLI.hpp; }
+uses_packed() { [ -d "$packed/usr/include" ] && [ "$(uname -m)" = x86_64 ] && ! has_header yaml-cpp/yaml.h; }

@@ -45,7 +45,8 @@ void* map_huge_pages(size_t bytes, int touch_threads) {
   const int64_t pages = static_cast<int64_t>(wanted / kHugePageBytes);
   const int threads = static_cast<int>(std::clamp<int64_t>(touch_threads, 1, std::max<int64_t>(pages / 8, 1)));
   ThreadTeam team(threads);
-  team.parallel_for(pages, [&](int64_t page) { touch(data + static_cast<size_t>(page) * kHugePageBytes, kHugePageBytes); });
+  team.parallel_for(pages,
+                    [&](int64_t page) { touch(data + static_cast<size_t>(page) * kHugePageBytes, kHugePageBytes); });
   return data;
 }
 

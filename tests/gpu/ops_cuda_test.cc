@@ -101,10 +101,10 @@ const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {900, 37, 600}, 8, 2, 64, 128},
     {DType::bf16, {256, 256}, 4, 1, 256},
     {DType::bf16, {100, 200}, 6, 3, 40},
-    {DType::bf16, std::vector<int32_t>(12, 2048), 16, 2, 32},               // uniform documents, four a call
-    {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},             // ragged documents, four a call
-    {DType::bf16, {8192}, 8, 4, 32},                                         // key heads, two a call
-    {DType::bf16, {6000, 2100}, 8, 4, 32, 700},                              // the same, ragged
+    {DType::bf16, std::vector<int32_t>(12, 2048), 16, 2, 32},     // uniform documents, four a call
+    {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},  // ragged documents, four a call
+    {DType::bf16, {8192}, 8, 4, 32},                              // key heads, two a call
+    {DType::bf16, {6000, 2100}, 8, 4, 32, 700},                   // the same, ragged
     {DType::f32, {500, 37, 800}, 6, 2, 128, 200},
     {DType::f32, {700}, 4, 2, 256},
 };
@@ -120,7 +120,8 @@ TEST(CudaOps, AttentionOfRealSizesAgreesWithTheCpu) {
 
 TEST(CudaOps, AttentionOfRealSizesGivesTheSameBitsAgain) {
   CudaFixture cuda;
-  for (const AttentionCase& c : kLargeAttentionCases) EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
+  for (const AttentionCase& c : kLargeAttentionCases)
+    EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
 }
 
 TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
@@ -176,7 +177,8 @@ class DeviceAdamW {
   template <class T>
   class Plane {
    public:
-    Plane(Harness& h, T* host, int64_t count) : h_(h), host_(host), bytes_(host ? static_cast<size_t>(count) * sizeof(T) : 0) {
+    Plane(Harness& h, T* host, int64_t count)
+        : h_(h), host_(host), bytes_(host ? static_cast<size_t>(count) * sizeof(T) : 0) {
       if (!host_) return;
       buffer_ = h_.device.allocate(bytes_, "test");
       h_.stream.copy(buffer_.data(), host_, bytes_);
@@ -222,8 +224,13 @@ TEST(CudaOps, AdamWSaysWhatTheCpuSaysOfInfinitiesAndNans) {
       std::vector<bf16> high(kCount);
       std::vector<uint16_t> low(kCount);
       for (size_t i = 0; i < high.size(); ++i) high[i] = master_high(master[i]), low[i] = master_low(master[i]);
-      return call(AdamW{.scalars = scalars, .count = kCount, .grad_f32 = g.data(), .m = m.data(), .v = v.data(),
-                        .weight = split ? high.data() : nullptr, .low = split ? low.data() : nullptr,
+      return call(AdamW{.scalars = scalars,
+                        .count = kCount,
+                        .grad_f32 = g.data(),
+                        .m = m.data(),
+                        .v = v.data(),
+                        .weight = split ? high.data() : nullptr,
+                        .low = split ? low.data() : nullptr,
                         .master = split ? nullptr : master.data()});
     };
     const bool on_cpu = with([](const AdamW& args) { return adamw_cpu(args, Simd::scalar); });
@@ -251,7 +258,8 @@ TEST(CudaOps, EmbeddingReachesRowsBeyondTwoToThe31Elements) {
   const std::vector<int32_t> index{last, 0, last - 1, last, 7};
   const auto row_values = [](int64_t row) {
     std::vector<bf16> values(kHidden);
-    for (int64_t i = 0; i < kHidden; ++i) values[static_cast<size_t>(i)] = to_bf16(static_cast<float>(row % 251 + i % 13));
+    for (int64_t i = 0; i < kHidden; ++i)
+      values[static_cast<size_t>(i)] = to_bf16(static_cast<float>(row % 251 + i % 13));
     return values;
   };
   for (const int32_t row : {last, 0, last - 1, 7}) {
@@ -263,9 +271,14 @@ TEST(CudaOps, EmbeddingReachesRowsBeyondTwoToThe31Elements) {
   const Segments s = segments_of(index);
   const Buffer order = h.upload(s.order), begin = h.upload(s.begin), row = h.upload(s.row);
   const View out = matrix(out_d.data(), DType::bf16, kTokens, kHidden);
-  h.ops.embedding_forward(h.stream, {.table = matrix(table_d.data(), DType::bf16, kRows, kHidden), .index = pointer<int32_t>(index_d), .out = out});
-  h.ops.embedding_backward(h.stream, {.grad_out = out, .order = pointer<int32_t>(order), .begin = pointer<int32_t>(begin),
-                                      .row = pointer<int32_t>(row), .segments = static_cast<int64_t>(s.row.size()),
+  h.ops.embedding_forward(
+      h.stream,
+      {.table = matrix(table_d.data(), DType::bf16, kRows, kHidden), .index = pointer<int32_t>(index_d), .out = out});
+  h.ops.embedding_backward(h.stream, {.grad_out = out,
+                                      .order = pointer<int32_t>(order),
+                                      .begin = pointer<int32_t>(begin),
+                                      .row = pointer<int32_t>(row),
+                                      .segments = static_cast<int64_t>(s.row.size()),
                                       .grad = matrix(grad_d.data(), DType::f32, kRows, kHidden)});
   const std::vector<bf16> got = h.download_as<bf16>(out_d, kTokens * kHidden);
   std::vector<float> grad(kHidden);
@@ -275,7 +288,8 @@ TEST(CudaOps, EmbeddingReachesRowsBeyondTwoToThe31Elements) {
     const std::vector<bf16> wanted = row_values(index[static_cast<size_t>(t)]);
     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got.begin() + t * kHidden)) << t;
   }
-  for (int64_t i = 0; i < kHidden; ++i) ASSERT_EQ(grad[static_cast<size_t>(i)], 2 * to_float(got[static_cast<size_t>(i)]));
+  for (int64_t i = 0; i < kHidden; ++i)
+    ASSERT_EQ(grad[static_cast<size_t>(i)], 2 * to_float(got[static_cast<size_t>(i)]));
 }
 
 // Logits of more than 2^31 elements: the last row is right.
@@ -288,9 +302,14 @@ TEST(CudaOps, CrossEntropyReachesRowsBeyondTwoToThe31Elements) {
   std::vector<int32_t> labels(kRows, kIgnoreLabel);
   labels.back() = kVocabulary - 1;
   const Buffer labels_d = h.upload(labels);
-  const Buffer loss = h.device.allocate(kRows * sizeof(float), "test"), correct = h.device.allocate(kRows * sizeof(int32_t), "test");
-  h.ops.cross_entropy(h.stream, {.logits = matrix(logits.data(), DType::bf16, kRows, kVocabulary), .labels = pointer<int32_t>(labels_d),
-                                 .scale = 1.0f, .loss = pointer<float>(loss), .correct = pointer<int32_t>(correct), .backward = true});
+  const Buffer loss = h.device.allocate(kRows * sizeof(float), "test"),
+               correct = h.device.allocate(kRows * sizeof(int32_t), "test");
+  h.ops.cross_entropy(h.stream, {.logits = matrix(logits.data(), DType::bf16, kRows, kVocabulary),
+                                 .labels = pointer<int32_t>(labels_d),
+                                 .scale = 1.0f,
+                                 .loss = pointer<float>(loss),
+                                 .correct = pointer<int32_t>(correct),
+                                 .backward = true});
   EXPECT_NEAR(h.download_as<float>(loss, kRows).back(), std::log(static_cast<double>(kVocabulary)), 1e-4);
   EXPECT_EQ(h.download_as<int32_t>(correct, kRows).back(), 0);
   std::vector<bf16> last(2);

@@ -9,7 +9,8 @@
 namespace megatrain::testing {
 namespace {
 
-constexpr int64_t kTokens = 8192, kHidden = 3584, kFf = 18944, kHeads = 28, kKvHeads = 4, kHeadDim = 128, kVocabulary = 152064;
+constexpr int64_t kTokens = 8192, kHidden = 3584, kFf = 18944, kHeads = 28, kKvHeads = 4, kHeadDim = 128,
+                  kVocabulary = 152064;
 constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kHeadDim, kAttended = kHeads * kHeadDim;
 
 class Bench {
@@ -71,14 +72,18 @@ void time_linear(Bench& bench, const char* name, int64_t in, int64_t out, bool b
   const View x = bench.tensor(DType::bf16, kTokens, in), weight = bench.tensor(DType::bf16, out, in);
   const View y = bench.tensor(DType::bf16, kTokens, out), grad_x = bench.tensor(DType::bf16, kTokens, in);
   const View grad_weight = bench.tensor(DType::f32, out, in);
-  const View b = bias ? bench.tensor(DType::bf16, 1, out) : View{}, grad_b = bias ? bench.tensor(DType::f32, 1, out) : View{};
+  const View b = bias ? bench.tensor(DType::bf16, 1, out) : View{},
+             grad_b = bias ? bench.tensor(DType::f32, 1, out) : View{};
   const double flops = 2.0 * kTokens * static_cast<double>(in) * static_cast<double>(out);
   const double bytes = static_cast<double>(x.bytes() + weight.bytes() + y.bytes());
   const std::string text = name;
-  bench.row((text + " forward").c_str(), flops, bytes, [&] { h.ops.linear_forward(h.stream, {.x = x, .weight = weight, .bias = b, .out = y}); });
-  bench.row((text + " grad x").c_str(), flops, bytes, [&] { h.ops.linear_backward_input(h.stream, {.grad_out = y, .weight = weight, .grad_x = grad_x}); });
+  bench.row((text + " forward").c_str(), flops, bytes,
+            [&] { h.ops.linear_forward(h.stream, {.x = x, .weight = weight, .bias = b, .out = y}); });
+  bench.row((text + " grad x").c_str(), flops, bytes,
+            [&] { h.ops.linear_backward_input(h.stream, {.grad_out = y, .weight = weight, .grad_x = grad_x}); });
   bench.row((text + " grad weight, added").c_str(), flops, bytes + 3.0 * static_cast<double>(weight.bytes()), [&] {
-    h.ops.linear_backward_weight(h.stream, {.grad_out = y, .x = x, .grad_weight = grad_weight, .grad_bias = grad_b, .accumulate = true});
+    h.ops.linear_backward_weight(
+        h.stream, {.grad_out = y, .x = x, .grad_weight = grad_weight, .grad_bias = grad_b, .accumulate = true});
   });
 }
 
@@ -94,10 +99,12 @@ void time_attention(Bench& bench, const char* name, const std::vector<int32_t>& 
   const Documents documents{bench.list(begin), static_cast<int64_t>(sizes.size()), *longest, *shortest == *longest};
   const AttentionShape shape{kTokens, kHeads, kKvHeads, kHeadDim, window, 0.0883883461f};
   const View qkv = bench.tensor(DType::bf16, kTokens, kQkv), grad = bench.tensor(DType::bf16, kTokens, kQkv);
-  const View out = bench.tensor(DType::bf16, kTokens, kAttended), grad_out = bench.tensor(DType::bf16, kTokens, kAttended);
+  const View out = bench.tensor(DType::bf16, kTokens, kAttended),
+             grad_out = bench.tensor(DType::bf16, kTokens, kAttended);
   const View lse = bench.tensor(DType::f32, kHeads, kTokens);
   const auto part = [](const View& all, int i) {
-    return i == 0 ? all.slice_cols(0, kAttended) : all.slice_cols(kAttended + (i - 1) * kKvHeads * kHeadDim, kKvHeads * kHeadDim);
+    return i == 0 ? all.slice_cols(0, kAttended)
+                  : all.slice_cols(kAttended + (i - 1) * kKvHeads * kHeadDim, kKvHeads * kHeadDim);
   };
   const int64_t scratch = h.ops.scratch_bytes({DType::bf16, shape, kHidden, kFf, documents.count, documents.longest});
   h.ops.reserve({DType::bf16, shape, kHidden, kFf, documents.count, documents.longest});
@@ -106,13 +113,26 @@ void time_attention(Bench& bench, const char* name, const std::vector<int32_t>& 
   const double bytes = static_cast<double>(qkv.bytes() + out.bytes());
   const std::string text = name;
   bench.row((text + " forward").c_str(), flops, bytes, [&] {
-    h.ops.attention_forward(h.stream, {.shape = shape, .documents = documents, .q = part(qkv, 0), .k = part(qkv, 1), .v = part(qkv, 2),
-                                       .out = out, .lse = lse.as<float>()});
+    h.ops.attention_forward(h.stream, {.shape = shape,
+                                       .documents = documents,
+                                       .q = part(qkv, 0),
+                                       .k = part(qkv, 1),
+                                       .v = part(qkv, 2),
+                                       .out = out,
+                                       .lse = lse.as<float>()});
   });
   bench.row((text + " backward").c_str(), 2.5 * flops, 3 * bytes, [&] {
-    h.ops.attention_backward(h.stream, {.shape = shape, .documents = documents, .q = part(qkv, 0), .k = part(qkv, 1), .v = part(qkv, 2),
-                                        .out = out, .lse = lse.as<float>(), .grad_out = grad_out, .grad_q = part(grad, 0),
-                                        .grad_k = part(grad, 1), .grad_v = part(grad, 2)});
+    h.ops.attention_backward(h.stream, {.shape = shape,
+                                        .documents = documents,
+                                        .q = part(qkv, 0),
+                                        .k = part(qkv, 1),
+                                        .v = part(qkv, 2),
+                                        .out = out,
+                                        .lse = lse.as<float>(),
+                                        .grad_out = grad_out,
+                                        .grad_q = part(grad, 0),
+                                        .grad_k = part(grad, 1),
+                                        .grad_v = part(grad, 2)});
   });
 }
 
@@ -137,40 +157,62 @@ TEST(CudaTiming, RowsAndElements) {
   Harness& h = bench.harness();
   const View x = bench.tensor(DType::bf16, kTokens, kHidden), y = bench.tensor(DType::bf16, kTokens, kHidden);
   const View grad = bench.tensor(DType::bf16, kTokens, kHidden), weight = bench.tensor(DType::bf16, 1, kHidden);
-  const View grad_weight = bench.tensor(DType::f32, 1, kHidden), inv_rms = bench.tensor(DType::f32, 1, kTokens * kHeads);
+  const View grad_weight = bench.tensor(DType::f32, 1, kHidden),
+             inv_rms = bench.tensor(DType::f32, 1, kTokens * kHeads);
   const double row = static_cast<double>(x.bytes());
   bench.row("rmsnorm forward", 0, 2 * row, [&] {
     h.ops.rmsnorm_forward(h.stream, {.x = x, .weight = weight, .eps = 1e-6f, .out = y, .inv_rms = inv_rms.as<float>()});
   });
   bench.row("rmsnorm backward with residual", 0, 4 * row, [&] {
-    h.ops.rmsnorm_backward(h.stream, {.x = x, .weight = weight, .inv_rms = inv_rms.as<float>(), .grad_out = y, .residual = grad,
-                                      .grad_x = grad, .grad_weight = grad_weight, .accumulate = true});
+    h.ops.rmsnorm_backward(h.stream, {.x = x,
+                                      .weight = weight,
+                                      .inv_rms = inv_rms.as<float>(),
+                                      .grad_out = y,
+                                      .residual = grad,
+                                      .grad_x = grad,
+                                      .grad_weight = grad_weight,
+                                      .accumulate = true});
   });
   bench.row("add", 0, 3 * row, [&] { h.ops.add(h.stream, {.a = x, .b = y, .out = grad}); });
 
   const View qkv = bench.tensor(DType::bf16, kTokens, kQkv), head_weight = bench.tensor(DType::bf16, 1, kHeadDim);
-  const View head_grad = bench.tensor(DType::f32, 1, kHeadDim), angles = bench.tensor(DType::f32, kTokens, kHeadDim / 2);
+  const View head_grad = bench.tensor(DType::f32, 1, kHeadDim),
+             angles = bench.tensor(DType::f32, kTokens, kHeadDim / 2);
   std::vector<int32_t> positions(kTokens);
   for (int64_t t = 0; t < kTokens; ++t) positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % 1024);
   const int32_t* places = bench.list(positions);
   const View q = qkv.slice_cols(0, kAttended);
   bench.row("q norm forward", 0, 2.0 * kTokens * kAttended * 2, [&] {
-    h.ops.rmsnorm_forward(h.stream, {.x = q, .weight = head_weight, .eps = 1e-6f, .groups = kHeads, .out = y, .inv_rms = inv_rms.as<float>()});
+    h.ops.rmsnorm_forward(
+        h.stream,
+        {.x = q, .weight = head_weight, .eps = 1e-6f, .groups = kHeads, .out = y, .inv_rms = inv_rms.as<float>()});
   });
   bench.row("q norm backward", 0, 3.0 * kTokens * kAttended * 2, [&] {
-    h.ops.rmsnorm_backward(h.stream, {.x = q, .weight = head_weight, .inv_rms = inv_rms.as<float>(), .groups = kHeads, .grad_out = y,
-                                      .residual = {}, .grad_x = y, .grad_weight = head_grad, .accumulate = false});
+    h.ops.rmsnorm_backward(h.stream, {.x = q,
+                                      .weight = head_weight,
+                                      .inv_rms = inv_rms.as<float>(),
+                                      .groups = kHeads,
+                                      .grad_out = y,
+                                      .residual = {},
+                                      .grad_x = y,
+                                      .grad_weight = head_grad,
+                                      .accumulate = false});
   });
   bench.row("rope", 0, 2.0 * kTokens * (kHeads + kKvHeads) * kHeadDim * 2, [&] {
-    h.ops.rope(h.stream, {.x = qkv.slice_cols(0, (kHeads + kKvHeads) * kHeadDim), .heads = kHeads + kKvHeads, .head_dim = kHeadDim,
-                          .positions = places, .cos = angles.as<float>(), .sin = angles.as<float>(), .backward = false});
+    h.ops.rope(h.stream, {.x = qkv.slice_cols(0, (kHeads + kKvHeads) * kHeadDim),
+                          .heads = kHeads + kKvHeads,
+                          .head_dim = kHeadDim,
+                          .positions = places,
+                          .cos = angles.as<float>(),
+                          .sin = angles.as<float>(),
+                          .backward = false});
   });
 
   const View gate_up = bench.tensor(DType::bf16, kTokens, 2 * kFf), act = bench.tensor(DType::bf16, kTokens, kFf);
-  bench.row("swiglu forward", 0, 3.0 * static_cast<double>(act.bytes()), [&] { h.ops.swiglu_forward(h.stream, {.gate_up = gate_up, .out = act}); });
-  bench.row("swiglu backward in place", 0, 5.0 * static_cast<double>(act.bytes()), [&] {
-    h.ops.swiglu_backward(h.stream, {.gate_up = gate_up, .grad_out = act, .grad_gate_up = gate_up});
-  });
+  bench.row("swiglu forward", 0, 3.0 * static_cast<double>(act.bytes()),
+            [&] { h.ops.swiglu_forward(h.stream, {.gate_up = gate_up, .out = act}); });
+  bench.row("swiglu backward in place", 0, 5.0 * static_cast<double>(act.bytes()),
+            [&] { h.ops.swiglu_backward(h.stream, {.gate_up = gate_up, .grad_out = act, .grad_gate_up = gate_up}); });
 
   constexpr int64_t kChunk = 2048;
   const View logits = bench.tensor(DType::bf16, kChunk, kVocabulary), losses = bench.tensor(DType::f32, 1, kTokens);
@@ -178,7 +220,12 @@ TEST(CudaTiming, RowsAndElements) {
   for (size_t t = 0; t < labels.size(); ++t) labels[t] = static_cast<int32_t>(t * 17 % kVocabulary);
   int32_t *labels_d = bench.list(labels), *correct = bench.list(labels);
   bench.row("cross entropy, 2048 tokens", 0, 3.0 * static_cast<double>(logits.bytes()), [&] {
-    h.ops.cross_entropy(h.stream, {.logits = logits, .labels = labels_d, .scale = 1e-4f, .loss = losses.as<float>(), .correct = correct, .backward = true});
+    h.ops.cross_entropy(h.stream, {.logits = logits,
+                                   .labels = labels_d,
+                                   .scale = 1e-4f,
+                                   .loss = losses.as<float>(),
+                                   .correct = correct,
+                                   .backward = true});
   });
 }
 
@@ -196,10 +243,22 @@ TEST(CudaTiming, GradientsAndUpdates) {
     h.ops.finish_gradient(h.stream, {.grad = grad, .out = rounded, .partials = sums + 1, .sum_of_squares = sums});
   });
   bench.row("adamw, split master", 0, 26.0 * kCount, [&] {
-    h.ops.adamw(h.stream, {.scalars = {.clip = 1, .beta2 = 0.999f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.001f, .inv_sqrt_bias2 = 1,
-                                       .eps = 1e-8f, .step_size = 1e-5f, .decay = 1},
-                           .count = kCount, .grad_bf16 = rounded.as<bf16>(), .m = m.as<float>(), .v = v.as<float>(),
-                           .weight = weight.as<bf16>(), .low = low.as<uint16_t>()}, finite);
+    h.ops.adamw(h.stream,
+                {.scalars = {.clip = 1,
+                             .beta2 = 0.999f,
+                             .one_minus_beta1 = 0.1f,
+                             .one_minus_beta2 = 0.001f,
+                             .inv_sqrt_bias2 = 1,
+                             .eps = 1e-8f,
+                             .step_size = 1e-5f,
+                             .decay = 1},
+                 .count = kCount,
+                 .grad_bf16 = rounded.as<bf16>(),
+                 .m = m.as<float>(),
+                 .v = v.as<float>(),
+                 .weight = weight.as<bf16>(),
+                 .low = low.as<uint16_t>()},
+                finite);
   });
   constexpr int64_t kRows = 6000;
   const View table = bench.tensor(DType::bf16, kRows, kHidden), grad_table = bench.tensor(DType::f32, kRows, kHidden);
@@ -216,12 +275,14 @@ TEST(CudaTiming, GradientsAndUpdates) {
   std::vector<int32_t> index(kTokens);
   for (size_t t = 0; t < index.size(); ++t) index[t] = static_cast<int32_t>(t * 31 % kRows);
   const int32_t* index_d = bench.list(index);
-  bench.row("embedding forward", 0, 2.0 * static_cast<double>(x.bytes()), [&] {
-    h.ops.embedding_forward(h.stream, {.table = table, .index = index_d, .out = x});
-  });
-  bench.row("embedding backward", 0, static_cast<double>(x.bytes()) + 2.0 * static_cast<double>(grad_table.bytes()), [&] {
-    h.ops.embedding_backward(h.stream, {.grad_out = x, .order = order_d, .begin = begin_d, .row = row_d, .segments = kRows, .grad = grad_table});
-  });
+  bench.row("embedding forward", 0, 2.0 * static_cast<double>(x.bytes()),
+            [&] { h.ops.embedding_forward(h.stream, {.table = table, .index = index_d, .out = x}); });
+  bench.row(
+      "embedding backward", 0, static_cast<double>(x.bytes()) + 2.0 * static_cast<double>(grad_table.bytes()), [&] {
+        h.ops.embedding_backward(
+            h.stream,
+            {.grad_out = x, .order = order_d, .begin = begin_d, .row = row_d, .segments = kRows, .grad = grad_table});
+      });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Every CUDA, cuBLAS and cuDNN call goes through CUDA_CHECK, which throws with the expression, the place and the reason.
+// Every CUDA, cuBLAS and cuDNN call goes through CUDA_CHECK, which throws with the expression, the place and the
+// reason.
 #pragma once
 
 #include <cublasLt.h>

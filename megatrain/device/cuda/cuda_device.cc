@@ -2,7 +2,6 @@
 // registering touched huge pages is many times faster than asking the driver for pinned memory.
 #include <cuda_runtime_api.h>
 
-
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/device/cuda/check.h"
@@ -73,9 +72,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> make_stream(const std::string&) override { return std::make_unique<CudaStream>(); }
   std::unique_ptr<HostStream> make_host_stream(const std::string& name) override { return make_worker_stream(name); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
-  std::unique_ptr<Event> make_host_event() override {
-    return std::make_unique<CudaHostEvent>(flags_, flags_.take());
-  }
+  std::unique_ptr<Event> make_host_event() override { return std::make_unique<CudaHostEvent>(flags_, flags_.take()); }
 
   double elapsed_s(const Event& from, const Event& to) const override {
     const auto* cuda_from = dynamic_cast<const CudaEvent*>(&from);

@@ -96,8 +96,9 @@ void launch(const AdamW& args, int32_t* finite, cudaStream_t stream) {
   ensure((args.weight != nullptr) == (args.low != nullptr), "AdamW's split master has both planes");
   ensure(args.grad_bf16 == nullptr || args.grad_f32 == nullptr, "AdamW takes one gradient");
   if (args.count == 0) return;
-  const bool vectors = aligned(args.m, 16) && aligned(args.v, 16) && aligned(args.master, 16) && aligned(args.grad_f32, 16) &&
-                       aligned(args.grad_bf16, 8) && aligned(args.weight, 8) && aligned(args.low, 8);
+  const bool vectors = aligned(args.m, 16) && aligned(args.v, 16) && aligned(args.master, 16) &&
+                       aligned(args.grad_f32, 16) && aligned(args.grad_bf16, 8) && aligned(args.weight, 8) &&
+                       aligned(args.low, 8);
   const auto run = [&]<Grad kGrad, bool kSplit>() {
     const auto kernel = vectors ? adamw_kernel<kGrad, kSplit, true> : adamw_kernel<kGrad, kSplit, false>;
     kernel<<<grid_size(ceil_div(args.count, kThreads * kVec)), kThreads, 0, stream>>>(args, finite);

@@ -37,15 +37,15 @@ constexpr int kBackwardTensors[] = {kQ, kK, kV, kOut, kGradOut, kGradQ, kGradK, 
 struct Case {
   bool backward;
   bool ragged;
-  int64_t documents;   // of one call
-  int64_t length;      // tokens of a document; of the longest, rounded up, when ragged
-  int64_t heads;       // of one call
-  int64_t kv_heads;    // of one call
+  int64_t documents;  // of one call
+  int64_t length;     // tokens of a document; of the longest, rounded up, when ragged
+  int64_t heads;      // of one call
+  int64_t kv_heads;   // of one call
   int64_t head_dim;
   int64_t window;
   int64_t scale_bits;
-  int64_t tokens;                                // of the micro-batch; 0 when uniform
-  std::array<int64_t, kTensors> strides;         // of a token; 0 for tensors the direction has not
+  int64_t tokens;                         // of the micro-batch; 0 when uniform
+  std::array<int64_t, kTensors> strides;  // of a token; 0 for tensors the direction has not
   auto operator<=>(const Case&) const = default;
 };
 
@@ -130,7 +130,8 @@ void add_forward(fe::graph::Graph& graph, const Case& c) {
 }
 
 void add_backward(fe::graph::Graph& graph, const Case& c) {
-  auto attributes = fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_deterministic_algorithm(true);
+  auto attributes =
+      fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_deterministic_algorithm(true);
   set_masks(graph, c, attributes);
   auto [grad_q, grad_k, grad_v] =
       graph.sdpa_backward(input(graph, c, kQ), input(graph, c, kK), input(graph, c, kV), input(graph, c, kOut),
@@ -155,7 +156,8 @@ Case base_case(const AttentionShape& shape, int64_t longest, bool ragged) {
   Case c{};
   c.ragged = ragged;
   // Few lengths, so that ragged batches share plans: powers of two, but no longer than the micro-batch.
-  c.length = ragged ? std::min(std::max<int64_t>(power_of_two_above(longest), 128), round_up(shape.tokens, 128)) : longest;
+  c.length =
+      ragged ? std::min(std::max<int64_t>(power_of_two_above(longest), 128), round_up(shape.tokens, 128)) : longest;
   c.heads = shape.heads;
   c.kv_heads = shape.kv_heads;
   c.head_dim = shape.head_dim;
@@ -168,9 +170,9 @@ Case base_case(const AttentionShape& shape, int64_t longest, bool ragged) {
 
 // How a pass over all documents is cut into equal calls.
 struct Cut {
-  int64_t calls;             // over documents; documents beyond the count are empty
-  int64_t documents;         // of a call
-  int64_t kv_heads;          // of a call
+  int64_t calls;      // over documents; documents beyond the count are empty
+  int64_t documents;  // of a call
+  int64_t kv_heads;   // of a call
 };
 
 Cut whole(const AttentionShape& shape, int64_t documents, bool ragged) {
@@ -259,9 +261,10 @@ class CudnnAttention::Plans {
     if (status.is_good()) status = plan.graph->get_workspace_size(plan.workspace);
     if (status.is_bad()) {
       if (!said_) {
-        log_warn("cuDNN has no " + std::string(c.backward ? "deterministic backward" : "forward") + " attention for heads of " +
-                 std::to_string(c.head_dim) + " over " + (c.ragged ? "ragged" : "uniform") + " documents of up to " +
-                 std::to_string(c.length) + " tokens (" + status.get_message() + "); using the slower built-in kernel");
+        log_warn("cuDNN has no " + std::string(c.backward ? "deterministic backward" : "forward") +
+                 " attention for heads of " + std::to_string(c.head_dim) + " over " +
+                 (c.ragged ? "ragged" : "uniform") + " documents of up to " + std::to_string(c.length) + " tokens (" +
+                 status.get_message() + "); using the slower built-in kernel");
       }
       said_ = true;
       return {};
@@ -374,14 +377,16 @@ void run(const Pass& pass, const Plan& plan, cudnnHandle_t handle, Scratch& scra
   if (c.ragged && pass.backward) {
     const size_t row = static_cast<size_t>(shape.kv_heads * shape.head_dim) * 2;
     for (const int tensor : {kGradK, kGradV}) {
-      CUDA_CHECK(cudaMemcpy2DAsync(pass.views[tensor].data, static_cast<size_t>(pass.views[tensor].row_stride) * 2, data[tensor],
-                                   row, row, static_cast<size_t>(shape.tokens), cudaMemcpyDeviceToDevice, stream));
+      CUDA_CHECK(cudaMemcpy2DAsync(pass.views[tensor].data, static_cast<size_t>(pass.views[tensor].row_stride) * 2,
+                                   data[tensor], row, row, static_cast<size_t>(shape.tokens), cudaMemcpyDeviceToDevice,
+                                   stream));
     }
   }
 }
 
 bool all_readable(const std::array<View, kTensors>& views) {
-  return std::all_of(views.begin(), views.begin() + kStats, [](const View& view) { return view.empty() || readable(view); });
+  return std::all_of(views.begin(), views.begin() + kStats,
+                     [](const View& view) { return view.empty() || readable(view); });
 }
 
 View stats_view(const float* lse) { return {const_cast<float*>(lse), DType::f32, 1, 1, 1}; }
@@ -389,7 +394,8 @@ View stats_view(const float* lse) { return {const_cast<float*>(lse), DType::f32,
 }  // namespace
 
 bool CudnnAttention::forward(const AttentionForward& args, cudaStream_t stream) {
-  const std::array<View, kTensors> views{args.q, args.k, args.v, args.out, View{}, View{}, View{}, View{}, stats_view(args.lse)};
+  const std::array<View, kTensors> views{
+      args.q, args.k, args.v, args.out, View{}, View{}, View{}, View{}, stats_view(args.lse)};
   if (!takes(args.shape, args.documents.longest, !args.documents.uniform) || !all_readable(views)) return false;
   const Pass pass = make_pass(args.shape, args.documents, false, views);
   const Plan& plan = plans_->get(pass.plan_case);
@@ -399,8 +405,8 @@ bool CudnnAttention::forward(const AttentionForward& args, cudaStream_t stream) 
 }
 
 bool CudnnAttention::backward(const AttentionBackward& args, cudaStream_t stream) {
-  const std::array<View, kTensors> views{args.q,        args.k,      args.v,      args.out,
-                                         args.grad_out, args.grad_q, args.grad_k, args.grad_v, stats_view(args.lse)};
+  const std::array<View, kTensors> views{
+      args.q, args.k, args.v, args.out, args.grad_out, args.grad_q, args.grad_k, args.grad_v, stats_view(args.lse)};
   if (!takes(args.shape, args.documents.longest, !args.documents.uniform) || !all_readable(views)) return false;
   const Pass pass = make_pass(args.shape, args.documents, true, views);
   const Plan& plan = plans_->get(pass.plan_case);

@@ -1,8 +1,8 @@
 // Attention in fp32 arithmetic, for what cuDNN does not take: fp32 tensors and odd head sizes.
 //
-// A block owns kWarps * kRows rows of one head (queries in forward and grad_q, keys in grad_k and grad_v), a warp kRows of
-// them, and walks tiles of 32 rows of the other side in shared memory. For the scores a lane is a row of the tile; for
-// the sums over the tile a lane is a column. Tiles and their order follow from the tokens alone, so results are
+// A block owns kWarps * kRows rows of one head (queries in forward and grad_q, keys in grad_k and grad_v), a warp kRows
+// of them, and walks tiles of 32 rows of the other side in shared memory. For the scores a lane is a row of the tile;
+// for the sums over the tile a lane is a column. Tiles and their order follow from the tokens alone, so results are
 // reproducible bit for bit.
 #include <cmath>
 
@@ -20,9 +20,9 @@ constexpr int kTile = 32;
 template <int kColumns>
 inline constexpr int kRows = kColumns <= 4 ? 4 : 2;
 template <int kColumns>
-inline constexpr int kBlockRows = kWarps * kRows<kColumns>;
+inline constexpr int kBlockRows = kWarps* kRows<kColumns>;
 template <int kColumns>
-inline constexpr int kWidth = 32 * kColumns;         // of a row that all lanes read at one place
+inline constexpr int kWidth = 32 * kColumns;  // of a row that all lanes read at one place
 template <int kColumns>
 inline constexpr int kTileWidth = 32 * kColumns + 1;  // of a row that a lane reads alone: odd, so 32 lanes hit 32 banks
 
@@ -87,7 +87,8 @@ __device__ int64_t lse_index(const Problem& problem, int64_t token, int64_t head
 
 // `rows` rows from `first` into a tile of kStride floats a row, zero beyond the tokens and beyond the head's size.
 template <class T, int kColumns, int kStride>
-__device__ void load_rows(float* tile, int rows, const Heads& from, int64_t first, int64_t head, const Problem& problem) {
+__device__ void load_rows(float* tile, int rows, const Heads& from, int64_t first, int64_t head,
+                          const Problem& problem) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t size = problem.shape.head_dim;
   for (int r = warp; r < rows; r += kWarps) {
@@ -111,9 +112,9 @@ template <class T, int kColumns>
 __global__ void forward_kernel(Problem problem, Heads q, Heads k, Heads v, Heads out, float* lse) {
   constexpr int R = kRows<kColumns>, kW = kWidth<kColumns>, kT = kTileWidth<kColumns>;
   extern __shared__ float memory[];
-  float* q_rows = memory;                               // (kBlockRows, kW)
-  float* k_tile = q_rows + kBlockRows<kColumns> * kW;   // (kTile, kT)
-  float* v_tile = k_tile + kTile * kT;                  // (kTile, kW)
+  float* q_rows = memory;                              // (kBlockRows, kW)
+  float* k_tile = q_rows + kBlockRows<kColumns> * kW;  // (kTile, kT)
+  float* v_tile = k_tile + kTile * kT;                 // (kTile, kW)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t tokens = problem.shape.tokens, size = problem.shape.head_dim;
   const int64_t head = blockIdx.y, kv_head = head / problem.group;
@@ -202,10 +203,10 @@ __global__ void grad_query_kernel(Problem problem, Heads q, Heads k, Heads v, He
                                   const float* delta, Heads grad_q) {
   constexpr int R = kRows<kColumns>, kW = kWidth<kColumns>, kT = kTileWidth<kColumns>;
   extern __shared__ float memory[];
-  float* q_rows = memory;                                   // (kBlockRows, kW)
-  float* grad_rows = q_rows + kBlockRows<kColumns> * kW;    // (kBlockRows, kW)
-  float* k_tile = grad_rows + kBlockRows<kColumns> * kW;    // (kTile, kT)
-  float* v_tile = k_tile + kTile * kT;                      // (kTile, kT)
+  float* q_rows = memory;                                 // (kBlockRows, kW)
+  float* grad_rows = q_rows + kBlockRows<kColumns> * kW;  // (kBlockRows, kW)
+  float* k_tile = grad_rows + kBlockRows<kColumns> * kW;  // (kTile, kT)
+  float* v_tile = k_tile + kTile * kT;                    // (kTile, kT)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t tokens = problem.shape.tokens, size = problem.shape.head_dim, heads = problem.shape.heads;
   const int64_t head = blockIdx.y, kv_head = head / problem.group;
@@ -277,10 +278,10 @@ __global__ void grad_key_kernel(Problem problem, Heads q, Heads k, Heads v, Head
                                 const float* delta, Heads grad_k, Heads grad_v) {
   constexpr int R = kRows<kColumns>, kW = kWidth<kColumns>, kT = kTileWidth<kColumns>;
   extern __shared__ float memory[];
-  float* k_rows = memory;                                // (kBlockRows, kW)
-  float* v_rows = k_rows + kBlockRows<kColumns> * kW;    // (kBlockRows, kW)
-  float* q_tile = v_rows + kBlockRows<kColumns> * kW;    // (kTile, kT)
-  float* grad_tile = q_tile + kTile * kT;                // (kTile, kT)
+  float* k_rows = memory;                              // (kBlockRows, kW)
+  float* v_rows = k_rows + kBlockRows<kColumns> * kW;  // (kBlockRows, kW)
+  float* q_tile = v_rows + kBlockRows<kColumns> * kW;  // (kTile, kT)
+  float* grad_tile = q_tile + kTile * kT;              // (kTile, kT)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t tokens = problem.shape.tokens, size = problem.shape.head_dim, heads = problem.shape.heads;
   const int64_t kv_head = blockIdx.y;
@@ -396,9 +397,10 @@ void launch(const AttentionForward& args, cudaStream_t stream) {
   visit_elements(args.q.dtype, [&](auto element) {
     using T = decltype(element);
     visit_columns(args.shape.head_dim, [&]<int kColumns>() {
-      constexpr int64_t kFloats = kBlockRows<kColumns> * kWidth<kColumns> + kTile * (kTileWidth<kColumns> + kWidth<kColumns>);
-      launch_heads(forward_kernel<T, kColumns>, args.shape.tokens, kBlockRows<kColumns>, args.shape.heads, kFloats, stream,
-                   problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), heads_of(args.out), args.lse);
+      constexpr int64_t kFloats =
+          kBlockRows<kColumns> * kWidth<kColumns> + kTile * (kTileWidth<kColumns> + kWidth<kColumns>);
+      launch_heads(forward_kernel<T, kColumns>, args.shape.tokens, kBlockRows<kColumns>, args.shape.heads, kFloats,
+                   stream, problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), heads_of(args.out), args.lse);
     });
   });
 }
@@ -419,12 +421,12 @@ void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream) {
     check_launch();
     visit_columns(args.shape.head_dim, [&]<int kColumns>() {
       constexpr int64_t kFloats = 2 * (kBlockRows<kColumns> * kWidth<kColumns> + kTile * kTileWidth<kColumns>);
-      launch_heads(grad_query_kernel<T, kColumns>, args.shape.tokens, kBlockRows<kColumns>, args.shape.heads, kFloats, stream,
-                   problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), heads_of(args.grad_out), args.lse,
-                   static_cast<const float*>(delta), heads_of(args.grad_q));
-      launch_heads(grad_key_kernel<T, kColumns>, args.shape.tokens, kBlockRows<kColumns>, args.shape.kv_heads, kFloats, stream,
-                   problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), heads_of(args.grad_out), args.lse,
-                   static_cast<const float*>(delta), heads_of(args.grad_k), heads_of(args.grad_v));
+      launch_heads(grad_query_kernel<T, kColumns>, args.shape.tokens, kBlockRows<kColumns>, args.shape.heads, kFloats,
+                   stream, problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), heads_of(args.grad_out),
+                   args.lse, static_cast<const float*>(delta), heads_of(args.grad_q));
+      launch_heads(grad_key_kernel<T, kColumns>, args.shape.tokens, kBlockRows<kColumns>, args.shape.kv_heads, kFloats,
+                   stream, problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), heads_of(args.grad_out),
+                   args.lse, static_cast<const float*>(delta), heads_of(args.grad_k), heads_of(args.grad_v));
     });
   });
 }

@@ -5,13 +5,14 @@ namespace megatrain {
 
 namespace {
 
-constexpr int kLanes = 32;             // columns of a block
-constexpr int kSumRows = 32;           // threads that share a column when partials are summed
-constexpr int kColumnRows = 8;         // threads that share a column of x
+constexpr int kLanes = 32;      // columns of a block
+constexpr int kSumRows = 32;    // threads that share a column when partials are summed
+constexpr int kColumnRows = 8;  // threads that share a column of x
 constexpr int64_t kRowsPerPartial = 128;
 
 // block (kLanes, kSumRows)
-__global__ void sum_partials_kernel(const float* partials, int64_t count, int64_t columns, float* out, bool accumulate) {
+__global__ void sum_partials_kernel(const float* partials, int64_t count, int64_t columns, float* out,
+                                    bool accumulate) {
   __shared__ float shared[kSumRows][kLanes + 1];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kLanes + threadIdx.x;
   float sum = 0;
@@ -51,8 +52,8 @@ __global__ void column_sum_kernel(const T* x, int64_t row_stride, int64_t rows, 
 
 void launch_sum_partials(const float* partials, int64_t count, int64_t columns, float* out, bool accumulate,
                          cudaStream_t stream) {
-  sum_partials_kernel<<<grid_size(ceil_div(columns, kLanes)), dim3(kLanes, kSumRows), 0, stream>>>(partials, count, columns,
-                                                                                                  out, accumulate);
+  sum_partials_kernel<<<grid_size(ceil_div(columns, kLanes)), dim3(kLanes, kSumRows), 0, stream>>>(
+      partials, count, columns, out, accumulate);
   check_launch();
 }
 
@@ -68,7 +69,8 @@ void launch_column_sum(const View& x, float* out, bool accumulate, void* scratch
     visit_elements(x.dtype, [&](auto element) {
       using T = decltype(element);
       const dim3 grid(grid_size(ceil_div(x.cols, kLanes)), static_cast<unsigned>(count));
-      column_sum_kernel<T><<<grid, dim3(kLanes, kColumnRows), 0, stream>>>(x.as<T>(), x.row_stride, x.rows, x.cols, partials);
+      column_sum_kernel<T>
+          <<<grid, dim3(kLanes, kColumnRows), 0, stream>>>(x.as<T>(), x.row_stride, x.rows, x.cols, partials);
     });
     check_launch();
   }

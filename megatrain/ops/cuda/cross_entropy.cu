@@ -11,8 +11,8 @@ constexpr int kThreads = 512;
 
 // One block a row. The sum of exponentials is kept relative to the largest logit a thread has seen.
 template <class T, int kVec>
-__global__ void cross_entropy_kernel(T* logits, int64_t row_stride, int64_t vocabulary, const int32_t* labels, float scale,
-                                     float* loss, int32_t* correct, bool backward) {
+__global__ void cross_entropy_kernel(T* logits, int64_t row_stride, int64_t vocabulary, const int32_t* labels,
+                                     float scale, float* loss, int32_t* correct, bool backward) {
   __shared__ float shared[32];
   const int64_t row = blockIdx.x;
   T* x = logits + row * row_stride;
@@ -74,8 +74,8 @@ void launch(const CrossEntropy& args, cudaStream_t stream) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
       cross_entropy_kernel<T, kVec><<<grid_size(args.logits.rows), kThreads, 0, stream>>>(
-          args.logits.as<T>(), args.logits.row_stride, args.logits.cols, args.labels, args.scale, args.loss, args.correct,
-          args.backward);
+          args.logits.as<T>(), args.logits.row_stride, args.logits.cols, args.labels, args.scale, args.loss,
+          args.correct, args.backward);
     };
     if (packs(args.logits, kPack<T>)) {
       run.template operator()<kPack<T>>();

@@ -19,7 +19,8 @@ class CudaOps final : public Ops {
   int64_t scratch_bytes(const OpsShape& shape) override {
     const AttentionShape& attention = shape.attention;
     const int64_t tokens = attention.tokens;
-    const int64_t widest = std::max({shape.hidden, 2 * shape.ff, (attention.heads + 2 * attention.kv_heads) * attention.head_dim});
+    const int64_t widest =
+        std::max({shape.hidden, 2 * shape.ff, (attention.heads + 2 * attention.kv_heads) * attention.head_dim});
     int64_t bytes = std::max({CudaLinear::kWorkspaceBytes, rmsnorm_scratch_bytes(tokens, 1, shape.hidden),
                               rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
                               column_sum_scratch_bytes(tokens, widest), attention_scratch_bytes(attention)});
@@ -31,7 +32,9 @@ class CudaOps final : public Ops {
   void reserve(const OpsShape& shape) override { scratch_.reserve(scratch_bytes(shape)); }
 
   void embedding_forward(Stream& stream, const EmbeddingForward& args) override { launch(args, native_stream(stream)); }
-  void embedding_backward(Stream& stream, const EmbeddingBackward& args) override { launch(args, native_stream(stream)); }
+  void embedding_backward(Stream& stream, const EmbeddingBackward& args) override {
+    launch(args, native_stream(stream));
+  }
   void rmsnorm_forward(Stream& stream, const RmsNormForward& args) override { launch(args, native_stream(stream)); }
   void rmsnorm_backward(Stream& stream, const RmsNormBackward& args) override {
     const int64_t bytes = rmsnorm_scratch_bytes(args.x.rows, args.groups, args.weight.cols);
@@ -39,7 +42,9 @@ class CudaOps final : public Ops {
   }
   void rope(Stream& stream, const Rope& args) override { launch(args, native_stream(stream)); }
 
-  void linear_forward(Stream& stream, const LinearForward& args) override { linear_.forward(args, native_stream(stream)); }
+  void linear_forward(Stream& stream, const LinearForward& args) override {
+    linear_.forward(args, native_stream(stream));
+  }
   void linear_backward_input(Stream& stream, const LinearBackwardInput& args) override {
     linear_.backward_input(args, native_stream(stream));
   }
@@ -61,7 +66,9 @@ class CudaOps final : public Ops {
   void cross_entropy(Stream& stream, const CrossEntropy& args) override { launch(args, native_stream(stream)); }
   void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }
   void sum_losses(Stream& stream, const SumLosses& args) override { launch(args, native_stream(stream)); }
-  void adamw(Stream& stream, const AdamW& args, int32_t* finite) override { launch(args, finite, native_stream(stream)); }
+  void adamw(Stream& stream, const AdamW& args, int32_t* finite) override {
+    launch(args, finite, native_stream(stream));
+  }
 
  private:
   Scratch scratch_;

@@ -83,7 +83,8 @@ void launch(const SwigluForward& args, cudaStream_t stream) {
 
 void launch(const SwigluBackward& args, cudaStream_t stream) {
   if (args.grad_out.rows == 0) return;
-  ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols, "SwiGLU halves a row");
+  ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols,
+         "SwiGLU halves a row");
   ensure(args.gate_up.dtype == args.grad_out.dtype && args.grad_gate_up.dtype == args.grad_out.dtype,
          "SwiGLU tensors share a dtype");
   visit_elements(args.grad_out.dtype, [&](auto element) {
@@ -110,9 +111,9 @@ void launch(const Add& args, cudaStream_t stream) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
       const unsigned threads = row_threads(ceil_div(args.out.cols, kVec), kMostThreads);
-      add_kernel<T, kVec><<<grid_size(args.out.rows), threads, 0, stream>>>(args.a.as<T>(), args.a.row_stride, args.b.as<T>(),
-                                                                            args.b.row_stride, args.out.as<T>(),
-                                                                            args.out.row_stride, args.out.cols);
+      add_kernel<T, kVec><<<grid_size(args.out.rows), threads, 0, stream>>>(
+          args.a.as<T>(), args.a.row_stride, args.b.as<T>(), args.b.row_stride, args.out.as<T>(), args.out.row_stride,
+          args.out.cols);
     };
     if (packs(args.a, kPack<T>) && packs(args.b, kPack<T>) && packs(args.out, kPack<T>)) {
       run.template operator()<kPack<T>>();

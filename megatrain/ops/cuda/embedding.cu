@@ -76,8 +76,8 @@ void launch(const EmbeddingBackward& args, cudaStream_t stream) {
       const int64_t items = ceil_div(args.grad.cols, kVec);
       const unsigned threads = row_threads(items, 128);
       const dim3 grid(grid_size(args.segments), grid_size(ceil_div(items, threads)));
-      segment_sum_kernel<T, kVec><<<grid, threads, 0, stream>>>(args.grad_out.as<T>(), args.grad_out.row_stride, args.order,
-                                                                args.begin, args.row, args.grad.as<float>(),
+      segment_sum_kernel<T, kVec><<<grid, threads, 0, stream>>>(args.grad_out.as<T>(), args.grad_out.row_stride,
+                                                                args.order, args.begin, args.row, args.grad.as<float>(),
                                                                 args.grad.row_stride, args.grad.cols);
     };
     if (packs(args.grad_out, kPack<T>) && packs(args.grad, kPack<T>)) {

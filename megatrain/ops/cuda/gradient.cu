@@ -93,8 +93,8 @@ void launch(const FinishGradient& args, cudaStream_t stream) {
   ensure(args.grad.dtype == DType::f32 && args.out.elements() == count, "a gradient is rounded element by element");
   const int64_t blocks = ceil_div(count, kNormBlock);
   if (blocks > 0) {
-    const bool aligned = reinterpret_cast<uintptr_t>(args.grad.data) % 16 == 0 &&
-                         reinterpret_cast<uintptr_t>(args.out.data) % 16 == 0;
+    const bool aligned =
+        reinterpret_cast<uintptr_t>(args.grad.data) % 16 == 0 && reinterpret_cast<uintptr_t>(args.out.data) % 16 == 0;
     visit_elements(args.out.dtype, [&](auto element) {
       using T = decltype(element);
       const auto kernel = aligned ? finish_kernel<T, true> : finish_kernel<T, false>;

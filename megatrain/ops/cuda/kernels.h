@@ -58,8 +58,8 @@ struct SimpleGemm {
   int64_t a_row, a_column;  // strides in elements
   const void* b;
   int64_t b_row, b_column;
-  DType in;                 // of a, b and bias
-  const void* bias;         // (n) or nullptr
+  DType in;          // of a, b and bias
+  const void* bias;  // (n) or nullptr
   void* c;
   int64_t c_row;
   DType out;

@@ -35,9 +35,12 @@ using Preference = Described<cublasLtMatmulPreference_t, cublasLtMatmulPreferenc
 
 cudaDataType_t cuda_type(DType dtype) {
   switch (dtype) {
-    case DType::f32: return CUDA_R_32F;
-    case DType::bf16: return CUDA_R_16BF;
-    default: fail_internal(std::string("a CUDA matrix product was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      fail_internal(std::string("a CUDA matrix product was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
   }
 }
 
@@ -49,8 +52,8 @@ void describe(MatrixLayout& layout, const View& view) {
 
 // Bytes every row of the view is aligned to, up to 16.
 uint32_t alignment_of(const View& view) {
-  const uint64_t bits = reinterpret_cast<uintptr_t>(view.data) |
-                        static_cast<uint64_t>(view.row_stride * dtype_bytes(view.dtype)) | 16u;
+  const uint64_t bits =
+      reinterpret_cast<uintptr_t>(view.data) | static_cast<uint64_t>(view.row_stride * dtype_bytes(view.dtype)) | 16u;
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
@@ -116,8 +119,8 @@ bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream)
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.out));
     cublasLtMatmulHeuristicResult_t result{};
     int results = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, description, layout_a, layout_b, layout_c, layout_c,
-                                                                 preference, 1, &result, &results);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, description, layout_a, layout_b, layout_c,
+                                                                 layout_c, preference, 1, &result, &results);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) CUDA_CHECK(status);
     const bool usable = status == CUBLAS_STATUS_SUCCESS && results > 0 && result.state == CUBLAS_STATUS_SUCCESS;
     std::optional<cublasLtMatmulAlgo_t> algorithm;
@@ -127,9 +130,9 @@ bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream)
   if (!found->second) return false;
 
   const float alpha = 1.0f, beta = product.accumulate ? 1.0f : 0.0f;
-  CUDA_CHECK(cublasLtMatmul(handle_, description, &alpha, a.data, layout_a, b.data, layout_b, &beta, product.out.data, layout_c,
-                            product.out.data, layout_c, &*found->second, scratch_.take(kWorkspaceBytes, stream),
-                            static_cast<size_t>(kWorkspaceBytes), stream));
+  CUDA_CHECK(cublasLtMatmul(handle_, description, &alpha, a.data, layout_a, b.data, layout_b, &beta, product.out.data,
+                            layout_c, product.out.data, layout_c, &*found->second,
+                            scratch_.take(kWorkspaceBytes, stream), static_cast<size_t>(kWorkspaceBytes), stream));
   return true;
 }
 
@@ -161,7 +164,8 @@ void CudaLinear::forward(const LinearForward& args, cudaStream_t stream) {
          "a linear layer maps (T, K) to (T, N) with a weight (N, K)");
   ensure(args.bias.empty() || (args.bias.cols == args.weight.rows && args.bias.dtype == args.weight.dtype),
          "a bias is (N), of the weight's dtype");
-  // cuBLASLt adds a bias of the output's dtype; an fp32 output of bf16 operands gets it in a pass of its own, unrounded.
+  // cuBLASLt adds a bias of the output's dtype; an fp32 output of bf16 operands gets it in a pass of its own,
+  // unrounded.
   const bool fused = args.bias.empty() || args.bias.dtype == args.out.dtype;
   multiply({.m = args.x.rows,
             .n = args.weight.rows,

@@ -28,7 +28,8 @@ class CudaLinear {
   void backward_weight(const LinearBackwardWeight& args, cudaStream_t stream);
 
  private:
-  // Row-major c (m, n) = left right + bias (+ c), where left is (m, k) and right is (k, n), each as stored or transposed.
+  // Row-major c (m, n) = left right + bias (+ c), where left is (m, k) and right is (k, n), each as stored or
+  // transposed.
   struct Product {
     int64_t m, n, k;
     View left;

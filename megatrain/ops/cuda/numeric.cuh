@@ -21,9 +21,13 @@ __device__ inline float widen(Bf16 x) { return __bfloat162float(x); }
 template <class T>
 __device__ T narrow(float x);
 template <>
-__device__ inline float narrow<float>(float x) { return x; }
+__device__ inline float narrow<float>(float x) {
+  return x;
+}
 template <>
-__device__ inline Bf16 narrow<Bf16>(float x) { return __float2bfloat16_rn(x); }
+__device__ inline Bf16 narrow<Bf16>(float x) {
+  return __float2bfloat16_rn(x);
+}
 
 // kCount elements moved as one access of up to 16 bytes each; `at` is aligned to the access.
 template <class T, int kCount>
@@ -97,9 +101,12 @@ inline bool packs(const View& view, int count) {
 template <class Body>
 void visit_elements(DType dtype, const Body& body) {
   switch (dtype) {
-    case DType::f32: return body(float{});
-    case DType::bf16: return body(Bf16{});
-    default: fail_internal(std::string("a CUDA op was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
+    case DType::f32:
+      return body(float{});
+    case DType::bf16:
+      return body(Bf16{});
+    default:
+      fail_internal(std::string("a CUDA op was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
   }
 }
 

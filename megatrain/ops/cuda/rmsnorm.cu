@@ -22,7 +22,8 @@ struct Rows {
 Rows rows_of(const View& view) { return {view.data, view.row_stride}; }
 
 template <class T, int kVec>
-__global__ void forward_kernel(Rows x, const T* weight, float eps, int64_t groups, int64_t size, Rows out, float* inv_rms) {
+__global__ void forward_kernel(Rows x, const T* weight, float eps, int64_t groups, int64_t size, Rows out,
+                               float* inv_rms) {
   __shared__ float shared[32];
   const int64_t v = blockIdx.x;
   const T* from = x.vector<T>(v, groups, size);
@@ -144,7 +145,8 @@ void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream) {
       using T = decltype(element);
       const auto run = [&]<int kVec>() {
         const unsigned threads = row_threads(ceil_div(size, kVec), kMostThreads);
-        const int64_t shared = round_up(size, static_cast<int64_t>(threads) * kVec) * static_cast<int64_t>(sizeof(float));
+        const int64_t shared =
+            round_up(size, static_cast<int64_t>(threads) * kVec) * static_cast<int64_t>(sizeof(float));
         if (shared > 40 * 1024) {
           CUDA_CHECK(cudaFuncSetAttribute(backward_kernel<T, kVec>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(shared)));

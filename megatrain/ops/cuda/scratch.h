@@ -17,7 +17,8 @@ class Scratch {
   // Nothing of the ops may be running.
   void reserve(int64_t bytes);
 
-  // At least `bytes`, the caller's until the next op is enqueued. Grows only for a shape that reserve() did not foresee.
+  // At least `bytes`, the caller's until the next op is enqueued. Grows only for a shape that reserve() did not
+  // foresee.
   std::byte* take(int64_t bytes, cudaStream_t stream);
 
  private:

@@ -1,0 +1,56 @@
+// Whole training steps on the GPU: parity with transformers, and plan invariance.
+#include <set>
+
+#include "megatrain/base/units.h"
+#include "megatrain/engine/verify.h"
+#include "tests/parity/parity.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain {
+namespace {
+
+class CudaGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CudaGolden, Fp32LossGradientsAndTenClippedStepsMatchTransformers) {
+  parity::expect_fp32_parity(GetParam(), {.device = "cuda", .micro_batch = 2});
+}
+
+TEST_P(CudaGolden, Bf16LossAndGradientDirectionsMatchTransformers) { parity::expect_bf16_parity(GetParam(), {.device = "cuda", .micro_batch = 2}); }
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, ::testing::ValuesIn(parity::golden_names()), [](const auto& info) { return info.param; });
+
+TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
+  constexpr int64_t kSteps = 5;
+  constexpr uint64_t kPlans = 16;
+  for (const tiny::Shape& shape : {tiny::Shape{}, tiny::Shape{.layers = 7, .tied = true, .clip = false}}) {
+    tiny::Tiny model(shape, "cuda");
+    const std::string expected = model.train(model.default_plan(), kSteps);
+    std::set<std::string> schedules;
+    int streaming = 0;
+    for (uint64_t seed = 0; seed < kPlans; ++seed) {
+      const Plan plan = random_plan(model.workload(), seed);
+      schedules.insert(build_schedule(model.workload(), plan, StepMode::train).hash());
+      streaming += tiny::streams_more_than_slots_hold(plan);
+      ASSERT_EQ(model.train(plan, kSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    }
+    EXPECT_GE(schedules.size(), kPlans / 2);
+    EXPECT_GE(2 * streaming, static_cast<int>(kPlans));
+  }
+}
+
+TEST(CudaMemory, SteadyStateAllocatesNothingAndTheDriverAgreesWithThePlan) {
+  tiny::Tiny model({.layers = 6, .micro_batches = 4}, "cuda");
+  const Plan plan = model.default_plan();
+  const auto trainer = model.trainer(plan);
+  const Device& device = *model.machine().device;
+  model.step(*trainer, 1);
+  const int64_t allocations = device.ledger().allocations() + device.host_ledger().allocations();
+  for (int64_t step = 2; step <= 6; ++step) model.step(*trainer, step);
+  trainer->drain();
+  EXPECT_EQ(device.ledger().allocations() + device.host_ledger().allocations(), allocations);
+  const int64_t planned = memory_need(model.workload(), plan).hbm_bytes();
+  EXPECT_LE(std::abs(device.memory_used() - planned), 256 * kMiB) << "planned " << format_bytes(planned) << ", used " << format_bytes(device.memory_used());
+}
+
+}  // namespace
+}  // namespace megatrain
