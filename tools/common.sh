@@ -22,6 +22,6 @@ has_header() {
   return 1
 }
 
-# Dependencies unpacked by tools/pack_gpu_deps serve a machine that lacks its own.
+# Dependencies unpacked by tools/pack_gpu_deps are used wherever the folder is.
 packed=$root/.gpu-deps
-uses_packed() { [ -d "$packed/usr/include" ] && [ "$(uname -m)" = x86_64 ] && ! has_header yaml-cpp/yaml.h; }
+uses_packed() { [ -d "$packed/usr/include" ] && [ "$(uname -m)" = x86_64 ]; }

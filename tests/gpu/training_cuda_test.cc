@@ -25,6 +25,7 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
   for (const tiny::Shape& shape : {tiny::Shape{}, tiny::Shape{.layers = 7, .tied = true, .clip = false}}) {
     tiny::Tiny model(shape, "cuda");
     const std::string expected = model.train(model.default_plan(), kSteps);
+    ASSERT_EQ(model.train(model.default_plan(), kSteps), expected) << "the same plan again";
     std::set<std::string> schedules;
     int streaming = 0;
     for (uint64_t seed = 0; seed < kPlans; ++seed) {

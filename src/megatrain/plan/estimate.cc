@@ -25,7 +25,7 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m) 
   const double head_s = 3 * w.head_flops_per_token * tokens / m.flops_per_s;
   double host_boundaries = 0;
   for (const Tier tier : plan.boundary) host_boundaries += tier == Tier::host;
-  const double boundary = tokens * static_cast<double>(w.hidden) * element;
+  const double boundary = static_cast<double>(w.micro_batches * w.boundary_bytes());
   const double weights = static_cast<double>(fetched_weight_bytes(w, plan));
 
   Estimate e;

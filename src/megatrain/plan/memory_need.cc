@@ -74,7 +74,7 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"first moments", w.all_elements() * 4},
       {"second moments", w.all_elements() * 4},
       {"waiting gradients", (plan.host_gradient_slabs * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : rows)) * element},
-      {"host boundaries", host_boundaries * w.tokens() * w.hidden * element},
+      {"host boundaries", host_boundaries * w.micro_batches * w.boundary_bytes()},
       {"staged rows", rows * element},
       {"staged inputs", w.input_bytes},
       {"host report", (2 * w.records() + 4) * 8},

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "megatrain/base/math.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain {
@@ -40,7 +41,8 @@ struct Workload {
   int64_t all_elements() const { return embedding_elements + blocks * block_elements + head_elements; }
   int64_t tokens() const { return micro_batches * micro_tokens; }
   int64_t touched_rows() const { return tokens() < vocab ? tokens() : vocab; }  // most distinct ids of a step
-  int64_t boundary_bytes() const { return micro_tokens * hidden * dtype_bytes(dtype); }  // of one micro-batch
+  // Of one micro-batch, padded so that every micro-batch starts equally aligned: kernels may be chosen by alignment.
+  int64_t boundary_bytes() const { return round_up(micro_tokens * hidden * dtype_bytes(dtype), 256); }
 };
 
 }  // namespace megatrain

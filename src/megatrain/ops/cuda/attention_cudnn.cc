@@ -57,7 +57,6 @@ struct Plan {
 bool is_key(int tensor) { return tensor == kK || tensor == kV || tensor == kGradK || tensor == kGradV; }
 
 int64_t power_of_two_above(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
-int64_t power_of_two_below(int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); }
 int64_t aligned(int64_t bytes) { return round_up(bytes, kAlign); }
 
 using TensorPointer = std::shared_ptr<fe::graph::Tensor_attributes>;
@@ -170,7 +169,7 @@ Case base_case(const AttentionShape& shape, int64_t longest, bool ragged) {
 
 // How a pass over all documents is cut into equal calls.
 struct Cut {
-  int64_t calls;      // over documents; documents beyond the count are empty
+  int64_t calls;      // over documents
   int64_t documents;  // of a call
   int64_t kv_heads;   // of a call
 };
@@ -179,17 +178,13 @@ Cut whole(const AttentionShape& shape, int64_t documents, bool ragged) {
   return {1, ragged ? power_of_two_above(documents) : documents, shape.kv_heads};
 }
 
-Cut cut_backward(const AttentionShape& shape, int64_t documents, int64_t length, bool ragged) {
+Cut cut_backward(const AttentionShape& shape, int64_t documents, int64_t length) {
   const int64_t head = round_up(length, 64) * round_up(length, 128) * 2;  // bytes of one head's matrix
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t room = std::max<int64_t>(kPairsBytes / (head * shape.heads), 1);
   Cut cut{1, 1, shape.kv_heads};
-  if (ragged) {
-    cut.documents = std::min(power_of_two_below(room), power_of_two_above(documents));
-  } else {
-    for (int64_t n = 1; n <= std::min(room, documents); ++n) {
-      if (documents % n == 0) cut.documents = n;
-    }
+  for (int64_t n = 1; n <= std::min(room, documents); ++n) {
+    if (documents % n == 0) cut.documents = n;
   }
   cut.calls = ceil_div(documents, cut.documents);
   if (cut.documents == 1) {
@@ -199,13 +194,12 @@ Cut cut_backward(const AttentionShape& shape, int64_t documents, int64_t length,
   return cut;
 }
 
-// Scratch of one pass: tables of ragged documents, contiguous key gradients (cuDNN's own copies of them are sized by
-// their row stride), cuDNN's workspace.
+// Scratch of one pass: tables of ragged documents, cuDNN's workspace.
 struct Room {
-  int64_t lengths, offsets[kTensors], grad_k, grad_v, workspace, bytes;
+  int64_t lengths, offsets[kTensors], workspace, bytes;
 };
 
-Room room_of(const AttentionShape& shape, bool backward, bool ragged, int64_t padded, int64_t workspace) {
+Room room_of(bool ragged, int64_t padded, int64_t workspace) {
   Room room{};
   int64_t at = 0;
   const auto take = [&](int64_t bytes) {
@@ -216,10 +210,6 @@ Room room_of(const AttentionShape& shape, bool backward, bool ragged, int64_t pa
   if (ragged) {
     room.lengths = take(padded * static_cast<int64_t>(sizeof(int32_t)));
     for (int64_t& offsets : room.offsets) offsets = take((padded + 1) * static_cast<int64_t>(sizeof(int64_t)));
-    if (backward) {
-      room.grad_k = take(shape.tokens * shape.kv_heads * shape.head_dim * 2);
-      room.grad_v = take(shape.tokens * shape.kv_heads * shape.head_dim * 2);
-    }
   }
   room.workspace = take(workspace);
   room.bytes = at;
@@ -292,7 +282,6 @@ struct Pass {
   Case plan_case;
 };
 
-// The strides of the views, as the plan sees them: ragged key gradients go through contiguous scratch.
 Case case_of(const Pass& pass) {
   const bool ragged = !pass.documents.uniform;
   Case c = base_case(pass.shape, pass.documents.longest, ragged);
@@ -302,9 +291,6 @@ Case case_of(const Pass& pass) {
   c.heads = pass.cut.kv_heads * (pass.shape.heads / pass.shape.kv_heads);
   for (int tensor = 0; tensor < kStats; ++tensor) {
     c.strides[tensor] = pass.views[tensor].row_stride;
-    if (ragged && (tensor == kGradK || tensor == kGradV) && pass.backward) {
-      c.strides[tensor] = pass.shape.kv_heads * pass.shape.head_dim;
-    }
   }
   return c;
 }
@@ -314,7 +300,7 @@ Pass make_pass(const AttentionShape& shape, const Documents& documents, bool bac
   Pass pass{shape, documents, backward, views, {}, {}};
   const bool ragged = !documents.uniform;
   const int64_t length = base_case(shape, documents.longest, ragged).length;
-  pass.cut = backward ? cut_backward(shape, documents.count, length, ragged) : whole(shape, documents.count, ragged);
+  pass.cut = backward ? cut_backward(shape, documents.count, length) : whole(shape, documents.count, ragged);
   pass.plan_case = case_of(pass);
   return pass;
 }
@@ -323,7 +309,7 @@ void run(const Pass& pass, const Plan& plan, cudnnHandle_t handle, Scratch& scra
   const AttentionShape& shape = pass.shape;
   const Case& c = pass.plan_case;
   const int64_t padded = pass.cut.calls * c.documents, group = shape.heads / shape.kv_heads;
-  const Room room = room_of(shape, pass.backward, c.ragged, padded, plan.workspace);
+  const Room room = room_of(c.ragged, padded, plan.workspace);
   std::byte* memory = scratch.take(std::max<int64_t>(room.bytes, kAlign), stream);
   CUDA_CHECK(cudnnSetStream(handle, stream));
 
@@ -332,10 +318,6 @@ void run(const Pass& pass, const Plan& plan, cudnnHandle_t handle, Scratch& scra
   auto* lengths = reinterpret_cast<int32_t*>(memory + room.lengths);
   RaggedTables tables{pass.documents, padded, lengths, {}, {}, 0};
   if (c.ragged) {
-    if (pass.backward) {
-      data[kGradK] = memory + room.grad_k;
-      data[kGradV] = memory + room.grad_v;
-    }
     tables.tensors = kTensors;
     for (int tensor = 0; tensor < kTensors; ++tensor) {
       tables.offsets[tensor] = reinterpret_cast<int64_t*>(memory + room.offsets[tensor]);
@@ -373,15 +355,6 @@ void run(const Pass& pass, const Plan& plan, cudnnHandle_t handle, Scratch& scra
   for (int64_t index = 0; index < pass.cut.calls; ++index) {
     for (int64_t kv_head = 0; kv_head < shape.kv_heads; kv_head += c.kv_heads) call(index, kv_head);
   }
-
-  if (c.ragged && pass.backward) {
-    const size_t row = static_cast<size_t>(shape.kv_heads * shape.head_dim) * 2;
-    for (const int tensor : {kGradK, kGradV}) {
-      CUDA_CHECK(cudaMemcpy2DAsync(pass.views[tensor].data, static_cast<size_t>(pass.views[tensor].row_stride) * 2,
-                                   data[tensor], row, row, static_cast<size_t>(shape.tokens), cudaMemcpyDeviceToDevice,
-                                   stream));
-    }
-  }
 }
 
 bool all_readable(const std::array<View, kTensors>& views) {
@@ -407,7 +380,8 @@ bool CudnnAttention::forward(const AttentionForward& args, cudaStream_t stream) 
 bool CudnnAttention::backward(const AttentionBackward& args, cudaStream_t stream) {
   const std::array<View, kTensors> views{
       args.q, args.k, args.v, args.out, args.grad_out, args.grad_q, args.grad_k, args.grad_v, stats_view(args.lse)};
-  if (!takes(args.shape, args.documents.longest, !args.documents.uniform) || !all_readable(views)) return false;
+  // cuDNN 9.14's deterministic backward over ragged documents was seen to give wrong gradients on an H200
+  if (!args.documents.uniform || !takes(args.shape, args.documents.longest, false) || !all_readable(views)) return false;
   const Pass pass = make_pass(args.shape, args.documents, true, views);
   const Plan& plan = plans_->get(pass.plan_case);
   if (!plan.graph) return false;
@@ -425,6 +399,7 @@ int64_t CudnnAttention::scratch_bytes(const AttentionShape& shape, int64_t docum
   const auto ask = [&](const Documents& d) {
     if (!takes(shape, d.longest, !d.uniform)) return;
     for (const bool backward : {false, true}) {
+      if (backward && !d.uniform) continue;
       std::array<View, kTensors> used = views;
       if (!backward) {
         for (const int tensor : {kGradOut, kGradQ, kGradK, kGradV}) used[tensor].row_stride = 0;
@@ -433,7 +408,7 @@ int64_t CudnnAttention::scratch_bytes(const AttentionShape& shape, int64_t docum
       const Plan& plan = plans_->get(pass.plan_case);
       if (!plan.graph) continue;
       const int64_t padded = pass.cut.calls * pass.cut.documents;
-      most = std::max(most, room_of(shape, backward, !d.uniform, padded, plan.workspace).bytes);
+      most = std::max(most, room_of(!d.uniform, padded, plan.workspace).bytes);
     }
   };
   if (longest <= 0) return 0;
