@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/cli/words.h"
@@ -128,7 +129,9 @@ int verb_demo(const Words& words) {
   for (const LayerRecord& record : trainer.records()) {
     for (const TensorSpec& tensor : record.layout().tensors) types[tensor.name] = DType::f32;
   }
-  std::filesystem::create_directories(config.run_dir);
+  std::error_code code;
+  std::filesystem::create_directories(config.run_dir, code);
+  if (code) fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", config.run_dir, code.message()));
   export_model(config.run_dir + "/model", "", kModel.dump(2) + "\n", types, trainer.records());
   if (arguments.flag("--json")) {
     fmt::print("{}\n", nlohmann::json{{"loss_first", first_loss}, {"loss_last", last_loss}, {"accuracy_before", before}, {"accuracy_after", after},

@@ -34,7 +34,7 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
       fail_config(fmt::format("'{}' is neither a configuration, a Hugging Face directory nor a preset; presets are {}", name, fmt::join(preset_names(), ", ")));
     }
   }
-  if (layers) {
+  if (layers && json.is_object()) {
     json["num_hidden_layers"] = *layers;
     json.erase("layer_types");
   }

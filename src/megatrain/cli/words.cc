@@ -15,6 +15,12 @@ namespace {
 
 bool contains(const std::vector<std::string>& list, const std::string& word) { return std::find(list.begin(), list.end(), word) != list.end(); }
 
+// "--optim.lr 1e-4": the value follows as a word of its own. After a key that may stand alone, only what it accepts is one.
+bool is_value_of(const ConfigKey& key, const std::string& word) {
+  TrainConfig ignored;
+  return !key.flag || key.read(ignored, {.text = word});
+}
+
 }  // namespace
 
 Arguments::Arguments(const Words& words, const std::vector<std::string>& options, const std::vector<std::string>& flags, const std::string& verb)
@@ -34,8 +40,7 @@ Arguments::Arguments(const Words& words, const std::vector<std::string>& options
       options_.emplace_back(name, equals == std::string::npos ? words[++i] : word.substr(equals + 1));
     } else if (is_config_override(word)) {
       overrides_.push_back(word);
-      // "--optim.lr 1e-4": the value follows as a word of its own, unless the key may stand alone
-      if (equals == std::string::npos && i + 1 < words.size() && !find_config_key(name.substr(2))->flag) overrides_.push_back(words[++i]);
+      if (equals == std::string::npos && i + 1 < words.size() && is_value_of(*find_config_key(name.substr(2)), words[i + 1])) overrides_.push_back(words[++i]);
     } else {
       fail_config(fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key (the nearest is '--{}'); see 'megatrain {} --help'", name,
                               verb, nearest_config_key(name.substr(name.rfind("--", 0) == 0 ? 2 : 1)), verb));

@@ -86,6 +86,11 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;       // to be recorded on a stream of make_stream
   virtual std::unique_ptr<Event> make_host_event() = 0;  // to be recorded on a stream of make_host_stream
 
+  // When the event was reached, on the host's clock (base/clock.h); it has been. Device events are placed by a mark that
+  // mark_clock() made at a moment when the device was idle, so call that first, and again now and then.
+  virtual double reached_s(const Event& event) const = 0;
+  virtual void mark_clock() = 0;
+
   // Seconds from `from` to `to`; both were recorded on streams of the same make and have been reached.
   virtual double elapsed_s(const Event& from, const Event& to) const = 0;
 

@@ -29,6 +29,11 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
   for (const auto& item : need.host) {
     if (!kElsewhere.count(item.tag)) buffers_[item.tag] = device.allocate_host(static_cast<size_t>(item.bytes), item.tag);
   }
+
+  // Nobody writes the gaps between a layer's tensors; the norm reads over them.
+  const auto stream = device.make_stream("zero");
+  for (const char* tag : {"gradient sums", "head gradient sum"}) stream->zero(at(tag), buffers_.at(tag).bytes());
+  stream->synchronize();
 }
 
 std::byte* EngineMemory::weights(const Action& a) const {

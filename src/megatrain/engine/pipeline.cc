@@ -100,16 +100,28 @@ void Pipeline::wait_report() {
   for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h}) lanes_.stream(lane).synchronize();
 }
 
+const Pipeline::Marks* Pipeline::finished_marks(size_t action) const {
+  const size_t now = static_cast<size_t>((issued_ - 1) % 2);
+  if (schedule_.actions[action].lane != Lane::update) return &marks_[now][action];
+  return issued_ < 2 ? nullptr : &marks_[1 - now][action];
+}
+
 LaneSeconds Pipeline::lane_seconds() const {
   LaneSeconds seconds;
-  const size_t now = static_cast<size_t>((issued_ - 1) % 2);
   for (size_t i = 0; i < schedule_.actions.size(); ++i) {
-    const Lane lane = schedule_.actions[i].lane;
-    if (lane == Lane::update && issued_ < 2) continue;
-    const Marks& marks = marks_[lane == Lane::update ? 1 - now : now][i];
-    seconds.busy[static_cast<size_t>(lane)] += device_.elapsed_s(*marks.start, *marks.end);
+    const Marks* marks = finished_marks(i);
+    if (marks) seconds.busy[static_cast<size_t>(schedule_.actions[i].lane)] += device_.elapsed_s(*marks->start, *marks->end);
   }
   return seconds;
+}
+
+std::vector<Span> Pipeline::spans() const {
+  std::vector<Span> spans;
+  for (size_t i = 0; i < schedule_.actions.size(); ++i) {
+    const Marks* marks = finished_marks(i);
+    if (marks) spans.push_back({&schedule_.actions[i], device_.reached_s(*marks->start), device_.reached_s(*marks->end)});
+  }
+  return spans;
 }
 
 }  // namespace megatrain

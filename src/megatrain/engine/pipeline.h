@@ -10,6 +10,7 @@
 #include "megatrain/device/device.h"
 #include "megatrain/engine/memory.h"
 #include "megatrain/engine/schedule.h"
+#include "megatrain/engine/trace.h"
 #include "megatrain/store/record.h"
 
 namespace megatrain {
@@ -65,6 +66,9 @@ class Pipeline {
   // Busy seconds of the issued step's lanes; the update lane's are those of the step before, which ran meanwhile.
   LaneSeconds lane_seconds() const;
 
+  // When each action ran, on the host's clock, under the same rule for updates. Device::mark_clock() comes before issue().
+  std::vector<Span> spans() const;
+
   int64_t h2d_bytes() const { return h2d_bytes_; }  // of the last issued step
   int64_t d2h_bytes() const { return d2h_bytes_; }
 
@@ -72,6 +76,7 @@ class Pipeline {
   struct Marks {
     std::unique_ptr<Event> start, end;
   };
+  const Marks* finished_marks(size_t action) const;  // of the issued step, or of the step before for updates; may be null
   void perform(const Action& action, Stream& stream, const StepBytes& step);
   void to_device(Stream& stream, void* to, const void* from, int64_t bytes);
   void to_host(Stream& stream, void* to, const void* from, int64_t bytes);

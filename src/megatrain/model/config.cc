@@ -27,13 +27,17 @@ struct Family {
   bool window_always;         // sliding_window alone decides
   int64_t default_kv_heads;   // 0: as many as heads
   int64_t default_head_dim;   // 0: hidden / heads
+  int64_t default_max_position;
 };
 
+// Far above any model, and low enough that no size made of them leaves 64 bits.
+constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxWidth = int64_t{1} << 20, kMaxLayers = int64_t{1} << 14, kMaxHeads = int64_t{1} << 13;
+
 const std::map<std::string, Family> kFamilies = {
-    {"LlamaForCausalLM", {false, true, true, false, false, false, 0, 0}},
-    {"MistralForCausalLM", {false, false, false, false, false, true, 8, 0}},
-    {"Qwen2ForCausalLM", {true, false, false, false, true, false, 32, 0}},
-    {"Qwen3ForCausalLM", {false, true, false, true, true, false, 32, 128}},
+    {"LlamaForCausalLM", {false, true, true, false, false, false, 0, 0, 2048}},
+    {"MistralForCausalLM", {false, false, false, false, false, true, 8, 0, 131072}},
+    {"Qwen2ForCausalLM", {true, false, false, false, true, false, 32, 0, 32768}},
+    {"Qwen3ForCausalLM", {false, true, false, true, true, false, 32, 128, 32768}},
 };
 
 // Fields that say nothing about the maths of training.
@@ -63,14 +67,14 @@ class Reader {
 
   bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
 
-  int64_t positive(const char* key, int64_t absent = 0) const {
+  int64_t positive(const char* key, int64_t absent = 0, int64_t most = int64_t{1} << 40) const {
     if (!has(key)) {
       if (absent > 0) return absent;
       fail_input(fmt::format("{}: '{}' is missing; it must be a positive integer", where_, key));
     }
     const json& value = object_.at(key);
-    if (!value.is_number_integer() || value < 1 || value > (int64_t{1} << 40)) {
-      fail_input(fmt::format("{}: '{}' is {}; it must be a positive integer below 2^40", where_, key, value.dump()));
+    if (!value.is_number_integer() || value < 1 || value > most) {
+      fail_input(fmt::format("{}: '{}' is {}; it must be an integer from 1 to {}", where_, key, value.dump(), most));
     }
     return value.get<int64_t>();
   }
@@ -210,7 +214,8 @@ std::vector<int64_t> parse_windows(const Reader& r, const Family& family, int64_
   // transformers takes 4096 where the key is absent; an explicit null means none
   const bool on = family.window_always || r.boolean("use_sliding_window", false);
   const int64_t size = !on || (window_given && !r.has("sliding_window")) ? 0 : r.positive("sliding_window", 4096);
-  const int64_t first = family.window_switch ? static_cast<int64_t>(r.number("max_window_layers", 28)) : 0;
+  const bool from_first = !family.window_switch || (r.has("max_window_layers") && r.at("max_window_layers") == 0);
+  const int64_t first = from_first ? 0 : r.positive("max_window_layers", 28);
   for (int64_t l = 0; l < layers; ++l) window[static_cast<size_t>(l)] = l >= first ? size : 0;
   if (r.has("layer_types") && family.window_switch) {
     const json& types = r.at("layer_types");
@@ -251,11 +256,11 @@ ModelConfig parse_model_config(const json& object, const std::string& where) {
   }
   const Family& family = found->second;
 
-  c.vocab = r.positive("vocab_size");
-  c.hidden = r.positive("hidden_size");
-  c.ff = r.positive("intermediate_size");
-  c.layers = r.positive("num_hidden_layers");
-  c.heads = r.positive("num_attention_heads");
+  c.vocab = r.positive("vocab_size", 0, kMaxVocab);
+  c.hidden = r.positive("hidden_size", 0, kMaxWidth);
+  c.ff = r.positive("intermediate_size", 0, kMaxWidth);
+  c.layers = r.positive("num_hidden_layers", 0, kMaxLayers);
+  c.heads = r.positive("num_attention_heads", 0, kMaxHeads);
   const int64_t default_kv = family.default_kv_heads > 0 ? family.default_kv_heads : c.heads;
   c.kv_heads = object.contains("num_key_value_heads") && object.at("num_key_value_heads").is_null() ? c.heads
                                                                                                    : r.positive("num_key_value_heads", default_kv);
@@ -263,7 +268,7 @@ ModelConfig parse_model_config(const json& object, const std::string& where) {
     fail_input(fmt::format("{}: hidden_size {} is not divisible by num_attention_heads {} and no head_dim is given", where, c.hidden, c.heads));
   }
   c.head_dim = r.positive("head_dim", family.default_head_dim > 0 ? family.default_head_dim : c.hidden / c.heads);
-  c.max_position = r.positive("max_position_embeddings", 2048);
+  c.max_position = r.positive("max_position_embeddings", family.default_max_position);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-6);
   c.init_std = r.positive_number("initializer_range", 0.02);
   c.tied = r.boolean("tie_word_embeddings", false);
@@ -274,7 +279,6 @@ ModelConfig parse_model_config(const json& object, const std::string& where) {
   }
   if (c.head_dim % 2 != 0) fail_input(fmt::format("{}: head_dim is {}; rotary embedding needs an even one", where, c.head_dim));
   if (c.head_dim > 256) fail_input(fmt::format("{}: head_dim is {}; at most 256 is supported", where, c.head_dim));
-  if (c.vocab > (int64_t{1} << 31)) fail_input(fmt::format("{}: vocab_size is {}; at most 2^31 is supported", where, c.vocab));
 
   if (family.attention_bias_field) {
     c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -11,21 +12,27 @@ namespace megatrain {
 
 namespace {
 
-// The plan that needs least of the device: one slot, one gradient slab, every boundary on the host.
-Plan smallest_plan(const Workload& w) {
-  const size_t blocks = static_cast<size_t>(w.blocks);
-  return {.slots = 1,
-          .weights = std::vector<Tier>(blocks, Tier::host),
-          .boundary = std::vector<Tier>(blocks, Tier::host),
-          .boundary_slots = 2,
-          .sweeps = {w.micro_batches},
-          .gradient_slabs = 1,
-          .host_gradient_slabs = w.clip ? w.blocks : std::min<int64_t>(w.blocks, 4)};
-}
+// Plans form a ladder: overlap first, then boundaries that need not move, then weights. No rung is slower than the one
+// below it, and none needs more of the host; so more memory never makes a slower plan.
+int64_t rungs(const Workload& w) { return 2 * w.blocks + std::min<int64_t>(3, w.blocks) + std::min<int64_t>(2, w.blocks); }
 
-bool fits(const Workload& w, const Plan& plan, const Budgets& b) {
-  const MemoryNeed need = memory_need(w, plan);
-  return need.hbm_bytes() <= b.gpu_bytes && need.host_bytes() <= b.host_bytes;
+Plan rung(const Workload& w, int64_t height) {
+  const auto climb = [&height](int64_t most) {
+    const int64_t taken = std::min(height, most);
+    height -= taken;
+    return taken;
+  };
+  const int64_t two = std::min<int64_t>(2, w.blocks), three = std::min<int64_t>(3, w.blocks);
+  const size_t blocks = static_cast<size_t>(w.blocks);
+  Plan plan{.weights = std::vector<Tier>(blocks, Tier::host), .boundary = std::vector<Tier>(blocks, Tier::host), .sweeps = {w.micro_batches}};
+  plan.slots = 1 + climb(two - 1);
+  plan.gradient_slabs = 1 + climb(two - 1);
+  plan.boundary_slots = 2 + climb(1);
+  std::fill_n(plan.boundary.rbegin(), climb(w.blocks), Tier::hbm);  // the last inputs written are needed first in backward
+  plan.slots += climb(three - two);
+  std::fill_n(plan.weights.begin(), climb(w.blocks), Tier::hbm);
+  plan.host_gradient_slabs = w.clip ? w.blocks : std::min<int64_t>(w.blocks, 4);
+  return plan;
 }
 
 std::string largest_items(const std::vector<MemoryNeed::Item>& items) {
@@ -59,36 +66,30 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
 }
 
 Plan make_plan(const Workload& w, const Budgets& budgets, std::vector<std::string>* notes) {
-  Plan plan = smallest_plan(w);
-  check_fit(w, plan, budgets);
-
-  // Spend what is left where it saves most: overlap first, then boundaries that need not move, then weights.
-  const auto try_change = [&](auto&& change) {
-    Plan larger = plan;
-    change(larger);
-    if (!fits(w, larger, budgets)) return false;
-    plan = larger;
-    return true;
-  };
-  const bool two_slots = try_change([&](Plan& p) { p.slots = std::min<int64_t>(2, w.blocks); });
-  const bool two_slabs = try_change([&](Plan& p) { p.gradient_slabs = std::min<int64_t>(2, w.blocks); });
-  try_change([&](Plan& p) { p.boundary_slots = 3; });
-  const bool all_kept = try_change([&](Plan& p) { std::fill(p.boundary.begin(), p.boundary.end(), Tier::hbm); });
-  if (!all_kept) {
-    // The last inputs written are needed first in backward.
-    for (int64_t l = w.blocks - 1; l >= 0 && try_change([&](Plan& p) { p.boundary[static_cast<size_t>(l)] = Tier::hbm; }); --l) {
+  Plan nearest;
+  int64_t lacking = std::numeric_limits<int64_t>::max();  // device bytes that the nearest plan lacks, or host bytes when it lacks no others
+  bool lacks_device = true;
+  for (int64_t height = rungs(w) - 1; height >= 0; --height) {
+    const Plan plan = rung(w, height);
+    const MemoryNeed need = memory_need(w, plan);
+    const int64_t device = std::max<int64_t>(need.hbm_bytes() - budgets.gpu_bytes, 0), host = std::max<int64_t>(need.host_bytes() - budgets.host_bytes, 0);
+    if (device == 0 && host == 0) {
+      if (notes) {
+        if (plan.slots < std::min<int64_t>(2, w.blocks)) notes->push_back("one weight slot: fetching a block waits for the block before it");
+        if (plan.gradient_slabs < std::min<int64_t>(2, w.blocks)) notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
+        if (std::count(plan.boundary.begin(), plan.boundary.end(), Tier::host) > 0) notes->push_back("some block inputs wait in host memory");
+      }
+      return plan;
+    }
+    const bool nearer = (device > 0) == lacks_device ? (device > 0 ? device : host) < lacking : device == 0;
+    if (nearer) {
+      nearest = plan;
+      lacking = device > 0 ? device : host;
+      lacks_device = device > 0;
     }
   }
-  try_change([&](Plan& p) { p.slots = std::min<int64_t>(3, w.blocks); });
-  for (int64_t l = 0; l < w.blocks; ++l) {
-    if (!try_change([&](Plan& p) { p.weights[static_cast<size_t>(l)] = Tier::hbm; })) break;
-  }
-  if (notes) {
-    if (!two_slots) notes->push_back("one weight slot: fetching a block waits for the block before it");
-    if (!two_slabs) notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
-    if (!all_kept) notes->push_back("some block inputs wait in host memory");
-  }
-  return plan;
+  check_fit(w, nearest, budgets);
+  fail_internal("a plan that lacks memory fits");
 }
 
 Plan random_plan(const Workload& w, uint64_t seed) {
@@ -96,7 +97,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   uint64_t index = 0;
   const auto below = [&](int64_t bound) { return static_cast<int64_t>(random_below(seed, kPurpose, index++, static_cast<uint64_t>(bound))); };
   Plan plan;
-  plan.slots = 1 + below(w.blocks);
+  plan.slots = 1 + below(below(3) ? std::min<int64_t>(3, w.blocks) : w.blocks);  // mostly few: streaming is the hard case
   plan.boundary_slots = 2 + below(3);
   plan.gradient_slabs = 1 + below(3);
   plan.host_gradient_slabs = w.clip ? w.blocks : 1 + below(w.blocks);
@@ -125,8 +126,8 @@ void check_plan(const Workload& w, const Plan& p) {
   for (const auto* tiers : {&p.weights, &p.boundary}) {
     for (const Tier tier : *tiers) require(tier != Tier::disk, "disk is not a place for weights or block inputs");
   }
-  require(p.boundary_slots >= 2, fmt::format("boundary_slots is {}, expected 2 or more", p.boundary_slots));
-  require(p.gradient_slabs >= 1, fmt::format("gradient_slabs is {}, expected 1 or more", p.gradient_slabs));
+  require(p.boundary_slots >= 2 && p.boundary_slots <= w.blocks + 3, fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.blocks + 3));
+  require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.blocks + 2, fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.blocks + 2));
   require(p.host_gradient_slabs >= 1 && p.host_gradient_slabs <= w.blocks && (!w.clip || p.host_gradient_slabs == w.blocks),
           fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,
                       w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", w.blocks) : fmt::format("1 to {}", w.blocks)));

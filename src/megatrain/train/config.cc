@@ -187,6 +187,10 @@ class ConfigReader {
     if (config.micro_batch * config.seq_len > std::numeric_limits<int32_t>::max())
       fail_config(fmt::format("{}: a micro-batch of {} sequences of {} tokens is past 2^31 tokens; lower micro_batch",
                               origin("micro_batch"), config.micro_batch, config.seq_len));
+    constexpr int64_t kStepTokens = int64_t{1} << 40;  // no size made of it leaves 64 bits
+    if (config.batch > kStepTokens / config.seq_len)
+      fail_config(fmt::format("{}: a step of {} sequences of {} tokens is past 2^40 tokens; lower batch",
+                              origin("batch"), config.batch, config.seq_len));
     if (config.optim.warmup >= 1 && config.optim.warmup != std::floor(config.optim.warmup))
       fail_config(
           fmt::format("{}: optim.warmup is {}, expected a whole number of steps, or a fraction of the run below 1",

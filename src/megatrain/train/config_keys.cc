@@ -218,6 +218,17 @@ ConfigKey dump_steps_key() {
           .write = [](const TrainConfig& config) { return format_steps(config.dump.steps); }};
 }
 
+ConfigKey trace_key() {
+  return {.name = "trace",
+          .habits = "profile",
+          .accepts = kStepForms,
+          .help = "Steps whose lanes go to RUN/trace.json, for Chrome's or Perfetto's viewer.",
+          .list = true,
+          .read = [](TrainConfig& config,
+                     const ConfigText& value) { return !value.null && read_steps(value.text, config.trace); },
+          .write = [](const TrainConfig& config) { return format_steps(config.trace); }};
+}
+
 #define MEGATRAIN_FIELD(member) \
   [](TrainConfig& config) -> auto& { return config.member; }
 
@@ -302,6 +313,7 @@ std::vector<ConfigKey> make_keys() {
       "dump.state",
       "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
       MEGATRAIN_FIELD(dump.state)));
+  add(trace_key());
   add(path_key("run_dir", "output_dir out_dir", "Where metrics, dumps, checkpoints and the model go.",
                MEGATRAIN_FIELD(run_dir)));
   add(integer_key("checkpoint.every", "save_steps checkpoint.interval", 0, kCount,

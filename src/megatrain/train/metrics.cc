@@ -17,10 +17,10 @@ std::string metrics_json(const StepMetrics& m) {
     lanes += fmt::format("{}\"{}\":{{\"busy_s\":{:.17g},\"wait_s\":{:.17g}}}", i ? "," : "", lane_name(static_cast<Lane>(i)), busy, std::max(0.0, r.seconds - busy));
   }
   return fmt::format(
-      "{{\"step\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"clip_factor\":{:.17g},\"lr\":{:.17g},\"tokens\":{},\"trained_tokens\":{},\"correct_tokens\":{},"
+      "{{\"step\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"clip_factor\":{:.17g},\"lr\":{:.17g},\"tokens\":{},\"trained_tokens\":{},"
       "\"seconds\":{:.17g},\"tokens_per_s\":{:.17g},\"bound_by\":\"{}\",\"lanes\":{{{}}},"
       "\"bytes\":{{\"h2d\":{},\"d2h\":{},\"disk_read\":0,\"disk_write\":0}},\"hbm_peak\":{},\"host_peak\":{}}}",
-      m.step, r.loss, r.grad_norm, r.clip_factor, m.lr, r.tokens, r.trained_tokens, r.correct, r.seconds, static_cast<double>(r.tokens) / r.seconds,
+      m.step, r.loss, r.grad_norm, r.clip_factor, m.lr, r.tokens, r.trained_tokens, r.seconds, static_cast<double>(r.tokens) / r.seconds,
       lane_name(r.bound_by()), lanes, r.h2d_bytes, r.d2h_bytes, m.hbm_peak, m.host_peak);
 }
 

@@ -28,19 +28,20 @@ using nlohmann::json;
 namespace {
 
 // What a resumed run must share with the one that was saved: all that decides the bits of the remaining steps.
-json identity_json(const TrainConfig& c, const RunIdentity& identity) {
+// In order: the chunks may follow from the keys before them.
+nlohmann::ordered_json identity_json(const TrainConfig& c, const RunIdentity& identity) {
   return {{"precision", c.precision},
-          {"micro_tokens", identity.micro_tokens},
-          {"head_chunk", identity.head_chunk},
-          {"mlp_chunk", identity.mlp_chunk},
           {"seq_len", c.seq_len},
           {"batch", c.batch},
-          {"seed", c.seed}};
+          {"micro_batch", c.micro_batch},
+          {"seed", c.seed},
+          {"head_chunk", identity.head_chunk},
+          {"mlp_chunk", identity.mlp_chunk}};
 }
 
-void check_identity(const json& saved, const json& now, const std::string& checkpoint) {
+void check_identity(const json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint) {
   for (const auto& [key, value] : now.items()) {
-    if (!saved.contains(key) || saved.at(key) != value) {
+    if (!saved.contains(key) || saved.at(key) != json(value)) {
       fail_config(fmt::format("{} was made with {} = {}, this run has {}: resuming would not be exact; give the same value, or start a new run_dir",
                               checkpoint, key, saved.contains(key) ? saved.at(key).dump() : "nothing", value.dump()));
     }
@@ -48,8 +49,9 @@ void check_identity(const json& saved, const json& now, const std::string& check
 }
 
 // A directory of its own for this run: an earlier run's files are moved aside, never overwritten.
-void make_run_dir(const std::string& path, bool resume) {
+void make_run_dir(const std::string& given, bool resume) {
   std::error_code code;
+  const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
   if (!resume && fs::exists(path + "/config.resolved.yaml", code)) {
     int n = 1;
     while (fs::exists(fmt::format("{}.{}", path, n), code)) ++n;
@@ -57,7 +59,7 @@ void make_run_dir(const std::string& path, bool resume) {
     rename_path(path, aside);
     log_warn(fmt::format("{} held an earlier run; it was moved to {} (use --resume to go on with it)", path, aside));
   }
-  fs::create_directories(path, code);
+  fs::create_directories(given, code);
   if (code) fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path, code.message()));
 }
 
@@ -102,7 +104,11 @@ class Run {
     make_run_dir(config_.run_dir, config_.resume);
     write_text_file(path("config.resolved.yaml"), resolved_yaml(config_));
     write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
-    if (config_.resume) truncate_metrics(path("metrics.jsonl"), step_);
+    if (config_.resume) {
+      truncate_metrics(path("metrics.jsonl"), step_);
+      std::error_code none;
+      fs::remove(path("hash.json"), none);  // of a shorter run that was complete
+    }
     metrics_.open(path("metrics.jsonl"), std::ios::app);
     result_.run_dir = config_.run_dir;
     if (step_ == 0 && config_.dump.state.contains(0)) save_state(path("state-0.safetensors"), 0, trainer_->records());
@@ -157,6 +163,7 @@ class Run {
       trainer_->drain();
       trainer_->updater().observe([&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
     }
+    trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
     StepMetrics metrics{.step = step, .steps = config_.steps, .lr = lr, .report = trainer_->step(batch, optim)};
     step_ = step;
     if (dump) {
@@ -171,6 +178,7 @@ class Run {
     if (result_.first_loss == 0) result_.first_loss = metrics.report.loss;
     result_.last_loss = metrics.report.loss;
     if (hooks_.on_step) hooks_.on_step(metrics);
+    if (config_.trace.contains(step)) write_text_file(path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
       settle();
       save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records());
@@ -211,6 +219,7 @@ class Run {
   json plan_json_;
   std::unique_ptr<Trainer> trainer_;
   TensorTypes types_;
+  Trace trace_;
   int64_t step_ = 0;
   std::ofstream metrics_;
   RunResult result_;

@@ -17,8 +17,8 @@ RopeTable rope_in(const EngineMemory& memory) {
 }
 
 // Of one micro-batch. row, labels, positions, segment order: T each; segment begin, document begin: T + 1 each;
-// segment row: T.
-int64_t micro_batch_words(int64_t tokens) { return 7 * tokens + 2; }
+// segment row: T. That is 7 T + 2, at most 8 T: so a step's inputs are as large however it is cut into micro-batches.
+int64_t micro_batch_words(int64_t tokens) { return 8 * tokens; }
 
 // Of the step, behind its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
 int64_t row_words(int64_t rows) { return 2 * rows + 1; }

@@ -72,11 +72,13 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
 }
 
 StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
+  if (trace_) machine_.device->mark_clock();
   const StepReport report = run(*training_, batch, optim);
+  if (trace_) trace_->add(optim.adamw.t, training_->spans());
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
     fail(ExitCode::non_finite,
-         fmt::format("loss is {} and the gradient norm {}: not finite. {}", report.loss, report.grad_norm,
+         fmt::format("step {}: loss is {} and the gradient norm {}: not finite. {}", optim.adamw.t, report.loss, report.grad_norm,
                      optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data, then resume from the last checkpoint"
                                     : "Without clipping some layers were already updated, so this state is not saved; resume from the last checkpoint"));
   }

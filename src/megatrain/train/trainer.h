@@ -43,6 +43,9 @@ class Trainer {
   // Error(non_finite) when the loss or the norm is not finite (with clipping the state is then untouched).
   StepReport step(const Batch& batch, const OptimStep& optim);
 
+  // Writes the next steps' lanes down; nullptr stops it.
+  void trace_into(Trace* trace) { trace_ = trace; }
+
   // Losses only; the state does not change.
   StepReport evaluate(const Batch& batch);
 
@@ -64,6 +67,7 @@ class Trainer {
   Plan plan_;
   Lanes lanes_;  // before the pipelines, which issue to it
   std::unique_ptr<Pipeline> training_, evaluation_;
+  Trace* trace_ = nullptr;
   double last_report_s_ = 0;
 };
 

@@ -2,7 +2,7 @@
 // moves every byte it would move on a GPU.
 #include <unistd.h>
 
-#include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "megatrain/base/error.h"
@@ -20,13 +20,23 @@ class CpuDevice : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "CPU"; }
 
-  Buffer allocate(size_t bytes, const std::string& tag) override { return map(bytes, tag, ledger_); }
+  // Filled with NaNs: on a GPU the contents are undefined, and whoever reads what nobody wrote shall be found here.
+  Buffer allocate(size_t bytes, const std::string& tag) override {
+    Buffer buffer = map(bytes, tag, ledger_);
+    if (bytes > 0) std::memset(buffer.data(), 0xFF, bytes);
+    return buffer;
+  }
   Buffer allocate_host(size_t bytes, const std::string& tag) override { return map(bytes, tag, host_ledger_); }
 
   std::unique_ptr<Stream> make_stream(const std::string& name) override { return make_worker_stream(name); }
   std::unique_ptr<HostStream> make_host_stream(const std::string& name) override { return make_worker_stream(name); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
   std::unique_ptr<Event> make_host_event() override { return std::make_unique<HostEvent>(); }
+
+  double reached_s(const Event& event) const override {
+    return static_cast<double>(dynamic_cast<const HostEvent&>(event).reached_ns()) * 1e-9;
+  }
+  void mark_clock() override {}
 
   double elapsed_s(const Event& from, const Event& to) const override {
     return static_cast<double>(dynamic_cast<const HostEvent&>(to).reached_ns() -

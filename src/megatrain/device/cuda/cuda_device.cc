@@ -2,6 +2,7 @@
 // registering touched huge pages is many times faster than asking the driver for pinned memory.
 #include <cuda_runtime_api.h>
 
+#include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/device/cuda/check.h"
@@ -74,6 +75,18 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
   std::unique_ptr<Event> make_host_event() override { return std::make_unique<CudaHostEvent>(flags_, flags_.take()); }
 
+  double reached_s(const Event& event) const override {
+    if (const auto* host = dynamic_cast<const HostEvent*>(&event)) return static_cast<double>(host->reached_ns()) * 1e-9;
+    return marked_s_ + elapsed_s(*mark_, event);
+  }
+  void mark_clock() override {
+    CudaStream stream;
+    if (!mark_) mark_ = std::make_unique<CudaEvent>();
+    stream.record(*mark_);
+    mark_->block();
+    marked_s_ = now_s();
+  }
+
   double elapsed_s(const Event& from, const Event& to) const override {
     const auto* cuda_from = dynamic_cast<const CudaEvent*>(&from);
     const auto* cuda_to = dynamic_cast<const CudaEvent*>(&to);
@@ -105,6 +118,8 @@ class CudaDevice final : public Device {
   std::string name_;
   Nvml nvml_;
   FlagPool flags_;
+  std::unique_ptr<CudaEvent> mark_;  // reached when the host's clock read marked_s_
+  double marked_s_ = 0;
 };
 
 }  // namespace

@@ -1,0 +1,28 @@
+// A step as it really went: one track a lane, in the JSON that Chrome's and Perfetto's viewers read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatrain/engine/schedule.h"
+
+namespace megatrain {
+
+struct Span {
+  const Action* action;
+  double start_s, end_s;  // host clock
+};
+
+class Trace {
+ public:
+  void add(int64_t step, const std::vector<Span>& spans);
+  bool empty() const { return events_.empty(); }
+  std::string json() const;
+
+ private:
+  std::string events_;  // comma-separated objects
+  double origin_s_ = 0;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,166 @@
+// Runs the program as a user does, and writes the configurations and broken models that the tests give it.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/hub/fixtures.h"
+
+namespace megatrain::cli {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+struct Outcome {
+  int code = 0;  // exit code; minus the signal that ended it otherwise
+  std::string out, err;
+};
+
+class Process {
+ public:
+  explicit Process(const Words& words) {
+    Words all = {MEGATRAIN_PROGRAM};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, out().c_str(), O_WRONLY | O_CREAT, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, err().c_str(), O_WRONLY | O_CREAT, 0600);
+    EXPECT_EQ(::posix_spawn(&pid_, all[0].c_str(), &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+
+  void signal(int number) const { ::kill(pid_, number); }
+
+  Outcome wait() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_bytes(out()), read_bytes(err())};
+  }
+
+ private:
+  std::string out() const { return files_ / "out"; }
+  std::string err() const { return files_ / "err"; }
+
+  TemporaryDirectory files_;
+  pid_t pid_ = 0;
+};
+
+inline Outcome megatrain(const Words& words) { return Process(words).wait(); }
+
+inline Outcome succeed(const Words& words) {
+  Outcome outcome = megatrain(words);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome;
+}
+
+// The program ends with this code and says every part on standard error, in a sentence of its own making.
+inline void expect_refusal(const Words& words, ExitCode code, std::initializer_list<std::string> parts) {
+  const Outcome outcome = megatrain(words);
+  EXPECT_EQ(outcome.code, static_cast<int>(code)) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_NE(outcome.err.find("megatrain: "), std::string::npos) << outcome.err;
+  for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
+}
+
+inline std::string golden(const std::string& name) { return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name; }
+
+// A configuration that trains a golden as its expected.json says; `extra` is appended.
+inline std::string golden_yaml(const std::string& name, const std::string& model, const std::string& run_dir, const std::string& extra = "") {
+  const json expected = json::parse(read_bytes(golden(name) + "/expected.json"));
+  std::string text = fmt::format("model.path: {}\nrun_dir: {}\ndevice: cpu\nthreads: 1\nprecision: fp32\nseq_len: {}\nbatch: {}\n", model, run_dir,
+                                 expected.at("seq_len").dump(), expected.at("batch").dump());
+  for (const auto& [key, value] : expected.at("data").items()) {
+    text += fmt::format("data.{}: {}\n", key, key == "dtype" ? value.get<std::string>() : golden(name) + "/" + value.get<std::string>());
+  }
+  for (const auto& [key, value] : expected.at("optim").items()) {
+    text += fmt::format("optim.{}: {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text + extra;
+}
+
+// A directory of a test: a configuration of a golden and a run directory, which does not exist yet.
+class Place {
+ public:
+  explicit Place(const std::string& name = "llama_linear", const std::string& extra = "") : name_(name), extra_(extra) { train_model(golden(name) + "/model"); }
+
+  std::string operator/(const std::string& name) const { return directory_ / name; }
+  std::string config() const { return directory_ / "config.yaml"; }
+  std::string run() const { return directory_ / "run"; }
+  const std::string& path() const { return directory_.path(); }
+
+  // A copy of the golden's model that a test may damage; the configuration now names it.
+  std::string own_model() {
+    const std::string copy = directory_ / "model";
+    fs::copy(golden(name_) + "/model", copy, fs::copy_options::recursive);
+    train_model(copy);
+    return copy;
+  }
+
+ private:
+  void train_model(const std::string& model) const { write_bytes(config(), golden_yaml(name_, model, run(), extra_)); }
+
+  TemporaryDirectory directory_;
+  std::string name_, extra_;
+};
+
+inline std::vector<json> metrics_of(const std::string& run) {
+  std::vector<json> lines;
+  std::ifstream file(run + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+inline json hash_of(const std::string& path) { return json::parse(succeed({"hash", path, "--json"}).out); }
+
+// A safetensors file taken apart, so that a test can lie in it.
+struct RawSafetensors {
+  json header;
+  std::string data;
+
+  explicit RawSafetensors(const std::string& path) {
+    const std::string bytes = read_bytes(path);
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(bytes.at(static_cast<size_t>(i)));
+    header = json::parse(bytes.substr(8, length));
+    data = bytes.substr(8 + length);
+  }
+  void write(const std::string& path) const { write_bytes(path, safetensors_bytes(header.dump(), data)); }
+
+  std::string bytes_of(const std::string& name) const {
+    const json& at = header.at(name).at("data_offsets");
+    return data.substr(at[0].get<size_t>(), at[1].get<size_t>() - at[0].get<size_t>());
+  }
+};
+
+// Nothing half-written anywhere below.
+inline void expect_no_partial(const std::string& directory) {
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();
+  }
+}
+
+// Until `ready` or a minute has passed.
+inline bool eventually(const std::function<bool()>& ready) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!ready()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace megatrain::cli

@@ -1,0 +1,135 @@
+// `megatrain plan`, `hash` and `demo` as scripts see them.
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+json plan_of(const Words& words) {
+  Words all = {"plan", "--json"};
+  all.insert(all.end(), words.begin(), words.end());
+  return json::parse(succeed(all).out);
+}
+
+// What the contract promises of a plan that fits.
+void expect_contract_plan(const json& plan, int64_t blocks) {
+  EXPECT_EQ(plan.at("fits"), true);
+  ASSERT_EQ(plan.at("placement").size(), static_cast<size_t>(blocks + 2));
+  for (const json& layer : plan.at("placement")) {
+    for (const char* key : {"layer", "kind", "weights", "state", "boundary"}) EXPECT_TRUE(layer.contains(key)) << key;
+  }
+  EXPECT_TRUE(plan.at("slots").is_number_integer());
+  EXPECT_TRUE(plan.at("sweeps").is_array());
+  EXPECT_EQ(plan.at("recompute").size(), static_cast<size_t>(blocks));
+  for (const char* tier : {"hbm", "host", "disk"}) EXPECT_TRUE(plan.at("peaks").at(tier).is_number_integer()) << tier;
+  EXPECT_GT(plan.at("step_s"), 0);
+  for (const auto& [lane, seconds] : plan.at("lanes_s").items()) EXPECT_TRUE(seconds.is_number()) << lane;
+  EXPECT_TRUE(plan.at("lanes_s").contains(plan.at("bound_by").get<std::string>()));
+  EXPECT_TRUE(plan.at("changes").is_array());
+  EXPECT_FALSE(plan.at("plan_hash").get<std::string>().empty());
+}
+
+}  // namespace
+
+TEST(PlanVerb, PrintsEveryKeyOfTheContract) {
+  const Place place("llama_linear", "steps: 1\n");
+  expect_contract_plan(plan_of({place.config()}), 2);
+  expect_contract_plan(plan_of({golden("llama_linear") + "/model", "--device=cpu", "--seq_len=64"}), 2);
+  expect_contract_plan(plan_of({"qwen2.5-7b", "--device=cpu", "--layers=3", "--seq_len=8", "--memory.gpu=1TiB", "--memory.host=1TiB"}), 3);
+}
+
+TEST(PlanVerb, PeaksAreTheSumOfWhatIsListed) {
+  const json plan = plan_of({golden("qwen2_tied") + "/model", "--device=cpu"});
+  for (const char* tier : {"hbm", "host"}) {
+    int64_t sum = 0;
+    for (const auto& [tag, bytes] : plan.at("memory").at(tier).items()) sum += bytes.get<int64_t>();
+    EXPECT_EQ(plan.at("peaks").at(tier), sum);
+  }
+}
+
+TEST(PlanVerb, RefusesWhatIsNoTarget) {
+  expect_refusal({"plan", "qwen9-900b"}, ExitCode::bad_config, {"qwen9-900b", "qwen2.5-7b"});
+  const Place place;
+  write_bytes(place / "list.json", "[1]");
+  expect_refusal({"plan", place / "list.json", "--layers=2"}, ExitCode::bad_input, {place / "list.json"});
+  expect_refusal({"plan", place.config(), "--random=many"}, ExitCode::bad_config, {"--random", "many"});
+}
+
+TEST(PlanVerb, RandomPlansDifferAndTrainToOneState) {
+  const Place place("llama_linear", "steps: 3\nmicro_batch: 1\n");
+  succeed({"train", place.config()});
+  const json expected = hash_of(place.run());
+  std::set<std::string> hashes = {json::parse(succeed({"plan", place.config(), "--json"}).out).at("plan_hash")};
+  for (int seed = 1; seed <= 6; ++seed) {
+    const std::string file = place / fmt::format("plan-{}.json", seed), run = place / fmt::format("run-{}", seed);
+    const Outcome outcome = succeed({"plan", place.config(), "--random", std::to_string(seed), "--json"});
+    write_bytes(file, outcome.out);
+    hashes.insert(json::parse(outcome.out).at("plan_hash"));
+    succeed({"train", place.config(), "--plan=" + file, "--run_dir=" + run});
+    EXPECT_EQ(hash_of(run), expected) << "seed " << seed;
+    EXPECT_EQ(json::parse(read_bytes(run + "/plan.json")), json::parse(outcome.out).at("plan"));
+  }
+  EXPECT_EQ(hashes.size(), 7u);
+}
+
+TEST(HashVerb, OfARunItsLastStateAndItsCheckpointAgree) {
+  const Place place("llama_packed", "steps: 4\ncheckpoint.every: 4\n");
+  for (const char* precision : {"fp32", "bf16"}) {
+    const std::string run = place / precision;
+    succeed({"train", place.config(), "--dump.state=0,4", "--run_dir=" + run, std::string("--precision=") + precision});
+    const json hash = hash_of(run);
+    EXPECT_EQ(hash.at("step"), 4);
+    EXPECT_EQ(hash, hash_of(run + "/state-4.safetensors"));
+    EXPECT_EQ(hash, hash_of(run + "/checkpoints/step-00000004/state.safetensors"));
+    EXPECT_EQ(hash.at("state").get<std::string>().size(), 32u);
+    EXPECT_TRUE(hash.at("tensors").contains("model.norm.weight.exp_avg_sq"));
+    EXPECT_NE(hash.at("state"), hash_of(run + "/state-0.safetensors").at("state"));
+  }
+}
+
+TEST(HashVerb, OfAnExportIsOverStoredBytes) {
+  const Place place("llama_linear", "steps: 0\n");
+  succeed({"train", place.config()});
+  const json exported = hash_of(place.run() + "/model"), source = hash_of(golden("llama_linear") + "/model");
+  EXPECT_EQ(exported, source);
+  EXPECT_TRUE(source.at("state").is_null());
+  EXPECT_EQ(source.at("weights"), hash_of(place.run()).at("weights"));  // fp32: stored bytes are the logical ones
+}
+
+TEST(HashVerb, PrintsTheSameForAPersonAndRefusesNothing) {
+  const Place place("llama_linear", "steps: 1\n");
+  succeed({"train", place.config()});
+  EXPECT_NE(succeed({"hash", place.run()}).out.find(hash_of(place.run()).at("state").get<std::string>()), std::string::npos);
+  expect_refusal({"hash", place / "nothing"}, ExitCode::bad_input, {place / "nothing"});
+  expect_refusal({"hash"}, ExitCode::bad_config, {"RUN, DIR or FILE"});
+  expect_refusal({"hash", place.config()}, ExitCode::bad_input, {place.config()});
+}
+
+TEST(HelpVerb, IsOnStandardOutput) {
+  for (const Words& words : std::vector<Words>{{"--help"}, {"train", "--help"}, {"plan", "-h"}, {"hash", "--help"}, {"demo", "--help"}, {"bench", "--help"}}) {
+    const Outcome outcome = succeed(words);
+    EXPECT_NE(outcome.out.find("megatrain"), std::string::npos);
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
+TEST(DemoVerb, ReportsInJsonAndItsExportLoads) {
+  const Place place("llama_linear", "steps: 0\n");
+  const Outcome outcome = succeed({"demo", "--steps=3", "--seed=5", "--device=cpu", "--run_dir=" + (place / "demo"), "--json"});
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("steps"), 3);
+  EXPECT_EQ(result.at("seed"), 5);
+  EXPECT_GT(result.at("test_questions"), 500);
+  for (const char* key : {"accuracy_before", "accuracy_after"}) {
+    EXPECT_GE(result.at(key), 0) << key;
+    EXPECT_LT(result.at(key), 0.5) << key;  // three steps teach little
+  }
+  EXPECT_LT(result.at("loss_last"), result.at("loss_first"));
+  EXPECT_NE(outcome.err.find("before training"), std::string::npos) << outcome.err;
+
+  const std::string model = result.at("model");
+  succeed({"train", place.config(), "--model.path=" + model});
+  EXPECT_EQ(hash_of(place.run() + "/model"), hash_of(model));
+}
+
+}  // namespace megatrain::cli

@@ -1,0 +1,149 @@
+// Stop, save, resume: the run that was interrupted ends with the bits of the one that was not.
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+// Of every step, what is decided by the mathematics and not by the clock.
+std::vector<std::string> numbers_of(const std::string& run) {
+  std::vector<std::string> lines;
+  for (const json& m : metrics_of(run)) {
+    lines.push_back(fmt::format("{} {:.17g} {:.17g} {:.17g} {:.17g}", m.at("step").dump(), m.at("loss").get<double>(), m.at("grad_norm").get<double>(),
+                                m.at("clip_factor").get<double>(), m.at("lr").get<double>()));
+  }
+  return lines;
+}
+
+std::string newest_checkpoint_of(const std::string& run) {
+  const std::set<std::string> names = listing(run + "/checkpoints");
+  return names.empty() ? "" : run + "/checkpoints/" + *names.rbegin();
+}
+
+void expect_same_end(const std::string& run, const std::string& straight) {
+  EXPECT_EQ(read_bytes(run + "/hash.json"), read_bytes(straight + "/hash.json"));
+  EXPECT_EQ(numbers_of(run), numbers_of(straight));
+  EXPECT_EQ(hash_of(run + "/model"), hash_of(straight + "/model"));
+}
+
+void expect_signal_saves_and_resume_is_exact(int signal, const std::string& precision) {
+  constexpr int64_t kSteps = 300;
+  const Place place("qwen3_norm", fmt::format("steps: {}\n", kSteps));
+  const std::string type = "--precision=" + precision, schedule = "--optim.schedule=cosine";
+
+  succeed({"train", place.config(), type, schedule, "--run_dir=" + (place / "straight")});
+  Process process({"train", place.config(), type, schedule, "--json"});
+  ASSERT_TRUE(eventually([&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":3,") != std::string::npos; }));
+  process.signal(signal);
+  const Outcome stopped = process.wait();
+  ASSERT_EQ(stopped.code, 128 + signal) << stopped.err;
+  const json result = json::parse(stopped.out);
+  const int64_t step = result.at("step");
+  EXPECT_GE(step, 3);
+  EXPECT_LT(step, kSteps);
+  EXPECT_TRUE(result.at("model").is_null());
+  EXPECT_FALSE(fs::exists(place.run() + "/model"));
+  EXPECT_EQ(newest_checkpoint_of(place.run()), fmt::format("{}/checkpoints/step-{:08d}", place.run(), step));
+  EXPECT_EQ(hash_of(place.run()).at("step"), step);
+  expect_no_partial(place.run());
+
+  const Outcome resumed = succeed({"train", place.config(), type, schedule, "--resume"});
+  EXPECT_NE(resumed.err.find("resumed from"), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find("step 1/"), std::string::npos) << resumed.err;
+  expect_same_end(place.run(), place / "straight");
+}
+
+// A run of 4 steps with checkpoints, of which a test may damage the newest.
+std::string checkpointed_run(const Place& place) {
+  succeed({"train", place.config(), "--checkpoint.every=2"});
+  EXPECT_EQ(listing(place.run() + "/checkpoints"), (std::set<std::string>{"step-00000002", "step-00000004"}));
+  return newest_checkpoint_of(place.run());
+}
+
+}  // namespace
+
+TEST(Resume, IsExactAfterSigterm) { expect_signal_saves_and_resume_is_exact(SIGTERM, "fp32"); }
+TEST(Resume, IsExactAfterSigintInBfloat16) { expect_signal_saves_and_resume_is_exact(SIGINT, "bf16"); }
+
+TEST(Resume, IsExactAfterAKillBetweenCheckpoints) {
+  const Place place("llama_linear", "steps: 300\nmicro_batch: 2\ncheckpoint.every: 10\n");
+  succeed({"train", place.config(), "--checkpoint.every=0", "--run_dir=" + (place / "straight")});
+  Process process({"train", place.config()});
+  ASSERT_TRUE(eventually([&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":25,") != std::string::npos; }));
+  process.signal(SIGKILL);
+  ASSERT_EQ(process.wait().code, -SIGKILL);
+  succeed({"train", place.config(), "--resume"});
+  expect_same_end(place.run(), place / "straight");
+}
+
+TEST(Resume, ACompleteRunGoesOnToMoreSteps) {
+  const Place place("llama_linear", "steps: 4\n");
+  succeed({"train", place.config(), "--steps=6", "--run_dir=" + (place / "straight")});
+  checkpointed_run(place);
+  succeed({"train", place.config(), "--steps=6", "--resume"});
+  expect_same_end(place.run(), place / "straight");
+}
+
+TEST(Resume, HashOfARunThatGoesOnIsNotTheFormerEnds) {
+  const Place place("llama_linear", "steps: 4\n");
+  checkpointed_run(place);
+  Process process({"train", place.config(), "--steps=300", "--resume"});
+  ASSERT_TRUE(eventually([&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":8,") != std::string::npos; }));
+  process.signal(SIGTERM);
+  ASSERT_EQ(process.wait().code, 128 + SIGTERM);
+  EXPECT_GE(hash_of(place.run()).at("step"), 8);
+}
+
+TEST(Resume, WithoutACheckpointStartsFromTheBeginning) {
+  const Place place("llama_linear", "steps: 2\n");
+  const Outcome outcome = succeed({"train", "--resume", place.config()});
+  EXPECT_NE(outcome.err.find("no checkpoint"), std::string::npos) << outcome.err;
+  EXPECT_EQ(metrics_of(place.run()).size(), 2u);
+}
+
+TEST(Resume, RefusesAnotherMicroBatchByName) {
+  const Place place("llama_linear", "steps: 4\n");
+  checkpointed_run(place);
+  const std::string before = read_bytes(place.run() + "/hash.json");
+  expect_refusal({"train", place.config(), "--resume", "--micro_batch=3"}, ExitCode::bad_config, {"micro_batch = 1", "has 3"});
+  expect_refusal({"train", place.config(), "--resume", "--precision=bf16"}, ExitCode::bad_config, {"precision", "fp32", "bf16"});
+  EXPECT_EQ(read_bytes(place.run() + "/hash.json"), before);
+}
+
+TEST(Resume, RefusesACheckpointWithAFlippedByte) {
+  const Place place("llama_linear", "steps: 4\n");
+  const std::string file = checkpointed_run(place) + "/state.safetensors";
+  std::string bytes = read_bytes(file);
+  bytes[bytes.size() - 1000] = static_cast<char>(bytes[bytes.size() - 1000] ^ 1);
+  write_bytes(file, bytes);
+  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint, {"step-00000004", "hash"});
+}
+
+TEST(Resume, RefusesATruncatedCheckpoint) {
+  const Place place("llama_linear", "steps: 4\n");
+  const std::string file = checkpointed_run(place) + "/state.safetensors";
+  write_bytes(file, read_bytes(file).substr(0, 5000));
+  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint, {"step-00000004/state.safetensors"});
+}
+
+TEST(Resume, RefusesACheckpointWithoutItsState) {
+  const Place place("llama_linear", "steps: 4\n");
+  fs::remove(checkpointed_run(place) + "/state.safetensors");
+  expect_refusal({"train", place.config(), "--resume"}, ExitCode::corrupt_checkpoint, {"step-00000004/state.safetensors"});
+}
+
+TEST(Resume, RefusesACheckpointWhoseDescriptionIsNoJson) {
+  const Place place("llama_linear", "steps: 4\n");
+  write_bytes(checkpointed_run(place) + "/checkpoint.json", "{\"step\": 4,");
+  expect_refusal({"train", place.config(), "--resume"}, ExitCode::corrupt_checkpoint, {"step-00000004"});
+}
+
+TEST(Resume, OlderCheckpointServesOnceTheDamagedOneIsRemoved) {
+  const Place place("llama_linear", "steps: 4\n");
+  succeed({"train", place.config(), "--run_dir=" + (place / "straight")});
+  fs::remove_all(checkpointed_run(place));
+  succeed({"train", place.config(), "--resume"});
+  expect_same_end(place.run(), place / "straight");
+}
+
+}  // namespace megatrain::cli

@@ -1,0 +1,279 @@
+// The planner: what it promises of memory and time, over many workloads and budgets.
+#include <algorithm>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/rng.h"
+#include "megatrain/base/units.h"
+#include "megatrain/plan/plan.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+namespace {
+
+// Some workload: from a few layers that are small beside their activations to the reverse.
+Workload some_workload(uint64_t seed) {
+  uint64_t index = 0;
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random_below(seed, 11, index++, bound)); };
+  Workload w;
+  w.blocks = 1 + below(40);
+  w.hidden = 128 << below(6);
+  w.vocab = 1000 + below(150000);
+  w.embedding_elements = w.vocab * w.hidden;
+  w.block_elements = (4 + below(10)) * w.hidden * w.hidden;
+  w.tied = below(2) == 0;
+  w.head_elements = w.tied ? 128 : w.embedding_elements + 128;
+  w.parameters = w.all_elements();
+  w.dtype = below(2) ? DType::bf16 : DType::f32;
+  w.micro_batches = 1 + below(8);
+  w.micro_tokens = 128 << below(8);
+  w.clip = below(2) == 0;
+  w.workspace_bytes = w.micro_tokens * w.hidden * 20;
+  w.scratch_bytes = below(1 << 20);
+  w.input_bytes = w.tokens() * 32;
+  w.rope_bytes = 1 << 16;
+  w.device_base_bytes = below(2) * 500 * kMiB;
+  w.block_flops_per_token = 2.0 * static_cast<double>(w.block_elements);
+  w.head_flops_per_token = 2.0 * static_cast<double>(w.embedding_elements);
+  return w;
+}
+
+constexpr uint64_t kWorkloads = 60;
+constexpr int64_t kPlenty = int64_t{1} << 60;
+
+Plan planned(const Workload& w, int64_t gpu, int64_t host = kPlenty) { return make_plan(w, {.gpu_bytes = gpu, .host_bytes = host}, nullptr); }
+
+bool plannable(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
+  try {
+    planned(w, gpu, host);
+    return true;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::cannot_fit);
+    return false;
+  }
+}
+
+// The least device budget that can be planned for.
+int64_t least_gpu_bytes(const Workload& w) {
+  int64_t low = 0, high = kPlenty;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (plannable(w, middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+// Device budgets from the least that works to more than everything needs.
+std::vector<int64_t> budgets_of(const Workload& w, int64_t count) {
+  const int64_t least = least_gpu_bytes(w), most = memory_need(w, planned(w, kPlenty)).hbm_bytes() * 11 / 10;
+  std::vector<int64_t> budgets;
+  for (int64_t i = 0; i <= count; ++i) budgets.push_back(least + std::max<int64_t>(most - least, 0) / count * i);
+  return budgets;
+}
+
+}  // namespace
+
+TEST(Planner, EveryPlanIsValidAndWithinItsBudgets) {
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    const Workload w = some_workload(seed);
+    for (const int64_t gpu : budgets_of(w, 20)) {
+      const Budgets budgets{.gpu_bytes = gpu, .host_bytes = memory_need(w, planned(w, gpu)).host_bytes()};
+      const Plan plan = make_plan(w, budgets, nullptr);
+      EXPECT_NO_THROW(check_plan(w, plan)) << seed;
+      EXPECT_NO_THROW(check_fit(w, plan, budgets)) << seed;
+    }
+  }
+}
+
+TEST(Planner, RefusesOneByteBelowWhatItNeedsAndSaysHowMuchThatIs) {
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    const Workload w = some_workload(seed);
+    const int64_t gpu = least_gpu_bytes(w);
+    expect_error(ExitCode::cannot_fit, {"device memory", format_bytes(gpu), "memory.gpu"}, [&] { planned(w, gpu - 1); });
+    const int64_t host = memory_need(w, planned(w, gpu)).host_bytes();
+    EXPECT_TRUE(plannable(w, gpu, host));
+    expect_error(ExitCode::cannot_fit, {"host memory", format_bytes(host), "memory.host"}, [&] { planned(w, gpu, host - 1); });
+  }
+}
+
+TEST(Planner, ALargerBudgetIsNeverSlower) {
+  for (const MachineProfile& machine : {MachineProfile{}, MachineProfile{.flops_per_s = 60e9, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 20e9}}) {
+    for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+      const Workload w = some_workload(seed);
+      double before = 1e300;
+      for (const int64_t gpu : budgets_of(w, 100)) {
+        const Plan plan = planned(w, gpu);
+        const double now = estimate(w, plan, machine).step_s;
+        EXPECT_LE(now, before * (1 + 1e-12)) << "workload " << seed << ", " << gpu << " bytes: " << plan_to_json(plan);
+        before = now;
+      }
+    }
+  }
+}
+
+TEST(Planner, SaysWhatItGaveUp) {
+  const Workload w = some_workload(3);
+  ASSERT_GT(w.blocks, 1);
+  std::vector<std::string> tight, roomy;
+  make_plan(w, {.gpu_bytes = least_gpu_bytes(w), .host_bytes = kPlenty}, &tight);
+  make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty}, &roomy);
+  EXPECT_EQ(tight.size(), 3u);
+  EXPECT_TRUE(roomy.empty());
+}
+
+TEST(Planner, ASmallHostIsSparedByKeepingInputsOnTheDevice) {
+  const Workload w = some_workload(8);
+  const int64_t least = memory_need(w, planned(w, kPlenty)).host_bytes();
+  ASSERT_LT(least, memory_need(w, planned(w, least_gpu_bytes(w))).host_bytes());
+  EXPECT_TRUE(plannable(w, kPlenty, least));
+}
+
+TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
+  const Workload w = some_workload(5);
+  const Plan plan = planned(w, kPlenty);
+  EXPECT_EQ(std::count(plan.weights.begin(), plan.weights.end(), Tier::hbm), w.blocks);
+  EXPECT_EQ(std::count(plan.boundary.begin(), plan.boundary.end(), Tier::hbm), w.blocks);
+  EXPECT_EQ(fetched_weight_bytes(w, plan), (w.blocks * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : 0)) * dtype_bytes(w.dtype));
+}
+
+TEST(MemoryNeed, TotalsAreTheSumsOfTheirItems) {
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    const Workload w = some_workload(seed);
+    const MemoryNeed need = memory_need(w, random_plan(w, seed));
+    int64_t hbm = 0, host = 0;
+    std::set<std::string> tags;
+    for (const auto& [items, total] : {std::pair{&need.hbm, &hbm}, {&need.host, &host}}) {
+      for (const auto& item : *items) {
+        *total += item.bytes;
+        tags.insert(item.tag);
+        EXPECT_GE(item.bytes, 0) << item.tag;
+      }
+    }
+    EXPECT_EQ(need.hbm_bytes(), hbm);
+    EXPECT_EQ(need.host_bytes(), host);
+    EXPECT_EQ(tags.size(), need.hbm.size() + need.host.size());
+    EXPECT_EQ(need.bytes_of(need.hbm[3].tag), need.hbm[3].bytes);
+  }
+  const Workload w = some_workload(0);
+  EXPECT_THROW(memory_need(w, random_plan(w, 0)).bytes_of("nothing"), Error);
+}
+
+TEST(MemoryNeed, StateTakesTwelveBytesAParameter) {
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    Workload w = some_workload(seed);
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      w.dtype = dtype;
+      const MemoryNeed need = memory_need(w, random_plan(w, seed));
+      int64_t state = 0;
+      for (const char* tag : {"weights", "low bits", "first moments", "second moments"}) state += need.bytes_of(tag);
+      EXPECT_EQ(state, 12 * w.all_elements());
+    }
+  }
+}
+
+TEST(MemoryNeed, ClippingInBfloat16TakesFourteenHostBytesAParameter) {
+  Workload w = some_workload(7);
+  w.dtype = DType::bf16;
+  w.clip = true;
+  const MemoryNeed need = memory_need(w, planned(w, kPlenty));
+  EXPECT_LE(need.host_bytes(), 14 * w.all_elements() + need.bytes_of("staged rows") + need.bytes_of("staged inputs") + need.bytes_of("host report"));
+}
+
+TEST(PlanJson, RoundTripsAndHashesByContent) {
+  const Workload w = some_workload(1);
+  std::set<std::string> hashes, texts;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const Plan plan = random_plan(w, seed);
+    const nlohmann::json json = nlohmann::json::parse(plan_to_json(plan).dump());
+    EXPECT_EQ(plan_from_json(json, "plan.json"), plan);
+    EXPECT_EQ(plan_hash(plan_from_json(json, "plan.json")), plan_hash(plan));
+    hashes.insert(plan_hash(plan));
+    texts.insert(json.dump());
+  }
+  EXPECT_EQ(hashes.size(), texts.size());
+  EXPECT_GT(texts.size(), 190u);
+}
+
+TEST(PlanJson, RefusesEveryMissingOrMistypedField) {
+  const Workload w = some_workload(1);
+  const nlohmann::json whole = plan_to_json(random_plan(w, 4));
+  for (const auto& [key, value] : whole.items()) {
+    nlohmann::json broken = whole;
+    broken.erase(key);
+    expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
+    broken[key] = "disk";
+    expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
+  }
+  nlohmann::json tier = whole;
+  tier["weights"][0] = "disk";
+  expect_error(ExitCode::bad_config, {"weights", "disk"}, [&] { plan_from_json(tier, "plan.json"); });
+}
+
+TEST(RandomPlan, IsValidForEveryWorkloadAndSeed) {
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    const Workload w = some_workload(seed % kWorkloads);
+    const Plan plan = random_plan(w, seed);
+    EXPECT_NO_THROW(check_plan(w, plan)) << seed;
+    EXPECT_EQ(plan, random_plan(w, seed));
+  }
+}
+
+TEST(RandomPlan, VariesEverythingAPlanMayVary) {
+  Workload w = some_workload(2);
+  w.blocks = 6;
+  w.micro_batches = 4;
+  w.clip = false;
+  std::map<std::string, std::set<std::string>> seen;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const nlohmann::json plan = plan_to_json(random_plan(w, seed));
+    for (const auto& [key, value] : plan.items()) seen[key].insert(value.dump());
+  }
+  for (const auto& [key, values] : seen) EXPECT_GE(values.size(), 2u) << key;
+  EXPECT_EQ(seen["slots"].size(), 6u);
+  EXPECT_EQ(seen["host_gradient_slabs"].size(), 6u);
+  EXPECT_EQ(seen["sweeps"].size(), 8u);  // every way to write 4 as a sum
+}
+
+TEST(CheckPlan, NamesTheFieldThatIsWrong) {
+  Workload w = some_workload(2);
+  w.blocks = 6;
+  w.micro_batches = 4;
+  w.clip = true;
+  const Plan good = planned(w, kPlenty);
+  const auto refused = [&](const std::string& part, auto&& change) {
+    Plan plan = good;
+    change(plan);
+    expect_error(ExitCode::bad_config, {part}, [&] { check_plan(w, plan); });
+  };
+  refused("slots", [](Plan& p) { p.slots = 0; });
+  refused("slots", [](Plan& p) { p.slots = 7; });
+  refused("weights of 5 blocks", [](Plan& p) { p.weights.pop_back(); });
+  refused("inputs of 7 blocks", [](Plan& p) { p.boundary.push_back(Tier::hbm); });
+  refused("disk", [](Plan& p) { p.boundary[2] = Tier::disk; });
+  refused("boundary_slots", [](Plan& p) { p.boundary_slots = 1; });
+  refused("boundary_slots", [](Plan& p) { p.boundary_slots = int64_t{1} << 60; });
+  refused("gradient_slabs", [](Plan& p) { p.gradient_slabs = 0; });
+  refused("gradient_slabs", [](Plan& p) { p.gradient_slabs = int64_t{1} << 60; });
+  refused("host_gradient_slabs is 5", [](Plan& p) { p.host_gradient_slabs = 5; });
+  refused("sweep", [](Plan& p) { p.sweeps = {4, 0}; });
+  refused("3 micro-batches", [](Plan& p) { p.sweeps = {1, 2}; });
+}
+
+TEST(Estimate, SerialIsNeverFasterAndMoreSweepsNeverFetchLess) {
+  const MachineProfile machine;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Workload w = some_workload(seed % kWorkloads);
+    Plan plan = random_plan(w, seed);
+    plan.serial = false;
+    const double overlapped = estimate(w, plan, machine).step_s;
+    plan.serial = true;
+    EXPECT_GE(estimate(w, plan, machine).step_s, overlapped);
+    Plan once = plan;
+    once.sweeps = {w.micro_batches};
+    EXPECT_LE(fetched_weight_bytes(w, once), fetched_weight_bytes(w, plan));
+  }
+}
+
+}  // namespace megatrain

@@ -1,0 +1,133 @@
+// Whole runs in process: the hooks, and stopping at any step.
+#include "megatrain/train/run.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/log.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int64_t kSteps = 5;
+
+class RunTest : public testing::Test {
+ protected:
+  void SetUp() override { set_log_quiet(true); }
+  void TearDown() override { set_log_quiet(false); }
+
+  TrainConfig config(const std::string& run) const {
+    const std::string golden = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/qwen2_tied";
+    TrainConfig c;
+    c.model.path = golden + "/model";
+    c.data.tokens = golden + "/tokens.bin";
+    c.data.dtype = nlohmann::json::parse(read_bytes(golden + "/expected.json")).at("data").at("dtype");
+    c.device = "cpu";
+    c.threads = 1;
+    c.seq_len = 16;
+    c.batch = 4;
+    c.micro_batch = 2;
+    c.steps = kSteps;
+    c.optim.lr = 1e-3;
+    c.optim.schedule = "linear";
+    c.run_dir = directory_ / run;
+    return c;
+  }
+
+  // Asks to stop once `step` is done.
+  static RunResult run_until(const TrainConfig& config, int64_t step) {
+    volatile std::sig_atomic_t stop = 0;
+    RunHooks hooks;
+    hooks.stop = &stop;
+    hooks.on_step = [&](const StepMetrics& metrics) {
+      if (metrics.step == step) stop = SIGTERM;
+    };
+    return run_training(config, hooks);
+  }
+
+  TemporaryDirectory directory_;
+};
+
+}  // namespace
+
+TEST_F(RunTest, CallsTheHookOnceAStepWithWhatTheMetricsSay) {
+  std::vector<int64_t> steps;
+  std::string lines;
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics& metrics) {
+    steps.push_back(metrics.step);
+    lines += metrics_json(metrics) + "\n";
+  };
+  const TrainConfig c = config("run");
+  const RunResult result = run_training(c, hooks);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(read_bytes(c.run_dir + "/metrics.jsonl"), lines);
+  EXPECT_EQ(result.step, kSteps);
+  EXPECT_EQ(result.stopped_by, 0);
+  EXPECT_EQ(result.state_hash.size(), 32u);
+  EXPECT_EQ(listing(c.run_dir), (std::set<std::string>{"config.resolved.yaml", "hash.json", "metrics.jsonl", "model", "plan.json"}));
+}
+
+TEST_F(RunTest, StoppedAfterAnyStepAndResumedItEndsTheSame) {
+  for (const char* precision : {"bf16", "fp32"}) {
+    for (const double clip : {0.3, 0.0}) {
+      const auto made = [&](const std::string& run) {
+        TrainConfig c = config(fmt::format("{}-{}-{}", run, precision, clip));
+        c.precision = precision;
+        c.optim.clip = clip;
+        return c;
+      };
+      const std::string expected = run_training(made("straight"), {}).state_hash;
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        TrainConfig c = made(fmt::format("stop-{}", step));
+        const RunResult stopped = run_until(c, step);
+        EXPECT_EQ(stopped.stopped_by, SIGTERM);
+        EXPECT_EQ(stopped.step, step);
+        EXPECT_EQ(listing(c.run_dir).count("model"), 0u);
+        c.resume = true;
+        EXPECT_EQ(run_training(c, {}).state_hash, expected) << precision << ", clip " << clip << ", stopped after step " << step;
+      }
+    }
+  }
+}
+
+TEST_F(RunTest, StoppedAtEveryStepItStillEndsTheSame) {
+  const std::string expected = run_training(config("straight"), {}).state_hash;
+  TrainConfig c = config("often");
+  c.resume = true;
+  for (int64_t step = 1; step <= kSteps; ++step) EXPECT_EQ(run_until(c, step).step, step);
+  EXPECT_EQ(run_training(c, {}).state_hash, expected);
+}
+
+TEST_F(RunTest, ResumeIsExactUnderAnotherPlan) {
+  const std::string expected = run_training(config("straight"), {}).state_hash;
+  TrainConfig c = config("replanned");
+  run_until(c, 2);
+  const nlohmann::json plan = {{"slots", 1}, {"weights", {"host", "hbm"}}, {"boundary", {"host", "host"}}, {"boundary_slots", 2}, {"sweeps", {1, 1}}, {"gradient_slabs", 1}, {"host_gradient_slabs", 2}, {"serial", false}};
+  write_bytes(directory_ / "plan.json", plan.dump());
+  c.plan = directory_ / "plan.json";
+  c.resume = true;
+  EXPECT_EQ(run_training(c, {}).state_hash, expected);
+}
+
+TEST_F(RunTest, ResumeRefusesWhateverWouldChangeTheBits) {
+  TrainConfig c = config("run");
+  run_until(c, 2);
+  c.resume = true;
+  const auto refused = [&](const std::string& key, auto&& change) {
+    TrainConfig other = c;
+    change(other);
+    expect_error(ExitCode::bad_config, {key, "step-00000002"}, [&] { run_training(other, {}); });
+  };
+  refused("precision", [](TrainConfig& o) { o.precision = "fp32"; });
+  refused("seq_len", [](TrainConfig& o) { o.seq_len = 8; });
+  refused("batch = 4", [](TrainConfig& o) { o.batch = 8; });
+  refused("micro_batch = 2", [](TrainConfig& o) { o.micro_batch = 1; });
+  refused("seed", [](TrainConfig& o) { o.seed = 9; });
+  refused("head_chunk", [](TrainConfig& o) { o.head_chunk = 3; });
+  refused("mlp_chunk", [](TrainConfig& o) { o.mlp_chunk = 5; });
+}
+
+}  // namespace megatrain
