@@ -264,6 +264,19 @@ TEST(BadConfig, RunDirectoryThatCannotBe) {
   EXPECT_EQ(read_bytes(place / "file"), "mine");
 }
 
+TEST(BadConfig, AModelInsideItsOwnRunDirectory) {
+  const Place place("llama_linear", "steps: 1\n");
+  succeed({"train", place.config()});
+  const std::set<std::string> before = listing(place.path());
+  for (const Words& more : std::vector<Words>{{}, {"--resume"}, {"--run_dir=" + place.run() + "/../run/"}, {"--run_dir=" + place.path()}}) {
+    Words words = {"train", place.config(), "--model.path=" + place.run() + "/model"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_refusal(words, ExitCode::bad_config, {"model.path", "run_dir"});
+  }
+  EXPECT_EQ(listing(place.path()), before);
+  succeed({"train", place.config(), "--model.path=" + place.run() + "/model", "--run_dir=" + place.run() + "-2"});
+}
+
 TEST(BadConfig, PlanOfAnotherModel) {
   const Place place("llama_linear", "steps: 1\n");
   write_bytes(place / "plan.json", succeed({"plan", place.config(), "--json"}).out);

@@ -82,6 +82,11 @@ TEST(Resume, ACompleteRunGoesOnToMoreSteps) {
   checkpointed_run(place);
   succeed({"train", place.config(), "--steps=6", "--resume"});
   expect_same_end(place.run(), place / "straight");
+
+  // config.resolved.yaml gives the whole run again, in the same place
+  succeed({"train", place.run() + "/config.resolved.yaml"});
+  expect_same_end(place.run(), place / "straight");
+  EXPECT_TRUE(fs::exists(place / "run.1/hash.json"));
 }
 
 TEST(Resume, HashOfARunThatGoesOnIsNotTheFormerEnds) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 
 #include <fmt/format.h>
@@ -63,6 +64,16 @@ void make_run_dir(const std::string& given, bool resume) {
   if (code) fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path, code.message()));
 }
 
+// The run directory may be moved aside and its model is replaced at the end: nothing may be trained from inside it.
+void check_model_outside(const std::string& model, const std::string& run_dir) {
+  if (model.empty()) return;
+  std::error_code code;
+  const fs::path inner = fs::weakly_canonical(model, code) / "", outer = fs::weakly_canonical(run_dir, code) / "";
+  if (std::mismatch(outer.begin(), std::prev(outer.end()), inner.begin(), inner.end()).first == std::prev(outer.end())) {
+    fail_config(fmt::format("model.path {} lies in run_dir {}, where this run will write its own model; choose another --run_dir=DIR", model, run_dir));
+  }
+}
+
 // config.json of an export says in which type the weights are.
 std::string exported_config(const ModelSource& source, DType type) {
   if (source.config.dtype) return source.config_text;
@@ -81,6 +92,7 @@ class Run {
   Run(const TrainConfig& config, const RunHooks& hooks)
       : config_(config), hooks_(hooks), source_(read_model_source(config)), schedule_(learning_rate_of(config)) {
     check_schedule(schedule_);
+    check_model_outside(source_.directory, config.run_dir);
     if (config.steps > 0) data_ = std::make_unique<TokenData>(config, source_.config.vocab);
     machine_ = open_machine(config.device, config.threads);
     identity_ = make_identity(config, source_.config);
@@ -102,7 +114,9 @@ class Run {
 
   RunResult run() {
     make_run_dir(config_.run_dir, config_.resume);
-    write_text_file(path("config.resolved.yaml"), resolved_yaml(config_));
+    TrainConfig from_start = config_;
+    from_start.resume = false;  // reproduces the run, however often it was resumed
+    write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
     write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
     if (config_.resume) {
       truncate_metrics(path("metrics.jsonl"), step_);
