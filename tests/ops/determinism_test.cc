@@ -24,12 +24,18 @@ TEST(CpuOpsBits, DoNotDependOnTheNumberOfThreads) {
   }
 }
 
-TEST(CpuOpsBits, DoNotDependOnTheNumberOfThreadsWithTheReferenceProduct) {
-  CpuFixture one({.threads = 1, .reference_gemm = true}), three({.threads = 3, .reference_gemm = true});
-  for (const NamedCase& c : all_cases()) {
-    const OpRun a = c.run(one.harness, 7), b = c.run(three.harness, 7);
-    EXPECT_EQ(a.out, b.out) << c.name;
+TEST(CpuOpsBits, DoNotDependOnTheInstructionSet) {
+  CpuFixture scalar({.threads = 2, .simd = Simd::scalar});
+  int others = 0;
+  for (const Simd simd : {Simd::neon, Simd::avx2, Simd::avx512}) {
+    if (!simd_runs_here(simd)) continue;
+    ++others;
+    CpuFixture vector({.threads = 2, .simd = simd});
+    for (const NamedCase& c : all_cases()) {
+      EXPECT_EQ(c.run(scalar.harness, 7).out, c.run(vector.harness, 7).out) << c.name << " with " << simd_name(simd);
+    }
   }
+  EXPECT_GT(others, 0) << "this machine has no vectors to compare";
 }
 
 TEST(CpuOpsBits, RepeatWhenACaseRunsAgain) {
@@ -119,8 +125,8 @@ TEST(CpuOpsBits, EmbeddingGradientIsTheSameWhenTokensAreSplitOverCalls) {
 }
 
 TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
-  for (bool reference_gemm : {false, true}) {
-    CpuFixture cpu({.threads = 2, .reference_gemm = reference_gemm});
+  for (const Simd simd : {best_simd(), Simd::scalar}) {
+    CpuFixture cpu({.threads = 2, .simd = simd});
     Harness& h = cpu.harness;
     const int64_t rows = 200, in = 300, out = 270;
     for (DType dtype : {DType::f32, DType::bf16}) {

@@ -83,8 +83,8 @@ void check_backward(const Case& c, const OpRun& r) {
 }
 
 template <class Case>
-void check_all(const std::vector<Case>& cases, bool reference_gemm = false) {
-  CpuFixture cpu({.threads = 2, .reference_gemm = reference_gemm});
+void check_all(const std::vector<Case>& cases) {
+  CpuFixture cpu({.threads = 2});
   for (const Case& c : cases) {
     SCOPED_TRACE(name_of(c));
     const OpRun r = run(cpu.harness, c, 11);
@@ -98,9 +98,7 @@ TEST(CpuOps, EmbeddingMatchesTheDefinitionAndItsDifferences) { check_all(kEmbedd
 TEST(CpuOps, RmsNormMatchesTheDefinitionAndItsDifferences) { check_all(kRmsNormCases); }
 TEST(CpuOps, RopeMatchesTheDefinitionAndItsDifferences) { check_all(kRopeCases); }
 TEST(CpuOps, LinearMatchesTheDefinitionAndItsDifferences) { check_all(kLinearCases); }
-TEST(CpuOps, LinearWithTheReferenceProductMatchesToo) { check_all(kLinearCases, true); }
 TEST(CpuOps, AttentionMatchesTheDefinitionAndItsDifferences) { check_all(kAttentionCases); }
-TEST(CpuOps, AttentionWithTheReferenceProductMatchesToo) { check_all(kAttentionCases, true); }
 TEST(CpuOps, SwigluMatchesTheDefinitionAndItsDifferences) { check_all(kSwigluCases); }
 TEST(CpuOps, AddMatchesTheDefinition) { check_all(kAddCases); }
 TEST(CpuOps, CrossEntropyMatchesTheDefinitionAndItsDifferences) { check_all(kCrossEntropyCases); }

@@ -13,13 +13,6 @@
 
 namespace megatrain::tiny {
 
-// ThreadSanitizer cannot see into OpenBLAS, so there our own product takes its place.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool kReferenceGemm = true;
-#else
-inline constexpr bool kReferenceGemm = false;
-#endif
-
 struct Shape {
   int64_t layers = 6;
   int64_t micro_batches = 4;
@@ -84,7 +77,7 @@ class Tiny {
       : shape_(shape), model_(model_config(shape)), config_(train_config(shape)), identity_(make_identity(config_, model_)) {
     if (device == "cpu") {
       machine_.device = make_cpu_device();
-      machine_.ops = make_cpu_ops({.threads = 2, .reference_gemm = kReferenceGemm});
+      machine_.ops = make_cpu_ops({.threads = 2});
     } else {
       machine_ = open_machine(device, 2);
     }

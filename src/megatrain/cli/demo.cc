@@ -76,7 +76,7 @@ std::vector<Question> shuffled_questions(uint64_t seed) {
 int verb_demo(const Words& words) {
   const Arguments arguments(words, {}, {"--json"}, "demo");
   TrainConfig config = parse_config("", "demo", arguments.overrides(), {.model = false, .data = false, .steps = false});
-  if (config.steps == 0) config.steps = 700;
+  if (config.steps == 0) config.steps = 500;
   if (config.run_dir == TrainConfig().run_dir) config.run_dir = "runs/demo";
   config.precision = "fp32";
   config.seq_len = kSeqLen;

@@ -58,7 +58,7 @@ class Ops {
 
 struct CpuOpsOptions {
   int threads = 0;              // 0: all usable CPUs
-  bool reference_gemm = false;  // our own plain product: ThreadSanitizer cannot see into OpenBLAS
+  Simd simd = best_simd();      // instructions of the matrix product; each gives the same bits
 };
 std::unique_ptr<Ops> make_cpu_ops(const CpuOpsOptions& options);
 

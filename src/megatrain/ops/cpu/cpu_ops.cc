@@ -13,7 +13,7 @@ class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOpsOptions& options)
       : team_(team_size(options)),
-        context_{team_, options.reference_gemm ? cpu::reference_product : cpu::openblas_product} {}
+        context_{team_, cpu::product_for(options.simd)} {}
 
   // Kernels keep their scratch on their threads' own memory.
   int64_t scratch_bytes(const OpsShape&) override { return 0; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatrain/ops/adamw.h"
 #include "megatrain/tensor/view.h"
 
 namespace megatrain::cpu {
@@ -29,11 +30,17 @@ struct Product {
 
 using ProductFunction = void (*)(const Product&);
 
-void openblas_product(const Product& product);   // OpenBLAS, single-threaded
-void reference_product(const Product& product);  // plain loops that sanitizers can see into
+// One pass per instruction set; null where the architecture has no such instructions.
+ProductFunction product_neon();
+ProductFunction product_avx2();
+ProductFunction product_avx512();
+void product_scalar(const Product& product);
 
-// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements themselves when they are fp32, no padding
-// is asked for and the stride fits 32 bits, else a copy in `scratch` with zero rows added up to `padded_rows`.
+// The pass for an instruction set that runs here (ops/adamw.h).
+ProductFunction product_for(Simd simd);
+
+// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements themselves when they are fp32 and no
+// padding is asked for, else a copy in `scratch` with zero rows added up to `padded_rows`.
 Tile read_tile(const View& view, int64_t row, int64_t rows, int64_t padded_rows, int64_t col, int64_t cols,
                std::vector<float>& scratch);
 
