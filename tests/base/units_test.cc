@@ -50,8 +50,8 @@ TEST(ParseBytes, RefusesGarbageWithTheTextAndTheAcceptedForms) {
 TEST(ParseBytes, RefusesNegativeSizes) { EXPECT_NE(refusal("-1GiB").find("negative"), std::string::npos); }
 
 TEST(ParseBytes, RefusesWhatDoesNotFitIn64Bits) {
-  for (const char* text : {"9223372036854775808", "99999999999999999999999", "8192PiB", "8192.0PiB",
-                           "9223372036854775807KiB"}) {
+  for (const char* text :
+       {"9223372036854775808", "99999999999999999999999", "8192PiB", "8192.0PiB", "9223372036854775807KiB"}) {
     EXPECT_NE(refusal(text).find("larger"), std::string::npos) << text;
   }
   EXPECT_EQ(parse_bytes("8191PiB"), int64_t{8191} << 50);

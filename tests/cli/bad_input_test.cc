@@ -8,7 +8,8 @@ namespace megatrain::cli {
 namespace {
 
 // Refused before the run directory is made.
-void expect_train_refused(const Place& place, ExitCode code, std::initializer_list<std::string> parts, const Words& more = {}) {
+void expect_train_refused(const Place& place, ExitCode code, std::initializer_list<std::string> parts,
+                          const Words& more = {}) {
   Words words = {"train", place.config()};
   words.insert(words.end(), more.begin(), more.end());
   expect_refusal(words, code, parts);
@@ -17,7 +18,8 @@ void expect_train_refused(const Place& place, ExitCode code, std::initializer_li
 }
 
 // The golden with one field of its config.json changed; null removes it.
-void expect_config_refused(const json& changes, std::initializer_list<std::string> parts, const std::string& name = "llama_linear") {
+void expect_config_refused(const json& changes, std::initializer_list<std::string> parts,
+                           const std::string& name = "llama_linear") {
   Place place(name, "steps: 1\n");
   const std::string path = place.own_model() + "/config.json";
   json config = json::parse(read_bytes(path));
@@ -47,7 +49,8 @@ void expect_non_finite(const std::string& tensor, float value, const Words& more
   EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::non_finite)) << outcome.err;
   EXPECT_NE(outcome.err.find("step 1"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.out, "");
-  for (const char* name : {"model", "hash.json", "checkpoints"}) EXPECT_FALSE(fs::exists(place.run() + "/" + name)) << name;
+  for (const char* name : {"model", "hash.json", "checkpoints"})
+    EXPECT_FALSE(fs::exists(place.run() + "/" + name)) << name;
   expect_no_partial(place.path());
 }
 
@@ -125,7 +128,9 @@ TEST(BadModel, IntegersForWeights) {
   expect_train_refused(place, ExitCode::bad_input, {"model.norm.weight", "I32"});
 }
 
-TEST(BadModel, ShapeThatTheConfigDoesNotGive) { expect_config_refused({{"intermediate_size", 41}}, {"mlp.gate_proj.weight", "(40, 40)", "(41, 40)"}); }
+TEST(BadModel, ShapeThatTheConfigDoesNotGive) {
+  expect_config_refused({{"intermediate_size", 41}}, {"mlp.gate_proj.weight", "(40, 40)", "(41, 40)"});
+}
 TEST(BadModel, MoreLayersThanTheFiles) { expect_config_refused({{"num_hidden_layers", 3}}, {"model.layers.2."}); }
 
 TEST(BadModelConfig, NotJson) {
@@ -136,17 +141,31 @@ TEST(BadModelConfig, NotJson) {
   write_bytes(path, "[]");
   expect_train_refused(place, ExitCode::bad_input, {path});
 }
-TEST(BadModelConfig, NegativeLayers) { expect_config_refused({{"num_hidden_layers", -2}}, {"config.json", "num_hidden_layers", "-2"}); }
+TEST(BadModelConfig, NegativeLayers) {
+  expect_config_refused({{"num_hidden_layers", -2}}, {"config.json", "num_hidden_layers", "-2"});
+}
 TEST(BadModelConfig, SizesPastAllReason) {
   expect_config_refused({{"num_hidden_layers", int64_t{1} << 40}}, {"num_hidden_layers", "1099511627776"});
   expect_config_refused({{"hidden_size", int64_t{1} << 39}}, {"hidden_size", "549755813888"});
 }
-TEST(BadModelConfig, FractionalHeads) { expect_config_refused({{"num_attention_heads", 2.5}}, {"num_attention_heads", "2.5"}); }
-TEST(BadModelConfig, HeadsThatGroupsDoNotDivide) { expect_config_refused({{"num_key_value_heads", 3}}, {"num_key_value_heads 3"}); }
-TEST(BadModelConfig, UnknownArchitecture) { expect_config_refused({{"architectures", {"GPT2LMHeadModel"}}}, {"GPT2LMHeadModel", "LlamaForCausalLM"}); }
-TEST(BadModelConfig, UnsupportedRope) { expect_config_refused({{"rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}}}, {"longrope", "yarn"}); }
-TEST(BadModelConfig, UnknownFieldWithAValue) { expect_config_refused({{"attn_logit_softcapping", 50.0}}, {"attn_logit_softcapping", "50"}); }
-TEST(BadModelConfig, AnotherActivation) { expect_config_refused({{"hidden_act", "gelu"}}, {"hidden_act", "gelu", "silu"}); }
+TEST(BadModelConfig, FractionalHeads) {
+  expect_config_refused({{"num_attention_heads", 2.5}}, {"num_attention_heads", "2.5"});
+}
+TEST(BadModelConfig, HeadsThatGroupsDoNotDivide) {
+  expect_config_refused({{"num_key_value_heads", 3}}, {"num_key_value_heads 3"});
+}
+TEST(BadModelConfig, UnknownArchitecture) {
+  expect_config_refused({{"architectures", {"GPT2LMHeadModel"}}}, {"GPT2LMHeadModel", "LlamaForCausalLM"});
+}
+TEST(BadModelConfig, UnsupportedRope) {
+  expect_config_refused({{"rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}}}, {"longrope", "yarn"});
+}
+TEST(BadModelConfig, UnknownFieldWithAValue) {
+  expect_config_refused({{"attn_logit_softcapping", 50.0}}, {"attn_logit_softcapping", "50"});
+}
+TEST(BadModelConfig, AnotherActivation) {
+  expect_config_refused({{"hidden_act", "gelu"}}, {"hidden_act", "gelu", "silu"});
+}
 TEST(BadModelConfig, WeightsOfAnotherType) { expect_config_refused({{"torch_dtype", "float8"}}, {"float8"}); }
 
 TEST(BadData, TokenBeyondTheVocabulary) {
@@ -154,7 +173,8 @@ TEST(BadData, TokenBeyondTheVocabulary) {
   std::vector<uint32_t> tokens(33 * 6, 5);
   tokens[77] = 64;
   write_values(place / "tokens", tokens);
-  expect_train_refused(place, ExitCode::bad_input, {place / "tokens", "token 77", "id 64", "vocabulary has 64"}, {"--data.tokens=" + (place / "tokens"), "--data.labels=null"});
+  expect_train_refused(place, ExitCode::bad_input, {place / "tokens", "token 77", "id 64", "vocabulary has 64"},
+                       {"--data.tokens=" + (place / "tokens"), "--data.labels=null"});
 }
 
 TEST(BadData, LabelOutOfRange) {
@@ -173,37 +193,44 @@ TEST(BadData, LabelOutOfRange) {
 
 TEST(BadData, MissingFile) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::bad_input, {"data.tokens", place / "nothing"}, {"--data.tokens", place / "nothing"});
+  expect_train_refused(place, ExitCode::bad_input, {"data.tokens", place / "nothing"},
+                       {"--data.tokens", place / "nothing"});
 }
 
 TEST(BadData, LabelsOfAnotherLength) {
   const Place place("llama_linear", "steps: 1\n");
   write_values(place / "labels", std::vector<int32_t>(10, 1));
-  expect_train_refused(place, ExitCode::bad_input, {place / "labels", "10 labels"}, {"--data.labels=" + (place / "labels")});
+  expect_train_refused(place, ExitCode::bad_input, {place / "labels", "10 labels"},
+                       {"--data.labels=" + (place / "labels")});
 }
 
 TEST(BadData, DocumentsPastTheEnd) {
   const Place place("llama_packed", "steps: 1\n");
   write_values(place / "documents", std::vector<uint64_t>{0, 5, 1'000'000});
-  expect_train_refused(place, ExitCode::bad_input, {place / "documents", "entry 2", "1000000"}, {"--data.documents=" + (place / "documents")});
+  expect_train_refused(place, ExitCode::bad_input, {place / "documents", "entry 2", "1000000"},
+                       {"--data.documents=" + (place / "documents")});
 }
 
 TEST(BadData, NothingToTrainInAStep) {
   const Place place("llama_linear", "steps: 1\n");
   write_values(place / "tokens", std::vector<uint32_t>(33 * 6, 5));
   write_values(place / "labels", std::vector<int32_t>(33 * 6, -100));
-  expect_refusal({"train", place.config(), "--data.tokens=" + (place / "tokens"), "--data.labels=" + (place / "labels")}, ExitCode::bad_input, {"step 1", "data.labels"});
+  expect_refusal(
+      {"train", place.config(), "--data.tokens=" + (place / "tokens"), "--data.labels=" + (place / "labels")},
+      ExitCode::bad_input, {"step 1", "data.labels"});
   EXPECT_FALSE(fs::exists(place.run() + "/model"));
 }
 
 TEST(Budget, TooSmallOnTheDevice) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::cannot_fit, {"device memory", "budget is 64.0 KiB", "memory.gpu"}, {"--memory.gpu=64KiB"});
+  expect_train_refused(place, ExitCode::cannot_fit, {"device memory", "budget is 64.0 KiB", "memory.gpu"},
+                       {"--memory.gpu=64KiB"});
 }
 
 TEST(Budget, TooSmallOnTheHost) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::cannot_fit, {"host memory", "budget is 64.0 KiB", "memory.host"}, {"--memory.host=64KiB"});
+  expect_train_refused(place, ExitCode::cannot_fit, {"host memory", "budget is 64.0 KiB", "memory.host"},
+                       {"--memory.host=64KiB"});
 }
 
 TEST(Budget, APlanThatCannotFitSaysSoInJson) {
@@ -232,7 +259,9 @@ TEST(BadConfig, CudaWhereThereIsNone) {
 TEST(BadConfig, UnknownKeyWithItsLineAndTheNearest) {
   const Place place("llama_linear", "steps: 1\noptim.weight_decey: 0.1\n");
   const std::string text = read_bytes(place.config());
-  expect_train_refused(place, ExitCode::bad_config, {fmt::format("{}:{}:", place.config(), std::count(text.begin(), text.end(), '\n')), "optim.weight_decey", "'optim.weight_decay'"});
+  expect_train_refused(place, ExitCode::bad_config,
+                       {fmt::format("{}:{}:", place.config(), std::count(text.begin(), text.end(), '\n')),
+                        "optim.weight_decey", "'optim.weight_decay'"});
 }
 
 TEST(BadConfig, UnknownOption) {
@@ -260,7 +289,8 @@ TEST(BadConfig, RunDirectoryThatCannotBe) {
   const Place place("llama_linear", "steps: 1\n");
   write_bytes(place / "file", "mine");
   expect_refusal({"train", place.config(), "--run_dir=" + (place / "file/run")}, ExitCode::io, {place / "file/run"});
-  expect_refusal({"demo", "--steps=1", "--device=cpu", "--run_dir=" + (place / "file/run")}, ExitCode::io, {place / "file/run"});
+  expect_refusal({"demo", "--steps=1", "--device=cpu", "--run_dir=" + (place / "file/run")}, ExitCode::io,
+                 {place / "file/run"});
   EXPECT_EQ(read_bytes(place / "file"), "mine");
 }
 
@@ -268,7 +298,8 @@ TEST(BadConfig, AModelInsideItsOwnRunDirectory) {
   const Place place("llama_linear", "steps: 1\n");
   succeed({"train", place.config()});
   const std::set<std::string> before = listing(place.path());
-  for (const Words& more : std::vector<Words>{{}, {"--resume"}, {"--run_dir=" + place.run() + "/../run/"}, {"--run_dir=" + place.path()}}) {
+  for (const Words& more :
+       std::vector<Words>{{}, {"--resume"}, {"--run_dir=" + place.run() + "/../run/"}, {"--run_dir=" + place.path()}}) {
     Words words = {"train", place.config(), "--model.path=" + place.run() + "/model"};
     words.insert(words.end(), more.begin(), more.end());
     expect_refusal(words, ExitCode::bad_config, {"model.path", "run_dir"});
@@ -285,13 +316,15 @@ TEST(BadConfig, PlanOfAnotherModel) {
   json config = json::parse(read_bytes(golden("llama_linear") + "/model/config.json"));
   config["num_hidden_layers"] = 5;
   write_bytes(deep, config.dump());
-  expect_train_refused(other, ExitCode::bad_config, {"plan", "2 blocks", "has 5"}, {"--plan=" + (place / "plan.json"), "--model.path=null", "--model.config=" + deep});
+  expect_train_refused(other, ExitCode::bad_config, {"plan", "2 blocks", "has 5"},
+                       {"--plan=" + (place / "plan.json"), "--model.path=null", "--model.config=" + deep});
 }
 
 TEST(BadConfig, PlanThatIsNone) {
   const Place place("llama_linear", "steps: 1\n");
   write_bytes(place / "plan.json", "{\"slots\": \"many\"}");
-  expect_train_refused(place, ExitCode::bad_config, {place / "plan.json", "slots"}, {"--plan=" + (place / "plan.json")});
+  expect_train_refused(place, ExitCode::bad_config, {place / "plan.json", "slots"},
+                       {"--plan=" + (place / "plan.json")});
   write_bytes(place / "plan.json", "[1, 2]");
   expect_train_refused(place, ExitCode::bad_config, {place / "plan.json"}, {"--plan=" + (place / "plan.json")});
 }
@@ -304,8 +337,15 @@ TEST(BadConfig, PlanWithSlabsPastAllReason) {
   expect_train_refused(place, ExitCode::bad_config, {"gradient_slabs"}, {"--plan=" + (place / "plan.json")});
 }
 
-TEST(NonFinite, InfiniteWeightStopsTheRun) { expect_non_finite("model.norm.weight", std::numeric_limits<float>::infinity(), {}); }
-TEST(NonFinite, NanWeightStopsTheRunWithoutClipping) { expect_non_finite("lm_head.weight", std::numeric_limits<float>::quiet_NaN(), {"--optim.clip=0"}); }
-TEST(NonFinite, InBfloat16Too) { expect_non_finite("model.layers.1.mlp.down_proj.weight", std::numeric_limits<float>::infinity(), {"--precision=bf16"}); }
+TEST(NonFinite, InfiniteWeightStopsTheRun) {
+  expect_non_finite("model.norm.weight", std::numeric_limits<float>::infinity(), {});
+}
+TEST(NonFinite, NanWeightStopsTheRunWithoutClipping) {
+  expect_non_finite("lm_head.weight", std::numeric_limits<float>::quiet_NaN(), {"--optim.clip=0"});
+}
+TEST(NonFinite, InBfloat16Too) {
+  expect_non_finite("model.layers.1.mlp.down_proj.weight", std::numeric_limits<float>::infinity(),
+                    {"--precision=bf16"});
+}
 
 }  // namespace megatrain::cli

@@ -73,18 +73,24 @@ inline void expect_refusal(const Words& words, ExitCode code, std::initializer_l
   EXPECT_EQ(outcome.code, static_cast<int>(code)) << outcome.err;
   EXPECT_EQ(outcome.out, "");
   EXPECT_NE(outcome.err.find("megatrain: "), std::string::npos) << outcome.err;
-  for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
+  for (const std::string& part : parts)
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
 }
 
-inline std::string golden(const std::string& name) { return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name; }
+inline std::string golden(const std::string& name) {
+  return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name;
+}
 
 // A configuration that trains a golden as its expected.json says; `extra` is appended.
-inline std::string golden_yaml(const std::string& name, const std::string& model, const std::string& run_dir, const std::string& extra = "") {
+inline std::string golden_yaml(const std::string& name, const std::string& model, const std::string& run_dir,
+                               const std::string& extra = "") {
   const json expected = json::parse(read_bytes(golden(name) + "/expected.json"));
-  std::string text = fmt::format("model.path: {}\nrun_dir: {}\ndevice: cpu\nthreads: 1\nprecision: fp32\nseq_len: {}\nbatch: {}\n", model, run_dir,
-                                 expected.at("seq_len").dump(), expected.at("batch").dump());
+  std::string text =
+      fmt::format("model.path: {}\nrun_dir: {}\ndevice: cpu\nthreads: 1\nprecision: fp32\nseq_len: {}\nbatch: {}\n",
+                  model, run_dir, expected.at("seq_len").dump(), expected.at("batch").dump());
   for (const auto& [key, value] : expected.at("data").items()) {
-    text += fmt::format("data.{}: {}\n", key, key == "dtype" ? value.get<std::string>() : golden(name) + "/" + value.get<std::string>());
+    text += fmt::format("data.{}: {}\n", key,
+                        key == "dtype" ? value.get<std::string>() : golden(name) + "/" + value.get<std::string>());
   }
   for (const auto& [key, value] : expected.at("optim").items()) {
     text += fmt::format("optim.{}: {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
@@ -95,7 +101,9 @@ inline std::string golden_yaml(const std::string& name, const std::string& model
 // A directory of a test: a configuration of a golden and a run directory, which does not exist yet.
 class Place {
  public:
-  explicit Place(const std::string& name = "llama_linear", const std::string& extra = "") : name_(name), extra_(extra) { train_model(golden(name) + "/model"); }
+  explicit Place(const std::string& name = "llama_linear", const std::string& extra = "") : name_(name), extra_(extra) {
+    train_model(golden(name) + "/model");
+  }
 
   std::string operator/(const std::string& name) const { return directory_ / name; }
   std::string config() const { return directory_ / "config.yaml"; }

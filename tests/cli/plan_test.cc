@@ -35,7 +35,9 @@ TEST(PlanVerb, PrintsEveryKeyOfTheContract) {
   const Place place("llama_linear", "steps: 1\n");
   expect_contract_plan(plan_of({place.config()}), 2);
   expect_contract_plan(plan_of({golden("llama_linear") + "/model", "--device=cpu", "--seq_len=64"}), 2);
-  expect_contract_plan(plan_of({"qwen2.5-7b", "--device=cpu", "--layers=3", "--seq_len=8", "--memory.gpu=1TiB", "--memory.host=1TiB"}), 3);
+  expect_contract_plan(
+      plan_of({"qwen2.5-7b", "--device=cpu", "--layers=3", "--seq_len=8", "--memory.gpu=1TiB", "--memory.host=1TiB"}),
+      3);
 }
 
 TEST(PlanVerb, PeaksAreTheSumOfWhatIsListed) {
@@ -99,14 +101,20 @@ TEST(HashVerb, OfAnExportIsOverStoredBytes) {
 TEST(HashVerb, PrintsTheSameForAPersonAndRefusesNothing) {
   const Place place("llama_linear", "steps: 1\n");
   succeed({"train", place.config()});
-  EXPECT_NE(succeed({"hash", place.run()}).out.find(hash_of(place.run()).at("state").get<std::string>()), std::string::npos);
+  EXPECT_NE(succeed({"hash", place.run()}).out.find(hash_of(place.run()).at("state").get<std::string>()),
+            std::string::npos);
   expect_refusal({"hash", place / "nothing"}, ExitCode::bad_input, {place / "nothing"});
   expect_refusal({"hash"}, ExitCode::bad_config, {"RUN, DIR or FILE"});
   expect_refusal({"hash", place.config()}, ExitCode::bad_input, {place.config()});
 }
 
 TEST(HelpVerb, IsOnStandardOutput) {
-  for (const Words& words : std::vector<Words>{{"--help"}, {"train", "--help"}, {"plan", "-h"}, {"hash", "--help"}, {"demo", "--help"}, {"bench", "--help"}}) {
+  for (const Words& words : std::vector<Words>{{"--help"},
+                                               {"train", "--help"},
+                                               {"plan", "-h"},
+                                               {"hash", "--help"},
+                                               {"demo", "--help"},
+                                               {"bench", "--help"}}) {
     const Outcome outcome = succeed(words);
     EXPECT_NE(outcome.out.find("megatrain"), std::string::npos);
     EXPECT_EQ(outcome.err, "");
@@ -115,7 +123,8 @@ TEST(HelpVerb, IsOnStandardOutput) {
 
 TEST(DemoVerb, ReportsInJsonAndItsExportLoads) {
   const Place place("llama_linear", "steps: 0\n");
-  const Outcome outcome = succeed({"demo", "--steps=3", "--seed=5", "--device=cpu", "--run_dir=" + (place / "demo"), "--json"});
+  const Outcome outcome =
+      succeed({"demo", "--steps=3", "--seed=5", "--device=cpu", "--run_dir=" + (place / "demo"), "--json"});
   const json result = json::parse(outcome.out);
   EXPECT_EQ(result.at("steps"), 3);
   EXPECT_EQ(result.at("seed"), 5);

@@ -9,8 +9,9 @@ namespace {
 std::vector<std::string> numbers_of(const std::string& run) {
   std::vector<std::string> lines;
   for (const json& m : metrics_of(run)) {
-    lines.push_back(fmt::format("{} {:.17g} {:.17g} {:.17g} {:.17g}", m.at("step").dump(), m.at("loss").get<double>(), m.at("grad_norm").get<double>(),
-                                m.at("clip_factor").get<double>(), m.at("lr").get<double>()));
+    lines.push_back(fmt::format("{} {:.17g} {:.17g} {:.17g} {:.17g}", m.at("step").dump(), m.at("loss").get<double>(),
+                                m.at("grad_norm").get<double>(), m.at("clip_factor").get<double>(),
+                                m.at("lr").get<double>()));
   }
   return lines;
 }
@@ -33,7 +34,8 @@ void expect_signal_saves_and_resume_is_exact(int signal, const std::string& prec
 
   succeed({"train", place.config(), type, schedule, "--run_dir=" + (place / "straight")});
   Process process({"train", place.config(), type, schedule, "--json"});
-  ASSERT_TRUE(eventually([&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":3,") != std::string::npos; }));
+  ASSERT_TRUE(eventually(
+      [&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":3,") != std::string::npos; }));
   process.signal(signal);
   const Outcome stopped = process.wait();
   ASSERT_EQ(stopped.code, 128 + signal) << stopped.err;
@@ -69,7 +71,8 @@ TEST(Resume, IsExactAfterAKillBetweenCheckpoints) {
   const Place place("llama_linear", "steps: 300\nmicro_batch: 2\ncheckpoint.every: 10\n");
   succeed({"train", place.config(), "--checkpoint.every=0", "--run_dir=" + (place / "straight")});
   Process process({"train", place.config()});
-  ASSERT_TRUE(eventually([&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":25,") != std::string::npos; }));
+  ASSERT_TRUE(eventually(
+      [&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":25,") != std::string::npos; }));
   process.signal(SIGKILL);
   ASSERT_EQ(process.wait().code, -SIGKILL);
   succeed({"train", place.config(), "--resume"});
@@ -93,7 +96,8 @@ TEST(Resume, HashOfARunThatGoesOnIsNotTheFormerEnds) {
   const Place place("llama_linear", "steps: 4\n");
   checkpointed_run(place);
   Process process({"train", place.config(), "--steps=300", "--resume"});
-  ASSERT_TRUE(eventually([&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":8,") != std::string::npos; }));
+  ASSERT_TRUE(eventually(
+      [&] { return read_bytes(place.run() + "/metrics.jsonl").find("\n{\"step\":8,") != std::string::npos; }));
   process.signal(SIGTERM);
   ASSERT_EQ(process.wait().code, 128 + SIGTERM);
   EXPECT_GE(hash_of(place.run()).at("step"), 8);
@@ -110,8 +114,10 @@ TEST(Resume, RefusesAnotherMicroBatchByName) {
   const Place place("llama_linear", "steps: 4\n");
   checkpointed_run(place);
   const std::string before = read_bytes(place.run() + "/hash.json");
-  expect_refusal({"train", place.config(), "--resume", "--micro_batch=3"}, ExitCode::bad_config, {"micro_batch = 1", "has 3"});
-  expect_refusal({"train", place.config(), "--resume", "--precision=bf16"}, ExitCode::bad_config, {"precision", "fp32", "bf16"});
+  expect_refusal({"train", place.config(), "--resume", "--micro_batch=3"}, ExitCode::bad_config,
+                 {"micro_batch = 1", "has 3"});
+  expect_refusal({"train", place.config(), "--resume", "--precision=bf16"}, ExitCode::bad_config,
+                 {"precision", "fp32", "bf16"});
   EXPECT_EQ(read_bytes(place.run() + "/hash.json"), before);
 }
 
@@ -121,20 +127,23 @@ TEST(Resume, RefusesACheckpointWithAFlippedByte) {
   std::string bytes = read_bytes(file);
   bytes[bytes.size() - 1000] = static_cast<char>(bytes[bytes.size() - 1000] ^ 1);
   write_bytes(file, bytes);
-  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint, {"step-00000004", "hash"});
+  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint,
+                 {"step-00000004", "hash"});
 }
 
 TEST(Resume, RefusesATruncatedCheckpoint) {
   const Place place("llama_linear", "steps: 4\n");
   const std::string file = checkpointed_run(place) + "/state.safetensors";
   write_bytes(file, read_bytes(file).substr(0, 5000));
-  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint, {"step-00000004/state.safetensors"});
+  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint,
+                 {"step-00000004/state.safetensors"});
 }
 
 TEST(Resume, RefusesACheckpointWithoutItsState) {
   const Place place("llama_linear", "steps: 4\n");
   fs::remove(checkpointed_run(place) + "/state.safetensors");
-  expect_refusal({"train", place.config(), "--resume"}, ExitCode::corrupt_checkpoint, {"step-00000004/state.safetensors"});
+  expect_refusal({"train", place.config(), "--resume"}, ExitCode::corrupt_checkpoint,
+                 {"step-00000004/state.safetensors"});
 }
 
 TEST(Resume, RefusesACheckpointWhoseDescriptionIsNoJson) {

@@ -21,13 +21,15 @@ std::map<std::string, std::tuple<std::string, std::string, std::string>> stored_
     if (!file.ends_with(".safetensors")) continue;
     const RawSafetensors raw(directory + "/" + file);
     for (const auto& [name, entry] : raw.header.items()) {
-      if (name != "__metadata__") tensors[name] = {entry.at("dtype").get<std::string>(), entry.at("shape").dump(), raw.bytes_of(name)};
+      if (name != "__metadata__")
+        tensors[name] = {entry.at("dtype").get<std::string>(), entry.at("shape").dump(), raw.bytes_of(name)};
     }
   }
   return tensors;
 }
 
-void expect_zero_steps_copy_every_tensor(const std::string& name, const std::string& type, const std::set<std::string>& unused, const std::string& precision) {
+void expect_zero_steps_copy_every_tensor(const std::string& name, const std::string& type,
+                                         const std::set<std::string>& unused, const std::string& precision) {
   const Place place(name, "steps: 0\n");
   const Outcome outcome = succeed({"train", place.config(), "--precision=" + precision});
   auto source = stored_tensors(golden(name) + "/model");
@@ -38,7 +40,8 @@ void expect_zero_steps_copy_every_tensor(const std::string& name, const std::str
   EXPECT_FALSE(source.empty());
   EXPECT_EQ(std::get<0>(source.begin()->second), type);
   EXPECT_EQ(stored_tensors(place.run() + "/model"), source);
-  EXPECT_EQ(json::parse(read_bytes(place.run() + "/model/config.json")), json::parse(read_bytes(golden(name) + "/model/config.json")));
+  EXPECT_EQ(json::parse(read_bytes(place.run() + "/model/config.json")),
+            json::parse(read_bytes(golden(name) + "/model/config.json")));
 }
 
 }  // namespace
@@ -50,10 +53,12 @@ TEST(Train, WritesOneMetricsLineAStepWithTheContractsKeys) {
   ASSERT_EQ(lines.size(), 5u);
   int64_t step = 0;
   for (const json& line : lines) {
-    EXPECT_EQ(keys(line), (std::set<std::string>{"step", "loss", "grad_norm", "clip_factor", "lr", "tokens", "trained_tokens", "seconds", "tokens_per_s", "bound_by",
-                                                 "lanes", "bytes", "hbm_peak", "host_peak"}));
+    EXPECT_EQ(keys(line), (std::set<std::string>{"step", "loss", "grad_norm", "clip_factor", "lr", "tokens",
+                                                 "trained_tokens", "seconds", "tokens_per_s", "bound_by", "lanes",
+                                                 "bytes", "hbm_peak", "host_peak"}));
     EXPECT_EQ(line.at("step"), ++step);
-    for (const char* real : {"loss", "grad_norm", "clip_factor", "lr", "seconds", "tokens_per_s"}) EXPECT_TRUE(line.at(real).is_number()) << real;
+    for (const char* real : {"loss", "grad_norm", "clip_factor", "lr", "seconds", "tokens_per_s"})
+      EXPECT_TRUE(line.at(real).is_number()) << real;
     for (const char* whole : {"tokens", "trained_tokens", "hbm_peak", "host_peak"}) {
       EXPECT_TRUE(line.at(whole).is_number_integer()) << whole;
       EXPECT_GT(line.at(whole), 0) << whole;
@@ -76,7 +81,9 @@ TEST(Train, MetricsCarrySeventeenSignificantDigits) {
   succeed({"train", place.config()});
   const std::string line = read_bytes(place.run() + "/metrics.jsonl");
   EXPECT_NE(line.find("\"lr\":0.0030000000000000001,"), std::string::npos) << line;
-  EXPECT_NE(line.find("\"loss\":" + fmt::format("{:.17g}", json::parse(line).at("loss").get<double>())), std::string::npos) << line;
+  EXPECT_NE(line.find("\"loss\":" + fmt::format("{:.17g}", json::parse(line).at("loss").get<double>())),
+            std::string::npos)
+      << line;
 }
 
 TEST(Train, PrintsOneJsonObjectOnStandardOutputAndLogsOnStandardError) {
@@ -107,7 +114,8 @@ TEST(Train, DumpsGradientsAndStateOfTheStepsAskedFor) {
   for (const std::string& name : listing(place.run())) {
     if (name.ends_with(".safetensors")) dumps.insert(name);
   }
-  EXPECT_EQ(dumps, (std::set<std::string>{"grads-1.safetensors", "grads-3.safetensors", "state-0.safetensors", "state-2.safetensors", "state-3.safetensors"}));
+  EXPECT_EQ(dumps, (std::set<std::string>{"grads-1.safetensors", "grads-3.safetensors", "state-0.safetensors",
+                                          "state-2.safetensors", "state-3.safetensors"}));
 
   std::set<std::string> gradients, states;
   for (const auto& [name, tensor] : stored_tensors(golden("qwen2_tied") + "/model")) {
@@ -130,14 +138,19 @@ TEST(Train, ADumpWithoutClippingHoldsTheSameGradients) {
   const Place place("llama_bias", "steps: 1\n");
   succeed({"train", place.config(), "--dump.grads=1"});
   succeed({"train", place.config(), "--dump.grads=1", "--optim.clip=null", "--run_dir=" + (place / "free")});
-  EXPECT_EQ(hash_of(place.run() + "/grads-1.safetensors").at("weights"), hash_of(place / "free/grads-1.safetensors").at("weights"));
+  EXPECT_EQ(hash_of(place.run() + "/grads-1.safetensors").at("weights"),
+            hash_of(place / "free/grads-1.safetensors").at("weights"));
 }
 
 TEST(Train, ZeroStepsCopyFloat32) { expect_zero_steps_copy_every_tensor("llama_linear", "F32", {}, "fp32"); }
-TEST(Train, ZeroStepsCopyFloat32ThroughASplitMaster) { expect_zero_steps_copy_every_tensor("llama_linear", "F32", {}, "bf16"); }
+TEST(Train, ZeroStepsCopyFloat32ThroughASplitMaster) {
+  expect_zero_steps_copy_every_tensor("llama_linear", "F32", {}, "bf16");
+}
 TEST(Train, ZeroStepsCopyFloat16) { expect_zero_steps_copy_every_tensor("qwen3_norm", "F16", {}, "bf16"); }
 TEST(Train, ZeroStepsCopyShardedBfloat16AndListWhatIsUnused) {
-  expect_zero_steps_copy_every_tensor("llama_packed", "BF16", {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.1.self_attn.rotary_emb.inv_freq"}, "bf16");
+  expect_zero_steps_copy_every_tensor(
+      "llama_packed", "BF16",
+      {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.1.self_attn.rotary_emb.inv_freq"}, "bf16");
 }
 
 TEST(Train, ItsExportTrainsOn) {
@@ -145,13 +158,16 @@ TEST(Train, ItsExportTrainsOn) {
   succeed({"train", place.config(), "--dump.state=2"});
   const std::string next = place / "next";
   succeed({"train", place.config(), "--model.path=" + place.run() + "/model", "--dump.state=0", "--run_dir=" + next});
-  EXPECT_EQ(hash_of(place.run() + "/state-2.safetensors").at("weights"), hash_of(next + "/state-0.safetensors").at("weights"));
+  EXPECT_EQ(hash_of(place.run() + "/state-2.safetensors").at("weights"),
+            hash_of(next + "/state-0.safetensors").at("weights"));
 }
 
 TEST(Train, RandomWeightsFollowTheSeed) {
   const Place place("llama_linear", "steps: 0\n");
   const auto weights = [&](const std::string& seed, const std::string& run) {
-    succeed({"train", place.config(), "--model.path=null", "--model.config=" + golden("llama_linear") + "/model/config.json", "--seed=" + seed, "--run_dir=" + (place / run)});
+    succeed({"train", place.config(), "--model.path=null",
+             "--model.config=" + golden("llama_linear") + "/model/config.json", "--seed=" + seed,
+             "--run_dir=" + (place / run)});
     return hash_of(place / run + "/model").at("weights").get<std::string>();
   };
   const std::string first = weights("1", "a");

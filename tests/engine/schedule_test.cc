@@ -25,7 +25,9 @@ Workload workload(bool tied, bool clip) {
   return w;
 }
 
-std::vector<Workload> workloads() { return {workload(false, true), workload(true, true), workload(false, false), workload(true, false)}; }
+std::vector<Workload> workloads() {
+  return {workload(false, true), workload(true, true), workload(false, false), workload(true, false)};
+}
 
 TEST(Schedule, VerifierFindsNoUnorderedPairInAnyRandomPlan) {
   for (const Workload& w : workloads()) {
@@ -48,7 +50,8 @@ TEST(Schedule, DroppingAnySingleWaitIsFound) {
         for (size_t k = 0; k < schedule.actions[i].waits.size(); ++k) {
           Schedule fewer = schedule;
           fewer.actions[i].waits.erase(fewer.actions[i].waits.begin() + static_cast<int64_t>(k));
-          ASSERT_FALSE(verify(fewer, 1).empty()) << action_name(schedule.actions[i].kind) << ": " << wait_kind_name(schedule.actions[i].waits[k].kind);
+          ASSERT_FALSE(verify(fewer, 1).empty())
+              << action_name(schedule.actions[i].kind) << ": " << wait_kind_name(schedule.actions[i].waits[k].kind);
         }
       }
     }
@@ -68,7 +71,8 @@ TEST(Schedule, WeightsCrossOnceAPassAndGradientsOnceAStep) {
     if (action.kind == ActionKind::offload_gradient) ++left[action.record];
   }
   for (int64_t block = 1; block <= 6; ++block) {
-    EXPECT_EQ(fetched[block], block >= 5 ? 1 : 2) << "block " << block << ": the last two are still in their slots at the turn";
+    EXPECT_EQ(fetched[block], block >= 5 ? 1 : 2)
+        << "block " << block << ": the last two are still in their slots at the turn";
     EXPECT_EQ(left[block], 1);
   }
 }
@@ -93,7 +97,8 @@ TEST(Schedule, ClippedUpdatesGoInForwardOrderAndUnclippedInBackwardOrder) {
     for (const Action& action : build_schedule(w, random_plan(w, 1), StepMode::train).actions) {
       if (action.kind == ActionKind::update) order.push_back(action.record);
     }
-    EXPECT_EQ(order, clip ? (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}) : (std::vector<int64_t>{7, 6, 5, 4, 3, 2, 1, 0}));
+    EXPECT_EQ(order,
+              clip ? (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}) : (std::vector<int64_t>{7, 6, 5, 4, 3, 2, 1, 0}));
   }
 }
 

@@ -15,9 +15,12 @@ TEST_P(CudaGolden, Fp32LossGradientsAndTenClippedStepsMatchTransformers) {
   parity::expect_fp32_parity(GetParam(), {.device = "cuda", .micro_batch = 2});
 }
 
-TEST_P(CudaGolden, Bf16LossAndGradientDirectionsMatchTransformers) { parity::expect_bf16_parity(GetParam(), {.device = "cuda", .micro_batch = 2}); }
+TEST_P(CudaGolden, Bf16LossAndGradientDirectionsMatchTransformers) {
+  parity::expect_bf16_parity(GetParam(), {.device = "cuda", .micro_batch = 2});
+}
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, ::testing::ValuesIn(parity::golden_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, ::testing::ValuesIn(parity::golden_names()),
+                         [](const auto& info) { return info.param; });
 
 TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
   constexpr int64_t kSteps = 5;
@@ -50,7 +53,8 @@ TEST(CudaMemory, SteadyStateAllocatesNothingAndTheDriverAgreesWithThePlan) {
   trainer->drain();
   EXPECT_EQ(device.ledger().allocations() + device.host_ledger().allocations(), allocations);
   const int64_t planned = memory_need(model.workload(), plan).hbm_bytes();
-  EXPECT_LE(std::abs(device.memory_used() - planned), 256 * kMiB) << "planned " << format_bytes(planned) << ", used " << format_bytes(device.memory_used());
+  EXPECT_LE(std::abs(device.memory_used() - planned), 256 * kMiB)
+      << "planned " << format_bytes(planned) << ", used " << format_bytes(device.memory_used());
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ using nlohmann::json;
 
 // The least that a family's config.json must say.
 json minimal(const std::string& architecture) {
-  return {{"architectures", {architecture}}, {"vocab_size", 100}, {"hidden_size", 256}, {"intermediate_size", 512}, {"num_hidden_layers", 3}, {"num_attention_heads", 32}};
+  return {{"architectures", {architecture}}, {"vocab_size", 100},      {"hidden_size", 256},
+          {"intermediate_size", 512},        {"num_hidden_layers", 3}, {"num_attention_heads", 32}};
 }
 
 ModelConfig parse(const std::string& architecture, const json& more = json::object()) {
@@ -63,7 +64,8 @@ TEST(ModelConfig, AbsentFieldsAreWhatTransformersTakes) {
 }
 
 TEST(ModelConfig, NullHeadsMeanAsManyAsQueries) {
-  for (const std::string& family : kFamilies) EXPECT_EQ(parse(family, {{"num_key_value_heads", nullptr}}).kv_heads, 32) << family;
+  for (const std::string& family : kFamilies)
+    EXPECT_EQ(parse(family, {{"num_key_value_heads", nullptr}}).kv_heads, 32) << family;
 }
 
 TEST(ModelConfig, HeadSizeMayStandApartFromHidden) {
@@ -93,14 +95,20 @@ TEST(ModelConfig, MistralsWindowIsOnUnlessNull) {
 TEST(ModelConfig, QwensWindowNeedsItsSwitch) {
   for (const char* family : {kQwen2, kQwen3}) {
     EXPECT_EQ(parse(family, {{"sliding_window", 64}}).window, Windows(3, 0));
-    EXPECT_EQ(parse(family, {{"sliding_window", 64}, {"use_sliding_window", true}}).window, Windows(3, 0));  // from layer 28 on
+    EXPECT_EQ(parse(family, {{"sliding_window", 64}, {"use_sliding_window", true}}).window,
+              Windows(3, 0));  // from layer 28 on
     EXPECT_EQ(parse(family, {{"use_sliding_window", true}, {"max_window_layers", 0}}).window, Windows(3, 4096));
-    EXPECT_EQ(parse(family, {{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 1}}).window, (Windows{0, 64, 64}));
-    const json mixed = {{"sliding_window", 64}, {"use_sliding_window", true}, {"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}}};
+    EXPECT_EQ(parse(family, {{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 1}}).window,
+              (Windows{0, 64, 64}));
+    const json mixed = {{"sliding_window", 64},
+                        {"use_sliding_window", true},
+                        {"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}}};
     EXPECT_EQ(parse(family, mixed).window, (Windows{64, 0, 64}));
     expect_refused(family, {{"layer_types", {"full_attention"}}}, {"layer_types", "3 layers"});
-    expect_refused(family, {{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}}, {"layer_types[1]", "chunked_attention"});
-    expect_refused(family, {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}}, {"layer_types[2]", "sliding_window"});
+    expect_refused(family, {{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}},
+                   {"layer_types[1]", "chunked_attention"});
+    expect_refused(family, {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}},
+                   {"layer_types[2]", "sliding_window"});
     expect_refused(family, {{"max_window_layers", -1}, {"use_sliding_window", true}}, {"max_window_layers", "-1"});
   }
 }
@@ -118,18 +126,26 @@ TEST(ModelConfig, ReadsTheStoredType) {
 }
 
 TEST(ModelConfig, BothFormsOfRopeMeanTheSame) {
-  const json scaling = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192}};
   json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
-  const ModelConfig old_form = parse(kLlama, {{"rope_theta", 500000.0}, {"rope_scaling", scaling}}), new_form = parse(kLlama, {{"rope_parameters", parameters}});
+  const ModelConfig old_form = parse(kLlama, {{"rope_theta", 500000.0}, {"rope_scaling", scaling}}),
+                    new_form = parse(kLlama, {{"rope_parameters", parameters}});
   EXPECT_EQ(old_form.rope.theta, 500000.0);
   EXPECT_EQ(new_form.rope.theta, 500000.0);
   EXPECT_EQ(rope_frequencies(old_form), rope_frequencies(new_form));
 }
 
 TEST(ModelConfig, RefusesNonsenseByName) {
-  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
-    for (const json& value : {json(0), json(-1), json(1.5), json("4"), json(int64_t{1} << 50), json(true), json::array()}) expect_refused(kLlama, {{key, value}}, {"config.json", key, value.dump()});
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
+    for (const json& value :
+         {json(0), json(-1), json(1.5), json("4"), json(int64_t{1} << 50), json(true), json::array()})
+      expect_refused(kLlama, {{key, value}}, {"config.json", key, value.dump()});
     expect_error(ExitCode::bad_input, {key, "missing"}, [&] {
       json object = minimal(kLlama);
       object.erase(key);
@@ -162,19 +178,29 @@ TEST(ModelConfig, RefusesWhatWouldChangeTheMaths) {
 }
 
 TEST(ModelConfig, PassesWhatSaysNothingOfTheMaths) {
-  const ModelConfig c = parse(kLlama, {{"use_cache", true}, {"bos_token_id", 1}, {"eos_token_id", {1, 2}}, {"transformers_version", "4.45.0"}, {"_name_or_path", "x"},
-                                       {"unheard_of", nullptr}, {"unheard_of_switch", false}, {"attention_dropout", 0.0}, {"pretraining_tp", 1}});
+  const ModelConfig c = parse(kLlama, {{"use_cache", true},
+                                       {"bos_token_id", 1},
+                                       {"eos_token_id", {1, 2}},
+                                       {"transformers_version", "4.45.0"},
+                                       {"_name_or_path", "x"},
+                                       {"unheard_of", nullptr},
+                                       {"unheard_of_switch", false},
+                                       {"attention_dropout", 0.0},
+                                       {"pretraining_tp", 1}});
   EXPECT_EQ(c.hidden, 256);
 }
 
 TEST(ModelConfig, RefusesRopeItCannotDo) {
-  const auto refused = [](const json& scaling, std::initializer_list<std::string> parts) { expect_refused(kLlama, {{"rope_scaling", scaling}}, parts); };
+  const auto refused = [](const json& scaling, std::initializer_list<std::string> parts) {
+    expect_refused(kLlama, {{"rope_scaling", scaling}}, parts);
+  };
   refused({{"rope_type", "dynamic"}, {"factor", 2.0}}, {"dynamic", "yarn"});
   refused({{"type", "longrope"}}, {"longrope"});
   refused({{"rope_type", "linear"}}, {"factor", "linear"});
   refused({{"rope_type", "linear"}, {"factor", 0}}, {"factor"});
   refused({{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}}, {"high_freq_factor"});
-  refused({{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0}, {"high_freq_factor", 4.0}}, {"high_freq_factor", "low_freq_factor"});
+  refused({{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0}, {"high_freq_factor", 4.0}},
+          {"high_freq_factor", "low_freq_factor"});
   refused({{"rope_type", "linear"}, {"factor", 2.0}, {"long_factor", {1.0}}}, {"long_factor"});
   refused({{"rope_type", "default"}, {"partial_rotary_factor", 0.25}}, {"partial_rotary_factor"});
   refused("linear", {"rope_scaling"});

@@ -13,12 +13,21 @@ namespace megatrain {
 namespace {
 
 ModelConfig small(bool tied = false) {
-  return parse_model_config({{"architectures", {"Qwen2ForCausalLM"}}, {"vocab_size", 50}, {"hidden_size", 24}, {"intermediate_size", 36}, {"num_hidden_layers", 2},
-                             {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"initializer_range", 0.05}, {"tie_word_embeddings", tied}},
+  return parse_model_config({{"architectures", {"Qwen2ForCausalLM"}},
+                             {"vocab_size", 50},
+                             {"hidden_size", 24},
+                             {"intermediate_size", 36},
+                             {"num_hidden_layers", 2},
+                             {"num_attention_heads", 4},
+                             {"num_key_value_heads", 2},
+                             {"initializer_range", 0.05},
+                             {"tie_word_embeddings", tied}},
                             "config.json");
 }
 
-TensorSpec matrix_named(const std::string& name, int64_t rows, int64_t cols) { return {.name = name, .rows = rows, .cols = cols, .decay = true}; }
+TensorSpec matrix_named(const std::string& name, int64_t rows, int64_t cols) {
+  return {.name = name, .rows = rows, .cols = cols, .decay = true};
+}
 
 std::vector<float> drawn(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed) {
   std::vector<float> values(static_cast<size_t>(tensor.elements()));
@@ -36,7 +45,8 @@ TEST(Layers, RecordsHoldEveryHuggingFaceNameOnce) {
     for (const TensorSpec& tensor : layout.tensors) EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
   }
   EXPECT_EQ(names.size(), 1u + 2 * 12 + 2);
-  for (const char* name : {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.bias", "model.layers.1.mlp.down_proj.weight", "model.norm.weight", "lm_head.weight"}) {
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.bias",
+                           "model.layers.1.mlp.down_proj.weight", "model.norm.weight", "lm_head.weight"}) {
     EXPECT_EQ(names.count(name), 1u) << name;
   }
 }
@@ -73,7 +83,8 @@ TEST(Init, NormsAreOneAndBiasesZero) {
   const ModelConfig config = small();
   for (const TensorSpec& tensor : block_layout(config, 0).tensors) {
     if (!tensor.vector) continue;
-    for (const float value : drawn(config, tensor, 1)) EXPECT_EQ(value, tensor.name.ends_with("norm.weight") ? 1.0f : 0.0f) << tensor.name;
+    for (const float value : drawn(config, tensor, 1))
+      EXPECT_EQ(value, tensor.name.ends_with("norm.weight") ? 1.0f : 0.0f) << tensor.name;
   }
 }
 

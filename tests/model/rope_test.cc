@@ -1,5 +1,5 @@
-// Rotary frequencies against numbers computed in Python from the papers' formulas; transformers' own, in fp32, agree with
-// them to 3e-7.
+// Rotary frequencies against numbers computed in Python from the papers' formulas; transformers' own, in fp32, agree
+// with them to 3e-7.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -13,8 +13,14 @@ namespace {
 using nlohmann::json;
 
 ModelConfig with_rope(int64_t head_dim, const json& rope) {
-  return parse_model_config({{"architectures", {"LlamaForCausalLM"}}, {"vocab_size", 8}, {"hidden_size", 2 * head_dim}, {"intermediate_size", 8}, {"num_hidden_layers", 1},
-                             {"num_attention_heads", 2}, {"max_position_embeddings", 131072}, {"rope_parameters", rope}},
+  return parse_model_config({{"architectures", {"LlamaForCausalLM"}},
+                             {"vocab_size", 8},
+                             {"hidden_size", 2 * head_dim},
+                             {"intermediate_size", 8},
+                             {"num_hidden_layers", 1},
+                             {"num_attention_heads", 2},
+                             {"max_position_embeddings", 131072},
+                             {"rope_parameters", rope}},
                             "config.json");
 }
 
@@ -24,34 +30,45 @@ void expect_frequencies(const ModelConfig& config, const std::vector<double>& ex
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-12 * expected[i]) << "pair " << i;
 }
 
-const json kYarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}, {"rope_theta", 1e6}};
+const json kYarn = {
+    {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}, {"rope_theta", 1e6}};
 
 }  // namespace
 
-TEST(Rope, DefaultFallsGeometrically) { expect_frequencies(with_rope(8, {{"rope_theta", 10000.0}}), {1, 0.1, 0.01, 0.001}); }
+TEST(Rope, DefaultFallsGeometrically) {
+  expect_frequencies(with_rope(8, {{"rope_theta", 10000.0}}), {1, 0.1, 0.01, 0.001});
+}
 
 TEST(Rope, LinearDividesEveryFrequency) {
-  expect_frequencies(with_rope(8, {{"rope_type", "linear"}, {"factor", 2.5}, {"rope_theta", 10000.0}}), {0.4, 0.04, 0.004, 0.0004});
+  expect_frequencies(with_rope(8, {{"rope_type", "linear"}, {"factor", 2.5}, {"rope_theta", 10000.0}}),
+                     {0.4, 0.04, 0.004, 0.0004});
 }
 
 TEST(Rope, Llama3KeepsFastPairsScalesSlowOnesAndBlendsBetween) {
-  const json rope = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}, {"rope_theta", 500000.0}};
-  expect_frequencies(with_rope(16, rope), {1.0, 0.19392274474868576, 0.03760603093086393, 0.007292664737217109, 0.0005248461609929547, 3.428102195952591e-05,
-                                           6.647869871181235e-06, 1.2891731721515574e-06});
+  const json rope = {{"rope_type", "llama3"},
+                     {"factor", 8.0},
+                     {"low_freq_factor", 1.0},
+                     {"high_freq_factor", 4.0},
+                     {"original_max_position_embeddings", 8192},
+                     {"rope_theta", 500000.0}};
+  expect_frequencies(with_rope(16, rope),
+                     {1.0, 0.19392274474868576, 0.03760603093086393, 0.007292664737217109, 0.0005248461609929547,
+                      3.428102195952591e-05, 6.647869871181235e-06, 1.2891731721515574e-06});
 }
 
 TEST(Rope, YarnRampsBetweenTheTurningPairs) {
   const ModelConfig config = with_rope(16, kYarn);
-  expect_frequencies(config, {1.0, 0.1778279410038923, 0.03162277660168379, 0.004217559938927619, 0.0005, 4.445698525097307e-05, 7.905694150420949e-06,
-                              1.4058533129758728e-06});
+  expect_frequencies(config, {1.0, 0.1778279410038923, 0.03162277660168379, 0.004217559938927619, 0.0005,
+                              4.445698525097307e-05, 7.905694150420949e-06, 1.4058533129758728e-06});
   EXPECT_DOUBLE_EQ(config.rope.attention_factor, 1.138629436111989);
 }
 
 TEST(Rope, YarnWithoutTruncationAndWithOtherTurns) {
   json rope = kYarn;
   rope.update({{"truncate", false}, {"beta_fast", 16.0}, {"beta_slow", 2.0}});
-  expect_frequencies(with_rope(16, rope), {1.0, 0.1778279410038923, 0.03162277660168379, 0.005623413251903491, 0.0005956798964663989, 4.445698525097307e-05,
-                                           7.905694150420949e-06, 1.4058533129758728e-06});
+  expect_frequencies(with_rope(16, rope),
+                     {1.0, 0.1778279410038923, 0.03162277660168379, 0.005623413251903491, 0.0005956798964663989,
+                      4.445698525097307e-05, 7.905694150420949e-06, 1.4058533129758728e-06});
 }
 
 TEST(Rope, YarnsAttentionFactorFollowsItsFields) {

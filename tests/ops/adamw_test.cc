@@ -74,8 +74,14 @@ struct Planes {
 };
 
 AdamWScalars usual_scalars() {
-  return {.clip = 0.37f, .beta2 = 0.999f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.001f, .inv_sqrt_bias2 = 5.0f,
-          .eps = 1e-8f, .step_size = 1e-3f, .decay = 0.99999f};
+  return {.clip = 0.37f,
+          .beta2 = 0.999f,
+          .one_minus_beta1 = 0.1f,
+          .one_minus_beta2 = 0.001f,
+          .inv_sqrt_bias2 = 5.0f,
+          .eps = 1e-8f,
+          .step_size = 1e-3f,
+          .decay = 0.99999f};
 }
 
 // A magnitude out of everything between denormal and `top`, zeros of either sign among them.

@@ -81,8 +81,8 @@ struct SumLossesCase {
 };
 
 inline const std::vector<EmbeddingCase> kEmbeddingCases = {
-    {DType::f32, 1, 1, 1},      {DType::f32, 5, 40, 7},      {DType::f32, 13, 9, 64},    {DType::f32, 40, 300, 600},
-    {DType::bf16, 5, 40, 7},    {DType::bf16, 3, 100, 33},   {DType::bf16, 64, 200, 520},
+    {DType::f32, 1, 1, 1},   {DType::f32, 5, 40, 7},    {DType::f32, 13, 9, 64},     {DType::f32, 40, 300, 600},
+    {DType::bf16, 5, 40, 7}, {DType::bf16, 3, 100, 33}, {DType::bf16, 64, 200, 520},
 };
 
 inline const std::vector<RmsNormCase> kRmsNormCases = {
@@ -98,8 +98,8 @@ inline const std::vector<RmsNormCase> kRmsNormCases = {
 };
 
 inline const std::vector<RopeCase> kRopeCases = {
-    {DType::f32, 1, 1, 2},       {DType::f32, 5, 3, 6, 5},    {DType::f32, 40, 6, 64, 64},
-    {DType::f32, 3, 1, 2080},    {DType::bf16, 7, 2, 10, 3},  {DType::bf16, 300, 9, 128},
+    {DType::f32, 1, 1, 2},    {DType::f32, 5, 3, 6, 5},   {DType::f32, 40, 6, 64, 64},
+    {DType::f32, 3, 1, 2080}, {DType::bf16, 7, 2, 10, 3}, {DType::bf16, 300, 9, 128},
 };
 
 inline const std::vector<LinearCase> kLinearCases = {
@@ -117,35 +117,31 @@ inline const std::vector<LinearCase> kLinearCases = {
 };
 
 inline const std::vector<AttentionCase> kAttentionCases = {
-    {DType::f32, {1}, 1, 1, 1},
-    {DType::f32, {7}, 2, 2, 3},
-    {DType::f32, {5, 1, 9}, 4, 2, 6},
-    {DType::f32, {6, 11}, 8, 1, 5, 4},
-    {DType::f32, {3, 70, 2}, 4, 1, 20},
-    {DType::f32, {140, 65}, 2, 1, 16, 50},
-    {DType::f32, {300}, 2, 2, 32},
-    {DType::f32, {64, 64, 64}, 8, 2, 24},
-    {DType::f32, {200}, 2, 2, 8, 1},
-    {DType::bf16, {5, 1, 9}, 4, 2, 6},
-    {DType::bf16, {130, 40}, 8, 1, 64},
-    {DType::bf16, {129, 1, 70}, 4, 4, 80, 33},
+    {DType::f32, {1}, 1, 1, 1},         {DType::f32, {7}, 2, 2, 3},           {DType::f32, {5, 1, 9}, 4, 2, 6},
+    {DType::f32, {6, 11}, 8, 1, 5, 4},  {DType::f32, {3, 70, 2}, 4, 1, 20},   {DType::f32, {140, 65}, 2, 1, 16, 50},
+    {DType::f32, {300}, 2, 2, 32},      {DType::f32, {64, 64, 64}, 8, 2, 24}, {DType::f32, {200}, 2, 2, 8, 1},
+    {DType::bf16, {5, 1, 9}, 4, 2, 6},  {DType::bf16, {130, 40}, 8, 1, 64},   {DType::bf16, {129, 1, 70}, 4, 4, 80, 33},
     {DType::bf16, {64, 64}, 8, 2, 128},
 };
 
 inline const std::vector<SwigluCase> kSwigluCases = {
-    {DType::f32, 1, 1},        {DType::f32, 3, 5, true},     {DType::f32, 20, 1300},
-    {DType::bf16, 3, 5},       {DType::bf16, 40, 777, true},
+    {DType::f32, 1, 1},  {DType::f32, 3, 5, true},     {DType::f32, 20, 1300},
+    {DType::bf16, 3, 5}, {DType::bf16, 40, 777, true},
 };
 
 inline const std::vector<AddCase> kAddCases = {
-    {DType::f32, 1, 1},      {DType::f32, 7, 33, 5, true},   {DType::f32, 50, 1000},
+    {DType::f32, 1, 1},      {DType::f32, 7, 33, 5, true},     {DType::f32, 50, 1000},
     {DType::bf16, 3, 17, 2}, {DType::bf16, 90, 1025, 0, true},
 };
 
 inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
-    {DType::f32, 1, 1},           {DType::f32, 4, 7, 2},          {DType::f32, 6, 50, 3, true},
-    {DType::f32, 5, 2049, 4},     {DType::f32, 9, 600, 0, false, 30.0f},
-    {DType::bf16, 6, 50, 3, true}, {DType::bf16, 7, 1500, 5, false, 4.0f},
+    {DType::f32, 1, 1},
+    {DType::f32, 4, 7, 2},
+    {DType::f32, 6, 50, 3, true},
+    {DType::f32, 5, 2049, 4},
+    {DType::f32, 9, 600, 0, false, 30.0f},
+    {DType::bf16, 6, 50, 3, true},
+    {DType::bf16, 7, 1500, 5, false, 4.0f},
 };
 
 inline const std::vector<FinishGradientCase> kFinishGradientCases = {
@@ -190,7 +186,8 @@ inline std::string name_of(const AttentionCase& c) {
   return c.window > 0 ? text.append(" window ").append(std::to_string(c.window)) : text;
 }
 inline std::string name_of(const SwigluCase& c) {
-  return std::string("swiglu ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) + flags({{c.in_place, "in-place"}});
+  return std::string("swiglu ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
+         flags({{c.in_place, "in-place"}});
 }
 inline std::string name_of(const AddCase& c) {
   return std::string("add ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.cols}) +

@@ -111,9 +111,12 @@ TEST(CpuOpsBits, EmbeddingGradientIsTheSameWhenTokensAreSplitOverCalls) {
         const std::vector<int32_t> part(index.begin() + cuts[i], index.begin() + cuts[i + 1]);
         const Segments s = segments_of(part, static_cast<int32_t>(cuts[i]));
         const Buffer order = h.upload(s.order), begin = h.upload(s.begin), row = h.upload(s.row);
-        h.ops.embedding_backward(h.stream, {.grad_out = grad_out.view, .order = pointer<int32_t>(order),
-                                            .begin = pointer<int32_t>(begin), .row = pointer<int32_t>(row),
-                                            .segments = static_cast<int64_t>(s.row.size()), .grad = grad.view});
+        h.ops.embedding_backward(h.stream, {.grad_out = grad_out.view,
+                                            .order = pointer<int32_t>(order),
+                                            .begin = pointer<int32_t>(begin),
+                                            .row = pointer<int32_t>(row),
+                                            .segments = static_cast<int64_t>(s.row.size()),
+                                            .grad = grad.view});
         h.stream.synchronize();
       }
       return h.read(grad);
@@ -137,8 +140,8 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
       const auto products = [&](int64_t count) {
         const Tensor y = h.poisoned(dtype, count, out), grad_x = h.poisoned(dtype, count, in);
         h.ops.linear_forward(h.stream, {.x = x.view.slice_rows(0, count), .weight = weight.view, .out = y.view});
-        h.ops.linear_backward_input(h.stream, {.grad_out = grad.view.slice_rows(0, count), .weight = weight.view,
-                                               .grad_x = grad_x.view});
+        h.ops.linear_backward_input(
+            h.stream, {.grad_out = grad.view.slice_rows(0, count), .weight = weight.view, .grad_x = grad_x.view});
         h.stream.synchronize();
         return std::pair{h.read(y), h.read(grad_x)};
       };
@@ -162,12 +165,25 @@ TEST(CpuOpsBits, AdamWSharedByTheTeamEqualsOnePassAndClearsTheFlagOnlyWhenNotFin
     std::vector<float> grad, m, v, master;
   };
   const auto fresh = [&] {
-    return State{{grad.begin(), grad.end()}, std::vector<float>(count), std::vector<float>(count), {master.begin(), master.end()}};
+    return State{{grad.begin(), grad.end()},
+                 std::vector<float>(count),
+                 std::vector<float>(count),
+                 {master.begin(), master.end()}};
   };
   const auto args_of = [&](State& s) {
-    return AdamW{.scalars = {.clip = 0.5f, .beta2 = 0.999f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.001f,
-                             .inv_sqrt_bias2 = 31.6f, .eps = 1e-8f, .step_size = 1e-2f, .decay = 0.999f},
-                 .count = count, .grad_f32 = s.grad.data(), .m = s.m.data(), .v = s.v.data(), .master = s.master.data()};
+    return AdamW{.scalars = {.clip = 0.5f,
+                             .beta2 = 0.999f,
+                             .one_minus_beta1 = 0.1f,
+                             .one_minus_beta2 = 0.001f,
+                             .inv_sqrt_bias2 = 31.6f,
+                             .eps = 1e-8f,
+                             .step_size = 1e-2f,
+                             .decay = 0.999f},
+                 .count = count,
+                 .grad_f32 = s.grad.data(),
+                 .m = s.m.data(),
+                 .v = s.v.data(),
+                 .master = s.master.data()};
   };
   State team = fresh(), alone = fresh(), broken = fresh();
   int32_t finite = 1;

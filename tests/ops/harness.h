@@ -59,7 +59,8 @@ class Harness {
     for (int64_t i = 0; i < count; i += 2) {
       const std::array<float, 2> pair = random_normal_pair(seed_, purpose_, static_cast<uint64_t>(i / 2));
       for (int64_t lane = 0; lane < 2 && i + lane < count; ++lane) {
-        values[static_cast<size_t>(i + lane)] = stored(amplitude * static_cast<double>(pair[static_cast<size_t>(lane)]), dtype);
+        values[static_cast<size_t>(i + lane)] =
+            stored(amplitude * static_cast<double>(pair[static_cast<size_t>(lane)]), dtype);
       }
     }
     ++purpose_;
@@ -164,7 +165,9 @@ class Harness {
   static int64_t offset(const Tensor& tensor, const View& part) {
     return static_cast<const std::byte*>(part.data) - tensor.buffer.data();
   }
-  std::vector<std::byte> download(const Tensor& tensor) { return download_as<std::byte>(tensor.buffer, static_cast<int64_t>(tensor.buffer.bytes())); }
+  std::vector<std::byte> download(const Tensor& tensor) {
+    return download_as<std::byte>(tensor.buffer, static_cast<int64_t>(tensor.buffer.bytes()));
+  }
 
   int repeat_;
   uint64_t seed_ = 0;

@@ -34,17 +34,20 @@ TEST(LargeTensor, EmbeddingReachesRowsBeyondTwoToThe31Elements) {
   const View grad = matrix(grad_memory.data(), DType::f32, kRows, kHidden);
   const int32_t last = kRows - 1, index[kTokens] = {last, 0, last - 1, last, 7};
   for (int64_t row : {int64_t{last}, int64_t{0}, int64_t{last - 1}, int64_t{7}}) {
-    for (int64_t i = 0; i < kHidden; ++i) table.as<bf16>()[row * kHidden + i] = to_bf16(static_cast<float>(row % 251 + i % 13));
+    for (int64_t i = 0; i < kHidden; ++i)
+      table.as<bf16>()[row * kHidden + i] = to_bf16(static_cast<float>(row % 251 + i % 13));
   }
   std::vector<bf16> out(kTokens * kHidden);
   const View out_view = matrix(out.data(), DType::bf16, kTokens, kHidden);
   cpu.ops->embedding_forward(*cpu.stream, {.table = table, .index = index, .out = out_view});
   const int32_t order[kTokens] = {1, 4, 2, 0, 3}, begin[] = {0, 1, 2, 3, 5}, row[] = {0, 7, last - 1, last};
-  cpu.ops->embedding_backward(*cpu.stream, {.grad_out = out_view, .order = order, .begin = begin, .row = row, .segments = 4, .grad = grad});
+  cpu.ops->embedding_backward(
+      *cpu.stream, {.grad_out = out_view, .order = order, .begin = begin, .row = row, .segments = 4, .grad = grad});
   cpu.stream->synchronize();
   for (int64_t t = 0; t < kTokens; ++t) {
     for (int64_t i = 0; i < kHidden; ++i) {
-      ASSERT_EQ(to_float(out[t * kHidden + i]), to_float(to_bf16(static_cast<float>(index[t] % 251 + i % 13)))) << t << " " << i;
+      ASSERT_EQ(to_float(out[t * kHidden + i]), to_float(to_bf16(static_cast<float>(index[t] % 251 + i % 13))))
+          << t << " " << i;
     }
   }
   for (int64_t i = 0; i < kHidden; ++i) {
@@ -57,8 +60,10 @@ TEST(LargeTensor, EmbeddingReachesRowsBeyondTwoToThe31Elements) {
 TEST(LargeTensor, StridedRowsBeyondTwoToThe31ElementsAreReadAndWritten) {
   CpuFixture cpu({.threads = 2});
   constexpr int64_t kStride = int64_t{1} << 30, kRows = 4, kCols = 24;
-  const Mapping x_memory(((kRows - 1) * kStride + kCols) * sizeof(bf16)), y_memory(((kRows - 1) * kStride + kCols) * sizeof(bf16));
-  const View x{x_memory.data(), DType::bf16, kRows, kCols, kStride}, y{y_memory.data(), DType::bf16, kRows, kCols, kStride};
+  const Mapping x_memory(((kRows - 1) * kStride + kCols) * sizeof(bf16)),
+      y_memory(((kRows - 1) * kStride + kCols) * sizeof(bf16));
+  const View x{x_memory.data(), DType::bf16, kRows, kCols, kStride},
+      y{y_memory.data(), DType::bf16, kRows, kCols, kStride};
   const auto value = [](int64_t row, int64_t col) { return static_cast<float>(row * 3 + col % 5 - 2); };
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t col = 0; col < kCols; ++col) x.as<bf16>()[row * kStride + col] = to_bf16(value(row, col));
@@ -73,7 +78,9 @@ TEST(LargeTensor, StridedRowsBeyondTwoToThe31ElementsAreReadAndWritten) {
 
   std::vector<bf16> ones(kCols, to_bf16(1.0f));
   std::vector<float> inv_rms(kRows);
-  cpu.ops->rmsnorm_forward(*cpu.stream, {.x = x, .weight = vector(ones.data(), DType::bf16, kCols), .eps = 0, .out = y, .inv_rms = inv_rms.data()});
+  cpu.ops->rmsnorm_forward(
+      *cpu.stream,
+      {.x = x, .weight = vector(ones.data(), DType::bf16, kCols), .eps = 0, .out = y, .inv_rms = inv_rms.data()});
   cpu.stream->synchronize();
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t col = 0; col < kCols; ++col) ASSERT_NEAR(at(row, col), value(row, col) * inv_rms[row], 1e-2);
@@ -81,7 +88,8 @@ TEST(LargeTensor, StridedRowsBeyondTwoToThe31ElementsAreReadAndWritten) {
 
   std::vector<bf16> identity(kCols * kCols);
   for (int64_t i = 0; i < kCols; ++i) identity[i * kCols + i] = to_bf16(1.0f);
-  cpu.ops->linear_forward(*cpu.stream, {.x = x, .weight = matrix(identity.data(), DType::bf16, kCols, kCols), .out = y});
+  cpu.ops->linear_forward(*cpu.stream,
+                          {.x = x, .weight = matrix(identity.data(), DType::bf16, kCols, kCols), .out = y});
   cpu.stream->synchronize();
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t col = 0; col < kCols; ++col) ASSERT_EQ(at(row, col), value(row, col));

@@ -75,7 +75,8 @@ inline Values reference(const AttentionCase& c, const Values& in) {
         Vector score(static_cast<size_t>(t + 1 - first));
         for (int64_t s = first; s <= t; ++s) {
           double dot = 0;
-          for (int64_t d = 0; d < dim; ++d) dot += q[(t * c.heads + head) * dim + d] * k[(s * c.kv_heads + kv) * dim + d];
+          for (int64_t d = 0; d < dim; ++d)
+            dot += q[(t * c.heads + head) * dim + d] * k[(s * c.kv_heads + kv) * dim + d];
           score[s - first] = dot * scale;
         }
         const double top = *std::max_element(score.begin(), score.end());

@@ -33,7 +33,8 @@ inline OpRun run(Harness& h, const EmbeddingCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
   std::vector<int32_t> index(static_cast<size_t>(c.tokens));
-  for (size_t t = 0; t < index.size(); ++t) index[t] = static_cast<int32_t>(h.random_index(t, static_cast<uint64_t>(c.rows)));
+  for (size_t t = 0; t < index.size(); ++t)
+    index[t] = static_cast<int32_t>(h.random_index(t, static_cast<uint64_t>(c.rows)));
   r.in["index"] = to_vector(index);
   r.in["table"] = h.random(c.rows * c.hidden, c.dtype);
   r.in["grad_out"] = h.random(c.tokens * c.hidden, c.dtype);
@@ -48,9 +49,12 @@ inline OpRun run(Harness& h, const EmbeddingCase& c, uint64_t seed) {
     h.ops.embedding_forward(h.stream, {.table = table.view, .index = pointer<int32_t>(index_d), .out = out.view});
   });
   h.launch(r.seconds["backward"], [&] {
-    h.ops.embedding_backward(h.stream, {.grad_out = grad_out.view, .order = pointer<int32_t>(order),
-                                        .begin = pointer<int32_t>(begin), .row = pointer<int32_t>(row),
-                                        .segments = static_cast<int64_t>(s.row.size()), .grad = grad.view});
+    h.ops.embedding_backward(h.stream, {.grad_out = grad_out.view,
+                                        .order = pointer<int32_t>(order),
+                                        .begin = pointer<int32_t>(begin),
+                                        .row = pointer<int32_t>(row),
+                                        .segments = static_cast<int64_t>(s.row.size()),
+                                        .grad = grad.view});
   });
   r.out["out"] = h.read(out);
   r.out["grad_table"] = h.read(grad);
@@ -72,19 +76,31 @@ inline OpRun run(Harness& h, const RmsNormCase& c, uint64_t seed) {
   const Tensor weight = h.filled(c.dtype, 1, c.size, r.in["weight"]);
   const Tensor grad_out = h.filled(c.dtype, c.rows, cols, r.in["grad_out"], c.gap);
   const Tensor residual = c.residual ? h.filled(c.dtype, c.rows, cols, r.in["before_x"]) : Tensor{};
-  const Tensor grad_weight = c.accumulate ? h.filled(DType::f32, 1, c.size, r.in["before_weight"]) : h.poisoned(DType::f32, 1, c.size);
-  const Tensor out_d = c.in_place ? h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap) : h.poisoned(c.dtype, c.rows, cols, c.gap);
+  const Tensor grad_weight =
+      c.accumulate ? h.filled(DType::f32, 1, c.size, r.in["before_weight"]) : h.poisoned(DType::f32, 1, c.size);
+  const Tensor out_d =
+      c.in_place ? h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap) : h.poisoned(c.dtype, c.rows, cols, c.gap);
   const Tensor grad_x_d = h.poisoned(c.dtype, c.rows, cols, c.gap);
   const Tensor& grad_x = c.in_place ? grad_out : grad_x_d;
   const Tensor inv_rms = h.poisoned(DType::f32, c.rows, c.groups);
   h.launch(r.seconds["forward"], [&] {
-    h.ops.rmsnorm_forward(h.stream, {.x = c.in_place ? out_d.view : x.view, .weight = weight.view, .eps = kRmsNormEps,
-                                     .groups = c.groups, .out = out_d.view, .inv_rms = inv_rms.view.as<float>()});
+    h.ops.rmsnorm_forward(h.stream, {.x = c.in_place ? out_d.view : x.view,
+                                     .weight = weight.view,
+                                     .eps = kRmsNormEps,
+                                     .groups = c.groups,
+                                     .out = out_d.view,
+                                     .inv_rms = inv_rms.view.as<float>()});
   });
   h.launch(r.seconds["backward"], [&] {
-    h.ops.rmsnorm_backward(h.stream, {.x = x.view, .weight = weight.view, .inv_rms = inv_rms.view.as<float>(),
-                                      .groups = c.groups, .grad_out = grad_out.view, .residual = residual.view,
-                                      .grad_x = grad_x.view, .grad_weight = grad_weight.view, .accumulate = c.accumulate});
+    h.ops.rmsnorm_backward(h.stream, {.x = x.view,
+                                      .weight = weight.view,
+                                      .inv_rms = inv_rms.view.as<float>(),
+                                      .groups = c.groups,
+                                      .grad_out = grad_out.view,
+                                      .residual = residual.view,
+                                      .grad_x = grad_x.view,
+                                      .grad_weight = grad_weight.view,
+                                      .accumulate = c.accumulate});
   });
   r.out["out"] = h.read(out_d);
   r.out["inv_rms"] = h.read(inv_rms);
@@ -116,8 +132,13 @@ inline OpRun run(Harness& h, const RopeCase& c, uint64_t seed) {
   const Tensor cos_d = h.filled(DType::f32, positions, half, cos), sin_d = h.filled(DType::f32, positions, half, sin);
   const Tensor x = h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap);
   const Tensor grad = h.filled(c.dtype, c.rows, cols, r.in["grad_out"], c.gap);
-  Rope args{.x = x.view, .heads = c.heads, .head_dim = c.head_dim, .positions = pointer<int32_t>(position_d),
-            .cos = cos_d.view.as<float>(), .sin = sin_d.view.as<float>(), .backward = false};
+  Rope args{.x = x.view,
+            .heads = c.heads,
+            .head_dim = c.head_dim,
+            .positions = pointer<int32_t>(position_d),
+            .cos = cos_d.view.as<float>(),
+            .sin = sin_d.view.as<float>(),
+            .backward = false};
   h.launch(r.seconds["forward"], [&] { h.ops.rope(h.stream, args); });
   args.x = grad.view;
   args.backward = true;
@@ -155,12 +176,16 @@ inline OpRun run(Harness& h, const LinearCase& c, uint64_t seed) {
     h.ops.linear_forward(h.stream, {.x = x.view, .weight = weight.view, .bias = bias.view, .out = out.view});
   });
   h.launch(r.seconds["backward_input"], [&] {
-    h.ops.linear_backward_input(h.stream, {.grad_out = grad_out.view, .weight = weight.view, .grad_x = grad_x.view,
-                                           .accumulate = c.accumulate});
+    h.ops.linear_backward_input(
+        h.stream,
+        {.grad_out = grad_out.view, .weight = weight.view, .grad_x = grad_x.view, .accumulate = c.accumulate});
   });
   h.launch(r.seconds["backward_weight"], [&] {
-    h.ops.linear_backward_weight(h.stream, {.grad_out = grad_out.view, .x = x.view, .grad_weight = grad_weight.view,
-                                            .grad_bias = grad_bias.view, .accumulate = c.accumulate});
+    h.ops.linear_backward_weight(h.stream, {.grad_out = grad_out.view,
+                                            .x = x.view,
+                                            .grad_weight = grad_weight.view,
+                                            .grad_bias = grad_bias.view,
+                                            .accumulate = c.accumulate});
   });
   r.out["out"] = h.read(out);
   r.out["grad_x"] = h.read(grad_x);
@@ -169,10 +194,16 @@ inline OpRun run(Harness& h, const LinearCase& c, uint64_t seed) {
   return r;
 }
 
-inline int64_t tokens_of(const AttentionCase& c) { return std::accumulate(c.documents.begin(), c.documents.end(), int64_t{0}); }
+inline int64_t tokens_of(const AttentionCase& c) {
+  return std::accumulate(c.documents.begin(), c.documents.end(), int64_t{0});
+}
 
 inline AttentionShape shape_of(const AttentionCase& c) {
-  return {.tokens = tokens_of(c), .heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .window = c.window,
+  return {.tokens = tokens_of(c),
+          .heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .head_dim = c.head_dim,
+          .window = c.window,
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
 }
 
@@ -193,10 +224,16 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
   const int32_t longest = *std::max_element(c.documents.begin(), c.documents.end());
   const int32_t shortest = *std::min_element(c.documents.begin(), c.documents.end());
   const Buffer begin_d = h.upload(begin);
-  const Documents documents{.begin = pointer<int32_t>(begin_d), .count = static_cast<int64_t>(c.documents.size()),
-                            .longest = longest, .uniform = longest == shortest};
-  h.ops.reserve({.dtype = c.dtype, .attention = shape, .hidden = q_cols, .ff = q_cols,
-                 .max_documents = documents.count, .longest_document = longest});
+  const Documents documents{.begin = pointer<int32_t>(begin_d),
+                            .count = static_cast<int64_t>(c.documents.size()),
+                            .longest = longest,
+                            .uniform = longest == shortest};
+  h.ops.reserve({.dtype = c.dtype,
+                 .attention = shape,
+                 .hidden = q_cols,
+                 .ff = q_cols,
+                 .max_documents = documents.count,
+                 .longest_document = longest});
   struct Parts {
     View q, k, v;
   };
@@ -214,13 +251,26 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
   const Tensor grad_out = h.filled(c.dtype, tokens, q_cols, r.in["grad_out"]);
   const Tensor lse = h.poisoned(DType::f32, c.heads, tokens);
   h.launch(r.seconds["forward"], [&] {
-    h.ops.attention_forward(h.stream, {.shape = shape, .documents = documents, .q = in.q, .k = in.k, .v = in.v,
-                                       .out = out.view, .lse = lse.view.as<float>()});
+    h.ops.attention_forward(h.stream, {.shape = shape,
+                                       .documents = documents,
+                                       .q = in.q,
+                                       .k = in.k,
+                                       .v = in.v,
+                                       .out = out.view,
+                                       .lse = lse.view.as<float>()});
   });
   h.launch(r.seconds["backward"], [&] {
-    h.ops.attention_backward(h.stream, {.shape = shape, .documents = documents, .q = in.q, .k = in.k, .v = in.v,
-                                        .out = out.view, .lse = lse.view.as<float>(), .grad_out = grad_out.view,
-                                        .grad_q = grad.q, .grad_k = grad.k, .grad_v = grad.v});
+    h.ops.attention_backward(h.stream, {.shape = shape,
+                                        .documents = documents,
+                                        .q = in.q,
+                                        .k = in.k,
+                                        .v = in.v,
+                                        .out = out.view,
+                                        .lse = lse.view.as<float>(),
+                                        .grad_out = grad_out.view,
+                                        .grad_q = grad.q,
+                                        .grad_k = grad.k,
+                                        .grad_v = grad.v});
   });
   r.out["out"] = h.read(out);
   r.out["grad_q"] = h.read(grad_qkv, grad.q);
@@ -283,8 +333,12 @@ inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
   const Tensor logits = h.filled(c.dtype, c.rows, c.vocab, r.in["logits"]);
   const Tensor loss = h.poisoned(DType::f32, 1, c.rows), only_loss = h.poisoned(DType::f32, 1, c.rows);
   const Buffer correct = h.upload(std::vector<int32_t>(labels.size(), -1));
-  CrossEntropy args{.logits = logits.view, .labels = pointer<int32_t>(labels_d), .scale = static_cast<float>(r.in["scale"][0]),
-                    .loss = only_loss.view.as<float>(), .correct = pointer<int32_t>(correct), .backward = false};
+  CrossEntropy args{.logits = logits.view,
+                    .labels = pointer<int32_t>(labels_d),
+                    .scale = static_cast<float>(r.in["scale"][0]),
+                    .loss = only_loss.view.as<float>(),
+                    .correct = pointer<int32_t>(correct),
+                    .backward = false};
   h.launch(r.seconds["forward"], [&] { h.ops.cross_entropy(h.stream, args); });
   r.out["untouched_logits"] = h.read(logits);
   r.out["loss"] = h.read(only_loss);
@@ -303,10 +357,13 @@ inline OpRun run(Harness& h, const FinishGradientCase& c, uint64_t seed) {
   r.in["grad"] = h.random(c.count, DType::f32);
   const Tensor grad = h.filled(DType::f32, 1, c.count, r.in["grad"]);
   const Tensor out = h.poisoned(c.dtype, 1, c.count);
-  const Buffer partials = h.device.allocate(static_cast<size_t>((c.count + kNormBlock - 1) / kNormBlock) * sizeof(double), "test");
+  const Buffer partials =
+      h.device.allocate(static_cast<size_t>((c.count + kNormBlock - 1) / kNormBlock) * sizeof(double), "test");
   const Buffer sum = h.device.allocate(sizeof(double), "test");
   h.launch(r.seconds["forward"], [&] {
-    h.ops.finish_gradient(h.stream, {.grad = grad.view, .out = out.view, .partials = pointer<double>(partials),
+    h.ops.finish_gradient(h.stream, {.grad = grad.view,
+                                     .out = out.view,
+                                     .partials = pointer<double>(partials),
                                      .sum_of_squares = pointer<double>(sum)});
   });
   r.out["out"] = h.read(out);
@@ -323,10 +380,14 @@ inline OpRun run(Harness& h, const SumLossesCase& c, uint64_t seed) {
   r.in["correct"] = to_vector(correct);
   const Tensor loss = h.filled(DType::f32, 1, c.tokens, r.in["loss"]);
   const Buffer correct_d = h.upload(correct);
-  const Buffer loss_sum = h.device.allocate(sizeof(double), "test"), correct_sum = h.device.allocate(sizeof(int64_t), "test");
+  const Buffer loss_sum = h.device.allocate(sizeof(double), "test"),
+               correct_sum = h.device.allocate(sizeof(int64_t), "test");
   h.launch(r.seconds["forward"], [&] {
-    h.ops.sum_losses(h.stream, {.loss = loss.view.as<float>(), .correct = pointer<int32_t>(correct_d), .tokens = c.tokens,
-                                .loss_sum = pointer<double>(loss_sum), .correct_sum = pointer<int64_t>(correct_sum)});
+    h.ops.sum_losses(h.stream, {.loss = loss.view.as<float>(),
+                                .correct = pointer<int32_t>(correct_d),
+                                .tokens = c.tokens,
+                                .loss_sum = pointer<double>(loss_sum),
+                                .correct_sum = pointer<int64_t>(correct_sum)});
   });
   r.out["loss_sum"] = h.download_as<double>(loss_sum, 1);
   r.out["correct_sum"] = {static_cast<double>(h.download_as<int64_t>(correct_sum, 1)[0])};

@@ -43,8 +43,14 @@ std::vector<float> run_recording(const std::vector<float>& start, const AfterSte
     for (int i = 0; i < kRecordedWeights; ++i) grad[static_cast<size_t>(i)] = recorded_gradient(step, i);
     const AdamWScalars scalars =
         adamw_scalars({.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .t = step + 1});
-    EXPECT_TRUE(adamw_cpu({.scalars = scalars, .count = kRecordedWeights, .grad_f32 = grad.data(), .m = m.data(),
-                           .v = v.data(), .weight = weight.data(), .low = low.data()}, best_simd()));
+    EXPECT_TRUE(adamw_cpu({.scalars = scalars,
+                           .count = kRecordedWeights,
+                           .grad_f32 = grad.data(),
+                           .m = m.data(),
+                           .v = v.data(),
+                           .weight = weight.data(),
+                           .low = low.data()},
+                          best_simd()));
     after_step(weight, low);
   }
   for (size_t i = 0; i < start.size(); ++i) end.push_back(join_master(weight[i], low[i]));

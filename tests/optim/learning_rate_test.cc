@@ -82,7 +82,7 @@ TEST(LearningRate, WarmupBelowOneIsAFractionOfTheStepsRoundedUp) {
   };
   EXPECT_EQ(steps_of(0, 100), 0);
   EXPECT_EQ(steps_of(0.03, 100), 3);
-  EXPECT_EQ(steps_of(0.1, 30), 3);   // 0.1 * 30 is above 3 in double
+  EXPECT_EQ(steps_of(0.1, 30), 3);  // 0.1 * 30 is above 3 in double
   EXPECT_EQ(steps_of(0.1, 31), 4);
   EXPECT_EQ(steps_of(0.001, 10), 1);
   EXPECT_EQ(steps_of(1, 100), 1);
@@ -112,7 +112,8 @@ TEST(LearningRate, NamesParseAndOthersAreRefusedByName) {
 }
 
 TEST(LearningRate, NonsenseIsRefused) {
-  const LearningRate good{.kind = ScheduleKind::wsd, .lr = 1e-3, .min_lr = 1e-4, .warmup = 0.5, .decay = 0.1, .steps = 10};
+  const LearningRate good{
+      .kind = ScheduleKind::wsd, .lr = 1e-3, .min_lr = 1e-4, .warmup = 0.5, .decay = 0.1, .steps = 10};
   EXPECT_NO_THROW(check_schedule(good));
   const auto refused = [&](auto change) {
     LearningRate s = good;

@@ -21,7 +21,7 @@ TEST(AdamWScalars, AreComputedInDoubleAndRoundedOnce) {
   EXPECT_EQ(s.one_minus_beta2, static_cast<float>(1 - 0.95));
   EXPECT_EQ(s.inv_sqrt_bias2, static_cast<float>(1 / std::sqrt(0.0975)));  // 1 - 0.95^2
   EXPECT_EQ(s.eps, 1e-8f);
-  EXPECT_EQ(s.step_size, static_cast<float>(3e-4 / 0.19));                 // 1 - 0.9^2
+  EXPECT_EQ(s.step_size, static_cast<float>(3e-4 / 0.19));  // 1 - 0.9^2
   EXPECT_EQ(s.decay, static_cast<float>(1 - 3e-5));
 }
 

@@ -24,11 +24,14 @@ namespace megatrain::parity {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-inline std::string golden_path(const std::string& name) { return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name; }
+inline std::string golden_path(const std::string& name) {
+  return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name;
+}
 
 inline std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(golden_path(""))) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(golden_path("")))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -50,8 +53,8 @@ inline float largest(const std::vector<float>& values) {
   return most;
 }
 
-// max|a - b| / max(max|b|, 1e-4 x the largest magnitude of all b): noise on a gradient that is zero by symmetry does not
-// count as an error of size one.
+// max|a - b| / max(max|b|, 1e-4 x the largest magnitude of all b): noise on a gradient that is zero by symmetry does
+// not count as an error of size one.
 inline std::map<std::string, double> relative_errors(const Tensors& a, const Tensors& b) {
   float of_model = 0;
   for (const auto& [name, values] : b) of_model = std::max(of_model, largest(values));
@@ -101,8 +104,14 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   config.precision = variant.precision;
   config.model.path = path + "/" + golden.at("model").get<std::string>();
   const nlohmann::json& data = golden.at("data");
-  const auto file = [&](const char* key) { return data.contains(key) ? path + "/" + data.at(key).get<std::string>() : std::string(); };
-  config.data = {.tokens = file("tokens"), .dtype = data.at("dtype").get<std::string>(), .documents = file("documents"), .labels = file("labels"), .order = file("order")};
+  const auto file = [&](const char* key) {
+    return data.contains(key) ? path + "/" + data.at(key).get<std::string>() : std::string();
+  };
+  config.data = {.tokens = file("tokens"),
+                 .dtype = data.at("dtype").get<std::string>(),
+                 .documents = file("documents"),
+                 .labels = file("labels"),
+                 .order = file("order")};
   config.seq_len = golden.at("seq_len").get<int64_t>();
   config.batch = golden.at("batch").get<int64_t>();
   config.micro_batch = variant.micro_batch;
@@ -123,14 +132,20 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   const TokenData tokens(config, source.config.vocab);
 
   Outcome outcome;
-  const std::string dump_path = ::testing::TempDir() + "/grads-" + name + variant.precision + variant.device + ".safetensors";
+  const std::string dump_path =
+      ::testing::TempDir() + "/grads-" + name + variant.precision + variant.device + ".safetensors";
   for (int64_t step = 1; step <= variant.steps; ++step) {
     std::unique_ptr<GradientDump> dump;
     if (step == 1) {
       dump = std::make_unique<GradientDump>(dump_path, 1, trainer.records());
       trainer.updater().observe([&](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
     }
-    const AdamWStep adamw{.lr = o.at("lr"), .beta1 = o.at("beta1"), .beta2 = o.at("beta2"), .eps = o.at("eps"), .weight_decay = o.at("weight_decay"), .t = step};
+    const AdamWStep adamw{.lr = o.at("lr"),
+                          .beta1 = o.at("beta1"),
+                          .beta2 = o.at("beta2"),
+                          .eps = o.at("eps"),
+                          .weight_decay = o.at("weight_decay"),
+                          .t = step};
     const StepReport report = trainer.step(tokens.batch(step - 1), {.adamw = adamw, .clip = config.optim.clip});
     outcome.losses.push_back(report.loss);
     outcome.norms.push_back(report.grad_norm);
@@ -159,14 +174,20 @@ inline void expect_fp32_parity(const std::string& name, Variant variant) {
   const nlohmann::json golden = read_json_file(golden_path(name) + "/expected.json");
   const Outcome outcome = run_golden(name, variant);
   for (size_t i = 0; i < outcome.losses.size(); ++i) {
-    EXPECT_NEAR(outcome.losses[i], golden.at("losses")[i].get<double>(), 1e-5 * golden.at("losses")[i].get<double>()) << "step " << i + 1;
-    EXPECT_NEAR(outcome.norms[i], golden.at("grad_norms")[i].get<double>(), 1e-5 * golden.at("grad_norms")[i].get<double>()) << "step " << i + 1;
+    EXPECT_NEAR(outcome.losses[i], golden.at("losses")[i].get<double>(), 1e-5 * golden.at("losses")[i].get<double>())
+        << "step " << i + 1;
+    EXPECT_NEAR(outcome.norms[i], golden.at("grad_norms")[i].get<double>(),
+                1e-5 * golden.at("grad_norms")[i].get<double>())
+        << "step " << i + 1;
   }
-  const Tensors gradients = read_tensors(golden_path(name) + "/grads.safetensors"), weights = read_tensors(golden_path(name) + "/final.safetensors");
+  const Tensors gradients = read_tensors(golden_path(name) + "/grads.safetensors"),
+                weights = read_tensors(golden_path(name) + "/final.safetensors");
   ASSERT_EQ(outcome.gradients.size(), gradients.size());
   ASSERT_EQ(outcome.weights.size(), weights.size());
-  for (const auto& [tensor, error] : relative_errors(outcome.gradients, gradients)) EXPECT_LE(error, 1e-5) << "gradient of " << tensor;
-  for (const auto& [tensor, error] : relative_errors(outcome.weights, weights)) EXPECT_LE(error, 1e-5) << tensor << " after ten steps";
+  for (const auto& [tensor, error] : relative_errors(outcome.gradients, gradients))
+    EXPECT_LE(error, 1e-5) << "gradient of " << tensor;
+  for (const auto& [tensor, error] : relative_errors(outcome.weights, weights))
+    EXPECT_LE(error, 1e-5) << tensor << " after ten steps";
 }
 
 // bf16: loss within 2e-2, the cosine of every gradient at least 0.999.
@@ -178,7 +199,8 @@ inline void expect_bf16_parity(const std::string& name, Variant variant) {
   EXPECT_NEAR(outcome.losses[0], golden.at("losses")[0].get<double>(), 2e-2);
   const Tensors gradients = read_tensors(golden_path(name) + "/grads.safetensors");
   ASSERT_EQ(outcome.gradients.size(), gradients.size());
-  for (const auto& [tensor, expected] : gradients) EXPECT_GE(cosine(outcome.gradients.at(tensor), expected), 0.999) << tensor;
+  for (const auto& [tensor, expected] : gradients)
+    EXPECT_GE(cosine(outcome.gradients.at(tensor), expected), 0.999) << tensor;
 }
 
 }  // namespace megatrain::parity

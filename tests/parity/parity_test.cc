@@ -5,7 +5,9 @@ namespace megatrain::parity {
 
 class Golden : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(Golden, Fp32LossGradientsAndTenClippedStepsMatchTransformers) { expect_fp32_parity(GetParam(), {.micro_batch = 2}); }
+TEST_P(Golden, Fp32LossGradientsAndTenClippedStepsMatchTransformers) {
+  expect_fp32_parity(GetParam(), {.micro_batch = 2});
+}
 
 TEST_P(Golden, Fp32MatchesWithTheMlpInChunksAndTheWholeStepInOneMicroBatch) {
   const int64_t batch = read_json_file(golden_path(GetParam()) + "/expected.json").at("batch").get<int64_t>();
@@ -14,6 +16,7 @@ TEST_P(Golden, Fp32MatchesWithTheMlpInChunksAndTheWholeStepInOneMicroBatch) {
 
 TEST_P(Golden, Bf16LossAndGradientDirectionsMatchTransformers) { expect_bf16_parity(GetParam(), {.micro_batch = 2}); }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(golden_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(golden_names()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace megatrain::parity

@@ -31,9 +31,11 @@ int main() {
     }
   }
   for (const auto& [kind, failure] : found) {
-    fmt::print("without \"{}\": Schedule.VerifierFindsNoUnorderedPairInAnyRandomPlan fails ({} schedules): {}\n", wait_kind_name(kind), failure.second, failure.first);
+    fmt::print("without \"{}\": Schedule.VerifierFindsNoUnorderedPairInAnyRandomPlan fails ({} schedules): {}\n",
+               wait_kind_name(kind), failure.second, failure.first);
   }
-  for (const auto& [kind, count] : unnoticed) fmt::print("NOT NOTICED: \"{}\" dropped from {} schedules\n", wait_kind_name(kind), count);
+  for (const auto& [kind, count] : unnoticed)
+    fmt::print("NOT NOTICED: \"{}\" dropped from {} schedules\n", wait_kind_name(kind), count);
   fmt::print("{} kinds of wait, {} that no test needs\n", found.size() + unnoticed.size(), unnoticed.size());
   return unnoticed.empty() ? 0 : 1;
 }

@@ -40,11 +40,12 @@ TEST_P(PlanInvariance, EveryRandomPlanGivesOneStateHash) {
   EXPECT_GE(2 * streaming, kPlansAShape) << "at least half of the plans stream more than the slots hold";
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PlanInvariance,
-                         ::testing::Values(Case{"bf16_clipped", {}}, Case{"bf16_tied_unclipped", {.layers = 7, .tied = true, .clip = false}},
-                                           Case{"fp32_unclipped", {.layers = 6, .clip = false, .precision = "fp32"}},
-                                           Case{"fp32_tied_clipped", {.layers = 8, .micro_batches = 8, .tied = true, .precision = "fp32"}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PlanInvariance,
+    ::testing::Values(Case{"bf16_clipped", {}}, Case{"bf16_tied_unclipped", {.layers = 7, .tied = true, .clip = false}},
+                      Case{"fp32_unclipped", {.layers = 6, .clip = false, .precision = "fp32"}},
+                      Case{"fp32_tied_clipped", {.layers = 8, .micro_batches = 8, .tied = true, .precision = "fp32"}}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(MicroBatches, OneOrEightCrossTheLinkEquallyOften) {
   Tiny one({.micro_batches = 1}), eight({.micro_batches = 8});
@@ -88,7 +89,8 @@ TEST(Memory, TheDeviceHoldsWhatThePlanSaid) {
     const auto trainer = tiny.trainer(plan);
     const MemoryNeed need = memory_need(tiny.workload(), plan);
     EXPECT_EQ(tiny.machine().device->ledger().bytes(), need.hbm_bytes()) << tiny.machine().device->ledger().table();
-    EXPECT_EQ(tiny.machine().device->host_ledger().bytes(), need.host_bytes()) << tiny.machine().device->host_ledger().table();
+    EXPECT_EQ(tiny.machine().device->host_ledger().bytes(), need.host_bytes())
+        << tiny.machine().device->host_ledger().table();
   }
 }
 

@@ -24,9 +24,17 @@ struct Shape {
 };
 
 inline ModelConfig model_config(const Shape& shape) {
-  return parse_model_config({{"architectures", {"Qwen3ForCausalLM"}}, {"vocab_size", 61}, {"hidden_size", 24}, {"intermediate_size", 40},
-                             {"num_hidden_layers", shape.layers}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 8},
-                             {"initializer_range", 0.2}, {"max_position_embeddings", 64}, {"tie_word_embeddings", shape.tied}},
+  return parse_model_config({{"architectures", {"Qwen3ForCausalLM"}},
+                             {"vocab_size", 61},
+                             {"hidden_size", 24},
+                             {"intermediate_size", 40},
+                             {"num_hidden_layers", shape.layers},
+                             {"num_attention_heads", 4},
+                             {"num_key_value_heads", 2},
+                             {"head_dim", 8},
+                             {"initializer_range", 0.2},
+                             {"max_position_embeddings", 64},
+                             {"tie_word_embeddings", shape.tied}},
                             "the tiny model");
 }
 
@@ -74,7 +82,10 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
 class Tiny {
  public:
   explicit Tiny(const Shape& shape, const std::string& device = "cpu")
-      : shape_(shape), model_(model_config(shape)), config_(train_config(shape)), identity_(make_identity(config_, model_)) {
+      : shape_(shape),
+        model_(model_config(shape)),
+        config_(train_config(shape)),
+        identity_(make_identity(config_, model_)) {
     if (device == "cpu") {
       machine_.device = make_cpu_device();
       machine_.ops = make_cpu_ops({.threads = 2});

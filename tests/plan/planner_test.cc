@@ -43,7 +43,9 @@ Workload some_workload(uint64_t seed) {
 constexpr uint64_t kWorkloads = 60;
 constexpr int64_t kPlenty = int64_t{1} << 60;
 
-Plan planned(const Workload& w, int64_t gpu, int64_t host = kPlenty) { return make_plan(w, {.gpu_bytes = gpu, .host_bytes = host}, nullptr); }
+Plan planned(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
+  return make_plan(w, {.gpu_bytes = gpu, .host_bytes = host}, nullptr);
+}
 
 bool plannable(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
   try {
@@ -91,15 +93,20 @@ TEST(Planner, RefusesOneByteBelowWhatItNeedsAndSaysHowMuchThatIs) {
   for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
     const Workload w = some_workload(seed);
     const int64_t gpu = least_gpu_bytes(w);
-    expect_error(ExitCode::cannot_fit, {"device memory", format_bytes(gpu), "memory.gpu"}, [&] { planned(w, gpu - 1); });
+    expect_error(ExitCode::cannot_fit, {"device memory", format_bytes(gpu), "memory.gpu"},
+                 [&] { planned(w, gpu - 1); });
     const int64_t host = memory_need(w, planned(w, gpu)).host_bytes();
     EXPECT_TRUE(plannable(w, gpu, host));
-    expect_error(ExitCode::cannot_fit, {"host memory", format_bytes(host), "memory.host"}, [&] { planned(w, gpu, host - 1); });
+    expect_error(ExitCode::cannot_fit, {"host memory", format_bytes(host), "memory.host"},
+                 [&] { planned(w, gpu, host - 1); });
   }
 }
 
 TEST(Planner, ALargerBudgetIsNeverSlower) {
-  for (const MachineProfile& machine : {MachineProfile{}, MachineProfile{.flops_per_s = 60e9, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 20e9}}) {
+  for (const MachineProfile& machine :
+       {MachineProfile{},
+        MachineProfile{
+            .flops_per_s = 60e9, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 20e9}}) {
     for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
       const Workload w = some_workload(seed);
       double before = 1e300;
@@ -135,7 +142,9 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Plan plan = planned(w, kPlenty);
   EXPECT_EQ(std::count(plan.weights.begin(), plan.weights.end(), Tier::hbm), w.blocks);
   EXPECT_EQ(std::count(plan.boundary.begin(), plan.boundary.end(), Tier::hbm), w.blocks);
-  EXPECT_EQ(fetched_weight_bytes(w, plan), (w.blocks * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : 0)) * dtype_bytes(w.dtype));
+  EXPECT_EQ(
+      fetched_weight_bytes(w, plan),
+      (w.blocks * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : 0)) * dtype_bytes(w.dtype));
 }
 
 TEST(MemoryNeed, TotalsAreTheSumsOfTheirItems) {
@@ -178,7 +187,8 @@ TEST(MemoryNeed, ClippingInBfloat16TakesFourteenHostBytesAParameter) {
   w.dtype = DType::bf16;
   w.clip = true;
   const MemoryNeed need = memory_need(w, planned(w, kPlenty));
-  EXPECT_LE(need.host_bytes(), 14 * w.all_elements() + need.bytes_of("staged rows") + need.bytes_of("staged inputs") + need.bytes_of("host report"));
+  EXPECT_LE(need.host_bytes(), 14 * w.all_elements() + need.bytes_of("staged rows") + need.bytes_of("staged inputs") +
+                                   need.bytes_of("host report"));
 }
 
 TEST(PlanJson, RoundTripsAndHashesByContent) {

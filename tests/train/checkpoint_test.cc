@@ -16,8 +16,14 @@ namespace fs = std::filesystem;
 const nlohmann::json kIdentity = {{"batch", 4}, {"precision", "bf16"}};
 
 ModelConfig small_model() {
-  return parse_model_config({{"architectures", {"Qwen3ForCausalLM"}}, {"vocab_size", 50}, {"hidden_size", 24}, {"intermediate_size", 36}, {"num_hidden_layers", 2},
-                             {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 8}},
+  return parse_model_config({{"architectures", {"Qwen3ForCausalLM"}},
+                             {"vocab_size", 50},
+                             {"hidden_size", 24},
+                             {"intermediate_size", 36},
+                             {"num_hidden_layers", 2},
+                             {"num_attention_heads", 4},
+                             {"num_key_value_heads", 2},
+                             {"head_dim", 8}},
                             "config.json");
 }
 
@@ -30,9 +36,12 @@ class State {
       for (const TensorSpec& tensor : record.layout().tensors) {
         std::vector<float> values(static_cast<size_t>(tensor.elements()));
         for (int plane = 0; plane < 3; ++plane) {
-          for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal_pair(seed, static_cast<uint64_t>(tensor.offset * 3 + plane), i)[0];
+          for (size_t i = 0; i < values.size(); ++i)
+            values[i] = random_normal_pair(seed, static_cast<uint64_t>(tensor.offset * 3 + plane), i)[0];
           if (plane == 0) record.write_master(tensor.offset, tensor.elements(), values.data());
-          if (plane > 0) std::memcpy((plane == 1 ? record.m() : record.v()) + tensor.offset, values.data(), values.size() * sizeof(float));
+          if (plane > 0)
+            std::memcpy((plane == 1 ? record.m() : record.v()) + tensor.offset, values.data(),
+                        values.size() * sizeof(float));
         }
       }
     }
@@ -54,7 +63,9 @@ class State {
   std::vector<LayerRecord> records_;
 };
 
-void save(const TemporaryDirectory& run, int64_t step, State& state, int64_t keep = 2) { save_checkpoint(run.path(), step, kIdentity, state.types(), state.records(), keep); }
+void save(const TemporaryDirectory& run, int64_t step, State& state, int64_t keep = 2) {
+  save_checkpoint(run.path(), step, kIdentity, state.types(), state.records(), keep);
+}
 
 }  // namespace
 
@@ -79,7 +90,8 @@ TEST(Checkpoint, KeepsTheNewestAndLeavesNothingElse) {
   State state(DType::bf16, 5);
   for (const int64_t step : {1, 2, 9, 10, 100}) save(run, step, state, 3);
   EXPECT_EQ(listing(run / "checkpoints"), (std::set<std::string>{"step-00000009", "step-00000010", "step-00000100"}));
-  EXPECT_EQ(listing(run / "checkpoints/step-00000100"), (std::set<std::string>{"checkpoint.json", "state.safetensors"}));
+  EXPECT_EQ(listing(run / "checkpoints/step-00000100"),
+            (std::set<std::string>{"checkpoint.json", "state.safetensors"}));
   EXPECT_EQ(newest_checkpoint(run.path())->step, 100);
 }
 
@@ -113,7 +125,8 @@ TEST(Checkpoint, FlippedBytesOfTheStateAreFound) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     write_bytes(path, damaged);
-    expect_error(ExitCode::corrupt_checkpoint, {"step-00000002"}, [&] { restore_checkpoint(*newest_checkpoint(run.path()), restored.records(), 1); });
+    expect_error(ExitCode::corrupt_checkpoint, {"step-00000002"},
+                 [&] { restore_checkpoint(*newest_checkpoint(run.path()), restored.records(), 1); });
   }
 }
 

@@ -269,6 +269,7 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--dump.steps=0,2-4",
                                          "--dump.grads=true",
                                          "--dump.state=7",
+                                         "--trace=5-6",
                                          "--run_dir=runs/x",
                                          "--checkpoint.every=4",
                                          "--checkpoint.keep=9",

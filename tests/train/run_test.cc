@@ -67,7 +67,8 @@ TEST_F(RunTest, CallsTheHookOnceAStepWithWhatTheMetricsSay) {
   EXPECT_EQ(result.step, kSteps);
   EXPECT_EQ(result.stopped_by, 0);
   EXPECT_EQ(result.state_hash.size(), 32u);
-  EXPECT_EQ(listing(c.run_dir), (std::set<std::string>{"config.resolved.yaml", "hash.json", "metrics.jsonl", "model", "plan.json"}));
+  EXPECT_EQ(listing(c.run_dir),
+            (std::set<std::string>{"config.resolved.yaml", "hash.json", "metrics.jsonl", "model", "plan.json"}));
 }
 
 TEST_F(RunTest, StoppedAfterAnyStepAndResumedItEndsTheSame) {
@@ -87,7 +88,8 @@ TEST_F(RunTest, StoppedAfterAnyStepAndResumedItEndsTheSame) {
         EXPECT_EQ(stopped.step, step);
         EXPECT_EQ(listing(c.run_dir).count("model"), 0u);
         c.resume = true;
-        EXPECT_EQ(run_training(c, {}).state_hash, expected) << precision << ", clip " << clip << ", stopped after step " << step;
+        EXPECT_EQ(run_training(c, {}).state_hash, expected)
+            << precision << ", clip " << clip << ", stopped after step " << step;
       }
     }
   }
@@ -105,7 +107,9 @@ TEST_F(RunTest, ResumeIsExactUnderAnotherPlan) {
   const std::string expected = run_training(config("straight"), {}).state_hash;
   TrainConfig c = config("replanned");
   run_until(c, 2);
-  const nlohmann::json plan = {{"slots", 1}, {"weights", {"host", "hbm"}}, {"boundary", {"host", "host"}}, {"boundary_slots", 2}, {"sweeps", {1, 1}}, {"gradient_slabs", 1}, {"host_gradient_slabs", 2}, {"serial", false}};
+  const nlohmann::json plan = {
+      {"slots", 1},       {"weights", {"host", "hbm"}}, {"boundary", {"host", "host"}}, {"boundary_slots", 2},
+      {"sweeps", {1, 1}}, {"gradient_slabs", 1},        {"host_gradient_slabs", 2},     {"serial", false}};
   write_bytes(directory_ / "plan.json", plan.dump());
   c.plan = directory_ / "plan.json";
   c.resume = true;

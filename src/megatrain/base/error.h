@@ -11,7 +11,7 @@ enum class ExitCode : int {
   ok = 0,
   internal = 1,
   bad_config = 2,
-  bad_input = 3,           // model or data file
+  bad_input = 3,  // model or data file
   cannot_fit = 4,
   io = 5,
   non_finite = 6,

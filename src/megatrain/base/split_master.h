@@ -17,9 +17,7 @@ namespace megatrain {
 inline bf16 master_high(float master) {
   return {static_cast<uint16_t>((std::bit_cast<uint32_t>(master) + 0x8000u) >> 16)};
 }
-inline uint16_t master_low(float master) {
-  return static_cast<uint16_t>(std::bit_cast<uint32_t>(master) & 0xFFFFu);
-}
+inline uint16_t master_low(float master) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(master) & 0xFFFFu); }
 inline float join_master(bf16 high, uint16_t low) {
   const uint32_t extended = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int16_t>(low)));
   return std::bit_cast<float>((static_cast<uint32_t>(high.bits) << 16) + extended);

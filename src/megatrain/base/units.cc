@@ -30,8 +30,10 @@ std::optional<int64_t> unit_bytes(std::string_view unit) {
 }
 
 [[noreturn]] void refuse(const std::string& text, const std::string& reason) {
-  fail_config(fmt::format("\"{}\" is not a size: {}; write a number of bytes such as 1048576, or a number with a unit "
-                          "such as 24GiB, 1.5TiB (binary) or 512MB (decimal)", text, reason));
+  fail_config(
+      fmt::format("\"{}\" is not a size: {}; write a number of bytes such as 1048576, or a number with a unit "
+                  "such as 24GiB, 1.5TiB (binary) or 512MB (decimal)",
+                  text, reason));
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ Batch random_batch(const TrainConfig& config, int64_t vocab, int64_t step) {
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t position = t % config.seq_len;
       if (position == 0) micro.document_begin.push_back(static_cast<int32_t>(t));
-      micro.tokens.push_back(static_cast<int32_t>(random_below(config.seed, kPurpose, static_cast<uint64_t>(first + t), static_cast<uint64_t>(vocab))));
+      micro.tokens.push_back(static_cast<int32_t>(
+          random_below(config.seed, kPurpose, static_cast<uint64_t>(first + t), static_cast<uint64_t>(vocab))));
       micro.positions.push_back(static_cast<int32_t>(position));
     }
     micro.document_begin.push_back(static_cast<int32_t>(tokens));
@@ -51,15 +52,18 @@ Batch random_batch(const TrainConfig& config, int64_t vocab, int64_t step) {
 Words with_key_spelling(Words words) {
   for (std::string& word : words) {
     for (const char* name : {"--seq-len", "--micro-batch"}) {
-      if (word.rfind(name, 0) == 0) std::replace(word.begin() + 2, word.begin() + static_cast<int64_t>(std::string(name).size()), '-', '_');
+      if (word.rfind(name, 0) == 0)
+        std::replace(word.begin() + 2, word.begin() + static_cast<int64_t>(std::string(name).size()), '-', '_');
     }
   }
   return words;
 }
 
 int bench_step(const Words& words) {
-  const Arguments arguments(with_key_spelling(words), {"--layers", "-r", "--slots"}, {"--json", "--serial", "--no-hash"}, "bench step");
-  Target target = read_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
+  const Arguments arguments(with_key_spelling(words), {"--layers", "-r", "--slots"},
+                            {"--json", "--serial", "--no-hash"}, "bench step");
+  Target target =
+      read_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
   const TrainConfig& config = target.config;
   const int64_t steps = arguments.integer("-r").value_or(5);
 
@@ -75,17 +79,23 @@ int bench_step(const Words& words) {
   check_plan(workload, plan);
   const MachineProfile profile = machine_profile(*machine.device);
   log_info(explain(workload, plan, estimate(workload, plan, profile)));
-  Trainer trainer(machine, target.model, identity, ops_shape(config, target.model, identity), workload, plan, static_cast<int>(config.threads));
+  Trainer trainer(machine, target.model, identity, ops_shape(config, target.model, identity), workload, plan,
+                  static_cast<int>(config.threads));
   init_weights(target.model, config.seed, trainer.records(), static_cast<int>(config.threads));
 
-  nlohmann::json step_s = nlohmann::json::array(), loss = nlohmann::json::array(), norm = nlohmann::json::array(), lanes = nlohmann::json::object();
+  nlohmann::json step_s = nlohmann::json::array(), loss = nlohmann::json::array(), norm = nlohmann::json::array(),
+                 lanes = nlohmann::json::object();
   std::vector<double> seconds;
   StepReport last;
   int64_t allocations = 0, used = 0;
   const TrainConfig::Optim& o = config.optim;
   for (int64_t step = 1; step <= steps; ++step) {
     const Batch batch = random_batch(config, target.model.vocab, step - 1);
-    last = trainer.step(batch, {.adamw = {.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step}, .clip = o.clip});
+    last = trainer.step(
+        batch,
+        {.adamw =
+             {.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step},
+         .clip = o.clip});
     log_info(metrics_line({.step = step, .steps = steps, .lr = o.lr, .report = last}));
     step_s.push_back(last.seconds);
     loss.push_back(last.loss);
@@ -115,18 +125,26 @@ int bench_step(const Words& words) {
       {"bound_by", lane_name(last.bound_by())},
       {"lanes", lanes},
       {"bytes", {{"h2d", last.h2d_bytes}, {"d2h", last.d2h_bytes}}},
-      {"peaks", {{"hbm", used}, {"hbm_planned", need.hbm_bytes()}, {"host", host_memory_peak()}, {"host_planned", need.host_bytes()}}},
+      {"peaks",
+       {{"hbm", used},
+        {"hbm_planned", need.hbm_bytes()},
+        {"host", host_memory_peak()},
+        {"host_planned", need.host_bytes()}}},
       {"steady_allocations", allocations},
       {"loss", loss},
       {"grad_norm", norm},
-      {"state_hash", arguments.flag("--no-hash") ? nlohmann::json() : nlohmann::json(hash_state(trainer.records(), steps).state)},
-      {"machine", {{"device", machine.device->name()}, {"cpus", usable_cpus().size()}, {"host_bytes", host_memory_available()}}}};
+      {"state_hash",
+       arguments.flag("--no-hash") ? nlohmann::json() : nlohmann::json(hash_state(trainer.records(), steps).state)},
+      {"machine",
+       {{"device", machine.device->name()}, {"cpus", usable_cpus().size()}, {"host_bytes", host_memory_available()}}}};
   if (arguments.flag("--json")) {
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{:.0f} tokens/s, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), host peak {}\n", tokens / median, median,
-               seconds.size(), json["tflops_6n"].get<double>(), lane_name(last.bound_by()), format_bytes(used), format_bytes(need.hbm_bytes()),
-               format_bytes(host_memory_peak()));
+    fmt::print(
+        "{:.0f} tokens/s, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
+        "host peak {}\n",
+        tokens / median, median, seconds.size(), json["tflops_6n"].get<double>(), lane_name(last.bound_by()),
+        format_bytes(used), format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()));
   }
   return 0;
 }
@@ -134,7 +152,10 @@ int bench_step(const Words& words) {
 }  // namespace
 
 int verb_bench(const Words& words) {
-  if (words.empty() || words[0] != "step") fail_config("'megatrain bench' takes 'step' and a preset, such as 'megatrain bench step qwen2.5-7b'; see 'megatrain bench --help'");
+  if (words.empty() || words[0] != "step")
+    fail_config(
+        "'megatrain bench' takes 'step' and a preset, such as 'megatrain bench step qwen2.5-7b'; see 'megatrain bench "
+        "--help'");
   return bench_step(Words(words.begin() + 1, words.end()));
 }
 

@@ -16,7 +16,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr const char* kHelp = R"(megatrain trains and fine-tunes large language models at full precision on one GPU: parameters and
+constexpr const char* kHelp =
+    R"(megatrain trains and fine-tunes large language models at full precision on one GPU: parameters and
 optimizer state live in host memory, and layers stream through the device.
 
   megatrain demo                     teach a small model arithmetic; a few minutes on two CPU cores
@@ -32,20 +33,32 @@ Exit codes: 0 done, 1 internal error, 2 bad config or usage, 3 bad model or data
 
 const std::map<std::string, std::string>& verb_help() {
   static const std::map<std::string, std::string> kVerbHelp = {
-      {"train", "megatrain train CONFIG.yaml [--dotted.key=value ...] [--json]\n\nTrains as CONFIG.yaml says; words of the command line go over the file. "
-                "Paths are relative to the current\ndirectory. --resume goes on from the newest checkpoint of run_dir. SIGINT and SIGTERM save, then stop.\n\nKeys:\n" +
-                    config_help()},
-      {"plan", fmt::format("megatrain plan CONFIG|DIR|PRESET [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED] [--json]\n\n"
-                           "Prints where weights, gradients and block inputs would live and what the step is bound by; allocates nothing.\n"
-                           "--random SEED prints some other valid plan. 'megatrain train --plan=FILE' uses a plan printed with --json.\n"
+      {"train",
+       "megatrain train CONFIG.yaml [--dotted.key=value ...] [--json]\n\nTrains as CONFIG.yaml says; words of the "
+       "command line go over the file. "
+       "Paths are relative to the current\ndirectory. --resume goes on from the newest checkpoint of run_dir. SIGINT "
+       "and SIGTERM save, then stop.\n\nKeys:\n" +
+           config_help()},
+      {"plan", fmt::format("megatrain plan CONFIG|DIR|PRESET [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] "
+                           "[--layers N] [--random SEED] [--json]\n\n"
+                           "Prints where weights, gradients and block inputs would live and what the step is bound by; "
+                           "allocates nothing.\n"
+                           "--random SEED prints some other valid plan. 'megatrain train --plan=FILE' uses a plan "
+                           "printed with --json.\n"
                            "Presets: {}\n",
                            fmt::join(preset_names(), ", "))},
-      {"hash", "megatrain hash RUN|DIR|FILE [--json]\n\nxxh3_128 over the logical bytes in name order: of a run's state (fp32 master and moments), of a Hugging Face\n"
-               "directory, or of a safetensors file (stored bytes).\n"},
-      {"demo", "megatrain demo [--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda] [--json]\n\nTeaches a small model two-digit addition from nothing, shows the loss fall, and asks it questions it\n"
-               "has never seen, before and after. The model is exported to RUN/model.\n"},
-      {"bench", fmt::format("megatrain bench step PRESET|CONFIG.json [--layers N] [--batch B] [--seq-len S] [--micro-batch M] [-r STEPS] [--serial] [--slots N]\n"
-                            "                     [--memory.gpu=SIZE ...] [--json]\n\nRuns the trainer's own loop on random weights and tokens; reports tokens/s, lanes, bytes and peaks.\nPresets: {}\n",
+      {"hash",
+       "megatrain hash RUN|DIR|FILE [--json]\n\nxxh3_128 over the logical bytes in name order: of a run's state (fp32 "
+       "master and moments), of a Hugging Face\n"
+       "directory, or of a safetensors file (stored bytes).\n"},
+      {"demo",
+       "megatrain demo [--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda] [--json]\n\nTeaches a small "
+       "model two-digit addition from nothing, shows the loss fall, and asks it questions it\n"
+       "has never seen, before and after. The model is exported to RUN/model.\n"},
+      {"bench", fmt::format("megatrain bench step PRESET|CONFIG.json [--layers N] [--batch B] [--seq-len S] "
+                            "[--micro-batch M] [-r STEPS] [--serial] [--slots N]\n"
+                            "                     [--memory.gpu=SIZE ...] [--json]\n\nRuns the trainer's own loop on "
+                            "random weights and tokens; reports tokens/s, lanes, bytes and peaks.\nPresets: {}\n",
                             fmt::join(preset_names(), ", "))},
   };
   return kVerbHelp;
@@ -63,7 +76,8 @@ int dispatch(const Words& words) {
     return 0;
   }
   const auto verb = kVerbs.find(words[0]);
-  if (verb == kVerbs.end()) fail_config(fmt::format("'{}' is not a verb of megatrain; 'megatrain --help' lists them", words[0]));
+  if (verb == kVerbs.end())
+    fail_config(fmt::format("'{}' is not a verb of megatrain; 'megatrain --help' lists them", words[0]));
   const Words rest(words.begin() + 1, words.end());
   for (const std::string& word : rest) {
     if (word == "--help" || word == "-h") {
@@ -86,7 +100,8 @@ int run_command_line(const Words& words) {
     fmt::print(stderr, "megatrain: out of host memory; lower memory.host or the batch\n");
     return static_cast<int>(ExitCode::cannot_fit);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "megatrain: internal error: {}; please report this with the command that led to it\n", error.what());
+    fmt::print(stderr, "megatrain: internal error: {}; please report this with the command that led to it\n",
+               error.what());
     return static_cast<int>(ExitCode::internal);
   }
 }

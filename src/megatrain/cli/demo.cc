@@ -26,10 +26,21 @@ constexpr int32_t kPlus = 10, kEquals = 11;
 constexpr int64_t kVocab = 16, kQuestions = 100 * 100, kTestQuestions = 1024;
 constexpr int64_t kBatch = 256, kMicroBatch = 128;
 
-const nlohmann::json kModel = {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}, {"vocab_size", kVocab}, {"hidden_size", 128},
-                               {"intermediate_size", 512}, {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 4},
-                               {"max_position_embeddings", 32}, {"rms_norm_eps", 1e-5}, {"initializer_range", 0.02}, {"hidden_act", "silu"},
-                               {"tie_word_embeddings", false}, {"rope_theta", 10000.0}, {"torch_dtype", "float32"}};
+const nlohmann::json kModel = {{"architectures", {"LlamaForCausalLM"}},
+                               {"model_type", "llama"},
+                               {"vocab_size", kVocab},
+                               {"hidden_size", 128},
+                               {"intermediate_size", 512},
+                               {"num_hidden_layers", 3},
+                               {"num_attention_heads", 4},
+                               {"num_key_value_heads", 4},
+                               {"max_position_embeddings", 32},
+                               {"rms_norm_eps", 1e-5},
+                               {"initializer_range", 0.02},
+                               {"hidden_act", "silu"},
+                               {"tie_word_embeddings", false},
+                               {"rope_theta", 10000.0},
+                               {"torch_dtype", "float32"}};
 
 struct Question {
   int32_t a, b;
@@ -37,7 +48,8 @@ struct Question {
 
 void append(MicroBatch& micro, const Question& q) {
   const int32_t sum = q.a + q.b;
-  const int32_t text[kSeqLen] = {q.a / 10, q.a % 10, kPlus, q.b / 10, q.b % 10, kEquals, sum % 10, sum / 10 % 10, sum / 100};
+  const int32_t text[kSeqLen] = {q.a / 10, q.a % 10, kPlus,         q.b / 10, q.b % 10,
+                                 kEquals,  sum % 10, sum / 10 % 10, sum / 100};
   micro.document_begin.push_back(static_cast<int32_t>(micro.tokens.size()));
   for (int64_t t = 0; t < kSeqLen; ++t) {
     const bool trained = t >= kQuestionTokens - 1 && t + 1 < kSeqLen;  // only the answer is learned
@@ -67,8 +79,25 @@ std::vector<Question> shuffled_questions(uint64_t seed) {
   constexpr uint64_t kPurpose = 0x64656d6f;  // "demo"
   std::vector<Question> questions;
   for (int32_t i = 0; i < kQuestions; ++i) questions.push_back({i / 100, i % 100});
-  for (size_t i = questions.size() - 1; i > 0; --i) std::swap(questions[i], questions[random_below(seed, kPurpose, i, i + 1)]);
+  for (size_t i = questions.size() - 1; i > 0; --i)
+    std::swap(questions[i], questions[random_below(seed, kPurpose, i, i + 1)]);
   return questions;
+}
+
+void refuse_what_the_demo_fixes(TrainConfig config) {
+  const TrainConfig plain;
+  config.seed = plain.seed;
+  config.steps = plain.steps;
+  config.run_dir = plain.run_dir;
+  config.device = plain.device;
+  config.threads = plain.threads;
+  config.memory = plain.memory;
+  config.plan = plain.plan;
+  if (config != plain) {
+    fail_config(
+        "the demo has its own model, data and optimizer; it takes --seed, --steps, --run_dir, --device, --threads, "
+        "--memory.* and --plan");
+  }
 }
 
 }  // namespace
@@ -76,29 +105,35 @@ std::vector<Question> shuffled_questions(uint64_t seed) {
 int verb_demo(const Words& words) {
   const Arguments arguments(words, {}, {"--json"}, "demo");
   TrainConfig config = parse_config("", "demo", arguments.overrides(), {.model = false, .data = false, .steps = false});
+  refuse_what_the_demo_fixes(config);
   if (config.steps == 0) config.steps = 500;
   if (config.run_dir == TrainConfig().run_dir) config.run_dir = "runs/demo";
   config.precision = "fp32";
   config.seq_len = kSeqLen;
   config.batch = kBatch;
   config.micro_batch = kMicroBatch;
-  config.optim = {.lr = 2e-3, .beta2 = 0.98, .weight_decay = 0.0, .clip = 1.0, .schedule = "cosine", .warmup = 50, .min_lr = 1e-5};
+  config.optim = {
+      .lr = 2e-3, .beta2 = 0.98, .weight_decay = 0.0, .clip = 1.0, .schedule = "cosine", .warmup = 50, .min_lr = 1e-5};
 
   const ModelConfig model = parse_model_config(kModel, "the demo's model");
   Machine machine = open_machine(config.device, config.threads);
   const RunIdentity identity = make_identity(config, model);
   const Workload workload = make_workload(config, model, identity, machine);
   const Plan plan = choose_plan(config, workload, make_budgets(config, *machine.device), nullptr);
-  Trainer trainer(machine, model, identity, ops_shape(config, model, identity), workload, plan, static_cast<int>(config.threads));
+  Trainer trainer(machine, model, identity, ops_shape(config, model, identity), workload, plan,
+                  static_cast<int>(config.threads));
   init_weights(model, config.seed, trainer.records(), static_cast<int>(config.threads));
 
   const std::vector<Question> questions = shuffled_questions(config.seed);
-  const std::vector<Question> test(questions.begin(), questions.begin() + kTestQuestions), train(questions.begin() + kTestQuestions, questions.end());
-  // An answer is right when every digit is the model's first choice given the digits before it: greedy decoding's answer.
+  const std::vector<Question> test(questions.begin(), questions.begin() + kTestQuestions),
+      train(questions.begin() + kTestQuestions, questions.end());
+  // An answer is right when every digit is the model's first choice given the digits before it: greedy decoding's
+  // answer.
   const auto accuracy = [&] {
     int64_t right = 0;
     for (size_t first = 0; first < test.size(); first += kBatch) {
-      const std::vector<Question> part(test.begin() + static_cast<int64_t>(first), test.begin() + static_cast<int64_t>(first + kBatch));
+      const std::vector<Question> part(test.begin() + static_cast<int64_t>(first),
+                                       test.begin() + static_cast<int64_t>(first + kBatch));
       const std::vector<int32_t> correct = trainer.correct_tokens(make_batch(part));
       for (int64_t i = 0; i < kBatch; ++i) {
         const int32_t* answer = correct.data() + i * kSeqLen + kQuestionTokens - 1;
@@ -108,19 +143,33 @@ int verb_demo(const Words& words) {
     return static_cast<double>(right) / static_cast<double>(test.size());
   };
 
-  log_info(fmt::format("teaching a model of {} parameters two-digit addition; {} questions to learn from, {} others to be asked", workload.parameters, train.size(), test.size()));
+  log_info(fmt::format(
+      "teaching a model of {} parameters two-digit addition; {} questions to learn from, {} others to be asked",
+      workload.parameters, train.size(), test.size()));
   const double before = accuracy();
   log_info(fmt::format("before training: {:.1f}% of unseen questions answered right", 100 * before));
-  const LearningRate schedule{.kind = ScheduleKind::cosine, .lr = config.optim.lr, .min_lr = config.optim.min_lr, .warmup = std::min(config.optim.warmup, static_cast<double>(config.steps)), .steps = config.steps};
+  const LearningRate schedule{.kind = ScheduleKind::cosine,
+                              .lr = config.optim.lr,
+                              .min_lr = config.optim.min_lr,
+                              .warmup = std::min(config.optim.warmup, static_cast<double>(config.steps)),
+                              .steps = config.steps};
   double first_loss = 0, last_loss = 0;
   for (int64_t step = 1; step <= config.steps; ++step) {
     std::vector<Question> picked;
-    for (int64_t i = 0; i < kBatch; ++i) picked.push_back(train[random_below(config.seed, 0x7069636b, static_cast<uint64_t>(step * kBatch + i), train.size())]);
+    for (int64_t i = 0; i < kBatch; ++i)
+      picked.push_back(
+          train[random_below(config.seed, 0x7069636b, static_cast<uint64_t>(step * kBatch + i), train.size())]);
     const double lr = learning_rate(schedule, step);
-    const StepReport report = trainer.step(make_batch(picked), {.adamw = {.lr = lr, .beta1 = config.optim.beta1, .beta2 = config.optim.beta2, .eps = config.optim.eps, .t = step}, .clip = config.optim.clip});
+    const StepReport report = trainer.step(make_batch(picked), {.adamw = {.lr = lr,
+                                                                          .beta1 = config.optim.beta1,
+                                                                          .beta2 = config.optim.beta2,
+                                                                          .eps = config.optim.eps,
+                                                                          .t = step},
+                                                                .clip = config.optim.clip});
     if (step == 1) first_loss = report.loss;
     last_loss = report.loss;
-    if (step == 1 || step % 50 == 0) log_info(metrics_line({.step = step, .steps = config.steps, .lr = lr, .report = report}));
+    if (step == 1 || step % 50 == 0)
+      log_info(metrics_line({.step = step, .steps = config.steps, .lr = lr, .report = report}));
   }
   const double after = accuracy();
   log_info(fmt::format("after training: {:.1f}% of unseen questions answered right", 100 * after));
@@ -131,13 +180,24 @@ int verb_demo(const Words& words) {
   }
   std::error_code code;
   std::filesystem::create_directories(config.run_dir, code);
-  if (code) fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", config.run_dir, code.message()));
+  if (code)
+    fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", config.run_dir,
+                        code.message()));
   export_model(config.run_dir + "/model", "", kModel.dump(2) + "\n", types, trainer.records());
   if (arguments.flag("--json")) {
-    fmt::print("{}\n", nlohmann::json{{"loss_first", first_loss}, {"loss_last", last_loss}, {"accuracy_before", before}, {"accuracy_after", after},
-                                      {"test_questions", test.size()}, {"steps", config.steps}, {"seed", config.seed}, {"model", config.run_dir + "/model"}}.dump());
+    fmt::print("{}\n", nlohmann::json{{"loss_first", first_loss},
+                                      {"loss_last", last_loss},
+                                      {"accuracy_before", before},
+                                      {"accuracy_after", after},
+                                      {"test_questions", test.size()},
+                                      {"steps", config.steps},
+                                      {"seed", config.seed},
+                                      {"model", config.run_dir + "/model"}}
+                           .dump());
   } else {
-    fmt::print("loss {:.3f} -> {:.3f}, right answers to unseen questions {:.1f}% -> {:.1f}%; the model is in {}/model\n", first_loss, last_loss, 100 * before, 100 * after, config.run_dir);
+    fmt::print(
+        "loss {:.3f} -> {:.3f}, right answers to unseen questions {:.1f}% -> {:.1f}%; the model is in {}/model\n",
+        first_loss, last_loss, 100 * before, 100 * after, config.run_dir);
   }
   return 0;
 }

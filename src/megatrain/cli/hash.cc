@@ -17,12 +17,16 @@ namespace fs = std::filesystem;
 
 // A run's hash is that of its final state, or of its newest checkpoint when it has not finished.
 nlohmann::json hash_path(const std::string& path) {
-  if (!fs::exists(path)) fail_input(fmt::format("{} does not exist; give a run directory, a Hugging Face directory or a safetensors file", path));
+  if (!fs::exists(path))
+    fail_input(
+        fmt::format("{} does not exist; give a run directory, a Hugging Face directory or a safetensors file", path));
   if (!fs::is_directory(path)) return to_json(hash_file(path));
   if (!fs::exists(path + "/config.resolved.yaml")) return to_json(hash_directory(path));
   if (fs::exists(path + "/hash.json")) return read_json_file(path + "/hash.json");
-  if (const auto checkpoint = newest_checkpoint(path)) return to_json(hash_file(checkpoint->path + "/state.safetensors"));
-  fail_input(fmt::format("{} is a run that has neither finished nor saved a checkpoint; there is no state to hash yet", path));
+  if (const auto checkpoint = newest_checkpoint(path))
+    return to_json(hash_file(checkpoint->path + "/state.safetensors"));
+  fail_input(
+      fmt::format("{} is a run that has neither finished nor saved a checkpoint; there is no state to hash yet", path));
 }
 
 }  // namespace
@@ -35,7 +39,8 @@ int verb_hash(const Words& words) {
     return 0;
   }
   for (const char* key : {"step", "state", "weights"}) {
-    if (!hash.at(key).is_null()) fmt::print("{:<8} {}\n", key, hash.at(key).is_string() ? hash.at(key).get<std::string>() : hash.at(key).dump());
+    if (!hash.at(key).is_null())
+      fmt::print("{:<8} {}\n", key, hash.at(key).is_string() ? hash.at(key).get<std::string>() : hash.at(key).dump());
   }
   return 0;
 }

@@ -16,7 +16,9 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
     const bool block = record >= 1 && record <= w.blocks;
     const size_t at = static_cast<size_t>(record - 1);
     list.push_back({{"layer", record},
-                    {"kind", block ? "block" : record == 0 ? "embedding" : "head"},
+                    {"kind", block         ? "block"
+                             : record == 0 ? "embedding"
+                                           : "head"},
                     {"weights", block && plan.weights[at] == Tier::hbm ? "hbm" : "host"},
                     {"state", "host"},
                     {"boundary", block ? nlohmann::json(tier_name(plan.boundary[at])) : nlohmann::json()}});
@@ -27,16 +29,17 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
 nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfile& machine) {
   const MemoryNeed need = memory_need(w, plan);
   const Estimate e = estimate(w, plan, machine);
-  nlohmann::json json = {{"placement", placement(w, plan)},
-                         {"slots", plan.slots},
-                         {"sweeps", plan.sweeps},
-                         {"recompute", std::vector<std::string>(static_cast<size_t>(w.blocks), "all")},
-                         {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", 0}}},
-                         {"step_s", e.step_s},
-                         {"lanes_s", {{"compute", e.compute_s}, {"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}}},
-                         {"bound_by", e.bound_by},
-                         {"plan_hash", plan_hash(plan)},
-                         {"plan", plan_to_json(plan)}};
+  nlohmann::json json = {
+      {"placement", placement(w, plan)},
+      {"slots", plan.slots},
+      {"sweeps", plan.sweeps},
+      {"recompute", std::vector<std::string>(static_cast<size_t>(w.blocks), "all")},
+      {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", 0}}},
+      {"step_s", e.step_s},
+      {"lanes_s", {{"compute", e.compute_s}, {"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}}},
+      {"bound_by", e.bound_by},
+      {"plan_hash", plan_hash(plan)},
+      {"plan", plan_to_json(plan)}};
   for (const auto& [tier, items] : {std::pair{"hbm", &need.hbm}, std::pair{"host", &need.host}}) {
     for (const auto& item : *items) json["memory"][tier][item.tag] = item.bytes;
   }
@@ -47,9 +50,11 @@ nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfil
 
 int verb_plan(const Words& words) {
   const Arguments arguments(words, {"--random", "--layers"}, {"--json"}, "plan");
-  const Target target = read_target(arguments.one("CONFIG, DIR or PRESET"), arguments.overrides(), arguments.integer("--layers"));
+  const Target target =
+      read_target(arguments.one("CONFIG, DIR or PRESET"), arguments.overrides(), arguments.integer("--layers"));
   Machine machine = open_machine(target.config.device, target.config.threads);
-  const Workload workload = make_workload(target.config, target.model, make_identity(target.config, target.model), machine);
+  const Workload workload =
+      make_workload(target.config, target.model, make_identity(target.config, target.model), machine);
   const Budgets budgets = make_budgets(target.config, *machine.device);
   const MachineProfile profile = machine_profile(*machine.device);
 

@@ -31,7 +31,8 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
     } else if (fs::exists(name)) {
       json = read_json_file(name);
     } else {
-      fail_config(fmt::format("'{}' is neither a configuration, a Hugging Face directory nor a preset; presets are {}", name, fmt::join(preset_names(), ", ")));
+      fail_config(fmt::format("'{}' is neither a configuration, a Hugging Face directory nor a preset; presets are {}",
+                              name, fmt::join(preset_names(), ", ")));
     }
   }
   if (layers && json.is_object()) {

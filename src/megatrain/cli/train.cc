@@ -36,11 +36,12 @@ int verb_train(const Words& words) {
   hooks.on_step = [](const StepMetrics& metrics) { log_info(metrics_line(metrics)); };
   const RunResult result = run_training(config, hooks);
   if (arguments.flag("--json")) {
-    const nlohmann::json json = {{"run_dir", result.run_dir},
-                                 {"step", result.step},
-                                 {"loss", result.last_loss},
-                                 {"model", result.stopped_by ? nlohmann::json() : nlohmann::json(result.run_dir + "/model")},
-                                 {"state", result.state_hash.empty() ? nlohmann::json() : nlohmann::json(result.state_hash)}};
+    const nlohmann::json json = {
+        {"run_dir", result.run_dir},
+        {"step", result.step},
+        {"loss", result.last_loss},
+        {"model", result.stopped_by ? nlohmann::json() : nlohmann::json(result.run_dir + "/model")},
+        {"state", result.state_hash.empty() ? nlohmann::json() : nlohmann::json(result.state_hash)}};
     fmt::print("{}\n", json.dump());
   } else if (!result.stopped_by) {
     fmt::print("{}/model\n", result.run_dir);

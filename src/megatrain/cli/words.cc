@@ -13,9 +13,12 @@ namespace megatrain {
 
 namespace {
 
-bool contains(const std::vector<std::string>& list, const std::string& word) { return std::find(list.begin(), list.end(), word) != list.end(); }
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
 
-// "--optim.lr 1e-4": the value follows as a word of its own. After a key that may stand alone, only what it accepts is one.
+// "--optim.lr 1e-4": the value follows as a word of its own. After a key that may stand alone, only what it accepts is
+// one.
 bool is_value_of(const ConfigKey& key, const std::string& word) {
   TrainConfig ignored;
   return !key.flag || key.read(ignored, {.text = word});
@@ -23,7 +26,8 @@ bool is_value_of(const ConfigKey& key, const std::string& word) {
 
 }  // namespace
 
-Arguments::Arguments(const Words& words, const std::vector<std::string>& options, const std::vector<std::string>& flags, const std::string& verb)
+Arguments::Arguments(const Words& words, const std::vector<std::string>& options, const std::vector<std::string>& flags,
+                     const std::string& verb)
     : verb_(verb) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -36,14 +40,19 @@ Arguments::Arguments(const Words& words, const std::vector<std::string>& options
     if (contains(flags, word)) {
       flags_.push_back(word);
     } else if (contains(options, name)) {
-      if (equals == std::string::npos && i + 1 == words.size()) fail_config(fmt::format("{} needs a value, such as {}=1", name, name));
+      if (equals == std::string::npos && i + 1 == words.size())
+        fail_config(fmt::format("{} needs a value, such as {}=1", name, name));
       options_.emplace_back(name, equals == std::string::npos ? words[++i] : word.substr(equals + 1));
     } else if (is_config_override(word)) {
       overrides_.push_back(word);
-      if (equals == std::string::npos && i + 1 < words.size() && is_value_of(*find_config_key(name.substr(2)), words[i + 1])) overrides_.push_back(words[++i]);
+      if (equals == std::string::npos && i + 1 < words.size() &&
+          is_value_of(*find_config_key(name.substr(2)), words[i + 1]))
+        overrides_.push_back(words[++i]);
     } else {
-      fail_config(fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key (the nearest is '--{}'); see 'megatrain {} --help'", name,
-                              verb, nearest_config_key(name.substr(name.rfind("--", 0) == 0 ? 2 : 1)), verb));
+      fail_config(
+          fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key (the nearest is '--{}'); see "
+                      "'megatrain {} --help'",
+                      name, verb, nearest_config_key(name.substr(name.rfind("--", 0) == 0 ? 2 : 1)), verb));
     }
   }
 }
@@ -62,13 +71,15 @@ std::optional<int64_t> Arguments::integer(const std::string& name) const {
   if (!text) return {};
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size()) fail_config(fmt::format("{} is '{}'; expected a whole number", name, *text));
+  if (error != std::errc() || end != text->data() + text->size())
+    fail_config(fmt::format("{} is '{}'; expected a whole number", name, *text));
   return value;
 }
 
 const std::string& Arguments::one(const std::string& what) const {
   if (plain_.size() != 1) {
-    fail_config(fmt::format("'megatrain {}' takes one {}, {} given; see 'megatrain {} --help'", verb_, what, plain_.empty() ? "none was" : fmt::format("{} were", plain_.size()), verb_));
+    fail_config(fmt::format("'megatrain {}' takes one {}, {} given; see 'megatrain {} --help'", verb_, what,
+                            plain_.empty() ? "none was" : fmt::format("{} were", plain_.size()), verb_));
   }
   return plain_.front();
 }

@@ -11,9 +11,10 @@ namespace megatrain {
 
 class Arguments {
  public:
-  // `options` take a value ("--random 7" or "--random=7"), `flags` none. Everything else that starts with "--" must be a
-  // configuration key. Throws Error(bad_config) for what is neither.
-  Arguments(const Words& words, const std::vector<std::string>& options, const std::vector<std::string>& flags, const std::string& verb);
+  // `options` take a value ("--random 7" or "--random=7"), `flags` none. Everything else that starts with "--" must be
+  // a configuration key. Throws Error(bad_config) for what is neither.
+  Arguments(const Words& words, const std::vector<std::string>& options, const std::vector<std::string>& flags,
+            const std::string& verb);
 
   const std::vector<std::string>& plain() const { return plain_; }
   const std::vector<std::string>& overrides() const { return overrides_; }

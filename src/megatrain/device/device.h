@@ -86,8 +86,8 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;       // to be recorded on a stream of make_stream
   virtual std::unique_ptr<Event> make_host_event() = 0;  // to be recorded on a stream of make_host_stream
 
-  // When the event was reached, on the host's clock (base/clock.h); it has been. Device events are placed by a mark that
-  // mark_clock() made at a moment when the device was idle, so call that first, and again now and then.
+  // When the event was reached, on the host's clock (base/clock.h); it has been. Device events are placed by a mark
+  // that mark_clock() made at a moment when the device was idle, so call that first, and again now and then.
   virtual double reached_s(const Event& event) const = 0;
   virtual void mark_clock() = 0;
 
@@ -98,7 +98,7 @@ class Device {
   virtual int64_t memory_free() const = 0;   // bytes a caller could still allocate
   virtual int64_t memory_used() const = 0;   // by this process, as the driver counts it (context included)
 
-  const Ledger& ledger() const { return ledger_; }        // device memory
+  const Ledger& ledger() const { return ledger_; }  // device memory
   const Ledger& host_ledger() const { return host_ledger_; }
 
  protected:

@@ -13,11 +13,11 @@ class Ledger {
   void add(const std::string& tag, int64_t bytes);
   void remove(const std::string& tag, int64_t bytes);
 
-  int64_t bytes() const;        // held now
+  int64_t bytes() const;  // held now
   int64_t peak_bytes() const;
   int64_t allocations() const;  // made so far; does not grow in steady state
   std::map<std::string, int64_t> by_tag() const;
-  std::string table() const;    // one line a tag, largest first
+  std::string table() const;  // one line a tag, largest first
 
  private:
   mutable std::mutex mutex_;

@@ -57,8 +57,10 @@ class Builder {
 
   std::vector<Action> build() {
     add(Lane::h2d, {.kind = ActionKind::fetch_inputs}, {writes(ResourceKind::inputs)});
-    add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0}, {reads(ResourceKind::record_weights, 0), writes(ResourceKind::staged_rows)});
-    add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0}, {reads(ResourceKind::staged_rows), writes(ResourceKind::device_rows)});
+    add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0},
+        {reads(ResourceKind::record_weights, 0), writes(ResourceKind::staged_rows)});
+    add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0},
+        {reads(ResourceKind::staged_rows), writes(ResourceKind::device_rows)});
     for (size_t sweep = 0; sweep < plan_.sweeps.size(); ++sweep) {
       last_sweep_ = sweep + 1 == plan_.sweeps.size();
       end_ = begin_ + plan_.sweeps[sweep];
@@ -70,7 +72,8 @@ class Builder {
     add(Lane::compute, {.kind = ActionKind::finish_losses}, all_losses());
     report();
     if (training_ && w_.clip) {
-      for (int64_t record = 0; record < w_.records(); ++record) update(record, reads(ResourceKind::host_report), record - 1);
+      for (int64_t record = 0; record < w_.records(); ++record)
+        update(record, reads(ResourceKind::host_report), record - 1);
     }
     return std::move(actions_);
   }
@@ -88,11 +91,14 @@ class Builder {
     int64_t block = 0;
     int64_t slot() const { return lease.held() ? lease.slab() : -1; }
     Resource resource(int64_t local) const {
-      return lease.held() ? Resource{ResourceKind::boundary_slot, lease.slab(), local} : Resource{ResourceKind::boundary, block, local};
+      return lease.held() ? Resource{ResourceKind::boundary_slot, lease.slab(), local}
+                          : Resource{ResourceKind::boundary, block, local};
     }
   };
 
-  bool waits_on_host(int64_t block) const { return block <= w_.blocks && plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host; }
+  bool waits_on_host(int64_t block) const {
+    return block <= w_.blocks && plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host;
+  }
 
   Place place_for(int64_t block) {
     Place place;
@@ -103,20 +109,23 @@ class Builder {
 
   void offload_boundary(const Place& place, int64_t m) {
     if (!training_ || !place.lease.held()) return;
-    add(Lane::d2h, {.kind = ActionKind::offload_boundary, .record = place.block, .micro_batch = m, .boundary_in = place.slot()},
+    add(Lane::d2h,
+        {.kind = ActionKind::offload_boundary, .record = place.block, .micro_batch = m, .boundary_in = place.slot()},
         {{place.resource(m - begin_), false}, writes(ResourceKind::host_boundary, place.block, m)});
   }
 
   // The block's weights on the device: the slot, or -1 for its own place; and the access that reads them.
   std::pair<int64_t, Access> hold_weights(int64_t block) {
     const auto fetch = [&](int64_t slot, Access into) {
-      add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = block, .weights_at = slot}, {reads(ResourceKind::record_weights, block), into});
+      add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = block, .weights_at = slot},
+          {reads(ResourceKind::record_weights, block), into});
     };
     if (plan_.weights[static_cast<size_t>(block - 1)] == Tier::hbm) {
       if (resident_.insert(block).second) fetch(-1, writes(ResourceKind::resident_weights, block));
       return {-1, reads(ResourceKind::resident_weights, block)};
     }
-    const int64_t slot = slots_.hold(block, [&](int64_t into) { fetch(into, writes(ResourceKind::weight_slot, into)); });
+    const int64_t slot =
+        slots_.hold(block, [&](int64_t into) { fetch(into, writes(ResourceKind::weight_slot, into)); });
     return {slot, reads(ResourceKind::weight_slot, slot)};
   }
 
@@ -132,7 +141,12 @@ class Builder {
       Place out = place_for(block + 1);
       for (int64_t m = begin_; m < end_; ++m) {
         add(Lane::compute,
-            {.kind = ActionKind::block_forward, .record = block, .micro_batch = m, .weights_at = slot, .boundary_in = in.slot(), .boundary_out = out.slot()},
+            {.kind = ActionKind::block_forward,
+             .record = block,
+             .micro_batch = m,
+             .weights_at = slot,
+             .boundary_in = in.slot(),
+             .boundary_out = out.slot()},
             {weights, {in.resource(m - begin_), false}, reads(ResourceKind::inputs), {out.resource(m - begin_), true}});
         offload_boundary(out, m);
       }
@@ -143,14 +157,17 @@ class Builder {
   void head() {
     const int64_t record = w_.head_record();
     if (!head_held_) {
-      add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = record}, {reads(ResourceKind::record_weights, record), writes(ResourceKind::head_slot, 0)});
+      add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = record},
+          {reads(ResourceKind::record_weights, record), writes(ResourceKind::head_slot, 0)});
       if (w_.tied) {
-        add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = 0}, {reads(ResourceKind::record_weights, 0), writes(ResourceKind::head_slot, 1)});
+        add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = 0},
+            {reads(ResourceKind::record_weights, 0), writes(ResourceKind::head_slot, 1)});
       }
       head_held_ = true;
     }
     for (int64_t m = begin_; m < end_; ++m) {
-      std::vector<Access> accesses = {reads(ResourceKind::head_slot, 0), reads(ResourceKind::boundary, record, m - begin_), reads(ResourceKind::inputs),
+      std::vector<Access> accesses = {reads(ResourceKind::head_slot, 0),
+                                      reads(ResourceKind::boundary, record, m - begin_), reads(ResourceKind::inputs),
                                       writes(ResourceKind::losses, m)};
       if (w_.tied) accesses.push_back(reads(ResourceKind::head_slot, 1));
       if (training_) {
@@ -158,9 +175,11 @@ class Builder {
         accesses.push_back(writes(ResourceKind::head_gradient_sum, 0));
         if (w_.tied) accesses.push_back(writes(ResourceKind::head_gradient_sum, 1));
       }
-      add(Lane::compute, {.kind = ActionKind::head, .record = record, .micro_batch = m, .training = training_}, std::move(accesses));
+      add(Lane::compute, {.kind = ActionKind::head, .record = record, .micro_batch = m, .training = training_},
+          std::move(accesses));
     }
-    if (training_ && last_sweep_) leave(record, {ResourceKind::head_gradient_sum, 0}, {ResourceKind::head_gradient_out, 0});
+    if (training_ && last_sweep_)
+      leave(record, {ResourceKind::head_gradient_sum, 0}, {ResourceKind::head_gradient_out, 0});
   }
 
   void backward() {
@@ -170,12 +189,21 @@ class Builder {
       Place in = place_for(block);
       for (int64_t m = begin_; m < end_; ++m) {
         if (in.lease.held()) {
-          add(Lane::h2d, {.kind = ActionKind::fetch_boundary, .record = block, .micro_batch = m, .boundary_in = in.slot()},
+          add(Lane::h2d,
+              {.kind = ActionKind::fetch_boundary, .record = block, .micro_batch = m, .boundary_in = in.slot()},
               {reads(ResourceKind::host_boundary, block, m), {in.resource(m - begin_), true}});
         }
         add(Lane::compute,
-            {.kind = ActionKind::block_backward, .record = block, .micro_batch = m, .weights_at = slot, .boundary_in = in.slot(), .gradient_sum = sum},
-            {weights, {in.resource(m - begin_), false}, reads(ResourceKind::inputs), writes(ResourceKind::gradient_stream, m - begin_),
+            {.kind = ActionKind::block_backward,
+             .record = block,
+             .micro_batch = m,
+             .weights_at = slot,
+             .boundary_in = in.slot(),
+             .gradient_sum = sum},
+            {weights,
+             {in.resource(m - begin_), false},
+             reads(ResourceKind::inputs),
+             writes(ResourceKind::gradient_stream, m - begin_),
              writes(ResourceKind::gradient_sum, sum)});
       }
       if (last_sweep_) {
@@ -191,7 +219,8 @@ class Builder {
     if (!last_sweep_) return;
     // tied: rows join the table's gradient once all micro-batches of both are summed, so that sweeps change no bit
     if (w_.tied) {
-      add(Lane::compute, {.kind = ActionKind::merge_rows, .record = 0}, {{rows, false}, reads(ResourceKind::inputs), {table, true}});
+      add(Lane::compute, {.kind = ActionKind::merge_rows, .record = 0},
+          {{rows, false}, reads(ResourceKind::inputs), {table, true}});
       leave(0, table, {ResourceKind::head_gradient_out, 1});
     } else {
       leave(0, rows, {ResourceKind::row_gradient_out});
@@ -213,14 +242,19 @@ class Builder {
     at.kind = ActionKind::finish_gradient;
     add(Lane::compute, at, {{sum, false}, {out, true}, writes(ResourceKind::squares, record)});
     at.kind = ActionKind::offload_gradient;
-    add(Lane::d2h, at, {{out, false}, reads(ResourceKind::squares, record), {waiting, true}, writes(ResourceKind::host_squares, record)});
+    add(Lane::d2h, at,
+        {{out, false},
+         reads(ResourceKind::squares, record),
+         {waiting, true},
+         writes(ResourceKind::host_squares, record)});
     if (!w_.clip) update(record, reads(ResourceKind::host_squares, record), at.host_gradient);
   }
 
   void update(int64_t record, Access permission, int64_t host_slab) {
     const bool block = record >= 1 && record <= w_.blocks;
     add(Lane::update, {.kind = ActionKind::update, .record = record, .host_gradient = block ? host_slab : -1},
-        {permission, block ? reads(ResourceKind::host_gradient, host_slab) : reads(ResourceKind::host_record_gradient, record),
+        {permission,
+         block ? reads(ResourceKind::host_gradient, host_slab) : reads(ResourceKind::host_record_gradient, record),
          writes(ResourceKind::record_weights, record), writes(ResourceKind::record_state, record)});
   }
 
@@ -233,7 +267,8 @@ class Builder {
   void report() {
     std::vector<Access> accesses = {reads(ResourceKind::loss_sums), writes(ResourceKind::host_report)};
     if (training_) {
-      for (int64_t record = 0; record < w_.records(); ++record) accesses.push_back(reads(ResourceKind::squares, record));
+      for (int64_t record = 0; record < w_.records(); ++record)
+        accesses.push_back(reads(ResourceKind::squares, record));
     }
     add(Lane::d2h, {.kind = ActionKind::report}, std::move(accesses));
   }
@@ -244,7 +279,7 @@ class Builder {
   std::vector<Action> actions_;
   WarmSlots slots_;
   SlabPool boundary_slots_, out_slabs_, host_slabs_;
-  std::set<int64_t> resident_;  // blocks already fetched to their own place
+  std::set<int64_t> resident_;   // blocks already fetched to their own place
   int64_t begin_ = 0, end_ = 0;  // micro-batches of the sweep
   bool last_sweep_ = false;
   bool head_held_ = false;

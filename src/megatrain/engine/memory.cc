@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-
 namespace megatrain {
 
 EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan& plan)
@@ -21,13 +20,15 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
     for (int64_t i = 0; i < width; ++i) local_.push_back(i);
   }
 
-  static const std::set<std::string> kElsewhere = {"driver", "ops scratch", "weights", "low bits", "first moments", "second moments"};
+  static const std::set<std::string> kElsewhere = {"driver",   "ops scratch",   "weights",
+                                                   "low bits", "first moments", "second moments"};
   const MemoryNeed need = memory_need(workload, plan);
   for (const auto& item : need.hbm) {
     if (!kElsewhere.count(item.tag)) buffers_[item.tag] = device.allocate(static_cast<size_t>(item.bytes), item.tag);
   }
   for (const auto& item : need.host) {
-    if (!kElsewhere.count(item.tag)) buffers_[item.tag] = device.allocate_host(static_cast<size_t>(item.bytes), item.tag);
+    if (!kElsewhere.count(item.tag))
+      buffers_[item.tag] = device.allocate_host(static_cast<size_t>(item.bytes), item.tag);
   }
 
   // Nobody writes the gaps between a layer's tensors; the norm reads over them.
@@ -44,7 +45,9 @@ std::byte* EngineMemory::weights(const Action& a) const {
                            : at("resident weights") + resident_place_[static_cast<size_t>(a.record - 1)] * slab;
 }
 
-std::byte* EngineMemory::head_slot(int64_t part) const { return at("head slot") + part * workload_.head_elements * element_; }
+std::byte* EngineMemory::head_slot(int64_t part) const {
+  return at("head slot") + part * workload_.head_elements * element_;
+}
 
 View EngineMemory::boundary(int64_t block, int64_t slot, int64_t micro_batch) const {
   const int64_t place = slot >= 0 ? slot : kept_place_[static_cast<size_t>(block - 1)];
@@ -57,8 +60,8 @@ View EngineMemory::boundary_in(const Action& a) const { return boundary(a.record
 View EngineMemory::boundary_out(const Action& a) const { return boundary(a.record + 1, a.boundary_out, a.micro_batch); }
 
 View EngineMemory::gradient_stream(const Action& a) const {
-  return matrix(at("gradient stream") + local_[static_cast<size_t>(a.micro_batch)] * workload_.boundary_bytes(), workload_.dtype,
-                workload_.micro_tokens, workload_.hidden);
+  return matrix(at("gradient stream") + local_[static_cast<size_t>(a.micro_batch)] * workload_.boundary_bytes(),
+                workload_.dtype, workload_.micro_tokens, workload_.hidden);
 }
 
 float* EngineMemory::head_gradient_sum(int64_t part) const {
@@ -80,14 +83,17 @@ std::byte* EngineMemory::gradient_out(const Action& a) const {
   return at("gradients leaving") + a.gradient_out * workload_.block_elements * element_;
 }
 
-float* EngineMemory::losses(int64_t m) const { return reinterpret_cast<float*>(at("losses")) + m * workload_.micro_tokens; }
+float* EngineMemory::losses(int64_t m) const {
+  return reinterpret_cast<float*>(at("losses")) + m * workload_.micro_tokens;
+}
 
 int32_t* EngineMemory::correct(int64_t m) const {
   return reinterpret_cast<int32_t*>(at("losses")) + workload_.tokens() + m * workload_.micro_tokens;
 }
 
 std::byte* EngineMemory::host_gradient(const Action& a) const {
-  const int64_t blocks = static_cast<int64_t>(buffers_.at("waiting gradients").bytes()) / element_ - workload_.head_elements -
+  const int64_t blocks = static_cast<int64_t>(buffers_.at("waiting gradients").bytes()) / element_ -
+                         workload_.head_elements -
                          (workload_.tied ? workload_.embedding_elements : workload_.touched_rows() * workload_.hidden);
   std::byte* base = at("waiting gradients");
   if (a.record == workload_.head_record()) return base + blocks * element_;

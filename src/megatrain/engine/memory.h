@@ -24,10 +24,10 @@ class EngineMemory {
   // Device. `part` of the head: 0 its own tensors, 1 the tied table.
   std::byte* weights(const Action& action) const;  // the slab a block is bound to
   std::byte* head_slot(int64_t part) const;
-  View boundary_in(const Action& action) const;    // (T, H) input of action.record
-  View boundary_out(const Action& action) const;   // (T, H) output of action.record
+  View boundary_in(const Action& action) const;   // (T, H) input of action.record
+  View boundary_out(const Action& action) const;  // (T, H) output of action.record
   View gradient_stream(const Action& action) const;
-  float* gradient_sum(const Action& action) const; // slab of the record, whichever it is
+  float* gradient_sum(const Action& action) const;  // slab of the record, whichever it is
   float* head_gradient_sum(int64_t part) const;
   float* row_gradient_sum() const { return reinterpret_cast<float*>(at("embedding row gradients")); }
   std::byte* gradient_out(const Action& action) const;
@@ -35,8 +35,8 @@ class EngineMemory {
   std::byte* inputs() const { return at("inputs"); }
   std::byte* workspace() const { return at("workspace"); }
   std::byte* rope_table() const { return at("rope table"); }
-  float* losses(int64_t micro_batch) const;        // (T)
-  int32_t* correct(int64_t micro_batch) const;     // (T)
+  float* losses(int64_t micro_batch) const;     // (T)
+  int32_t* correct(int64_t micro_batch) const;  // (T)
   double* norm_partials() const { return reinterpret_cast<double*>(at("norm partials")); }
   double* squares(int64_t record) const { return reinterpret_cast<double*>(at("report")) + record; }
   double* loss_sum() const { return squares(workload_.records()); }
@@ -48,8 +48,12 @@ class EngineMemory {
   std::byte* staged_inputs() const { return at("staged inputs"); }
   std::byte* host_gradient(const Action& action) const;
   std::byte* host_boundary(const Action& action) const;
-  const double* host_report() const { return reinterpret_cast<double*>(at("host report")); }  // squares, loss sum, correct sum
-  double* host_squares(int64_t record) const { return reinterpret_cast<double*>(at("host report")) + workload_.records() + 4 + record; }
+  const double* host_report() const {
+    return reinterpret_cast<double*>(at("host report"));
+  }  // squares, loss sum, correct sum
+  double* host_squares(int64_t record) const {
+    return reinterpret_cast<double*>(at("host report")) + workload_.records() + 4 + record;
+  }
 
  private:
   std::byte* at(const std::string& tag) const { return buffers_.at(tag).data(); }

@@ -14,7 +14,8 @@ struct Candidate {
 };
 
 // Keeps, per lane, the latest conflicting occurrence, then drops those that the others already imply.
-std::vector<Candidate> fewest(const std::vector<Candidate>& conflicts, const std::vector<Occurrence>& all, const LaneClock& known) {
+std::vector<Candidate> fewest(const std::vector<Candidate>& conflicts, const std::vector<Occurrence>& all,
+                              const LaneClock& known) {
   std::array<const Candidate*, kLanes> latest{};
   for (const Candidate& c : conflicts) {
     const Occurrence& o = all[static_cast<size_t>(c.occurrence)];
@@ -58,7 +59,8 @@ void derive_waits(std::vector<Action>& actions, bool serial) {
           for (const int64_t reader : h.readers) conflicts.push_back({reader, access.resource.kind});
         }
       }
-      if (serial && !all.empty()) conflicts.push_back({static_cast<int64_t>(all.size()) - 1, action.accesses.front().resource.kind});
+      if (serial && !all.empty())
+        conflicts.push_back({static_cast<int64_t>(all.size()) - 1, action.accesses.front().resource.kind});
 
       std::vector<Wait> waits;
       for (const Candidate& c : fewest(conflicts, all, known)) {
@@ -68,7 +70,8 @@ void derive_waits(std::vector<Action>& actions, bool serial) {
       }
       std::sort(waits.begin(), waits.end());
       if (step == 1) steady[i] = waits;
-      if (step == 2) ensure(steady[i] == waits, "a step's waits repeat from step to step and reach at most one step back");
+      if (step == 2)
+        ensure(steady[i] == waits, "a step's waits repeat from step to step and reach at most one step back");
 
       Occurrence self{step, static_cast<int64_t>(i), action.lane, ++count[lane], known};
       self.clock.done[lane] = self.sequence;

@@ -27,7 +27,9 @@ struct Occurrence {
   int64_t sequence = 0;  // 1-based position in its lane
   LaneClock clock;       // everything known done when it is done, itself included
 
-  bool knows(const Occurrence& earlier) const { return clock.done[static_cast<size_t>(earlier.lane)] >= earlier.sequence; }
+  bool knows(const Occurrence& earlier) const {
+    return clock.done[static_cast<size_t>(earlier.lane)] >= earlier.sequence;
+  }
 };
 
 // The accesses so far to one resource that a new access could conflict with: all reads since the last write.

@@ -1,6 +1,5 @@
 #include "megatrain/engine/pipeline.h"
 
-
 namespace megatrain {
 
 Lanes::Lanes(Device& device) {
@@ -22,8 +21,14 @@ void Lanes::drain() {
   for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h, Lane::update}) stream(lane).synchronize();
 }
 
-Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records, StepHandler& handler)
-    : device_(device), lanes_(lanes), schedule_(std::move(schedule)), memory_(memory), records_(records), handler_(handler) {
+Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory,
+                   std::vector<LayerRecord>& records, StepHandler& handler)
+    : device_(device),
+      lanes_(lanes),
+      schedule_(std::move(schedule)),
+      memory_(memory),
+      records_(records),
+      handler_(handler) {
   for (auto& set : marks_) {
     for (const Action& action : schedule_.actions) {
       const auto make = [&] { return Lanes::is_host(action.lane) ? device.make_host_event() : device.make_event(); };
@@ -64,22 +69,28 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   const int64_t element = dtype_bytes(w.dtype);
   switch (a.kind) {
     case ActionKind::fetch_inputs: return to_device(stream, memory_.inputs(), memory_.staged_inputs(), step.inputs);
-    case ActionKind::fetch_rows: return to_device(stream, memory_.device_rows(), memory_.staged_rows(), step.rows * w.hidden * element);
+    case ActionKind::fetch_rows:
+      return to_device(stream, memory_.device_rows(), memory_.staged_rows(), step.rows * w.hidden * element);
     case ActionKind::fetch_weights: {
       const LayerRecord& record = records_[static_cast<size_t>(a.record)];
       return to_device(stream, memory_.weights(a), record.weights(), record.weight_bytes());
     }
-    case ActionKind::fetch_boundary: return to_device(stream, memory_.boundary_in(a).data, memory_.host_boundary(a), w.boundary_bytes());
-    case ActionKind::offload_boundary: return to_host(stream, memory_.host_boundary(a), memory_.boundary_in(a).data, w.boundary_bytes());
+    case ActionKind::fetch_boundary:
+      return to_device(stream, memory_.boundary_in(a).data, memory_.host_boundary(a), w.boundary_bytes());
+    case ActionKind::offload_boundary:
+      return to_host(stream, memory_.host_boundary(a), memory_.boundary_in(a).data, w.boundary_bytes());
     case ActionKind::offload_gradient: {
       const bool rows = a.record == 0 && !w.tied;
       const int64_t elements = rows ? step.rows * w.hidden : w.record_elements(a.record);
       to_host(stream, memory_.host_gradient(a), memory_.gradient_out(a), elements * element);
       return to_host(stream, memory_.host_squares(a.record), memory_.squares(a.record), 8);
     }
-    case ActionKind::report: return to_host(stream, const_cast<double*>(memory_.host_report()), memory_.squares(0), memory_.report_bytes());
-    case ActionKind::gather_rows: return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
-    case ActionKind::update: return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
+    case ActionKind::report:
+      return to_host(stream, const_cast<double*>(memory_.host_report()), memory_.squares(0), memory_.report_bytes());
+    case ActionKind::gather_rows:
+      return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
+    case ActionKind::update:
+      return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
     case ActionKind::embed_forward:
     case ActionKind::block_forward:
     case ActionKind::head:
@@ -110,7 +121,8 @@ LaneSeconds Pipeline::lane_seconds() const {
   LaneSeconds seconds;
   for (size_t i = 0; i < schedule_.actions.size(); ++i) {
     const Marks* marks = finished_marks(i);
-    if (marks) seconds.busy[static_cast<size_t>(schedule_.actions[i].lane)] += device_.elapsed_s(*marks->start, *marks->end);
+    if (marks)
+      seconds.busy[static_cast<size_t>(schedule_.actions[i].lane)] += device_.elapsed_s(*marks->start, *marks->end);
   }
   return seconds;
 }
@@ -119,7 +131,8 @@ std::vector<Span> Pipeline::spans() const {
   std::vector<Span> spans;
   for (size_t i = 0; i < schedule_.actions.size(); ++i) {
     const Marks* marks = finished_marks(i);
-    if (marks) spans.push_back({&schedule_.actions[i], device_.reached_s(*marks->start), device_.reached_s(*marks->end)});
+    if (marks)
+      spans.push_back({&schedule_.actions[i], device_.reached_s(*marks->start), device_.reached_s(*marks->end)});
   }
   return spans;
 }

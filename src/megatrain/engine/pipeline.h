@@ -52,7 +52,8 @@ struct StepBytes {
 
 class Pipeline {
  public:
-  Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records, StepHandler& handler);
+  Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records,
+           StepHandler& handler);
 
   const Schedule& schedule() const { return schedule_; }
   int64_t next_sequence() const { return issued_; }  // of the step issue() will issue
@@ -66,7 +67,8 @@ class Pipeline {
   // Busy seconds of the issued step's lanes; the update lane's are those of the step before, which ran meanwhile.
   LaneSeconds lane_seconds() const;
 
-  // When each action ran, on the host's clock, under the same rule for updates. Device::mark_clock() comes before issue().
+  // When each action ran, on the host's clock, under the same rule for updates. Device::mark_clock() comes before
+  // issue().
   std::vector<Span> spans() const;
 
   int64_t h2d_bytes() const { return h2d_bytes_; }  // of the last issued step
@@ -76,7 +78,8 @@ class Pipeline {
   struct Marks {
     std::unique_ptr<Event> start, end;
   };
-  const Marks* finished_marks(size_t action) const;  // of the issued step, or of the step before for updates; may be null
+  const Marks* finished_marks(
+      size_t action) const;  // of the issued step, or of the step before for updates; may be null
   void perform(const Action& action, Stream& stream, const StepBytes& step);
   void to_device(Stream& stream, void* to, const void* from, int64_t bytes);
   void to_host(Stream& stream, void* to, const void* from, int64_t bytes);

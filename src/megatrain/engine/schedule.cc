@@ -78,8 +78,9 @@ std::string wait_kind_name(const WaitKind& kind) {
 std::string Schedule::hash() const {
   std::string text;
   for (const Action& a : actions) {
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{}", static_cast<int>(a.kind), static_cast<int>(a.lane), a.record, a.micro_batch,
-                        a.weights_at, a.boundary_in, a.boundary_out, a.gradient_sum, a.gradient_out, a.host_gradient);
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{}", static_cast<int>(a.kind), static_cast<int>(a.lane), a.record,
+                        a.micro_batch, a.weights_at, a.boundary_in, a.boundary_out, a.gradient_sum, a.gradient_out,
+                        a.host_gradient);
     for (const Wait& w : a.waits) text += fmt::format(":{}-{}", w.action, w.steps_back);
     text += ';';
   }

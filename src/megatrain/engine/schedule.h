@@ -19,25 +19,25 @@ const char* lane_name(Lane lane);
 
 enum class ActionKind : uint8_t {
   // gather: host work
-  gather_rows,        // touched embedding rows into the staging buffer
+  gather_rows,  // touched embedding rows into the staging buffer
   // h2d
-  fetch_inputs,       // ids, labels, positions, documents
-  fetch_rows,         // staged embedding rows
-  fetch_weights,      // a record's weights into a slot
-  fetch_boundary,     // a block's input of one micro-batch back from the host
+  fetch_inputs,    // ids, labels, positions, documents
+  fetch_rows,      // staged embedding rows
+  fetch_weights,   // a record's weights into a slot
+  fetch_boundary,  // a block's input of one micro-batch back from the host
   // compute
   embed_forward,
   block_forward,
-  head,               // forward, loss and backward
+  head,  // forward, loss and backward
   block_backward,
   embed_backward,
-  merge_rows,         // tied: the embedding's row gradients into the head's table gradient
-  finish_gradient,    // round once, sum the squares
+  merge_rows,       // tied: the embedding's row gradients into the head's table gradient
+  finish_gradient,  // round once, sum the squares
   finish_losses,
   // d2h
   offload_boundary,
-  offload_gradient,   // with the record's sum of squares
-  report,             // losses and sums of squares
+  offload_gradient,  // with the record's sum of squares
+  report,            // losses and sums of squares
   // update: host work
   update,
 };
@@ -45,30 +45,30 @@ const char* action_name(ActionKind kind);
 
 // Memory an action touches. `a` and `b` tell instances of a kind apart.
 enum class ResourceKind : uint8_t {
-  record_weights,    // host, a = record
-  record_state,      // host, a = record
-  staged_rows,       // host
+  record_weights,  // host, a = record
+  record_state,    // host, a = record
+  staged_rows,     // host
   device_rows,
   inputs,            // device
   weight_slot,       // a = slot
   resident_weights,  // a = block
   head_slot,
-  boundary,          // device: a = block (own place), b = micro-batch
-  boundary_slot,     // device: a = slot, b = micro-batch
-  host_boundary,     // a = block, b = micro-batch
-  gradient_stream,   // a = micro-batch
-  gradient_sum,      // a = slab
-  head_gradient_sum, // a = 0 the head's own tensors, 1 the tied table
+  boundary,           // device: a = block (own place), b = micro-batch
+  boundary_slot,      // device: a = slot, b = micro-batch
+  host_boundary,      // a = block, b = micro-batch
+  gradient_stream,    // a = micro-batch
+  gradient_sum,       // a = slab
+  head_gradient_sum,  // a = 0 the head's own tensors, 1 the tied table
   row_gradient_sum,
-  gradient_out,      // a = slab
-  head_gradient_out, // a = 0 the head's own tensors, 1 the tied table
+  gradient_out,       // a = slab
+  head_gradient_out,  // a = 0 the head's own tensors, 1 the tied table
   row_gradient_out,
-  host_gradient,     // a = slab of the block ring
+  host_gradient,         // a = slab of the block ring
   host_record_gradient,  // a = record: the embedding's or the head's
-  losses,            // a = micro-batch
-  squares,           // device, a = record
-  loss_sums,         // device
-  host_squares,      // a = record
+  losses,                // a = micro-batch
+  squares,               // device, a = record
+  loss_sums,             // device
+  host_squares,          // a = record
   host_report,
 };
 const char* resource_name(ResourceKind kind);
@@ -103,14 +103,14 @@ struct Wait {
 struct Action {
   ActionKind kind;
   Lane lane;
-  int64_t record = -1;       // 0 embedding, 1..L blocks, L + 1 head
+  int64_t record = -1;  // 0 embedding, 1..L blocks, L + 1 head
   int64_t micro_batch = -1;
-  bool training = true;      // head: with its backward
-  int64_t weights_at = -1;   // slot of the ring; -1: the record's own place
-  int64_t boundary_in = -1;  // boundary slot of the input; -1: its own place
-  int64_t boundary_out = -1; // block_forward, embed_forward: boundary slot of the output
-  int64_t gradient_sum = -1; // slab
-  int64_t gradient_out = -1; // slab
+  bool training = true;        // head: with its backward
+  int64_t weights_at = -1;     // slot of the ring; -1: the record's own place
+  int64_t boundary_in = -1;    // boundary slot of the input; -1: its own place
+  int64_t boundary_out = -1;   // block_forward, embed_forward: boundary slot of the output
+  int64_t gradient_sum = -1;   // slab
+  int64_t gradient_out = -1;   // slab
   int64_t host_gradient = -1;  // slab of the block ring
   std::vector<Access> accesses;
   std::vector<Wait> waits;

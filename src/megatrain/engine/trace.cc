@@ -9,15 +9,20 @@ namespace megatrain {
 void Trace::add(int64_t step, const std::vector<Span>& spans) {
   if (events_.empty()) {
     for (int i = 0; i < kLanes; ++i) {
-      events_ += fmt::format(R"({}{{"ph":"M","name":"thread_name","pid":1,"tid":{},"args":{{"name":"{}"}}}})", i ? ",\n" : "", i, lane_name(static_cast<Lane>(i)));
+      events_ += fmt::format(R"({}{{"ph":"M","name":"thread_name","pid":1,"tid":{},"args":{{"name":"{}"}}}})",
+                             i ? ",\n" : "", i, lane_name(static_cast<Lane>(i)));
     }
-    origin_s_ = std::min_element(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start_s < b.start_s; })->start_s;
+    origin_s_ = std::min_element(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+                  return a.start_s < b.start_s;
+                })->start_s;
   }
   for (const Span& span : spans) {
     const Action& a = *span.action;
-    events_ += fmt::format(",\n" R"({{"ph":"X","name":"{}{}","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"step":{},"layer":{},"micro_batch":{}}}}})", action_name(a.kind),
-                           a.record >= 0 ? fmt::format(" {}", a.record) : "", static_cast<int>(a.lane), (span.start_s - origin_s_) * 1e6, (span.end_s - span.start_s) * 1e6, step,
-                           a.record, a.micro_batch);
+    events_ += fmt::format(
+        ",\n"
+        R"({{"ph":"X","name":"{}{}","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"step":{},"layer":{},"micro_batch":{}}}}})",
+        action_name(a.kind), a.record >= 0 ? fmt::format(" {}", a.record) : "", static_cast<int>(a.lane),
+        (span.start_s - origin_s_) * 1e6, (span.end_s - span.start_s) * 1e6, step, a.record, a.micro_batch);
   }
 }
 

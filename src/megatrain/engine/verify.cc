@@ -53,8 +53,8 @@ std::vector<std::string> verify(const Schedule& schedule, size_t limit) {
         const Occurrence& other = all[static_cast<size_t>(earlier)];
         if (self.knows(other)) return;
         violations.push_back(fmt::format("{} and {} touch {} [{}, {}] with nothing between them",
-                                         describe(actions[static_cast<size_t>(other.action)], other), describe(action, self),
-                                         resource_name(resource.kind), resource.a, resource.b));
+                                         describe(actions[static_cast<size_t>(other.action)], other),
+                                         describe(action, self), resource_name(resource.kind), resource.a, resource.b));
       };
       for (const Access& access : action.accesses) {
         const History& h = histories[access.resource];

@@ -57,7 +57,8 @@ void ThreadTeam::run(int64_t count, Call call, const void* context) {
 }
 
 void ThreadTeam::work() {
-  for (int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < count_; i = next_.fetch_add(1, std::memory_order_relaxed)) {
+  for (int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < count_;
+       i = next_.fetch_add(1, std::memory_order_relaxed)) {
     call_(context_, i);
   }
 }

@@ -27,7 +27,8 @@ class ThreadTeam {
   // caller waits. The body must not throw and must not call the same team.
   template <class Body>
   void parallel_for(int64_t count, const Body& body) {
-    run(count, [](const void* context, int64_t index) { (*static_cast<const Body*>(context))(index); }, &body);
+    run(
+        count, [](const void* context, int64_t index) { (*static_cast<const Body*>(context))(index); }, &body);
   }
 
  private:
@@ -37,8 +38,8 @@ class ThreadTeam {
   void member_loop(int cpu);
 
   std::vector<std::thread> threads_;
-  std::mutex loop_mutex_;             // held for a whole loop
-  std::mutex mutex_;                  // guards the fields below
+  std::mutex loop_mutex_;  // held for a whole loop
+  std::mutex mutex_;       // guards the fields below
   std::condition_variable start_, done_;
   uint64_t generation_ = 0;
   int active_ = 0;

@@ -9,23 +9,23 @@
 namespace megatrain {
 
 struct BlockTemplate::Work {
-  View normed;            // (T, H) norm(x)
-  float* inv_rms;         // (T)
-  View qkv;               // (T, q + 2 kv) as attention reads it
-  View qkv_raw;           // (T, q + 2 kv) before q/k norm and rope; only with q/k norm
-  float* q_inv_rms;       // (T * heads)
-  float* k_inv_rms;       // (T * kv_heads)
-  View attended;          // (T, q)
-  float* lse;             // (heads * T)
-  View h;                 // (T, H) after attention
-  View post_normed;       // (C, H)
-  float* post_inv_rms;    // (C)
-  View gate_up;           // (C, 2F)
-  View act;               // (C, F)
-  View grad_act;          // (C, F)
-  View grad_normed;       // (T, H)
-  View grad_attended;     // (T, q)
-  View grad_qkv;          // (T, q + 2 kv)
+  View normed;          // (T, H) norm(x)
+  float* inv_rms;       // (T)
+  View qkv;             // (T, q + 2 kv) as attention reads it
+  View qkv_raw;         // (T, q + 2 kv) before q/k norm and rope; only with q/k norm
+  float* q_inv_rms;     // (T * heads)
+  float* k_inv_rms;     // (T * kv_heads)
+  View attended;        // (T, q)
+  float* lse;           // (heads * T)
+  View h;               // (T, H) after attention
+  View post_normed;     // (C, H)
+  float* post_inv_rms;  // (C)
+  View gate_up;         // (C, 2F)
+  View act;             // (C, F)
+  View grad_act;        // (C, F)
+  View grad_normed;     // (T, H)
+  View grad_attended;   // (T, q)
+  View grad_qkv;        // (T, q + 2 kv)
   int64_t bytes;
 };
 
@@ -86,7 +86,11 @@ AttentionShape BlockTemplate::attention_shape(int64_t block) const {
 void BlockTemplate::attend(Ops& ops, Stream& stream, const Forward& a, const Work& w) const {
   const ModelConfig& c = config_;
   const float eps = static_cast<float>(c.norm_eps);
-  ops.rmsnorm_forward(stream, {.x = a.x, .weight = tensor(a.weights, at_.input_norm, 1, c.hidden), .eps = eps, .out = w.normed, .inv_rms = w.inv_rms});
+  ops.rmsnorm_forward(stream, {.x = a.x,
+                               .weight = tensor(a.weights, at_.input_norm, 1, c.hidden),
+                               .eps = eps,
+                               .out = w.normed,
+                               .inv_rms = w.inv_rms});
   const View& product = c.qk_norm ? w.qkv_raw : w.qkv;
   ops.linear_forward(stream, {.x = w.normed,
                               .weight = tensor(a.weights, at_.qkv, c.qkv_dim(), c.hidden),
@@ -96,17 +100,37 @@ void BlockTemplate::attend(Ops& ops, Stream& stream, const Forward& a, const Wor
   const View k = w.qkv.slice_cols(c.q_dim(), c.kv_dim());
   const View v = product.slice_cols(c.q_dim() + c.kv_dim(), c.kv_dim());
   if (c.qk_norm) {
-    ops.rmsnorm_forward(stream, {.x = product.slice_cols(0, c.q_dim()), .weight = tensor(a.weights, at_.q_norm, 1, c.head_dim), .eps = eps,
-                                 .groups = c.heads, .out = q, .inv_rms = w.q_inv_rms});
-    ops.rmsnorm_forward(stream, {.x = product.slice_cols(c.q_dim(), c.kv_dim()), .weight = tensor(a.weights, at_.k_norm, 1, c.head_dim), .eps = eps,
-                                 .groups = c.kv_heads, .out = k, .inv_rms = w.k_inv_rms});
+    ops.rmsnorm_forward(stream, {.x = product.slice_cols(0, c.q_dim()),
+                                 .weight = tensor(a.weights, at_.q_norm, 1, c.head_dim),
+                                 .eps = eps,
+                                 .groups = c.heads,
+                                 .out = q,
+                                 .inv_rms = w.q_inv_rms});
+    ops.rmsnorm_forward(stream, {.x = product.slice_cols(c.q_dim(), c.kv_dim()),
+                                 .weight = tensor(a.weights, at_.k_norm, 1, c.head_dim),
+                                 .eps = eps,
+                                 .groups = c.kv_heads,
+                                 .out = k,
+                                 .inv_rms = w.k_inv_rms});
   }
-  ops.rope(stream, {.x = w.qkv.slice_cols(0, c.q_dim() + c.kv_dim()), .heads = c.heads + c.kv_heads, .head_dim = c.head_dim,
-                    .positions = a.micro_batch.positions, .cos = rope_.cos, .sin = rope_.sin, .backward = false});
-  ops.attention_forward(stream, {.shape = attention_shape(a.block), .documents = a.micro_batch.documents, .q = q, .k = k, .v = v,
-                                 .out = w.attended, .lse = w.lse});
-  ops.linear_forward(stream, {.x = w.attended, .weight = tensor(a.weights, at_.o, c.hidden, c.q_dim()),
-                              .bias = tensor(a.weights, at_.o_bias, 1, c.hidden), .out = w.h});
+  ops.rope(stream, {.x = w.qkv.slice_cols(0, c.q_dim() + c.kv_dim()),
+                    .heads = c.heads + c.kv_heads,
+                    .head_dim = c.head_dim,
+                    .positions = a.micro_batch.positions,
+                    .cos = rope_.cos,
+                    .sin = rope_.sin,
+                    .backward = false});
+  ops.attention_forward(stream, {.shape = attention_shape(a.block),
+                                 .documents = a.micro_batch.documents,
+                                 .q = q,
+                                 .k = k,
+                                 .v = v,
+                                 .out = w.attended,
+                                 .lse = w.lse});
+  ops.linear_forward(stream, {.x = w.attended,
+                              .weight = tensor(a.weights, at_.o, c.hidden, c.q_dim()),
+                              .bias = tensor(a.weights, at_.o_bias, 1, c.hidden),
+                              .out = w.h});
   ops.add(stream, {.a = a.x, .b = w.h, .out = w.h});
 }
 
@@ -114,10 +138,15 @@ void BlockTemplate::attend(Ops& ops, Stream& stream, const Forward& a, const Wor
 void BlockTemplate::mlp_up(Ops& ops, Stream& stream, std::byte* weights, const View& h, const Work& w) const {
   const ModelConfig& c = config_;
   const View normed = w.post_normed.slice_rows(0, h.rows), gate_up = w.gate_up.slice_rows(0, h.rows);
-  ops.rmsnorm_forward(stream, {.x = h, .weight = tensor(weights, at_.post_norm, 1, c.hidden), .eps = static_cast<float>(c.norm_eps),
-                               .out = normed, .inv_rms = w.post_inv_rms});
-  ops.linear_forward(stream, {.x = normed, .weight = tensor(weights, at_.gate_up, 2 * c.ff, c.hidden),
-                              .bias = tensor(weights, at_.gate_up_bias, 1, 2 * c.ff), .out = gate_up});
+  ops.rmsnorm_forward(stream, {.x = h,
+                               .weight = tensor(weights, at_.post_norm, 1, c.hidden),
+                               .eps = static_cast<float>(c.norm_eps),
+                               .out = normed,
+                               .inv_rms = w.post_inv_rms});
+  ops.linear_forward(stream, {.x = normed,
+                              .weight = tensor(weights, at_.gate_up, 2 * c.ff, c.hidden),
+                              .bias = tensor(weights, at_.gate_up_bias, 1, 2 * c.ff),
+                              .out = gate_up});
   ops.swiglu_forward(stream, {.gate_up = gate_up, .out = w.act.slice_rows(0, h.rows)});
 }
 
@@ -129,8 +158,10 @@ void BlockTemplate::forward(Ops& ops, Stream& stream, const Forward& a) const {
     const int64_t count = std::min(chunk_, tokens_ - begin);
     const View h = w.h.slice_rows(begin, count), y = a.y.slice_rows(begin, count);
     mlp_up(ops, stream, a.weights, h, w);
-    ops.linear_forward(stream, {.x = w.act.slice_rows(0, count), .weight = tensor(a.weights, at_.down, c.hidden, c.ff),
-                                .bias = tensor(a.weights, at_.down_bias, 1, c.hidden), .out = y});
+    ops.linear_forward(stream, {.x = w.act.slice_rows(0, count),
+                                .weight = tensor(a.weights, at_.down, c.hidden, c.ff),
+                                .bias = tensor(a.weights, at_.down_bias, 1, c.hidden),
+                                .out = y});
     ops.add(stream, {.a = h, .b = y, .out = y});
   }
 }
@@ -138,7 +169,14 @@ void BlockTemplate::forward(Ops& ops, Stream& stream, const Forward& a) const {
 void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const {
   const ModelConfig& c = config_;
   const Work w = carve(a.workspace);
-  attend(ops, stream, {.block = a.block, .weights = a.weights, .x = a.x, .y = {}, .micro_batch = a.micro_batch, .workspace = a.workspace}, w);
+  attend(ops, stream,
+         {.block = a.block,
+          .weights = a.weights,
+          .x = a.x,
+          .y = {},
+          .micro_batch = a.micro_batch,
+          .workspace = a.workspace},
+         w);
 
   // MLP: a.grad goes from dL/dy to dL/dh, chunk by chunk
   for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
@@ -148,45 +186,97 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
     const View act = w.act.slice_rows(0, count), gate_up = w.gate_up.slice_rows(0, count);
     const View grad_act = w.grad_act.slice_rows(0, count), grad_normed = w.grad_normed.slice_rows(0, count);
     mlp_up(ops, stream, a.weights, h, w);
-    ops.linear_backward_weight(stream, {.grad_out = grad, .x = act, .grad_weight = gradient(a.weight_grads, at_.down, c.hidden, c.ff),
-                                        .grad_bias = gradient(a.weight_grads, at_.down_bias, 1, c.hidden), .accumulate = accumulate});
-    ops.linear_backward_input(stream, {.grad_out = grad, .weight = tensor(a.weights, at_.down, c.hidden, c.ff), .grad_x = grad_act});
+    ops.linear_backward_weight(stream, {.grad_out = grad,
+                                        .x = act,
+                                        .grad_weight = gradient(a.weight_grads, at_.down, c.hidden, c.ff),
+                                        .grad_bias = gradient(a.weight_grads, at_.down_bias, 1, c.hidden),
+                                        .accumulate = accumulate});
+    ops.linear_backward_input(
+        stream, {.grad_out = grad, .weight = tensor(a.weights, at_.down, c.hidden, c.ff), .grad_x = grad_act});
     ops.swiglu_backward(stream, {.gate_up = gate_up, .grad_out = grad_act, .grad_gate_up = gate_up});
-    ops.linear_backward_weight(stream, {.grad_out = gate_up, .x = w.post_normed.slice_rows(0, count),
+    ops.linear_backward_weight(stream, {.grad_out = gate_up,
+                                        .x = w.post_normed.slice_rows(0, count),
                                         .grad_weight = gradient(a.weight_grads, at_.gate_up, 2 * c.ff, c.hidden),
-                                        .grad_bias = gradient(a.weight_grads, at_.gate_up_bias, 1, 2 * c.ff), .accumulate = accumulate});
-    ops.linear_backward_input(stream, {.grad_out = gate_up, .weight = tensor(a.weights, at_.gate_up, 2 * c.ff, c.hidden), .grad_x = grad_normed});
-    ops.rmsnorm_backward(stream, {.x = h, .weight = tensor(a.weights, at_.post_norm, 1, c.hidden), .inv_rms = w.post_inv_rms,
-                                  .grad_out = grad_normed, .residual = grad, .grad_x = grad,
-                                  .grad_weight = gradient(a.weight_grads, at_.post_norm, 1, c.hidden), .accumulate = accumulate});
+                                        .grad_bias = gradient(a.weight_grads, at_.gate_up_bias, 1, 2 * c.ff),
+                                        .accumulate = accumulate});
+    ops.linear_backward_input(
+        stream,
+        {.grad_out = gate_up, .weight = tensor(a.weights, at_.gate_up, 2 * c.ff, c.hidden), .grad_x = grad_normed});
+    ops.rmsnorm_backward(stream, {.x = h,
+                                  .weight = tensor(a.weights, at_.post_norm, 1, c.hidden),
+                                  .inv_rms = w.post_inv_rms,
+                                  .grad_out = grad_normed,
+                                  .residual = grad,
+                                  .grad_x = grad,
+                                  .grad_weight = gradient(a.weight_grads, at_.post_norm, 1, c.hidden),
+                                  .accumulate = accumulate});
   }
 
   // attention: a.grad goes from dL/dh to dL/dx
-  ops.linear_backward_weight(stream, {.grad_out = a.grad, .x = w.attended, .grad_weight = gradient(a.weight_grads, at_.o, c.hidden, c.q_dim()),
-                                      .grad_bias = gradient(a.weight_grads, at_.o_bias, 1, c.hidden), .accumulate = a.accumulate});
-  ops.linear_backward_input(stream, {.grad_out = a.grad, .weight = tensor(a.weights, at_.o, c.hidden, c.q_dim()), .grad_x = w.grad_attended});
+  ops.linear_backward_weight(stream, {.grad_out = a.grad,
+                                      .x = w.attended,
+                                      .grad_weight = gradient(a.weight_grads, at_.o, c.hidden, c.q_dim()),
+                                      .grad_bias = gradient(a.weight_grads, at_.o_bias, 1, c.hidden),
+                                      .accumulate = a.accumulate});
+  ops.linear_backward_input(
+      stream, {.grad_out = a.grad, .weight = tensor(a.weights, at_.o, c.hidden, c.q_dim()), .grad_x = w.grad_attended});
   const auto q_of = [&](const View& qkv) { return qkv.slice_cols(0, c.q_dim()); };
   const auto k_of = [&](const View& qkv) { return qkv.slice_cols(c.q_dim(), c.kv_dim()); };
   const auto v_of = [&](const View& qkv) { return qkv.slice_cols(c.q_dim() + c.kv_dim(), c.kv_dim()); };
-  ops.attention_backward(stream, {.shape = attention_shape(a.block), .documents = a.micro_batch.documents,
-                                  .q = q_of(w.qkv), .k = k_of(w.qkv), .v = v_of(c.qk_norm ? w.qkv_raw : w.qkv), .out = w.attended, .lse = w.lse,
-                                  .grad_out = w.grad_attended, .grad_q = q_of(w.grad_qkv), .grad_k = k_of(w.grad_qkv), .grad_v = v_of(w.grad_qkv)});
-  ops.rope(stream, {.x = w.grad_qkv.slice_cols(0, c.q_dim() + c.kv_dim()), .heads = c.heads + c.kv_heads, .head_dim = c.head_dim,
-                    .positions = a.micro_batch.positions, .cos = rope_.cos, .sin = rope_.sin, .backward = true});
+  ops.attention_backward(stream, {.shape = attention_shape(a.block),
+                                  .documents = a.micro_batch.documents,
+                                  .q = q_of(w.qkv),
+                                  .k = k_of(w.qkv),
+                                  .v = v_of(c.qk_norm ? w.qkv_raw : w.qkv),
+                                  .out = w.attended,
+                                  .lse = w.lse,
+                                  .grad_out = w.grad_attended,
+                                  .grad_q = q_of(w.grad_qkv),
+                                  .grad_k = k_of(w.grad_qkv),
+                                  .grad_v = v_of(w.grad_qkv)});
+  ops.rope(stream, {.x = w.grad_qkv.slice_cols(0, c.q_dim() + c.kv_dim()),
+                    .heads = c.heads + c.kv_heads,
+                    .head_dim = c.head_dim,
+                    .positions = a.micro_batch.positions,
+                    .cos = rope_.cos,
+                    .sin = rope_.sin,
+                    .backward = true});
   if (c.qk_norm) {
-    ops.rmsnorm_backward(stream, {.x = q_of(w.qkv_raw), .weight = tensor(a.weights, at_.q_norm, 1, c.head_dim), .inv_rms = w.q_inv_rms, .groups = c.heads,
-                                  .grad_out = q_of(w.grad_qkv), .residual = {}, .grad_x = q_of(w.grad_qkv),
-                                  .grad_weight = gradient(a.weight_grads, at_.q_norm, 1, c.head_dim), .accumulate = a.accumulate});
-    ops.rmsnorm_backward(stream, {.x = k_of(w.qkv_raw), .weight = tensor(a.weights, at_.k_norm, 1, c.head_dim), .inv_rms = w.k_inv_rms, .groups = c.kv_heads,
-                                  .grad_out = k_of(w.grad_qkv), .residual = {}, .grad_x = k_of(w.grad_qkv),
-                                  .grad_weight = gradient(a.weight_grads, at_.k_norm, 1, c.head_dim), .accumulate = a.accumulate});
+    ops.rmsnorm_backward(stream, {.x = q_of(w.qkv_raw),
+                                  .weight = tensor(a.weights, at_.q_norm, 1, c.head_dim),
+                                  .inv_rms = w.q_inv_rms,
+                                  .groups = c.heads,
+                                  .grad_out = q_of(w.grad_qkv),
+                                  .residual = {},
+                                  .grad_x = q_of(w.grad_qkv),
+                                  .grad_weight = gradient(a.weight_grads, at_.q_norm, 1, c.head_dim),
+                                  .accumulate = a.accumulate});
+    ops.rmsnorm_backward(stream, {.x = k_of(w.qkv_raw),
+                                  .weight = tensor(a.weights, at_.k_norm, 1, c.head_dim),
+                                  .inv_rms = w.k_inv_rms,
+                                  .groups = c.kv_heads,
+                                  .grad_out = k_of(w.grad_qkv),
+                                  .residual = {},
+                                  .grad_x = k_of(w.grad_qkv),
+                                  .grad_weight = gradient(a.weight_grads, at_.k_norm, 1, c.head_dim),
+                                  .accumulate = a.accumulate});
   }
-  ops.linear_backward_weight(stream, {.grad_out = w.grad_qkv, .x = w.normed, .grad_weight = gradient(a.weight_grads, at_.qkv, c.qkv_dim(), c.hidden),
-                                      .grad_bias = gradient(a.weight_grads, at_.qkv_bias, 1, c.qkv_dim()), .accumulate = a.accumulate});
-  ops.linear_backward_input(stream, {.grad_out = w.grad_qkv, .weight = tensor(a.weights, at_.qkv, c.qkv_dim(), c.hidden), .grad_x = w.grad_normed});
-  ops.rmsnorm_backward(stream, {.x = a.x, .weight = tensor(a.weights, at_.input_norm, 1, c.hidden), .inv_rms = w.inv_rms,
-                                .grad_out = w.grad_normed, .residual = a.grad, .grad_x = a.grad,
-                                .grad_weight = gradient(a.weight_grads, at_.input_norm, 1, c.hidden), .accumulate = a.accumulate});
+  ops.linear_backward_weight(stream, {.grad_out = w.grad_qkv,
+                                      .x = w.normed,
+                                      .grad_weight = gradient(a.weight_grads, at_.qkv, c.qkv_dim(), c.hidden),
+                                      .grad_bias = gradient(a.weight_grads, at_.qkv_bias, 1, c.qkv_dim()),
+                                      .accumulate = a.accumulate});
+  ops.linear_backward_input(
+      stream,
+      {.grad_out = w.grad_qkv, .weight = tensor(a.weights, at_.qkv, c.qkv_dim(), c.hidden), .grad_x = w.grad_normed});
+  ops.rmsnorm_backward(stream, {.x = a.x,
+                                .weight = tensor(a.weights, at_.input_norm, 1, c.hidden),
+                                .inv_rms = w.inv_rms,
+                                .grad_out = w.grad_normed,
+                                .residual = a.grad,
+                                .grad_x = a.grad,
+                                .grad_weight = gradient(a.weight_grads, at_.input_norm, 1, c.hidden),
+                                .accumulate = a.accumulate});
 }
 
 }  // namespace megatrain

@@ -30,10 +30,10 @@ class BlockTemplate {
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
   struct Forward {
-    int64_t block;            // 0-based: chooses the sliding window
-    std::byte* weights;       // slab
-    View x;                   // (T, H)
-    View y;                   // (T, H)
+    int64_t block;       // 0-based: chooses the sliding window
+    std::byte* weights;  // slab
+    View x;              // (T, H)
+    View y;              // (T, H)
     const MicroBatchView& micro_batch;
     std::byte* workspace;
   };
@@ -41,10 +41,10 @@ class BlockTemplate {
 
   struct Backward {
     int64_t block;
-    std::byte* weights;       // slab
-    View x;                   // (T, H) the forward's input
-    View grad;                // (T, H) in: gradient of y; out: gradient of x
-    float* weight_grads;      // slab, fp32
+    std::byte* weights;   // slab
+    View x;               // (T, H) the forward's input
+    View grad;            // (T, H) in: gradient of y; out: gradient of x
+    float* weight_grads;  // slab, fp32
     bool accumulate;
     const MicroBatchView& micro_batch;
     std::byte* workspace;

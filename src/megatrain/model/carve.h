@@ -13,10 +13,14 @@ class Carver {
  public:
   explicit Carver(std::byte* base) : base_(base) {}
 
-  View view(DType dtype, int64_t rows, int64_t cols) { return matrix(take(rows * cols * dtype_bytes(dtype)), dtype, rows, cols); }
+  View view(DType dtype, int64_t rows, int64_t cols) {
+    return matrix(take(rows * cols * dtype_bytes(dtype)), dtype, rows, cols);
+  }
 
   template <class T>
-  T* array(int64_t count) { return static_cast<T*>(take(count * static_cast<int64_t>(sizeof(T)))); }
+  T* array(int64_t count) {
+    return static_cast<T*>(take(count * static_cast<int64_t>(sizeof(T))));
+  }
 
   int64_t bytes() const { return offset_; }
 

@@ -23,15 +23,16 @@ struct Family {
   bool attention_bias_field;  // attention_bias adds biases to q, k, v and o
   bool mlp_bias_field;
   bool qk_norm;
-  bool window_switch;         // use_sliding_window, max_window_layers
-  bool window_always;         // sliding_window alone decides
-  int64_t default_kv_heads;   // 0: as many as heads
-  int64_t default_head_dim;   // 0: hidden / heads
+  bool window_switch;        // use_sliding_window, max_window_layers
+  bool window_always;        // sliding_window alone decides
+  int64_t default_kv_heads;  // 0: as many as heads
+  int64_t default_head_dim;  // 0: hidden / heads
   int64_t default_max_position;
 };
 
 // Far above any model, and low enough that no size made of them leaves 64 bits.
-constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxWidth = int64_t{1} << 20, kMaxLayers = int64_t{1} << 14, kMaxHeads = int64_t{1} << 13;
+constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxWidth = int64_t{1} << 20, kMaxLayers = int64_t{1} << 14,
+                  kMaxHeads = int64_t{1} << 13;
 
 const std::map<std::string, Family> kFamilies = {
     {"LlamaForCausalLM", {false, true, true, false, false, false, 0, 0, 2048}},
@@ -41,25 +42,98 @@ const std::map<std::string, Family> kFamilies = {
 };
 
 // Fields that say nothing about the maths of training.
-const std::set<std::string> kIrrelevant = {
-    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "add_cross_attention", "auto_map", "bad_words_ids",
-    "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "decoder_start_token_id", "diversity_penalty",
-    "do_sample", "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
-    "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "id2label", "is_decoder", "is_encoder_decoder",
-    "label2id", "length_penalty", "max_length", "min_length", "name_or_path", "no_repeat_ngram_size", "num_beam_groups",
-    "num_beams", "num_return_sequences", "output_attentions", "output_hidden_states", "output_scores", "pad_token_id",
-    "prefix", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate",
-    "sep_token_id", "suppress_tokens", "task_specific_params", "temperature", "tokenizer_class", "top_k", "top_p",
-    "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version", "use_cache", "use_bfloat16", "unk_token_id",
-    "tf_legacy_loss", "torchscript", "tie_encoder_decoder", "cross_attention_hidden_size", "pruned_heads", "use_mrope"};
+const std::set<std::string> kIrrelevant = {"_name_or_path",
+                                           "_attn_implementation",
+                                           "_attn_implementation_autoset",
+                                           "add_cross_attention",
+                                           "auto_map",
+                                           "bad_words_ids",
+                                           "begin_suppress_tokens",
+                                           "bos_token_id",
+                                           "chunk_size_feed_forward",
+                                           "decoder_start_token_id",
+                                           "diversity_penalty",
+                                           "do_sample",
+                                           "early_stopping",
+                                           "encoder_no_repeat_ngram_size",
+                                           "eos_token_id",
+                                           "exponential_decay_length_penalty",
+                                           "finetuning_task",
+                                           "forced_bos_token_id",
+                                           "forced_eos_token_id",
+                                           "id2label",
+                                           "is_decoder",
+                                           "is_encoder_decoder",
+                                           "label2id",
+                                           "length_penalty",
+                                           "max_length",
+                                           "min_length",
+                                           "name_or_path",
+                                           "no_repeat_ngram_size",
+                                           "num_beam_groups",
+                                           "num_beams",
+                                           "num_return_sequences",
+                                           "output_attentions",
+                                           "output_hidden_states",
+                                           "output_scores",
+                                           "pad_token_id",
+                                           "prefix",
+                                           "problem_type",
+                                           "remove_invalid_values",
+                                           "repetition_penalty",
+                                           "return_dict",
+                                           "return_dict_in_generate",
+                                           "sep_token_id",
+                                           "suppress_tokens",
+                                           "task_specific_params",
+                                           "temperature",
+                                           "tokenizer_class",
+                                           "top_k",
+                                           "top_p",
+                                           "transformers_version",
+                                           "typical_p",
+                                           "unsloth_fixed",
+                                           "unsloth_version",
+                                           "use_cache",
+                                           "use_bfloat16",
+                                           "unk_token_id",
+                                           "tf_legacy_loss",
+                                           "torchscript",
+                                           "tie_encoder_decoder",
+                                           "cross_attention_hidden_size",
+                                           "pruned_heads",
+                                           "use_mrope"};
 
 // Fields read below, or checked to hold the only value supported.
-const std::set<std::string> kUsed = {
-    "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-    "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps",
-    "initializer_range", "tie_word_embeddings", "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window",
-    "max_window_layers", "layer_types", "rope_theta", "rope_scaling", "rope_parameters", "hidden_act", "attention_dropout",
-    "pretraining_tp", "partial_rotary_factor", "original_max_position_embeddings", "torch_dtype", "dtype"};
+const std::set<std::string> kUsed = {"architectures",
+                                     "model_type",
+                                     "vocab_size",
+                                     "hidden_size",
+                                     "intermediate_size",
+                                     "num_hidden_layers",
+                                     "num_attention_heads",
+                                     "num_key_value_heads",
+                                     "head_dim",
+                                     "max_position_embeddings",
+                                     "rms_norm_eps",
+                                     "initializer_range",
+                                     "tie_word_embeddings",
+                                     "attention_bias",
+                                     "mlp_bias",
+                                     "sliding_window",
+                                     "use_sliding_window",
+                                     "max_window_layers",
+                                     "layer_types",
+                                     "rope_theta",
+                                     "rope_scaling",
+                                     "rope_parameters",
+                                     "hidden_act",
+                                     "attention_dropout",
+                                     "pretraining_tp",
+                                     "partial_rotary_factor",
+                                     "original_max_position_embeddings",
+                                     "torch_dtype",
+                                     "dtype"};
 
 class Reader {
  public:
@@ -97,7 +171,8 @@ class Reader {
   bool boolean(const char* key, bool absent) const {
     if (!has(key)) return absent;
     const json& value = object_.at(key);
-    if (!value.is_boolean()) fail_input(fmt::format("{}: '{}' is {}; it must be true or false", where_, key, value.dump()));
+    if (!value.is_boolean())
+      fail_input(fmt::format("{}: '{}' is {}; it must be true or false", where_, key, value.dump()));
     return value.get<bool>();
   }
 
@@ -110,8 +185,9 @@ class Reader {
 
   void only(const char* key, const json& supported) const {
     if (has(key) && object_.at(key) != supported) {
-      fail_input(fmt::format("{}: '{}' is {}; megatrain supports only {} here, and training without it would change the maths",
-                             where_, key, object_.at(key).dump(), supported.dump()));
+      fail_input(
+          fmt::format("{}: '{}' is {}; megatrain supports only {} here, and training without it would change the maths",
+                      where_, key, object_.at(key).dump(), supported.dump()));
     }
   }
 
@@ -127,9 +203,10 @@ void refuse_unknown(const json& object, const std::set<std::string>& used, const
   for (const auto& [key, value] : object.items()) {
     if (used.count(key) || kIrrelevant.count(key)) continue;
     if (value.is_null() || value == json(false)) continue;
-    fail_input(fmt::format("{}: field '{}' is {}: megatrain does not know this field and will not train as if it were not "
-                           "there; if it does not change the model's maths, remove it from the file",
-                           where, key, value.dump().substr(0, 80)));
+    fail_input(
+        fmt::format("{}: field '{}' is {}: megatrain does not know this field and will not train as if it were not "
+                    "there; if it does not change the model's maths, remove it from the file",
+                    where, key, value.dump().substr(0, 80)));
   }
 }
 
@@ -166,8 +243,9 @@ RopeConfig parse_rope(const Reader& model, int64_t max_position) {
     if (!r.has(name)) fail_input(fmt::format("{}: '{}' is missing; scaling '{}' needs it", r.where(), name, type));
   };
   // transformers: a field of the model itself goes before the scaling's own, and both before max_position_embeddings
-  const double original = model.positive_number(
-      "original_max_position_embeddings", r.positive_number("original_max_position_embeddings", static_cast<double>(max_position)));
+  const double original =
+      model.positive_number("original_max_position_embeddings",
+                            r.positive_number("original_max_position_embeddings", static_cast<double>(max_position)));
   if (type == "default") {
     rope.scaling = RopeScaling::none;
   } else if (type == "linear") {
@@ -183,8 +261,8 @@ RopeConfig parse_rope(const Reader& model, int64_t max_position) {
     rope.high_freq_factor = r.positive_number("high_freq_factor", 4.0);
     rope.original_max_position = original;
     if (rope.high_freq_factor <= rope.low_freq_factor) {
-      fail_input(fmt::format("{}: high_freq_factor ({}) must be above low_freq_factor ({})", r.where(), rope.high_freq_factor,
-                             rope.low_freq_factor));
+      fail_input(fmt::format("{}: high_freq_factor ({}) must be above low_freq_factor ({})", r.where(),
+                             rope.high_freq_factor, rope.low_freq_factor));
     }
     used.insert({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   } else if (type == "yarn") {
@@ -198,7 +276,8 @@ RopeConfig parse_rope(const Reader& model, int64_t max_position) {
     used.insert({"factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim",
                  "original_max_position_embeddings"});
   } else {
-    fail_input(fmt::format("{}: RoPE scaling '{}' is not supported; supported are default, linear, llama3 and yarn", r.where(), type));
+    fail_input(fmt::format("{}: RoPE scaling '{}' is not supported; supported are default, linear, llama3 and yarn",
+                           r.where(), type));
   }
   refuse_unknown(object, used, r.where());
   return rope;
@@ -227,10 +306,13 @@ std::vector<int64_t> parse_windows(const Reader& r, const Family& family, int64_
       if (type == "full_attention") {
         window[static_cast<size_t>(l)] = 0;
       } else if (type == "sliding_attention") {
-        if (size <= 0) fail_input(fmt::format("{}: layer_types[{}] is sliding_attention, but no sliding_window is in force", r.where(), l));
+        if (size <= 0)
+          fail_input(
+              fmt::format("{}: layer_types[{}] is sliding_attention, but no sliding_window is in force", r.where(), l));
         window[static_cast<size_t>(l)] = size;
       } else {
-        fail_input(fmt::format("{}: layer_types[{}] is {}; supported are full_attention and sliding_attention", r.where(), l, type.dump()));
+        fail_input(fmt::format("{}: layer_types[{}] is {}; supported are full_attention and sliding_attention",
+                               r.where(), l, type.dump()));
       }
     }
   }
@@ -252,7 +334,8 @@ ModelConfig parse_model_config(const json& object, const std::string& where) {
   if (found == kFamilies.end()) {
     std::vector<std::string> names;
     for (const auto& [name, family] : kFamilies) names.push_back(name);
-    fail_input(fmt::format("{}: architecture '{}' is not supported; supported are {}", where, c.architecture, fmt::join(names, ", ")));
+    fail_input(fmt::format("{}: architecture '{}' is not supported; supported are {}", where, c.architecture,
+                           fmt::join(names, ", ")));
   }
   const Family& family = found->second;
 
@@ -262,10 +345,12 @@ ModelConfig parse_model_config(const json& object, const std::string& where) {
   c.layers = r.positive("num_hidden_layers", 0, kMaxLayers);
   c.heads = r.positive("num_attention_heads", 0, kMaxHeads);
   const int64_t default_kv = family.default_kv_heads > 0 ? family.default_kv_heads : c.heads;
-  c.kv_heads = object.contains("num_key_value_heads") && object.at("num_key_value_heads").is_null() ? c.heads
-                                                                                                   : r.positive("num_key_value_heads", default_kv);
+  c.kv_heads = object.contains("num_key_value_heads") && object.at("num_key_value_heads").is_null()
+                   ? c.heads
+                   : r.positive("num_key_value_heads", default_kv);
   if (!r.has("head_dim") && family.default_head_dim == 0 && c.hidden % c.heads != 0) {
-    fail_input(fmt::format("{}: hidden_size {} is not divisible by num_attention_heads {} and no head_dim is given", where, c.hidden, c.heads));
+    fail_input(fmt::format("{}: hidden_size {} is not divisible by num_attention_heads {} and no head_dim is given",
+                           where, c.hidden, c.heads));
   }
   c.head_dim = r.positive("head_dim", family.default_head_dim > 0 ? family.default_head_dim : c.hidden / c.heads);
   c.max_position = r.positive("max_position_embeddings", family.default_max_position);
@@ -275,9 +360,11 @@ ModelConfig parse_model_config(const json& object, const std::string& where) {
   c.dtype = parse_dtype(r);
 
   if (c.heads % c.kv_heads != 0) {
-    fail_input(fmt::format("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, c.heads, c.kv_heads));
+    fail_input(fmt::format("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, c.heads,
+                           c.kv_heads));
   }
-  if (c.head_dim % 2 != 0) fail_input(fmt::format("{}: head_dim is {}; rotary embedding needs an even one", where, c.head_dim));
+  if (c.head_dim % 2 != 0)
+    fail_input(fmt::format("{}: head_dim is {}; rotary embedding needs an even one", where, c.head_dim));
   if (c.head_dim > 256) fail_input(fmt::format("{}: head_dim is {}; at most 256 is supported", where, c.head_dim));
 
   if (family.attention_bias_field) {

@@ -19,12 +19,12 @@ struct RopeConfig {
   RopeScaling scaling = RopeScaling::none;
   double theta = 10000.0;
   double factor = 1.0;
-  double low_freq_factor = 1.0;      // llama3
+  double low_freq_factor = 1.0;  // llama3
   double high_freq_factor = 4.0;
   double original_max_position = 0;  // llama3, yarn
   double beta_fast = 32.0;           // yarn
   double beta_slow = 1.0;
-  double attention_factor = 1.0;     // yarn: multiplies cos and sin
+  double attention_factor = 1.0;  // yarn: multiplies cos and sin
   bool truncate = true;
 };
 
@@ -40,7 +40,7 @@ struct ModelConfig {
   int64_t max_position = 0;
   double norm_eps = 1e-6;
   double init_std = 0.02;
-  bool tied = false;         // the head reads the embedding's table
+  bool tied = false;  // the head reads the embedding's table
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;

@@ -48,15 +48,27 @@ void HeadTemplate::run(Ops& ops, Stream& stream, const Args& a) const {
     const View grad_normed = w.grad_normed.slice_rows(0, count);
     ops.rmsnorm_forward(stream, {.x = x, .weight = norm, .eps = eps_, .out = normed, .inv_rms = w.inv_rms});
     ops.linear_forward(stream, {.x = normed, .weight = table, .bias = {}, .out = logits});
-    ops.cross_entropy(stream, {.logits = logits, .labels = a.micro_batch.labels + begin, .scale = a.scale, .loss = a.loss + begin,
-                               .correct = a.correct + begin, .backward = backward});
+    ops.cross_entropy(stream, {.logits = logits,
+                               .labels = a.micro_batch.labels + begin,
+                               .scale = a.scale,
+                               .loss = a.loss + begin,
+                               .correct = a.correct + begin,
+                               .backward = backward});
     if (!backward) continue;
     const bool accumulate = a.accumulate || begin > 0;
-    ops.linear_backward_weight(stream, {.grad_out = logits, .x = normed, .grad_weight = matrix(a.table_grad, DType::f32, vocab_, hidden_),
-                                        .grad_bias = {}, .accumulate = accumulate});
+    ops.linear_backward_weight(stream, {.grad_out = logits,
+                                        .x = normed,
+                                        .grad_weight = matrix(a.table_grad, DType::f32, vocab_, hidden_),
+                                        .grad_bias = {},
+                                        .accumulate = accumulate});
     ops.linear_backward_input(stream, {.grad_out = logits, .weight = table, .grad_x = grad_normed});
-    ops.rmsnorm_backward(stream, {.x = x, .weight = norm, .inv_rms = w.inv_rms, .grad_out = grad_normed, .residual = {},
-                                  .grad_x = a.grad.slice_rows(begin, count), .grad_weight = vector(a.norm_grad, DType::f32, hidden_),
+    ops.rmsnorm_backward(stream, {.x = x,
+                                  .weight = norm,
+                                  .inv_rms = w.inv_rms,
+                                  .grad_out = grad_normed,
+                                  .residual = {},
+                                  .grad_x = a.grad.slice_rows(begin, count),
+                                  .grad_weight = vector(a.norm_grad, DType::f32, hidden_),
                                   .accumulate = accumulate});
   }
 }

@@ -18,18 +18,18 @@ class HeadTemplate {
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
   struct Args {
-    std::byte* norm;        // (H)
-    std::byte* table;       // (V, H): the head's own, or the embedding's when tied
-    View x;                 // (T, H)
-    float scale;            // 1 / trained tokens of the step
-    float* loss;            // (T)
-    int32_t* correct;       // (T)
+    std::byte* norm;   // (H)
+    std::byte* table;  // (V, H): the head's own, or the embedding's when tied
+    View x;            // (T, H)
+    float scale;       // 1 / trained tokens of the step
+    float* loss;       // (T)
+    int32_t* correct;  // (T)
     const MicroBatchView& micro_batch;
     std::byte* workspace;
     // Backward; grad empty: loss only.
-    View grad;              // (T, H) out: gradient of x
-    float* norm_grad;       // (H)
-    float* table_grad;      // (V, H)
+    View grad;          // (T, H) out: gradient of x
+    float* norm_grad;   // (H)
+    float* table_grad;  // (V, H)
     bool accumulate;
   };
   void run(Ops& ops, Stream& stream, const Args& args) const;

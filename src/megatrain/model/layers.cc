@@ -27,7 +27,9 @@ int64_t offset_of(const LayerLayout& layout, const std::string& name) {
 
 }  // namespace
 
-LayerLayout embedding_layout(const ModelConfig& c) { return make_layout({weight("model.embed_tokens.weight", c.vocab, c.hidden)}); }
+LayerLayout embedding_layout(const ModelConfig& c) {
+  return make_layout({weight("model.embed_tokens.weight", c.vocab, c.hidden)});
+}
 
 LayerLayout block_layout(const ModelConfig& c, int64_t block) {
   const std::string p = fmt::format("model.layers.{}.", block);
@@ -96,7 +98,8 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& c) {
   return layouts;
 }
 
-void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count, float* out) {
+void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
+                 float* out) {
   if (tensor.vector) {
     const bool norm = tensor.name.ends_with("norm.weight");
     std::fill(out, out + count, norm ? 1.0f : 0.0f);

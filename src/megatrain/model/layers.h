@@ -13,22 +13,22 @@ namespace megatrain {
 // Where a block's tensors lie in its slab; -1: the block has no such tensor. The same for all blocks of a model.
 struct BlockOffsets {
   int64_t input_norm = -1;
-  int64_t qkv = -1;         // (q_dim + 2 kv_dim, hidden), one matrix
-  int64_t qkv_bias = -1;    // (q_dim + 2 kv_dim)
-  int64_t q_norm = -1;      // (head_dim)
+  int64_t qkv = -1;       // (q_dim + 2 kv_dim, hidden), one matrix
+  int64_t qkv_bias = -1;  // (q_dim + 2 kv_dim)
+  int64_t q_norm = -1;    // (head_dim)
   int64_t k_norm = -1;
-  int64_t o = -1;           // (hidden, q_dim)
+  int64_t o = -1;  // (hidden, q_dim)
   int64_t o_bias = -1;
   int64_t post_norm = -1;
-  int64_t gate_up = -1;     // (2 ff, hidden), one matrix
+  int64_t gate_up = -1;  // (2 ff, hidden), one matrix
   int64_t gate_up_bias = -1;
-  int64_t down = -1;        // (hidden, ff)
+  int64_t down = -1;  // (hidden, ff)
   int64_t down_bias = -1;
 };
 
 struct HeadOffsets {
   int64_t norm = -1;
-  int64_t table = -1;       // (vocab, hidden); -1 when tied
+  int64_t table = -1;  // (vocab, hidden); -1 when tied
 };
 
 LayerLayout embedding_layout(const ModelConfig& config);
@@ -42,6 +42,7 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config);
 
 // Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, ones for norms, zeros for biases.
 // Element i depends on (seed, tensor name, i) alone, so pieces may be filled in any order.
-void init_tensor(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count, float* out);
+void init_tensor(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
+                 float* out);
 
 }  // namespace megatrain

@@ -8,10 +8,10 @@
 namespace megatrain {
 
 struct MicroBatchView {
-  int64_t tokens = 0;          // T
-  const int32_t* row = nullptr;       // (T) row of the gathered embedding table
-  const int32_t* labels = nullptr;    // (T)
-  const int32_t* positions = nullptr; // (T)
+  int64_t tokens = 0;                  // T
+  const int32_t* row = nullptr;        // (T) row of the gathered embedding table
+  const int32_t* labels = nullptr;     // (T)
+  const int32_t* positions = nullptr;  // (T)
   Documents documents{};
   // The sorted segments of the embedding's backward.
   const int32_t* segment_order = nullptr;  // (T)

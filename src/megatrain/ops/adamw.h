@@ -19,33 +19,33 @@ namespace megatrain {
 
 // Computed once a step in double, rounded once to fp32.
 struct AdamWScalars {
-  float clip = 1.0f;              // gradient factor
+  float clip = 1.0f;  // gradient factor
   float beta2 = 0;
   float one_minus_beta1 = 0;
   float one_minus_beta2 = 0;
-  float inv_sqrt_bias2 = 0;       // 1 / sqrt(1 - beta2^t)
+  float inv_sqrt_bias2 = 0;  // 1 / sqrt(1 - beta2^t)
   float eps = 0;
-  float step_size = 0;            // lr / (1 - beta1^t)
-  float decay = 1.0f;             // 1 - lr * weight_decay; 1 for tensors without decay
+  float step_size = 0;  // lr / (1 - beta1^t)
+  float decay = 1.0f;   // 1 - lr * weight_decay; 1 for tensors without decay
 };
 
 // A run of elements of one tensor. Exactly one form of master and of gradient is given.
 struct AdamW {
   AdamWScalars scalars;
   int64_t count;
-  const bf16* grad_bf16 = nullptr;   // gradient as it left the device; both null: the gradient is 0
+  const bf16* grad_bf16 = nullptr;  // gradient as it left the device; both null: the gradient is 0
   const float* grad_f32 = nullptr;
   float* m;
   float* v;
-  bf16* weight = nullptr;            // split master: what streams ...
-  uint16_t* low = nullptr;           // ... and its low bits
-  float* master = nullptr;           // plain fp32 master
+  bf16* weight = nullptr;   // split master: what streams ...
+  uint16_t* low = nullptr;  // ... and its low bits
+  float* master = nullptr;  // plain fp32 master
 };
 
 // Instruction sets the CPU pass is compiled for; each gives the same bits.
 enum class Simd : uint8_t { scalar, neon, avx2, avx512 };
 
-Simd best_simd();                 // what this CPU can run
+Simd best_simd();  // what this CPU can run
 const char* simd_name(Simd simd);
 bool simd_runs_here(Simd simd);
 

@@ -7,30 +7,30 @@
 namespace megatrain {
 
 struct AttentionShape {
-  int64_t tokens;          // T of a micro-batch
+  int64_t tokens;  // T of a micro-batch
   int64_t heads;
   int64_t kv_heads;
-  int64_t head_dim;        // D
-  int64_t window = 0;      // 0: unlimited
-  float scale;             // multiplies q k^T
+  int64_t head_dim;    // D
+  int64_t window = 0;  // 0: unlimited
+  float scale;         // multiplies q k^T
 };
 
 // Documents tile [0, T). Device memory, but for the two counts the host knows.
 struct Documents {
-  const int32_t* begin;    // (count + 1), begin[0] = 0, begin[count] = T
+  const int32_t* begin;  // (count + 1), begin[0] = 0, begin[count] = T
   int64_t count;
-  int64_t longest;         // tokens of the longest document
-  bool uniform;            // every document has `longest` tokens
+  int64_t longest;  // tokens of the longest document
+  bool uniform;     // every document has `longest` tokens
 };
 
 struct AttentionForward {
   AttentionShape shape;
   Documents documents;
-  View q;       // (T, heads * D), strided rows
-  View k;       // (T, kv_heads * D), strided rows
-  View v;       // (T, kv_heads * D), strided rows
-  View out;     // (T, heads * D)
-  float* lse;   // (heads * T) log-sum-exp of the scaled scores, layout private to the backend
+  View q;      // (T, heads * D), strided rows
+  View k;      // (T, kv_heads * D), strided rows
+  View v;      // (T, kv_heads * D), strided rows
+  View out;    // (T, heads * D)
+  float* lse;  // (heads * T) log-sum-exp of the scaled scores, layout private to the backend
 };
 
 struct AttentionBackward {

@@ -15,9 +15,9 @@ struct LinearForward {
 
 // grad_x = grad_out weight
 struct LinearBackwardInput {
-  View grad_out;  // (T, N), strided rows
-  View weight;    // (N, K)
-  View grad_x;    // (T, K); dtype of grad_out or fp32
+  View grad_out;            // (T, N), strided rows
+  View weight;              // (N, K)
+  View grad_x;              // (T, K); dtype of grad_out or fp32
   bool accumulate = false;  // grad_x += (added in fp32, rounded once)
 };
 

@@ -20,11 +20,11 @@ namespace megatrain {
 
 // The largest shapes the ops will meet: scratch is sized from this once, before the first step.
 struct OpsShape {
-  DType dtype = DType::bf16;      // weights and activations
+  DType dtype = DType::bf16;  // weights and activations
   AttentionShape attention{};
   int64_t hidden = 0;
   int64_t ff = 0;
-  int64_t max_documents = 1;      // in a micro-batch
+  int64_t max_documents = 1;  // in a micro-batch
   int64_t longest_document = 0;
 };
 
@@ -52,13 +52,14 @@ class Ops {
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
   virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
   virtual void sum_losses(Stream&, const SumLosses&) = 0;
-  // Device memory; `finite` (one int32) becomes 0 when adamw_cpu would have returned false, and is left alone otherwise.
+  // Device memory; `finite` (one int32) becomes 0 when adamw_cpu would have returned false, and is left alone
+  // otherwise.
   virtual void adamw(Stream&, const AdamW&, int32_t* finite) = 0;
 };
 
 struct CpuOpsOptions {
-  int threads = 0;              // 0: all usable CPUs
-  Simd simd = best_simd();      // instructions of the matrix product; each gives the same bits
+  int threads = 0;          // 0: all usable CPUs
+  Simd simd = best_simd();  // instructions of the matrix product; each gives the same bits
 };
 std::unique_ptr<Ops> make_cpu_ops(const CpuOpsOptions& options);
 

@@ -7,12 +7,12 @@
 namespace megatrain {
 
 struct RmsNormForward {
-  View x;         // (T, groups * D), strided rows
-  View weight;    // (D)
+  View x;       // (T, groups * D), strided rows
+  View weight;  // (D)
   float eps;
   int64_t groups = 1;
-  View out;       // (T, groups * D), strided rows; may be x itself
-  float* inv_rms; // (T * groups) saved for backward
+  View out;        // (T, groups * D), strided rows; may be x itself
+  float* inv_rms;  // (T * groups) saved for backward
 };
 
 struct RmsNormBackward {
@@ -20,11 +20,11 @@ struct RmsNormBackward {
   View weight;           // (D)
   const float* inv_rms;  // (T * groups)
   int64_t groups = 1;
-  View grad_out;         // (T, groups * D), strided rows
-  View residual;         // (T, groups * D) added to the result, or empty; may be grad_x itself
-  View grad_x;           // (T, groups * D) = residual + d; may be grad_out itself
-  View grad_weight;      // (D) fp32
-  bool accumulate;       // grad_weight += (true) or = (false)
+  View grad_out;     // (T, groups * D), strided rows
+  View residual;     // (T, groups * D) added to the result, or empty; may be grad_x itself
+  View grad_x;       // (T, groups * D) = residual + d; may be grad_out itself
+  View grad_weight;  // (D) fp32
+  bool accumulate;   // grad_weight += (true) or = (false)
 };
 
 }  // namespace megatrain

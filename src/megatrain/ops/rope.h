@@ -7,13 +7,13 @@ namespace megatrain {
 
 // In place on `heads` heads of every row. cos/sin already carry the attention factor of the scaling.
 struct Rope {
-  View x;                    // (T, heads * D), strided rows: the q and k part of the qkv product
+  View x;  // (T, heads * D), strided rows: the q and k part of the qkv product
   int64_t heads;
   int64_t head_dim;          // D, even
   const int32_t* positions;  // (T)
   const float* cos;          // (max position, D/2)
   const float* sin;
-  bool backward;             // rotate by the negative angle
+  bool backward;  // rotate by the negative angle
 };
 
 }  // namespace megatrain

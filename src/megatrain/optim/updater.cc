@@ -11,7 +11,8 @@ constexpr int64_t kPieceElements = 65536;
 
 }  // namespace
 
-Updater::Updater(std::vector<LayerRecord>& records, int threads) : records_(records), team_(threads, usable_cpus()), simd_(best_simd()) {
+Updater::Updater(std::vector<LayerRecord>& records, int threads)
+    : records_(records), team_(threads, usable_cpus()), simd_(best_simd()) {
   for (const LayerRecord& record : records) {
     std::vector<Piece> pieces;
     for (size_t t = 0; t < record.layout().tensors.size(); ++t) {
@@ -24,7 +25,8 @@ Updater::Updater(std::vector<LayerRecord>& records, int threads) : records_(reco
   }
 }
 
-bool Updater::update_piece(LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin, int64_t count) const {
+bool Updater::update_piece(LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin,
+                           int64_t count) const {
   AdamW args{.scalars = scalars, .count = count, .m = record.m() + begin, .v = record.v() + begin};
   if (record.dtype() == DType::bf16) {
     args.grad_bf16 = reinterpret_cast<const bf16*>(gradient);

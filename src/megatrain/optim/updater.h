@@ -1,8 +1,8 @@
 // Turns a record's gradient into its next state: one fused pass over the planes by a team of threads. Which record when
 // is the schedule's business; whether at all is decided here, by the norm.
 //
-// With clipping a step whose norm is not finite changes no byte. Without, the guard is per record: the first record with
-// a non-finite gradient and all after it stay as they are, the state is torn, and the run must stop.
+// With clipping a step whose norm is not finite changes no byte. Without, the guard is per record: the first record
+// with a non-finite gradient and all after it stay as they are, the state is torn, and the run must stop.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace megatrain {
 
 // A gradient as it reached the host, in the dtype of the record's weights.
 struct HostGradient {
-  const std::byte* data = nullptr;              // the layout's elements, or rows only
-  const std::vector<int32_t>* rows = nullptr;   // sorted distinct rows of a one-tensor record; the others are zero
+  const std::byte* data = nullptr;             // the layout's elements, or rows only
+  const std::vector<int32_t>* rows = nullptr;  // sorted distinct rows of a one-tensor record; the others are zero
 };
 
 class Updater {
@@ -34,8 +34,8 @@ class Updater {
   // `squares` is the gradient's sum of squares when the guard is per record (no clipping), nullptr with clipping.
   void update(int64_t record, const AdamWStep& step, const HostGradient& gradient, const double* squares);
 
-  bool torn() const { return torn_; }                // a non-finite gradient stopped an update half-way through a step
-  bool overflowed() const { return overflowed_; }    // a new weight was not finite
+  bool torn() const { return torn_; }              // a non-finite gradient stopped an update half-way through a step
+  bool overflowed() const { return overflowed_; }  // a new weight was not finite
 
  private:
   // A run of elements of one tensor; small enough to balance, large enough to stream.
@@ -46,7 +46,8 @@ class Updater {
   };
 
   void update_rows(LayerRecord& record, const AdamWScalars& scalars, const HostGradient& gradient);
-  bool update_piece(LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin, int64_t count) const;
+  bool update_piece(LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin,
+                    int64_t count) const;
 
   std::vector<LayerRecord>& records_;
   std::vector<std::vector<Piece>> pieces_;

@@ -39,7 +39,9 @@ json plan_to_json(const Plan& p) {
 }
 
 Plan plan_from_json(const json& object, const std::string& where) {
-  const auto bad = [&](const std::string& what) { fail_config(fmt::format("{}: {}; expected what 'megatrain plan --json' prints", where, what)); };
+  const auto bad = [&](const std::string& what) {
+    fail_config(fmt::format("{}: {}; expected what 'megatrain plan --json' prints", where, what));
+  };
   if (!object.is_object()) bad("the plan is not a JSON object");
   const auto number = [&](const char* key) -> int64_t {
     if (!object.contains(key) || !object[key].is_number_integer()) bad(fmt::format("'{}' must be an integer", key));
@@ -47,7 +49,8 @@ Plan plan_from_json(const json& object, const std::string& where) {
   };
   const auto tiers = [&](const char* key) {
     std::vector<Tier> list;
-    if (!object.contains(key) || !object[key].is_array()) bad(fmt::format("'{}' must be a list of \"hbm\" and \"host\"", key));
+    if (!object.contains(key) || !object[key].is_array())
+      bad(fmt::format("'{}' must be a list of \"hbm\" and \"host\"", key));
     for (const json& item : object[key]) {
       if (item != "hbm" && item != "host") bad(fmt::format("'{}' holds {}, not \"hbm\" or \"host\"", key, item.dump()));
       list.push_back(item == "hbm" ? Tier::hbm : Tier::host);
@@ -81,17 +84,20 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   std::string text;
   text += fmt::format("{:.3g} billion parameters in {} blocks; {} tokens a step in {} micro-batches of {}\n",
                       static_cast<double>(w.parameters) * 1e-9, w.blocks, w.tokens(), w.micro_batches, w.micro_tokens);
-  text += fmt::format("weights: {}, the rest stream through {} slots{}\n", runs(p.weights), p.slots, p.serial ? ", serially" : "");
+  text += fmt::format("weights: {}, the rest stream through {} slots{}\n", runs(p.weights), p.slots,
+                      p.serial ? ", serially" : "");
   text += fmt::format("block inputs: {}\n", runs(p.boundary));
   text += fmt::format("sweeps: {}\n", p.sweeps.size());
-  for (const auto& [title, items, total] : {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {
+  for (const auto& [title, items, total] :
+       {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {
     text += fmt::format("{} memory: {}\n", title, format_bytes(total));
     for (const auto& item : *items) {
       if (item.bytes > 0) text += fmt::format("  {:<26}{:>12}\n", item.tag, format_bytes(item.bytes));
     }
   }
-  text += fmt::format("estimated step: {:.3g} s, bound by {} (compute {:.3g} s, h2d {:.3g} s, d2h {:.3g} s, update {:.3g} s)\n", e.step_s,
-                      e.bound_by, e.compute_s, e.h2d_s, e.d2h_s, e.update_s);
+  text += fmt::format(
+      "estimated step: {:.3g} s, bound by {} (compute {:.3g} s, h2d {:.3g} s, d2h {:.3g} s, update {:.3g} s)\n",
+      e.step_s, e.bound_by, e.compute_s, e.h2d_s, e.d2h_s, e.update_s);
   return text;
 }
 

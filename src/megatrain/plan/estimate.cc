@@ -45,7 +45,8 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m) 
     const double backward = std::max({backward_s, e.h2d_s - fetch_s / 2, leave_s, w.clip ? 0.0 : e.update_s});
     e.step_s = forward + backward;
   }
-  const std::pair<double, const char*> lanes[] = {{e.compute_s, "compute"}, {e.h2d_s, "h2d"}, {e.d2h_s, "d2h"}, {e.update_s, "update"}};
+  const std::pair<double, const char*> lanes[] = {
+      {e.compute_s, "compute"}, {e.h2d_s, "h2d"}, {e.d2h_s, "d2h"}, {e.update_s, "update"}};
   e.bound_by = std::max_element(std::begin(lanes), std::end(lanes))->second;
   return e;
 }

@@ -73,7 +73,9 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"low bits", w.dtype == DType::bf16 ? w.all_elements() * 2 : 0},
       {"first moments", w.all_elements() * 4},
       {"second moments", w.all_elements() * 4},
-      {"waiting gradients", (plan.host_gradient_slabs * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : rows)) * element},
+      {"waiting gradients",
+       (plan.host_gradient_slabs * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : rows)) *
+           element},
       {"host boundaries", host_boundaries * w.micro_batches * w.boundary_bytes()},
       {"staged rows", rows * element},
       {"staged inputs", w.input_bytes},

@@ -14,14 +14,14 @@
 namespace megatrain {
 
 struct Plan {
-  int64_t slots = 2;                    // device slots that blocks stream through
-  std::vector<Tier> weights;            // (L) hbm: the block has a place of its own, fetched once a step; host: streamed
-  std::vector<Tier> boundary;           // (L) where block l's input waits for backward
-  int64_t boundary_slots = 2;           // device ring for inputs that wait on the host; 2 or more
-  std::vector<int64_t> sweeps;          // micro-batches of each sweep, adding up to the step's
-  int64_t gradient_slabs = 2;           // device slabs that rounded gradients leave from
-  int64_t host_gradient_slabs = 0;      // (blocks) that gradients wait in; all of them when clipping
-  bool serial = false;                  // every action waits for the one before: the ablation
+  int64_t slots = 2;                // device slots that blocks stream through
+  std::vector<Tier> weights;        // (L) hbm: the block has a place of its own, fetched once a step; host: streamed
+  std::vector<Tier> boundary;       // (L) where block l's input waits for backward
+  int64_t boundary_slots = 2;       // device ring for inputs that wait on the host; 2 or more
+  std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
+  int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
+  int64_t host_gradient_slabs = 0;  // (blocks) that gradients wait in; all of them when clipping
+  bool serial = false;              // every action waits for the one before: the ablation
   bool operator==(const Plan&) const = default;
 };
 
@@ -57,7 +57,7 @@ Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfi
 int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
 
 struct Budgets {
-  int64_t gpu_bytes = 0;   // of the device, driver's own share included
+  int64_t gpu_bytes = 0;  // of the device, driver's own share included
   int64_t host_bytes = 0;
 };
 

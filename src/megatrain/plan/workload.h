@@ -11,26 +11,26 @@ namespace megatrain {
 inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements behind one fp64 partial of the norm
 
 struct Workload {
-  int64_t blocks = 0;               // L; records are 0 the embedding, 1..L the blocks, L + 1 the head
-  int64_t embedding_elements = 0;   // of a layout, padding included
+  int64_t blocks = 0;              // L; records are 0 the embedding, 1..L the blocks, L + 1 the head
+  int64_t embedding_elements = 0;  // of a layout, padding included
   int64_t block_elements = 0;
   int64_t head_elements = 0;
-  int64_t parameters = 0;           // padding not included
-  bool tied = false;                // the head's slot also holds the embedding's table
+  int64_t parameters = 0;  // padding not included
+  bool tied = false;       // the head's slot also holds the embedding's table
   int64_t hidden = 0;
   int64_t vocab = 0;
-  DType dtype = DType::bf16;        // of weights and activations on the device, and of gradients that leave it
-  int64_t micro_batches = 1;        // of a step
-  int64_t micro_tokens = 0;         // T of one
+  DType dtype = DType::bf16;  // of weights and activations on the device, and of gradients that leave it
+  int64_t micro_batches = 1;  // of a step
+  int64_t micro_tokens = 0;   // T of one
   bool clip = true;
 
-  int64_t workspace_bytes = 0;      // the larger of the templates'
-  int64_t scratch_bytes = 0;        // of the ops
-  int64_t input_bytes = 0;          // ids, labels, positions, documents of a step
+  int64_t workspace_bytes = 0;  // the larger of the templates'
+  int64_t scratch_bytes = 0;    // of the ops
+  int64_t input_bytes = 0;      // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
-  int64_t device_base_bytes = 0;    // what the driver holds before we allocate anything
+  int64_t device_base_bytes = 0;  // what the driver holds before we allocate anything
 
-  double block_flops_per_token = 0; // forward
+  double block_flops_per_token = 0;  // forward
   double head_flops_per_token = 0;
 
   int64_t records() const { return blocks + 2; }

@@ -6,7 +6,8 @@
 
 namespace megatrain {
 
-LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights) : layout_(std::move(layout)), dtype_(weights) {
+LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights)
+    : layout_(std::move(layout)), dtype_(weights) {
   const size_t n = static_cast<size_t>(layout_.elements);
   weights_ = device.allocate_host(n * static_cast<size_t>(dtype_bytes(dtype_)), "weights");
   if (dtype_ == DType::bf16) low_ = device.allocate_host(n * 2, "low bits");

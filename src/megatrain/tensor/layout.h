@@ -14,13 +14,13 @@ namespace megatrain {
 inline constexpr int64_t kTensorAlign = 128;  // elements
 
 struct TensorSpec {
-  std::string name;      // Hugging Face name
-  int64_t rows = 0;      // 1 for a vector
+  std::string name;  // Hugging Face name
+  int64_t rows = 0;  // 1 for a vector
   int64_t cols = 0;
-  bool vector = false;   // shape is (cols), not (rows, cols)
-  bool decay = false;    // weight decay applies
-  bool fused = false;    // packed right behind the previous tensor, so that both are one matrix (q,k,v; gate,up)
-  int64_t offset = 0;    // elements from the start of the layer; set by make_layout
+  bool vector = false;  // shape is (cols), not (rows, cols)
+  bool decay = false;   // weight decay applies
+  bool fused = false;   // packed right behind the previous tensor, so that both are one matrix (q,k,v; gate,up)
+  int64_t offset = 0;   // elements from the start of the layer; set by make_layout
 
   int64_t elements() const { return rows * cols; }
 };

@@ -22,7 +22,9 @@ struct View {
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }
 
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 
   // Rows [begin, begin + count).
   View slice_rows(int64_t begin, int64_t count) const {

@@ -24,7 +24,8 @@ std::vector<std::pair<int64_t, std::string>> list(const std::string& run_dir) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder(run_dir), none)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("step-", 0) != 0 || name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() < 6) continue;
+    if (name.rfind("step-", 0) != 0 || name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() < 6)
+      continue;
     found.emplace_back(std::stoll(name.substr(5)), entry.path().string());
   }
   std::sort(found.begin(), found.end());
@@ -40,19 +41,21 @@ DType type_from(const std::string& name) {
 
 }  // namespace
 
-void save_checkpoint(const std::string& run_dir, int64_t step, const json& identity, const TensorTypes& types, const std::vector<LayerRecord>& records,
-                     int64_t keep) {
+void save_checkpoint(const std::string& run_dir, int64_t step, const json& identity, const TensorTypes& types,
+                     const std::vector<LayerRecord>& records, int64_t keep) {
   const std::string final_path = fmt::format("{}/step-{:08d}", folder(run_dir), step);
   PartialPath partial(final_path + ".partial");
   std::error_code code;
   fs::remove_all(partial.path(), code);
   fs::create_directories(partial.path(), code);
-  if (code) fail_io(fmt::format("could not create {}: {}; check that the disk is writable", partial.path(), code.message()));
+  if (code)
+    fail_io(fmt::format("could not create {}: {}; check that the disk is writable", partial.path(), code.message()));
   partial.created();
   save_state(partial.path() + "/state.safetensors", step, records);
   json names = json::object();
   for (const auto& [name, type] : types) names[name] = dtype_name(type);
-  const json document = {{"step", step}, {"identity", identity}, {"types", names}, {"state", hash_state(records, step).state}};
+  const json document = {
+      {"step", step}, {"identity", identity}, {"types", names}, {"state", hash_state(records, step).state}};
   write_text_file(partial.path() + "/checkpoint.json", document.dump(1) + "\n");
   sync_directory(partial.path());
   fs::remove_all(final_path, code);
@@ -73,9 +76,12 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& run_dir) {
     checkpoint.step = document.at("step").get<int64_t>();
     checkpoint.identity = document.at("identity");
     checkpoint.state_hash = document.at("state").get<std::string>();
-    for (const auto& [name, type] : document.at("types").items()) checkpoint.types[name] = type_from(type.get<std::string>());
+    for (const auto& [name, type] : document.at("types").items())
+      checkpoint.types[name] = type_from(type.get<std::string>());
   } catch (const std::exception& error) {
-    fail(ExitCode::corrupt_checkpoint, fmt::format("{}: the checkpoint cannot be read: {}; remove it to resume from an older one", checkpoint.path, error.what()));
+    fail(ExitCode::corrupt_checkpoint,
+         fmt::format("{}: the checkpoint cannot be read: {}; remove it to resume from an older one", checkpoint.path,
+                     error.what()));
   }
   return checkpoint;
 }
@@ -84,7 +90,8 @@ void restore_checkpoint(const Checkpoint& checkpoint, std::vector<LayerRecord>& 
   load_state(checkpoint.path + "/state.safetensors", records, threads);
   const std::string found = hash_state(records, checkpoint.step).state;
   if (found != checkpoint.state_hash) {
-    fail(ExitCode::corrupt_checkpoint, fmt::format("{}: the state's hash is {}, expected {}: the file is damaged; remove this checkpoint to resume from an older one",
+    fail(ExitCode::corrupt_checkpoint, fmt::format("{}: the state's hash is {}, expected {}: the file is damaged; "
+                                                   "remove this checkpoint to resume from an older one",
                                                    checkpoint.path, found, checkpoint.state_hash));
   }
 }

@@ -91,7 +91,7 @@ struct TrainConfig {
   Dump dump;
   std::string run_dir = "runs/default";
   Checkpoint checkpoint;
-  StepSet trace;            // steps whose lanes go to RUN/trace.json
+  StepSet trace;  // steps whose lanes go to RUN/trace.json
   bool resume = false;
 
   bool operator==(const TrainConfig&) const = default;

@@ -230,7 +230,7 @@ ConfigKey trace_key() {
 }
 
 #define MEGATRAIN_FIELD(member) \
-  [](TrainConfig& config) -> auto& { return config.member; }
+  [](TrainConfig & config) -> auto& { return config.member; }
 
 std::vector<ConfigKey> make_keys() {
   constexpr int64_t kCount = 1'000'000'000;

@@ -6,14 +6,18 @@
 
 namespace megatrain {
 
-GradientDump::GradientDump(const std::string& path, int64_t step, const std::vector<LayerRecord>& records) : records_(records) {
+GradientDump::GradientDump(const std::string& path, int64_t step, const std::vector<LayerRecord>& records)
+    : records_(records) {
   std::vector<TensorDeclaration> tensors;
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
-      tensors.push_back({tensor.name, DType::f32, tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols}});
+      tensors.push_back(
+          {tensor.name, DType::f32,
+           tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols}});
     }
   }
-  writer_ = std::make_unique<SafetensorsWriter>(path, std::move(tensors), std::map<std::string, std::string>{{"format", "pt"}, {"step", std::to_string(step)}});
+  writer_ = std::make_unique<SafetensorsWriter>(
+      path, std::move(tensors), std::map<std::string, std::string>{{"format", "pt"}, {"step", std::to_string(step)}});
 }
 
 void GradientDump::record(int64_t index, const HostGradient& gradient) {
@@ -25,7 +29,8 @@ void GradientDump::record(int64_t index, const HostGradient& gradient) {
     scratch_.resize(static_cast<size_t>(table.cols));
     for (int64_t row = 0; row < table.rows; ++row) {
       if (next != gradient.rows->end() && *next == row) {
-        widen_to_f32(gradient.data + (next - gradient.rows->begin()) * table.cols * element, record.dtype(), table.cols, scratch_.data());
+        widen_to_f32(gradient.data + (next - gradient.rows->begin()) * table.cols * element, record.dtype(), table.cols,
+                     scratch_.data());
         ++next;
       } else {
         std::fill(scratch_.begin(), scratch_.end(), 0.0f);

@@ -1,4 +1,5 @@
-// Writes RUN/grads-STEP.safetensors: every gradient as the optimizer sees it before clipping, in fp32, as updates go by.
+// Writes RUN/grads-STEP.safetensors: every gradient as the optimizer sees it before clipping, in fp32, as updates go
+// by.
 #pragma once
 
 #include <cstdint>

@@ -31,20 +31,18 @@ namespace {
 // What a resumed run must share with the one that was saved: all that decides the bits of the remaining steps.
 // In order: the chunks may follow from the keys before them.
 nlohmann::ordered_json identity_json(const TrainConfig& c, const RunIdentity& identity) {
-  return {{"precision", c.precision},
-          {"seq_len", c.seq_len},
-          {"batch", c.batch},
-          {"micro_batch", c.micro_batch},
-          {"seed", c.seed},
-          {"head_chunk", identity.head_chunk},
+  return {{"precision", c.precision},       {"seq_len", c.seq_len}, {"batch", c.batch},
+          {"micro_batch", c.micro_batch},   {"seed", c.seed},       {"head_chunk", identity.head_chunk},
           {"mlp_chunk", identity.mlp_chunk}};
 }
 
 void check_identity(const json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint) {
   for (const auto& [key, value] : now.items()) {
     if (!saved.contains(key) || saved.at(key) != json(value)) {
-      fail_config(fmt::format("{} was made with {} = {}, this run has {}: resuming would not be exact; give the same value, or start a new run_dir",
-                              checkpoint, key, saved.contains(key) ? saved.at(key).dump() : "nothing", value.dump()));
+      fail_config(
+          fmt::format("{} was made with {} = {}, this run has {}: resuming would not be exact; give the same value, or "
+                      "start a new run_dir",
+                      checkpoint, key, saved.contains(key) ? saved.at(key).dump() : "nothing", value.dump()));
     }
   }
 }
@@ -61,7 +59,8 @@ void make_run_dir(const std::string& given, bool resume) {
     log_warn(fmt::format("{} held an earlier run; it was moved to {} (use --resume to go on with it)", path, aside));
   }
   fs::create_directories(given, code);
-  if (code) fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path, code.message()));
+  if (code)
+    fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path, code.message()));
 }
 
 // The run directory may be moved aside and its model is replaced at the end: nothing may be trained from inside it.
@@ -69,8 +68,11 @@ void check_model_outside(const std::string& model, const std::string& run_dir) {
   if (model.empty()) return;
   std::error_code code;
   const fs::path inner = fs::weakly_canonical(model, code) / "", outer = fs::weakly_canonical(run_dir, code) / "";
-  if (std::mismatch(outer.begin(), std::prev(outer.end()), inner.begin(), inner.end()).first == std::prev(outer.end())) {
-    fail_config(fmt::format("model.path {} lies in run_dir {}, where this run will write its own model; choose another --run_dir=DIR", model, run_dir));
+  if (std::mismatch(outer.begin(), std::prev(outer.end()), inner.begin(), inner.end()).first ==
+      std::prev(outer.end())) {
+    fail_config(fmt::format(
+        "model.path {} lies in run_dir {}, where this run will write its own model; choose another --run_dir=DIR",
+        model, run_dir));
   }
 }
 
@@ -83,8 +85,12 @@ std::string exported_config(const ModelSource& source, DType type) {
 }
 
 LearningRate learning_rate_of(const TrainConfig& c) {
-  return {.kind = parse_schedule(c.optim.schedule), .lr = c.optim.lr, .min_lr = c.optim.min_lr, .warmup = c.optim.warmup,
-          .decay = c.optim.decay, .steps = std::max<int64_t>(c.steps, 1)};
+  return {.kind = parse_schedule(c.optim.schedule),
+          .lr = c.optim.lr,
+          .min_lr = c.optim.min_lr,
+          .warmup = c.optim.warmup,
+          .decay = c.optim.decay,
+          .steps = std::max<int64_t>(c.steps, 1)};
 }
 
 class Run {
@@ -98,7 +104,8 @@ class Run {
     identity_ = make_identity(config, source_.config);
     if (config.resume) checkpoint_ = newest_checkpoint(config.run_dir);
     if (checkpoint_) check_identity(checkpoint_->identity, identity_json(config, identity_), checkpoint_->path);
-    if (config.resume && !checkpoint_) log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
+    if (config.resume && !checkpoint_)
+      log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
 
     const Workload workload = make_workload(config, source_.config, identity_, machine_);
     std::vector<std::string> notes;
@@ -107,8 +114,9 @@ class Run {
     log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
                          static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
     for (const std::string& note : notes) log_info("plan: " + note);
-    trainer_ = std::make_unique<Trainer>(machine_, source_.config, identity_, ops_shape(config, source_.config, identity_), workload, plan,
-                                         static_cast<int>(config.threads));
+    trainer_ =
+        std::make_unique<Trainer>(machine_, source_.config, identity_, ops_shape(config, source_.config, identity_),
+                                  workload, plan, static_cast<int>(config.threads));
     fill();
   }
 
@@ -157,7 +165,9 @@ class Run {
     } else if (!source_.directory.empty()) {
       LoadReport report = load_weights(source_.directory, trainer_->records(), threads);
       types_ = std::move(report.types);
-      if (!report.unused.empty()) log_info(fmt::format("tensors in {} that this model does not use: {}", source_.directory, fmt::join(report.unused, ", ")));
+      if (!report.unused.empty())
+        log_info(fmt::format("tensors in {} that this model does not use: {}", source_.directory,
+                             fmt::join(report.unused, ", ")));
     } else {
       init_weights(source_.config, config_.seed, trainer_->records(), threads);
       for (const LayerRecord& record : trainer_->records()) {
@@ -170,12 +180,16 @@ class Run {
     const int64_t step = step_ + 1;
     const double lr = learning_rate(schedule_, step);
     const TrainConfig::Optim& o = config_.optim;
-    const OptimStep optim{.adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step}, .clip = o.clip};
+    const OptimStep optim{
+        .adamw =
+            {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step},
+        .clip = o.clip};
     std::unique_ptr<GradientDump> dump;
     if (config_.dump.grads.contains(step)) {
       dump = std::make_unique<GradientDump>(path(fmt::format("grads-{}.safetensors", step)), step, trainer_->records());
       trainer_->drain();
-      trainer_->updater().observe([&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
+      trainer_->updater().observe(
+          [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
     }
     trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
     StepMetrics metrics{.step = step, .steps = config_.steps, .lr = lr, .report = trainer_->step(batch, optim)};
@@ -204,20 +218,24 @@ class Run {
   void settle() {
     trainer_->drain();
     if (trainer_->updater().torn() || trainer_->updater().overflowed()) {
-      fail(ExitCode::non_finite, "the last update was not finite, so this state is not saved; resume from the last checkpoint with a lower optim.lr");
+      fail(ExitCode::non_finite,
+           "the last update was not finite, so this state is not saved; resume from the last checkpoint with a lower "
+           "optim.lr");
     }
   }
 
   void save() {
     settle();
-    save_checkpoint(config_.run_dir, step_, identity_json(config_, identity_), types_, trainer_->records(), std::max<int64_t>(config_.checkpoint.keep, 1));
+    save_checkpoint(config_.run_dir, step_, identity_json(config_, identity_), types_, trainer_->records(),
+                    std::max<int64_t>(config_.checkpoint.keep, 1));
   }
 
   void finish() {
     settle();
     const StateHash hash = hash_state(trainer_->records(), step_);
     write_text_file(path("hash.json"), to_json(hash).dump(1) + "\n");
-    export_model(path("model"), source_.directory, exported_config(source_, identity_.dtype), types_, trainer_->records());
+    export_model(path("model"), source_.directory, exported_config(source_, identity_.dtype), types_,
+                 trainer_->records());
     result_.step = step_;
     result_.state_hash = hash.state;
   }

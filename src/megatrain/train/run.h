@@ -13,15 +13,15 @@ namespace megatrain {
 
 struct RunResult {
   std::string run_dir;
-  int64_t step = 0;            // the last one done
+  int64_t step = 0;  // the last one done
   double first_loss = 0, last_loss = 0;
   std::string state_hash;
-  int stopped_by = 0;          // the signal, 0: the run is complete
+  int stopped_by = 0;  // the signal, 0: the run is complete
 };
 
 struct RunHooks {
-  std::function<void(const StepMetrics&)> on_step;      // after each step
-  const volatile std::sig_atomic_t* stop = nullptr;     // becomes the number of a signal: save and stop
+  std::function<void(const StepMetrics&)> on_step;   // after each step
+  const volatile std::sig_atomic_t* stop = nullptr;  // becomes the number of a signal: save and stop
 };
 
 RunResult run_training(const TrainConfig& config, const RunHooks& hooks);

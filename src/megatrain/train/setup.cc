@@ -41,7 +41,8 @@ Machine open_machine(const std::string& name, int64_t threads) {
   std::string why;
   if (name != "cpu") machine.device = make_cuda_device(&why);
   if (!machine.device && name == "cuda") {
-    fail_config("device: cuda was asked for, but " + why + "; use --device=cpu, or --device=auto to take what is there");
+    fail_config("device: cuda was asked for, but " + why +
+                "; use --device=cpu, or --device=auto to take what is there");
   }
   if (machine.device) {
     machine.ops = make_cuda_ops(*machine.device);
@@ -67,7 +68,8 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
-  identity.head_chunk = config.head_chunk > 0 ? std::min(config.head_chunk, tokens) : default_head_chunk(model, identity.dtype, tokens);
+  identity.head_chunk =
+      config.head_chunk > 0 ? std::min(config.head_chunk, tokens) : default_head_chunk(model, identity.dtype, tokens);
   identity.mlp_chunk = config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : tokens;
   return identity;
 }
@@ -75,7 +77,8 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity) {
   OpsShape shape;
   shape.dtype = identity.dtype;
-  shape.attention = {.tokens = identity.micro_tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
+  shape.attention = {
+      .tokens = identity.micro_tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
   shape.hidden = model.hidden;
   shape.ff = model.ff;
   shape.max_documents = config.data.documents.empty() ? config.micro_batch : identity.micro_tokens;
@@ -83,13 +86,15 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   return shape;
 }
 
-Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity, Machine& machine) {
+Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
+                       Machine& machine) {
   Workload w;
   w.blocks = model.layers;
   w.embedding_elements = embedding_layout(model).elements;
   w.block_elements = block_layout(model, 0).elements;
   w.head_elements = head_layout(model).elements;
-  w.parameters = embedding_layout(model).parameters() + model.layers * block_layout(model, 0).parameters() + head_layout(model).parameters();
+  w.parameters = embedding_layout(model).parameters() + model.layers * block_layout(model, 0).parameters() +
+                 head_layout(model).parameters();
   w.tied = model.tied;
   w.hidden = model.hidden;
   w.vocab = model.vocab;
@@ -105,7 +110,8 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.rope_bytes = config.seq_len * model.head_dim * 4;  // cos and sin, half a head each
   w.device_base_bytes = machine.device->kind() == DeviceKind::cuda ? machine.device->memory_used() : 0;
   const double matrices = 2.0 * static_cast<double>(block_layout(model, 0).parameters());
-  w.block_flops_per_token = matrices + 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
+  w.block_flops_per_token =
+      matrices + 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
   w.head_flops_per_token = 2.0 * static_cast<double>(model.vocab * model.hidden);
   return w;
 }
@@ -125,7 +131,8 @@ Budgets make_budgets(const TrainConfig& config, const Device& device) {
   return budgets;
 }
 
-Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets, std::vector<std::string>* notes) {
+Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,
+                 std::vector<std::string>* notes) {
   if (config.plan.empty()) return make_plan(workload, budgets, notes);
   const nlohmann::json file = read_json_file(config.plan);
   const Plan plan = plan_from_json(file.contains("plan") ? file.at("plan") : file, config.plan);
@@ -137,7 +144,8 @@ Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budg
 MachineProfile machine_profile(const Device& device) {
   if (device.kind() == DeviceKind::cuda) return {};
   const double cores = static_cast<double>(usable_cpus().size());
-  return {.flops_per_s = 30e9 * cores, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 10e9 * cores};
+  return {
+      .flops_per_s = 30e9 * cores, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 10e9 * cores};
 }
 
 }  // namespace megatrain

@@ -41,13 +41,15 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 // The longest sequence and the most documents a micro-batch can hold bound the ops' scratch.
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity);
 
-Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity, Machine& machine);
+Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
+                       Machine& machine);
 
 // The configuration's budgets, or what this machine has.
 Budgets make_budgets(const TrainConfig& config, const Device& device);
 
 // The plan the configuration names, or the planner's; checked against workload and budgets.
-Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets, std::vector<std::string>* notes);
+Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,
+                 std::vector<std::string>* notes);
 
 // What the CPU or the GPU of this machine is expected to do; for estimates only.
 MachineProfile machine_profile(const Device& device);

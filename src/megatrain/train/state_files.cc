@@ -136,18 +136,20 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
   });
 }
 
-void export_model(const std::string& directory, const std::string& source_directory, const std::string& config_text, const TensorTypes& types,
-                  const std::vector<LayerRecord>& records) {
+void export_model(const std::string& directory, const std::string& source_directory, const std::string& config_text,
+                  const TensorTypes& types, const std::vector<LayerRecord>& records) {
   ExportRequest request{.directory = directory, .config_json = config_text, .source_directory = source_directory};
   for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) request.tensors.push_back({tensor.name, types.at(tensor.name), shape_of(tensor)});
+    for (const TensorSpec& tensor : record.layout().tensors)
+      request.tensors.push_back({tensor.name, types.at(tensor.name), shape_of(tensor)});
   }
   ModelExport out(std::move(request));
   std::vector<float> scratch;
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
-      for_values({&record, &tensor, Plane::Kind::master}, scratch,
-                 [&](int64_t begin, const float* values, int64_t count) { out.write_f32(tensor.name, begin, values, count); });
+      for_values(
+          {&record, &tensor, Plane::Kind::master}, scratch,
+          [&](int64_t begin, const float* values, int64_t count) { out.write_f32(tensor.name, begin, values, count); });
     }
   }
   out.finish();
@@ -160,7 +162,9 @@ void save_state(const std::string& path, int64_t step, const std::vector<LayerRe
   SafetensorsWriter out(path, std::move(tensors), {{"format", "pt"}, {"step", std::to_string(step)}});
   std::vector<float> scratch;
   for (const auto& [name, plane] : planes) {
-    for_values(plane, scratch, [&, &name = name](int64_t begin, const float* values, int64_t count) { out.write_f32(name, begin, values, count); });
+    for_values(plane, scratch, [&, &name = name](int64_t begin, const float* values, int64_t count) {
+      out.write_f32(name, begin, values, count);
+    });
   }
   out.finish();
 }
@@ -177,10 +181,12 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
       };
       piece.record->write_master(at, piece.count, read(piece.tensor->name));
       std::memcpy(piece.record->m() + at, read(piece.tensor->name + ".exp_avg"), static_cast<size_t>(piece.count) * 4);
-      std::memcpy(piece.record->v() + at, read(piece.tensor->name + ".exp_avg_sq"), static_cast<size_t>(piece.count) * 4);
+      std::memcpy(piece.record->v() + at, read(piece.tensor->name + ".exp_avg_sq"),
+                  static_cast<size_t>(piece.count) * 4);
     });
   } catch (const Error& error) {
-    fail(ExitCode::corrupt_checkpoint, fmt::format("the checkpoint cannot be read: {}; resume from an older one by removing this", error.what()));
+    fail(ExitCode::corrupt_checkpoint,
+         fmt::format("the checkpoint cannot be read: {}; resume from an older one by removing this", error.what()));
   }
 }
 
@@ -189,7 +195,9 @@ StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step) {
   std::vector<float> scratch;
   for (const auto& [name, plane] : planes_by_name(records)) {
     hasher.begin_tensor(name);
-    for_values(plane, scratch, [&](int64_t, const float* values, int64_t count) { hasher.update(values, static_cast<size_t>(count) * 4); });
+    for_values(plane, scratch, [&](int64_t, const float* values, int64_t count) {
+      hasher.update(values, static_cast<size_t>(count) * 4);
+    });
     hasher.end_tensor();
   }
   return hasher.finish(step);

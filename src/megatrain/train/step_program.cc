@@ -43,7 +43,8 @@ std::vector<float> make_rope_table(const ModelConfig& config, int64_t positions)
   return table;
 }
 
-StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory, std::vector<LayerRecord>& records, Updater& updater)
+StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory,
+                         std::vector<LayerRecord>& records, Updater& updater)
     : config_(config),
       ops_(ops),
       memory_(memory),
@@ -67,8 +68,10 @@ StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const Optim
     }
   }
   std::sort(step.touched.begin(), step.touched.end());
-  for (size_t row = 0; row < step.touched.size(); ++row) row_of_id_[static_cast<size_t>(step.touched[row])] = static_cast<int32_t>(row);
-  for (size_t m = 0; m < batch.micro_batches.size(); ++m) stage_micro_batch(static_cast<int64_t>(m), batch.micro_batches[m], step.touched);
+  for (size_t row = 0; row < step.touched.size(); ++row)
+    row_of_id_[static_cast<size_t>(step.touched[row])] = static_cast<int32_t>(row);
+  for (size_t m = 0; m < batch.micro_batches.size(); ++m)
+    stage_micro_batch(static_cast<int64_t>(m), batch.micro_batches[m], step.touched);
   for (const int32_t id : step.touched) row_of_id_[static_cast<size_t>(id)] = -1;
   int32_t* counting = reinterpret_cast<int32_t*>(memory_.staged_inputs()) + row_tables_at();
   std::iota(counting, counting + step.touched.size() + 1, 0);
@@ -78,7 +81,9 @@ StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const Optim
   return {.inputs = memory_.workload().input_bytes, .rows = rows_};
 }
 
-int64_t StepProgram::row_tables_at() const { return memory_.workload().micro_batches * micro_batch_words(memory_.workload().micro_tokens); }
+int64_t StepProgram::row_tables_at() const {
+  return memory_.workload().micro_batches * micro_batch_words(memory_.workload().micro_tokens);
+}
 
 void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched) {
   const int64_t tokens = memory_.workload().micro_tokens;
@@ -106,24 +111,24 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
     segment_count_[r + 1] += segment_count_[r];
   }
   host[segment_begin + segments] = static_cast<int32_t>(tokens);
-  for (int64_t t = 0; t < tokens; ++t) host[order + segment_count_[static_cast<size_t>(host[row + t])]++] = static_cast<int32_t>(t);
+  for (int64_t t = 0; t < tokens; ++t)
+    host[order + segment_count_[static_cast<size_t>(host[row + t])]++] = static_cast<int32_t>(t);
 
   std::copy(micro.labels.begin(), micro.labels.end(), host + labels);
   std::copy(micro.positions.begin(), micro.positions.end(), host + positions);
   std::copy(micro.document_begin.begin(), micro.document_begin.end(), host + documents);
-  views_[static_cast<size_t>(m)] = {
-      .tokens = tokens,
-      .row = device + row,
-      .labels = device + labels,
-      .positions = device + positions,
-      .documents = {.begin = device + documents,
-                    .count = static_cast<int64_t>(micro.document_begin.size()) - 1,
-                    .longest = micro.longest,
-                    .uniform = micro.uniform},
-      .segment_order = device + order,
-      .segment_begin = device + segment_begin,
-      .segment_row = device + segment_row,
-      .segments = segments};
+  views_[static_cast<size_t>(m)] = {.tokens = tokens,
+                                    .row = device + row,
+                                    .labels = device + labels,
+                                    .positions = device + positions,
+                                    .documents = {.begin = device + documents,
+                                                  .count = static_cast<int64_t>(micro.document_begin.size()) - 1,
+                                                  .longest = micro.longest,
+                                                  .uniform = micro.uniform},
+                                    .segment_order = device + order,
+                                    .segment_begin = device + segment_begin,
+                                    .segment_row = device + segment_row,
+                                    .segments = segments};
 }
 
 void StepProgram::compute(const Action& a, Stream& stream) {
@@ -132,17 +137,30 @@ void StepProgram::compute(const Action& a, Stream& stream) {
   switch (a.kind) {
     case ActionKind::embed_forward: {
       const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
-      ops_.embedding_forward(stream, {.table = matrix(memory_.device_rows(), w.dtype, rows_, w.hidden), .index = micro.row, .out = memory_.boundary_out(a)});
+      ops_.embedding_forward(stream, {.table = matrix(memory_.device_rows(), w.dtype, rows_, w.hidden),
+                                      .index = micro.row,
+                                      .out = memory_.boundary_out(a)});
       break;
     }
     case ActionKind::block_forward:
-      block_.forward(ops_, stream, {.block = a.record - 1, .weights = memory_.weights(a), .x = memory_.boundary_in(a), .y = memory_.boundary_out(a),
-                                    .micro_batch = views_[static_cast<size_t>(a.micro_batch)], .workspace = memory_.workspace()});
+      block_.forward(ops_, stream,
+                     {.block = a.record - 1,
+                      .weights = memory_.weights(a),
+                      .x = memory_.boundary_in(a),
+                      .y = memory_.boundary_out(a),
+                      .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
+                      .workspace = memory_.workspace()});
       break;
     case ActionKind::block_backward:
-      block_.backward(ops_, stream, {.block = a.record - 1, .weights = memory_.weights(a), .x = memory_.boundary_in(a), .grad = memory_.gradient_stream(a),
-                                     .weight_grads = memory_.gradient_sum(a), .accumulate = !first,
-                                     .micro_batch = views_[static_cast<size_t>(a.micro_batch)], .workspace = memory_.workspace()});
+      block_.backward(ops_, stream,
+                      {.block = a.record - 1,
+                       .weights = memory_.weights(a),
+                       .x = memory_.boundary_in(a),
+                       .grad = memory_.gradient_stream(a),
+                       .weight_grads = memory_.gradient_sum(a),
+                       .accumulate = !first,
+                       .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
+                       .workspace = memory_.workspace()});
       break;
     case ActionKind::head: {
       const int64_t element = dtype_bytes(w.dtype);
@@ -166,26 +184,37 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     case ActionKind::embed_backward: {
       const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
       if (first) stream.zero(memory_.row_gradient_sum(), static_cast<size_t>(rows_ * w.hidden) * 4);
-      ops_.embedding_backward(stream, {.grad_out = memory_.gradient_stream(a), .order = micro.segment_order, .begin = micro.segment_begin,
-                                       .row = micro.segment_row, .segments = micro.segments,
+      ops_.embedding_backward(stream, {.grad_out = memory_.gradient_stream(a),
+                                       .order = micro.segment_order,
+                                       .begin = micro.segment_begin,
+                                       .row = micro.segment_row,
+                                       .segments = micro.segments,
                                        .grad = matrix(memory_.row_gradient_sum(), DType::f32, rows_, w.hidden)});
       break;
     }
     case ActionKind::merge_rows: {
       const int32_t* counting = reinterpret_cast<const int32_t*>(memory_.inputs()) + row_tables_at();
-      ops_.embedding_backward(stream, {.grad_out = matrix(memory_.row_gradient_sum(), DType::f32, rows_, w.hidden), .order = counting, .begin = counting,
-                                       .row = counting + rows_ + 1, .segments = rows_,
+      ops_.embedding_backward(stream, {.grad_out = matrix(memory_.row_gradient_sum(), DType::f32, rows_, w.hidden),
+                                       .order = counting,
+                                       .begin = counting,
+                                       .row = counting + rows_ + 1,
+                                       .segments = rows_,
                                        .grad = matrix(memory_.head_gradient_sum(1), DType::f32, w.vocab, w.hidden)});
       break;
     }
     case ActionKind::finish_gradient: {
       const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.record_elements(a.record);
-      ops_.finish_gradient(stream, {.grad = vector(memory_.gradient_sum(a), DType::f32, elements), .out = vector(memory_.gradient_out(a), w.dtype, elements),
-                                    .partials = memory_.norm_partials(), .sum_of_squares = memory_.squares(a.record)});
+      ops_.finish_gradient(stream, {.grad = vector(memory_.gradient_sum(a), DType::f32, elements),
+                                    .out = vector(memory_.gradient_out(a), w.dtype, elements),
+                                    .partials = memory_.norm_partials(),
+                                    .sum_of_squares = memory_.squares(a.record)});
       break;
     }
     case ActionKind::finish_losses:
-      ops_.sum_losses(stream, {.loss = memory_.losses(0), .correct = memory_.correct(0), .tokens = w.tokens(), .loss_sum = memory_.loss_sum(),
+      ops_.sum_losses(stream, {.loss = memory_.losses(0),
+                               .correct = memory_.correct(0),
+                               .tokens = w.tokens(),
+                               .loss_sum = memory_.loss_sum(),
                                .correct_sum = memory_.correct_sum()});
       break;
     default: break;
@@ -212,7 +241,8 @@ void StepProgram::update(const Action& a, int64_t sequence) {
     adamw.clip_factor = std::isfinite(norm) ? clip_factor(norm, step.optim.clip) : norm;
   }
   const bool rows = a.record == 0 && !memory_.workload().tied;
-  updater_.update(a.record, adamw, {.data = memory_.host_gradient(a), .rows = rows ? &step.touched : nullptr}, clip ? nullptr : memory_.host_squares(a.record));
+  updater_.update(a.record, adamw, {.data = memory_.host_gradient(a), .rows = rows ? &step.touched : nullptr},
+                  clip ? nullptr : memory_.host_squares(a.record));
 }
 
 }  // namespace megatrain

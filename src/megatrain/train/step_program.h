@@ -28,10 +28,11 @@ class StepProgram : public StepHandler {
     int64_t mlp_chunk;
     int64_t head_chunk;
   };
-  StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory, std::vector<LayerRecord>& records, Updater& updater);
+  StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory,
+              std::vector<LayerRecord>& records, Updater& updater);
 
-  // Fills the staging buffers for the next step to be issued; `sequence` alternates two sets of host tables, so that the
-  // step before may still be updating.
+  // Fills the staging buffers for the next step to be issued; `sequence` alternates two sets of host tables, so that
+  // the step before may still be updating.
   StepBytes prepare(const Batch& batch, int64_t sequence, const OptimStep& optim);
 
   void compute(const Action& action, Stream& stream) override;
@@ -56,9 +57,9 @@ class StepProgram : public StepHandler {
   HeadTemplate head_;
   HeadOffsets head_at_;
   std::array<Step, 2> steps_;
-  std::vector<MicroBatchView> views_;  // of the step being issued
-  std::vector<int32_t> row_of_id_;     // (V) compact row of a touched id
-  std::vector<int32_t> segment_count_; // scratch of staging
+  std::vector<MicroBatchView> views_;   // of the step being issued
+  std::vector<int32_t> row_of_id_;      // (V) compact row of a touched id
+  std::vector<int32_t> segment_count_;  // scratch of staging
   int64_t rows_ = 0;
   float loss_scale_ = 0;
 };

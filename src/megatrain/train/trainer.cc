@@ -28,17 +28,19 @@ Lane StepReport::bound_by() const {
   return static_cast<Lane>(std::max_element(lanes.busy.begin(), lanes.busy.end()) - lanes.busy.begin());
 }
 
-Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& shape, const Workload& workload,
-                 const Plan& plan, int update_threads)
+Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& shape,
+                 const Workload& workload, const Plan& plan, int update_threads)
     : machine_(machine),
       workload_(workload),
       records_(make_records(*machine.device, model_layouts(model), identity.dtype)),
       memory_(*machine.device, workload, plan),
       updater_(records_, update_threads > 0 ? update_threads : static_cast<int>(usable_cpus().size())),
-      program_(model, {.mlp_chunk = identity.mlp_chunk, .head_chunk = identity.head_chunk}, *machine.ops, memory_, records_, updater_),
+      program_(model, {.mlp_chunk = identity.mlp_chunk, .head_chunk = identity.head_chunk}, *machine.ops, memory_,
+               records_, updater_),
       plan_(plan),
       lanes_(*machine.device),
-      training_(std::make_unique<Pipeline>(*machine.device, lanes_, verified(workload, plan, StepMode::train), memory_, records_, program_)) {
+      training_(std::make_unique<Pipeline>(*machine.device, lanes_, verified(workload, plan, StepMode::train), memory_,
+                                           records_, program_)) {
   machine.ops->reserve(shape);
   const std::vector<float> rope = make_rope_table(model, workload.rope_bytes / (model.head_dim * 4));
   lanes_.stream(Lane::h2d).copy(memory_.rope_table(), rope.data(), rope.size() * sizeof(float));
@@ -78,13 +80,17 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
     fail(ExitCode::non_finite,
-         fmt::format("step {}: loss is {} and the gradient norm {}: not finite. {}", optim.adamw.t, report.loss, report.grad_norm,
-                     optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data, then resume from the last checkpoint"
-                                    : "Without clipping some layers were already updated, so this state is not saved; resume from the last checkpoint"));
+         fmt::format("step {}: loss is {} and the gradient norm {}: not finite. {}", optim.adamw.t, report.loss,
+                     report.grad_norm,
+                     optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data, then "
+                                      "resume from the last checkpoint"
+                                    : "Without clipping some layers were already updated, so this state is not saved; "
+                                      "resume from the last checkpoint"));
   }
   if (updater_.overflowed()) {
     drain();
-    fail(ExitCode::non_finite, "a weight became infinite or NaN in the last update; lower optim.lr and resume from the last checkpoint");
+    fail(ExitCode::non_finite,
+         "a weight became infinite or NaN in the last update; lower optim.lr and resume from the last checkpoint");
   }
   return report;
 }
@@ -92,7 +98,8 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
 StepReport Trainer::evaluate(const Batch& batch) {
   drain();
   if (!evaluation_) {
-    evaluation_ = std::make_unique<Pipeline>(*machine_.device, lanes_, verified(workload_, plan_, StepMode::evaluate), memory_, records_, program_);
+    evaluation_ = std::make_unique<Pipeline>(*machine_.device, lanes_, verified(workload_, plan_, StepMode::evaluate),
+                                             memory_, records_, program_);
   }
   const StepReport report = run(*evaluation_, batch, {});
   drain();

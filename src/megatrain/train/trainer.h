@@ -16,24 +16,24 @@
 namespace megatrain {
 
 struct StepReport {
-  double loss = 0;          // mean over the step's trained tokens
-  double grad_norm = 0;     // before clipping
+  double loss = 0;       // mean over the step's trained tokens
+  double grad_norm = 0;  // before clipping
   double clip_factor = 1;
   int64_t tokens = 0;
   int64_t trained_tokens = 0;
-  int64_t correct = 0;      // trained tokens whose label had the largest logit
-  double seconds = 0;       // since the step before was reported
+  int64_t correct = 0;  // trained tokens whose label had the largest logit
+  double seconds = 0;   // since the step before was reported
   LaneSeconds lanes;
   int64_t h2d_bytes = 0, d2h_bytes = 0;
 
-  Lane bound_by() const;    // the lane that was busy longest
+  Lane bound_by() const;  // the lane that was busy longest
 };
 
 class Trainer {
  public:
   // Allocates everything a step needs. Records are zero until somebody fills them.
-  Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& ops_shape, const Workload& workload,
-          const Plan& plan, int update_threads);
+  Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& ops_shape,
+          const Workload& workload, const Plan& plan, int update_threads);
 
   std::vector<LayerRecord>& records() { return records_; }
   Updater& updater() { return updater_; }

@@ -26,9 +26,9 @@ class HostEvent : public Event {
     }
   }
 
-  uint32_t ticket() const { return ticket_; }               // of the last record
+  uint32_t ticket() const { return ticket_; }  // of the last record
   std::atomic<uint32_t>* flag() const { return flag_; }
-  int64_t reached_ns() const { return reached_ns_; }        // when the last record was reached; block() first
+  int64_t reached_ns() const { return reached_ns_; }  // when the last record was reached; block() first
 
   // For the stream: issue() in program order, then reach() on the worker.
   uint32_t issue() { return ++ticket_; }

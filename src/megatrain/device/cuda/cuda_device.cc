@@ -76,7 +76,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> make_host_event() override { return std::make_unique<CudaHostEvent>(flags_, flags_.take()); }
 
   double reached_s(const Event& event) const override {
-    if (const auto* host = dynamic_cast<const HostEvent*>(&event)) return static_cast<double>(host->reached_ns()) * 1e-9;
+    if (const auto* host = dynamic_cast<const HostEvent*>(&event))
+      return static_cast<double>(host->reached_ns()) * 1e-9;
     return marked_s_ + elapsed_s(*mark_, event);
   }
   void mark_clock() override {

@@ -34,9 +34,7 @@ struct Avx512 {
   static U half() { return _mm512_set1_epi32(0x8000); }
   static U widen(const uint16_t* p) { return _mm512_cvtepu16_epi32(load16(p)); }
   static U widen_signed(const uint16_t* p) { return _mm512_cvtepi16_epi32(load16(p)); }
-  static void narrow(uint16_t* p, U x) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x));
-  }
+  static void narrow(uint16_t* p, U x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x)); }
   static U add(U a, U b) { return _mm512_add_epi32(a, b); }
   static U shift_up16(U x) { return _mm512_slli_epi32(x, 16); }
   static U shift_down16(U x) { return _mm512_srli_epi32(x, 16); }

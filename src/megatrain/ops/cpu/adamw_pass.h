@@ -104,8 +104,15 @@ inline typename Vec::U update_tail(const AdamW& args, const Constants<Vec>& c, i
       master[lane] = args.master[i];
     }
   }
-  const AdamW lanes{.scalars = args.scalars, .count = kLanes, .grad_bf16 = grad_bf16, .grad_f32 = grad_f32, .m = m,
-                    .v = v, .weight = weight, .low = low, .master = master};
+  const AdamW lanes{.scalars = args.scalars,
+                    .count = kLanes,
+                    .grad_bf16 = grad_bf16,
+                    .grad_f32 = grad_f32,
+                    .m = m,
+                    .v = v,
+                    .weight = weight,
+                    .low = low,
+                    .master = master};
   worst = update_lanes<Vec, kGrad, kMaster>(lanes, c, 0, worst);
   for (int64_t i = begin; i < args.count; ++i) {
     args.m[i] = m[i - begin];

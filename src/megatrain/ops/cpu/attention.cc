@@ -77,8 +77,15 @@ void forward_tile(const Context& context, const AttentionForward& args, const Fo
   for_key_tiles(shape, tile.query, queries, [&](int64_t key, int64_t keys) {
     const Tile k = read_tile(args.k, tile.document.begin + key, keys, 0, kv_col, dim, k_scratch);
     const Tile v = read_tile(args.v, tile.document.begin + key, keys, 0, kv_col, dim, v_scratch);
-    context.product({.m = queries, .n = keys, .k = dim, .a = q, .b = k, .transpose_b = true, .c = scores,
-                     .c_stride = keys, .alpha = shape.scale});
+    context.product({.m = queries,
+                     .n = keys,
+                     .k = dim,
+                     .a = q,
+                     .b = k,
+                     .transpose_b = true,
+                     .c = scores,
+                     .c_stride = keys,
+                     .alpha = shape.scale});
     for (int64_t i = 0; i < queries; ++i) {
       float* row = scores + i * keys;
       const Range range = visible(shape, tile.query + i, key, keys);
@@ -88,15 +95,20 @@ void forward_tile(const Context& context, const AttentionForward& args, const Fo
       const float top = std::max(maximum[i], largest_of(row + range.begin, range.end - range.begin));
       for (int64_t j = range.begin; j < range.end; ++j) row[j] = exp_f32(row[j] - top);
       const float keep = exp_f32(maximum[i] - top);
-      sum[i] = sum[i] * static_cast<double>(keep) + sum_of(range.end - range.begin, [&](int64_t j) {
-                 return static_cast<double>(row[range.begin + j]);
-               });
+      sum[i] = sum[i] * static_cast<double>(keep) +
+               sum_of(range.end - range.begin, [&](int64_t j) { return static_cast<double>(row[range.begin + j]); });
       maximum[i] = top;
       if (keep != 1.0f) {
         for (int64_t d = 0; d < dim; ++d) out[i * dim + d] *= keep;
       }
     }
-    context.product({.m = queries, .n = dim, .k = keys, .a = {scores, keys}, .b = v, .c = out, .c_stride = dim,
+    context.product({.m = queries,
+                     .n = dim,
+                     .k = keys,
+                     .a = {scores, keys},
+                     .b = v,
+                     .c = out,
+                     .c_stride = dim,
                      .accumulate = true});
   });
 
@@ -119,7 +131,7 @@ void backward_document(const Context& context, const AttentionBackward& args, co
   const int64_t dim = shape.head_dim;
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t kv_col = kv_head * dim;
-  float* weights = grown(p_scratch, kQueryTile * kKeyTile);     // softmax(q k^T)
+  float* weights = grown(p_scratch, kQueryTile * kKeyTile);  // softmax(q k^T)
   float* grad_score = grown(s_scratch, kQueryTile * kKeyTile);
   float* grad_q = grown(gq_scratch, kQueryTile * dim);
   float* grad_k = grown(gk_scratch, document.size * dim);
@@ -145,9 +157,22 @@ void backward_document(const Context& context, const AttentionBackward& args, co
       for_key_tiles(shape, query, queries, [&](int64_t key, int64_t keys) {
         const Tile k = read_tile(args.k, document.begin + key, keys, 0, kv_col, dim, k_scratch);
         const Tile v = read_tile(args.v, document.begin + key, keys, 0, kv_col, dim, v_scratch);
-        context.product({.m = queries, .n = keys, .k = dim, .a = q, .b = k, .transpose_b = true, .c = weights,
-                         .c_stride = keys, .alpha = shape.scale});
-        context.product({.m = queries, .n = keys, .k = dim, .a = g, .b = v, .transpose_b = true, .c = grad_score,
+        context.product({.m = queries,
+                         .n = keys,
+                         .k = dim,
+                         .a = q,
+                         .b = k,
+                         .transpose_b = true,
+                         .c = weights,
+                         .c_stride = keys,
+                         .alpha = shape.scale});
+        context.product({.m = queries,
+                         .n = keys,
+                         .k = dim,
+                         .a = g,
+                         .b = v,
+                         .transpose_b = true,
+                         .c = grad_score,
                          .c_stride = keys});
         for (int64_t i = 0; i < queries; ++i) {
           float* p = weights + i * keys;
@@ -164,12 +189,26 @@ void backward_document(const Context& context, const AttentionBackward& args, co
         }
         const Tile p{weights, keys};
         const Tile s{grad_score, keys};
-        context.product({.m = keys, .n = dim, .k = queries, .a = p, .transpose_a = true, .b = g,
-                         .c = grad_v + key * dim, .c_stride = dim, .accumulate = true});
-        context.product({.m = keys, .n = dim, .k = queries, .a = s, .transpose_a = true, .b = q,
-                         .c = grad_k + key * dim, .c_stride = dim, .accumulate = true});
-        context.product({.m = queries, .n = dim, .k = keys, .a = s, .b = k, .c = grad_q, .c_stride = dim,
+        context.product({.m = keys,
+                         .n = dim,
+                         .k = queries,
+                         .a = p,
+                         .transpose_a = true,
+                         .b = g,
+                         .c = grad_v + key * dim,
+                         .c_stride = dim,
                          .accumulate = true});
+        context.product({.m = keys,
+                         .n = dim,
+                         .k = queries,
+                         .a = s,
+                         .transpose_a = true,
+                         .b = q,
+                         .c = grad_k + key * dim,
+                         .c_stride = dim,
+                         .accumulate = true});
+        context.product(
+            {.m = queries, .n = dim, .k = keys, .a = s, .b = k, .c = grad_q, .c_stride = dim, .accumulate = true});
       });
       for (int64_t i = 0; i < queries; ++i) narrow(grad_q + i * dim, args.grad_q, first_row + i, head * dim, dim);
     }

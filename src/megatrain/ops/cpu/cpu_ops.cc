@@ -12,8 +12,7 @@ int team_size(const CpuOpsOptions& options) {
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOpsOptions& options)
-      : team_(team_size(options)),
-        context_{team_, cpu::product_for(options.simd)} {}
+      : team_(team_size(options)), context_{team_, cpu::product_for(options.simd)} {}
 
   // Kernels keep their scratch on their threads' own memory.
   int64_t scratch_bytes(const OpsShape&) override { return 0; }

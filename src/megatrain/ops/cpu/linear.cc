@@ -16,7 +16,7 @@ struct TiledProduct {
   bool transpose_a;
   View b;
   bool transpose_b;
-  View bias;        // (out.cols) or empty
+  View bias;  // (out.cols) or empty
   View out;
   bool accumulate;
 };
@@ -37,8 +37,16 @@ void compute_tile(const Context& context, const TiledProduct& args, int64_t row,
                                     : read_tile(args.a, row, rows, kTileRows, first, k, a_scratch);
     const Tile b = args.transpose_b ? read_tile(args.b, col, cols, 0, first, k, b_scratch)
                                     : read_tile(args.b, first, k, 0, col, cols, b_scratch);
-    context.product({.m = m, .n = cols, .k = k, .a = a, .transpose_a = args.transpose_a, .b = b,
-                     .transpose_b = args.transpose_b, .c = c, .c_stride = cols, .accumulate = first > 0});
+    context.product({.m = m,
+                     .n = cols,
+                     .k = k,
+                     .a = a,
+                     .transpose_a = args.transpose_a,
+                     .b = b,
+                     .transpose_b = args.transpose_b,
+                     .c = c,
+                     .c_stride = cols,
+                     .accumulate = first > 0});
   }
   Chunk buffer;
   for (int64_t r = 0; r < rows; ++r) {
@@ -89,24 +97,39 @@ void bias_gradient(const Context& context, const LinearBackwardWeight& args) {
 void linear_forward(const Context& context, const LinearForward& args) {
   ensure(args.x.rows == args.out.rows && args.x.cols == args.weight.cols && args.weight.rows == args.out.cols,
          "linear_forward: (T, K) times (N, K) transposed gives (T, N)");
-  tiled_product(context, {.a = args.x, .transpose_a = false, .b = args.weight, .transpose_b = true, .bias = args.bias,
-                          .out = args.out, .accumulate = false});
+  tiled_product(context, {.a = args.x,
+                          .transpose_a = false,
+                          .b = args.weight,
+                          .transpose_b = true,
+                          .bias = args.bias,
+                          .out = args.out,
+                          .accumulate = false});
 }
 
 void linear_backward_input(const Context& context, const LinearBackwardInput& args) {
   ensure(args.grad_out.rows == args.grad_x.rows && args.grad_out.cols == args.weight.rows &&
              args.weight.cols == args.grad_x.cols,
          "linear_backward_input: (T, N) times (N, K) gives (T, K)");
-  tiled_product(context, {.a = args.grad_out, .transpose_a = false, .b = args.weight, .transpose_b = false, .bias = {},
-                          .out = args.grad_x, .accumulate = args.accumulate});
+  tiled_product(context, {.a = args.grad_out,
+                          .transpose_a = false,
+                          .b = args.weight,
+                          .transpose_b = false,
+                          .bias = {},
+                          .out = args.grad_x,
+                          .accumulate = args.accumulate});
 }
 
 void linear_backward_weight(const Context& context, const LinearBackwardWeight& args) {
   ensure(args.grad_out.rows == args.x.rows && args.grad_out.cols == args.grad_weight.rows &&
              args.x.cols == args.grad_weight.cols && args.grad_weight.dtype == DType::f32,
          "linear_backward_weight: (T, N) transposed times (T, K) gives (N, K) in fp32");
-  tiled_product(context, {.a = args.grad_out, .transpose_a = true, .b = args.x, .transpose_b = false, .bias = {},
-                          .out = args.grad_weight, .accumulate = args.accumulate});
+  tiled_product(context, {.a = args.grad_out,
+                          .transpose_a = true,
+                          .b = args.x,
+                          .transpose_b = false,
+                          .bias = {},
+                          .out = args.grad_weight,
+                          .accumulate = args.accumulate});
   if (!args.grad_bias.empty()) bias_gradient(context, args);
 }
 

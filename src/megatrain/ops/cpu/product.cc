@@ -15,7 +15,8 @@ void product_scalar(const Product& p) {
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
       float sum = 0;
-      for (int64_t l = 0; l < p.k; ++l) sum = std::fma(p.a.data[i * a_row + l * a_col], p.b.data[l * b_row + j * b_col], sum);
+      for (int64_t l = 0; l < p.k; ++l)
+        sum = std::fma(p.a.data[i * a_row + l * a_col], p.b.data[l * b_row + j * b_col], sum);
       float& c = p.c[i * p.c_stride + j];
       c = p.accumulate ? c + p.alpha * sum : p.alpha * sum;
     }

@@ -18,11 +18,11 @@ struct Tile {
 // c = alpha * op(a) op(b), or c += when accumulate
 struct Product {
   int64_t m, n, k;
-  Tile a;              // (m, k), or (k, m) when transpose_a
+  Tile a;  // (m, k), or (k, m) when transpose_a
   bool transpose_a = false;
-  Tile b;              // (k, n), or (n, k) when transpose_b
+  Tile b;  // (k, n), or (n, k) when transpose_b
   bool transpose_b = false;
-  float* c;            // (m, n)
+  float* c;  // (m, n)
   int64_t c_stride;
   float alpha = 1.0f;
   bool accumulate = false;

@@ -381,7 +381,8 @@ bool CudnnAttention::backward(const AttentionBackward& args, cudaStream_t stream
   const std::array<View, kTensors> views{
       args.q, args.k, args.v, args.out, args.grad_out, args.grad_q, args.grad_k, args.grad_v, stats_view(args.lse)};
   // cuDNN 9.14's deterministic backward over ragged documents was seen to give wrong gradients on an H200
-  if (!args.documents.uniform || !takes(args.shape, args.documents.longest, false) || !all_readable(views)) return false;
+  if (!args.documents.uniform || !takes(args.shape, args.documents.longest, false) || !all_readable(views))
+    return false;
   const Pass pass = make_pass(args.shape, args.documents, true, views);
   const Plan& plan = plans_->get(pass.plan_case);
   if (!plan.graph) return false;

@@ -101,12 +101,9 @@ inline bool packs(const View& view, int count) {
 template <class Body>
 void visit_elements(DType dtype, const Body& body) {
   switch (dtype) {
-    case DType::f32:
-      return body(float{});
-    case DType::bf16:
-      return body(Bf16{});
-    default:
-      fail_internal(std::string("a CUDA op was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
+    case DType::f32: return body(float{});
+    case DType::bf16: return body(Bf16{});
+    default: fail_internal(std::string("a CUDA op was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
   }
 }
 
