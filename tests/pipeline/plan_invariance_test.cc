@@ -1,6 +1,7 @@
 // A plan changes where bytes live and when they move, never what they become.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "megatrain/base/error.h"
@@ -104,6 +105,37 @@ TEST(Evaluation, ChangesNoStateAndRepeats) {
   const double first = trainer->evaluate(batch).loss, second = trainer->evaluate(batch).loss;
   EXPECT_EQ(first, second);
   EXPECT_EQ(hash_state(trainer->records(), 1).state, before);
+}
+
+TEST(PaddingId, HasNoEmbeddingGradientAndOthersAreAsWithoutIt) {
+  const int32_t pad = make_batch({}, 0).micro_batches[0].tokens[5];
+  const auto gradients = [&](int64_t pad_id) {
+    Tiny tiny({.pad_id = pad_id});
+    const auto trainer = tiny.trainer(tiny.default_plan());
+    const int64_t hidden = tiny.workload().hidden;
+    // the padding id's row starts at zero; give both models the same
+    const std::vector<float> row(static_cast<size_t>(hidden), 0.25f);
+    trainer->records()[0].write_master(pad * hidden, hidden, row.data());
+    std::map<int32_t, std::vector<uint16_t>> rows;
+    trainer->updater().observe([&](int64_t record, const HostGradient& gradient) {
+      if (record != 0) return;
+      const uint16_t* values = reinterpret_cast<const uint16_t*>(gradient.data);
+      for (const int32_t id : *gradient.rows) {
+        rows[id].assign(values, values + hidden);
+        values += hidden;
+      }
+    });
+    tiny.step(*trainer, 1);
+    trainer->drain();
+    return rows;
+  };
+  auto with = gradients(pad), without = gradients(-1);
+  ASSERT_EQ(with.size(), without.size());
+  EXPECT_EQ(with.at(pad), std::vector<uint16_t>(with.at(pad).size(), 0));
+  EXPECT_NE(without.at(pad), with.at(pad));
+  with.erase(pad);
+  without.erase(pad);
+  EXPECT_EQ(with, without);
 }
 
 TEST(NonFinite, AStepWithAnInfiniteNormChangesNoByte) {

@@ -19,6 +19,7 @@ struct Shape {
   int64_t sequences = 8;  // a step
   int64_t seq_len = 12;
   bool tied = false;
+  int64_t pad_id = -1;
   bool clip = true;
   std::string precision = "bf16";
 };
@@ -34,6 +35,7 @@ inline ModelConfig model_config(const Shape& shape) {
                              {"head_dim", 8},
                              {"initializer_range", 0.2},
                              {"max_position_embeddings", 64},
+                             {"pad_token_id", shape.pad_id < 0 ? nlohmann::json() : nlohmann::json(shape.pad_id)},
                              {"tie_word_embeddings", shape.tied}},
                             "the tiny model");
 }

@@ -78,15 +78,7 @@ void derive_waits(std::vector<Action>& actions, bool serial) {
       lane_clock[lane] = self.clock;
       const int64_t index = static_cast<int64_t>(all.size());
       all.push_back(self);
-      for (const Access& access : action.accesses) {
-        History& h = histories[access.resource];
-        if (access.write) {
-          h.writer = index;
-          h.readers.clear();
-        } else {
-          h.readers.push_back(index);
-        }
-      }
+      for (const Access& access : action.accesses) histories[access.resource].note(index, access.write);
     }
   }
   for (size_t i = 0; i < actions.size(); ++i) actions[i].waits = std::move(steady[i]);

@@ -36,6 +36,15 @@ struct Occurrence {
 struct History {
   std::vector<int64_t> readers;  // occurrence indices
   int64_t writer = -1;
+
+  void note(int64_t occurrence, bool write) {
+    if (write) {
+      writer = occurrence;
+      readers.clear();
+    } else {
+      readers.push_back(occurrence);
+    }
+  }
 };
 
 // Fills in the waits of every action: the fewest that order every conflicting pair, this step and across steps.

@@ -66,15 +66,7 @@ std::vector<std::string> verify(const Schedule& schedule, size_t limit) {
       const int64_t index = static_cast<int64_t>(all.size());
       all.push_back(self);
       last[lane] = index;
-      for (const Access& access : action.accesses) {
-        History& h = histories[access.resource];
-        if (access.write) {
-          h.writer = index;
-          h.readers.clear();
-        } else {
-          h.readers.push_back(index);
-        }
-      }
+      for (const Access& access : action.accesses) histories[access.resource].note(index, access.write);
     }
   }
   return violations;

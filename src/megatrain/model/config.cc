@@ -76,7 +76,6 @@ const std::set<std::string> kIrrelevant = {"_name_or_path",
                                            "output_attentions",
                                            "output_hidden_states",
                                            "output_scores",
-                                           "pad_token_id",
                                            "prefix",
                                            "problem_type",
                                            "remove_invalid_values",
@@ -108,6 +107,7 @@ const std::set<std::string> kIrrelevant = {"_name_or_path",
 const std::set<std::string> kUsed = {"architectures",
                                      "model_type",
                                      "vocab_size",
+                                     "pad_token_id",
                                      "hidden_size",
                                      "intermediate_size",
                                      "num_hidden_layers",
@@ -217,6 +217,18 @@ std::optional<DType> parse_dtype(const Reader& r) {
   if (name == "float16") return DType::f16;
   if (name == "float32") return DType::f32;
   fail_input(fmt::format("{}: 'torch_dtype' is '{}'; expected bfloat16, float16 or float32", r.where(), name));
+}
+
+// PyTorch's padding_idx: a negative one counts from the end of the vocabulary.
+int64_t parse_pad_id(const Reader& r, int64_t vocab) {
+  if (!r.has("pad_token_id")) return -1;
+  const json& value = r.at("pad_token_id");
+  if (!value.is_number_integer() || value < -vocab || value >= vocab) {
+    fail_input(fmt::format("{}: 'pad_token_id' is {}; it must be null or a token id below vocab_size ({})", r.where(),
+                           value.dump(), vocab));
+  }
+  const int64_t id = value.get<int64_t>();
+  return id < 0 ? vocab + id : id;
 }
 
 double yarn_attention_factor(const Reader& rope, double factor) {
@@ -340,6 +352,7 @@ ModelConfig parse_model_config(const json& object, const std::string& where) {
   const Family& family = found->second;
 
   c.vocab = r.positive("vocab_size", 0, kMaxVocab);
+  c.pad_id = parse_pad_id(r, c.vocab);
   c.hidden = r.positive("hidden_size", 0, kMaxWidth);
   c.ff = r.positive("intermediate_size", 0, kMaxWidth);
   c.layers = r.positive("num_hidden_layers", 0, kMaxLayers);

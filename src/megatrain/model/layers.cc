@@ -113,6 +113,11 @@ void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
     const auto pair = random_normal_pair(seed, purpose, static_cast<uint64_t>(element / 2));
     for (int64_t lane = element % 2; lane < 2 && i < count; ++lane, ++i) out[i] = std * pair[static_cast<size_t>(lane)];
   }
+  if (c.pad_id >= 0 && tensor.name == "model.embed_tokens.weight") {
+    const int64_t first = std::clamp(c.pad_id * c.hidden - begin, int64_t{0}, count);
+    const int64_t last = std::clamp((c.pad_id + 1) * c.hidden - begin, int64_t{0}, count);
+    std::fill(out + first, out + last, 0.0f);
+  }
 }
 
 }  // namespace megatrain

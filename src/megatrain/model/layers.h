@@ -40,7 +40,8 @@ HeadOffsets head_offsets(const ModelConfig& config);
 // All records in order.
 std::vector<LayerLayout> model_layouts(const ModelConfig& config);
 
-// Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, ones for norms, zeros for biases.
+// Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, ones for norms, zeros for biases
+// and for the padding id's row of the embedding.
 // Element i depends on (seed, tensor name, i) alone, so pieces may be filled in any order.
 void init_tensor(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out);

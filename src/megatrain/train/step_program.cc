@@ -95,11 +95,12 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   const int64_t row = place(tokens), labels = place(tokens), positions = place(tokens), order = place(tokens);
   const int64_t segment_begin = place(tokens + 1), documents = place(tokens + 1), segment_row = place(tokens);
 
-  // counting sort of positions by row: stable, so ascending within a row
+  // counting sort of positions by row: stable, so ascending within a row; the padding id is in no segment
+  const auto trained = [&](int64_t t) { return micro.tokens[static_cast<size_t>(t)] != config_.pad_id; };
   segment_count_.assign(touched.size() + 1, 0);
   for (int64_t t = 0; t < tokens; ++t) {
     host[row + t] = row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])];
-    ++segment_count_[static_cast<size_t>(host[row + t]) + 1];
+    if (trained(t)) ++segment_count_[static_cast<size_t>(host[row + t]) + 1];
   }
   int64_t segments = 0;
   for (size_t r = 0; r < touched.size(); ++r) {
@@ -110,9 +111,10 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
     }
     segment_count_[r + 1] += segment_count_[r];
   }
-  host[segment_begin + segments] = static_cast<int32_t>(tokens);
-  for (int64_t t = 0; t < tokens; ++t)
-    host[order + segment_count_[static_cast<size_t>(host[row + t])]++] = static_cast<int32_t>(t);
+  host[segment_begin + segments] = segment_count_[touched.size()];
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (trained(t)) host[order + segment_count_[static_cast<size_t>(host[row + t])]++] = static_cast<int32_t>(t);
+  }
 
   std::copy(micro.labels.begin(), micro.labels.end(), host + labels);
   std::copy(micro.positions.begin(), micro.positions.end(), host + positions);
@@ -184,6 +186,7 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     case ActionKind::embed_backward: {
       const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
       if (first) stream.zero(memory_.row_gradient_sum(), static_cast<size_t>(rows_ * w.hidden) * 4);
+      if (micro.segments == 0) break;  // nothing but padding
       ops_.embedding_backward(stream, {.grad_out = memory_.gradient_stream(a),
                                        .order = micro.segment_order,
                                        .begin = micro.segment_begin,
