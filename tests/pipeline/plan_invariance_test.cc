@@ -59,16 +59,8 @@ TEST(MicroBatches, OneOrEightCrossTheLinkEquallyOften) {
     const auto trainer = tiny.trainer(sweep);
     const StepReport report = tiny.step(*trainer, 1);
     trainer->drain();
-    // inputs are tokens and a few words of bookkeeping a micro-batch
-    return report.h2d_bytes - tiny.workload().input_bytes;
+    return report.h2d_bytes;
   };
-  // the two draw different tokens, so count embedding rows apart
-  const auto weights = [](Tiny& tiny, const Plan& p, int64_t m) {
-    Plan sweep = p;
-    sweep.sweeps = {m};
-    return fetched_weight_bytes(tiny.workload(), sweep);
-  };
-  EXPECT_EQ(weights(one, plan, 1), weights(eight, plan, 8));
   EXPECT_EQ(bytes(one, 1), bytes(eight, 8));
 }
 

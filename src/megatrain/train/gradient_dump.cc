@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatrain/hub/convert.h"
+#include "megatrain/train/state_files.h"
 
 namespace megatrain {
 
@@ -11,9 +12,7 @@ GradientDump::GradientDump(const std::string& path, int64_t step, const std::vec
   std::vector<TensorDeclaration> tensors;
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
-      tensors.push_back(
-          {tensor.name, DType::f32,
-           tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols}});
+      tensors.push_back({tensor.name, DType::f32, tensor_shape(tensor)});
     }
   }
   writer_ = std::make_unique<SafetensorsWriter>(

@@ -22,10 +22,6 @@ namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 20;  // elements; even, so that random pairs never straddle two pieces
 
-std::vector<int64_t> shape_of(const TensorSpec& tensor) {
-  return tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
-}
-
 struct Piece {
   LayerRecord* record;
   const TensorSpec* tensor;
@@ -105,6 +101,10 @@ void for_values(const Plane& plane, std::vector<float>& scratch, const Work& wor
 
 }  // namespace
 
+std::vector<int64_t> tensor_shape(const TensorSpec& tensor) {
+  return tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
+}
+
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
   const ModelFiles files(directory);
   LoadReport report;
@@ -112,7 +112,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
-      const StoredTensor& stored = files.parameter(tensor.name, shape_of(tensor));
+      const StoredTensor& stored = files.parameter(tensor.name, tensor_shape(tensor));
       report.types[tensor.name] = *parameter_type(stored.dtype);
       used.insert(tensor.name);
     }
@@ -141,7 +141,7 @@ void export_model(const std::string& directory, const std::string& source_direct
   ExportRequest request{.directory = directory, .config_json = config_text, .source_directory = source_directory};
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors)
-      request.tensors.push_back({tensor.name, types.at(tensor.name), shape_of(tensor)});
+      request.tensors.push_back({tensor.name, types.at(tensor.name), tensor_shape(tensor)});
   }
   ModelExport out(std::move(request));
   std::vector<float> scratch;
@@ -158,7 +158,7 @@ void export_model(const std::string& directory, const std::string& source_direct
 void save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records) {
   const std::map<std::string, Plane> planes = planes_by_name(records);
   std::vector<TensorDeclaration> tensors;
-  for (const auto& [name, plane] : planes) tensors.push_back({name, DType::f32, shape_of(*plane.tensor)});
+  for (const auto& [name, plane] : planes) tensors.push_back({name, DType::f32, tensor_shape(*plane.tensor)});
   SafetensorsWriter out(path, std::move(tensors), {{"format", "pt"}, {"step", std::to_string(step)}});
   std::vector<float> scratch;
   for (const auto& [name, plane] : planes) {
@@ -174,7 +174,7 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
     const ModelFiles file(path);
     for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
       const int64_t at = piece.tensor->offset + piece.begin;
-      const std::vector<int64_t> shape = shape_of(*piece.tensor);
+      const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
       const auto read = [&](const std::string& name) {
         read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
         return scratch;

@@ -16,6 +16,9 @@ namespace megatrain {
 
 using TensorTypes = std::map<std::string, DType>;  // in which each tensor was stored, and will be exported
 
+// As files write it: (cols) for a vector, (rows, cols) for a matrix.
+std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
+
 struct LoadReport {
   TensorTypes types;
   std::vector<std::string> unused;  // tensors of the files that the model does not have

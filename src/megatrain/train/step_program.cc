@@ -11,6 +11,8 @@ namespace megatrain {
 
 namespace {
 
+static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
+
 RopeTable rope_in(const EngineMemory& memory) {
   const float* table = reinterpret_cast<const float*>(memory.rope_table());
   return {table, table + memory.workload().rope_bytes / 8};
