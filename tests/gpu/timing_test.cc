@@ -78,7 +78,7 @@ void time_linear(Bench& bench, const char* name, int64_t in, int64_t out, bool b
   const double bytes = static_cast<double>(x.bytes() + weight.bytes() + y.bytes());
   const std::string text = name;
   bench.row((text + " forward").c_str(), flops, bytes,
-            [&] { h.ops.linear_forward(h.stream, {.x = x, .weight = weight, .bias = b, .out = y}); });
+            [&] { h.ops.linear_forward(h.stream, {.x = x, .weight = weight, .bias = b, .residual = {}, .out = y}); });
   bench.row((text + " grad x").c_str(), flops, bytes,
             [&] { h.ops.linear_backward_input(h.stream, {.grad_out = y, .weight = weight, .grad_x = grad_x}); });
   bench.row((text + " grad weight, added").c_str(), flops, bytes + 3.0 * static_cast<double>(weight.bytes()), [&] {
@@ -173,7 +173,6 @@ TEST(CudaTiming, RowsAndElements) {
                                       .grad_weight = grad_weight,
                                       .accumulate = true});
   });
-  bench.row("add", 0, 3 * row, [&] { h.ops.add(h.stream, {.a = x, .b = y, .out = grad}); });
 
   const View qkv = bench.tensor(DType::bf16, kTokens, kQkv), head_weight = bench.tensor(DType::bf16, 1, kHeadDim);
   const View head_grad = bench.tensor(DType::f32, 1, kHeadDim),
@@ -211,8 +210,9 @@ TEST(CudaTiming, RowsAndElements) {
   const View gate_up = bench.tensor(DType::bf16, kTokens, 2 * kFf), act = bench.tensor(DType::bf16, kTokens, kFf);
   bench.row("swiglu forward", 0, 3.0 * static_cast<double>(act.bytes()),
             [&] { h.ops.swiglu_forward(h.stream, {.gate_up = gate_up, .out = act}); });
-  bench.row("swiglu backward in place", 0, 5.0 * static_cast<double>(act.bytes()),
-            [&] { h.ops.swiglu_backward(h.stream, {.gate_up = gate_up, .grad_out = act, .grad_gate_up = gate_up}); });
+  bench.row("swiglu backward in place", 0, 5.0 * static_cast<double>(act.bytes()), [&] {
+    h.ops.swiglu_backward(h.stream, {.gate_up = gate_up, .grad_out = act, .grad_gate_up = gate_up, .out = {}});
+  });
 
   constexpr int64_t kChunk = 2048;
   const View logits = bench.tensor(DType::bf16, kChunk, kVocabulary), losses = bench.tensor(DType::f32, 1, kTokens);

@@ -55,13 +55,6 @@ struct SwigluCase {
   bool in_place = false;  // grad_gate_up is gate_up
 };
 
-struct AddCase {
-  DType dtype;
-  int64_t rows, cols;
-  int64_t gap = 0;
-  bool in_place = false;  // out is a
-};
-
 struct CrossEntropyCase {
   DType dtype;
   int64_t rows, vocab;
@@ -129,11 +122,6 @@ inline const std::vector<SwigluCase> kSwigluCases = {
     {DType::bf16, 3, 5}, {DType::bf16, 40, 777, true},
 };
 
-inline const std::vector<AddCase> kAddCases = {
-    {DType::f32, 1, 1},      {DType::f32, 7, 33, 5, true},     {DType::f32, 50, 1000},
-    {DType::bf16, 3, 17, 2}, {DType::bf16, 90, 1025, 0, true},
-};
-
 inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
     {DType::f32, 1, 1},
     {DType::f32, 4, 7, 2},
@@ -188,10 +176,6 @@ inline std::string name_of(const AttentionCase& c) {
 inline std::string name_of(const SwigluCase& c) {
   return std::string("swiglu ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
          flags({{c.in_place, "in-place"}});
-}
-inline std::string name_of(const AddCase& c) {
-  return std::string("add ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.cols}) +
-         flags({{c.gap > 0, "gap"}, {c.in_place, "in-place"}});
 }
 inline std::string name_of(const CrossEntropyCase& c) {
   return std::string("cross_entropy ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.vocab}) +

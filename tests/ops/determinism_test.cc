@@ -139,7 +139,9 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
       const Tensor grad = h.filled(dtype, rows, out, h.random(rows * out, dtype));
       const auto products = [&](int64_t count) {
         const Tensor y = h.poisoned(dtype, count, out), grad_x = h.poisoned(dtype, count, in);
-        h.ops.linear_forward(h.stream, {.x = x.view.slice_rows(0, count), .weight = weight.view, .out = y.view});
+        h.ops.linear_forward(
+            h.stream,
+            {.x = x.view.slice_rows(0, count), .weight = weight.view, .bias = {}, .residual = {}, .out = y.view});
         h.ops.linear_backward_input(
             h.stream, {.grad_out = grad.view.slice_rows(0, count), .weight = weight.view, .grad_x = grad_x.view});
         h.stream.synchronize();

@@ -95,6 +95,7 @@ void BlockTemplate::attend(Ops& ops, Stream& stream, const Forward& a, const Wor
   ops.linear_forward(stream, {.x = w.normed,
                               .weight = tensor(a.weights, at_.qkv, c.qkv_dim(), c.hidden),
                               .bias = tensor(a.weights, at_.qkv_bias, 1, c.qkv_dim()),
+                              .residual = {},
                               .out = product});
   const View q = w.qkv.slice_cols(0, c.q_dim());
   const View k = w.qkv.slice_cols(c.q_dim(), c.kv_dim());
@@ -130,8 +131,8 @@ void BlockTemplate::attend(Ops& ops, Stream& stream, const Forward& a, const Wor
   ops.linear_forward(stream, {.x = w.attended,
                               .weight = tensor(a.weights, at_.o, c.hidden, c.q_dim()),
                               .bias = tensor(a.weights, at_.o_bias, 1, c.hidden),
+                              .residual = a.x,
                               .out = w.h});
-  ops.add(stream, {.a = a.x, .b = w.h, .out = w.h});
 }
 
 // One chunk of the MLP up to its activation: h is (C', H), C' <= C.
@@ -146,6 +147,7 @@ void BlockTemplate::mlp_up(Ops& ops, Stream& stream, std::byte* weights, const V
   ops.linear_forward(stream, {.x = normed,
                               .weight = tensor(weights, at_.gate_up, 2 * c.ff, c.hidden),
                               .bias = tensor(weights, at_.gate_up_bias, 1, 2 * c.ff),
+                              .residual = {},
                               .out = gate_up});
   ops.swiglu_forward(stream, {.gate_up = gate_up, .out = w.act.slice_rows(0, h.rows)});
 }
@@ -161,8 +163,8 @@ void BlockTemplate::forward(Ops& ops, Stream& stream, const Forward& a) const {
     ops.linear_forward(stream, {.x = w.act.slice_rows(0, count),
                                 .weight = tensor(a.weights, at_.down, c.hidden, c.ff),
                                 .bias = tensor(a.weights, at_.down_bias, 1, c.hidden),
+                                .residual = h,
                                 .out = y});
-    ops.add(stream, {.a = h, .b = y, .out = y});
   }
 }
 
@@ -193,7 +195,7 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
                                         .accumulate = accumulate});
     ops.linear_backward_input(
         stream, {.grad_out = grad, .weight = tensor(a.weights, at_.down, c.hidden, c.ff), .grad_x = grad_act});
-    ops.swiglu_backward(stream, {.gate_up = gate_up, .grad_out = grad_act, .grad_gate_up = gate_up});
+    ops.swiglu_backward(stream, {.gate_up = gate_up, .grad_out = grad_act, .grad_gate_up = gate_up, .out = {}});
     ops.linear_backward_weight(stream, {.grad_out = gate_up,
                                         .x = w.post_normed.slice_rows(0, count),
                                         .grad_weight = gradient(a.weight_grads, at_.gate_up, 2 * c.ff, c.hidden),

@@ -47,7 +47,7 @@ void HeadTemplate::run(Ops& ops, Stream& stream, const Args& a) const {
     const View normed = w.normed.slice_rows(0, count), logits = w.logits.slice_rows(0, count);
     const View grad_normed = w.grad_normed.slice_rows(0, count);
     ops.rmsnorm_forward(stream, {.x = x, .weight = norm, .eps = eps_, .out = normed, .inv_rms = w.inv_rms});
-    ops.linear_forward(stream, {.x = normed, .weight = table, .bias = {}, .out = logits});
+    ops.linear_forward(stream, {.x = normed, .weight = table, .bias = {}, .residual = {}, .out = logits});
     ops.cross_entropy(stream, {.logits = logits,
                                .labels = a.micro_batch.labels + begin,
                                .scale = a.scale,

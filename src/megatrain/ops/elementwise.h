@@ -1,4 +1,4 @@
-// SwiGLU and the residual add.
+// SwiGLU.
 #pragma once
 
 #include "megatrain/tensor/view.h"
@@ -15,11 +15,7 @@ struct SwigluBackward {
   View gate_up;       // (T, 2F)
   View grad_out;      // (T, F)
   View grad_gate_up;  // (T, 2F); may be gate_up itself
-};
-
-// out = a + b, rounded once; out may be a or b
-struct Add {
-  View a, b, out;  // (T, H)
+  View out;           // (T, F) the forward's output once more, bit for bit; or empty
 };
 
 }  // namespace megatrain

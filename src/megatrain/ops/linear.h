@@ -5,12 +5,13 @@
 
 namespace megatrain {
 
-// out = x weight^T + bias, rounded once (the bias is added before rounding)
+// out = x weight^T + bias + residual, rounded once
 struct LinearForward {
-  View x;       // (T, K), strided rows
-  View weight;  // (N, K)
-  View bias;    // (N) or empty
-  View out;     // (T, N), strided rows; dtype of x or fp32
+  View x;         // (T, K), strided rows
+  View weight;    // (N, K)
+  View bias;      // (N) or empty
+  View residual;  // (T, N) of out's dtype, strided rows, or empty; may be out itself
+  View out;       // (T, N), strided rows; dtype of x or fp32
 };
 
 // grad_x = grad_out weight

@@ -48,7 +48,6 @@ class Ops {
   virtual void attention_backward(Stream&, const AttentionBackward&) = 0;
   virtual void swiglu_forward(Stream&, const SwigluForward&) = 0;
   virtual void swiglu_backward(Stream&, const SwigluBackward&) = 0;
-  virtual void add(Stream&, const Add&) = 0;
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
   virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
   virtual void sum_losses(Stream&, const SumLosses&) = 0;

@@ -34,7 +34,6 @@ class CpuOps final : public Ops {
   void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
   void swiglu_forward(Stream& s, const SwigluForward& a) override { run(s, cpu::swiglu_forward, a); }
   void swiglu_backward(Stream& s, const SwigluBackward& a) override { run(s, cpu::swiglu_backward, a); }
-  void add(Stream& s, const Add& a) override { run(s, cpu::add, a); }
   void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }
   void finish_gradient(Stream& s, const FinishGradient& a) override { run(s, cpu::finish_gradient, a); }
   void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }

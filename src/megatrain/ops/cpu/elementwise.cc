@@ -29,7 +29,7 @@ void swiglu_backward(const Context& context, const SwigluBackward& args) {
   ensure(args.gate_up.cols == 2 * size && args.grad_gate_up.cols == 2 * size, "a row of SwiGLU is gate then up");
   for_rows(context.team, args.grad_out.rows, size, [&](int64_t row) {
     for_chunks(size, [&](int64_t begin, int64_t count) {
-      Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up;
+      Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up, out;
       const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
       const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
       const float* grad = read(args.grad_out, row, begin, count, grad_buffer.data());
@@ -38,24 +38,11 @@ void swiglu_backward(const Context& context, const SwigluBackward& args) {
         const float s = 1.0f / (1.0f + e);
         grad_gate[i] = grad[i] * up[i] * s * (1.0f + gate[i] * (e * s));
         grad_up[i] = grad[i] * (gate[i] * s);
+        out[i] = gate[i] / (1.0f + e) * up[i];
       }
+      if (!args.out.empty()) narrow(out.data(), args.out, row, begin, count);
       narrow(grad_gate.data(), args.grad_gate_up, row, begin, count);
       narrow(grad_up.data(), args.grad_gate_up, row, size + begin, count);
-    });
-  });
-}
-
-void add(const Context& context, const Add& args) {
-  check_dtype(args.a);
-  check_dtype(args.b);
-  check_dtype(args.out);
-  for_rows(context.team, args.out.rows, args.out.cols, [&](int64_t row) {
-    for_chunks(args.out.cols, [&](int64_t begin, int64_t count) {
-      Chunk a_buffer, b_buffer, out;
-      const float* a = read(args.a, row, begin, count, a_buffer.data());
-      const float* b = read(args.b, row, begin, count, b_buffer.data());
-      for (int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
-      narrow(out.data(), args.out, row, begin, count);
     });
   });
 }

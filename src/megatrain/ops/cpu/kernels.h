@@ -26,7 +26,6 @@ void attention_forward(const Context& context, const AttentionForward& args);
 void attention_backward(const Context& context, const AttentionBackward& args);
 void swiglu_forward(const Context& context, const SwigluForward& args);
 void swiglu_backward(const Context& context, const SwigluBackward& args);
-void add(const Context& context, const Add& args);
 void cross_entropy(const Context& context, const CrossEntropy& args);
 void finish_gradient(const Context& context, const FinishGradient& args);
 void sum_losses(const Context& context, const SumLosses& args);

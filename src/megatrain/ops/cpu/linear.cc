@@ -10,15 +10,15 @@ constexpr int64_t kTileRows = 64;
 constexpr int64_t kTileCols = 256;
 constexpr int64_t kTileDepth = 512;
 
-// out = op(a) op(b) + bias, or out += when accumulate.
+// out = op(a) op(b) + bias + residual
 struct TiledProduct {
   View a;
   bool transpose_a;
   View b;
   bool transpose_b;
-  View bias;  // (out.cols) or empty
+  View bias;      // (out.cols) or empty
+  View residual;  // as out, or empty; may be out itself
   View out;
-  bool accumulate;
 };
 
 // A tile of the output has one owner, who walks the whole depth in steps of kTileDepth. When the rows of `a` are the
@@ -55,9 +55,9 @@ void compute_tile(const Context& context, const TiledProduct& args, int64_t row,
       const float* bias = read(args.bias, 0, col, cols, buffer.data());
       for (int64_t i = 0; i < cols; ++i) sum[i] += bias[i];
     }
-    if (args.accumulate) {
-      const float* before = read(args.out, row + r, col, cols, buffer.data());
-      for (int64_t i = 0; i < cols; ++i) sum[i] += before[i];
+    if (!args.residual.empty()) {
+      const float* residual = read(args.residual, row + r, col, cols, buffer.data());
+      for (int64_t i = 0; i < cols; ++i) sum[i] += residual[i];
     }
     narrow(sum, args.out, row + r, col, cols);
   }
@@ -102,8 +102,8 @@ void linear_forward(const Context& context, const LinearForward& args) {
                           .b = args.weight,
                           .transpose_b = true,
                           .bias = args.bias,
-                          .out = args.out,
-                          .accumulate = false});
+                          .residual = args.residual,
+                          .out = args.out});
 }
 
 void linear_backward_input(const Context& context, const LinearBackwardInput& args) {
@@ -115,8 +115,8 @@ void linear_backward_input(const Context& context, const LinearBackwardInput& ar
                           .b = args.weight,
                           .transpose_b = false,
                           .bias = {},
-                          .out = args.grad_x,
-                          .accumulate = args.accumulate});
+                          .residual = args.accumulate ? args.grad_x : View{},
+                          .out = args.grad_x});
 }
 
 void linear_backward_weight(const Context& context, const LinearBackwardWeight& args) {
@@ -128,8 +128,8 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
                           .b = args.x,
                           .transpose_b = false,
                           .bias = {},
-                          .out = args.grad_weight,
-                          .accumulate = args.accumulate});
+                          .residual = args.accumulate ? args.grad_weight : View{},
+                          .out = args.grad_weight});
   if (!args.grad_bias.empty()) bias_gradient(context, args);
 }
 

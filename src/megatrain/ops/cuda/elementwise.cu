@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kMostThreads = 256;
 
+__device__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+
 template <class T, int kVec>
 __global__ void swiglu_forward_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int64_t cols) {
   const T* gate = gate_up + blockIdx.x * in_stride;
@@ -17,14 +19,14 @@ __global__ void swiglu_forward_kernel(const T* gate_up, int64_t in_stride, T* ou
     load<T, kVec>(gate + c, g);
     load<T, kVec>(gate + cols + c, u);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) g[j] = g[j] / (1.0f + expf(-g[j])) * u[j];
+    for (int j = 0; j < kVec; ++j) g[j] = swiglu(g[j], u[j]);
     store<T, kVec>(to + c, g);
   }
 }
 
 template <class T, int kVec>
 __global__ void swiglu_backward_kernel(const T* gate_up, int64_t in_stride, const T* grad_out, int64_t out_stride,
-                                       T* grad_gate_up, int64_t grad_stride, int64_t cols) {
+                                       T* grad_gate_up, int64_t grad_stride, T* out, int64_t act_stride, int64_t cols) {
   const T* gate = gate_up + blockIdx.x * in_stride;
   const T* dy = grad_out + blockIdx.x * out_stride;
   T* grad = grad_gate_up + blockIdx.x * grad_stride;
@@ -33,6 +35,12 @@ __global__ void swiglu_backward_kernel(const T* gate_up, int64_t in_stride, cons
     load<T, kVec>(gate + c, g);
     load<T, kVec>(gate + cols + c, u);
     load<T, kVec>(dy + c, d);
+    if (out) {
+      float act[kVec];
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) act[j] = swiglu(g[j], u[j]);
+      store<T, kVec>(out + blockIdx.x * act_stride + c, act);
+    }
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
       const float sigmoid = 1.0f / (1.0f + expf(-g[j]));
@@ -43,19 +51,6 @@ __global__ void swiglu_backward_kernel(const T* gate_up, int64_t in_stride, cons
     }
     store<T, kVec>(grad + c, g);
     store<T, kVec>(grad + cols + c, u);
-  }
-}
-
-template <class T, int kVec>
-__global__ void add_kernel(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t out_stride,
-                           int64_t cols) {
-  for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
-    float x[kVec], y[kVec];
-    load<T, kVec>(a + blockIdx.x * a_stride + c, x);
-    load<T, kVec>(b + blockIdx.x * b_stride + c, y);
-#pragma unroll
-    for (int j = 0; j < kVec; ++j) x[j] += y[j];
-    store<T, kVec>(out + blockIdx.x * out_stride + c, x);
   }
 }
 
@@ -93,29 +88,11 @@ void launch(const SwigluBackward& args, cudaStream_t stream) {
       const unsigned threads = row_threads(ceil_div(args.grad_out.cols, kVec), kMostThreads);
       swiglu_backward_kernel<T, kVec><<<grid_size(args.grad_out.rows), threads, 0, stream>>>(
           args.gate_up.as<T>(), args.gate_up.row_stride, args.grad_out.as<T>(), args.grad_out.row_stride,
-          args.grad_gate_up.as<T>(), args.grad_gate_up.row_stride, args.grad_out.cols);
+          args.grad_gate_up.as<T>(), args.grad_gate_up.row_stride, args.out.as<T>(), args.out.row_stride,
+          args.grad_out.cols);
     };
-    if (packs(args.gate_up, kPack<T>) && packs(args.grad_out, kPack<T>) && packs(args.grad_gate_up, kPack<T>)) {
-      run.template operator()<kPack<T>>();
-    } else {
-      run.template operator()<1>();
-    }
-  });
-  check_launch();
-}
-
-void launch(const Add& args, cudaStream_t stream) {
-  if (args.out.rows == 0) return;
-  ensure(args.a.dtype == args.out.dtype && args.b.dtype == args.out.dtype, "tensors that are added share a dtype");
-  visit_elements(args.out.dtype, [&](auto element) {
-    using T = decltype(element);
-    const auto run = [&]<int kVec>() {
-      const unsigned threads = row_threads(ceil_div(args.out.cols, kVec), kMostThreads);
-      add_kernel<T, kVec><<<grid_size(args.out.rows), threads, 0, stream>>>(
-          args.a.as<T>(), args.a.row_stride, args.b.as<T>(), args.b.row_stride, args.out.as<T>(), args.out.row_stride,
-          args.out.cols);
-    };
-    if (packs(args.a, kPack<T>) && packs(args.b, kPack<T>) && packs(args.out, kPack<T>)) {
+    if (packs(args.gate_up, kPack<T>) && packs(args.grad_out, kPack<T>) && packs(args.grad_gate_up, kPack<T>) &&
+        packs(args.out, kPack<T>)) {
       run.template operator()<kPack<T>>();
     } else {
       run.template operator()<1>();

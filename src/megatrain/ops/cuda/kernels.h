@@ -31,7 +31,6 @@ void launch(const Rope& args, cudaStream_t stream);
 // elementwise.cu
 void launch(const SwigluForward& args, cudaStream_t stream);
 void launch(const SwigluBackward& args, cudaStream_t stream);
-void launch(const Add& args, cudaStream_t stream);
 
 // cross_entropy.cu
 void launch(const CrossEntropy& args, cudaStream_t stream);
@@ -51,19 +50,21 @@ int64_t column_sum_scratch_bytes(int64_t rows, int64_t columns);
 // out[c] (+)= sum over rows of x[row][c]
 void launch_column_sum(const View& x, float* out, bool accumulate, void* scratch, cudaStream_t stream);
 
-// gemm.cu: the product cuBLASLt has no kernel for. c = a b + bias (+ c), a (m, k), b (k, n), c (m, n), any strides.
+// gemm.cu: the product cuBLASLt has no kernel for. c = a b + bias + residual; a (m, k), b (k, n), c (m, n), any
+// strides.
 struct SimpleGemm {
   int64_t m, n, k;
   const void* a;
   int64_t a_row, a_column;  // strides in elements
   const void* b;
   int64_t b_row, b_column;
-  DType in;          // of a, b and bias
-  const void* bias;  // (n) or nullptr
+  DType in;              // of a, b and bias
+  const void* bias;      // (n) or nullptr
+  const void* residual;  // (m, n) of c's dtype or nullptr; may be c
+  int64_t residual_row;
   void* c;
   int64_t c_row;
   DType out;
-  bool accumulate;
 };
 void launch(const SimpleGemm& args, cudaStream_t stream);
 // out[row][c] += bias[c], out fp32

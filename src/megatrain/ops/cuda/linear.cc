@@ -77,6 +77,7 @@ bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream)
   const cublasOperation_t op_a = product.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t op_b = product.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const bool has_bias = !product.bias.empty();
+  const View& c = product.residual.empty() ? product.out : product.residual;
 
   MatmulDescription description;
   CUDA_CHECK(cublasLtMatmulDescCreate(description.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -87,10 +88,11 @@ bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream)
     set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(product.bias.data));
     set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(product.bias.dtype));
   }
-  MatrixLayout layout_a, layout_b, layout_c;
+  MatrixLayout layout_a, layout_b, layout_c, layout_d;
   describe(layout_a, a);
   describe(layout_b, b);
-  describe(layout_c, product.out);
+  describe(layout_c, c);
+  describe(layout_d, product.out);
 
   const Key key{product.m,
                 product.n,
@@ -102,9 +104,10 @@ bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream)
                 has_bias,
                 a.row_stride,
                 b.row_stride,
+                c.row_stride,
                 product.out.row_stride,
                 alignment_of(a) | alignment_of(b) << 8,
-                alignment_of(product.out)};
+                alignment_of(c) | alignment_of(product.out) << 8};
   auto found = algorithms_.find(key);
   if (found == algorithms_.end()) {
     Preference preference;
@@ -113,12 +116,12 @@ bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream)
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(b));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(product.out));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.out));
     cublasLtMatmulHeuristicResult_t result{};
     int results = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, description, layout_a, layout_b, layout_c,
-                                                                 layout_c, preference, 1, &result, &results);
+                                                                 layout_d, preference, 1, &result, &results);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) CUDA_CHECK(status);
     const bool usable = status == CUBLAS_STATUS_SUCCESS && results > 0 && result.state == CUBLAS_STATUS_SUCCESS;
     std::optional<cublasLtMatmulAlgo_t> algorithm;
@@ -127,10 +130,10 @@ bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream)
   }
   if (!found->second) return false;
 
-  const float alpha = 1.0f, beta = product.accumulate ? 1.0f : 0.0f;
-  CUDA_CHECK(cublasLtMatmul(handle_, description, &alpha, a.data, layout_a, b.data, layout_b, &beta, product.out.data,
-                            layout_c, product.out.data, layout_c, &*found->second,
-                            scratch_.take(kWorkspaceBytes, stream), static_cast<size_t>(kWorkspaceBytes), stream));
+  const float alpha = 1.0f, beta = product.residual.empty() ? 0.0f : 1.0f;
+  CUDA_CHECK(cublasLtMatmul(handle_, description, &alpha, a.data, layout_a, b.data, layout_b, &beta, c.data, layout_c,
+                            product.out.data, layout_d, &*found->second, scratch_.take(kWorkspaceBytes, stream),
+                            static_cast<size_t>(kWorkspaceBytes), stream));
   return true;
 }
 
@@ -150,10 +153,11 @@ void CudaLinear::multiply(const Product& product, cudaStream_t stream) {
                     .b_column = product.right_transposed ? right.row_stride : 1,
                     .in = left.dtype,
                     .bias = product.bias.data,
+                    .residual = product.residual.data,
+                    .residual_row = product.residual.row_stride,
                     .c = product.out.data,
                     .c_row = product.out.row_stride,
-                    .out = product.out.dtype,
-                    .accumulate = product.accumulate},
+                    .out = product.out.dtype},
          stream);
 }
 
@@ -173,8 +177,8 @@ void CudaLinear::forward(const LinearForward& args, cudaStream_t stream) {
             .right = args.weight,
             .right_transposed = true,
             .bias = fused ? args.bias : View{},
-            .out = args.out,
-            .accumulate = false},
+            .residual = args.residual,
+            .out = args.out},
            stream);
   if (!fused) launch_add_bias(args.out, args.bias, stream);
 }
@@ -191,8 +195,8 @@ void CudaLinear::backward_input(const LinearBackwardInput& args, cudaStream_t st
             .right = args.weight,
             .right_transposed = false,
             .bias = {},
-            .out = args.grad_x,
-            .accumulate = args.accumulate},
+            .residual = args.accumulate ? args.grad_x : View{},
+            .out = args.grad_x},
            stream);
 }
 
@@ -210,8 +214,8 @@ void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t 
             .right = args.x,
             .right_transposed = false,
             .bias = {},
-            .out = args.grad_weight,
-            .accumulate = args.accumulate},
+            .residual = args.accumulate ? args.grad_weight : View{},
+            .out = args.grad_weight},
            stream);
   if (args.grad_bias.empty()) return;
   void* partials = scratch_.take(column_sum_scratch_bytes(tokens, args.grad_out.cols), stream);

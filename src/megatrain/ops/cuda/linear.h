@@ -28,7 +28,7 @@ class CudaLinear {
   void backward_weight(const LinearBackwardWeight& args, cudaStream_t stream);
 
  private:
-  // Row-major c (m, n) = left right + bias (+ c), where left is (m, k) and right is (k, n), each as stored or
+  // Row-major c (m, n) = left right + bias + residual, where left is (m, k) and right is (k, n), each as stored or
   // transposed.
   struct Product {
     int64_t m, n, k;
@@ -37,10 +37,10 @@ class CudaLinear {
     View right;
     bool right_transposed;  // right is stored as (n, k)
     View bias;              // (n) or empty, dtype of the operands
+    View residual;          // as out, or empty; may be out itself
     View out;
-    bool accumulate;
   };
-  using Key = std::array<int64_t, 13>;
+  using Key = std::array<int64_t, 14>;
 
   void multiply(const Product& product, cudaStream_t stream);
   // False: cuBLASLt has no algorithm for the product.
