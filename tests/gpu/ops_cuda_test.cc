@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tests/gpu/cuda_fixture.h"
-#include "tests/ops/adamw_hash.h"
+#include "tests/ops/adamw_update_check.h"
 #include "tests/ops/cpu_fixture.h"
 #include "tests/ops/run_cases.h"
 
@@ -143,106 +143,33 @@ TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
   }
 }
 
-// Copies the planes of an update to the device, updates them there and copies them back.
-class DeviceAdamW {
- public:
-  explicit DeviceAdamW(Harness& h) : h_(h) {}
-
-  bool operator()(const AdamW& args) const {
-    const Buffer finite = h_.upload(std::vector<int32_t>{1});
-    const Plane<float> m(h_, args.m, args.count), v(h_, args.v, args.count), master(h_, args.master, args.count);
-    const Plane<bf16> weight(h_, args.weight, args.count);
-    const Plane<uint16_t> low(h_, args.low, args.count);
-    const Plane<bf16> grad_bf16(h_, const_cast<bf16*>(args.grad_bf16), args.count);
-    const Plane<float> grad_f32(h_, const_cast<float*>(args.grad_f32), args.count);
-    AdamW there = args;
-    there.m = m.device();
-    there.v = v.device();
-    there.master = master.device();
-    there.weight = weight.device();
-    there.low = low.device();
-    there.grad_bf16 = grad_bf16.device();
-    there.grad_f32 = grad_f32.device();
-    h_.ops.adamw(h_.stream, there, pointer<int32_t>(finite));
-    m.fetch();
-    v.fetch();
-    master.fetch();
-    weight.fetch();
-    low.fetch();
-    return h_.download_as<int32_t>(finite, 1)[0] == 1;
-  }
-
- private:
-  template <class T>
-  class Plane {
-   public:
-    Plane(Harness& h, T* host, int64_t count)
-        : h_(h), host_(host), bytes_(host ? static_cast<size_t>(count) * sizeof(T) : 0) {
-      if (!host_) return;
-      buffer_ = h_.device.allocate(bytes_, "test");
-      h_.stream.copy(buffer_.data(), host_, bytes_);
-      h_.stream.synchronize();
-    }
-    T* device() const { return host_ ? pointer<T>(buffer_) : nullptr; }
-    void fetch() const {
-      if (!host_) return;
-      h_.stream.copy(host_, buffer_.data(), bytes_);
-      h_.stream.synchronize();
-    }
-
-   private:
-    Harness& h_;
-    T* host_;
-    size_t bytes_;
-    Buffer buffer_;
-  };
-  Harness& h_;
-};
-
-TEST(CudaOps, AdamWArrivesAtTheCommittedHashInEveryForm) {
+TEST(CudaOps, AdamWGivesTheBitsOfTheCpu) {
   CudaFixture cuda;
-  const DeviceAdamW update(cuda.harness);
-  for (const bool bf16_gradient : {true, false}) {
-    for (const bool split : {true, false}) {
-      EXPECT_EQ(adamw_hash(bf16_gradient, split, [&](const AdamW& args) { EXPECT_TRUE(update(args)); }), kAdamWHash)
-          << "bf16 gradient " << bf16_gradient << ", split master " << split;
-    }
+  check_adamw_update(cuda.harness);
+}
+
+TEST(CudaOps, AdamWArrivesAtTheCommittedHash) {
+  CudaFixture cuda;
+  for (const bool split : {true, false}) {
+    const auto update = [&](const AdamW& args) {
+      const auto list = [&](const auto* plane) {
+        return plane ? std::vector(plane, plane + args.count) : decltype(std::vector(plane, plane)){};
+      };
+      AdamWPlanes planes{list(args.m), list(args.v), list(args.master), list(args.weight), list(args.low)};
+      EXPECT_TRUE(update_on_device(cuda.harness, planes, args.scalars, list(args.grad_f32), args.scalars.clip, {}, 1));
+      std::copy(planes.m.begin(), planes.m.end(), args.m);
+      std::copy(planes.v.begin(), planes.v.end(), args.v);
+      std::copy(planes.master.begin(), planes.master.end(), args.master);
+      std::copy(planes.weight.begin(), planes.weight.end(), args.weight);
+      std::copy(planes.low.begin(), planes.low.end(), args.low);
+    };
+    EXPECT_EQ(adamw_hash(false, split, update), kAdamWHash) << "split master " << split;
   }
 }
 
-TEST(CudaOps, AdamWSaysWhatTheCpuSaysOfInfinitiesAndNans) {
+TEST(CudaOps, ClipFactorIsTheHosts) {
   CudaFixture cuda;
-  const DeviceAdamW update(cuda.harness);
-  constexpr int64_t kCount = 37;
-  const AdamWScalars scalars = adamw_hash_scalars(1);
-  const auto both = [&](float gradient, float weight, bool split) {
-    const auto with = [&](const auto& call) {
-      std::vector<float> g(kCount, 0.5f), m(kCount, 0.1f), v(kCount, 0.2f), master(kCount, 1.0f);
-      g[20] = gradient;
-      master[30] = weight;
-      std::vector<bf16> high(kCount);
-      std::vector<uint16_t> low(kCount);
-      for (size_t i = 0; i < high.size(); ++i) high[i] = master_high(master[i]), low[i] = master_low(master[i]);
-      return call(AdamW{.scalars = scalars,
-                        .count = kCount,
-                        .grad_f32 = g.data(),
-                        .m = m.data(),
-                        .v = v.data(),
-                        .weight = split ? high.data() : nullptr,
-                        .low = split ? low.data() : nullptr,
-                        .master = split ? nullptr : master.data()});
-    };
-    const bool on_cpu = with([](const AdamW& args) { return adamw_cpu(args, Simd::scalar); });
-    EXPECT_EQ(with(update), on_cpu) << gradient << " " << weight << " " << split;
-    return on_cpu;
-  };
-  for (const bool split : {true, false}) {
-    EXPECT_TRUE(both(1.0f, 1.0f, split));
-    EXPECT_FALSE(both(std::nanf(""), 1.0f, split));
-    EXPECT_FALSE(both(INFINITY, 1.0f, split));
-    EXPECT_FALSE(both(1.0f, INFINITY, split));
-    EXPECT_FALSE(both(1.0f, 0x1.fffffep127f, split));
-  }
+  check_clip_factor(cuda.harness);
 }
 
 TEST(CudaOps, EmbeddingReachesRowsBeyondTwoToThe31Elements) {

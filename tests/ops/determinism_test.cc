@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/ops/adamw_update_check.h"
 #include "tests/ops/cpu_fixture.h"
 #include "tests/ops/run_cases.h"
 
@@ -157,50 +158,14 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
   }
 }
 
-TEST(CpuOpsBits, AdamWSharedByTheTeamEqualsOnePassAndClearsTheFlagOnlyWhenNotFinite) {
+TEST(CpuOpsBits, AdamWOnTheDeviceEqualsThePassAloneAndClearsTheFlagOnlyWhenNotFinite) {
   CpuFixture cpu({.threads = 3});
-  Harness& h = cpu.harness;
-  const int64_t count = 200003;
-  h.start(51);
-  const Vector grad = h.random(count, DType::f32), master = h.random(count, DType::f32);
-  struct State {
-    std::vector<float> grad, m, v, master;
-  };
-  const auto fresh = [&] {
-    return State{{grad.begin(), grad.end()},
-                 std::vector<float>(count),
-                 std::vector<float>(count),
-                 {master.begin(), master.end()}};
-  };
-  const auto args_of = [&](State& s) {
-    return AdamW{.scalars = {.clip = 0.5f,
-                             .beta2 = 0.999f,
-                             .one_minus_beta1 = 0.1f,
-                             .one_minus_beta2 = 0.001f,
-                             .inv_sqrt_bias2 = 31.6f,
-                             .eps = 1e-8f,
-                             .step_size = 1e-2f,
-                             .decay = 0.999f},
-                 .count = count,
-                 .grad_f32 = s.grad.data(),
-                 .m = s.m.data(),
-                 .v = s.v.data(),
-                 .master = s.master.data()};
-  };
-  State team = fresh(), alone = fresh(), broken = fresh();
-  int32_t finite = 1;
-  h.ops.adamw(h.stream, args_of(team), &finite);
-  h.stream.synchronize();
-  EXPECT_TRUE(adamw_cpu(args_of(alone), best_simd()));
-  EXPECT_EQ(finite, 1);
-  EXPECT_EQ(team.master, alone.master);
-  EXPECT_EQ(team.m, alone.m);
-  EXPECT_EQ(team.v, alone.v);
-  EXPECT_NE(team.master.back(), static_cast<float>(master.back()));
-  broken.grad[150000] = std::numeric_limits<float>::infinity();
-  h.ops.adamw(h.stream, args_of(broken), &finite);
-  h.stream.synchronize();
-  EXPECT_EQ(finite, 0);
+  check_adamw_update(cpu.harness);
+}
+
+TEST(CpuOpsBits, ClipFactorIsTheHostsAndNotANumberWhenTheNormIsNotFinite) {
+  CpuFixture cpu({.threads = 1});
+  check_clip_factor(cpu.harness);
 }
 
 }  // namespace

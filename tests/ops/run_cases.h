@@ -354,12 +354,19 @@ inline OpRun run(Harness& h, const FinishGradientCase& c, uint64_t seed) {
   const Buffer sum = h.device.allocate(sizeof(double), "test");
   h.launch(r.seconds["forward"], [&] {
     h.ops.finish_gradient(h.stream, {.grad = grad.view,
+                                     .dtype = c.dtype,
                                      .out = out.view,
                                      .partials = pointer<double>(partials),
                                      .sum_of_squares = pointer<double>(sum)});
   });
   r.out["out"] = h.read(out);
   r.out["sum_of_squares"] = h.download_as<double>(sum, 1);
+  h.ops.finish_gradient(h.stream, {.grad = grad.view,
+                                   .dtype = c.dtype,
+                                   .out = {},
+                                   .partials = pointer<double>(partials),
+                                   .sum_of_squares = pointer<double>(sum)});
+  EXPECT_EQ(h.download_as<double>(sum, 1), r.out["sum_of_squares"]) << "storing the rounded gradient changes no sum";
   return r;
 }
 

@@ -42,6 +42,25 @@ struct AdamW {
   float* master = nullptr;  // plain fp32 master
 };
 
+// The pass as an op on device memory. The gradient is the fp32 sum, rounded to bf16 as it is read when the master is
+// split.
+struct AdamWUpdate {
+  AdamWScalars scalars;  // clip is not read
+  int64_t count;
+  const float* grad;
+  float* m;
+  float* v;
+  bf16* weight = nullptr;  // split master ...
+  uint16_t* low = nullptr;
+  float* master = nullptr;  // ... or plain
+  const float* clip;        // gradient factor; NaN: nothing changes
+  int32_t* finite;          // becomes 0 when adamw_cpu would have returned false, and is left alone otherwise
+  // A table of `cols` columns of which only some rows have a gradient: grad is (row_count, cols).
+  const int32_t* rows = nullptr;  // (row_count) ascending; null: every element has a gradient
+  int64_t row_count = 0;
+  int64_t cols = 0;
+};
+
 // Instruction sets the CPU pass is compiled for; each gives the same bits.
 enum class Simd : uint8_t { scalar, neon, avx2, avx512 };
 

@@ -1,5 +1,8 @@
-// What happens to a layer's summed gradient before it leaves the device: rounded once, and its squares summed.
+// What happens to a layer's summed gradient before the optimizer sees it: rounded once, its squares summed, and the
+// step's clip factor made of all the squares.
 #pragma once
+
+#include <cmath>
 
 #include "megatrain/tensor/view.h"
 
@@ -7,14 +10,40 @@ namespace megatrain {
 
 inline constexpr int64_t kNormBlock = 65536;  // elements of one fp64 partial
 
-// out = grad rounded to out's dtype (bf16: to nearest even; fp32: a copy).
+// out = grad rounded to `dtype` (bf16: to nearest even; fp32: a copy).
 // partials[b] = sum of squares, in fp64, of the rounded elements [b * kNormBlock, (b + 1) * kNormBlock), added in an
 // order fixed by the block alone. Then *sum_of_squares = the partials added in index order.
 struct FinishGradient {
   View grad;               // (n) fp32
-  View out;                // (n) bf16 or fp32
+  DType dtype;             // bf16 or fp32
+  View out;                // (n) of dtype, or empty: only the squares are wanted
   double* partials;        // (ceil(n / kNormBlock)) scratch
   double* sum_of_squares;  // one value: non-finite when any element is
+};
+
+#if defined(__CUDACC__)
+#define MEGATRAIN_HOST_DEVICE __host__ __device__
+#else
+#define MEGATRAIN_HOST_DEVICE
+#endif
+
+// min(1, clip / (norm + 1e-6)) of the norm whose square is the sum, as torch.nn.utils.clip_grad_norm_; 1 when clip is 0
+// (no clipping). NaN when the norm is not finite (torch gives 0 for an infinite one). The same bits on host and device.
+MEGATRAIN_HOST_DEVICE inline double clip_factor_of(double sum_of_squares, double clip) {
+  constexpr double kTorchEps = 1e-6;
+  const double norm = std::sqrt(sum_of_squares);
+  if (!(norm <= 1.7976931348623157e308)) return std::nan("");
+  if (clip == 0) return 1;
+  const double factor = clip / (norm + kTorchEps);
+  return factor > 1 ? 1 : factor;
+}
+
+// *factor = clip_factor_of the squares added in index order, rounded to fp32.
+struct ClipFactor {
+  const double* squares;  // (count)
+  int64_t count;
+  double clip;
+  float* factor;
 };
 
 // *loss_sum = sum over tokens of loss in fp64 by index order (fixed blocks); *correct_sum likewise.

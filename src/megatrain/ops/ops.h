@@ -51,9 +51,8 @@ class Ops {
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
   virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
   virtual void sum_losses(Stream&, const SumLosses&) = 0;
-  // Device memory; `finite` (one int32) becomes 0 when adamw_cpu would have returned false, and is left alone
-  // otherwise.
-  virtual void adamw(Stream&, const AdamW&, int32_t* finite) = 0;
+  virtual void clip_factor(Stream&, const ClipFactor&) = 0;
+  virtual void adamw(Stream&, const AdamWUpdate&) = 0;
 };
 
 struct CpuOpsOptions {

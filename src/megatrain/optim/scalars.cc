@@ -1,9 +1,9 @@
 #include "megatrain/optim/scalars.h"
 
 #include <cmath>
-#include <limits>
 
 #include "megatrain/base/error.h"
+#include "megatrain/ops/gradient.h"
 
 namespace megatrain {
 
@@ -20,18 +20,20 @@ AdamWScalars adamw_scalars(const AdamWStep& step) {
           .decay = static_cast<float>(1 - step.lr * step.weight_decay)};
 }
 
-double gradient_norm(std::span<const double> layer_squares) {
+namespace {
+
+double sum_of(std::span<const double> layer_squares) {
   double sum = 0;
   for (const double square : layer_squares) sum += square;
-  return std::sqrt(sum);
+  return sum;
 }
 
-double clip_factor(double norm, double clip) {
-  constexpr double kTorchEps = 1e-6;
-  if (clip == 0) return 1;
-  if (!std::isfinite(norm)) return std::numeric_limits<double>::quiet_NaN();
-  const double factor = clip / (norm + kTorchEps);
-  return factor > 1 ? 1 : factor;
+}  // namespace
+
+double gradient_norm(std::span<const double> layer_squares) { return std::sqrt(sum_of(layer_squares)); }
+
+double clip_factor(std::span<const double> layer_squares, double clip) {
+  return clip_factor_of(sum_of(layer_squares), clip);
 }
 
 }  // namespace megatrain

@@ -23,8 +23,7 @@ AdamWScalars adamw_scalars(const AdamWStep& step);
 // The global norm from each layer's sum of squares, added in layer order.
 double gradient_norm(std::span<const double> layer_squares);
 
-// min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 when clip is 0 (no clipping).
-// A norm that is not finite gives NaN (torch gives 0 for an infinite one).
-double clip_factor(double norm, double clip);
+// clip_factor_of (ops/gradient.h) the layers' sums of squares: NaN when they are not finite.
+double clip_factor(std::span<const double> layer_squares, double clip);
 
 }  // namespace megatrain

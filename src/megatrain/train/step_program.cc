@@ -210,6 +210,7 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     case ActionKind::finish_gradient: {
       const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.record_elements(a.record);
       ops_.finish_gradient(stream, {.grad = vector(memory_.gradient_sum(a), DType::f32, elements),
+                                    .dtype = w.dtype,
                                     .out = vector(memory_.gradient_out(a), w.dtype, elements),
                                     .partials = memory_.norm_partials(),
                                     .sum_of_squares = memory_.squares(a.record)});
@@ -242,8 +243,7 @@ void StepProgram::update(const Action& a, int64_t sequence) {
   AdamWStep adamw = step.optim.adamw;
   if (clip) {
     const std::span<const double> squares(memory_.host_report(), static_cast<size_t>(memory_.workload().records()));
-    const double norm = gradient_norm(squares);
-    adamw.clip_factor = std::isfinite(norm) ? clip_factor(norm, step.optim.clip) : norm;
+    adamw.clip_factor = clip_factor(squares, step.optim.clip);
   }
   const bool rows = a.record == 0 && !memory_.workload().tied;
   updater_.update(a.record, adamw, {.data = memory_.host_gradient(a), .rows = rows ? &step.touched : nullptr},

@@ -62,7 +62,7 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
   report.trained_tokens = batch.trained;
   if (pipeline.schedule().training) {
     report.grad_norm = gradient_norm({host, records});
-    report.clip_factor = clip_factor(report.grad_norm, optim.clip);
+    report.clip_factor = clip_factor({host, records}, optim.clip);
   }
   report.lanes = pipeline.lane_seconds();
   report.h2d_bytes = pipeline.h2d_bytes();

@@ -37,9 +37,8 @@ class CpuOps final : public Ops {
   void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }
   void finish_gradient(Stream& s, const FinishGradient& a) override { run(s, cpu::finish_gradient, a); }
   void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }
-  void adamw(Stream& s, const AdamW& a, int32_t* finite) override {
-    static_cast<HostStream&>(s).run([this, a, finite] { cpu::adamw(context_, a, finite); });
-  }
+  void clip_factor(Stream& s, const ClipFactor& a) override { run(s, cpu::clip_factor, a); }
+  void adamw(Stream& s, const AdamWUpdate& a) override { run(s, cpu::adamw, a); }
 
  private:
   template <class Args>

@@ -29,6 +29,7 @@ void swiglu_backward(const Context& context, const SwigluBackward& args);
 void cross_entropy(const Context& context, const CrossEntropy& args);
 void finish_gradient(const Context& context, const FinishGradient& args);
 void sum_losses(const Context& context, const SumLosses& args);
-void adamw(const Context& context, const AdamW& args, int32_t* finite);
+void clip_factor(const Context& context, const ClipFactor& args);
+void adamw(const Context& context, const AdamWUpdate& args);
 
 }  // namespace megatrain::cpu

@@ -30,32 +30,29 @@ __device__ float join(uint16_t high, uint16_t low) {
   return __uint_as_float((static_cast<uint32_t>(high) << 16) + extended);
 }
 
-enum class Grad { none, bf16, f32 };
-
-template <Grad kGrad, bool kSplit, int kCount>
-__device__ bool update_pack(const AdamW& args, int64_t i) {
+// grad null: the gradient is 0.
+template <bool kSplit, int kCount>
+__device__ bool update_pack(const AdamWUpdate& args, const AdamWScalars& scalars, const float* grad, int64_t i) {
   float m[kCount], v[kCount], w[kCount], g[kCount] = {};
-  uint16_t high[kCount], low[kCount];
   load<float, kCount>(args.m + i, m);
   load<float, kCount>(args.v + i, v);
-  if constexpr (kGrad == Grad::bf16) load<Bf16, kCount>(reinterpret_cast<const Bf16*>(args.grad_bf16) + i, g);
-  if constexpr (kGrad == Grad::f32) load<float, kCount>(args.grad_f32 + i, g);
+  if (grad) load<float, kCount>(grad, g);
   if constexpr (kSplit) {
     const auto highs = *reinterpret_cast<const Pack<uint16_t, kCount>*>(args.weight + i);
     const auto lows = *reinterpret_cast<const Pack<uint16_t, kCount>*>(args.low + i);
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) w[j] = join(highs.v[j], lows.v[j]);
+    for (int j = 0; j < kCount; ++j) {
+      w[j] = join(highs.v[j], lows.v[j]);
+      g[j] = widen(narrow<Bf16>(g[j]));
+    }
   } else {
     load<float, kCount>(args.master + i, w);
   }
   bool finite = true;
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
-    update(args.scalars, g[j], m[j], v[j], w[j]);
-    const uint32_t bits = __float_as_uint(w[j]);
-    finite = finite && (bits & 0x7FFFFFFFu) < kFiniteBelow;
-    high[j] = static_cast<uint16_t>((bits + 0x8000u) >> 16);
-    low[j] = static_cast<uint16_t>(bits);
+    update(scalars, g[j], m[j], v[j], w[j]);
+    finite = finite && (__float_as_uint(w[j]) & 0x7FFFFFFFu) < kFiniteBelow;
   }
   store<float, kCount>(args.m + i, m);
   store<float, kCount>(args.v + i, v);
@@ -63,8 +60,9 @@ __device__ bool update_pack(const AdamW& args, int64_t i) {
     Pack<uint16_t, kCount> highs, lows;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      highs.v[j] = high[j];
-      lows.v[j] = low[j];
+      const uint32_t bits = __float_as_uint(w[j]);
+      highs.v[j] = static_cast<uint16_t>((bits + 0x8000u) >> 16);
+      lows.v[j] = static_cast<uint16_t>(bits);
     }
     *reinterpret_cast<Pack<uint16_t, kCount>*>(args.weight + i) = highs;
     *reinterpret_cast<Pack<uint16_t, kCount>*>(args.low + i) = lows;
@@ -74,48 +72,87 @@ __device__ bool update_pack(const AdamW& args, int64_t i) {
   return finite;
 }
 
-template <Grad kGrad, bool kSplit, bool kAligned>
-__global__ void adamw_kernel(AdamW args, int32_t* finite) {
-  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVec;
+// Elements [begin, end) of the planes from this thread's first on, `stride` apart; grad is that of `begin`, or null.
+template <bool kSplit, bool kAligned>
+__device__ bool update_span(const AdamWUpdate& args, const AdamWScalars& scalars, const float* grad, int64_t begin,
+                            int64_t end, int64_t first, int64_t stride) {
   bool fine = true;
-  if (kAligned && i + kVec <= args.count) {
-    fine = update_pack<kGrad, kSplit, kVec>(args, i);
-  } else {
-    for (int64_t j = i; j < i + kVec && j < args.count; ++j) fine = update_pack<kGrad, kSplit, 1>(args, j) && fine;
+  for (int64_t i = begin + first; i < end; i += stride) {
+    const float* g = grad ? grad + (i - begin) : nullptr;
+    if (kAligned && i + kVec <= end) {
+      fine = update_pack<kSplit, kVec>(args, scalars, g, i) && fine;
+    } else {
+      for (int j = 0; j < kVec && i + j < end; ++j) {
+        fine = update_pack<kSplit, 1>(args, scalars, g ? g + j : nullptr, i + j) && fine;
+      }
+    }
   }
-  if (!fine) *finite = 0;
+  return fine;
+}
+
+__device__ bool read_clip(const AdamWUpdate& args, AdamWScalars& scalars) {
+  scalars = args.scalars;
+  scalars.clip = *args.clip;
+  return !isnan(scalars.clip);
+}
+
+template <bool kSplit, bool kAligned>
+__global__ void adamw_kernel(AdamWUpdate args) {
+  AdamWScalars scalars;
+  if (!read_clip(args, scalars)) return;
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVec;
+  if (!update_span<kSplit, kAligned>(args, scalars, args.grad, 0, args.count, i, args.count)) *args.finite = 0;
+}
+
+// One block a row of the table.
+template <bool kSplit, bool kAligned>
+__global__ void adamw_rows_kernel(AdamWUpdate args) {
+  AdamWScalars scalars;
+  if (!read_clip(args, scalars)) return;
+  const int64_t row = blockIdx.x;
+  int64_t low = 0, high = args.row_count;  // the first of `rows` that is not below `row`
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (args.rows[middle] < row) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  const bool touched = low < args.row_count && args.rows[low] == row;
+  const float* grad = touched ? args.grad + low * args.cols : nullptr;
+  if (!update_span<kSplit, kAligned>(args, scalars, grad, row * args.cols, (row + 1) * args.cols, threadIdx.x * kVec,
+                                     kThreads * kVec))
+    *args.finite = 0;
 }
 
 bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
 
 }  // namespace
 
-void launch(const AdamW& args, int32_t* finite, cudaStream_t stream) {
+void launch(const AdamWUpdate& args, cudaStream_t stream) {
   const bool split = args.weight != nullptr && args.low != nullptr;
   ensure(split != (args.master != nullptr), "AdamW takes a split master or a plain one");
   ensure((args.weight != nullptr) == (args.low != nullptr), "AdamW's split master has both planes");
-  ensure(args.grad_bf16 == nullptr || args.grad_f32 == nullptr, "AdamW takes one gradient");
   if (args.count == 0) return;
   const bool vectors = aligned(args.m, 16) && aligned(args.v, 16) && aligned(args.master, 16) &&
-                       aligned(args.grad_f32, 16) && aligned(args.grad_bf16, 8) && aligned(args.weight, 8) &&
-                       aligned(args.low, 8);
-  const auto run = [&]<Grad kGrad, bool kSplit>() {
-    const auto kernel = vectors ? adamw_kernel<kGrad, kSplit, true> : adamw_kernel<kGrad, kSplit, false>;
-    kernel<<<grid_size(ceil_div(args.count, kThreads * kVec)), kThreads, 0, stream>>>(args, finite);
-  };
-  const auto with_master = [&]<Grad kGrad>() {
-    if (split) {
-      run.template operator()<kGrad, true>();
+                       aligned(args.grad, 16) && aligned(args.weight, 8) && aligned(args.low, 8) &&
+                       args.cols % kVec == 0;
+  const auto run = [&]<bool kSplit, bool kAligned>() {
+    if (args.rows) {
+      adamw_rows_kernel<kSplit, kAligned><<<grid_size(args.count / args.cols), kThreads, 0, stream>>>(args);
     } else {
-      run.template operator()<kGrad, false>();
+      adamw_kernel<kSplit, kAligned><<<grid_size(ceil_div(args.count, kThreads * kVec)), kThreads, 0, stream>>>(args);
     }
   };
-  if (args.grad_bf16) {
-    with_master.template operator()<Grad::bf16>();
-  } else if (args.grad_f32) {
-    with_master.template operator()<Grad::f32>();
+  if (split && vectors) {
+    run.template operator()<true, true>();
+  } else if (split) {
+    run.template operator()<true, false>();
+  } else if (vectors) {
+    run.template operator()<false, true>();
   } else {
-    with_master.template operator()<Grad::none>();
+    run.template operator()<false, false>();
   }
   check_launch();
 }

@@ -65,9 +65,8 @@ class CudaOps final : public Ops {
   void cross_entropy(Stream& stream, const CrossEntropy& args) override { launch(args, native_stream(stream)); }
   void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }
   void sum_losses(Stream& stream, const SumLosses& args) override { launch(args, native_stream(stream)); }
-  void adamw(Stream& stream, const AdamW& args, int32_t* finite) override {
-    launch(args, finite, native_stream(stream));
-  }
+  void clip_factor(Stream& stream, const ClipFactor& args) override { launch(args, native_stream(stream)); }
+  void adamw(Stream& stream, const AdamWUpdate& args) override { launch(args, native_stream(stream)); }
 
  private:
   Scratch scratch_;

@@ -24,6 +24,7 @@ __device__ Number tree_sum(Number x, Number* shared) {
 }
 
 // One block of threads a block of kNormBlock elements; a thread takes kVec neighbours of every kThreads * kVec.
+// out null: nothing is stored.
 template <class T, bool kAligned>
 __global__ void finish_kernel(const float* grad, T* out, int64_t count, double* partials) {
   __shared__ double shared[kThreads];
@@ -39,11 +40,11 @@ __global__ void finish_kernel(const float* grad, T* out, int64_t count, double* 
         g[j] = widen(narrow<T>(g[j]));
         sum += static_cast<double>(g[j]) * static_cast<double>(g[j]);
       }
-      store<T, kVec>(out + i, g);
+      if (out) store<T, kVec>(out + i, g);
     } else {
       for (int j = 0; j < kVec && i + j < count; ++j) {
         const T rounded = narrow<T>(grad[i + j]);
-        out[i + j] = rounded;
+        if (out) out[i + j] = rounded;
         sum += static_cast<double>(widen(rounded)) * static_cast<double>(widen(rounded));
       }
     }
@@ -68,6 +69,12 @@ __global__ void add_partials_kernel(const double* partials, int64_t count, doubl
   if (threadIdx.x == 0) *sum_of_squares = sum;
 }
 
+__global__ void clip_factor_kernel(ClipFactor args) {
+  double sum = 0;
+  for (int64_t i = 0; i < args.count; ++i) sum += args.squares[i];
+  *args.factor = static_cast<float>(clip_factor_of(sum, args.clip));
+}
+
 __global__ void sum_losses_kernel(const float* loss, const int32_t* correct, int64_t tokens, double* loss_sum,
                                   int64_t* correct_sum) {
   __shared__ double losses[kThreads];
@@ -90,12 +97,14 @@ __global__ void sum_losses_kernel(const float* loss, const int32_t* correct, int
 
 void launch(const FinishGradient& args, cudaStream_t stream) {
   const int64_t count = args.grad.elements();
-  ensure(args.grad.dtype == DType::f32 && args.out.elements() == count, "a gradient is rounded element by element");
+  ensure(args.grad.dtype == DType::f32 &&
+             (args.out.empty() || (args.out.elements() == count && args.out.dtype == args.dtype)),
+         "a gradient is rounded element by element");
   const int64_t blocks = ceil_div(count, kNormBlock);
   if (blocks > 0) {
     const bool aligned =
         reinterpret_cast<uintptr_t>(args.grad.data) % 16 == 0 && reinterpret_cast<uintptr_t>(args.out.data) % 16 == 0;
-    visit_elements(args.out.dtype, [&](auto element) {
+    visit_elements(args.dtype, [&](auto element) {
       using T = decltype(element);
       const auto kernel = aligned ? finish_kernel<T, true> : finish_kernel<T, false>;
       kernel<<<grid_size(blocks), kThreads, 0, stream>>>(args.grad.as<float>(), args.out.as<T>(), count, args.partials);
@@ -103,6 +112,11 @@ void launch(const FinishGradient& args, cudaStream_t stream) {
     check_launch();
   }
   add_partials_kernel<<<1, kThreads, 0, stream>>>(args.partials, blocks, args.sum_of_squares);
+  check_launch();
+}
+
+void launch(const ClipFactor& args, cudaStream_t stream) {
+  clip_factor_kernel<<<1, 1, 0, stream>>>(args);
   check_launch();
 }
 

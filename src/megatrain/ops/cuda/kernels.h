@@ -38,9 +38,10 @@ void launch(const CrossEntropy& args, cudaStream_t stream);
 // gradient.cu
 void launch(const FinishGradient& args, cudaStream_t stream);
 void launch(const SumLosses& args, cudaStream_t stream);
+void launch(const ClipFactor& args, cudaStream_t stream);
 
 // adamw.cu
-void launch(const AdamW& args, int32_t* finite, cudaStream_t stream);
+void launch(const AdamWUpdate& args, cudaStream_t stream);
 
 // column_sum.cu
 // out[c] (+)= sum over p of partials[p][c], in an order fixed by `count`
