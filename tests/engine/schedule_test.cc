@@ -25,6 +25,13 @@ Workload workload(bool tied, bool clip) {
   return w;
 }
 
+// All state on the host, updated there.
+void update_on_host(Plan& plan) {
+  plan.state.assign(8, Tier::host);
+  plan.visits.assign(6, false);
+  plan.host_gradient_slabs = 6;
+}
+
 std::vector<Workload> workloads() {
   return {workload(false, true), workload(true, true), workload(false, false), workload(true, false)};
 }
@@ -63,6 +70,7 @@ TEST(Schedule, WeightsCrossOnceAPassAndGradientsOnceAStep) {
   Plan plan = random_plan(w, 0);
   plan.slots = 2;
   plan.sweeps = {4};
+  update_on_host(plan);
   plan.weights.assign(6, Tier::host);
   const Schedule schedule = build_schedule(w, plan, StepMode::train);
   std::map<int64_t, int> fetched, left;
@@ -74,6 +82,26 @@ TEST(Schedule, WeightsCrossOnceAPassAndGradientsOnceAStep) {
     EXPECT_EQ(fetched[block], block >= 5 ? 1 : 2)
         << "block " << block << ": the last two are still in their slots at the turn";
     EXPECT_EQ(left[block], 1);
+  }
+}
+
+TEST(Schedule, StateThatLivesOnTheDeviceNeverCrossesAndWhatVisitsCrossesOnceEachWay) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const Workload w = workload(seed % 2 == 0, true);
+    const Plan plan = random_plan(w, seed);
+    std::map<int64_t, int> in, out, weights, gradients;
+    for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
+      if (action.kind == ActionKind::fetch_state) ++in[action.record];
+      if (action.kind == ActionKind::return_state) ++out[action.record];
+      if (action.kind == ActionKind::fetch_weights) ++weights[action.record];
+      if (action.kind == ActionKind::offload_gradient) ++gradients[action.record];
+    }
+    for (int64_t record = 0; record < w.records(); ++record) {
+      EXPECT_EQ(in[record], plan.visiting(record));
+      EXPECT_EQ(out[record], plan.visiting(record));
+      EXPECT_EQ(gradients[record], !plan.updated_on_device(record));
+      EXPECT_FALSE(plan.state_on_device(record) && weights[record] > 0);
+    }
   }
 }
 
@@ -93,12 +121,22 @@ TEST(Schedule, EstimatedWeightTrafficIsTheSchedules) {
 TEST(Schedule, ClippedUpdatesGoInForwardOrderAndUnclippedInBackwardOrder) {
   for (const bool clip : {true, false}) {
     const Workload w = workload(false, clip);
-    std::vector<int64_t> order;
-    for (const Action& action : build_schedule(w, random_plan(w, 1), StepMode::train).actions) {
-      if (action.kind == ActionKind::update) order.push_back(action.record);
+    for (const bool on_host : {true, false}) {
+      Plan plan = random_plan(w, 1);
+      update_on_host(plan);
+      if (!on_host) {
+        plan.state.assign(8, Tier::hbm);
+        plan.weights.assign(6, Tier::hbm);
+        plan.host_gradient_slabs = 0;
+      }
+      std::vector<int64_t> order;
+      for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
+        if (action.kind == (on_host ? ActionKind::update : ActionKind::update_on_device))
+          order.push_back(action.record);
+      }
+      EXPECT_EQ(order,
+                clip ? (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}) : (std::vector<int64_t>{7, 6, 5, 4, 3, 2, 1, 0}));
     }
-    EXPECT_EQ(order,
-              clip ? (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}) : (std::vector<int64_t>{7, 6, 5, 4, 3, 2, 1, 0}));
   }
 }
 

@@ -126,7 +126,8 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   Machine machine = open_machine(config.device, config.threads);
   const RunIdentity identity = make_identity(config, source.config);
   const Workload workload = make_workload(config, source.config, identity, machine);
-  const Plan plan = make_plan(workload, make_budgets(config, *machine.device), nullptr);
+  const Plan plan =
+      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
   Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan, 2);
   load_weights(source.directory, trainer.records(), 2);
   const TokenData tokens(config, source.config.vocab);
@@ -150,7 +151,7 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
     outcome.losses.push_back(report.loss);
     outcome.norms.push_back(report.grad_norm);
     if (dump) {
-      trainer.drain();
+      trainer.device_gradients([&](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
       trainer.updater().observe({});
       dump->finish();
       outcome.gradients = read_tensors(dump_path);

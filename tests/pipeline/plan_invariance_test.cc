@@ -133,7 +133,8 @@ TEST(PaddingId, HasNoEmbeddingGradientAndOthersAreAsWithoutIt) {
 TEST(NonFinite, AStepWithAnInfiniteNormChangesNoByte) {
   Tiny tiny({});
   const auto trainer = tiny.trainer(tiny.default_plan());
-  trainer->records()[2].m()[0] = 0.25f;  // not all moments zero
+  const float some = 0.25f;  // not all moments zero
+  trainer->records()[2].write_moment(LayerRecord::Moment::first, 0, 1, &some);
   float infinite = INFINITY;
   trainer->records()[3].write_master(trainer->records()[3].layout().tensors[0].offset, 1, &infinite);
   const std::string before = hash_state(trainer->records(), 0).state;

@@ -103,7 +103,9 @@ class Tiny {
 
   const Workload& workload() const { return workload_; }
   Machine& machine() { return machine_; }
-  Plan default_plan() const { return make_plan(workload_, {int64_t{1} << 40, int64_t{1} << 40}, nullptr); }
+  Plan default_plan() const {
+    return make_plan(workload_, {int64_t{1} << 40, int64_t{1} << 40}, machine_profile(*machine_.device), nullptr);
+  }
 
   std::unique_ptr<Trainer> trainer(const Plan& plan) {
     auto trainer = std::make_unique<Trainer>(machine_, model_, identity_, ops_, workload_, plan, 2);

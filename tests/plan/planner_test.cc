@@ -40,11 +40,12 @@ Workload some_workload(uint64_t seed) {
   return w;
 }
 
-constexpr uint64_t kWorkloads = 60;
+constexpr uint64_t kWorkloads = 12;
+const MachineProfile kMachine;
 constexpr int64_t kPlenty = int64_t{1} << 60;
 
 Plan planned(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
-  return make_plan(w, {.gpu_bytes = gpu, .host_bytes = host}, nullptr);
+  return make_plan(w, {.gpu_bytes = gpu, .host_bytes = host}, kMachine, nullptr);
 }
 
 bool plannable(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
@@ -80,9 +81,9 @@ std::vector<int64_t> budgets_of(const Workload& w, int64_t count) {
 TEST(Planner, EveryPlanIsValidAndWithinItsBudgets) {
   for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
     const Workload w = some_workload(seed);
-    for (const int64_t gpu : budgets_of(w, 20)) {
+    for (const int64_t gpu : budgets_of(w, 8)) {
       const Budgets budgets{.gpu_bytes = gpu, .host_bytes = memory_need(w, planned(w, gpu)).host_bytes()};
-      const Plan plan = make_plan(w, budgets, nullptr);
+      const Plan plan = make_plan(w, budgets, kMachine, nullptr);
       EXPECT_NO_THROW(check_plan(w, plan)) << seed;
       EXPECT_NO_THROW(check_fit(w, plan, budgets)) << seed;
     }
@@ -110,8 +111,8 @@ TEST(Planner, ALargerBudgetIsNeverSlower) {
     for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
       const Workload w = some_workload(seed);
       double before = 1e300;
-      for (const int64_t gpu : budgets_of(w, 100)) {
-        const Plan plan = planned(w, gpu);
+      for (const int64_t gpu : budgets_of(w, 12)) {
+        const Plan plan = make_plan(w, {.gpu_bytes = gpu, .host_bytes = kPlenty}, machine, nullptr);
         const double now = estimate(w, plan, machine).step_s;
         EXPECT_LE(now, before * (1 + 1e-12)) << "workload " << seed << ", " << gpu << " bytes: " << plan_to_json(plan);
         before = now;
@@ -124,8 +125,8 @@ TEST(Planner, SaysWhatItGaveUp) {
   const Workload w = some_workload(3);
   ASSERT_GT(w.blocks, 1);
   std::vector<std::string> tight, roomy;
-  make_plan(w, {.gpu_bytes = least_gpu_bytes(w), .host_bytes = kPlenty}, &tight);
-  make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty}, &roomy);
+  make_plan(w, {.gpu_bytes = least_gpu_bytes(w), .host_bytes = kPlenty}, kMachine, &tight);
+  make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty}, kMachine, &roomy);
   EXPECT_EQ(tight.size(), 3u);
   EXPECT_TRUE(roomy.empty());
 }
@@ -142,8 +143,12 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Plan plan = planned(w, kPlenty);
   EXPECT_EQ(std::count(plan.weights.begin(), plan.weights.end(), Tier::hbm), w.blocks);
   EXPECT_EQ(std::count(plan.boundary.begin(), plan.boundary.end(), Tier::hbm), w.blocks);
+  EXPECT_EQ(std::count(plan.keep.begin(), plan.keep.end(), Keep::everything), w.blocks);
+  const Plan on_host =
+      make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true}, kMachine, nullptr);
+  EXPECT_EQ(std::count(on_host.state.begin(), on_host.state.end(), Tier::host), w.records());
   EXPECT_EQ(
-      fetched_weight_bytes(w, plan),
+      fetched_weight_bytes(w, on_host),
       (w.blocks * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : 0)) * dtype_bytes(w.dtype));
 }
 
@@ -152,7 +157,7 @@ TEST(MemoryNeed, TotalsAreTheSumsOfTheirItems) {
     const Workload w = some_workload(seed);
     const MemoryNeed need = memory_need(w, random_plan(w, seed));
     int64_t hbm = 0, host = 0;
-    std::set<std::string> tags;
+    std::set<std::string_view> tags;
     for (const auto& [items, total] : {std::pair{&need.hbm, &hbm}, {&need.host, &host}}) {
       for (const auto& item : *items) {
         *total += item.bytes;
@@ -176,7 +181,8 @@ TEST(MemoryNeed, StateTakesTwelveBytesAParameter) {
       w.dtype = dtype;
       const MemoryNeed need = memory_need(w, random_plan(w, seed));
       int64_t state = 0;
-      for (const char* tag : {"weights", "low bits", "first moments", "second moments"}) state += need.bytes_of(tag);
+      for (const char* tag : {"weights", "low bits", "first moments", "second moments", "resident state"})
+        state += need.bytes_of(tag);
       EXPECT_EQ(state, 12 * w.all_elements());
     }
   }
@@ -259,8 +265,8 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   };
   refused("slots", [](Plan& p) { p.slots = 0; });
   refused("slots", [](Plan& p) { p.slots = 7; });
-  refused("weights of 5 blocks", [](Plan& p) { p.weights.pop_back(); });
-  refused("inputs of 7 blocks", [](Plan& p) { p.boundary.push_back(Tier::hbm); });
+  refused("weights are of 5 blocks", [](Plan& p) { p.weights.pop_back(); });
+  refused("inputs wait of 7 blocks", [](Plan& p) { p.boundary.push_back(Tier::hbm); });
   refused("disk", [](Plan& p) { p.boundary[2] = Tier::disk; });
   refused("boundary_slots", [](Plan& p) { p.boundary_slots = 1; });
   refused("boundary_slots", [](Plan& p) { p.boundary_slots = int64_t{1} << 60; });

@@ -30,7 +30,7 @@ ModelConfig small_model() {
 // Records with every plane random; bf16 splits the master in two halves.
 class State {
  public:
-  State(DType dtype, uint64_t seed) : device_(make_cpu_device()), records_(make_records(*device_, layouts_, dtype)) {
+  State(DType dtype, uint64_t seed) : device_(make_cpu_device()), records_(make_records(*device_, layouts_, dtype, tiers_)) {
     if (seed == 0) return;
     for (LayerRecord& record : records_) {
       for (const TensorSpec& tensor : record.layout().tensors) {
@@ -40,8 +40,8 @@ class State {
             values[i] = random_normal_pair(seed, static_cast<uint64_t>(tensor.offset * 3 + plane), i)[0];
           if (plane == 0) record.write_master(tensor.offset, tensor.elements(), values.data());
           if (plane > 0)
-            std::memcpy((plane == 1 ? record.m() : record.v()) + tensor.offset, values.data(),
-                        values.size() * sizeof(float));
+            record.write_moment(plane == 1 ? LayerRecord::Moment::first : LayerRecord::Moment::second, tensor.offset,
+                                tensor.elements(), values.data());
         }
       }
     }
@@ -59,6 +59,7 @@ class State {
 
  private:
   std::vector<LayerLayout> layouts_ = model_layouts(small_model());
+  std::vector<Tier> tiers_ = {Tier::hbm, Tier::host, Tier::hbm, Tier::host};
   std::unique_ptr<Device> device_;
   std::vector<LayerRecord> records_;
 };

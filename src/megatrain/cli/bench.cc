@@ -70,14 +70,14 @@ int bench_step(const Words& words) {
   Machine machine = open_machine(config.device, config.threads);
   const RunIdentity identity = make_identity(config, target.model);
   const Workload workload = make_workload(config, target.model, identity, machine);
-  Plan plan = choose_plan(config, workload, make_budgets(config, *machine.device), nullptr);
+  const MachineProfile profile = machine_profile(*machine.device);
+  Plan plan = choose_plan(config, workload, make_budgets(config, *machine.device), profile, nullptr);
   if (const auto slots = arguments.integer("--slots")) {
     plan.slots = *slots;
     std::fill(plan.weights.begin(), plan.weights.end(), Tier::host);
   }
   plan.serial = plan.serial || arguments.flag("--serial");
   check_plan(workload, plan);
-  const MachineProfile profile = machine_profile(*machine.device);
   log_info(explain(workload, plan, estimate(workload, plan, profile)));
   Trainer trainer(machine, target.model, identity, ops_shape(config, target.model, identity), workload, plan,
                   static_cast<int>(config.threads));
@@ -122,7 +122,7 @@ int bench_step(const Words& words) {
       {"median_s", median},
       {"tokens_per_s", tokens / median},
       {"tflops_6n", 6 * static_cast<double>(workload.parameters) * tokens / median * 1e-12},
-      {"bound_by", lane_name(last.bound_by())},
+      {"bound_by", last.bound_by()},
       {"lanes", lanes},
       {"bytes", {{"h2d", last.h2d_bytes}, {"d2h", last.d2h_bytes}}},
       {"peaks",
@@ -143,8 +143,8 @@ int bench_step(const Words& words) {
     fmt::print(
         "{:.0f} tokens/s, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
         "host peak {}\n",
-        tokens / median, median, seconds.size(), json["tflops_6n"].get<double>(), lane_name(last.bound_by()),
-        format_bytes(used), format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()));
+        tokens / median, median, seconds.size(), json["tflops_6n"].get<double>(), last.bound_by(), format_bytes(used),
+        format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()));
   }
   return 0;
 }

@@ -119,7 +119,8 @@ int verb_demo(const Words& words) {
   Machine machine = open_machine(config.device, config.threads);
   const RunIdentity identity = make_identity(config, model);
   const Workload workload = make_workload(config, model, identity, machine);
-  const Plan plan = choose_plan(config, workload, make_budgets(config, *machine.device), nullptr);
+  const Plan plan =
+      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
   Trainer trainer(machine, model, identity, ops_shape(config, model, identity), workload, plan,
                   static_cast<int>(config.threads));
   init_weights(model, config.seed, trainer.records(), static_cast<int>(config.threads));

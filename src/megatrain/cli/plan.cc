@@ -15,25 +15,39 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
   for (int64_t record = 0; record < w.records(); ++record) {
     const bool block = record >= 1 && record <= w.blocks;
     const size_t at = static_cast<size_t>(record - 1);
-    list.push_back({{"layer", record},
-                    {"kind", block         ? "block"
-                             : record == 0 ? "embedding"
-                                           : "head"},
-                    {"weights", block && plan.weights[at] == Tier::hbm ? "hbm" : "host"},
-                    {"state", "host"},
-                    {"boundary", block ? nlohmann::json(tier_name(plan.boundary[at])) : nlohmann::json()}});
+    list.push_back(
+        {{"layer", record},
+         {"kind", block         ? "block"
+                  : record == 0 ? "embedding"
+                                : "head"},
+         {"weights", plan.state_on_device(record) || (block && plan.weights[at] == Tier::hbm) ? "hbm" : "host"},
+         {"state", plan.visiting(record) ? "host, visiting" : tier_name(plan.state[static_cast<size_t>(record)])},
+         {"boundary", block ? nlohmann::json(tier_name(plan.boundary[at])) : nlohmann::json()}});
   }
   return list;
 }
 
+// What backward computes again, a word a block.
+const char* recomputed(Keep keep) {
+  switch (keep) {
+    case Keep::nothing: return "all";
+    case Keep::attention: return "mlp";
+    case Keep::products: return "norms";
+    case Keep::everything: return "none";
+  }
+  return "?";
+}
+
 nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfile& machine) {
+  nlohmann::json recompute = nlohmann::json::array();
+  for (const Keep keep : plan.keep) recompute.push_back(recomputed(keep));
   const MemoryNeed need = memory_need(w, plan);
   const Estimate e = estimate(w, plan, machine);
   nlohmann::json json = {
       {"placement", placement(w, plan)},
       {"slots", plan.slots},
       {"sweeps", plan.sweeps},
-      {"recompute", std::vector<std::string>(static_cast<size_t>(w.blocks), "all")},
+      {"recompute", recompute},
       {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", 0}}},
       {"step_s", e.step_s},
       {"lanes_s", {{"compute", e.compute_s}, {"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}}},
@@ -41,7 +55,7 @@ nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfil
       {"plan_hash", plan_hash(plan)},
       {"plan", plan_to_json(plan)}};
   for (const auto& [tier, items] : {std::pair{"hbm", &need.hbm}, std::pair{"host", &need.host}}) {
-    for (const auto& item : *items) json["memory"][tier][item.tag] = item.bytes;
+    for (const auto& item : *items) json["memory"][tier][std::string(item.tag)] = item.bytes;
   }
   return json;
 }
@@ -66,7 +80,7 @@ int verb_plan(const Words& words) {
       plan = random_plan(workload, static_cast<uint64_t>(*seed));
       check_fit(workload, plan, budgets);
     } else {
-      plan = choose_plan(target.config, workload, budgets, &changes);
+      plan = choose_plan(target.config, workload, budgets, profile, &changes);
     }
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;

@@ -32,6 +32,8 @@ class Stream {
   virtual void record(Event& event) = 0;
   virtual void wait(Event& event) = 0;
   virtual void synchronize() = 0;
+  // Throws what has failed so far; waits for nothing.
+  virtual void check() = 0;
 };
 
 // A stream whose work is host code on one worker thread. Every stream of the CPU device is one; the update lane is
@@ -80,6 +82,11 @@ class Device {
   virtual Buffer allocate(size_t bytes, const std::string& tag) = 0;
   // Host memory that copies at full link speed: huge pages, zeroed by all cores, registered with the device.
   virtual Buffer allocate_host(size_t bytes, const std::string& tag) = 0;
+
+  // Done on return, between any of the device's and the host's memory, at no particular speed. Any thread; the caller
+  // knows that no stream touches the bytes.
+  virtual void copy_now(void* to, const void* from, size_t bytes) = 0;
+  virtual void zero_now(void* to, size_t bytes) = 0;
 
   virtual std::unique_ptr<Stream> make_stream(const std::string& name) = 0;
   virtual std::unique_ptr<HostStream> make_host_stream(const std::string& name) = 0;

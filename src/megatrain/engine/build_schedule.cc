@@ -4,7 +4,8 @@
 //   turn       head: loss and gradient of every micro-batch; the last blocks' weights are still in their slots
 //   backward   for each block in reverse: fetch unless still there, every micro-batch, round the gradient, let it leave
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
-//              follow close behind (the update frontier); without: each record as its gradient arrives
+//              follow close behind (the update frontier); without: each record as its gradient arrives.
+//              What lives on the device or visits it is updated there, on the compute lane.
 #include <set>
 
 #include "megatrain/engine/order.h"
@@ -57,10 +58,12 @@ class Builder {
 
   std::vector<Action> build() {
     add(Lane::h2d, {.kind = ActionKind::fetch_inputs}, {writes(ResourceKind::inputs)});
-    add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0},
-        {reads(ResourceKind::record_weights, 0), writes(ResourceKind::staged_rows)});
-    add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0},
-        {reads(ResourceKind::staged_rows), writes(ResourceKind::device_rows)});
+    if (!plan_.state_on_device(0)) {
+      add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0},
+          {reads(ResourceKind::record_weights, 0), writes(ResourceKind::staged_rows)});
+      add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0},
+          {reads(ResourceKind::staged_rows), writes(ResourceKind::device_rows)});
+    }
     for (size_t sweep = 0; sweep < plan_.sweeps.size(); ++sweep) {
       last_sweep_ = sweep + 1 == plan_.sweeps.size();
       end_ = begin_ + plan_.sweeps[sweep];
@@ -71,10 +74,7 @@ class Builder {
     }
     add(Lane::compute, {.kind = ActionKind::finish_losses}, all_losses());
     report();
-    if (training_ && w_.clip) {
-      for (int64_t record = 0; record < w_.records(); ++record)
-        update(record, reads(ResourceKind::host_report), record - 1);
-    }
+    if (training_ && w_.clip) updates();
     return std::move(actions_);
   }
 
@@ -120,6 +120,7 @@ class Builder {
       add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = block, .weights_at = slot},
           {reads(ResourceKind::record_weights, block), into});
     };
+    if (plan_.state_on_device(block)) return {-1, reads(ResourceKind::record_weights, block)};
     if (plan_.weights[static_cast<size_t>(block - 1)] == Tier::hbm) {
       if (resident_.insert(block).second) fetch(-1, writes(ResourceKind::resident_weights, block));
       return {-1, reads(ResourceKind::resident_weights, block)};
@@ -133,43 +134,54 @@ class Builder {
     Place in = place_for(1);
     for (int64_t m = begin_; m < end_; ++m) {
       add(Lane::compute, {.kind = ActionKind::embed_forward, .record = 0, .micro_batch = m, .boundary_out = in.slot()},
-          {reads(ResourceKind::device_rows), reads(ResourceKind::inputs), {in.resource(m - begin_), true}});
+          {plan_.state_on_device(0) ? reads(ResourceKind::record_weights, 0) : reads(ResourceKind::device_rows),
+           reads(ResourceKind::inputs),
+           {in.resource(m - begin_), true}});
       offload_boundary(in, m);
     }
     for (int64_t block = 1; block <= w_.blocks; ++block) {
       const auto [slot, weights] = hold_weights(block);
       Place out = place_for(block + 1);
+      const Keep keep = kept(block);
       for (int64_t m = begin_; m < end_; ++m) {
+        std::vector<Access> accesses = {
+            weights, {in.resource(m - begin_), false}, reads(ResourceKind::inputs), {out.resource(m - begin_), true}};
+        if (keep != Keep::nothing) accesses.push_back(writes(ResourceKind::kept, block, m - begin_));
         add(Lane::compute,
             {.kind = ActionKind::block_forward,
              .record = block,
              .micro_batch = m,
              .weights_at = slot,
              .boundary_in = in.slot(),
-             .boundary_out = out.slot()},
-            {weights, {in.resource(m - begin_), false}, reads(ResourceKind::inputs), {out.resource(m - begin_), true}});
+             .boundary_out = out.slot(),
+             .keep = keep},
+            std::move(accesses));
         offload_boundary(out, m);
       }
       in = std::move(out);
     }
   }
 
-  void head() {
-    const int64_t record = w_.head_record();
+  // Part 0 of the head is its own tensors, part 1 the tied table; each is fetched once a step unless it lives there.
+  Access hold_head(int64_t record, int64_t part) {
+    if (plan_.state_on_device(record)) return reads(ResourceKind::record_weights, record);
     if (!head_held_) {
       add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = record},
-          {reads(ResourceKind::record_weights, record), writes(ResourceKind::head_slot, 0)});
-      if (w_.tied) {
-        add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = 0},
-            {reads(ResourceKind::record_weights, 0), writes(ResourceKind::head_slot, 1)});
-      }
-      head_held_ = true;
+          {reads(ResourceKind::record_weights, record), writes(ResourceKind::head_slot, part)});
     }
+    return reads(ResourceKind::head_slot, part);
+  }
+
+  void head() {
+    const int64_t record = w_.head_record();
+    std::vector<Access> weights = {hold_head(record, 0)};
+    if (w_.tied) weights.push_back(hold_head(0, 1));
+    head_held_ = true;
     for (int64_t m = begin_; m < end_; ++m) {
-      std::vector<Access> accesses = {reads(ResourceKind::head_slot, 0),
-                                      reads(ResourceKind::boundary, record, m - begin_), reads(ResourceKind::inputs),
-                                      writes(ResourceKind::losses, m)};
-      if (w_.tied) accesses.push_back(reads(ResourceKind::head_slot, 1));
+      std::vector<Access> accesses = weights;
+      accesses.push_back(reads(ResourceKind::boundary, record, m - begin_));
+      accesses.push_back(reads(ResourceKind::inputs));
+      accesses.push_back(writes(ResourceKind::losses, m));
       if (training_) {
         accesses.push_back(writes(ResourceKind::gradient_stream, m - begin_));
         accesses.push_back(writes(ResourceKind::head_gradient_sum, 0));
@@ -182,10 +194,22 @@ class Builder {
       leave(record, {ResourceKind::head_gradient_sum, 0}, {ResourceKind::head_gradient_out, 0});
   }
 
+  Keep kept(int64_t block) const { return training_ ? plan_.keep[static_cast<size_t>(block - 1)] : Keep::nothing; }
+
+  // The slab a block's gradient is summed in: its own when it must stay there past the block's backward.
+  int64_t gradient_sum(int64_t block) const {
+    if (plan_.sweeps.size() > 1) return block - 1;
+    int64_t place = plan_.host_updated_blocks() > 0 ? 1 : 0;  // slab 0 is the one that gradients leave from
+    if (!plan_.updated_on_device(block)) return 0;
+    for (int64_t earlier = 1; earlier < block; ++earlier) place += plan_.updated_on_device(earlier);
+    return place;
+  }
+
   void backward() {
     for (int64_t block = w_.blocks; block >= 1; --block) {
       const auto [slot, weights] = hold_weights(block);
-      const int64_t sum = plan_.sweeps.size() > 1 ? block - 1 : 0;
+      const int64_t sum = gradient_sum(block);
+      const Keep keep = kept(block);
       Place in = place_for(block);
       for (int64_t m = begin_; m < end_; ++m) {
         if (in.lease.held()) {
@@ -193,22 +217,25 @@ class Builder {
               {.kind = ActionKind::fetch_boundary, .record = block, .micro_batch = m, .boundary_in = in.slot()},
               {reads(ResourceKind::host_boundary, block, m), {in.resource(m - begin_), true}});
         }
+        std::vector<Access> accesses = {weights,
+                                        {in.resource(m - begin_), false},
+                                        reads(ResourceKind::inputs),
+                                        writes(ResourceKind::gradient_stream, m - begin_),
+                                        writes(ResourceKind::gradient_sum, sum)};
+        if (keep != Keep::nothing) accesses.push_back(writes(ResourceKind::kept, block, m - begin_));
         add(Lane::compute,
             {.kind = ActionKind::block_backward,
              .record = block,
              .micro_batch = m,
              .weights_at = slot,
              .boundary_in = in.slot(),
+             .keep = keep,
              .gradient_sum = sum},
-            {weights,
-             {in.resource(m - begin_), false},
-             reads(ResourceKind::inputs),
-             writes(ResourceKind::gradient_stream, m - begin_),
-             writes(ResourceKind::gradient_sum, sum)});
+            std::move(accesses));
       }
       if (last_sweep_) {
-        const Lease out = out_slabs_.acquire();
-        leave(block, {ResourceKind::gradient_sum, sum}, {ResourceKind::gradient_out, out.slab()});
+        const Lease out = plan_.updated_on_device(block) ? Lease() : out_slabs_.acquire();
+        leave(block, {ResourceKind::gradient_sum, sum}, {ResourceKind::gradient_out, out.held() ? out.slab() : -1});
       }
     }
     const Resource rows{ResourceKind::row_gradient_sum}, table{ResourceKind::head_gradient_sum, 1};
@@ -227,19 +254,28 @@ class Builder {
     }
   }
 
-  // A summed gradient is rounded, normed, carried out, and, when nothing waits for the norm, used at once.
+  // A summed gradient is rounded and normed; carried out, unless the device will use it; and, when nothing waits for
+  // the norm, used at once.
   void leave(int64_t record, Resource sum, Resource out) {
     const bool block = out.kind == ResourceKind::gradient_out;
     Action at{.record = record, .gradient_sum = block ? sum.a : -1, .gradient_out = block ? out.a : -1};
+    at.kind = ActionKind::finish_gradient;
+    if (plan_.updated_on_device(record)) {
+      add(Lane::compute, at, {{sum, false}, writes(ResourceKind::squares, record)});
+      if (w_.clip) return;
+      add(Lane::compute, {.kind = ActionKind::clip_factor, .record = record},
+          {reads(ResourceKind::squares, record), writes(ResourceKind::clip)});
+      update_on_device(record, sum);
+      return;
+    }
     Lease host;
     Resource waiting{ResourceKind::host_record_gradient, record};
     if (block) {
-      // with clipping, block b waits in slab b - 1 until the end of the step
+      // with clipping, a block's gradient has a slab of its own until the end of the step
       if (!w_.clip) host = host_slabs_.acquire();
-      at.host_gradient = w_.clip ? record - 1 : host.slab();
+      at.host_gradient = w_.clip ? waiting_place(record) : host.slab();
       waiting = {ResourceKind::host_gradient, at.host_gradient};
     }
-    at.kind = ActionKind::finish_gradient;
     add(Lane::compute, at, {{sum, false}, {out, true}, writes(ResourceKind::squares, record)});
     at.kind = ActionKind::offload_gradient;
     add(Lane::d2h, at,
@@ -247,15 +283,72 @@ class Builder {
          reads(ResourceKind::squares, record),
          {waiting, true},
          writes(ResourceKind::host_squares, record)});
-    if (!w_.clip) update(record, reads(ResourceKind::host_squares, record), at.host_gradient);
+    if (!w_.clip) update_on_host(record, reads(ResourceKind::host_squares, record), at.host_gradient);
   }
 
-  void update(int64_t record, Access permission, int64_t host_slab) {
+  // Among the blocks the host updates.
+  int64_t waiting_place(int64_t block) const {
+    int64_t place = 0;
+    for (int64_t earlier = 1; earlier < block; ++earlier) place += !plan_.updated_on_device(earlier);
+    return place;
+  }
+
+  void update_on_host(int64_t record, Access permission, int64_t host_slab) {
     const bool block = record >= 1 && record <= w_.blocks;
     add(Lane::update, {.kind = ActionKind::update, .record = record, .host_gradient = block ? host_slab : -1},
         {permission,
          block ? reads(ResourceKind::host_gradient, host_slab) : reads(ResourceKind::host_record_gradient, record),
          writes(ResourceKind::record_weights, record), writes(ResourceKind::record_state, record)});
+  }
+
+  void update_on_device(int64_t record, Resource sum) {
+    const bool block = record >= 1 && record <= w_.blocks;
+    std::vector<Access> accesses = {{sum, false}, reads(ResourceKind::clip), reads(ResourceKind::inputs)};
+    if (plan_.visiting(record)) {
+      accesses.push_back(writes(ResourceKind::visiting_state, record));
+    } else {
+      accesses.push_back(writes(ResourceKind::record_weights, record));
+      accesses.push_back(writes(ResourceKind::record_state, record));
+    }
+    add(Lane::compute, {.kind = ActionKind::update_on_device, .record = record, .gradient_sum = block ? sum.a : -1},
+        std::move(accesses));
+  }
+
+  Resource sum_of(int64_t record) const {
+    if (record == w_.head_record()) return {ResourceKind::head_gradient_sum, 0};
+    if (record == 0)
+      return w_.tied ? Resource{ResourceKind::head_gradient_sum, 1} : Resource{ResourceKind::row_gradient_sum};
+    return {ResourceKind::gradient_sum, gradient_sum(record)};
+  }
+
+  // With clipping: visitors come in during backward, and once the norm is known everything is updated, first needed
+  // first.
+  void updates() {
+    std::vector<Access> squares = {writes(ResourceKind::clip)};
+    bool any = false;
+    for (int64_t record = 0; record < w_.records(); ++record) {
+      squares.push_back(reads(ResourceKind::squares, record));
+      any |= plan_.updated_on_device(record);
+      if (plan_.visiting(record)) {
+        add(Lane::h2d, {.kind = ActionKind::fetch_state, .record = record},
+            {reads(ResourceKind::record_weights, record), reads(ResourceKind::record_state, record),
+             writes(ResourceKind::visiting_state, record)});
+      }
+    }
+    if (any) add(Lane::compute, {.kind = ActionKind::clip_factor}, std::move(squares));
+    for (int64_t record = 0; record < w_.records(); ++record) {
+      if (!plan_.updated_on_device(record)) {
+        const bool block = record >= 1 && record <= w_.blocks;
+        update_on_host(record, reads(ResourceKind::host_report), block ? waiting_place(record) : -1);
+        continue;
+      }
+      update_on_device(record, sum_of(record));
+      if (plan_.visiting(record)) {
+        add(Lane::d2h, {.kind = ActionKind::return_state, .record = record},
+            {reads(ResourceKind::visiting_state, record), writes(ResourceKind::record_weights, record),
+             writes(ResourceKind::record_state, record)});
+      }
+    }
   }
 
   std::vector<Access> all_losses() const {

@@ -5,12 +5,18 @@
 
 namespace megatrain {
 
-EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan& plan)
-    : workload_(workload), element_(dtype_bytes(workload.dtype)) {
+EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan& plan,
+                           const std::vector<LayerRecord>& records)
+    : workload_(workload), records_(records), element_(dtype_bytes(workload.dtype)) {
   widest_ = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
-  int64_t resident = 0, kept = 0, host = 0;
+  int64_t resident = 0, visiting = 0, kept = 0, host = 0, kept_at = 0;
   for (int64_t l = 0; l < workload.blocks; ++l) {
-    resident_place_.push_back(plan.weights[static_cast<size_t>(l)] == Tier::hbm ? resident++ : -1);
+    const bool copied = plan.weights[static_cast<size_t>(l)] == Tier::hbm && !plan.state_on_device(l + 1);
+    resident_place_.push_back(copied ? resident++ : -1);
+    visiting_place_.push_back(plan.visiting(l + 1) ? visiting++ : -1);
+    kept_at_.push_back(kept_at);
+    kept_bytes_.push_back(workload.kept_bytes[static_cast<size_t>(plan.keep[static_cast<size_t>(l)])]);
+    kept_at += widest_ * kept_bytes_.back();
     const bool on_host = plan.boundary[static_cast<size_t>(l)] == Tier::host;
     kept_place_.push_back(on_host ? -1 : kept++);
     host_place_.push_back(on_host ? host++ : -1);
@@ -20,33 +26,51 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
     for (int64_t i = 0; i < width; ++i) local_.push_back(i);
   }
 
-  static const std::set<std::string> kElsewhere = {"driver",   "ops scratch",   "weights",
-                                                   "low bits", "first moments", "second moments"};
+  static const std::set<std::string_view> kElsewhere = {"driver",   "ops scratch",   "resident state", "weights",
+                                                        "low bits", "first moments", "second moments"};
   const MemoryNeed need = memory_need(workload, plan);
   for (const auto& item : need.hbm) {
-    if (!kElsewhere.count(item.tag)) buffers_[item.tag] = device.allocate(static_cast<size_t>(item.bytes), item.tag);
+    if (!kElsewhere.count(item.tag))
+      buffers_[std::string(item.tag)] = device.allocate(static_cast<size_t>(item.bytes), std::string(item.tag));
   }
   for (const auto& item : need.host) {
     if (!kElsewhere.count(item.tag))
-      buffers_[item.tag] = device.allocate_host(static_cast<size_t>(item.bytes), item.tag);
+      buffers_[std::string(item.tag)] = device.allocate_host(static_cast<size_t>(item.bytes), std::string(item.tag));
   }
 
   // Nobody writes the gaps between a layer's tensors; the norm reads over them.
   const auto stream = device.make_stream("zero");
   for (const char* tag : {"gradient sums", "head gradient sum"}) stream->zero(at(tag), buffers_.at(tag).bytes());
+  const int32_t one = 1;
+  stream->copy(finite(), &one, sizeof(one));
   stream->synchronize();
 }
 
 std::byte* EngineMemory::weights(const Action& a) const {
   const int64_t slab = workload_.block_elements * element_;
-  if (a.record == workload_.head_record()) return head_slot(0);
-  if (a.record == 0) return head_slot(1);  // the tied table
+  if (a.record == workload_.head_record()) return head_weights(0);
+  if (a.record == 0) return head_weights(1);
+  if (on_device(a.record)) return records_[static_cast<size_t>(a.record)].weights();
   return a.weights_at >= 0 ? at("weight slots") + a.weights_at * slab
                            : at("resident weights") + resident_place_[static_cast<size_t>(a.record - 1)] * slab;
 }
 
-std::byte* EngineMemory::head_slot(int64_t part) const {
-  return at("head slot") + part * workload_.head_elements * element_;
+std::byte* EngineMemory::head_weights(int64_t part) const {
+  const int64_t record = part == 0 ? workload_.head_record() : 0;
+  if (on_device(record)) return records_[static_cast<size_t>(record)].weights();
+  return at("head slot") + (part == 0 || on_device(workload_.head_record()) ? 0 : workload_.head_elements) * element_;
+}
+
+std::byte* EngineMemory::kept(const Action& a) const {
+  const size_t block = static_cast<size_t>(a.record - 1);
+  return at("kept activations") + kept_at_[block] + local_[static_cast<size_t>(a.micro_batch)] * kept_bytes_[block];
+}
+
+StatePlanes EngineMemory::device_state(const Action& a) const {
+  if (on_device(a.record)) return records_[static_cast<size_t>(a.record)].planes();
+  const int64_t place = visiting_place_[static_cast<size_t>(a.record - 1)];
+  return StatePlanes::within(at("visiting state") + place * workload_.state_bytes(a.record), workload_.block_elements,
+                             workload_.dtype);
 }
 
 View EngineMemory::boundary(int64_t block, int64_t slot, int64_t micro_batch) const {
@@ -77,8 +101,10 @@ float* EngineMemory::gradient_sum(const Action& a) const {
 std::byte* EngineMemory::gradient_out(const Action& a) const {
   if (a.record == workload_.head_record()) return at("head gradient leaving");
   if (a.record == 0) {
-    return workload_.tied ? at("head gradient leaving") + workload_.head_elements * element_
-                          : at("embedding row gradients") + workload_.touched_rows() * workload_.hidden * 4;
+    if (workload_.tied)
+      return at("head gradient leaving") +
+             (on_device(workload_.head_record()) ? 0 : workload_.head_elements) * element_;
+    return at("embedding row gradients") + workload_.touched_rows() * workload_.hidden * 4;
   }
   return at("gradients leaving") + a.gradient_out * workload_.block_elements * element_;
 }
@@ -92,13 +118,15 @@ int32_t* EngineMemory::correct(int64_t m) const {
 }
 
 std::byte* EngineMemory::host_gradient(const Action& a) const {
-  const int64_t blocks = static_cast<int64_t>(buffers_.at("waiting gradients").bytes()) / element_ -
-                         workload_.head_elements -
-                         (workload_.tied ? workload_.embedding_elements : workload_.touched_rows() * workload_.hidden);
-  std::byte* base = at("waiting gradients");
-  if (a.record == workload_.head_record()) return base + blocks * element_;
-  if (a.record == 0) return base + (blocks + workload_.head_elements) * element_;
-  return base + a.host_gradient * workload_.block_elements * element_;
+  // the blocks' slabs from the front; from the back the embedding's, then the head's
+  const int64_t embedding = on_device(0)     ? 0
+                            : workload_.tied ? workload_.embedding_elements
+                                             : workload_.touched_rows() * workload_.hidden;
+  const Buffer& waiting = buffers_.at("waiting gradients");
+  std::byte* end = waiting.data() + waiting.bytes();
+  if (a.record == 0) return end - embedding * element_;
+  if (a.record == workload_.head_record()) return end - (embedding + workload_.head_elements) * element_;
+  return waiting.data() + a.host_gradient * workload_.block_elements * element_;
 }
 
 std::byte* EngineMemory::host_boundary(const Action& a) const {

@@ -10,20 +10,29 @@
 #include "megatrain/device/device.h"
 #include "megatrain/engine/schedule.h"
 #include "megatrain/plan/plan.h"
+#include "megatrain/store/record.h"
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
 
 class EngineMemory {
  public:
-  // Allocates every planned item that is not somebody else's (records, ops scratch, the driver).
-  EngineMemory(Device& device, const Workload& workload, const Plan& plan);
+  // Allocates every planned item that is not somebody else's (records, ops scratch, the driver). The records must
+  // outlive it.
+  EngineMemory(Device& device, const Workload& workload, const Plan& plan, const std::vector<LayerRecord>& records);
 
   const Workload& workload() const { return workload_; }
 
   // Device. `part` of the head: 0 its own tensors, 1 the tied table.
-  std::byte* weights(const Action& action) const;  // the slab a block is bound to
-  std::byte* head_slot(int64_t part) const;
+  std::byte* weights(const Action& action) const;  // the slab a record is bound to
+  std::byte* head_weights(int64_t part) const;
+  std::byte* kept(const Action& action) const;           // inner activations of a block and micro-batch
+  StatePlanes device_state(const Action& action) const;  // of the record, living here or visiting
+  bool table_on_device() const { return on_device(0); }  // the embedding's whole table
+  bool updated_on_device(int64_t record) const {
+    return on_device(record) ||
+           (record >= 1 && record <= workload_.blocks && visiting_place_[static_cast<size_t>(record - 1)] >= 0);
+  }
   View boundary_in(const Action& action) const;   // (T, H) input of action.record
   View boundary_out(const Action& action) const;  // (T, H) output of action.record
   View gradient_stream(const Action& action) const;
@@ -41,7 +50,9 @@ class EngineMemory {
   double* squares(int64_t record) const { return reinterpret_cast<double*>(at("report")) + record; }
   double* loss_sum() const { return squares(workload_.records()); }
   int64_t* correct_sum() const { return reinterpret_cast<int64_t*>(squares(workload_.records() + 1)); }
-  int64_t report_bytes() const { return (workload_.records() + 2) * 8; }
+  int32_t* finite() const { return reinterpret_cast<int32_t*>(squares(workload_.records() + 2)); }  // updates were
+  int64_t report_bytes() const { return (workload_.records() + 3) * 8; }
+  float* clip() const { return reinterpret_cast<float*>(squares(workload_.records() + 4)); }
 
   // Host.
   std::byte* staged_rows() const { return at("staged rows"); }
@@ -50,19 +61,24 @@ class EngineMemory {
   std::byte* host_boundary(const Action& action) const;
   const double* host_report() const {
     return reinterpret_cast<double*>(at("host report"));
-  }  // squares, loss sum, correct sum
+  }  // squares, loss sum, correct sum, finite flag
   double* host_squares(int64_t record) const {
-    return reinterpret_cast<double*>(at("host report")) + workload_.records() + 4 + record;
+    return reinterpret_cast<double*>(at("host report")) + workload_.records() + 5 + record;
   }
 
  private:
   std::byte* at(const std::string& tag) const { return buffers_.at(tag).data(); }
   View boundary(int64_t block, int64_t slot, int64_t micro_batch) const;
+  bool on_device(int64_t record) const { return records_[static_cast<size_t>(record)].tier() == Tier::hbm; }
 
   Workload workload_;
+  const std::vector<LayerRecord>& records_;
   int64_t element_;                      // bytes of a weight or activation
   int64_t widest_ = 0;                   // micro-batches of the widest sweep
-  std::vector<int64_t> resident_place_;  // (L) among resident blocks, -1: streamed
+  std::vector<int64_t> resident_place_;  // (L) among blocks that have a copy of their weights here, -1: others
+  std::vector<int64_t> visiting_place_;  // (L) among blocks whose state visits, -1: others
+  std::vector<int64_t> kept_at_;         // (L) bytes into what is kept
+  std::vector<int64_t> kept_bytes_;      // (L) of one micro-batch
   std::vector<int64_t> kept_place_;      // (L + 1) among kept boundaries, -1: on the host; last: the head's input
   std::vector<int64_t> host_place_;      // (L) among boundaries on the host
   std::vector<int64_t> local_;           // (micro-batches) position within its sweep

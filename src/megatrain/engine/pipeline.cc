@@ -35,6 +35,23 @@ Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory
       set.push_back({make(), make()});
     }
   }
+  while (schedule_.actions[report_].kind != ActionKind::report) ++report_;
+}
+
+// Calls copy(there, here, bytes) for each plane of a visiting record.
+template <class Copy>
+void Pipeline::visit(const Action& a, const Copy& copy) {
+  const LayerRecord& record = records_[static_cast<size_t>(a.record)];
+  const StatePlanes there = memory_.device_state(a), here = record.planes();
+  const int64_t n = record.layout().elements;
+  if (there.master) {
+    copy(there.master, here.master, n * 4);
+  } else {
+    copy(there.weight, here.weight, n * 2);
+    copy(there.low, here.low, n * 2);
+  }
+  copy(there.m, here.m, n * 4);
+  copy(there.v, here.v, n * 4);
 }
 
 void Pipeline::issue(const StepBytes& step) {
@@ -77,6 +94,10 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     }
     case ActionKind::fetch_boundary:
       return to_device(stream, memory_.boundary_in(a).data, memory_.host_boundary(a), w.boundary_bytes());
+    case ActionKind::fetch_state:
+      return visit(a, [&](void* there, void* here, int64_t bytes) { to_device(stream, there, here, bytes); });
+    case ActionKind::return_state:
+      return visit(a, [&](void* there, void* here, int64_t bytes) { to_host(stream, here, there, bytes); });
     case ActionKind::offload_boundary:
       return to_host(stream, memory_.host_boundary(a), memory_.boundary_in(a).data, w.boundary_bytes());
     case ActionKind::offload_gradient: {
@@ -98,22 +119,21 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::embed_backward:
     case ActionKind::merge_rows:
     case ActionKind::finish_gradient:
-    case ActionKind::finish_losses: return handler_.compute(a, stream);
+    case ActionKind::finish_losses:
+    case ActionKind::clip_factor:
+    case ActionKind::update_on_device: return handler_.compute(a, stream);
   }
 }
 
 void Pipeline::wait_report() {
   const std::vector<Marks>& set = marks_[static_cast<size_t>((issued_ - 1) % 2)];
-  for (size_t i = 0; i < set.size(); ++i) {
-    if (schedule_.actions[i].kind == ActionKind::report) set[i].end->block();
-  }
-  // The report comes after everything these lanes were given, so this finds errors and waits for nothing more.
-  for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h}) lanes_.stream(lane).synchronize();
+  set[report_].end->block();
+  for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h}) lanes_.stream(lane).check();
 }
 
 const Pipeline::Marks* Pipeline::finished_marks(size_t action) const {
   const size_t now = static_cast<size_t>((issued_ - 1) % 2);
-  if (schedule_.actions[action].lane != Lane::update) return &marks_[now][action];
+  if (schedule_.actions[action].lane != Lane::update && action <= report_) return &marks_[now][action];
   return issued_ < 2 ? nullptr : &marks_[1 - now][action];
 }
 

@@ -61,10 +61,11 @@ class Pipeline {
   // Staging buffers must be filled. The step before the last must be over, which wait_report() of the last implies.
   void issue(const StepBytes& step);
 
-  // Blocks until the issued step's losses and sums of squares are on the host. Updates may still run.
+  // Blocks until the issued step's losses and sums of squares are on the host. Updates may still run. Throws what a
+  // lane threw.
   void wait_report();
 
-  // Busy seconds of the issued step's lanes; the update lane's are those of the step before, which ran meanwhile.
+  // Busy seconds of the issued step's lanes; the updates' are those of the step before, which ran meanwhile.
   LaneSeconds lane_seconds() const;
 
   // When each action ran, on the host's clock, under the same rule for updates. Device::mark_clock() comes before
@@ -81,6 +82,8 @@ class Pipeline {
   const Marks* finished_marks(
       size_t action) const;  // of the issued step, or of the step before for updates; may be null
   void perform(const Action& action, Stream& stream, const StepBytes& step);
+  template <class Copy>
+  void visit(const Action& action, const Copy& copy);
   void to_device(Stream& stream, void* to, const void* from, int64_t bytes);
   void to_host(Stream& stream, void* to, const void* from, int64_t bytes);
 
@@ -91,6 +94,7 @@ class Pipeline {
   std::vector<LayerRecord>& records_;
   StepHandler& handler_;
   std::array<std::vector<Marks>, 2> marks_;  // steps alternate, so that a wait can reach one step back
+  size_t report_ = 0;                        // the report's index; what comes after it may still run when it is there
   int64_t issued_ = 0;
   int64_t h2d_bytes_ = 0, d2h_bytes_ = 0;
 };

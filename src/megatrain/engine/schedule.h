@@ -25,6 +25,7 @@ enum class ActionKind : uint8_t {
   fetch_rows,      // staged embedding rows
   fetch_weights,   // a record's weights into a slot
   fetch_boundary,  // a block's input of one micro-batch back from the host
+  fetch_state,     // a visiting layer's weights and optimizer state
   // compute
   embed_forward,
   block_forward,
@@ -34,10 +35,13 @@ enum class ActionKind : uint8_t {
   merge_rows,       // tied: the embedding's row gradients into the head's table gradient
   finish_gradient,  // round once, sum the squares
   finish_losses,
+  clip_factor,       // from the sums of squares: of all records, or of this one without clipping
+  update_on_device,  // state that lives on the device or visits it
   // d2h
   offload_boundary,
   offload_gradient,  // with the record's sum of squares
   report,            // losses and sums of squares
+  return_state,      // a visiting layer's, updated
   // update: host work
   update,
 };
@@ -45,8 +49,9 @@ const char* action_name(ActionKind kind);
 
 // Memory an action touches. `a` and `b` tell instances of a kind apart.
 enum class ResourceKind : uint8_t {
-  record_weights,  // host, a = record
-  record_state,    // host, a = record
+  record_weights,  // where the record lives, a = record
+  record_state,    // where the record lives, a = record
+  visiting_state,  // device, a = record
   staged_rows,     // host
   device_rows,
   inputs,            // device
@@ -56,6 +61,7 @@ enum class ResourceKind : uint8_t {
   boundary,           // device: a = block (own place), b = micro-batch
   boundary_slot,      // device: a = slot, b = micro-batch
   host_boundary,      // a = block, b = micro-batch
+  kept,               // device: a = block, b = micro-batch: inner activations
   gradient_stream,    // a = micro-batch
   gradient_sum,       // a = slab
   head_gradient_sum,  // a = 0 the head's own tensors, 1 the tied table
@@ -68,6 +74,7 @@ enum class ResourceKind : uint8_t {
   losses,                // a = micro-batch
   squares,               // device, a = record
   loss_sums,             // device
+  clip,                  // device: the clip factor
   host_squares,          // a = record
   host_report,
 };
@@ -109,6 +116,7 @@ struct Action {
   int64_t weights_at = -1;     // slot of the ring; -1: the record's own place
   int64_t boundary_in = -1;    // boundary slot of the input; -1: its own place
   int64_t boundary_out = -1;   // block_forward, embed_forward: boundary slot of the output
+  Keep keep = Keep::nothing;   // block_forward, block_backward
   int64_t gradient_sum = -1;   // slab
   int64_t gradient_out = -1;   // slab
   int64_t host_gradient = -1;  // slab of the block ring

@@ -8,25 +8,32 @@
 
 namespace megatrain {
 
+// Some tokens of an activation that lies whole when it is kept and chunk by chunk when it is not.
+struct Chunked {
+  View view;  // (T, n) or (C, n)
+  bool whole = false;
+  View tokens(int64_t begin, int64_t count) const { return view.slice_rows(whole ? begin : 0, count); }
+};
+
 struct BlockTemplate::Work {
-  View normed;          // (T, H) norm(x)
-  float* inv_rms;       // (T)
-  View qkv;             // (T, q + 2 kv) as attention reads it
-  View qkv_raw;         // (T, q + 2 kv) before q/k norm and rope; only with q/k norm
-  float* q_inv_rms;     // (T * heads)
-  float* k_inv_rms;     // (T * kv_heads)
-  View attended;        // (T, q)
-  float* lse;           // (heads * T)
-  View h;               // (T, H) after attention
-  View post_normed;     // (C, H)
-  float* post_inv_rms;  // (C)
-  View gate_up;         // (C, 2F)
-  View act;             // (C, F)
-  View grad_act;        // (C, F)
-  View grad_normed;     // (T, H)
-  View grad_attended;   // (T, q)
-  View grad_qkv;        // (T, q + 2 kv)
-  int64_t bytes;
+  View normed;           // (T, H) norm(x)
+  float* inv_rms;        // (T)
+  View qkv;              // (T, q + 2 kv) as attention reads it
+  View qkv_raw;          // (T, q + 2 kv) before q/k norm and rope; only with q/k norm
+  float* q_inv_rms;      // (T * heads)
+  float* k_inv_rms;      // (T * kv_heads)
+  View attended;         // (T, q)
+  float* lse;            // (heads * T)
+  View h;                // (T, H) after attention
+  Chunked post_normed;   // (H)
+  Chunked post_inv_rms;  // (1) fp32
+  Chunked gate_up;       // (2F)
+  Chunked act;           // (F)
+  View grad_act;         // (C, F)
+  View grad_normed;      // (T, H)
+  View grad_attended;    // (T, q)
+  View grad_qkv;         // (T, q + 2 kv)
+  int64_t workspace_bytes, kept_bytes;
 };
 
 BlockTemplate::BlockTemplate(const ModelConfig& config, DType dtype, int64_t tokens, int64_t mlp_chunk, RopeTable rope)
@@ -36,32 +43,40 @@ BlockTemplate::BlockTemplate(const ModelConfig& config, DType dtype, int64_t tok
       tokens_(tokens),
       chunk_(mlp_chunk > 0 ? std::min(mlp_chunk, tokens) : tokens),
       rope_(rope),
-      workspace_bytes_(carve(nullptr).bytes) {}
+      workspace_bytes_(carve(nullptr, Keep::nothing, nullptr).workspace_bytes) {}
 
-BlockTemplate::Work BlockTemplate::carve(std::byte* workspace) const {
+int64_t BlockTemplate::kept_bytes(Keep keep) const { return carve(nullptr, keep, nullptr).kept_bytes; }
+
+BlockTemplate::Work BlockTemplate::carve(std::byte* workspace, Keep keep, std::byte* kept) const {
   const ModelConfig& c = config_;
-  Carver carver(workspace);
+  Carver work(workspace), keeping(kept);
+  const auto from = [&](Keep level) -> Carver& { return keep >= level ? keeping : work; };
+  const auto chunked = [&](Keep level, DType dtype, int64_t cols) {
+    const bool whole = keep >= level;
+    return Chunked{from(level).view(dtype, whole ? tokens_ : chunk_, cols), whole};
+  };
   Work w{};
-  w.normed = carver.view(dtype_, tokens_, c.hidden);
-  w.inv_rms = carver.array<float>(tokens_);
-  w.qkv = carver.view(dtype_, tokens_, c.qkv_dim());
+  w.normed = from(Keep::everything).view(dtype_, tokens_, c.hidden);
+  w.inv_rms = from(Keep::everything).array<float>(tokens_);
+  w.qkv = from(Keep::attention).view(dtype_, tokens_, c.qkv_dim());
   if (c.qk_norm) {
-    w.qkv_raw = carver.view(dtype_, tokens_, c.qkv_dim());
-    w.q_inv_rms = carver.array<float>(tokens_ * c.heads);
-    w.k_inv_rms = carver.array<float>(tokens_ * c.kv_heads);
+    w.qkv_raw = from(Keep::attention).view(dtype_, tokens_, c.qkv_dim());
+    w.q_inv_rms = from(Keep::attention).array<float>(tokens_ * c.heads);
+    w.k_inv_rms = from(Keep::attention).array<float>(tokens_ * c.kv_heads);
   }
-  w.attended = carver.view(dtype_, tokens_, c.q_dim());
-  w.lse = carver.array<float>(tokens_ * c.heads);
-  w.h = carver.view(dtype_, tokens_, c.hidden);
-  w.post_normed = carver.view(dtype_, chunk_, c.hidden);
-  w.post_inv_rms = carver.array<float>(chunk_);
-  w.gate_up = carver.view(dtype_, chunk_, 2 * c.ff);
-  w.act = carver.view(dtype_, chunk_, c.ff);
-  w.grad_act = carver.view(dtype_, chunk_, c.ff);
-  w.grad_normed = carver.view(dtype_, tokens_, c.hidden);
-  w.grad_attended = carver.view(dtype_, tokens_, c.q_dim());
-  w.grad_qkv = carver.view(dtype_, tokens_, c.qkv_dim());
-  w.bytes = carver.bytes();
+  w.attended = from(Keep::attention).view(dtype_, tokens_, c.q_dim());
+  w.lse = from(Keep::attention).array<float>(tokens_ * c.heads);
+  w.h = from(Keep::attention).view(dtype_, tokens_, c.hidden);
+  w.post_normed = chunked(Keep::everything, dtype_, c.hidden);
+  w.post_inv_rms = chunked(Keep::everything, DType::f32, 1);
+  w.gate_up = chunked(Keep::products, dtype_, 2 * c.ff);
+  w.act = chunked(Keep::everything, dtype_, c.ff);
+  w.grad_act = work.view(dtype_, chunk_, c.ff);
+  w.grad_normed = work.view(dtype_, tokens_, c.hidden);
+  w.grad_attended = work.view(dtype_, tokens_, c.q_dim());
+  w.grad_qkv = work.view(dtype_, tokens_, c.qkv_dim());
+  w.workspace_bytes = work.bytes();
+  w.kept_bytes = keeping.bytes();
   return w;
 }
 
@@ -82,15 +97,19 @@ AttentionShape BlockTemplate::attention_shape(int64_t block) const {
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))};
 }
 
+void BlockTemplate::input_norm(Ops& ops, Stream& stream, std::byte* weights, const View& x, const Work& w) const {
+  ops.rmsnorm_forward(stream, {.x = x,
+                               .weight = tensor(weights, at_.input_norm, 1, config_.hidden),
+                               .eps = static_cast<float>(config_.norm_eps),
+                               .out = w.normed,
+                               .inv_rms = w.inv_rms});
+}
+
 // From x to work.h: the attention half.
 void BlockTemplate::attend(Ops& ops, Stream& stream, const Forward& a, const Work& w) const {
   const ModelConfig& c = config_;
   const float eps = static_cast<float>(c.norm_eps);
-  ops.rmsnorm_forward(stream, {.x = a.x,
-                               .weight = tensor(a.weights, at_.input_norm, 1, c.hidden),
-                               .eps = eps,
-                               .out = w.normed,
-                               .inv_rms = w.inv_rms});
+  input_norm(ops, stream, a.weights, a.x, w);
   const View& product = c.qk_norm ? w.qkv_raw : w.qkv;
   ops.linear_forward(stream, {.x = w.normed,
                               .weight = tensor(a.weights, at_.qkv, c.qkv_dim(), c.hidden),
@@ -135,78 +154,91 @@ void BlockTemplate::attend(Ops& ops, Stream& stream, const Forward& a, const Wor
                               .out = w.h});
 }
 
-// One chunk of the MLP up to its activation: h is (C', H), C' <= C.
-void BlockTemplate::mlp_up(Ops& ops, Stream& stream, std::byte* weights, const View& h, const Work& w) const {
+// The MLP's norm and its products before the activation, of tokens [begin, begin + count).
+void BlockTemplate::post_norm(Ops& ops, Stream& stream, std::byte* weights, const Work& w, int64_t begin,
+                              int64_t count) const {
+  ops.rmsnorm_forward(stream, {.x = w.h.slice_rows(begin, count),
+                               .weight = tensor(weights, at_.post_norm, 1, config_.hidden),
+                               .eps = static_cast<float>(config_.norm_eps),
+                               .out = w.post_normed.tokens(begin, count),
+                               .inv_rms = w.post_inv_rms.tokens(begin, count).as<float>()});
+}
+
+void BlockTemplate::gate_up(Ops& ops, Stream& stream, std::byte* weights, const Work& w, int64_t begin,
+                            int64_t count) const {
   const ModelConfig& c = config_;
-  const View normed = w.post_normed.slice_rows(0, h.rows), gate_up = w.gate_up.slice_rows(0, h.rows);
-  ops.rmsnorm_forward(stream, {.x = h,
-                               .weight = tensor(weights, at_.post_norm, 1, c.hidden),
-                               .eps = static_cast<float>(c.norm_eps),
-                               .out = normed,
-                               .inv_rms = w.post_inv_rms});
-  ops.linear_forward(stream, {.x = normed,
+  ops.linear_forward(stream, {.x = w.post_normed.tokens(begin, count),
                               .weight = tensor(weights, at_.gate_up, 2 * c.ff, c.hidden),
                               .bias = tensor(weights, at_.gate_up_bias, 1, 2 * c.ff),
                               .residual = {},
-                              .out = gate_up});
-  ops.swiglu_forward(stream, {.gate_up = gate_up, .out = w.act.slice_rows(0, h.rows)});
+                              .out = w.gate_up.tokens(begin, count)});
 }
 
 void BlockTemplate::forward(Ops& ops, Stream& stream, const Forward& a) const {
   const ModelConfig& c = config_;
-  const Work w = carve(a.workspace);
+  const Work w = carve(a.workspace, a.keep, a.kept);
   attend(ops, stream, a, w);
   for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
     const int64_t count = std::min(chunk_, tokens_ - begin);
-    const View h = w.h.slice_rows(begin, count), y = a.y.slice_rows(begin, count);
-    mlp_up(ops, stream, a.weights, h, w);
-    ops.linear_forward(stream, {.x = w.act.slice_rows(0, count),
+    const View act = w.act.tokens(begin, count);
+    post_norm(ops, stream, a.weights, w, begin, count);
+    gate_up(ops, stream, a.weights, w, begin, count);
+    ops.swiglu_forward(stream, {.gate_up = w.gate_up.tokens(begin, count), .out = act});
+    ops.linear_forward(stream, {.x = act,
                                 .weight = tensor(a.weights, at_.down, c.hidden, c.ff),
                                 .bias = tensor(a.weights, at_.down_bias, 1, c.hidden),
-                                .residual = h,
-                                .out = y});
+                                .residual = w.h.slice_rows(begin, count),
+                                .out = a.y.slice_rows(begin, count)});
   }
 }
 
 void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const {
   const ModelConfig& c = config_;
-  const Work w = carve(a.workspace);
-  attend(ops, stream,
-         {.block = a.block,
-          .weights = a.weights,
-          .x = a.x,
-          .y = {},
-          .micro_batch = a.micro_batch,
-          .workspace = a.workspace},
-         w);
+  const Work w = carve(a.workspace, a.keep, a.kept);
+  if (a.keep < Keep::attention) {
+    attend(ops, stream,
+           {.block = a.block,
+            .weights = a.weights,
+            .x = a.x,
+            .y = {},
+            .micro_batch = a.micro_batch,
+            .workspace = a.workspace},
+           w);
+  } else if (a.keep < Keep::everything) {
+    input_norm(ops, stream, a.weights, a.x, w);
+  }
 
   // MLP: a.grad goes from dL/dy to dL/dh, chunk by chunk
   for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
     const int64_t count = std::min(chunk_, tokens_ - begin);
     const bool accumulate = a.accumulate || begin > 0;
     const View h = w.h.slice_rows(begin, count), grad = a.grad.slice_rows(begin, count);
-    const View act = w.act.slice_rows(0, count), gate_up = w.gate_up.slice_rows(0, count);
+    const View act = w.act.tokens(begin, count), gate_up_here = w.gate_up.tokens(begin, count);
     const View grad_act = w.grad_act.slice_rows(0, count), grad_normed = w.grad_normed.slice_rows(0, count);
-    mlp_up(ops, stream, a.weights, h, w);
+    if (a.keep < Keep::everything) post_norm(ops, stream, a.weights, w, begin, count);
+    if (a.keep < Keep::products) gate_up(ops, stream, a.weights, w, begin, count);
+    ops.linear_backward_input(
+        stream, {.grad_out = grad, .weight = tensor(a.weights, at_.down, c.hidden, c.ff), .grad_x = grad_act});
+    ops.swiglu_backward(stream, {.gate_up = gate_up_here,
+                                 .grad_out = grad_act,
+                                 .grad_gate_up = gate_up_here,
+                                 .out = a.keep < Keep::everything ? act : View{}});
     ops.linear_backward_weight(stream, {.grad_out = grad,
                                         .x = act,
                                         .grad_weight = gradient(a.weight_grads, at_.down, c.hidden, c.ff),
                                         .grad_bias = gradient(a.weight_grads, at_.down_bias, 1, c.hidden),
                                         .accumulate = accumulate});
-    ops.linear_backward_input(
-        stream, {.grad_out = grad, .weight = tensor(a.weights, at_.down, c.hidden, c.ff), .grad_x = grad_act});
-    ops.swiglu_backward(stream, {.gate_up = gate_up, .grad_out = grad_act, .grad_gate_up = gate_up, .out = {}});
-    ops.linear_backward_weight(stream, {.grad_out = gate_up,
-                                        .x = w.post_normed.slice_rows(0, count),
+    ops.linear_backward_weight(stream, {.grad_out = gate_up_here,
+                                        .x = w.post_normed.tokens(begin, count),
                                         .grad_weight = gradient(a.weight_grads, at_.gate_up, 2 * c.ff, c.hidden),
                                         .grad_bias = gradient(a.weight_grads, at_.gate_up_bias, 1, 2 * c.ff),
                                         .accumulate = accumulate});
-    ops.linear_backward_input(
-        stream,
-        {.grad_out = gate_up, .weight = tensor(a.weights, at_.gate_up, 2 * c.ff, c.hidden), .grad_x = grad_normed});
+    ops.linear_backward_input(stream, {.grad_out = gate_up_here,
+                                       .weight = tensor(a.weights, at_.gate_up, 2 * c.ff, c.hidden),
+                                       .grad_x = grad_normed});
     ops.rmsnorm_backward(stream, {.x = h,
                                   .weight = tensor(a.weights, at_.post_norm, 1, c.hidden),
-                                  .inv_rms = w.post_inv_rms,
+                                  .inv_rms = w.post_inv_rms.tokens(begin, count).as<float>(),
                                   .grad_out = grad_normed,
                                   .residual = grad,
                                   .grad_x = grad,

@@ -3,9 +3,10 @@
 //   h = x + o(attention(rope(qk_norm(qkv(norm(x))))))       x, h, y: (T, H)
 //   y = h + down(swiglu(gate_up(norm(h))))
 //
-// Backward recomputes the block's inner activations from its input x, then walks them in reverse by hand. Parameters
-// accumulate (+=) in backward except on the first micro-batch of a step; activations are assigned. The MLP, its norm
-// included, runs in chunks of mlp_chunk tokens, forward and backward alike.
+// Backward recomputes from the input x those inner activations that were not kept, by the calls that made them, then
+// walks them in reverse by hand: how much was kept changes no bit. Parameters accumulate (+=) in backward except on the
+// first micro-batch of a step; activations are assigned. The MLP, its norm included, runs in chunks of mlp_chunk
+// tokens, forward and backward alike.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "megatrain/model/layers.h"
 #include "megatrain/model/micro_batch.h"
 #include "megatrain/ops/ops.h"
+#include "megatrain/plan/keep.h"
 
 namespace megatrain {
 
@@ -29,6 +31,9 @@ class BlockTemplate {
   // Scratch one call needs; forward and backward share it, and nothing in it outlives a call.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
+  // What one micro-batch keeps from forward to backward.
+  int64_t kept_bytes(Keep keep) const;
+
   struct Forward {
     int64_t block;       // 0-based: chooses the sliding window
     std::byte* weights;  // slab
@@ -36,6 +41,8 @@ class BlockTemplate {
     View y;              // (T, H)
     const MicroBatchView& micro_batch;
     std::byte* workspace;
+    Keep keep = Keep::nothing;
+    std::byte* kept = nullptr;  // kept_bytes(keep)
   };
   void forward(Ops& ops, Stream& stream, const Forward& args) const;
 
@@ -48,17 +55,21 @@ class BlockTemplate {
     bool accumulate;
     const MicroBatchView& micro_batch;
     std::byte* workspace;
+    Keep keep = Keep::nothing;
+    std::byte* kept = nullptr;  // as the forward left it; overwritten
   };
   void backward(Ops& ops, Stream& stream, const Backward& args) const;
 
  private:
-  struct Work;  // views into the workspace
-  Work carve(std::byte* workspace) const;
+  struct Work;  // views of what is kept and of the workspace
+  Work carve(std::byte* workspace, Keep keep, std::byte* kept) const;
   View tensor(std::byte* weights, int64_t offset, int64_t rows, int64_t cols) const;
   View gradient(float* grads, int64_t offset, int64_t rows, int64_t cols) const;
   AttentionShape attention_shape(int64_t block) const;
+  void input_norm(Ops& ops, Stream& stream, std::byte* weights, const View& x, const Work& work) const;
   void attend(Ops& ops, Stream& stream, const Forward& args, const Work& work) const;
-  void mlp_up(Ops& ops, Stream& stream, std::byte* weights, const View& h, const Work& work) const;
+  void post_norm(Ops& ops, Stream& stream, std::byte* weights, const Work& work, int64_t begin, int64_t count) const;
+  void gate_up(Ops& ops, Stream& stream, std::byte* weights, const Work& work, int64_t begin, int64_t count) const;
 
   ModelConfig config_;
   BlockOffsets at_;

@@ -27,14 +27,15 @@ Updater::Updater(std::vector<LayerRecord>& records, int threads)
 
 bool Updater::update_piece(LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin,
                            int64_t count) const {
-  AdamW args{.scalars = scalars, .count = count, .m = record.m() + begin, .v = record.v() + begin};
+  const StatePlanes at = record.planes();
+  AdamW args{.scalars = scalars, .count = count, .m = at.m + begin, .v = at.v + begin};
   if (record.dtype() == DType::bf16) {
     args.grad_bf16 = reinterpret_cast<const bf16*>(gradient);
-    args.weight = record.weights_bf16() + begin;
-    args.low = record.low() + begin;
+    args.weight = at.weight + begin;
+    args.low = at.low + begin;
   } else {
     args.grad_f32 = reinterpret_cast<const float*>(gradient);
-    args.master = record.master() + begin;
+    args.master = at.master + begin;
   }
   return adamw_cpu(args, simd_);
 }

@@ -1,4 +1,6 @@
 // A plan as JSON, as a hash, and as lines for a person.
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <xxhash.h>
@@ -19,6 +21,12 @@ json tiers_to_json(const std::vector<Tier>& tiers) {
   return list;
 }
 
+json keeps_to_json(const std::vector<Keep>& keeps) {
+  json list = json::array();
+  for (const Keep keep : keeps) list.push_back(keep_name(keep));
+  return list;
+}
+
 std::string runs(const std::vector<Tier>& tiers) {
   int64_t hbm = 0;
   for (const Tier tier : tiers) hbm += tier == Tier::hbm;
@@ -30,6 +38,9 @@ std::string runs(const std::vector<Tier>& tiers) {
 json plan_to_json(const Plan& p) {
   return {{"slots", p.slots},
           {"weights", tiers_to_json(p.weights)},
+          {"state", tiers_to_json(p.state)},
+          {"visits", p.visits},
+          {"keep", keeps_to_json(p.keep)},
           {"boundary", tiers_to_json(p.boundary)},
           {"boundary_slots", p.boundary_slots},
           {"sweeps", p.sweeps},
@@ -60,6 +71,19 @@ Plan plan_from_json(const json& object, const std::string& where) {
   Plan p;
   p.slots = number("slots");
   p.weights = tiers("weights");
+  p.state = tiers("state");
+  if (!object.contains("visits") || !object["visits"].is_array()) bad("'visits' must be a list of true and false");
+  for (const json& visit : object["visits"]) {
+    if (!visit.is_boolean()) bad("'visits' must be a list of true and false");
+    p.visits.push_back(visit.get<bool>());
+  }
+  if (!object.contains("keep") || !object["keep"].is_array()) bad("'keep' must be a list of names");
+  for (const json& name : object["keep"]) {
+    const auto found = std::find_if(kKeeps.begin(), kKeeps.end(), [&](Keep keep) { return name == keep_name(keep); });
+    if (found == kKeeps.end())
+      bad(fmt::format("'keep' holds {}, not \"nothing\", \"attention\", \"products\" or \"everything\"", name.dump()));
+    p.keep.push_back(*found);
+  }
   p.boundary = tiers("boundary");
   p.boundary_slots = number("boundary_slots");
   if (!object.contains("sweeps") || !object["sweeps"].is_array()) bad("'sweeps' must be a list of integers");
@@ -86,6 +110,14 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
                       static_cast<double>(w.parameters) * 1e-9, w.blocks, w.tokens(), w.micro_batches, w.micro_tokens);
   text += fmt::format("weights: {}, the rest stream through {} slots{}\n", runs(p.weights), p.slots,
                       p.serial ? ", serially" : "");
+  text += fmt::format("optimizer state: {}; of {} more it visits the device to be updated\n", runs(p.state),
+                      std::count(p.visits.begin(), p.visits.end(), true));
+  text += "kept for backward:";
+  for (const Keep keep : kKeeps) {
+    const int64_t blocks = std::count(p.keep.begin(), p.keep.end(), keep);
+    if (blocks > 0) text += fmt::format(" {} in {} blocks", keep_name(keep), blocks);
+  }
+  text += "\n";
   text += fmt::format("block inputs: {}\n", runs(p.boundary));
   text += fmt::format("sweeps: {}\n", p.sweeps.size());
   for (const auto& [title, items, total] :

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "megatrain/plan/keep.h"
 #include "megatrain/plan/workload.h"
 #include "megatrain/tensor/tier.h"
 
@@ -16,34 +19,47 @@ namespace megatrain {
 struct Plan {
   int64_t slots = 2;                // device slots that blocks stream through
   std::vector<Tier> weights;        // (L) hbm: the block has a place of its own, fetched once a step; host: streamed
+  std::vector<Tier> state;          // (L + 2) by record. hbm: weights and optimizer state live on the device, which
+                                    // updates them; the gradient never leaves it. host: they live in host memory
+  std::vector<bool> visits;         // (L) the state lives on the host and visits the device to be updated there
+  std::vector<Keep> keep;           // (L) inner activations that wait on the device for backward
   std::vector<Tier> boundary;       // (L) where block l's input waits for backward
   int64_t boundary_slots = 2;       // device ring for inputs that wait on the host; 2 or more
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
-  int64_t host_gradient_slabs = 0;  // (blocks) that gradients wait in; all of them when clipping
+  int64_t host_gradient_slabs = 0;  // that gradients of blocks updated by the host wait in; one each when clipping
   bool serial = false;              // every action waits for the one before: the ablation
   bool operator==(const Plan&) const = default;
+
+  bool state_on_device(int64_t record) const { return state[static_cast<size_t>(record)] == Tier::hbm; }
+  bool visiting(int64_t record) const {
+    return record >= 1 && record <= static_cast<int64_t>(visits.size()) && visits[static_cast<size_t>(record - 1)];
+  }
+  bool updated_on_device(int64_t record) const { return state_on_device(record) || visiting(record); }
+  int64_t host_updated_blocks() const;
 };
 
 // Bytes by tag; what the engine allocates under the same tags.
 struct MemoryNeed {
   struct Item {
-    std::string tag;
+    std::string_view tag;  // a literal
     int64_t bytes;
   };
   std::vector<Item> hbm, host;
   int64_t hbm_bytes() const;
   int64_t host_bytes() const;
-  int64_t bytes_of(const std::string& tag) const;  // throws an internal error for an unknown tag
+  int64_t bytes_of(std::string_view tag) const;  // throws an internal error for an unknown tag
 };
 MemoryNeed memory_need(const Workload& workload, const Plan& plan);
 
 // Speeds of the machine; estimates are only as good as these.
 struct MachineProfile {
-  double flops_per_s = 600e12;
+  double flops_per_s = 640e12;  // of whole layers, small kernels included
+  double hbm_bytes_per_s = 3.2e12;
   double h2d_bytes_per_s = 50e9;
   double d2h_bytes_per_s = 50e9;
-  double dram_bytes_per_s = 100e9;
+  double dram_bytes_per_s = 130e9;
+  bool updates_on_device = true;  // false: the device is the host's own CPU, so updating there gains nothing
 };
 
 struct Estimate {
@@ -51,7 +67,14 @@ struct Estimate {
   double compute_s = 0, h2d_s = 0, d2h_s = 0, update_s = 0;
   std::string bound_by;
 };
+// Goes through three steps layer by layer on the four lanes and reports the third.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine);
+
+// Of the compute lane's work alone: no plan's step is shorter. Cheap.
+double compute_seconds(const Workload& workload, const Plan& plan, const MachineProfile& machine);
+
+// What bounds a step: compute, unless it stalls and another lane is busy enough to be why. Busy seconds by lane.
+std::string bounding_lane(double step_s, double compute_s, const std::map<std::string, double>& others);
 
 // Weight bytes that cross to the device in one step.
 int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
@@ -59,11 +82,14 @@ int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
 struct Budgets {
   int64_t gpu_bytes = 0;  // of the device, driver's own share included
   int64_t host_bytes = 0;
+  bool state_on_host = false;  // all state lives on the host; at most kVisitingBytes of it are on the device at a time
 };
+inline constexpr int64_t kVisitingBytes = int64_t{8} << 30;
 
-// The best plan this planner knows within the budgets. Throws Error(cannot_fit) before anything is allocated; the
+// The plan with the least estimated step within the budgets. Throws Error(cannot_fit) before anything is allocated; the
 // message says what is needed, what is there, and what would fit. `notes` receives what was given up to fit.
-Plan make_plan(const Workload& workload, const Budgets& budgets, std::vector<std::string>* notes);
+Plan make_plan(const Workload& workload, const Budgets& budgets, const MachineProfile& machine,
+               std::vector<std::string>* notes);
 
 // Some valid plan: varies everything a plan may vary.
 Plan random_plan(const Workload& workload, uint64_t seed);

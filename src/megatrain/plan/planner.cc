@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,32 +13,138 @@ namespace megatrain {
 
 namespace {
 
-// Plans form a ladder: overlap first, then boundaries that need not move, then weights. No rung is slower than the one
-// below it, and none needs more of the host; so more memory never makes a slower plan.
-int64_t rungs(const Workload& w) {
-  return 2 * w.blocks + std::min<int64_t>(3, w.blocks) + std::min<int64_t>(2, w.blocks);
+// Where the search starts from: the rest climbs as memory allows.
+struct Start {
+  int64_t sweeps;
+  int64_t state;     // records whose state is on the device: the ones needed first
+  int64_t visits;    // blocks whose state visits it
+  int64_t weights;   // further blocks with a place of their own
+  int64_t products;  // blocks that keep their products: the ones needed first in backward
+};
+
+Plan start_plan(const Workload& w, const Start& start) {
+  const size_t blocks = static_cast<size_t>(w.blocks);
+  Plan plan{.slots = 1,
+            .weights = std::vector<Tier>(blocks, Tier::host),
+            .state = std::vector<Tier>(blocks + 2, Tier::host),
+            .visits = std::vector<bool>(blocks, false),
+            .keep = std::vector<Keep>(blocks, Keep::nothing),
+            .boundary = std::vector<Tier>(blocks, Tier::host),
+            .boundary_slots = 2,
+            .sweeps = {},
+            .gradient_slabs = 1};
+  for (int64_t i = 0; i < start.sweeps; ++i)
+    plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
+  std::fill_n(plan.state.begin(), start.state, Tier::hbm);
+  const int64_t updated = std::clamp<int64_t>(start.state - 1, 0, w.blocks);
+  std::fill_n(plan.visits.begin(), start.visits, true);
+  std::fill_n(plan.weights.begin(), std::min(w.blocks, updated + start.weights), Tier::hbm);
+  std::fill_n(plan.keep.rbegin(), start.products, Keep::products);
+  return plan;
 }
 
-Plan rung(const Workload& w, int64_t height) {
-  const auto climb = [&height](int64_t most) {
-    const int64_t taken = std::min(height, most);
-    height -= taken;
-    return taken;
-  };
-  const int64_t two = std::min<int64_t>(2, w.blocks), three = std::min<int64_t>(3, w.blocks);
-  const size_t blocks = static_cast<size_t>(w.blocks);
-  Plan plan{.weights = std::vector<Tier>(blocks, Tier::host),
-            .boundary = std::vector<Tier>(blocks, Tier::host),
-            .sweeps = {w.micro_batches}};
-  plan.slots = 1 + climb(two - 1);
-  plan.gradient_slabs = 1 + climb(two - 1);
-  plan.boundary_slots = 2 + climb(1);
-  std::fill_n(plan.boundary.rbegin(), climb(w.blocks),
-              Tier::hbm);  // the last inputs written are needed first in backward
-  plan.slots += climb(three - two);
-  std::fill_n(plan.weights.begin(), climb(w.blocks), Tier::hbm);
-  plan.host_gradient_slabs = w.clip ? w.blocks : std::min<int64_t>(w.blocks, 4);
-  return plan;
+// What follows from the rest of the plan.
+void settle(const Workload& w, Plan& plan) {
+  const int64_t blocks = plan.host_updated_blocks();
+  plan.host_gradient_slabs = w.clip ? blocks : std::min<int64_t>(blocks, 4);
+}
+
+// Takes steps of a ladder while the device has room: the first that does not fit ends the climb for good, so that more
+// memory always reaches at least as far up the same ladder. No step makes a plan slower or takes more of the host.
+class Climber {
+ public:
+  Climber(const Workload& w, int64_t gpu_bytes, Plan& plan) : w_(w), gpu_bytes_(gpu_bytes), plan_(plan) {}
+
+  // `change` makes the first `count` of `most` changes to a plan; as many as fit are made.
+  template <class Change>
+  void climb(int64_t most, const Change& change) {
+    if (ended_) return;
+    const auto changed = [&](int64_t count) {
+      Plan plan = plan_;
+      change(plan, count);
+      settle(w_, plan);
+      return plan;
+    };
+    int64_t low = 0, high = most;
+    while (low < high) {
+      const int64_t middle = high == most ? most : (low + high + 1) / 2;  // mostly all fits
+      if (memory_need(w_, changed(middle)).hbm_bytes() <= gpu_bytes_) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    plan_ = changed(low);
+    ended_ = low < most;
+  }
+
+  // The device's basics: overlap, then inputs that need not move.
+  void basics() {
+    const int64_t two = std::min<int64_t>(2, w_.blocks), three = std::min<int64_t>(3, w_.blocks);
+    climb(two - 1, [](Plan& p, int64_t n) { p.slots += n; });
+    climb(two - 1, [](Plan& p, int64_t n) { p.gradient_slabs += n; });
+    climb(1, [](Plan& p, int64_t n) { p.boundary_slots += n; });
+    climb(w_.blocks, [](Plan& p, int64_t n) { std::fill_n(p.boundary.rbegin(), n, Tier::hbm); });
+    climb(three - two, [](Plan& p, int64_t n) { p.slots += n; });
+  }
+  void weights() {
+    climb(w_.blocks, [](Plan& p, int64_t n) { std::fill_n(p.weights.begin(), n, Tier::hbm); });
+  }
+  void keep(Keep level) {
+    climb(w_.blocks, [level](Plan& p, int64_t n) {
+      for (auto at = p.keep.rbegin(); at != p.keep.rbegin() + n; ++at) *at = std::max(*at, level);
+    });
+  }
+
+ private:
+  const Workload& w_;
+  int64_t gpu_bytes_;
+  Plan& plan_;
+  bool ended_ = false;
+};
+
+enum class Ladder : uint8_t { keep_products, keep_attention, weights };
+
+void climb(Climber& climber, Ladder ladder) {
+  climber.basics();
+  if (ladder == Ladder::weights) climber.weights();
+  if (ladder != Ladder::keep_attention) climber.keep(Keep::products);
+  climber.keep(Keep::attention);
+  climber.keep(Keep::products);
+  climber.keep(Keep::everything);
+  climber.weights();
+}
+
+// 0, ..., most in about `parts` steps: fixed by the workload, so that a larger budget searches all a smaller one does.
+std::vector<int64_t> grid(int64_t most, int64_t parts) {
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i <= parts; ++i) {
+    const int64_t value = most * i / parts;
+    if (values.empty() || values.back() != value) values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
+  std::vector<Start> list;
+  std::vector<int64_t> sweeps;
+  for (int64_t n = 1; n < w.micro_batches; n *= 2) sweeps.push_back(n);
+  sweeps.push_back(w.micro_batches);
+  std::vector<std::pair<int64_t, int64_t>> state_and_visits;
+  for (const int64_t state : grid(state_on_host ? 0 : w.records(), 12)) state_and_visits.emplace_back(state, 0);
+  const int64_t most = visits && w.clip ? std::min(w.blocks, kVisitingBytes / w.state_bytes(1)) : 0;
+  for (const int64_t visiting : grid(most, 3)) {
+    if (visiting > 0) state_and_visits.emplace_back(0, visiting);
+  }
+  for (const int64_t n : sweeps) {
+    for (const auto& [state, visiting] : state_and_visits) {
+      const int64_t others = std::min(w.blocks, w.records() - state);
+      for (const int64_t weights : grid(others, 1)) {
+        for (const int64_t products : grid(w.blocks, 4)) list.push_back({n, state, visiting, weights, products});
+      }
+    }
+  }
+  return list;
 }
 
 std::string largest_items(const std::vector<MemoryNeed::Item>& items) {
@@ -71,36 +178,62 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
   }
 }
 
-Plan make_plan(const Workload& w, const Budgets& budgets, std::vector<std::string>* notes) {
+Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& machine,
+               std::vector<std::string>* notes) {
+  std::optional<Plan> best;
+  double best_s = 0;
   Plan nearest;
   int64_t lacking = std::numeric_limits<int64_t>::max();  // device bytes that the nearest plan lacks, or host bytes
                                                           // when it lacks no others
   bool lacks_device = true;
-  for (int64_t height = rungs(w) - 1; height >= 0; --height) {
-    const Plan plan = rung(w, height);
-    const MemoryNeed need = memory_need(w, plan);
-    const int64_t device = std::max<int64_t>(need.hbm_bytes() - budgets.gpu_bytes, 0),
-                  host = std::max<int64_t>(need.host_bytes() - budgets.host_bytes, 0);
-    if (device == 0 && host == 0) {
-      if (notes) {
-        if (plan.slots < std::min<int64_t>(2, w.blocks))
-          notes->push_back("one weight slot: fetching a block waits for the block before it");
-        if (plan.gradient_slabs < std::min<int64_t>(2, w.blocks))
-          notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
-        if (std::count(plan.boundary.begin(), plan.boundary.end(), Tier::host) > 0)
-          notes->push_back("some block inputs wait in host memory");
-      }
-      return plan;
+  const auto lacks = [&](const Plan& plan, int64_t bytes, bool device) {
+    if (device == lacks_device ? bytes >= lacking : device) return;
+    nearest = plan;
+    lacking = bytes;
+    lacks_device = device;
+  };
+  const bool state_on_host = budgets.state_on_host || !machine.updates_on_device;
+  for (const Start& start : starts(w, state_on_host, machine.updates_on_device)) {
+    Plan base = start_plan(w, start);
+    settle(w, base);
+    const int64_t device = memory_need(w, base).hbm_bytes() - budgets.gpu_bytes;
+    if (device > 0) {
+      lacks(base, device, true);
+      continue;
     }
-    const bool nearer = (device > 0) == lacks_device ? (device > 0 ? device : host) < lacking : device == 0;
-    if (nearer) {
-      nearest = plan;
-      lacking = device > 0 ? device : host;
-      lacks_device = device > 0;
+    for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
+      // where the start has taken what a ladder would climb first, it is another ladder
+      if (ladder == Ladder::weights && std::count(base.weights.begin(), base.weights.end(), Tier::host) == 0) continue;
+      if (ladder == Ladder::keep_attention && start.products == w.blocks) continue;
+      Plan plan = base;
+      Climber climber(w, budgets.gpu_bytes, plan);
+      climb(climber, ladder);
+      const int64_t host = memory_need(w, plan).host_bytes() - budgets.host_bytes;
+      if (host > 0) {
+        lacks(plan, host, false);
+        continue;
+      }
+      if (best && compute_seconds(w, plan, machine) >= best_s) continue;
+      const double seconds = estimate(w, plan, machine).step_s;
+      if (best && seconds >= best_s) continue;
+      best = plan;
+      best_s = seconds;
     }
   }
-  check_fit(w, nearest, budgets);
-  fail_internal("a plan that lacks memory fits");
+  if (!best) {
+    check_fit(w, nearest, budgets);
+    fail_internal("a plan that lacks memory fits");
+  }
+  if (notes) {
+    const int64_t streamed = std::count(best->weights.begin(), best->weights.end(), Tier::host);
+    if (streamed > 0 && best->slots < std::min<int64_t>(2, w.blocks))
+      notes->push_back("one weight slot: fetching a block waits for the block before it");
+    if (best->host_updated_blocks() > 0 && best->gradient_slabs < std::min<int64_t>(2, w.blocks))
+      notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
+    if (std::count(best->boundary.begin(), best->boundary.end(), Tier::host) > 0)
+      notes->push_back("some block inputs wait in host memory");
+  }
+  return *best;
 }
 
 Plan random_plan(const Workload& w, uint64_t seed) {
@@ -114,14 +247,21 @@ Plan random_plan(const Workload& w, uint64_t seed) {
       1 + below(below(3) ? std::min<int64_t>(3, w.blocks) : w.blocks);  // mostly few: streaming is the hard case
   plan.boundary_slots = 2 + below(3);
   plan.gradient_slabs = 1 + below(3);
-  plan.host_gradient_slabs = w.clip ? w.blocks : 1 + below(w.blocks);
   plan.serial = below(12) == 0;
   const int64_t resident = below(3);  // none, some, mostly
   const int64_t kept = below(4);
+  const int64_t on_device = below(6) - 3;  // half the plans keep all state on the host
+  for (int64_t record = 0; record < w.records(); ++record)
+    plan.state.push_back(below(6) < 2 * on_device ? Tier::hbm : Tier::host);
   for (int64_t l = 0; l < w.blocks; ++l) {
-    plan.weights.push_back(below(4) < resident ? Tier::hbm : Tier::host);
+    const bool stays = plan.state_on_device(l + 1);
+    plan.weights.push_back(stays || below(4) < resident ? Tier::hbm : Tier::host);
+    plan.visits.push_back(!stays && w.clip && below(5) == 0);
+    plan.keep.push_back(kKeeps[static_cast<size_t>(below(2) ? 0 : below(4))]);
     plan.boundary.push_back(below(3) < kept ? Tier::hbm : Tier::host);
   }
+  const int64_t host_blocks = plan.host_updated_blocks();
+  plan.host_gradient_slabs = w.clip || host_blocks == 0 ? host_blocks : 1 + below(host_blocks);
   for (int64_t left = w.micro_batches; left > 0;) {
     const int64_t width = below(2) ? left : 1 + below(left);
     plan.sweeps.push_back(width);
@@ -136,22 +276,37 @@ void check_plan(const Workload& w, const Plan& p) {
   };
   require(p.slots >= 1 && p.slots <= std::max<int64_t>(1, w.blocks),
           fmt::format("slots is {}, expected 1 to {}", p.slots, w.blocks));
-  require(static_cast<int64_t>(p.weights.size()) == w.blocks,
-          fmt::format("it places weights of {} blocks, the model has {}", p.weights.size(), w.blocks));
-  require(static_cast<int64_t>(p.boundary.size()) == w.blocks,
-          fmt::format("it places inputs of {} blocks, the model has {}", p.boundary.size(), w.blocks));
-  for (const auto* tiers : {&p.weights, &p.boundary}) {
-    for (const Tier tier : *tiers) require(tier != Tier::disk, "disk is not a place for weights or block inputs");
+  const auto covers = [&](const char* what, size_t size, int64_t expected, const char* of) {
+    require(static_cast<int64_t>(size) == expected,
+            fmt::format("it says {} of {} {}, the model has {}", what, size, of, expected));
+  };
+  covers("where the weights are", p.weights.size(), w.blocks, "blocks");
+  covers("where the state is", p.state.size(), w.records(), "layers");
+  covers("what visits the device", p.visits.size(), w.blocks, "blocks");
+  covers("what to keep", p.keep.size(), w.blocks, "blocks");
+  covers("where the inputs wait", p.boundary.size(), w.blocks, "blocks");
+  for (const auto* tiers : {&p.weights, &p.state, &p.boundary}) {
+    for (const Tier tier : *tiers)
+      require(tier != Tier::disk, "disk is not a place for weights, state or block inputs");
+  }
+  for (int64_t block = 1; block <= w.blocks; ++block) {
+    require(!p.state_on_device(block) || p.weights[static_cast<size_t>(block - 1)] == Tier::hbm,
+            fmt::format("layer {}'s state is on the device, so its weights must be", block));
+    require(
+        !p.visiting(block) || (w.clip && !p.state_on_device(block)),
+        fmt::format("layer {}'s state may visit the device only when it lives on the host and gradients are clipped",
+                    block));
   }
   require(p.boundary_slots >= 2 && p.boundary_slots <= w.blocks + 3,
           fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.blocks + 3));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.blocks + 2,
           fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.blocks + 2));
-  require(
-      p.host_gradient_slabs >= 1 && p.host_gradient_slabs <= w.blocks && (!w.clip || p.host_gradient_slabs == w.blocks),
-      fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,
-                  w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", w.blocks)
-                         : fmt::format("1 to {}", w.blocks)));
+  const int64_t host_blocks = p.host_updated_blocks();
+  require(p.host_gradient_slabs >= std::min<int64_t>(1, host_blocks) && p.host_gradient_slabs <= host_blocks &&
+              (!w.clip || p.host_gradient_slabs == host_blocks),
+          fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,
+                      w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", host_blocks)
+                             : fmt::format("1 to {}", host_blocks)));
   int64_t total = 0;
   for (const int64_t width : p.sweeps) {
     require(width >= 1, "a sweep has no micro-batch");

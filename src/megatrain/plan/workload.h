@@ -1,9 +1,11 @@
 // What a plan needs to know of a model and a run, in bytes and counts: no model, no device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "megatrain/base/math.h"
+#include "megatrain/plan/keep.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain {
@@ -30,7 +32,12 @@ struct Workload {
   int64_t rope_bytes = 0;
   int64_t device_base_bytes = 0;  // what the driver holds before we allocate anything
 
+  std::array<int64_t, kKeeps.size()> kept_bytes{};  // of one block and micro-batch, by what is kept
+
   double block_flops_per_token = 0;  // forward
+  // Of one block, by what is kept: what backward computes again.
+  std::array<double, kKeeps.size()> recomputed_flops_per_token{};
+  std::array<double, kKeeps.size()> recomputed_bytes_per_token{};  // moved by norms, RoPE and SwiGLU
   double head_flops_per_token = 0;
 
   int64_t records() const { return blocks + 2; }
@@ -38,6 +45,7 @@ struct Workload {
   int64_t record_elements(int64_t record) const {
     return record == 0 ? embedding_elements : record <= blocks ? block_elements : head_elements;
   }
+  int64_t state_bytes(int64_t record) const { return 12 * record_elements(record); }
   int64_t all_elements() const { return embedding_elements + blocks * block_elements + head_elements; }
   int64_t tokens() const { return micro_batches * micro_tokens; }
   int64_t touched_rows() const { return tokens() < vocab ? tokens() : vocab; }  // most distinct ids of a step

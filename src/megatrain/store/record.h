@@ -1,7 +1,9 @@
-// A layer's authoritative state in host memory, in planes that share one layout.
+// A layer's authoritative state, in planes that share one layout and live on one tier.
 //
 //   bf16 weights: weights (2 bytes, what streams) + low (2) + m (4) + v (4)   true fp32 master in 12 bytes a parameter
 //   fp32 weights: weights (4, the master itself)  + m (4) + v (4)
+//
+// Addresses are the tier's: on Tier::hbm they are the device's, and only read_ and write_ reach the values from here.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +13,56 @@
 #include "megatrain/device/device.h"
 #include "megatrain/tensor/dtype.h"
 #include "megatrain/tensor/layout.h"
+#include "megatrain/tensor/tier.h"
 
 namespace megatrain {
+
+// The addresses of the planes, wherever they lie; one form of master is there.
+struct StatePlanes {
+  bf16* weight = nullptr;
+  uint16_t* low = nullptr;
+  float* master = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+
+  // Planes of `elements` one after the other in 12 bytes an element.
+  static StatePlanes within(std::byte* base, int64_t elements, DType weights);
+};
 
 class LayerRecord {
  public:
   // Planes are zero: gaps between tensors stay so for ever.
-  LayerRecord(Device& device, LayerLayout layout, DType weights);
+  LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier);
 
   const LayerLayout& layout() const { return layout_; }
   DType dtype() const { return dtype_; }
+  Tier tier() const { return tier_; }
   int64_t weight_bytes() const { return layout_.elements * dtype_bytes(dtype_); }
 
   std::byte* weights() const { return weights_.data(); }
-  bf16* weights_bf16() const { return reinterpret_cast<bf16*>(weights_.data()); }
-  float* master() const { return reinterpret_cast<float*>(weights_.data()); }  // fp32 weights only
-  uint16_t* low() const { return reinterpret_cast<uint16_t*>(low_.data()); }   // bf16 weights only
-  float* m() const { return reinterpret_cast<float*>(m_.data()); }
-  float* v() const { return reinterpret_cast<float*>(v_.data()); }
+  StatePlanes planes() const;
 
-  // The logical fp32 master of elements [begin, begin + count), whichever form it is stored in.
+  // Elements [begin, begin + count) of the logical fp32 master, whichever form it is stored in, and of the moments.
+  // The lanes must be idle. Any thread.
   void read_master(int64_t begin, int64_t count, float* out) const;
   void write_master(int64_t begin, int64_t count, const float* values);
+  enum class Moment : uint8_t { first, second };
+  void read_moment(Moment moment, int64_t begin, int64_t count, float* out) const;
+  void write_moment(Moment moment, int64_t begin, int64_t count, const float* values);
 
  private:
+  void copy(void* to, const void* from, size_t bytes) const;
+  const Buffer& moment_plane(Moment moment) const { return moment == Moment::first ? m_ : v_; }
+
+  Device* device_;
   LayerLayout layout_;
   DType dtype_;
+  Tier tier_;
   Buffer weights_, low_, m_, v_;
 };
 
-std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts, DType weights);
+// `tiers` has one for each layout.
+std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts, DType weights,
+                                      const std::vector<Tier>& tiers);
 
 }  // namespace megatrain

@@ -23,17 +23,16 @@ std::string metrics_json(const StepMetrics& m) {
       "\"seconds\":{:.17g},\"tokens_per_s\":{:.17g},\"bound_by\":\"{}\",\"lanes\":{{{}}},"
       "\"bytes\":{{\"h2d\":{},\"d2h\":{},\"disk_read\":0,\"disk_write\":0}},\"hbm_peak\":{},\"host_peak\":{}}}",
       m.step, r.loss, r.grad_norm, r.clip_factor, m.lr, r.tokens, r.trained_tokens, r.seconds,
-      static_cast<double>(r.tokens) / r.seconds, lane_name(r.bound_by()), lanes, r.h2d_bytes, r.d2h_bytes, m.hbm_peak,
+      static_cast<double>(r.tokens) / r.seconds, r.bound_by(), lanes, r.h2d_bytes, r.d2h_bytes, m.hbm_peak,
       m.host_peak);
 }
 
 std::string metrics_line(const StepMetrics& m) {
   const StepReport& r = m.report;
-  const Lane bound = r.bound_by();
   return fmt::format(
-      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s  {:.3g} s  bound by {} ({:.0f}% busy)", m.step,
-      m.steps, r.loss, r.grad_norm, m.lr, static_cast<double>(r.tokens) / r.seconds, r.seconds, lane_name(bound),
-      100 * r.lanes.busy[static_cast<size_t>(bound)] / r.seconds);
+      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s  {:.3g} s  bound by {} (compute {:.0f}% busy)",
+      m.step, m.steps, r.loss, r.grad_norm, m.lr, static_cast<double>(r.tokens) / r.seconds, r.seconds, r.bound_by(),
+      100 * r.lanes.busy[static_cast<size_t>(Lane::compute)] / r.seconds);
 }
 
 void truncate_metrics(const std::string& path, int64_t last_step) {

@@ -109,7 +109,8 @@ class Run {
 
     const Workload workload = make_workload(config, source_.config, identity_, machine_);
     std::vector<std::string> notes;
-    const Plan plan = choose_plan(config, workload, make_budgets(config, *machine_.device), &notes);
+    const Plan plan = choose_plan(config, workload, make_budgets(config, *machine_.device),
+                                  machine_profile(*machine_.device), &notes);
     plan_json_ = plan_to_json(plan);
     log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
                          static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
@@ -195,7 +196,8 @@ class Run {
     StepMetrics metrics{.step = step, .steps = config_.steps, .lr = lr, .report = trainer_->step(batch, optim)};
     step_ = step;
     if (dump) {
-      trainer_->drain();
+      trainer_->device_gradients(
+          [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
       trainer_->updater().observe({});
       dump->finish();
     }

@@ -109,9 +109,17 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
   w.rope_bytes = config.seq_len * model.head_dim * 4;  // cos and sin, half a head each
   w.device_base_bytes = machine.device->kind() == DeviceKind::cuda ? machine.device->memory_used() : 0;
-  const double matrices = 2.0 * static_cast<double>(block_layout(model, 0).parameters());
-  w.block_flops_per_token =
-      matrices + 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
+  const double attention = 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
+  w.block_flops_per_token = 2.0 * static_cast<double>(block_layout(model, 0).parameters()) + attention;
+  const double up = 4.0 * static_cast<double>(model.hidden * model.ff),
+               down = 2.0 * static_cast<double>(model.hidden * model.ff);
+  w.recomputed_flops_per_token = {w.block_flops_per_token - down, up, 0, 0};
+  // norms read and write a row, RoPE q and k; SwiGLU's output comes with its backward
+  const double element = static_cast<double>(dtype_bytes(identity.dtype));
+  const double norms = 4 * element * static_cast<double>(model.hidden),
+               rope = 2 * element * static_cast<double>(model.qkv_dim()), act = element * static_cast<double>(model.ff);
+  w.recomputed_bytes_per_token = {norms + rope + act, norms + act, norms + act, 0};
+  for (const Keep keep : kKeeps) w.kept_bytes[static_cast<size_t>(keep)] = block.kept_bytes(keep);
   w.head_flops_per_token = 2.0 * static_cast<double>(model.vocab * model.hidden);
   return w;
 }
@@ -128,12 +136,13 @@ Budgets make_budgets(const TrainConfig& config, const Device& device) {
   }
   if (config.memory.gpu_bytes) budgets.gpu_bytes = *config.memory.gpu_bytes;
   if (config.memory.host_bytes) budgets.host_bytes = *config.memory.host_bytes;
+  budgets.state_on_host = config.memory.state == "host";
   return budgets;
 }
 
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,
-                 std::vector<std::string>* notes) {
-  if (config.plan.empty()) return make_plan(workload, budgets, notes);
+                 const MachineProfile& machine, std::vector<std::string>* notes) {
+  if (config.plan.empty()) return make_plan(workload, budgets, machine, notes);
   const nlohmann::json file = read_json_file(config.plan);
   const Plan plan = plan_from_json(file.contains("plan") ? file.at("plan") : file, config.plan);
   check_plan(workload, plan);
@@ -144,8 +153,12 @@ Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budg
 MachineProfile machine_profile(const Device& device) {
   if (device.kind() == DeviceKind::cuda) return {};
   const double cores = static_cast<double>(usable_cpus().size());
-  return {
-      .flops_per_s = 30e9 * cores, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 10e9 * cores};
+  return {.flops_per_s = 30e9 * cores,
+          .hbm_bytes_per_s = 10e9 * cores,
+          .h2d_bytes_per_s = 8e9,
+          .d2h_bytes_per_s = 8e9,
+          .dram_bytes_per_s = 10e9 * cores,
+          .updates_on_device = false};
 }
 
 }  // namespace megatrain

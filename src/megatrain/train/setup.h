@@ -47,12 +47,12 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
 // The configuration's budgets, or what this machine has.
 Budgets make_budgets(const TrainConfig& config, const Device& device);
 
+// What the CPU or the GPU of this machine is expected to do.
+MachineProfile machine_profile(const Device& device);
+
 // The plan the configuration names, or the planner's; checked against workload and budgets.
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,
-                 std::vector<std::string>* notes);
-
-// What the CPU or the GPU of this machine is expected to do; for estimates only.
-MachineProfile machine_profile(const Device& device);
+                 const MachineProfile& machine, std::vector<std::string>* notes);
 
 int64_t host_memory_available();  // bytes
 int64_t host_memory_peak();       // of this process

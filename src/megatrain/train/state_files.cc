@@ -1,7 +1,6 @@
 #include "megatrain/train/state_files.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <set>
@@ -72,7 +71,7 @@ struct Plane {
   void read(int64_t begin, int64_t count, float* out) const {
     const int64_t at = tensor->offset + begin;
     if (kind == Kind::master) return record->read_master(at, count, out);
-    std::memcpy(out, (kind == Kind::m ? record->m() : record->v()) + at, static_cast<size_t>(count) * 4);
+    record->read_moment(kind == Kind::m ? LayerRecord::Moment::first : LayerRecord::Moment::second, at, count, out);
   }
 };
 
@@ -180,9 +179,9 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
         return scratch;
       };
       piece.record->write_master(at, piece.count, read(piece.tensor->name));
-      std::memcpy(piece.record->m() + at, read(piece.tensor->name + ".exp_avg"), static_cast<size_t>(piece.count) * 4);
-      std::memcpy(piece.record->v() + at, read(piece.tensor->name + ".exp_avg_sq"),
-                  static_cast<size_t>(piece.count) * 4);
+      piece.record->write_moment(LayerRecord::Moment::first, at, piece.count, read(piece.tensor->name + ".exp_avg"));
+      piece.record->write_moment(LayerRecord::Moment::second, at, piece.count,
+                                 read(piece.tensor->name + ".exp_avg_sq"));
     });
   } catch (const Error& error) {
     fail(ExitCode::corrupt_checkpoint,

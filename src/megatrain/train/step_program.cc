@@ -60,7 +60,7 @@ StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
   Step& step = step_of(sequence);
-  step.optim = optim;
+  step.optim = optim_ = optim;
   step.touched.clear();
   for (const MicroBatch& micro : batch.micro_batches) {
     for (const int32_t id : micro.tokens) {
@@ -100,9 +100,10 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   // counting sort of positions by row: stable, so ascending within a row; the padding id is in no segment
   const auto trained = [&](int64_t t) { return micro.tokens[static_cast<size_t>(t)] != config_.pad_id; };
   segment_count_.assign(touched.size() + 1, 0);
+  const auto row_of = [&](int64_t t) { return row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])]; };
   for (int64_t t = 0; t < tokens; ++t) {
-    host[row + t] = row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])];
-    if (trained(t)) ++segment_count_[static_cast<size_t>(host[row + t]) + 1];
+    host[row + t] = memory_.table_on_device() ? micro.tokens[static_cast<size_t>(t)] : row_of(t);
+    if (trained(t)) ++segment_count_[static_cast<size_t>(row_of(t)) + 1];
   }
   int64_t segments = 0;
   for (size_t r = 0; r < touched.size(); ++r) {
@@ -115,7 +116,7 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   }
   host[segment_begin + segments] = segment_count_[touched.size()];
   for (int64_t t = 0; t < tokens; ++t) {
-    if (trained(t)) host[order + segment_count_[static_cast<size_t>(host[row + t])]++] = static_cast<int32_t>(t);
+    if (trained(t)) host[order + segment_count_[static_cast<size_t>(row_of(t))]++] = static_cast<int32_t>(t);
   }
 
   std::copy(micro.labels.begin(), micro.labels.end(), host + labels);
@@ -141,9 +142,9 @@ void StepProgram::compute(const Action& a, Stream& stream) {
   switch (a.kind) {
     case ActionKind::embed_forward: {
       const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
-      ops_.embedding_forward(stream, {.table = matrix(memory_.device_rows(), w.dtype, rows_, w.hidden),
-                                      .index = micro.row,
-                                      .out = memory_.boundary_out(a)});
+      const View table = memory_.table_on_device() ? matrix(records_[0].weights(), w.dtype, w.vocab, w.hidden)
+                                                   : matrix(memory_.device_rows(), w.dtype, rows_, w.hidden);
+      ops_.embedding_forward(stream, {.table = table, .index = micro.row, .out = memory_.boundary_out(a)});
       break;
     }
     case ActionKind::block_forward:
@@ -153,7 +154,9 @@ void StepProgram::compute(const Action& a, Stream& stream) {
                       .x = memory_.boundary_in(a),
                       .y = memory_.boundary_out(a),
                       .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
-                      .workspace = memory_.workspace()});
+                      .workspace = memory_.workspace(),
+                      .keep = a.keep,
+                      .kept = memory_.kept(a)});
       break;
     case ActionKind::block_backward:
       block_.backward(ops_, stream,
@@ -164,15 +167,17 @@ void StepProgram::compute(const Action& a, Stream& stream) {
                        .weight_grads = memory_.gradient_sum(a),
                        .accumulate = !first,
                        .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
-                       .workspace = memory_.workspace()});
+                       .workspace = memory_.workspace(),
+                       .keep = a.keep,
+                       .kept = memory_.kept(a)});
       break;
     case ActionKind::head: {
       const int64_t element = dtype_bytes(w.dtype);
-      std::byte* own = memory_.head_slot(0);
+      std::byte* own = memory_.head_weights(0);
       float* own_grad = memory_.head_gradient_sum(0);
       head_.run(ops_, stream,
                 {.norm = own + head_at_.norm * element,
-                 .table = w.tied ? memory_.head_slot(1) : own + head_at_.table * element,
+                 .table = w.tied ? memory_.head_weights(1) : own + head_at_.table * element,
                  .x = memory_.boundary_in(a),
                  .scale = loss_scale_,
                  .loss = memory_.losses(a.micro_batch),
@@ -209,9 +214,10 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     }
     case ActionKind::finish_gradient: {
       const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.record_elements(a.record);
+      const bool leaves = !memory_.updated_on_device(a.record);
       ops_.finish_gradient(stream, {.grad = vector(memory_.gradient_sum(a), DType::f32, elements),
                                     .dtype = w.dtype,
-                                    .out = vector(memory_.gradient_out(a), w.dtype, elements),
+                                    .out = leaves ? vector(memory_.gradient_out(a), w.dtype, elements) : View{},
                                     .partials = memory_.norm_partials(),
                                     .sum_of_squares = memory_.squares(a.record)});
       break;
@@ -223,7 +229,44 @@ void StepProgram::compute(const Action& a, Stream& stream) {
                                .loss_sum = memory_.loss_sum(),
                                .correct_sum = memory_.correct_sum()});
       break;
+    case ActionKind::clip_factor: {
+      const bool one = a.record >= 0;  // without clipping the guard is per record
+      ops_.clip_factor(stream, {.squares = memory_.squares(one ? a.record : 0),
+                                .count = one ? 1 : w.records(),
+                                .clip = optim_.clip,
+                                .factor = memory_.clip()});
+      break;
+    }
+    case ActionKind::update_on_device: update_on_device(a, stream); break;
     default: break;
+  }
+}
+
+void StepProgram::update_on_device(const Action& a, Stream& stream) {
+  const Workload& w = memory_.workload();
+  const AdamWScalars decayed = adamw_scalars(optim_.adamw);
+  AdamWScalars plain = decayed;
+  plain.decay = 1.0f;
+  const StatePlanes planes = memory_.device_state(a);
+  const bool rows = a.record == 0 && !w.tied;
+  for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
+    const auto at = [&](auto* plane) { return plane ? plane + tensor.offset : nullptr; };
+    AdamWUpdate update{.scalars = tensor.decay ? decayed : plain,
+                       .count = tensor.elements(),
+                       .grad = memory_.gradient_sum(a) + (rows ? 0 : tensor.offset),
+                       .m = at(planes.m),
+                       .v = at(planes.v),
+                       .weight = at(planes.weight),
+                       .low = at(planes.low),
+                       .master = at(planes.master),
+                       .clip = memory_.clip(),
+                       .finite = memory_.finite()};
+    if (rows) {
+      update.rows = reinterpret_cast<const int32_t*>(memory_.inputs()) + row_tables_at() + rows_ + 1;
+      update.row_count = rows_;
+      update.cols = w.hidden;
+    }
+    ops_.adamw(stream, update);
   }
 }
 

@@ -39,11 +39,15 @@ class StepProgram : public StepHandler {
   void gather(const Action& action, int64_t sequence) override;
   void update(const Action& action, int64_t sequence) override;
 
+  // Sorted distinct token ids of a step.
+  const std::vector<int32_t>& touched(int64_t sequence) { return step_of(sequence).touched; }
+
  private:
   struct Step {
     std::vector<int32_t> touched;  // sorted distinct token ids
     OptimStep optim;
   };
+  void update_on_device(const Action& action, Stream& stream);
   void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);
   int64_t row_tables_at() const;  // words into the inputs
   Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }
@@ -62,6 +66,7 @@ class StepProgram : public StepHandler {
   std::vector<int32_t> segment_count_;  // scratch of staging
   int64_t rows_ = 0;
   float loss_scale_ = 0;
+  OptimStep optim_;  // of the step being issued
 };
 
 // cos then sin, (positions, head_dim / 2) each; angles in double, rounded once.

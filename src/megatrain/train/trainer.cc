@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -24,16 +25,19 @@ Schedule verified(const Workload& workload, const Plan& plan, StepMode mode) {
 
 }  // namespace
 
-Lane StepReport::bound_by() const {
-  return static_cast<Lane>(std::max_element(lanes.busy.begin(), lanes.busy.end()) - lanes.busy.begin());
+std::string StepReport::bound_by() const {
+  std::map<std::string, double> others;
+  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::update})
+    others[lane_name(lane)] = lanes.busy[static_cast<size_t>(lane)];
+  return bounding_lane(seconds, lanes.busy[static_cast<size_t>(Lane::compute)], others);
 }
 
 Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& shape,
                  const Workload& workload, const Plan& plan, int update_threads)
     : machine_(machine),
       workload_(workload),
-      records_(make_records(*machine.device, model_layouts(model), identity.dtype)),
-      memory_(*machine.device, workload, plan),
+      records_(make_records(*machine.device, model_layouts(model), identity.dtype, plan.state)),
+      memory_(*machine.device, workload, plan, records_),
       updater_(records_, update_threads > 0 ? update_threads : static_cast<int>(usable_cpus().size())),
       program_(model, {.mlp_chunk = identity.mlp_chunk, .head_chunk = identity.head_chunk}, *machine.ops, memory_,
                records_, updater_),
@@ -76,6 +80,8 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
 StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   if (trace_) machine_.device->mark_clock();
   const StepReport report = run(*training_, batch, optim);
+  int32_t finite = 1;  // of the step before: this step's device updates may still run
+  std::memcpy(&finite, memory_.host_report() + workload_.records() + 2, sizeof(finite));
   if (trace_) trace_->add(optim.adamw.t, training_->spans());
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
@@ -87,7 +93,7 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
                                     : "Without clipping some layers were already updated, so this state is not saved; "
                                       "resume from the last checkpoint"));
   }
-  if (updater_.overflowed()) {
+  if (updater_.overflowed() || finite == 0) {
     drain();
     fail(ExitCode::non_finite,
          "a weight became infinite or NaN in the last update; lower optim.lr and resume from the last checkpoint");
@@ -116,5 +122,26 @@ std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
 }
 
 void Trainer::drain() { lanes_.drain(); }
+
+void Trainer::device_gradients(const Updater::Observer& look) {
+  drain();
+  for (const Action& action : training_->schedule().actions) {
+    if (action.kind != ActionKind::update_on_device) continue;
+    const std::vector<int32_t>& touched = program_.touched(training_->next_sequence() - 1);
+    const bool rows = action.record == 0 && !workload_.tied;
+    const int64_t count =
+        rows ? static_cast<int64_t>(touched.size()) * workload_.hidden : workload_.record_elements(action.record);
+    std::vector<float> sum(static_cast<size_t>(count));
+    machine_.device->copy_now(sum.data(), memory_.gradient_sum(action), sum.size() * sizeof(float));
+    std::vector<bf16> rounded;
+    if (workload_.dtype == DType::bf16) {
+      rounded.resize(sum.size());
+      std::transform(sum.begin(), sum.end(), rounded.begin(), [](float x) { return to_bf16(x); });
+    }
+    look(action.record, {.data = rounded.empty() ? reinterpret_cast<const std::byte*>(sum.data())
+                                                 : reinterpret_cast<const std::byte*>(rounded.data()),
+                         .rows = rows ? &touched : nullptr});
+  }
+}
 
 }  // namespace megatrain

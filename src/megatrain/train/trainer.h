@@ -26,7 +26,7 @@ struct StepReport {
   LaneSeconds lanes;
   int64_t h2d_bytes = 0, d2h_bytes = 0;
 
-  Lane bound_by() const;  // the lane that was busy longest
+  std::string bound_by() const;  // a lane's name
 };
 
 class Trainer {
@@ -54,6 +54,10 @@ class Trainer {
 
   // Until every update is done: the state is then at one version. Throws what a lane threw.
   void drain();
+
+  // Calls look(record, gradient) with the last step's gradient of every record that is updated on the device, as the
+  // optimizer saw it; the updater's observer sees the others. Drains first.
+  void device_gradients(const Updater::Observer& look);
 
  private:
   StepReport run(Pipeline& pipeline, const Batch& batch, const OptimStep& optim);

@@ -28,6 +28,11 @@ class CpuDevice : public Device {
   }
   Buffer allocate_host(size_t bytes, const std::string& tag) override { return map(bytes, tag, host_ledger_); }
 
+  void copy_now(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void zero_now(void* to, size_t bytes) override {
+    if (bytes > 0) std::memset(to, 0, bytes);
+  }
+
   std::unique_ptr<Stream> make_stream(const std::string& name) override { return make_worker_stream(name); }
   std::unique_ptr<HostStream> make_host_stream(const std::string& name) override { return make_worker_stream(name); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }

@@ -67,6 +67,11 @@ class WorkerStream : public HostStream {
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
+  void check() override {
+    std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+
  private:
   struct Item {
     std::function<void()> work;  // or, when empty, a record

@@ -70,6 +70,15 @@ class CudaDevice final : public Device {
             }};
   }
 
+  void copy_now(void* to, const void* from, size_t bytes) override {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+    CUDA_CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+  }
+  void zero_now(void* to, size_t bytes) override {
+    CUDA_CHECK(cudaMemsetAsync(to, 0, bytes, cudaStreamPerThread));
+    CUDA_CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+  }
+
   std::unique_ptr<Stream> make_stream(const std::string&) override { return std::make_unique<CudaStream>(); }
   std::unique_ptr<HostStream> make_host_stream(const std::string& name) override { return make_worker_stream(name); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }

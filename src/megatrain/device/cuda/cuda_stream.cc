@@ -95,6 +95,11 @@ void CudaStream::wait(Event& event) {
 
 void CudaStream::synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
+void CudaStream::check() {
+  const cudaError_t status = cudaStreamQuery(stream_);
+  if (status != cudaErrorNotReady) CUDA_CHECK(status);
+}
+
 cudaStream_t native_stream(Stream& stream) {
   auto* own = dynamic_cast<CudaStream*>(&stream);
   ensure(own != nullptr, "CUDA work is given to a stream of the CUDA device");

@@ -78,6 +78,7 @@ class CudaStream final : public Stream {
   void record(Event& event) override;
   void wait(Event& event) override;  // of a CUDA stream or of a host stream of the same device
   void synchronize() override;
+  void check() override;
   cudaStream_t native() const { return stream_; }
 
  private:
