@@ -101,12 +101,108 @@ const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {256, 256}, 4, 1, 256},
     {DType::bf16, {100, 200}, 6, 3, 40},
     {DType::bf16, std::vector<int32_t>(12, 2048), 16, 2, 32},     // uniform documents, four a call
-    {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},  // ragged documents, four a call
+    {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},  // ragged documents, two a call
     {DType::bf16, {8192}, 8, 4, 32},                              // key heads, two a call
     {DType::bf16, {6000, 2100}, 8, 4, 32, 700},                   // the same, ragged
     {DType::f32, {500, 37, 800}, 6, 2, 128, 200},
     {DType::f32, {700}, 4, 2, 256},
 };
+
+// Documents whose lengths are drawn between 1 and `longest`, `tokens` in all.
+std::vector<int32_t> random_documents(uint64_t seed, int32_t tokens, int32_t longest) {
+  std::vector<int32_t> documents;
+  for (uint64_t i = 0; tokens > 0; ++i) {
+    const auto drawn = static_cast<int32_t>(random_below(seed, 23, i, static_cast<uint64_t>(longest)));
+    documents.push_back(std::min(1 + drawn, tokens));
+    tokens -= documents.back();
+  }
+  return documents;
+}
+
+std::vector<int32_t> long_among_short() {
+  std::vector<int32_t> documents(40, 3);
+  documents.insert(documents.begin() + 11, 1300);
+  return documents;
+}
+
+// Unequal documents, as they are padded into buckets.
+const std::vector<AttentionCase> kRaggedAttentionCases = {
+    {DType::bf16, {64, 65, 63, 1, 128, 129, 127}, 4, 4, 64},              // the edges of short buckets
+    {DType::bf16, {512, 513, 511, 640, 641, 1}, 4, 2, 64},                // and of long ones
+    {DType::bf16, {1, 1, 1, 200, 1, 1}, 4, 1, 128},                       // documents of one token
+    {DType::bf16, long_among_short(), 4, 2, 128},                         // one long, many of three tokens
+    {DType::bf16, std::vector<int32_t>{40, 30, 35, 50, 60}, 28, 4, 128},  // one bucket, two calls
+    {DType::bf16, random_documents(1, 4096, 60), 4, 2, 64},               // more documents than a call takes
+    {DType::bf16, random_documents(2, 2048, 700), 8, 2, 128},
+    {DType::bf16, random_documents(3, 1536, 1500), 6, 6, 80},
+    {DType::bf16, random_documents(4, 2048, 700), 8, 2, 128, 100},  // windows
+    {DType::bf16, random_documents(5, 2048, 400), 4, 1, 64, 33},
+    {DType::bf16, random_documents(6, 1024, 12), 4, 2, 64},  // too short to be padded
+};
+
+TEST(CudaOps, AttentionOverUnequalDocumentsAgreesWithTheCpu) {
+  CudaFixture cuda;
+  CpuFixture cpu({});
+  for (const AttentionCase& c : kRaggedAttentionCases) {
+    SCOPED_TRACE(name_of(c));
+    ASSERT_NO_THROW(expect_close(run(cuda.harness, c, 3), run(cpu.harness, c, 3), c.dtype, name_of(c)));
+  }
+}
+
+TEST(CudaOps, AttentionOverUnequalDocumentsGivesTheSameBitsAgain) {
+  CudaFixture cuda;
+  for (const AttentionCase& c : kRaggedAttentionCases)
+    EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
+}
+
+// Documents that share a call: of 128 tokens and of 192, half a tile more.
+TEST(CudaOps, ADocumentNeverSeesAnotherWhenPadded) {
+  CudaFixture cuda;
+  for (const std::vector<int32_t>& documents : {std::vector<int32_t>{100, 120, 80, 110}, {150, 180, 140, 190}}) {
+    const AttentionCase c{DType::bf16, documents, 4, 2, 64};
+    const int64_t tokens = tokens_of(c), begin = documents[0], end = begin + documents[1];
+    const OpRun before = run(cuda.harness, c, 4);
+    Values given = before.in;
+    for (auto& [name, values] : given) {
+      const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+      std::fill(values.begin() + begin * cols, values.begin() + end * cols, std::nan(""));
+    }
+    const OpRun after = run(cuda.harness, c, 4, given);
+    for (const auto& [name, values] : before.out) {
+      const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+      const Vector& now = after.out.at(name);
+      EXPECT_TRUE(std::equal(values.begin(), values.begin() + begin * cols, now.begin())) << name;
+      EXPECT_TRUE(std::equal(values.begin() + end * cols, values.end(), now.begin() + end * cols)) << name;
+      EXPECT_TRUE(std::isnan(now[static_cast<size_t>(begin * cols)])) << name;
+    }
+  }
+}
+
+TEST(CudaOps, ReservedScratchHoldsEveryTilingByDocuments) {
+  CudaFixture cuda;
+  constexpr int32_t kTokens = 4096, kLongest = 2048;
+  AttentionCase c{DType::bf16, {}, 8, 2, 64};
+  AttentionShape shape = shape_of(c);
+  shape.tokens = kTokens;
+  cuda.ops->reserve({.dtype = DType::bf16,
+                     .attention = shape,
+                     .hidden = c.heads * c.head_dim,
+                     .ff = c.heads * c.head_dim,
+                     .max_documents = kTokens,
+                     .longest_document = kLongest});
+  const auto scratch = [&] { return cuda.device->ledger().by_tag().at("ops scratch"); };
+  const int64_t reserved = scratch();
+  EXPECT_GT(reserved, 0);
+  const auto check = [&](std::vector<int32_t> documents) {
+    c.documents = std::move(documents);
+    run(cuda.harness, c, 3);
+    EXPECT_EQ(scratch(), reserved) << name_of(c);
+  };
+  for (const int32_t longest : {100, 300, 1000, kLongest})
+    check(random_documents(static_cast<uint64_t>(longest), kTokens, longest));
+  for (const int32_t size : {64, 512, 2048}) check(std::vector<int32_t>(kTokens / size, size));
+  check({2048, 1025, 1023});
+}
 
 TEST(CudaOps, AttentionOfRealSizesAgreesWithTheCpu) {
   CudaFixture cuda;

@@ -96,7 +96,8 @@ void time_attention(Bench& bench, const char* name, const std::vector<int32_t>& 
     for (int64_t t = 0; t < size; ++t) pairs += static_cast<double>(window > 0 ? std::min(t + 1, window) : t + 1);
   }
   const auto [shortest, longest] = std::minmax_element(sizes.begin(), sizes.end());
-  const Documents documents{bench.list(begin), static_cast<int64_t>(sizes.size()), *longest, *shortest == *longest};
+  const Documents documents{bench.list(begin), begin.data(), static_cast<int64_t>(sizes.size()), *longest,
+                            *shortest == *longest};
   const AttentionShape shape{kTokens, kHeads, kKvHeads, kHeadDim, window, 0.0883883461f};
   const View qkv = bench.tensor(DType::bf16, kTokens, kQkv), grad = bench.tensor(DType::bf16, kTokens, kQkv);
   const View out = bench.tensor(DType::bf16, kTokens, kAttended),
@@ -136,6 +137,18 @@ void time_attention(Bench& bench, const char* name, const std::vector<int32_t>& 
   });
 }
 
+// As packing leaves them: 50 to 1500 tokens each, the last cut short.
+std::vector<int32_t> packed_documents() {
+  std::vector<int32_t> documents;
+  int64_t left = kTokens;
+  for (uint64_t i = 0; left > 0; ++i) {
+    const int64_t drawn = 50 + static_cast<int64_t>(random_below(1, 29, i, 1451));
+    documents.push_back(static_cast<int32_t>(std::min(drawn, left)));
+    left -= documents.back();
+  }
+  return documents;
+}
+
 TEST(CudaTiming, MatrixProducts) {
   Bench bench;
   time_linear(bench, "qkv", kHidden, kQkv, true);
@@ -149,6 +162,7 @@ TEST(CudaTiming, Attention) {
   time_attention(bench, "attention 8 x 1024", std::vector<int32_t>(8, 1024), 0);
   time_attention(bench, "attention 1 x 8192", {8192}, 0);
   time_attention(bench, "attention ragged", {1500, 700, 2000, 92, 900, 3000}, 0);
+  time_attention(bench, "attention packed 50..1500", packed_documents(), 0);
   time_attention(bench, "attention 2 x 4096, window 1024", {4096, 4096}, 1024);
 }
 

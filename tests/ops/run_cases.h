@@ -228,6 +228,7 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
   const int32_t shortest = *std::min_element(c.documents.begin(), c.documents.end());
   const Buffer begin_d = h.upload(begin);
   const Documents documents{.begin = pointer<int32_t>(begin_d),
+                            .host_begin = begin.data(),
                             .count = static_cast<int64_t>(c.documents.size()),
                             .longest = longest,
                             .uniform = longest == shortest};

@@ -15,9 +15,10 @@ struct AttentionShape {
   float scale;         // multiplies q k^T
 };
 
-// Documents tile [0, T). Device memory, but for the two counts the host knows.
+// Documents tile [0, T).
 struct Documents {
-  const int32_t* begin;  // (count + 1), begin[0] = 0, begin[count] = T
+  const int32_t* begin;       // (count + 1) device memory, begin[0] = 0, begin[count] = T
+  const int32_t* host_begin;  // the same in host memory, read while a call is enqueued and not after
   int64_t count;
   int64_t longest;  // tokens of the longest document
   bool uniform;     // every document has `longest` tokens

@@ -127,6 +127,7 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
                                     .labels = device + labels,
                                     .positions = device + positions,
                                     .documents = {.begin = device + documents,
+                                                  .host_begin = host + documents,
                                                   .count = static_cast<int64_t>(micro.document_begin.size()) - 1,
                                                   .longest = micro.longest,
                                                   .uniform = micro.uniform},

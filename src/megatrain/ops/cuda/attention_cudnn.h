@@ -1,38 +1,48 @@
 // Attention through cuDNN's fused kernels: bf16, forward and the deterministic backward.
 //
+// Documents of one length go to cuDNN as they lie. Unequal ones are copied into padded documents of a few lengths
+// (attention_buckets.h), call by call, and their results copied back.
+//
 // The deterministic backward keeps a (queries, keys) bf16 matrix for every head it works on, so it is given as many
-// documents, or key heads of one document, at a time as fit kPairsBytes. Plans are built once for each shape and kept.
+// documents, or key heads of one document, at a time as fit kPairsBytes.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
-#include <memory>
 
 #include "megatrain/ops/attention.h"
+#include "megatrain/ops/cuda/attention_graph.h"
 #include "megatrain/ops/cuda/scratch.h"
 
 namespace megatrain {
 
 class CudnnAttention {
  public:
-  explicit CudnnAttention(Scratch& scratch);
-  ~CudnnAttention();
-  CudnnAttention(const CudnnAttention&) = delete;
-  CudnnAttention& operator=(const CudnnAttention&) = delete;
+  explicit CudnnAttention(Scratch& scratch) : scratch_(scratch) {}
 
-  // False, with nothing enqueued, when cuDNN does not take the case.
+  // False, with nothing enqueued, when cuDNN does not take the case or the documents are too short to gain by it.
   bool forward(const AttentionForward& args, cudaStream_t stream);
   bool backward(const AttentionBackward& args, cudaStream_t stream);
 
-  // Scratch for documents of up to `longest` tokens, at most `documents` of them, when q, k and v (and their gradients)
-  // are columns of one (tokens, (heads + 2 kv_heads) * head_dim) matrix each. 0 when cuDNN does not take the case.
+  // Scratch for any documents of up to `longest` tokens, at most `documents` of them, when q, k and v (and their
+  // gradients) are columns of one (tokens, (heads + 2 kv_heads) * head_dim) matrix each. 0 when cuDNN does not take the
+  // case.
   int64_t scratch_bytes(const AttentionShape& shape, int64_t documents, int64_t longest);
 
  private:
-  class Plans;
+  using Views = std::array<View, kAttentionTensors>;  // kStats: only data
+
+  bool run(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
+           cudaStream_t stream);
+  bool run_uniform(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
+                   cudaStream_t stream);
+  bool run_buckets(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
+                   cudaStream_t stream);
+
   Scratch& scratch_;
-  std::unique_ptr<Plans> plans_;
+  AttentionGraphs graphs_;
 };
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// Attention in fp32 arithmetic, for what cuDNN does not take: fp32 tensors and odd head sizes.
+// Attention in fp32 arithmetic, for what cuDNN does not take (fp32 tensors, odd head sizes) and for tiny documents.
 //
 // A block owns kWarps * kRows rows of one head (queries in forward and grad_q, keys in grad_k and grad_v), a warp kRows
 // of them, and walks tiles of 32 rows of the other side in shared memory. For the scores a lane is a row of the tile;

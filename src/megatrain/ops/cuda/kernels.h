@@ -7,6 +7,7 @@
 
 #include "megatrain/ops/adamw.h"
 #include "megatrain/ops/attention.h"
+#include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
@@ -72,24 +73,31 @@ void launch(const SimpleGemm& args, cudaStream_t stream);
 void launch_add_bias(const View& out, const View& bias, cudaStream_t stream);
 
 // attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
-// Log-sum-exps lie as cuDNN puts them, so either may do the backward of the other's forward:
+// Log-sum-exps lie as CudnnAttention puts them, so either may do the backward of the other's forward:
 // (documents, heads, longest) when the documents are uniform, (tokens, heads) when not.
 inline constexpr int64_t kSimpleHeadDim = 256;
 void launch(const AttentionForward& args, cudaStream_t stream);
 int64_t attention_scratch_bytes(const AttentionShape& shape);
 void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
 
-// attention_documents.cu: what cuDNN wants to know of ragged documents, for `padded` >= count of them, the rest empty.
-//   lengths (padded) int32      offsets (padded + 1) int64 for each stride: begin * stride
-inline constexpr int kRaggedTensors = 9;
-struct RaggedTables {
-  Documents documents;
-  int64_t padded;
-  int32_t* lengths;
-  int64_t* offsets[kRaggedTensors];
-  int64_t strides[kRaggedTensors];
+// attention_padded.cu: rows and log-sum-exps of documents to and from documents padded to one length, bf16.
+// Rows and their strides are whole 16-byte packs.
+inline constexpr int kPaddedTensors = 5;
+struct PaddedCopy {
+  int64_t length;                        // of a padded document
+  int64_t documents;                     // at most kBucketCallDocuments
+  int32_t begin[kBucketCallDocuments];   // token at which each document begins
+  int32_t tokens[kBucketCallDocuments];  // of each document
   int tensors;
+  View packed[kPaddedTensors];  // (T, cols)
+  View padded[kPaddedTensors];  // (documents * length, cols)
+  int64_t heads;
+  float* packed_lse;  // (T, heads) or nullptr
+  float* padded_lse;  // (documents, heads, length)
 };
-void launch(const RaggedTables& args, cudaStream_t stream);
+// What lies beyond a document becomes zero.
+void launch_pad(const PaddedCopy& args, cudaStream_t stream);
+// Only what lies in a document is written.
+void launch_unpad(const PaddedCopy& args, cudaStream_t stream);
 
 }  // namespace megatrain

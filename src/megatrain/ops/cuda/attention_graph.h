@@ -1,0 +1,54 @@
+// cuDNN's fused attention over documents of one length, bf16: a graph for each case, built once and kept.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <memory>
+
+namespace megatrain {
+
+// Tensors of both directions. Those before kStats hold heads of tokens; kStats the log-sum-exps (documents, heads,
+// length) in fp32.
+enum AttentionTensor : int { kQ, kK, kV, kOut, kGradOut, kGradQ, kGradK, kGradV, kStats, kAttentionTensors };
+
+inline bool is_key(int tensor) { return tensor == kK || tensor == kV || tensor == kGradK || tensor == kGradV; }
+inline bool is_used(int tensor, bool backward) { return backward || tensor < kGradOut || tensor == kStats; }
+
+// All that a graph depends on.
+struct AttentionCase {
+  bool backward;
+  int64_t documents;  // of one call
+  int64_t length;     // tokens of a document
+  int64_t heads;      // of one call
+  int64_t kv_heads;   // of one call
+  int64_t head_dim;
+  int64_t window;  // 0: unlimited
+  float scale;
+  std::array<int64_t, kStats> strides;  // of a token; 0 for tensors the direction has not
+  auto operator<=>(const AttentionCase&) const = default;
+};
+
+class AttentionGraphs {
+ public:
+  AttentionGraphs();
+  ~AttentionGraphs();
+  AttentionGraphs(const AttentionGraphs&) = delete;
+  AttentionGraphs& operator=(const AttentionGraphs&) = delete;
+
+  // Bytes of workspace; kRefused when cuDNN does not take the case.
+  static constexpr int64_t kRefused = -1;
+  int64_t workspace(const AttentionCase& c);
+
+  // Of a case that is not refused. `data` holds the direction's tensors.
+  void execute(const AttentionCase& c, const std::array<void*, kAttentionTensors>& data, void* workspace,
+               cudaStream_t stream);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace megatrain
