@@ -162,6 +162,7 @@ TEST(BenchHelp, EveryVerbExplainsItself) {
     EXPECT_NE(succeed({"bench", "--help"}).out.find(fmt::format("megatrain bench {}", verb)), std::string::npos);
   }
   expect_refusal({"bench"}, ExitCode::bad_config, {"step", "suite"});
+  expect_refusal({"bench", "step", "qwen2.5-0.5b", "-r", "0"}, ExitCode::bad_config, {"-r", "0"});
   expect_refusal({"bench", "sprint"}, ExitCode::bad_config, {"sprint", "floor"});
   expect_refusal({"bench", "link", "qwen2.5-7b"}, ExitCode::bad_config, {"qwen2.5-7b"});
 }

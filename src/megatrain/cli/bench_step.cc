@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
@@ -96,14 +97,17 @@ BenchResult bench_step(const Words& words, BenchSession& session) {
       read_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
   const TrainConfig& config = target.config;
   const int64_t steps = arguments.integer("-r").value_or(5);
+  if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
 
   Machine machine = open_machine(config.device, config.threads);
   RunIdentity identity = make_identity(config, target.model);
   choose_algorithms(config, target.model, machine, nullptr, identity);
   const bool cuda = machine.device->kind() == DeviceKind::cuda;
   const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));
+  const double before_floor = now_s();
   const Floor* floor =
       wants_floor ? &measure_floor(config, target.model, identity, *machine.device, session.floors) : nullptr;
+  const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
   const Workload workload = make_workload(config, target.model, identity, machine);
   Plan plan = choose_plan(config, workload, make_budgets(config, *machine.device), nullptr);
   if (const auto slots = arguments.integer("--slots")) {
@@ -123,7 +127,7 @@ BenchResult bench_step(const Words& words, BenchSession& session) {
   std::vector<double> seconds;
   StepReport last;
   int64_t allocations = 0, used = 0;
-  const double start_s = now_s() - session.start_s;
+  const double start_s = now_s() - session.start_s - floor_s;
   const TrainConfig::Optim& o = config.optim;
   for (int64_t step = 1; step <= steps; ++step) {
     const Batch batch = random_batch(config, target.model.vocab, step - 1);
