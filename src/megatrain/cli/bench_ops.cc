@@ -110,9 +110,11 @@ void gradient_and_update(OpsBench& bench, int64_t count, DType dtype) {
   const View sums = bench.tensor(DType::f64, 1, ceil_div(count, kNormBlock) + 1);
   const double n = static_cast<double>(count), out_bytes = static_cast<double>(dtype_bytes(dtype));
   bench.row(fmt::format("finish gradient {}", count), 0, (4 + out_bytes) * n, [&] {
-    bench.ops().finish_gradient(
-        bench.stream(),
-        {.grad = grad, .out = out, .partials = sums.as<double>() + 1, .sum_of_squares = sums.as<double>()});
+    bench.ops().finish_gradient(bench.stream(), {.grad = grad,
+                                                 .dtype = dtype,
+                                                 .out = out,
+                                                 .partials = sums.as<double>() + 1,
+                                                 .sum_of_squares = sums.as<double>()});
   });
   const View m = bench.tensor(DType::f32, 1, count), v = bench.tensor(DType::f32, 1, count);
   const View weight = bench.tensor(dtype, 1, count), finite = bench.tensor(DType::i32, 1, 1);
