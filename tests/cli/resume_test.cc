@@ -121,6 +121,22 @@ TEST(Resume, RefusesAnotherMicroBatchByName) {
   EXPECT_EQ(read_bytes(place.run() + "/hash.json"), before);
 }
 
+TEST(Resume, SaysWhenTheLibraryIsAnotherAndGoesOn) {
+  const Place place("llama_linear", "steps: 4\n");
+  const std::string file = checkpointed_run(place) + "/checkpoint.json";
+  json checkpoint = json::parse(read_bytes(file));
+  const std::string library = checkpoint.at("identity").at("library");
+  EXPECT_EQ(library.rfind("cpu ", 0), 0u) << library;
+  EXPECT_EQ(json::parse(read_bytes(place.run() + "/identity.json")), checkpoint.at("identity"));
+  EXPECT_EQ(succeed({"train", place.config(), "--resume", "--steps=5"}).err.find("bit-exact"), std::string::npos);
+
+  checkpoint["identity"]["library"] = "GPU 7, cuBLASLt 1";
+  write_bytes(file, checkpoint.dump());
+  const Outcome outcome = succeed({"train", place.config(), "--resume", "--steps=5"});
+  EXPECT_NE(outcome.err.find("cannot be bit-exact: GPU 7, cuBLASLt 1 became " + library), std::string::npos)
+      << outcome.err;
+}
+
 TEST(Resume, RefusesACheckpointWithAFlippedByte) {
   const Place place("llama_linear", "steps: 4\n");
   const std::string file = checkpointed_run(place) + "/state.safetensors";

@@ -24,7 +24,7 @@ optimizer state live in host memory, and layers stream through the device.
   megatrain train CONFIG.yaml        train; RUN/model is a Hugging Face directory afterwards
   megatrain plan CONFIG|DIR|PRESET   what would live where, what it needs, what bounds the step
   megatrain hash RUN|DIR|FILE        the hash of a state or a model
-  megatrain bench step PRESET        time training steps of a known shape
+  megatrain bench step PRESET        time training steps of a known shape; also floor, ops, link, dram, disk, suite
 
 'megatrain VERB --help' says more. Results go to standard output (as JSON with --json), logs to standard error.
 Exit codes: 0 done, 1 internal error, 2 bad config or usage, 3 bad model or data file, 4 cannot fit, 5 I/O or disk,
@@ -55,11 +55,6 @@ const std::map<std::string, std::string>& verb_help() {
        "megatrain demo [--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda] [--json]\n\nTeaches a small "
        "model two-digit addition from nothing, shows the loss fall, and asks it questions it\n"
        "has never seen, before and after. The model is exported to RUN/model.\n"},
-      {"bench", fmt::format("megatrain bench step PRESET|CONFIG.json [--layers N] [--batch B] [--seq-len S] "
-                            "[--micro-batch M] [-r STEPS] [--serial] [--slots N]\n"
-                            "                     [--memory.gpu=SIZE ...] [--json]\n\nRuns the trainer's own loop on "
-                            "random weights and tokens; reports tokens/s, lanes, bytes and peaks.\nPresets: {}\n",
-                            fmt::join(preset_names(), ", "))},
   };
   return kVerbHelp;
 }
@@ -79,6 +74,7 @@ int dispatch(const Words& words) {
   if (verb == kVerbs.end())
     fail_config(fmt::format("'{}' is not a verb of megatrain; 'megatrain --help' lists them", words[0]));
   const Words rest(words.begin() + 1, words.end());
+  if (words[0] == "bench") return verb_bench(rest);  // has verbs, and help, of its own
   for (const std::string& word : rest) {
     if (word == "--help" || word == "-h") {
       std::fputs(verb_help().at(words[0]).c_str(), stdout);

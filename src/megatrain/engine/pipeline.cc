@@ -147,6 +147,15 @@ LaneSeconds Pipeline::lane_seconds() const {
   return seconds;
 }
 
+std::map<std::string, double> Pipeline::action_seconds() const {
+  std::map<std::string, double> seconds;
+  for (size_t i = 0; i < schedule_.actions.size(); ++i) {
+    const Marks* marks = finished_marks(i);
+    if (marks) seconds[action_name(schedule_.actions[i].kind)] += device_.elapsed_s(*marks->start, *marks->end);
+  }
+  return seconds;
+}
+
 std::vector<Span> Pipeline::spans() const {
   std::vector<Span> spans;
   for (size_t i = 0; i < schedule_.actions.size(); ++i) {

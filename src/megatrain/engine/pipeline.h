@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "megatrain/device/device.h"
@@ -67,6 +69,9 @@ class Pipeline {
 
   // Busy seconds of the issued step's lanes; the updates' are those of the step before, which ran meanwhile.
   LaneSeconds lane_seconds() const;
+
+  // The same seconds by the action's name.
+  std::map<std::string, double> action_seconds() const;
 
   // When each action ran, on the host's clock, under the same rule for updates. Device::mark_clock() comes before
   // issue().

@@ -73,9 +73,10 @@ void HeadTemplate::run(Ops& ops, Stream& stream, const Args& a) const {
   }
 }
 
-int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens) {
-  const int64_t fits = 256 * kMiB / (config.vocab * dtype_bytes(dtype));
-  return std::clamp<int64_t>(fits / 128 * 128, std::min<int64_t>(128, tokens), tokens);
+int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes) {
+  const int64_t one = HeadTemplate(config, dtype, 128, 128).workspace_bytes() / 128 + 1;
+  const int64_t fits = std::max<int64_t>(std::max(bytes, 256 * kMiB) / one / 128 * 128, 128);
+  return std::min(tokens, round_up(ceil_div(tokens, ceil_div(tokens, fits)), 128));
 }
 
 }  // namespace megatrain

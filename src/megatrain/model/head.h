@@ -45,7 +45,8 @@ class HeadTemplate {
   int64_t workspace_bytes_ = 0;
 };
 
-// Tokens of a head chunk when the user names none: logits of about 256 MiB, at most the micro-batch.
-int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens);
+// Tokens of a head chunk when the user names none: equal chunks whose workspace is at most `bytes`, or 256 MiB if that
+// is more. Small chunks cost time: each adds to the table's whole gradient.
+int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes);
 
 }  // namespace megatrain

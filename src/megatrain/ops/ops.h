@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "megatrain/device/device.h"
 #include "megatrain/ops/adamw.h"
@@ -13,6 +16,7 @@
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/gradient.h"
 #include "megatrain/ops/linear.h"
+#include "megatrain/ops/op_note.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 
@@ -28,9 +32,21 @@ struct OpsShape {
   int64_t longest_document = 0;
 };
 
+// The algorithm a library computes each product with, both as text: what the product is, and the library's own opaque
+// description. It decides the bits of the product, so it is part of a run's identity.
+using AlgorithmTable = std::map<std::string, std::string>;
+
 class Ops {
  public:
   virtual ~Ops() = default;
+
+  // What else decides the bits: the model of the device and the versions of the libraries.
+  virtual std::string library() const = 0;
+
+  // Fixes the algorithm of every product among the calls, once and for all calls to come: the one `known` names, or
+  // else the fastest, timed now on memory that is free again on return. Returns the choice of each. A product that was
+  // never given gets the library's first proposal. Throws Error(bad_input) when the library refuses a known one.
+  virtual AlgorithmTable tune(const std::vector<OpNote>&, const AlgorithmTable& /*known*/) { return {}; }
 
   // Device bytes reserve() will take, known without taking them.
   virtual int64_t scratch_bytes(const OpsShape& shape) = 0;

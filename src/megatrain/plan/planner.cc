@@ -250,7 +250,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   plan.serial = below(12) == 0;
   const int64_t resident = below(3);  // none, some, mostly
   const int64_t kept = below(4);
-  const int64_t on_device = below(6) - 3;  // half the plans keep all state on the host
+  const int64_t on_device = below(8) - 5;  // most plans keep all state on the host: streaming is the hard case
   for (int64_t record = 0; record < w.records(); ++record)
     plan.state.push_back(below(6) < 2 * on_device ? Tier::hbm : Tier::host);
   for (int64_t l = 0; l < w.blocks; ++l) {

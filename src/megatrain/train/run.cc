@@ -15,6 +15,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/hub/file.h"
 #include "megatrain/optim/learning_rate.h"
+#include "megatrain/train/algorithms.h"
 #include "megatrain/train/checkpoint.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/setup.h"
@@ -34,6 +35,14 @@ nlohmann::ordered_json identity_json(const TrainConfig& c, const RunIdentity& id
   return {{"precision", c.precision},       {"seq_len", c.seq_len}, {"batch", c.batch},
           {"micro_batch", c.micro_batch},   {"seed", c.seed},       {"head_chunk", identity.head_chunk},
           {"mlp_chunk", identity.mlp_chunk}};
+}
+
+// The same with what may differ on another machine: the run then goes on, but not bit for bit.
+nlohmann::ordered_json whole_identity_json(const TrainConfig& c, const RunIdentity& identity) {
+  nlohmann::ordered_json whole = identity_json(c, identity);
+  whole["library"] = identity.library;
+  whole["algorithms"] = identity.algorithms;
+  return whole;
 }
 
 void check_identity(const json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint) {
@@ -106,6 +115,8 @@ class Run {
     if (checkpoint_) check_identity(checkpoint_->identity, identity_json(config, identity_), checkpoint_->path);
     if (config.resume && !checkpoint_)
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
+    // before anything else takes device memory
+    choose_algorithms(config, source_.config, machine_, checkpoint_ ? &checkpoint_->identity : nullptr, identity_);
 
     const Workload workload = make_workload(config, source_.config, identity_, machine_);
     std::vector<std::string> notes;
@@ -127,6 +138,7 @@ class Run {
     from_start.resume = false;  // reproduces the run, however often it was resumed
     write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
     write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
+    write_text_file(path("identity.json"), whole_identity_json(config_, identity_).dump(1) + "\n");
     if (config_.resume) {
       truncate_metrics(path("metrics.jsonl"), step_);
       std::error_code none;
@@ -228,7 +240,7 @@ class Run {
 
   void save() {
     settle();
-    save_checkpoint(config_.run_dir, step_, identity_json(config_, identity_), types_, trainer_->records(),
+    save_checkpoint(config_.run_dir, step_, whole_identity_json(config_, identity_), types_, trainer_->records(),
                     std::max<int64_t>(config_.checkpoint.keep, 1));
   }
 

@@ -36,6 +36,11 @@ constexpr int64_t kMaxConfigBytes = 16 * kMiB;
 int64_t host_memory_available() { return read_kilobytes("/proc/meminfo", "MemAvailable"); }
 int64_t host_memory_peak() { return read_kilobytes("/proc/self/status", "VmHWM"); }
 
+std::unique_ptr<Ops> make_ops(Device& device, int64_t threads) {
+  if (device.kind() == DeviceKind::cuda) return make_cuda_ops(device);
+  return make_cpu_ops({.threads = static_cast<int>(threads)});
+}
+
 Machine open_machine(const std::string& name, int64_t threads) {
   Machine machine;
   std::string why;
@@ -44,13 +49,11 @@ Machine open_machine(const std::string& name, int64_t threads) {
     fail_config("device: cuda was asked for, but " + why +
                 "; use --device=cpu, or --device=auto to take what is there");
   }
-  if (machine.device) {
-    machine.ops = make_cuda_ops(*machine.device);
-    return machine;
+  if (!machine.device) {
+    if (name == "auto") log_info("no CUDA device (" + why + "): computing on the CPU");
+    machine.device = make_cpu_device();
   }
-  if (name == "auto") log_info("no CUDA device (" + why + "): computing on the CPU");
-  machine.device = make_cpu_device();
-  machine.ops = make_cpu_ops({.threads = static_cast<int>(threads)});
+  machine.ops = make_ops(*machine.device, threads);
   return machine;
 }
 
@@ -68,9 +71,11 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
-  identity.head_chunk =
-      config.head_chunk > 0 ? std::min(config.head_chunk, tokens) : default_head_chunk(model, identity.dtype, tokens);
   identity.mlp_chunk = config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : tokens;
+  // the head may have the workspace a block needs anyway
+  const int64_t workspace = BlockTemplate(model, identity.dtype, tokens, identity.mlp_chunk, {}).workspace_bytes();
+  identity.head_chunk = config.head_chunk > 0 ? std::min(config.head_chunk, tokens)
+                                              : default_head_chunk(model, identity.dtype, tokens, workspace);
   return identity;
 }
 

@@ -17,6 +17,9 @@ struct Machine {
   std::unique_ptr<Ops> ops;
 };
 
+// The ops of the device's kind.
+std::unique_ptr<Ops> make_ops(Device& device, int64_t threads);
+
 // `device`: auto (CUDA if there is one, else the CPU with one line saying why), cpu, cuda. Throws Error(bad_config).
 Machine open_machine(const std::string& device, int64_t threads);
 
@@ -34,6 +37,8 @@ struct RunIdentity {
   int64_t micro_tokens = 0;
   int64_t head_chunk = 0;
   int64_t mlp_chunk = 0;
+  std::string library;        // Ops::library()
+  AlgorithmTable algorithms;  // of every product of a step; both are filled by choose_algorithms()
   bool operator==(const RunIdentity&) const = default;
 };
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);

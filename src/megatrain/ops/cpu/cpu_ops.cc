@@ -12,7 +12,9 @@ int team_size(const CpuOpsOptions& options) {
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOpsOptions& options)
-      : team_(team_size(options)), context_{team_, cpu::product_for(options.simd)} {}
+      : simd_(options.simd), team_(team_size(options)), context_{team_, cpu::product_for(options.simd)} {}
+
+  std::string library() const override { return std::string("cpu ") + simd_name(simd_); }
 
   // Kernels keep their scratch on their threads' own memory.
   int64_t scratch_bytes(const OpsShape&) override { return 0; }
@@ -46,6 +48,7 @@ class CpuOps final : public Ops {
     static_cast<HostStream&>(stream).run([this, kernel, args] { kernel(context_, args); });
   }
 
+  Simd simd_;
   ThreadTeam team_;
   cpu::Context context_;
 };

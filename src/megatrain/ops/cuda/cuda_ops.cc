@@ -1,4 +1,7 @@
+#include <cudnn.h>
+
 #include <algorithm>
+#include <string>
 
 #include "megatrain/base/error.h"
 #include "megatrain/device/cuda/cuda_stream.h"
@@ -14,7 +17,15 @@ namespace {
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(Device& device) : scratch_(device), linear_(scratch_), attention_(scratch_) {}
+  explicit CudaOps(Device& device) : device_(device), scratch_(device), linear_(scratch_), attention_(scratch_) {}
+
+  std::string library() const override {
+    return device_.name() + ", cuBLASLt " + std::to_string(cublasLtGetVersion()) + ", cuDNN " +
+           std::to_string(cudnnGetVersion());
+  }
+  AlgorithmTable tune(const std::vector<OpNote>& notes, const AlgorithmTable& known) override {
+    return linear_.tune(device_, notes, known);
+  }
 
   int64_t scratch_bytes(const OpsShape& shape) override {
     const AttentionShape& attention = shape.attention;
@@ -69,6 +80,7 @@ class CudaOps final : public Ops {
   void adamw(Stream& stream, const AdamWUpdate& args) override { launch(args, native_stream(stream)); }
 
  private:
+  Device& device_;
   Scratch scratch_;
   CudaLinear linear_;
   CudnnAttention attention_;

@@ -1,68 +1,114 @@
 #include "megatrain/ops/cuda/linear.h"
 
-#include <algorithm>
+#include <cstring>
 #include <string>
-#include <utility>
 
 #include "megatrain/base/error.h"
+#include "megatrain/device/call_timer.h"
 #include "megatrain/device/cuda/check.h"
+#include "megatrain/device/cuda/cuda_stream.h"
 #include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/note_memory.h"
 
 namespace megatrain {
 
 namespace {
 
-// Move-only owner of a cuBLASLt description.
-template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
-class Described {
- public:
-  Described() = default;
-  ~Described() {
-    if (handle_) kDestroy(handle_);
+// cuBLASLt adds a bias of the output's dtype; an fp32 output of bf16 operands gets it in a pass of its own, unrounded.
+bool bias_is_fused(const LinearForward& args) { return args.bias.empty() || args.bias.dtype == args.out.dtype; }
+
+Product product_of(const LinearForward& args) {
+  return {.m = args.x.rows,
+          .n = args.weight.rows,
+          .k = args.x.cols,
+          .left = args.x,
+          .left_transposed = false,
+          .right = args.weight,
+          .right_transposed = true,
+          .bias = bias_is_fused(args) ? args.bias : View{},
+          .residual = args.residual,
+          .out = args.out};
+}
+
+Product product_of(const LinearBackwardInput& args) {
+  return {.m = args.grad_out.rows,
+          .n = args.weight.cols,
+          .k = args.weight.rows,
+          .left = args.grad_out,
+          .left_transposed = false,
+          .right = args.weight,
+          .right_transposed = false,
+          .bias = {},
+          .residual = args.accumulate ? args.grad_x : View{},
+          .out = args.grad_x};
+}
+
+Product product_of(const LinearBackwardWeight& args) {
+  return {.m = args.grad_out.cols,
+          .n = args.x.cols,
+          .k = args.grad_out.rows,
+          .left = args.grad_out,
+          .left_transposed = true,
+          .right = args.x,
+          .right_transposed = false,
+          .bias = {},
+          .residual = args.accumulate ? args.grad_weight : View{},
+          .out = args.grad_weight};
+}
+
+std::optional<Product> product_in(const OpNote& note) {
+  if (const auto* args = std::get_if<LinearForward>(&note)) return product_of(*args);
+  if (const auto* args = std::get_if<LinearBackwardInput>(&note)) return product_of(*args);
+  if (const auto* args = std::get_if<LinearBackwardWeight>(&note)) return product_of(*args);
+  return {};
+}
+
+std::string to_hex(const cublasLtMatmulAlgo_t& algorithm) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  unsigned char bytes[sizeof(algorithm)];
+  std::memcpy(bytes, &algorithm, sizeof(algorithm));
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
   }
-  Described(const Described&) = delete;
-  Described& operator=(const Described&) = delete;
+  return text;
+}
 
-  Handle* out() { return &handle_; }
-  operator Handle() const { return handle_; }
-
- private:
-  Handle handle_ = nullptr;
-};
-using MatmulDescription = Described<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using MatrixLayout = Described<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Described<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-cudaDataType_t cuda_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return CUDA_R_32F;
-    case DType::bf16: return CUDA_R_16BF;
-    default:
-      fail_internal(std::string("a CUDA matrix product was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
+std::optional<cublasLtMatmulAlgo_t> from_hex(const std::string& text) {
+  cublasLtMatmulAlgo_t algorithm;
+  unsigned char bytes[sizeof(algorithm)];
+  if (text.size() != 2 * sizeof(bytes)) return {};
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return {};
+    bytes[i / 2] = static_cast<unsigned char>(i % 2 ? bytes[i / 2] | digit : digit << 4);
   }
+  std::memcpy(&algorithm, bytes, sizeof(bytes));
+  return algorithm;
 }
 
-// A stored (rows, cols) row-major matrix is a (cols, rows) column-major one.
-void describe(MatrixLayout& layout, const View& view) {
-  CUDA_CHECK(cublasLtMatrixLayoutCreate(layout.out(), cuda_type(view.dtype), static_cast<uint64_t>(view.cols),
-                                        static_cast<uint64_t>(view.rows), std::max(view.row_stride, view.cols)));
-}
-
-// Bytes every row of the view is aligned to, up to 16.
-uint32_t alignment_of(const View& view) {
-  const uint64_t bits =
-      reinterpret_cast<uintptr_t>(view.data) | static_cast<uint64_t>(view.row_stride * dtype_bytes(view.dtype)) | 16u;
-  return static_cast<uint32_t>(bits & (~bits + 1));
-}
-
-template <class Value>
-void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-  CUDA_CHECK(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value)));
-}
-
-template <class Value>
-void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
-  CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+// The fastest of the proposals; the first unless another takes at least 1% less.
+cublasLtMatmulAlgo_t fastest(const Matmul& matmul, const std::vector<cublasLtMatmulAlgo_t>& proposals, void* workspace,
+                             CallTimer& timer, cudaStream_t stream) {
+  constexpr int kSamples = 5;
+  constexpr double kHopeless = 1.2, kLong = 20e-3, kWorthChanging = 0.99;
+  size_t best = 0;
+  double first_s = 0, best_s = 0;
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    const auto call = [&] { matmul.run(proposals[i], workspace, stream); };
+    timer.once_s(call);  // loads the kernel
+    double s = timer.once_s(call);
+    if (i > 0 && s > kHopeless * best_s) continue;
+    if (s < kLong) s = timer.median_s(call, kSamples);
+    if (i == 0) first_s = s;
+    if (i == 0 || s < best_s) {
+      best = i;
+      best_s = s;
+    }
+  }
+  return best_s <= kWorthChanging * first_s ? proposals[best] : proposals.front();
 }
 
 }  // namespace
@@ -70,77 +116,52 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 CudaLinear::CudaLinear(Scratch& scratch) : scratch_(scratch) { CUDA_CHECK(cublasLtCreate(&handle_)); }
 CudaLinear::~CudaLinear() { cublasLtDestroy(handle_); }
 
-// cuBLAS is column-major, so it computes the transpose: out^T (n, m) = right^T left^T. A row-major matrix read as
-// column-major is already its transpose: A = right, transposed when right is stored as (n, k); B = left likewise.
-bool CudaLinear::multiply_by_cublas(const Product& product, cudaStream_t stream) {
-  const View &a = product.right, &b = product.left;
-  const cublasOperation_t op_a = product.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t op_b = product.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const bool has_bias = !product.bias.empty();
-  const View& c = product.residual.empty() ? product.out : product.residual;
-
-  MatmulDescription description;
-  CUDA_CHECK(cublasLtMatmulDescCreate(description.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  set(description, CUBLASLT_MATMUL_DESC_TRANSA, op_a);
-  set(description, CUBLASLT_MATMUL_DESC_TRANSB, op_b);
-  if (has_bias) {
-    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(product.bias.data));
-    set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(product.bias.dtype));
+AlgorithmTable CudaLinear::tune(Device& device, const std::vector<OpNote>& notes, const AlgorithmTable& known) {
+  constexpr int kProposals = 16;
+  CudaStream stream;
+  CallTimer timer(device, stream);
+  NoteMemory memory(device, stream);
+  Buffer workspace;
+  AlgorithmTable table;
+  for (const OpNote& note : notes) {
+    const std::optional<Product> product = product_in(note);
+    if (!product || product->m == 0 || product->n == 0) continue;
+    const ProductKey key = product_key(*product);
+    const std::string text = product_text(key);
+    if (table.contains(text)) continue;
+    if (const auto found = known.find(text); found != known.end()) {
+      const Choice algorithm = from_hex(found->second);
+      std::string why = "it is no description of an algorithm";
+      if (!algorithm || !Matmul(handle_, *product).accepts(*algorithm, &why)) {
+        fail_input("the saved algorithm of the product " + text + " is refused by cuBLASLt: " + why +
+                   "; it was saved with other libraries, or its file is damaged");
+      }
+      algorithms_[key] = algorithm;
+    } else if (!algorithms_.contains(key)) {
+      Choice algorithm;
+      const Product placed = *product_in(memory.place(note));
+      const Matmul matmul(handle_, placed);
+      const std::vector<cublasLtMatmulAlgo_t> proposals = matmul.proposals(kProposals);
+      if (workspace.bytes() == 0) workspace = device.allocate(static_cast<size_t>(kWorkspaceBytes), "timed calls");
+      if (!proposals.empty()) algorithm = fastest(matmul, proposals, workspace.data(), timer, stream.native());
+      algorithms_.emplace(key, algorithm);
+    }
+    if (const Choice& algorithm = algorithms_.at(key)) table.emplace(text, to_hex(*algorithm));
   }
-  MatrixLayout layout_a, layout_b, layout_c, layout_d;
-  describe(layout_a, a);
-  describe(layout_b, b);
-  describe(layout_c, c);
-  describe(layout_d, product.out);
-
-  const Key key{product.m,
-                product.n,
-                product.k,
-                static_cast<int64_t>(a.dtype),
-                static_cast<int64_t>(product.out.dtype),
-                op_a,
-                op_b,
-                has_bias,
-                a.row_stride,
-                b.row_stride,
-                c.row_stride,
-                product.out.row_stride,
-                alignment_of(a) | alignment_of(b) << 8,
-                alignment_of(c) | alignment_of(product.out) << 8};
-  auto found = algorithms_.find(key);
-  if (found == algorithms_.end()) {
-    Preference preference;
-    CUDA_CHECK(cublasLtMatmulPreferenceCreate(preference.out()));
-    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
-    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(b));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.out));
-    cublasLtMatmulHeuristicResult_t result{};
-    int results = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, description, layout_a, layout_b, layout_c,
-                                                                 layout_d, preference, 1, &result, &results);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) CUDA_CHECK(status);
-    const bool usable = status == CUBLAS_STATUS_SUCCESS && results > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-    std::optional<cublasLtMatmulAlgo_t> algorithm;
-    if (usable) algorithm = result.algo;
-    found = algorithms_.emplace(key, algorithm).first;
-  }
-  if (!found->second) return false;
-
-  const float alpha = 1.0f, beta = product.residual.empty() ? 0.0f : 1.0f;
-  CUDA_CHECK(cublasLtMatmul(handle_, description, &alpha, a.data, layout_a, b.data, layout_b, &beta, c.data, layout_c,
-                            product.out.data, layout_d, &*found->second, scratch_.take(kWorkspaceBytes, stream),
-                            static_cast<size_t>(kWorkspaceBytes), stream));
-  return true;
+  return table;
 }
 
 void CudaLinear::multiply(const Product& product, cudaStream_t stream) {
   if (product.m == 0 || product.n == 0) return;
   ensure(product.left.dtype == product.right.dtype, "the operands of a product share a dtype");
-  if (multiply_by_cublas(product, stream)) return;
+  const Matmul matmul(handle_, product);
+  const ProductKey key = product_key(product);
+  auto found = algorithms_.find(key);
+  if (found == algorithms_.end()) {
+    const std::vector<cublasLtMatmulAlgo_t> proposals = matmul.proposals(1);
+    found = algorithms_.emplace(key, proposals.empty() ? Choice() : Choice(proposals.front())).first;
+  }
+  if (found->second) return matmul.run(*found->second, scratch_.take(kWorkspaceBytes, stream), stream);
   const View &left = product.left, &right = product.right;
   launch(SimpleGemm{.m = product.m,
                     .n = product.n,
@@ -166,38 +187,15 @@ void CudaLinear::forward(const LinearForward& args, cudaStream_t stream) {
          "a linear layer maps (T, K) to (T, N) with a weight (N, K)");
   ensure(args.bias.empty() || (args.bias.cols == args.weight.rows && args.bias.dtype == args.weight.dtype),
          "a bias is (N), of the weight's dtype");
-  // cuBLASLt adds a bias of the output's dtype; an fp32 output of bf16 operands gets it in a pass of its own,
-  // unrounded.
-  const bool fused = args.bias.empty() || args.bias.dtype == args.out.dtype;
-  multiply({.m = args.x.rows,
-            .n = args.weight.rows,
-            .k = args.x.cols,
-            .left = args.x,
-            .left_transposed = false,
-            .right = args.weight,
-            .right_transposed = true,
-            .bias = fused ? args.bias : View{},
-            .residual = args.residual,
-            .out = args.out},
-           stream);
-  if (!fused) launch_add_bias(args.out, args.bias, stream);
+  multiply(product_of(args), stream);
+  if (!bias_is_fused(args)) launch_add_bias(args.out, args.bias, stream);
 }
 
 void CudaLinear::backward_input(const LinearBackwardInput& args, cudaStream_t stream) {
   ensure(args.grad_out.cols == args.weight.rows && args.grad_x.cols == args.weight.cols &&
              args.grad_x.rows == args.grad_out.rows,
          "a linear layer's input gradient is (T, N) times (N, K)");
-  multiply({.m = args.grad_out.rows,
-            .n = args.weight.cols,
-            .k = args.weight.rows,
-            .left = args.grad_out,
-            .left_transposed = false,
-            .right = args.weight,
-            .right_transposed = false,
-            .bias = {},
-            .residual = args.accumulate ? args.grad_x : View{},
-            .out = args.grad_x},
-           stream);
+  multiply(product_of(args), stream);
 }
 
 void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t stream) {
@@ -206,17 +204,7 @@ void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t 
          "a linear layer's weight gradient is (N, T) times (T, K)");
   ensure(args.grad_weight.dtype == DType::f32, "weight gradients are fp32");
   ensure(tokens > 0, "a weight gradient sums over at least one token");
-  multiply({.m = args.grad_out.cols,
-            .n = args.x.cols,
-            .k = tokens,
-            .left = args.grad_out,
-            .left_transposed = true,
-            .right = args.x,
-            .right_transposed = false,
-            .bias = {},
-            .residual = args.accumulate ? args.grad_weight : View{},
-            .out = args.grad_weight},
-           stream);
+  multiply(product_of(args), stream);
   if (args.grad_bias.empty()) return;
   void* partials = scratch_.take(column_sum_scratch_bytes(tokens, args.grad_out.cols), stream);
   launch_column_sum(args.grad_out, args.grad_bias.as<float>(), args.accumulate, partials, stream);

@@ -1,0 +1,20 @@
+// A table for people: columns as wide as their widest cell, numbers to the right.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace megatrain {
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  std::string text() const;  // the first column to the left, all others to the right
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace megatrain

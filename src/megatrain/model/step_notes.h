@@ -1,0 +1,33 @@
+// The calls one micro-batch makes, by running the layer templates against OpNotes: nobody lists them a second time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "megatrain/model/config.h"
+#include "megatrain/ops/op_note.h"
+
+namespace megatrain {
+
+struct NotesShape {
+  DType dtype = DType::bf16;
+  int64_t sequences = 1;  // of a micro-batch
+  int64_t seq_len = 0;
+  int64_t mlp_chunk = 0;
+  int64_t head_chunk = 0;
+  bool accumulate = true;  // gradients are added to an earlier micro-batch's
+};
+
+// Of one micro-batch through all blocks and the head.
+struct StepNotes {
+  std::vector<OpNote> forward;   // of the blocks
+  std::vector<OpNote> head;      // forward and backward
+  std::vector<OpNote> backward;  // of the blocks, every one recomputed
+
+  std::vector<OpNote> recomputing() const;  // all of them: forward, head, backward
+  std::vector<OpNote> keeping() const;      // the same without what backward computes again
+};
+
+StepNotes step_notes(const ModelConfig& model, const NotesShape& shape);
+
+}  // namespace megatrain

@@ -1,0 +1,76 @@
+// One matrix product as cuBLASLt sees it: its description, the algorithms the library proposes for it, and the call.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatrain/tensor/view.h"
+
+namespace megatrain {
+
+// Row-major out (m, n) = left right + bias + residual, where left is (m, k) and right is (k, n), each as stored or
+// transposed.
+struct Product {
+  int64_t m, n, k;
+  View left;
+  bool left_transposed;  // left is stored as (k, m)
+  View right;
+  bool right_transposed;  // right is stored as (n, k)
+  View bias;              // (n) or empty, dtype of the operands
+  View residual;          // as out, or empty; may be out itself
+  View out;
+};
+
+// What an algorithm is chosen by: shapes, dtypes, strides and alignments, but no address.
+using ProductKey = std::array<int64_t, 14>;
+ProductKey product_key(const Product& product);
+
+// "8192x4608x3584 bf16>bf16 nt bias strides 3584 3584 4608 4608 aligned 16 16 16 16": m x n x k, operands > out, left
+// and right as stored or transposed, then right, left, residual (or out), out.
+std::string product_text(const ProductKey& key);
+
+// Move-only owner of a cuBLASLt description.
+template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
+class Described {
+ public:
+  Described() = default;
+  ~Described() {
+    if (handle_) kDestroy(handle_);
+  }
+  Described(const Described&) = delete;
+  Described& operator=(const Described&) = delete;
+
+  Handle* out() { return &handle_; }
+  operator Handle() const { return handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+class Matmul {
+ public:
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+  Matmul(cublasLtHandle_t handle, const Product& product);
+
+  // At most `count` algorithms that add in one order (no split over k), the library's favourite first.
+  std::vector<cublasLtMatmulAlgo_t> proposals(int count) const;
+
+  // Whether the library would run the product by this algorithm in kWorkspaceBytes; `why` says why not.
+  bool accepts(const cublasLtMatmulAlgo_t& algorithm, std::string* why) const;
+
+  void run(const cublasLtMatmulAlgo_t& algorithm, void* workspace, cudaStream_t stream) const;
+
+ private:
+  cublasLtHandle_t handle_;
+  Product product_;
+  View a_, b_, c_;
+  Described<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
+  Described<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> layout_a_, layout_b_, layout_c_, layout_d_;
+};
+
+}  // namespace megatrain

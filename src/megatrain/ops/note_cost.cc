@@ -1,0 +1,119 @@
+#include "megatrain/ops/note_cost.h"
+
+#include <algorithm>
+
+namespace megatrain {
+
+namespace {
+
+std::string number(int64_t value) { return std::to_string(value); }
+
+// "8192x3584 bf16", with its stride where rows are apart.
+std::string shape(const View& view) {
+  std::string text = number(view.rows) + "x" + number(view.cols) + " " + dtype_name(view.dtype);
+  if (!view.contiguous()) text += " stride " + number(view.row_stride);
+  return text;
+}
+
+std::string mark(bool given, const char* text) { return given ? text : ""; }
+
+std::string attention_text(const char* name, const AttentionShape& shape, const Documents& documents, const View& q) {
+  std::string text = std::string(name) + " " + number(documents.count) + (documents.uniform ? " x " : " up to ") +
+                     number(documents.longest) + ", " + number(shape.heads) + "/" + number(shape.kv_heads) +
+                     " heads of " + number(shape.head_dim) + " " + dtype_name(q.dtype);
+  if (shape.window > 0) text += ", window " + number(shape.window);
+  return text;
+}
+
+// Of q k^T and of p v; documents that are not uniform are taken for uniform ones.
+double attention_flops(const AttentionShape& shape, const Documents& documents) {
+  const double longest = static_cast<double>(documents.longest);
+  const double window = shape.window > 0 ? std::min(static_cast<double>(shape.window), longest) : longest;
+  const double pairs = window * (window + 1) / 2 + (longest - window) * window;
+  return 4.0 * pairs * static_cast<double>(shape.tokens) / longest * static_cast<double>(shape.heads * shape.head_dim);
+}
+
+struct Text {
+  std::string operator()(const LinearForward& a) const {
+    return "linear " + shape(a.x) + " by " + shape(a.weight) + mark(!a.bias.empty(), " + bias") +
+           mark(!a.residual.empty(), " + residual") + mark(a.out.dtype != a.x.dtype, " to fp32");
+  }
+  std::string operator()(const LinearBackwardInput& a) const {
+    return "linear grad input " + shape(a.grad_out) + " by " + shape(a.weight) + mark(a.accumulate, ", added") +
+           mark(a.grad_x.dtype != a.grad_out.dtype, " to fp32");
+  }
+  std::string operator()(const LinearBackwardWeight& a) const {
+    return "linear grad weight " + shape(a.grad_out) + " by " + shape(a.x) + mark(!a.grad_bias.empty(), " and bias") +
+           mark(a.accumulate, ", added");
+  }
+  std::string operator()(const AttentionForward& a) const {
+    return attention_text("attention", a.shape, a.documents, a.q);
+  }
+  std::string operator()(const AttentionBackward& a) const {
+    return attention_text("attention backward", a.shape, a.documents, a.q);
+  }
+  std::string operator()(const RmsNormForward& a) const {
+    return "rmsnorm " + shape(a.x) + mark(a.groups > 1, " by head");
+  }
+  std::string operator()(const RmsNormBackward& a) const {
+    return "rmsnorm backward " + shape(a.x) + mark(a.groups > 1, " by head") +
+           mark(!a.residual.empty(), " + residual") + mark(a.accumulate, ", added");
+  }
+  std::string operator()(const Rope& a) const { return "rope " + shape(a.x) + mark(a.backward, " backward"); }
+  std::string operator()(const SwigluForward& a) const { return "swiglu " + shape(a.gate_up); }
+  std::string operator()(const SwigluBackward& a) const {
+    return "swiglu backward " + shape(a.gate_up) + mark(!a.out.empty(), " and forward");
+  }
+  std::string operator()(const CrossEntropy& a) const {
+    return "cross entropy " + shape(a.logits) + mark(a.backward, " with backward");
+  }
+};
+
+double product(const View& view, int64_t by) {
+  return 2.0 * static_cast<double>(view.rows) * static_cast<double>(view.cols) * static_cast<double>(by);
+}
+
+struct Flops {
+  double operator()(const LinearForward& a) const { return product(a.x, a.weight.rows); }
+  double operator()(const LinearBackwardInput& a) const { return product(a.grad_out, a.weight.cols); }
+  double operator()(const LinearBackwardWeight& a) const { return product(a.grad_out, a.x.cols); }
+  double operator()(const AttentionForward& a) const { return attention_flops(a.shape, a.documents); }
+  double operator()(const AttentionBackward& a) const { return 2.5 * attention_flops(a.shape, a.documents); }
+  template <class Other>
+  double operator()(const Other&) const {
+    return 0;
+  }
+};
+
+template <class... Views>
+double sum(const Views&... views) {
+  return (static_cast<double>(views.empty() ? 0 : views.bytes()) + ...);
+}
+
+struct Bytes {
+  double operator()(const LinearForward& a) const { return sum(a.x, a.weight, a.bias, a.residual, a.out); }
+  double operator()(const LinearBackwardInput& a) const {
+    return sum(a.grad_out, a.weight, a.grad_x) + (a.accumulate ? sum(a.grad_x) : 0);
+  }
+  double operator()(const LinearBackwardWeight& a) const {
+    return sum(a.grad_out, a.x, a.grad_weight, a.grad_bias) + (a.accumulate ? sum(a.grad_weight) : 0);
+  }
+  double operator()(const AttentionForward& a) const { return sum(a.q, a.k, a.v, a.out); }
+  double operator()(const AttentionBackward& a) const {
+    return sum(a.q, a.k, a.v, a.out, a.grad_out, a.grad_q, a.grad_k, a.grad_v);
+  }
+  double operator()(const RmsNormForward& a) const { return sum(a.x, a.weight, a.out); }
+  double operator()(const RmsNormBackward& a) const { return sum(a.x, a.weight, a.grad_out, a.residual, a.grad_x); }
+  double operator()(const Rope& a) const { return 2 * sum(a.x); }
+  double operator()(const SwigluForward& a) const { return sum(a.gate_up, a.out); }
+  double operator()(const SwigluBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  double operator()(const CrossEntropy& a) const { return (a.backward ? 2 : 1) * sum(a.logits); }
+};
+
+}  // namespace
+
+std::string note_text(const OpNote& note) { return std::visit(Text{}, note); }
+double note_flops(const OpNote& note) { return std::visit(Flops{}, note); }
+double note_bytes(const OpNote& note) { return std::visit(Bytes{}, note); }
+
+}  // namespace megatrain

@@ -1,0 +1,28 @@
+#include "megatrain/ops/op_notes.h"
+
+namespace megatrain {
+
+namespace {
+
+struct Caller {
+  Ops& ops;
+  Stream& stream;
+
+  void operator()(const LinearForward& args) const { ops.linear_forward(stream, args); }
+  void operator()(const LinearBackwardInput& args) const { ops.linear_backward_input(stream, args); }
+  void operator()(const LinearBackwardWeight& args) const { ops.linear_backward_weight(stream, args); }
+  void operator()(const AttentionForward& args) const { ops.attention_forward(stream, args); }
+  void operator()(const AttentionBackward& args) const { ops.attention_backward(stream, args); }
+  void operator()(const RmsNormForward& args) const { ops.rmsnorm_forward(stream, args); }
+  void operator()(const RmsNormBackward& args) const { ops.rmsnorm_backward(stream, args); }
+  void operator()(const Rope& args) const { ops.rope(stream, args); }
+  void operator()(const SwigluForward& args) const { ops.swiglu_forward(stream, args); }
+  void operator()(const SwigluBackward& args) const { ops.swiglu_backward(stream, args); }
+  void operator()(const CrossEntropy& args) const { ops.cross_entropy(stream, args); }
+};
+
+}  // namespace
+
+void run_note(Ops& ops, Stream& stream, const OpNote& note) { std::visit(Caller{ops, stream}, note); }
+
+}  // namespace megatrain

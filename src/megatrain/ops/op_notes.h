@@ -1,0 +1,50 @@
+// Ops that compute nothing and write down the calls the layer templates make. Whatever needs to know which products a
+// step holds (the algorithm table, `bench floor`, `bench ops`) runs the templates against this.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatrain/ops/op_note.h"
+#include "megatrain/ops/ops.h"
+
+namespace megatrain {
+
+class OpNotes final : public Ops {
+ public:
+  // The calls since the last take(), in order.
+  std::vector<OpNote> take() { return std::exchange(notes_, {}); }
+
+  std::string library() const override { return "notes"; }
+  int64_t scratch_bytes(const OpsShape&) override { return 0; }
+  void reserve(const OpsShape&) override {}
+
+  void rmsnorm_forward(Stream&, const RmsNormForward& args) override { notes_.emplace_back(args); }
+  void rmsnorm_backward(Stream&, const RmsNormBackward& args) override { notes_.emplace_back(args); }
+  void rope(Stream&, const Rope& args) override { notes_.emplace_back(args); }
+  void linear_forward(Stream&, const LinearForward& args) override { notes_.emplace_back(args); }
+  void linear_backward_input(Stream&, const LinearBackwardInput& args) override { notes_.emplace_back(args); }
+  void linear_backward_weight(Stream&, const LinearBackwardWeight& args) override { notes_.emplace_back(args); }
+  void attention_forward(Stream&, const AttentionForward& args) override { notes_.emplace_back(args); }
+  void attention_backward(Stream&, const AttentionBackward& args) override { notes_.emplace_back(args); }
+  void swiglu_forward(Stream&, const SwigluForward& args) override { notes_.emplace_back(args); }
+  void swiglu_backward(Stream&, const SwigluBackward& args) override { notes_.emplace_back(args); }
+  void cross_entropy(Stream&, const CrossEntropy& args) override { notes_.emplace_back(args); }
+
+  // The layer templates call none of these.
+  void embedding_forward(Stream&, const EmbeddingForward&) override {}
+  void embedding_backward(Stream&, const EmbeddingBackward&) override {}
+  void finish_gradient(Stream&, const FinishGradient&) override {}
+  void sum_losses(Stream&, const SumLosses&) override {}
+  void clip_factor(Stream&, const ClipFactor&) override {}
+  void adamw(Stream&, const AdamWUpdate&) override {}
+
+ private:
+  std::vector<OpNote> notes_;
+};
+
+// Makes the call: every address in the note is real.
+void run_note(Ops& ops, Stream& stream, const OpNote& note);
+
+}  // namespace megatrain

@@ -1,0 +1,112 @@
+// Noted calls can be made again on other memory.
+#include "megatrain/ops/op_notes.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "megatrain/device/call_timer.h"
+#include "megatrain/ops/note_cost.h"
+#include "megatrain/ops/note_memory.h"
+
+namespace megatrain {
+
+namespace {
+
+struct Bench {
+  std::unique_ptr<Device> device = make_cpu_device();
+  std::unique_ptr<Stream> stream = device->make_stream("compute");
+  std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
+  NoteMemory memory{*device, *stream};
+};
+
+View nowhere(int which, int64_t rows, int64_t cols, int64_t stride = 0) {
+  return {reinterpret_cast<void*>(static_cast<uintptr_t>(which) << 40), DType::bf16, rows, cols,
+          stride ? stride : cols};
+}
+
+}  // namespace
+
+TEST(OpNotes, WritesDownWhatItIsGivenInOrder) {
+  Bench bench;
+  OpNotes notes;
+  notes.linear_forward(*bench.stream, {.x = nowhere(1, 4, 8),
+                                       .weight = nowhere(2, 16, 8),
+                                       .bias = {},
+                                       .residual = nowhere(3, 4, 16),
+                                       .out = nowhere(4, 4, 16)});
+  notes.swiglu_forward(*bench.stream, {.gate_up = nowhere(1, 4, 16), .out = nowhere(2, 4, 8)});
+  const std::vector<OpNote> taken = notes.take();
+  ASSERT_EQ(taken.size(), 2u);
+  EXPECT_EQ(note_text(taken[0]), "linear 4x8 bf16 by 16x8 bf16 + residual");
+  EXPECT_EQ(note_flops(taken[0]), 2.0 * 4 * 8 * 16);
+  EXPECT_EQ(note_bytes(taken[0]), 2.0 * (4 * 8 + 16 * 8 + 2 * 4 * 16));
+  EXPECT_TRUE(is_library_call(taken[0]));
+  EXPECT_FALSE(is_library_call(taken[1]));
+  EXPECT_TRUE(notes.take().empty());
+}
+
+TEST(NoteMemory, PlacesEveryOperandApartAndAligned) {
+  Bench bench;
+  View x = nowhere(1, 5, 8, 12);
+  x.data = static_cast<std::byte*>(x.data) + 24;
+  const OpNote note = LinearForward{
+      .x = x, .weight = nowhere(2, 16, 8), .bias = nowhere(3, 1, 16), .residual = {}, .out = nowhere(4, 5, 16)};
+  const auto placed = std::get<LinearForward>(bench.memory.place(note));
+  EXPECT_EQ(note_text(placed), note_text(note));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(placed.x.data) % 256, 24u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(placed.out.data) % 256, 0u);
+  EXPECT_TRUE(placed.residual.empty());
+  EXPECT_GE(placed.weight.as<std::byte>(), placed.x.as<std::byte>() + 5 * 12 * 2);
+}
+
+TEST(NoteMemory, EveryPlacedCallComputesFiniteNumbers) {
+  Bench bench;
+  const AttentionShape shape{.tokens = 12, .heads = 4, .kv_heads = 2, .head_dim = 8, .window = 0, .scale = 0.35f};
+  const Documents documents{.begin = nullptr, .count = 2, .longest = 6, .uniform = true};
+  const OpNote note = AttentionForward{.shape = shape,
+                                       .documents = documents,
+                                       .q = nowhere(1, 12, 32, 64),
+                                       .k = nowhere(2, 12, 16, 64),
+                                       .v = nowhere(3, 12, 16, 64),
+                                       .out = nowhere(4, 12, 32),
+                                       .lse = nullptr};
+  const auto attention = std::get<AttentionForward>(bench.memory.place(note));
+  run_note(*bench.ops, *bench.stream, attention);
+  bench.stream->synchronize();
+  double sum = 0;
+  for (int64_t i = 0; i < attention.out.elements(); ++i) sum += std::abs(to_float(attention.out.as<bf16>()[i]));
+  EXPECT_TRUE(std::isfinite(sum));
+  EXPECT_GT(sum, 0);
+
+  const OpNote loss = CrossEntropy{.logits = nowhere(1, 3, 50), .scale = 1.0f, .backward = true};
+  const auto cross_entropy = std::get<CrossEntropy>(bench.memory.place(loss));
+  run_note(*bench.ops, *bench.stream, cross_entropy);
+  bench.stream->synchronize();
+  for (int t = 0; t < 3; ++t) {
+    EXPECT_GT(cross_entropy.loss[t], 3.0f);
+    EXPECT_LT(cross_entropy.loss[t], 5.0f);  // about log(50)
+  }
+}
+
+TEST(CallTimer, MeasuresTheWorkAndNotTheCaller) {
+  Bench bench;
+  CallTimer timer(*bench.device, *bench.stream);
+  auto& stream = static_cast<HostStream&>(*bench.stream);
+  int calls = 0;
+  const double s = timer.median_s(
+      [&] {
+        stream.run([&] {
+          ++calls;
+          std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        });
+      },
+      3);
+  EXPECT_EQ(calls, 5);
+  EXPECT_GE(s, 3e-3);
+  EXPECT_LT(s, 1.0);
+}
+
+}  // namespace megatrain
