@@ -108,9 +108,17 @@ TEST_F(RunTest, ResumeIsExactUnderAnotherPlan) {
   const std::string expected = run_training(config("straight"), {}).state_hash;
   TrainConfig c = config("replanned");
   run_until(c, 2);
-  const nlohmann::json plan = {
-      {"slots", 1},       {"weights", {"host", "hbm"}}, {"boundary", {"host", "host"}}, {"boundary_slots", 2},
-      {"sweeps", {1, 1}}, {"gradient_slabs", 1},        {"host_gradient_slabs", 2},     {"serial", false}};
+  const nlohmann::json plan = {{"slots", 1},
+                               {"weights", {"hbm", "host"}},
+                               {"state", {"host", "hbm", "host", "hbm"}},
+                               {"visits", {false, true}},
+                               {"keep", {"attention", "everything"}},
+                               {"boundary", {"host", "host"}},
+                               {"boundary_slots", 2},
+                               {"sweeps", {1, 1}},
+                               {"gradient_slabs", 1},
+                               {"host_gradient_slabs", 0},
+                               {"serial", false}};
   write_bytes(directory_ / "plan.json", plan.dump());
   c.plan = directory_ / "plan.json";
   c.resume = true;

@@ -169,6 +169,7 @@ BenchResult bench_step(const Words& words, BenchSession& session) {
       {"floor", floor_json(floor)},
       {"percent_of_floor", floor ? nlohmann::json(percent_of_floor) : nlohmann::json()},
       {"bound_by", last.bound_by()},
+      {"stall", {{"seconds", last.stall.seconds}, {"for", last.stall.cause}}},
       {"lanes", lanes},
       {"actions", actions},
       {"bytes", {{"h2d", last.h2d_bytes}, {"d2h", last.d2h_bytes}}},

@@ -1,5 +1,7 @@
 #include "megatrain/engine/pipeline.h"
 
+#include <fmt/format.h>
+
 namespace megatrain {
 
 Lanes::Lanes(Device& device) {
@@ -154,6 +156,52 @@ std::map<std::string, double> Pipeline::action_seconds() const {
     if (marks) seconds[action_name(schedule_.actions[i].kind)] += device_.elapsed_s(*marks->start, *marks->end);
   }
   return seconds;
+}
+
+Stall Pipeline::longest_stall() const {
+  const size_t now = static_cast<size_t>((issued_ - 1) % 2);
+  const Event* before = nullptr;  // where the compute lane was free
+  if (issued_ > 1) {
+    for (size_t i = 0; i < schedule_.actions.size(); ++i) {
+      if (schedule_.actions[i].lane == Lane::compute) before = marks_[1 - now][i].end.get();
+    }
+  }
+  Stall longest;
+  size_t stalled = 0;
+  for (size_t i = 0; i < report_; ++i) {
+    if (schedule_.actions[i].lane != Lane::compute) continue;
+    const Marks& marks = marks_[now][i];
+    const double gap = before ? device_.elapsed_s(*before, *marks.start) : 0;
+    if (gap > longest.seconds) {
+      longest.seconds = gap;
+      stalled = i;
+    }
+    before = marks.end.get();
+  }
+  if (longest.seconds > 0) longest.cause = cause_of(stalled, now, longest.seconds, 0);
+  return longest;
+}
+
+// Follows the waits back to the action that took the time: one that lasted half the stall itself, or that waited for
+// nothing more. Work of the host comes first, since what waits for it is short.
+std::string Pipeline::cause_of(size_t index, size_t set, double stalled_s, int depth) const {
+  const Action& action = schedule_.actions[index];
+  const Marks& marks = marks_[set][index];
+  const bool itself = depth > 0 && device_.elapsed_s(*marks.start, *marks.end) >= stalled_s / 2;
+  const Wait* next = nullptr;
+  for (const Wait& wait : action.waits) {
+    if (issued_ <= wait.steps_back) continue;
+    const auto is_host = [&](const Wait& w) { return Lanes::is_host(w.kind.from); };
+    if (!next || (is_host(wait) && !is_host(*next))) next = &wait;
+  }
+  constexpr int kDeepest = 6;
+  if (itself || !next || depth == kDeepest) {
+    if (depth == 0) return "the host";  // nothing was waited for: the action was issued late
+    return action.record < 0 ? action_name(action.kind)
+                             : fmt::format("{} of layer {}", action_name(action.kind), action.record);
+  }
+  return cause_of(static_cast<size_t>(next->action), (set + static_cast<size_t>(next->steps_back)) % 2, stalled_s,
+                  depth + 1);
 }
 
 std::vector<Span> Pipeline::spans() const {

@@ -52,6 +52,12 @@ struct StepBytes {
   int64_t rows = 0;    // distinct token ids
 };
 
+// The longest time the compute lane waited within a step, and what for.
+struct Stall {
+  double seconds = 0;
+  std::string cause;  // "update of layer 3"; empty: nothing
+};
+
 class Pipeline {
  public:
   Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records,
@@ -73,6 +79,9 @@ class Pipeline {
   // The same seconds by the action's name.
   std::map<std::string, double> action_seconds() const;
 
+  // Of the issued step, the wait for its first action included.
+  Stall longest_stall() const;
+
   // When each action ran, on the host's clock, under the same rule for updates. Device::mark_clock() comes before
   // issue().
   std::vector<Span> spans() const;
@@ -86,6 +95,7 @@ class Pipeline {
   };
   const Marks* finished_marks(
       size_t action) const;  // of the issued step, or of the step before for updates; may be null
+  std::string cause_of(size_t action, size_t set, double stalled_s, int depth) const;
   void perform(const Action& action, Stream& stream, const StepBytes& step);
   template <class Copy>
   void visit(const Action& action, const Copy& copy);

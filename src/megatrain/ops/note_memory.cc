@@ -15,7 +15,8 @@ constexpr uint64_t kPurpose = 0x6e6f746573;  // "notes"
 // Gives every operand of a call its place behind `base`; without a base it only counts.
 class Placer {
  public:
-  Placer(std::byte* base, Stream& stream) : base_(base), stream_(stream) {}
+  Placer(std::byte* base, Stream& stream, std::vector<int32_t>& document_begin)
+      : base_(base), stream_(stream), document_begin_(document_begin) {}
 
   int64_t bytes() const { return offset_; }
 
@@ -90,14 +91,16 @@ class Placer {
   }
 
   void documents(const AttentionShape& shape, Documents& documents) {
-    std::vector<int32_t> begin;
+    document_begin_.clear();
     for (int64_t d = 0; d <= documents.count; ++d)
-      begin.push_back(static_cast<int32_t>(std::min(d * documents.longest, shape.tokens)));
-    documents.begin = list(begin);
+      document_begin_.push_back(static_cast<int32_t>(std::min(d * documents.longest, shape.tokens)));
+    documents.begin = list(document_begin_);
+    documents.host_begin = document_begin_.data();
   }
 
   std::byte* base_;
   Stream& stream_;
+  std::vector<int32_t>& document_begin_;
   int64_t offset_ = 0;
 };
 
@@ -121,7 +124,7 @@ void NoteMemory::fill(int64_t bytes) {
 
 OpNote NoteMemory::place(const OpNote& note) {
   OpNote placed = note;
-  Placer count(nullptr, stream_);
+  Placer count(nullptr, stream_, document_begin_);
   std::visit(count, placed);
   if (static_cast<int64_t>(arena_.bytes()) < count.bytes()) {
     arena_ = Buffer();  // given back first, so that both never exist at once
@@ -129,7 +132,7 @@ OpNote NoteMemory::place(const OpNote& note) {
   }
   fill(count.bytes());
   placed = note;
-  Placer placer(arena_.data(), stream_);
+  Placer placer(arena_.data(), stream_, document_begin_);
   std::visit(placer, placed);
   stream_.synchronize();
   return placed;

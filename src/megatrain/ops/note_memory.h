@@ -25,6 +25,7 @@ class NoteMemory {
   Stream& stream_;
   std::vector<bf16> pattern_;  // two of them read as an fp32 are a small number as well
   Buffer arena_;
+  std::vector<int32_t> document_begin_;  // of the placed attention, on the host
 };
 
 }  // namespace megatrain

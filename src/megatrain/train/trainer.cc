@@ -69,6 +69,7 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
     report.clip_factor = clip_factor({host, records}, optim.clip);
   }
   report.lanes = pipeline.lane_seconds();
+  report.stall = pipeline.longest_stall();
   report.h2d_bytes = pipeline.h2d_bytes();
   report.d2h_bytes = pipeline.d2h_bytes();
   const double now = now_s();

@@ -24,6 +24,7 @@ struct StepReport {
   int64_t correct = 0;  // trained tokens whose label had the largest logit
   double seconds = 0;   // since the step before was reported
   LaneSeconds lanes;
+  Stall stall;
   int64_t h2d_bytes = 0, d2h_bytes = 0;
 
   std::string bound_by() const;  // a lane's name
