@@ -60,7 +60,9 @@ class Builder {
     add(Lane::h2d, {.kind = ActionKind::fetch_inputs}, {writes(ResourceKind::inputs)});
     if (!plan_.state_on_device(0)) {
       add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0},
-          {reads(ResourceKind::record_weights, 0), writes(ResourceKind::staged_rows)});
+          {writes(ResourceKind::record_weights, 0),
+           writes(ResourceKind::record_state, 0),  // updates put off are made up
+           writes(ResourceKind::staged_rows)});
       add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0},
           {reads(ResourceKind::staged_rows), writes(ResourceKind::device_rows)});
     }

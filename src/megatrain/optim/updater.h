@@ -12,6 +12,7 @@
 
 #include "megatrain/host/thread_team.h"
 #include "megatrain/ops/adamw.h"
+#include "megatrain/optim/lazy_rows.h"
 #include "megatrain/optim/scalars.h"
 #include "megatrain/store/record.h"
 
@@ -34,6 +35,12 @@ class Updater {
   // `squares` is the gradient's sum of squares when the guard is per record (no clipping), nullptr with clipping.
   void update(int64_t record, const AdamWStep& step, const HostGradient& gradient, const double* squares);
 
+  // The weights of rows of record 0, a table in host memory that gets gradients by rows. Not beside an update of it.
+  void read_rows(const std::vector<int32_t>& rows, std::byte* out);
+
+  // Updates that were put off are made up: the records are then what the steps made them.
+  void settle();
+
   bool torn() const { return torn_; }              // a non-finite gradient stopped an update half-way through a step
   bool overflowed() const { return overflowed_; }  // a new weight was not finite
 
@@ -45,14 +52,10 @@ class Updater {
     int64_t count;
   };
 
-  void update_rows(LayerRecord& record, const AdamWScalars& scalars, const HostGradient& gradient);
-  bool update_piece(LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin,
-                    int64_t count) const;
-
   std::vector<LayerRecord>& records_;
   std::vector<std::vector<Piece>> pieces_;
   ThreadTeam team_;
-  Simd simd_;
+  LazyRows lazy_rows_;  // of record 0
   Observer observer_;
   std::atomic<bool> torn_{false};
   std::atomic<bool> overflowed_{false};

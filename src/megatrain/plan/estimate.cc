@@ -159,7 +159,11 @@ class Lanes {
 
   void update_on_device(int64_t record) { compute(elements(record) * kUpdateBytes / m_.hbm_bytes_per_s); }
   void update_on_host(int64_t record, double from) {
-    const double seconds = elements(record) * (w_.dtype == DType::bf16 ? 26 : 28) / m_.dram_bytes_per_s;
+    // rows of the embedding without a gradient are made up a slice at a time
+    constexpr double kSlices = 16;
+    const double size =
+        record == 0 && !w_.tied ? rows_bytes() / element() + elements(record) / kSlices : elements(record);
+    const double seconds = size * (w_.dtype == DType::bf16 ? 26 : 28) / m_.dram_bytes_per_s;
     busy_.update_s += seconds;
     ready_[static_cast<size_t>(record)] = update_ = std::max(update_, from) + seconds;
   }

@@ -248,7 +248,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   plan.boundary_slots = 2 + below(3);
   plan.gradient_slabs = 1 + below(3);
   plan.serial = below(12) == 0;
-  const int64_t resident = below(3);  // none, some, mostly
+  const int64_t resident = std::max<int64_t>(0, below(4) - 1);  // none, some, mostly
   const int64_t kept = below(4);
   const int64_t on_device = below(8) - 5;  // most plans keep all state on the host: streaming is the hard case
   for (int64_t record = 0; record < w.records(); ++record)

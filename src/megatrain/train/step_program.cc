@@ -56,8 +56,7 @@ StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops
       head_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.head_chunk),
       head_at_(head_offsets(config)),
       views_(static_cast<size_t>(memory.workload().micro_batches)),
-      row_of_id_(static_cast<size_t>(config.vocab), -1),
-      gatherers_(std::min<int>(kGatherers, static_cast<int>(usable_cpus().size()))) {}
+      row_of_id_(static_cast<size_t>(config.vocab), -1) {}
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
   Step& step = step_of(sequence);
@@ -273,18 +272,7 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
 }
 
 void StepProgram::gather(const Action&, int64_t sequence) {
-  const LayerRecord& record = records_.front();
-  const size_t row_bytes = static_cast<size_t>(config_.hidden * dtype_bytes(record.dtype()));
-  const std::vector<int32_t>& touched = step_of(sequence).touched;
-  constexpr int64_t kRowsAPiece = 64;
-  const int64_t rows = static_cast<int64_t>(touched.size());
-  gatherers_.parallel_for(ceil_div(rows, kRowsAPiece), [&](int64_t piece) {
-    for (int64_t row = piece * kRowsAPiece; row < std::min(rows, (piece + 1) * kRowsAPiece); ++row) {
-      const size_t id = static_cast<size_t>(touched[static_cast<size_t>(row)]);
-      std::memcpy(memory_.staged_rows() + static_cast<size_t>(row) * row_bytes, record.weights() + id * row_bytes,
-                  row_bytes);
-    }
-  });
+  updater_.read_rows(step_of(sequence).touched, memory_.staged_rows());
 }
 
 void StepProgram::update(const Action& a, int64_t sequence) {

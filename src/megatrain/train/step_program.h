@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "megatrain/engine/pipeline.h"
-#include "megatrain/host/thread_team.h"
 #include "megatrain/model/block.h"
 #include "megatrain/model/head.h"
 #include "megatrain/optim/updater.h"
@@ -65,8 +64,6 @@ class StepProgram : public StepHandler {
   std::vector<MicroBatchView> views_;   // of the step being issued
   std::vector<int32_t> row_of_id_;      // (V) compact row of a touched id
   std::vector<int32_t> segment_count_;  // scratch of staging
-  static constexpr int kGatherers = 4;  // rows lie far apart: a thread waits for memory, not for bandwidth
-  ThreadTeam gatherers_;
   int64_t rows_ = 0;
   float loss_scale_ = 0;
   OptimStep optim_;  // of the step being issued

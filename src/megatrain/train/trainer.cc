@@ -122,7 +122,10 @@ std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
   return correct;
 }
 
-void Trainer::drain() { lanes_.drain(); }
+void Trainer::drain() {
+  lanes_.drain();
+  updater_.settle();
+}
 
 void Trainer::device_gradients(const Updater::Observer& look) {
   drain();

@@ -1,0 +1,72 @@
+#include "megatrain/optim/lazy_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "megatrain/base/math.h"
+#include "megatrain/optim/update_run.h"
+
+namespace megatrain {
+
+LazyRows::LazyRows(const LayerRecord& record, ThreadTeam& team)
+    : record_(record),
+      team_(team),
+      rows_(record.layout().tensors.front().rows),
+      cols_(record.layout().tensors.front().cols),
+      applied_(static_cast<size_t>(rows_), 0) {}
+
+// Calls body(i) for every i below count on the team, a few at a time; true when all were finite.
+template <class Body>
+bool LazyRows::for_rows(int64_t count, const Body& body) {
+  constexpr int64_t kRowsAPiece = 16;
+  std::atomic<bool> finite{true};
+  team_.parallel_for(ceil_div(count, kRowsAPiece), [&](int64_t piece) {
+    bool all = true;
+    for (int64_t i = piece * kRowsAPiece; i < std::min(count, (piece + 1) * kRowsAPiece); ++i) all = body(i) && all;
+    if (!all) finite = false;
+  });
+  return finite;
+}
+
+bool LazyRows::catch_up_row(int64_t row) {
+  const int64_t begin = record_.layout().tensors.front().offset + row * cols_;
+  int64_t& applied = applied_[static_cast<size_t>(row)];
+  bool finite = true;
+  while (applied < updates_) {
+    ++applied;
+    finite &= update_run(record_, scalars_[static_cast<size_t>(applied) % scalars_.size()], nullptr, begin, cols_);
+  }
+  return finite;
+}
+
+bool LazyRows::update(const AdamWScalars& scalars, const std::vector<int32_t>& rows, const std::byte* gradient) {
+  const TensorSpec& table = record_.layout().tensors.front();
+  const int64_t row_bytes = cols_ * dtype_bytes(record_.dtype());
+  bool finite = for_rows(static_cast<int64_t>(rows.size()), [&](int64_t i) {
+    const int64_t row = rows[static_cast<size_t>(i)];
+    const bool before = catch_up_row(row);
+    applied_[static_cast<size_t>(row)] = updates_ + 1;
+    return update_run(record_, scalars, gradient + i * row_bytes, table.offset + row * cols_, cols_) && before;
+  });
+  ++updates_;
+  scalars_[static_cast<size_t>(updates_) % scalars_.size()] = scalars;
+  const int64_t slice = updates_ % kSlices, begin = rows_ * slice / kSlices, end = rows_ * (slice + 1) / kSlices;
+  finite = for_rows(end - begin, [&](int64_t i) { return catch_up_row(begin + i); }) && finite;
+  return finite;
+}
+
+bool LazyRows::read(const std::vector<int32_t>& rows, std::byte* out) {
+  const size_t row_bytes = static_cast<size_t>(cols_ * dtype_bytes(record_.dtype()));
+  return for_rows(static_cast<int64_t>(rows.size()), [&](int64_t i) {
+    const size_t row = static_cast<size_t>(rows[static_cast<size_t>(i)]);
+    const bool finite = catch_up_row(static_cast<int64_t>(row));
+    std::memcpy(out + static_cast<size_t>(i) * row_bytes, record_.weights() + row * row_bytes, row_bytes);
+    return finite;
+  });
+}
+
+bool LazyRows::catch_up() {
+  return for_rows(rows_, [&](int64_t row) { return catch_up_row(row); });
+}
+
+}  // namespace megatrain

@@ -1,0 +1,50 @@
+// A table of which a step touches few rows, such as the embedding. A row without a gradient still changes (its moments
+// decay, its weight follows), but nobody sees it until the row is read: so these updates are put off and made up one by
+// one, with the scalars of their steps, when the row is needed. The bits are those of updating at once; the memory
+// traffic is a fraction.
+//
+// Every step also makes up a slice of the table, so that no row is ever more than kSlices updates behind.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "megatrain/host/thread_team.h"
+#include "megatrain/ops/adamw.h"
+#include "megatrain/store/record.h"
+
+namespace megatrain {
+
+class LazyRows {
+ public:
+  // Of a record that is one table in host memory; all rows are up to date. Calls must not overlap.
+  LazyRows(const LayerRecord& record, ThreadTeam& team);
+
+  // One step. `rows` are ascending, `gradient` is (rows, cols) in the weights' dtype. False: a weight is not finite.
+  bool update(const AdamWScalars& scalars, const std::vector<int32_t>& rows, const std::byte* gradient);
+
+  // The weights of `rows`, up to date, one after the other.
+  bool read(const std::vector<int32_t>& rows, std::byte* out);
+
+  // The whole table up to date.
+  bool catch_up();
+
+ private:
+  static constexpr int64_t kSlices = 16;
+
+  bool catch_up_row(int64_t row);
+  template <class Body>
+  bool for_rows(int64_t count, const Body& body);
+
+  const LayerRecord& record_;
+  ThreadTeam& team_;
+  int64_t rows_, cols_;
+  int64_t updates_ = 0;                              // steps so far
+  std::vector<int64_t> applied_;                     // (rows) how many of them the row has seen
+  std::array<AdamWScalars, kSlices + 1> scalars_{};  // of the last steps, by step modulo the size
+};
+
+}  // namespace megatrain

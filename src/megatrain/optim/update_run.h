@@ -1,0 +1,17 @@
+// AdamW over a run of one tensor of a record in host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "megatrain/ops/adamw.h"
+#include "megatrain/store/record.h"
+
+namespace megatrain {
+
+// Elements [begin, begin + count) of the layout; `gradient` is that of `begin`, in the weights' dtype, null: zero.
+// False when a new weight is not finite.
+bool update_run(const LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin,
+                int64_t count);
+
+}  // namespace megatrain

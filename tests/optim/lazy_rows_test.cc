@@ -1,0 +1,116 @@
+#include "megatrain/optim/lazy_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "megatrain/base/rng.h"
+#include "megatrain/optim/scalars.h"
+#include "megatrain/optim/update_run.h"
+
+namespace megatrain {
+namespace {
+
+constexpr int64_t kRows = 200, kCols = 37;
+
+LayerLayout table_layout() {
+  LayerLayout layout;
+  layout.tensors = {{.name = "table", .rows = kRows, .cols = kCols, .decay = true, .offset = 0}};
+  layout.elements = 7424;
+  return layout;
+}
+
+LayerRecord random_table(Device& device, DType dtype) {
+  LayerRecord record(device, table_layout(), dtype, Tier::host);
+  std::vector<float> values(kRows * kCols);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal_pair(3, 1, i)[0];
+  record.write_master(0, kRows * kCols, values.data());
+  return record;
+}
+
+std::vector<float> all_values(const LayerRecord& record) {
+  std::vector<float> values(3 * kRows * kCols);
+  record.read_master(0, kRows * kCols, values.data());
+  record.read_moment(LayerRecord::Moment::first, 0, kRows * kCols, values.data() + kRows * kCols);
+  record.read_moment(LayerRecord::Moment::second, 0, kRows * kCols, values.data() + 2 * kRows * kCols);
+  return values;
+}
+
+// A step's touched rows, none to many, with gradients; the learning rate changes from step to step.
+struct Step {
+  std::vector<int32_t> rows;
+  std::vector<float> gradient;
+  AdamWScalars scalars;
+};
+Step some_step(uint64_t t) {
+  Step step;
+  const uint64_t density = random_below(9, 1, t, 6);  // 0: no row at all
+  for (int32_t row = 0; row < kRows; ++row) {
+    if (random_below(9, 2, t * kRows + static_cast<uint64_t>(row), 20) < density) step.rows.push_back(row);
+  }
+  for (size_t i = 0; i < step.rows.size() * kCols; ++i) step.gradient.push_back(random_normal_pair(t, 4, i)[0]);
+  step.scalars = adamw_scalars({.lr = 1e-2 / static_cast<double>(t),
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .weight_decay = 0.1,
+                                .clip_factor = 0.5,
+                                .t = static_cast<int64_t>(t)});
+  return step;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(LazyRows, EndWhereUpdatingEveryRowAtEveryStepEnds) {
+  const auto device = make_cpu_device();
+  ThreadTeam team(3);
+  LayerRecord lazy = random_table(*device, DType::f32), eager = random_table(*device, DType::f32);
+  LazyRows rows(lazy, team);
+  for (uint64_t t = 1; t <= 100; ++t) {
+    const Step step = some_step(t);
+    EXPECT_TRUE(rows.update(step.scalars, step.rows, reinterpret_cast<const std::byte*>(step.gradient.data())));
+    size_t next = 0;
+    for (int32_t row = 0; row < kRows; ++row) {
+      const bool touched = next < step.rows.size() && step.rows[next] == row;
+      const float* gradient = touched ? step.gradient.data() + kCols * static_cast<int64_t>(next++) : nullptr;
+      update_run(eager, step.scalars, reinterpret_cast<const std::byte*>(gradient), row * kCols, kCols);
+    }
+    if (t % 7 == 0) {  // some rows are read: they are what they should be
+      const std::vector<int32_t> wanted = {0, 5, 17, kRows - 1};
+      std::vector<float> read(wanted.size() * kCols), expected(kCols);
+      EXPECT_TRUE(rows.read(wanted, reinterpret_cast<std::byte*>(read.data())));
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        eager.read_master(wanted[i] * kCols, kCols, expected.data());
+        EXPECT_TRUE(same_bits(
+            {read.begin() + static_cast<int64_t>(i) * kCols, read.begin() + static_cast<int64_t>(i + 1) * kCols},
+            expected));
+      }
+    }
+    if (t == 40) {
+      EXPECT_FALSE(same_bits(all_values(lazy), all_values(eager))) << "updates were put off";
+    }
+    if (t % 40 == 0) {
+      EXPECT_TRUE(rows.catch_up());
+      EXPECT_TRUE(same_bits(all_values(lazy), all_values(eager))) << "after step " << t;
+    }
+  }
+  EXPECT_TRUE(rows.catch_up());
+  EXPECT_TRUE(same_bits(all_values(lazy), all_values(eager)));
+}
+
+TEST(LazyRows, SaysWhenAnUpdateThatWasPutOffIsNotFinite) {
+  const auto device = make_cpu_device();
+  ThreadTeam team(2);
+  LayerRecord record = random_table(*device, DType::bf16);
+  const float infinite = INFINITY;
+  record.write_master(50 * kCols, 1, &infinite);
+  LazyRows rows(record, team);
+  const Step step = some_step(1);
+  bool finite = true;
+  for (int t = 0; t < 20; ++t) finite &= rows.update(step.scalars, {}, nullptr);
+  EXPECT_FALSE(finite) << "every slice has been made up";
+}
+
+}  // namespace
+}  // namespace megatrain
