@@ -19,6 +19,7 @@
 #include "megatrain/cli/build_commit.h"
 #include "megatrain/cli/target.h"
 #include "megatrain/cli/words.h"
+#include "megatrain/hub/file.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/metrics.h"
 #include "megatrain/train/setup.h"
@@ -126,11 +127,13 @@ BenchResult bench_step(const Words& words, BenchSession& session) {
                  lanes = nlohmann::json::object();
   std::vector<double> seconds;
   StepReport last;
+  Trace trace;
   int64_t allocations = 0, used = 0;
   const double start_s = now_s() - session.start_s - floor_s;
   const TrainConfig::Optim& o = config.optim;
   for (int64_t step = 1; step <= steps; ++step) {
     const Batch batch = random_batch(config, target.model.vocab, step - 1);
+    trainer.trace_into(config.trace.contains(step) ? &trace : nullptr);
     last = trainer.step(
         batch,
         {.adamw =
@@ -147,6 +150,10 @@ BenchResult bench_step(const Words& words, BenchSession& session) {
     if (step == steps) allocations = now - allocations;
   }
   trainer.drain();
+  if (!trace.empty()) {
+    write_text_file("trace.json", trace.json());
+    log_info("the traced steps are in trace.json");
+  }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
   for (int i = 0; i < kLanes; ++i) {

@@ -222,10 +222,14 @@ ConfigKey trace_key() {
   return {.name = "trace",
           .habits = "profile",
           .accepts = kStepForms,
-          .help = "Steps whose lanes go to RUN/trace.json, for Chrome's or Perfetto's viewer.",
+          .help = "Steps whose lanes go to RUN/trace.json, for Chrome's or Perfetto's viewer; steps=5-6 reads as 5-6.",
           .list = true,
-          .read = [](TrainConfig& config,
-                     const ConfigText& value) { return !value.null && read_steps(value.text, config.trace); },
+          .read =
+              [](TrainConfig& config, const ConfigText& value) {
+                constexpr std::string_view kSteps = "steps=";
+                const bool named = value.text.starts_with(kSteps);
+                return !value.null && read_steps(named ? value.text.substr(kSteps.size()) : value.text, config.trace);
+              },
           .write = [](const TrainConfig& config) { return format_steps(config.trace); }};
 }
 
