@@ -22,8 +22,9 @@ def rotate(x, cos, sin):
 
 
 class Block(nn.Module):
-    def __init__(self, shape):
+    def __init__(self, shape, recompute):
         super().__init__()
+        self.recompute = recompute
         self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
         self.norm = Norm(shape.hidden)
         self.qkv = nn.Linear(shape.hidden, (shape.heads + 2 * shape.kv_heads) * shape.head_dim)
@@ -33,6 +34,10 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.ff, shape.hidden, bias=False)
 
     def forward(self, x, cos, sin):
+        # inside the module, so that whoever wraps it has cast the inputs before
+        return checkpoint(self.run, x, cos, sin, use_reentrant=False) if self.recompute else self.run(x, cos, sin)
+
+    def run(self, x, cos, sin):
         batch, tokens, _ = x.shape
         qkv = self.qkv(self.norm(x)).view(batch, tokens, -1, self.head_dim).transpose(1, 2)
         q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
@@ -46,9 +51,8 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, shape, recompute):
         super().__init__()
-        self.recompute = recompute
         self.embedding = nn.Embedding(shape.vocab, shape.hidden)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(Block(shape, recompute) for _ in range(shape.layers))
         self.norm = Norm(shape.hidden)
         self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
         self.head_dim = shape.head_dim
@@ -61,7 +65,7 @@ class Decoder(nn.Module):
         cos, sin = angles.cos(), angles.sin()
         x = self.embedding(tokens)
         for block in self.blocks:
-            x = checkpoint(block, x, cos, sin, use_reentrant=False) if self.recompute else block(x, cos, sin)
+            x = block(x, cos, sin)
         logits = self.head(self.norm(x[:, :-1]))
         return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="sum")
 

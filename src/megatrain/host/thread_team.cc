@@ -34,9 +34,31 @@ ThreadTeam::~ThreadTeam() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+// Waits for its turn; the next one's comes when it goes.
+class ThreadTeam::Turn {
+ public:
+  explicit Turn(ThreadTeam& team) : team_(team) {
+    std::unique_lock lock(team_.turn_mutex_);
+    const uint64_t ticket = team_.tickets_++;
+    team_.turn_.wait(lock, [&] { return team_.serving_ == ticket; });
+  }
+  ~Turn() {
+    {
+      std::lock_guard lock(team_.turn_mutex_);
+      ++team_.serving_;
+    }
+    team_.turn_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  ThreadTeam& team_;
+};
+
 void ThreadTeam::run(int64_t count, Call call, const void* context) {
   if (count <= 0) return;
-  std::lock_guard loop(loop_mutex_);
+  const Turn turn(*this);
   if (threads_.empty() || count == 1) {
     for (int64_t i = 0; i < count; ++i) call(context, i);
     return;

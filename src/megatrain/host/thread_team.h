@@ -23,8 +23,8 @@ class ThreadTeam {
 
   int members() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls body(index) for every index in [0, count) and returns when all are done. One loop at a time: a second
-  // caller waits. The body must not throw and must not call the same team.
+  // Calls body(index) for every index in [0, count) and returns when all are done. One loop at a time: other callers
+  // wait, first come first served. The body must not throw and must not call the same team.
   template <class Body>
   void parallel_for(int64_t count, const Body& body) {
     run(
@@ -33,13 +33,16 @@ class ThreadTeam {
 
  private:
   using Call = void (*)(const void*, int64_t);
+  class Turn;
   void run(int64_t count, Call call, const void* context);
   void work();
   void member_loop(int cpu);
 
   std::vector<std::thread> threads_;
-  std::mutex loop_mutex_;  // held for a whole loop
-  std::mutex mutex_;       // guards the fields below
+  std::mutex turn_mutex_;  // guards the next three
+  std::condition_variable turn_;
+  uint64_t tickets_ = 0, serving_ = 0;  // of loops: one is served at a time
+  std::mutex mutex_;                    // guards the fields below
   std::condition_variable start_, done_;
   uint64_t generation_ = 0;
   int active_ = 0;

@@ -48,12 +48,17 @@ void Updater::update(int64_t index, const AdamWStep& step, const HostGradient& g
     return;
   }
   const std::vector<Piece>& pieces = pieces_[static_cast<size_t>(index)];
-  team_.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
-    const bool decay = record.layout().tensors[piece.tensor].decay;
-    const std::byte* grad = gradient.data + piece.begin * dtype_bytes(record.dtype());
-    if (!update_run(record, decay ? decayed : plain, grad, piece.begin, piece.count)) overflowed_ = true;
-  });
+  // In several loops, so that whoever else needs the team (the next step's rows) soon gets its turn.
+  constexpr int64_t kPiecesALoop = 1024;
+  const int64_t all = static_cast<int64_t>(pieces.size());
+  for (int64_t first = 0; first < all; first += kPiecesALoop) {
+    team_.parallel_for(std::min(kPiecesALoop, all - first), [&](int64_t i) {
+      const Piece& piece = pieces[static_cast<size_t>(first + i)];
+      const bool decay = record.layout().tensors[piece.tensor].decay;
+      const std::byte* grad = gradient.data + piece.begin * dtype_bytes(record.dtype());
+      if (!update_run(record, decay ? decayed : plain, grad, piece.begin, piece.count)) overflowed_ = true;
+    });
+  }
 }
 
 }  // namespace megatrain
