@@ -26,8 +26,8 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
     for (int64_t i = 0; i < width; ++i) local_.push_back(i);
   }
 
-  static const std::set<std::string_view> kElsewhere = {"driver",   "ops scratch",   "resident state", "weights",
-                                                        "low bits", "first moments", "second moments"};
+  static const std::set<std::string_view> kElsewhere = {"driver",  "process",  "ops scratch",   "resident state",
+                                                        "weights", "low bits", "first moments", "second moments"};
   const MemoryNeed need = memory_need(workload, plan);
   for (const auto& item : need.hbm) {
     if (!kElsewhere.count(item.tag))

@@ -178,30 +178,33 @@ Stall Pipeline::longest_stall() const {
     }
     before = marks.end.get();
   }
-  if (longest.seconds > 0) longest.cause = cause_of(stalled, now, longest.seconds, 0);
+  if (longest.seconds > 0) longest.cause = cause_of(stalled, now);
   return longest;
 }
 
-// Follows the waits back to the action that took the time: one that lasted half the stall itself, or that waited for
-// nothing more. Work of the host comes first, since what waits for it is short.
-std::string Pipeline::cause_of(size_t index, size_t set, double stalled_s, int depth) const {
-  const Action& action = schedule_.actions[index];
-  const Marks& marks = marks_[set][index];
-  const bool itself = depth > 0 && device_.elapsed_s(*marks.start, *marks.end) >= stalled_s / 2;
-  const Wait* next = nullptr;
-  for (const Wait& wait : action.waits) {
-    if (issued_ <= wait.steps_back) continue;
-    const auto is_host = [&](const Wait& w) { return Lanes::is_host(w.kind.from); };
-    if (!next || (is_host(wait) && !is_host(*next))) next = &wait;
+// Follows the waits back, work of the host first, since what waits for it is short, as far as the compute lane itself;
+// the longest action on the way took the time.
+std::string Pipeline::cause_of(size_t action, size_t set) const {
+  std::string cause = "the host";  // nothing was waited for: the action was issued late
+  double longest = 0;
+  constexpr int kDeepest = 8;
+  for (int depth = 0; depth < kDeepest; ++depth) {
+    const Wait* next = nullptr;
+    for (const Wait& wait : schedule_.actions[action].waits) {
+      if (issued_ <= wait.steps_back || wait.kind.from == Lane::compute) continue;
+      if (!next || (Lanes::is_host(wait.kind.from) && !Lanes::is_host(next->kind.from))) next = &wait;
+    }
+    if (!next) break;
+    action = static_cast<size_t>(next->action);
+    set = (set + static_cast<size_t>(next->steps_back)) % 2;
+    const double seconds = device_.elapsed_s(*marks_[set][action].start, *marks_[set][action].end);
+    if (seconds <= longest) continue;
+    longest = seconds;
+    const Action& taken = schedule_.actions[action];
+    cause = action_name(taken.kind);
+    if (taken.record >= 0) cause += fmt::format(" of layer {}", taken.record);
   }
-  constexpr int kDeepest = 6;
-  if (itself || !next || depth == kDeepest) {
-    if (depth == 0) return "the host";  // nothing was waited for: the action was issued late
-    return action.record < 0 ? action_name(action.kind)
-                             : fmt::format("{} of layer {}", action_name(action.kind), action.record);
-  }
-  return cause_of(static_cast<size_t>(next->action), (set + static_cast<size_t>(next->steps_back)) % 2, stalled_s,
-                  depth + 1);
+  return cause;
 }
 
 std::vector<Span> Pipeline::spans() const {

@@ -95,7 +95,7 @@ class Pipeline {
   };
   const Marks* finished_marks(
       size_t action) const;  // of the issued step, or of the step before for updates; may be null
-  std::string cause_of(size_t action, size_t set, double stalled_s, int depth) const;
+  std::string cause_of(size_t action, size_t set) const;
   void perform(const Action& action, Stream& stream, const StepBytes& step);
   template <class Copy>
   void visit(const Action& action, const Copy& copy);

@@ -92,6 +92,7 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"report", (w.records() + 5) * 8},
   };
   need.host = {
+      {"process", w.host_base_bytes},
       {"weights", host_elements * element},
       {"low bits", w.dtype == DType::bf16 ? host_elements * 2 : 0},
       {"first moments", host_elements * 4},

@@ -30,7 +30,8 @@ struct Workload {
   int64_t scratch_bytes = 0;    // of the ops
   int64_t input_bytes = 0;      // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
-  int64_t device_base_bytes = 0;  // what the driver holds before we allocate anything
+  int64_t device_base_bytes = 0;  // what the driver holds beside what we allocate
+  int64_t host_base_bytes = 0;    // of the process: code, libraries, the driver's own
 
   std::array<int64_t, kKeeps.size()> kept_bytes{};  // of one block and micro-batch, by what is kept
 

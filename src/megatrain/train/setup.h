@@ -60,6 +60,7 @@ Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budg
                  const MachineProfile& machine, std::vector<std::string>* notes);
 
 int64_t host_memory_available();  // bytes
+int64_t host_memory_used();       // by this process
 int64_t host_memory_peak();       // of this process
 
 }  // namespace megatrain
