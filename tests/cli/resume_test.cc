@@ -115,7 +115,7 @@ TEST(Resume, RefusesAnotherMicroBatchByName) {
   checkpointed_run(place);
   const std::string before = read_bytes(place.run() + "/hash.json");
   expect_refusal({"train", place.config(), "--resume", "--micro_batch=3"}, ExitCode::bad_config,
-                 {"micro_batch = 1", "has 3"});
+                 {"micro_batch = 6", "has 3"});
   expect_refusal({"train", place.config(), "--resume", "--precision=bf16"}, ExitCode::bad_config,
                  {"precision", "fp32", "bf16"});
   EXPECT_EQ(read_bytes(place.run() + "/hash.json"), before);

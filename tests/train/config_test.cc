@@ -75,6 +75,14 @@ resume: yes
   EXPECT_TRUE(c.resume);
 }
 
+TEST(Config, AMicroBatchNobodyNamedDividesTheBatchAndHoldsAtMost8192Tokens) {
+  const auto chosen = [](const std::string& sizes) { return parse_config(kMinimal + sizes, "c.yaml").micro_batch; };
+  EXPECT_EQ(chosen("batch: 32\nseq_len: 1024\n"), 8);
+  EXPECT_EQ(chosen("batch: 30\nseq_len: 1024\n"), 6);
+  EXPECT_EQ(chosen("batch: 6\nseq_len: 12\n"), 6);
+  EXPECT_EQ(chosen("batch: 4\nseq_len: 32768\n"), 1);
+}
+
 TEST(Config, HasTheDocumentedDefaults) {
   const TrainConfig c = parse_config(kMinimal, "c.yaml");
   EXPECT_EQ(c.seed, 0u);

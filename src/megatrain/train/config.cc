@@ -92,6 +92,7 @@ class ConfigReader {
                                 given.value.null ? "null" : "'" + given.value.text + "'", key.accepts));
     }
     check_presence(config, needs);
+    if (!is_given("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);
     check_sizes(config);
     finish_dumps(config);
     return config;
@@ -177,6 +178,16 @@ class ConfigReader {
     for (const char* key : {"data.documents", "data.labels", "data.order"})
       if (is_given(key) && !given_.at(key).value.null)
         fail_config(fmt::format("{}: {} is given without data.tokens", origin(key), key));
+  }
+
+  // The most sequences that divide the batch and hold no more tokens than large products need.
+  static int64_t default_micro_batch(int64_t batch, int64_t seq_len) {
+    constexpr int64_t kTokens = 8192;
+    int64_t most = 1;
+    for (int64_t n = 1; n <= std::min(batch, kTokens / seq_len); ++n) {
+      if (batch % n == 0) most = n;
+    }
+    return most;
   }
 
   void check_sizes(const TrainConfig& config) const {

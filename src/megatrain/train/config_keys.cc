@@ -266,8 +266,10 @@ std::vector<ConfigKey> make_keys() {
                   "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)));
   add(integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kCount, "Sequences of a step.",
                   MEGATRAIN_FIELD(batch)));
-  add(integer_key("micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,
-                  "Sequences that pass through a layer at once; divides batch.", MEGATRAIN_FIELD(micro_batch)));
+  add(integer_key(
+      "micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,
+      "Sequences that pass through a layer at once; divides batch. Not given: the most that hold at most 8192 tokens.",
+      MEGATRAIN_FIELD(micro_batch)));
   add(integer_key("steps", "max_steps num_steps train_steps", 0, kCount,
                   "Optimizer steps of the run; 0 loads the model and exports it.", MEGATRAIN_FIELD(steps)));
   add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
