@@ -111,8 +111,11 @@ BenchResult bench_step(const Words& words, BenchSession& session) {
   const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
   const Workload workload = make_workload(config, target.model, identity, machine);
   const MachineProfile profile = machine_profile(*machine.device);
-  Plan plan = choose_plan(config, workload, make_budgets(config, *machine.device), profile, nullptr);
-  if (const auto slots = arguments.integer("--slots")) {
+  Budgets budgets = make_budgets(config, *machine.device);
+  const auto slots = arguments.integer("--slots");
+  if (slots) budgets.state_on_host = true;  // every block streams
+  Plan plan = choose_plan(config, workload, budgets, profile, nullptr);
+  if (slots) {
     plan.slots = *slots;
     std::fill(plan.weights.begin(), plan.weights.end(), Tier::host);
   }
