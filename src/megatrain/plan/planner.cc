@@ -1,12 +1,9 @@
+// Looks for the plan with the shortest step: from many starts up ladders of memory, judged by the estimate.
 #include <algorithm>
 #include <limits>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "megatrain/base/error.h"
-#include "megatrain/base/rng.h"
-#include "megatrain/base/units.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {
@@ -147,36 +144,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   return list;
 }
 
-std::string largest_items(const std::vector<MemoryNeed::Item>& items) {
-  std::vector<MemoryNeed::Item> sorted = items;
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(4, sorted.size()); ++i) {
-    text += fmt::format("{}{} {}", i ? ", " : "", sorted[i].tag, format_bytes(sorted[i].bytes));
-  }
-  return text;
-}
-
 }  // namespace
-
-void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
-  const MemoryNeed need = memory_need(w, plan);
-  if (need.hbm_bytes() > b.gpu_bytes) {
-    fail(ExitCode::cannot_fit,
-         fmt::format("this run needs {} of device memory and the budget is {}; the largest shares are {}. "
-                     "Raise memory.gpu to {}, or lower micro_batch (now {} tokens a micro-batch), seq_len, mlp_chunk "
-                     "or head_chunk",
-                     format_bytes(need.hbm_bytes()), format_bytes(b.gpu_bytes), largest_items(need.hbm),
-                     format_bytes(need.hbm_bytes()), w.micro_tokens));
-  }
-  if (need.host_bytes() > b.host_bytes) {
-    fail(ExitCode::cannot_fit,
-         fmt::format("this run needs {} of host memory and the budget is {}; the largest shares are {}. "
-                     "Raise memory.host to {}, or train a smaller model or fewer tokens a step",
-                     format_bytes(need.host_bytes()), format_bytes(b.host_bytes), largest_items(need.host),
-                     format_bytes(need.host_bytes())));
-  }
-}
 
 Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& machine,
                std::vector<std::string>* notes) {
@@ -234,86 +202,6 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
       notes->push_back("some block inputs wait in host memory");
   }
   return *best;
-}
-
-Plan random_plan(const Workload& w, uint64_t seed) {
-  constexpr uint64_t kPurpose = 0x706c616e;  // "plan"
-  uint64_t index = 0;
-  const auto below = [&](int64_t bound) {
-    return static_cast<int64_t>(random_below(seed, kPurpose, index++, static_cast<uint64_t>(bound)));
-  };
-  Plan plan;
-  plan.slots =
-      1 + below(below(3) ? std::min<int64_t>(3, w.blocks) : w.blocks);  // mostly few: streaming is the hard case
-  plan.boundary_slots = 2 + below(3);
-  plan.gradient_slabs = 1 + below(3);
-  plan.serial = below(12) == 0;
-  const int64_t resident = std::max<int64_t>(0, below(4) - 1);  // none, some, mostly
-  const int64_t kept = below(4);
-  const int64_t on_device = below(8) - 5;  // most plans keep all state on the host: streaming is the hard case
-  for (int64_t record = 0; record < w.records(); ++record)
-    plan.state.push_back(below(6) < 2 * on_device ? Tier::hbm : Tier::host);
-  for (int64_t l = 0; l < w.blocks; ++l) {
-    const bool stays = plan.state_on_device(l + 1);
-    plan.weights.push_back(stays || below(4) < resident ? Tier::hbm : Tier::host);
-    plan.visits.push_back(!stays && w.clip && below(5) == 0);
-    plan.keep.push_back(kKeeps[static_cast<size_t>(below(2) ? 0 : below(4))]);
-    plan.boundary.push_back(below(3) < kept ? Tier::hbm : Tier::host);
-  }
-  const int64_t host_blocks = plan.host_updated_blocks();
-  plan.host_gradient_slabs = w.clip || host_blocks == 0 ? host_blocks : 1 + below(host_blocks);
-  for (int64_t left = w.micro_batches; left > 0;) {
-    const int64_t width = below(2) ? left : 1 + below(left);
-    plan.sweeps.push_back(width);
-    left -= width;
-  }
-  return plan;
-}
-
-void check_plan(const Workload& w, const Plan& p) {
-  const auto require = [](bool holds, const std::string& what) {
-    if (!holds) fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
-  };
-  require(p.slots >= 1 && p.slots <= std::max<int64_t>(1, w.blocks),
-          fmt::format("slots is {}, expected 1 to {}", p.slots, w.blocks));
-  const auto covers = [&](const char* what, size_t size, int64_t expected, const char* of) {
-    require(static_cast<int64_t>(size) == expected,
-            fmt::format("it says {} of {} {}, the model has {}", what, size, of, expected));
-  };
-  covers("where the weights are", p.weights.size(), w.blocks, "blocks");
-  covers("where the state is", p.state.size(), w.records(), "layers");
-  covers("what visits the device", p.visits.size(), w.blocks, "blocks");
-  covers("what to keep", p.keep.size(), w.blocks, "blocks");
-  covers("where the inputs wait", p.boundary.size(), w.blocks, "blocks");
-  for (const auto* tiers : {&p.weights, &p.state, &p.boundary}) {
-    for (const Tier tier : *tiers)
-      require(tier != Tier::disk, "disk is not a place for weights, state or block inputs");
-  }
-  for (int64_t block = 1; block <= w.blocks; ++block) {
-    require(!p.state_on_device(block) || p.weights[static_cast<size_t>(block - 1)] == Tier::hbm,
-            fmt::format("layer {}'s state is on the device, so its weights must be", block));
-    require(
-        !p.visiting(block) || (w.clip && !p.state_on_device(block)),
-        fmt::format("layer {}'s state may visit the device only when it lives on the host and gradients are clipped",
-                    block));
-  }
-  require(p.boundary_slots >= 2 && p.boundary_slots <= w.blocks + 3,
-          fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.blocks + 3));
-  require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.blocks + 2,
-          fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.blocks + 2));
-  const int64_t host_blocks = p.host_updated_blocks();
-  require(p.host_gradient_slabs >= std::min<int64_t>(1, host_blocks) && p.host_gradient_slabs <= host_blocks &&
-              (!w.clip || p.host_gradient_slabs == host_blocks),
-          fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,
-                      w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", host_blocks)
-                             : fmt::format("1 to {}", host_blocks)));
-  int64_t total = 0;
-  for (const int64_t width : p.sweeps) {
-    require(width >= 1, "a sweep has no micro-batch");
-    total += width;
-  }
-  require(total == w.micro_batches,
-          fmt::format("its sweeps carry {} micro-batches, the step has {}", total, w.micro_batches));
 }
 
 }  // namespace megatrain
