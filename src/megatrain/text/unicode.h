@@ -1,0 +1,114 @@
+// UTF-8, sets of code points, and maps over all of them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace megatrain {
+
+inline constexpr uint32_t kLastCodePoint = 0x10FFFF;
+
+// The first byte that is not part of valid UTF-8, or npos.
+size_t find_invalid_utf8(std::string_view text);
+
+// Each maximal invalid part becomes U+FFFD.
+std::string utf8_lossy(std::string_view bytes);
+
+void append_utf8(std::string& text, uint32_t code);
+
+inline int utf8_length(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
+
+// The code point at `at`, of valid UTF-8; moves `at` past it.
+inline uint32_t next_code(const char*& at) {
+  const auto* p = reinterpret_cast<const unsigned char*>(at);
+  const uint32_t lead = p[0];
+  if (lead < 0x80) {
+    at += 1;
+    return lead;
+  }
+  if (lead < 0xE0) {
+    at += 2;
+    return (lead & 0x1Fu) << 6 | (p[1] & 0x3Fu);
+  }
+  if (lead < 0xF0) {
+    at += 3;
+    return (lead & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
+  }
+  at += 4;
+  return (lead & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
+}
+
+inline bool is_utf8_boundary(unsigned char byte) { return (byte & 0xC0) != 0x80; }
+
+struct CodeRange {
+  uint32_t first = 0;
+  uint32_t last = 0;
+};
+
+// Ranges are ascending, disjoint and not adjacent.
+class CodePointSet {
+ public:
+  CodePointSet() = default;
+  explicit CodePointSet(std::vector<CodeRange> ranges);  // in any order
+  static CodePointSet of(const uint32_t* pairs, int size);
+  static CodePointSet all() { return CodePointSet({{0, kLastCodePoint}}); }
+
+  const std::vector<CodeRange>& ranges() const { return ranges_; }
+  bool contains(uint32_t code) const;
+  CodePointSet complement() const;
+  CodePointSet united(const CodePointSet& other) const;
+  CodePointSet intersected(const CodePointSet& other) const;
+
+ private:
+  std::vector<CodeRange> ranges_;
+};
+
+// A value for each code point, in pages of 256 of which equal ones are kept once.
+template <typename T>
+class CodePointMap {
+ public:
+  CodePointMap() : CodePointMap(T{}, {}) {}
+  struct Entry {
+    CodeRange range;
+    T value;
+  };
+  // Entries in order of their ranges, which do not overlap.
+  CodePointMap(T other, const std::vector<Entry>& entries) {
+    std::unordered_map<std::string, uint16_t> known;  // by the page's bytes
+    std::vector<T> page(256);
+    size_t next = 0;
+    for (uint32_t begin = 0; begin <= kLastCodePoint; begin += 256) {
+      page.assign(256, other);
+      for (; next < entries.size() && entries[next].range.first < begin + 256; next++) {
+        const CodeRange& range = entries[next].range;
+        const uint32_t first = std::max(range.first, begin) - begin, last = std::min(range.last, begin + 255) - begin;
+        std::fill(page.begin() + first, page.begin() + last + 1, entries[next].value);
+        if (range.last >= begin + 256) break;
+      }
+      std::string bytes(reinterpret_cast<const char*>(page.data()), page.size() * sizeof(T));
+      const auto [place, added] = known.emplace(std::move(bytes), static_cast<uint16_t>(values_.size() / 256));
+      if (added) values_.insert(values_.end(), page.begin(), page.end());
+      pages_[begin / 256] = place->second;
+    }
+  }
+  T operator[](uint32_t code) const { return values_[size_t{pages_[code >> 8]} * 256 + (code & 255)]; }
+
+ private:
+  std::array<uint16_t, (kLastCodePoint + 1) / 256> pages_{};
+  std::vector<T> values_;
+};
+
+CodePointMap<uint8_t> membership(const CodePointSet& set);  // 1 inside
+
+// "L", "Lu", "Letter", "Uppercase_Letter", "Han", "Any" …, in any case, with or without "_", "-" and spaces. False when
+// unknown.
+bool find_property(std::string_view name, CodePointSet& set);
+
+}  // namespace megatrain

@@ -1,0 +1,26 @@
+// The byte-level alphabet: each byte stands for one visible character, so that any text is made of characters of a
+// vocabulary.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace megatrain {
+
+// Printable bytes stand for themselves; the others, in order, for U+0100 and up.
+inline constexpr std::array<uint16_t, 256> kByteCharacters = [] {
+  std::array<uint16_t, 256> characters{};
+  uint16_t next = 256;
+  for (unsigned byte = 0; byte < 256; byte++) {
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    characters[byte] = printable ? static_cast<uint16_t>(byte) : next++;
+  }
+  return characters;
+}();
+
+// The bytes that a text of byte characters stands for; false when it holds another character.
+bool to_bytes(std::string_view text, std::string& bytes);
+
+}  // namespace megatrain

@@ -1,0 +1,58 @@
+// libFuzzer: any text is refused as not UTF-8, or becomes tokens whose ranges stay inside it and which decode; any
+// bytes are a tokenizer.json that is refused with an Error, or one that encodes.
+//
+//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc -DMEGATRAIN_SOURCE_DIR='"."'
+//   tests/fuzz/tokenizer_fuzz.cc \
+//     src/megatrain/text/{unicode*,normalizer*,pre_tokenizer*,bpe*,decoder*,tokenizer*}.cc -lfmt -lpcre2-8 -o
+//     tokenizer_fuzz
+//   ./tokenizer_fuzz -max_len=4096 -max_total_time=60
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatrain/base/error.h"
+#include "megatrain/text/tokenizer.h"
+
+namespace {
+
+using namespace megatrain;
+
+void encode(const Tokenizer& tokenizer, std::string_view text) {
+  const Encoding encoding = tokenizer.encode_with_ranges(text, true);
+  if (encoding.ids != tokenizer.encode(text, true)) __builtin_trap();
+  for (const ByteRange& range : encoding.ranges) {
+    if (range.begin > range.end || range.end > text.size()) __builtin_trap();
+  }
+  StreamDecoder stream(tokenizer, false);
+  for (const int32_t id : encoding.ids) stream.add(id);
+  stream.finish();
+  tokenizer.decode(encoding.ids, true);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const std::string goldens = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/text/goldens/";
+  static const std::vector<Tokenizer> tokenizers = [] {
+    std::vector<Tokenizer> made;
+    for (const char* const name :
+         {"llama3", "qwen", "gpt2", "deepseek", "llama2", "mistral", "folded", "affixed", "bytes_first"}) {
+      made.push_back(Tokenizer::from_file(goldens + name + ".tokenizer.json"));
+    }
+    return made;
+  }();
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  try {
+    if (data[0] < 200) {
+      encode(tokenizers[data[0] % tokenizers.size()], text);
+    } else {
+      encode(Tokenizer::from_json(text, "fuzz.json"), "abc de \xC3\xA9 12");
+    }
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) __builtin_trap();
+  }
+  return 0;
+}
