@@ -131,13 +131,17 @@ TEST(GoldenNormalizers, ChangeEveryTextAndEveryCodePointAsTheTokenizersLibraryDo
     for (const std::string& text : golden_texts()) results.push_back(normalized(text));
     EXPECT_EQ(testing::hash_in_tens(results), golden.at("texts").get<std::string>()) << golden.at("config").dump();
     if (golden.at("every_code_point") == "") continue;
+    // A line for each code point; a newline meets no other character.
     Hash hash;
-    for (uint32_t code = 0; code <= kLastCodePoint; code++) {
-      if (code >= 0xD800 && code <= 0xDFFF) continue;
-      std::string text = "a\u0327";
-      append_utf8(text, code);
-      text += "\u0323\u0301";
-      if (code > 0) hash.add("\n");
+    for (uint32_t begin = 0; begin <= kLastCodePoint; begin += 4096) {
+      std::string text;
+      for (uint32_t code = begin; code < begin + 4096; code++) {
+        if (code >= 0xD800 && code <= 0xDFFF) continue;
+        if (code > 0) text += "\n";
+        text += "a\u0327";
+        append_utf8(text, code);
+        text += "\u0323\u0301";
+      }
       hash.add(normalized(text));
     }
     EXPECT_EQ(hash.hex(), golden.at("every_code_point").get<std::string>()) << golden.at("config").dump();

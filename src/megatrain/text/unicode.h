@@ -74,17 +74,18 @@ class CodePointSet {
 template <typename T>
 class CodePointMap {
  public:
-  CodePointMap() : CodePointMap(T{}, {}) {}
+  CodePointMap() : values_(256) {}
   struct Entry {
     CodeRange range;
     T value;
   };
   // Entries in order of their ranges, which do not overlap.
-  CodePointMap(T other, const std::vector<Entry>& entries) {
+  CodePointMap(T other, const std::vector<Entry>& entries) : values_(256, other) {
     std::unordered_map<std::string, uint16_t> known;  // by the page's bytes
     std::vector<T> page(256);
     size_t next = 0;
     for (uint32_t begin = 0; begin <= kLastCodePoint; begin += 256) {
+      if (next == entries.size() || entries[next].range.first >= begin + 256) continue;  // the first page, all `other`
       page.assign(256, other);
       for (; next < entries.size() && entries[next].range.first < begin + 256; next++) {
         const CodeRange& range = entries[next].range;
