@@ -1,0 +1,256 @@
+#include "megatrain/text/chat_template.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/text/chat_mask.h"
+#include "megatrain/text/jinja.h"
+#include "megatrain/text/jinja_json.h"
+
+namespace megatrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                             "pad_token", "cls_token", "mask_token"};
+
+std::optional<std::string> read_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) fail_io(fmt::format("{} cannot be read; check its permissions.", path.string()));
+  return text;
+}
+
+Json read_json(const std::filesystem::path& path) {
+  const auto text = read_file(path);
+  if (!text) return Json::object();
+  try {
+    Json json = Json::parse(*text);
+    if (!json.is_object()) fail_input(fmt::format("{} has to hold a JSON object.", path.string()));
+    return json;
+  } catch (const Json::exception& error) {
+    fail_input(fmt::format("{} is not valid JSON: {}; correct it or download it again.", path.string(), error.what()));
+  }
+}
+
+// A token stands as a string or as {"content": "..."}.
+std::optional<std::string> token_text(const Json& token) {
+  if (token.is_string()) return token.get<std::string>();
+  if (token.is_object() && token.contains("content") && token["content"].is_string()) {
+    return token["content"].get<std::string>();
+  }
+  return std::nullopt;
+}
+
+void add_once(std::vector<std::string>& tokens, const std::string& token) {
+  if (!token.empty() && std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+}
+
+// Reasoning goes by several names; a template may read any (as transformers passes it).
+Json with_reasoning(const Json& message) {
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+    if (!message.contains(key) || message[key].is_null()) continue;
+    const Json reasoning = message[key];
+    Json out = Json::object();
+    out["thinking"] = reasoning;
+    for (const auto& [name, value] : message.items()) out[name] = value;
+    out["reasoning_content"] = reasoning;
+    return out;
+  }
+  return message;
+}
+
+jinja::Value message_value(const Json& json, int32_t index) {
+  std::vector<std::pair<jinja::Value, jinja::Value>> entries;
+  for (const auto& [key, item] : json.items()) {
+    jinja::Value value = jinja::from_json(item, index);
+    if (key == "role" && item.is_string()) {
+      value = jinja::Value::of(jinja::Text(item.get<std::string>(), {.message = index, .role = true}));
+    }
+    entries.emplace_back(jinja::Value::of(key), std::move(value));
+  }
+  auto dict = std::make_shared<jinja::Dict>(*jinja::Value::dict(std::move(entries)).as_dict());
+  dict->message = index;
+  jinja::Value value{std::shared_ptr<const jinja::Dict>(std::move(dict))};
+  value.source = index;
+  return value;
+}
+
+std::vector<jinja::Value> message_values(const Json& messages) {
+  if (!messages.is_array() || messages.empty()) {
+    fail_input("Cannot apply chat template to an empty conversation: \"messages\" has to be a list of at least one.");
+  }
+  std::vector<jinja::Value> values;
+  for (const Json& message : messages) {
+    const std::string where = fmt::format("message {}", values.size() + 1);
+    if (!message.is_object()) fail_input(where + " is not an object with \"role\" and \"content\".");
+    try {
+      values.push_back(message_value(with_reasoning(message), static_cast<int32_t>(values.size())));
+    } catch (const jinja::Raise& raised) {
+      fail_input(fmt::format("{}: {}.", where, raised.what()));
+    }
+  }
+  return values;
+}
+
+std::tm local_now() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm now = {};
+  localtime_r(&seconds, &now);
+  return now;
+}
+
+}  // namespace
+
+ChatTemplate::ChatTemplate(const std::string& source, const std::string& name,
+                           std::vector<std::pair<std::string, std::string>> special_tokens)
+    : named_tokens_(std::move(special_tokens)), directory_(name) {
+  templates_.push_back({"default", std::make_shared<const jinja::Template>(source, name)});
+  for (const auto& [key, token] : named_tokens_) add_once(special_tokens_, token);
+}
+
+void ChatTemplate::add_special_tokens(const std::vector<std::string>& tokens) {
+  for (const std::string& token : tokens) add_once(special_tokens_, token);
+}
+
+void ChatTemplate::read_config(const Json& config, const std::string& path) {
+  for (const std::string_view name : kNamedTokens) {
+    const std::string key(name);
+    const bool known = std::any_of(named_tokens_.begin(), named_tokens_.end(), [&](const auto& token) { return token.first == key; });
+    if (known || !config.contains(key) || config[key].is_null()) continue;
+    const auto token = token_text(config[key]);
+    if (!token) fail_input(fmt::format("{}: \"{}\" has to be a string or an object with \"content\".", path, key));
+    named_tokens_.emplace_back(key, *token);
+    add_once(special_tokens_, *token);
+  }
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    if (!config.contains(key)) continue;
+    for (const Json& item : config[key]) {
+      if (const auto token = token_text(item)) add_once(special_tokens_, *token);
+    }
+  }
+  if (config.contains("added_tokens_decoder")) {
+    for (const Json& item : config["added_tokens_decoder"]) {
+      const auto token = token_text(item);
+      if (token && item.is_object() && item.contains("special") && item["special"] == true) add_once(special_tokens_, *token);
+    }
+  }
+}
+
+ChatTemplate ChatTemplate::load(const std::string& model_directory) {
+  ChatTemplate chat;
+  chat.directory_ = model_directory;
+  const std::filesystem::path directory(model_directory);
+  const std::filesystem::path config_path = directory / "tokenizer_config.json";
+  const Json config = read_json(config_path);
+  chat.read_config(config, config_path.string());
+  const std::filesystem::path map_path = directory / "special_tokens_map.json";
+  chat.read_config(read_json(map_path), map_path.string());
+  const auto add = [&](const std::string& name, const std::string& source, const std::string& where) {
+    chat.templates_.push_back({name, std::make_shared<const jinja::Template>(source, where)});
+  };
+  const std::filesystem::path file = directory / "chat_template.jinja";
+  if (const auto source = read_file(file)) add("default", *source, file.string());
+  std::error_code error;
+  std::vector<std::filesystem::path> more;
+  for (const auto& entry : std::filesystem::directory_iterator(directory / "additional_chat_templates", error)) {
+    if (entry.path().extension() == ".jinja") more.push_back(entry.path());
+  }
+  std::sort(more.begin(), more.end());
+  for (const auto& path : more) add(path.stem().string(), read_file(path).value_or(""), path.string());
+  if (chat.templates_.empty() && config.contains("chat_template") && !config["chat_template"].is_null()) {
+    const Json& held = config["chat_template"];
+    const std::string where = config_path.string() + " (chat_template)";
+    if (held.is_string()) {
+      add("default", held.get<std::string>(), where);
+    } else if (held.is_array()) {
+      for (const Json& item : held) {
+        if (!item.is_object() || !item.contains("name") || !item["name"].is_string() || !item.contains("template") ||
+            !item["template"].is_string()) {
+          fail_input(where + " has to be a string or a list of objects with \"name\" and \"template\".");
+        }
+        add(item["name"].get<std::string>(), item["template"].get<std::string>(), where);
+      }
+    } else {
+      fail_input(where + " has to be a string or a list of objects with \"name\" and \"template\".");
+    }
+  }
+  if (chat.templates_.empty()) {
+    fail_input(fmt::format(
+        "{} has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json; add one of them.",
+        model_directory));
+  }
+  return chat;
+}
+
+const jinja::Template& ChatTemplate::choose(const ChatInputs& inputs) const {
+  const auto find = [&](std::string_view name) {
+    return std::find_if(templates_.begin(), templates_.end(), [&](const Named& named) { return named.name == name; });
+  };
+  if (!inputs.tools.is_null() && find("tool_use") != templates_.end()) return *find("tool_use")->source;
+  if (find("default") == templates_.end()) {
+    fail_input(fmt::format("{} has several chat templates and none is named \"default\"; name one of them so.", directory_));
+  }
+  return *find("default")->source;
+}
+
+RenderedChat ChatTemplate::render(const ChatInputs& inputs) const {
+  const jinja::Template& source = choose(inputs);
+  const std::vector<jinja::Value> messages = message_values(inputs.messages);
+  jinja::Inputs base;
+  base.now = inputs.now ? *inputs.now : local_now();
+  try {
+    for (const auto& [name, json] : {std::pair<const char*, const Json&>{"tools", inputs.tools}, {"documents", inputs.documents}}) {
+      if (!json.is_null() && !json.is_array()) fail_input(fmt::format("\"{}\" has to be a list.", name));
+      base.variables.emplace_back(name, jinja::from_json(json));
+    }
+    if (!inputs.variables.is_null()) {
+      for (const auto& [name, json] : inputs.variables.items()) base.variables.emplace_back(name, jinja::from_json(json));
+    }
+  } catch (const jinja::Raise& raised) {
+    fail_input(fmt::format("the variables of a chat template: {}.", raised.what()));
+  }
+  for (const auto& [name, token] : named_tokens_) base.variables.emplace_back(name, jinja::Value::of(token));
+
+  const auto render_first = [&](size_t count, bool generation_prompt) {
+    jinja::Inputs all = base;
+    const auto end = messages.begin() + static_cast<ptrdiff_t>(count);
+    all.variables.emplace_back("messages", jinja::Value::list({messages.begin(), end}));
+    all.variables.emplace_back("add_generation_prompt", jinja::Value::of(generation_prompt));
+    return source.render(std::move(all));
+  };
+  const jinja::Text text = render_first(messages.size(), inputs.add_generation_prompt);
+  RenderedChat chat{.text = text.bytes()};
+  if (source.has_generation_tags()) {
+    chat.trained = find_generated(text);
+    return chat;
+  }
+  std::vector<bool> is_assistant;
+  for (const Json& message : inputs.messages) is_assistant.push_back(message.contains("role") && message["role"] == "assistant");
+  std::string eos;
+  for (const auto& [name, token] : named_tokens_) {
+    if (name == "eos_token") eos = token;
+  }
+  chat.trained = find_trained({.text = text,
+                               .is_assistant = std::move(is_assistant),
+                               .special_tokens = special_tokens_,
+                               .eos_token = std::move(eos),
+                               .render = [&](size_t count, bool generation_prompt) -> std::optional<jinja::Text> {
+                                 try {
+                                   return render_first(count, generation_prompt);
+                                 } catch (const Error&) {
+                                   return std::nullopt;
+                                 }
+                               }});
+  return chat;
+}
+
+}  // namespace megatrain

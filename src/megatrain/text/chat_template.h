@@ -1,0 +1,78 @@
+// A model's own chat template: conversations to text, byte for byte as transformers' apply_chat_template, and which
+// bytes are the assistant's to train on.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace megatrain {
+
+namespace jinja {
+class Template;
+class Text;
+}  // namespace jinja
+
+// Bytes [begin, end) of the text, of one message.
+struct TrainedSpan {
+  size_t begin = 0;
+  size_t end = 0;
+  int32_t message = -1;  // its index, or -1 where a {% generation %} block stands outside the loop over messages
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<TrainedSpan> trained;  // in order, disjoint, not empty
+};
+
+struct ChatInputs {
+  nlohmann::ordered_json messages;   // an array of objects with "role"
+  nlohmann::ordered_json tools;      // null, or an array of schemas
+  nlohmann::ordered_json documents;  // null, or an array of objects
+  nlohmann::ordered_json variables;  // null, or an object: more variables, such as enable_thinking
+  bool add_generation_prompt = false;
+  std::optional<std::tm> now;  // local time, for templates that print the date
+};
+
+// Safe to use from several threads at once.
+class ChatTemplate {
+ public:
+  // From chat_template.jinja (and additional_chat_templates/*.jinja), else `chat_template` of tokenizer_config.json.
+  // Throws Error(bad_input) where there is none, or it cannot be parsed.
+  static ChatTemplate load(const std::string& model_directory);
+
+  // `special_tokens` are named ("bos_token") as in tokenizer_config.json.
+  ChatTemplate(const std::string& source, const std::string& name,
+               std::vector<std::pair<std::string, std::string>> special_tokens = {});
+
+  // Tokens that may end a turn, known from tokenizer.json.
+  void add_special_tokens(const std::vector<std::string>& tokens);
+
+  // The text, and a span for each assistant message: from the end of what the template writes to prompt for an answer
+  // to the token that ends the turn, this token included. Where the template has {% generation %} blocks, what they
+  // wrote. Throws Error(bad_input) where the template refuses the conversation.
+  RenderedChat render(const ChatInputs& inputs) const;
+
+ private:
+  struct Named {
+    std::string name;
+    std::shared_ptr<const jinja::Template> source;
+  };
+
+  ChatTemplate() = default;
+  void read_config(const nlohmann::ordered_json& config, const std::string& path);
+  const jinja::Template& choose(const ChatInputs& inputs) const;
+
+  std::vector<Named> templates_;
+  std::vector<std::pair<std::string, std::string>> named_tokens_;
+  std::vector<std::string> special_tokens_;
+  std::string directory_;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,77 @@
+// Text that knows where each of its bytes came from, and Python's string operations over it.
+//
+// A byte's origin survives every operation: trimming, slicing, splitting, replacing, changing case, joining.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatrain::jinja {
+
+struct Origin {
+  int32_t message = -1;     // the message whose data the byte is; -1: the template's own text
+  int32_t turn = -1;        // the message whose loop iteration wrote the byte; -1: none
+  bool role = false;        // of the message, its role
+  bool generation = false;  // written inside {% generation %}
+  bool operator==(const Origin&) const = default;
+};
+
+// Runs cover the bytes in order without gaps; neighbours differ in origin.
+class Text {
+ public:
+  struct Run {
+    size_t end;
+    Origin origin;
+  };
+
+  Text() = default;
+  explicit Text(std::string bytes, Origin origin = {});
+
+  const std::string& bytes() const { return bytes_; }
+  const std::vector<Run>& runs() const { return runs_; }
+  size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  Origin origin_at(size_t byte) const;  // the last byte's past the end; the default origin of an empty text
+
+  void append(std::string_view bytes, Origin origin = {});
+  void append(const Text& other) { append(other, 0, other.size()); }
+  void append(const Text& other, size_t begin, size_t end);
+  Text sub(size_t begin, size_t end) const;
+
+  // Bytes that no turn wrote yet are this turn's.
+  void stamp_turn(int32_t turn);
+  void stamp_generation();
+
+ private:
+  void coalesce();
+  std::string bytes_;
+  std::vector<Run> runs_;
+};
+
+// UTF-8, which every text is known to be.
+char32_t decode_char(std::string_view bytes, size_t& position);  // moves position past the character
+size_t char_length(unsigned char lead);
+void encode_char(char32_t c, std::string& out);
+size_t count_chars(std::string_view bytes);
+size_t char_offset(std::string_view bytes, size_t index);  // byte of character `index`, or size() past the end
+bool is_space(char32_t c);                                 // as Python's str.isspace
+bool is_valid_utf8(std::string_view bytes);
+
+enum class Side { left, right, both };
+
+// Python's str methods; positions and counts are of characters.
+Text strip(const Text& text, std::optional<std::string_view> chars, Side side);
+std::vector<Text> split(const Text& text, std::optional<std::string_view> separator, int64_t limit, bool from_right);
+std::vector<Text> split_lines(const Text& text, bool keep_ends);
+Text replace(const Text& text, std::string_view from, const Text& to, int64_t limit);
+Text repeat(const Text& text, int64_t times);
+std::vector<Text> characters(const Text& text);
+
+enum class Case { upper, lower, title, capitalize, swap, jinja_title };
+Text change_case(const Text& text, Case to);
+
+}  // namespace megatrain::jinja
