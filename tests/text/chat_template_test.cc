@@ -66,7 +66,8 @@ TEST_P(PublishedTemplate, GivesTransformersBytesAndMaskForEveryConversation) {
     EXPECT_EQ(rendered.text, expected["text"].get<std::string>());
     std::vector<std::string> answers, expected_answers;
     for (const TrainedSpan& span : rendered.trained) {
-      answers.push_back(fmt::format("{}-{} {}", span.begin, span.end, rendered.text.substr(span.begin, span.end - span.begin)));
+      answers.push_back(
+          fmt::format("{}-{} {}", span.begin, span.end, rendered.text.substr(span.begin, span.end - span.begin)));
     }
     for (const Json& span : expected["trained"]) {
       const size_t begin = span[0], end = span[1];
@@ -76,7 +77,8 @@ TEST_P(PublishedTemplate, GivesTransformersBytesAndMaskForEveryConversation) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PublishedTemplate, testing::ValuesIn(forms()), [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(All, PublishedTemplate, testing::ValuesIn(forms()),
+                         [](const auto& name) { return name.param; });
 
 TEST(ChatTemplate, ThereAreAtLeastTwelveFormsAndFifteenConversations) {
   EXPECT_GE(forms().size(), 12u);
@@ -86,7 +88,8 @@ TEST(ChatTemplate, ThereAreAtLeastTwelveFormsAndFifteenConversations) {
 class ModelDirectory : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    directory_ =
+        std::filesystem::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_);
   }
@@ -97,7 +100,9 @@ class ModelDirectory : public testing::Test {
     std::ofstream(directory_ / name, std::ios::binary) << text;
   }
   std::string render(Json tools = nullptr) const {
-    return ChatTemplate::load(directory_.string()).render({.messages = {{{"role", "user"}, {"content", "x"}}}, .tools = std::move(tools)}).text;
+    return ChatTemplate::load(directory_.string())
+        .render({.messages = {{{"role", "user"}, {"content", "x"}}}, .tools = std::move(tools)})
+        .text;
   }
   std::string load_error() const {
     try {
@@ -113,7 +118,8 @@ class ModelDirectory : public testing::Test {
 };
 
 TEST_F(ModelDirectory, TakesTheTemplateOfTheConfigAndItsTokensInBothSpellings) {
-  write("tokenizer_config.json", R"({"chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}",
+  write("tokenizer_config.json",
+        R"({"chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}",
     "bos_token": "<s>", "eos_token": {"content": "</s>", "special": true}, "pad_token": null})");
   EXPECT_EQ(render(), "<s>x</s>");
 }
@@ -125,7 +131,8 @@ TEST_F(ModelDirectory, PrefersTheTemplateFileToTheConfig) {
 }
 
 TEST_F(ModelDirectory, ChoosesAmongNamedTemplatesAsTransformersDoes) {
-  write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]})");
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]})");
   EXPECT_EQ(render(), "plain");
   EXPECT_EQ(render(Json::array()), "tools");
 }
@@ -163,39 +170,56 @@ TEST(ChatTemplate, RefusesConversationsThatAreNone) {
 
 TEST(ChatTemplate, ReasoningIsReadUnderEachOfItsNames) {
   const ChatTemplate chat("{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }};{% endfor %}", "t");
-  const Json messages = {{{"role", "assistant"}, {"reasoning", "r"}}, {{"role", "assistant"}, {"thinking", "t"}}, {{"role", "assistant"}, {"content", "c"}}};
+  const Json messages = {{{"role", "assistant"}, {"reasoning", "r"}},
+                         {{"role", "assistant"}, {"thinking", "t"}},
+                         {{"role", "assistant"}, {"content", "c"}}};
   EXPECT_EQ(chat.render({.messages = messages}).text, "r|r;t|t;|;");
 }
 
 // ---- masks, by templates that are made to be hard ----
 
-std::vector<std::string> answers(const std::string& source, const Json& messages, std::vector<std::string> special = {"<e>"}) {
+std::vector<std::string> answers(const std::string& source, const Json& messages,
+                                 std::vector<std::string> special = {"<e>"}) {
   ChatTemplate chat(source, "t");
   chat.add_special_tokens(special);
   const RenderedChat rendered = chat.render({.messages = messages});
   std::vector<std::string> out;
-  for (const TrainedSpan& span : rendered.trained) out.push_back(rendered.text.substr(span.begin, span.end - span.begin));
+  for (const TrainedSpan& span : rendered.trained)
+    out.push_back(rendered.text.substr(span.begin, span.end - span.begin));
   return out;
 }
 
-const Json kTalk = {{{"role", "user"}, {"content", "q<e>"}}, {{"role", "assistant"}, {"content", "  a<e>b  "}}, {{"role", "user"}, {"content", "a<e>b"}}, {{"role", "assistant"}, {"content", "c"}}};
+const Json kTalk = {{{"role", "user"}, {"content", "q<e>"}},
+                    {{"role", "assistant"}, {"content", "  a<e>b  "}},
+                    {{"role", "user"}, {"content", "a<e>b"}},
+                    {{"role", "assistant"}, {"content", "c"}}};
 
 TEST(ChatMask, FollowsContentThroughFiltersMethodsAndMacros) {
   const std::vector<std::string> expected = {"A*B<e>", "C<e>"};
-  EXPECT_EQ(answers("{% macro say(t) %}{{ t | trim | upper }}{% endmacro %}{% for m in messages %}[{{ m.role }}]{{ say(m.content.split('<e>') | join('*')) }}<e>\n{% endfor %}"
-                    "{% if add_generation_prompt %}[assistant]{% endif %}", kTalk), expected);
+  EXPECT_EQ(answers("{% macro say(t) %}{{ t | trim | upper }}{% endmacro %}{% for m in messages %}[{{ m.role }}]{{ "
+                    "say(m.content.split('<e>') | join('*')) }}<e>\n{% endfor %}"
+                    "{% if add_generation_prompt %}[assistant]{% endif %}",
+                    kTalk),
+            expected);
 }
 
 TEST(ChatMask, FollowsAConversationBuiltInAVariableAndPrintedAtTheEnd) {
   const std::vector<std::string> expected = {"  a<e>b  <e>", "c<e>"};
-  EXPECT_EQ(answers("{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ '<' ~ m.role ~ '>' ~ m.content ~ '<e>' %}{% endfor %}{{ ns.t }}"
-                    "{% if add_generation_prompt %}<assistant>{% endif %}", kTalk), expected);
+  EXPECT_EQ(answers("{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ '<' ~ m.role ~ '>' ~ "
+                    "m.content ~ '<e>' %}{% endfor %}{{ ns.t }}"
+                    "{% if add_generation_prompt %}<assistant>{% endif %}",
+                    kTalk),
+            expected);
 }
 
 TEST(ChatMask, FollowsMessagesTakenByIndex) {
   const std::vector<std::string> expected = {"  a<e>b  <e>", "c<e>"};
-  EXPECT_EQ(answers("{% for i in range(messages|length) %}{% set m = messages[i] %}<{{ m.role }}>{{ m.content }}<e>{% endfor %}"
-                    "{% if add_generation_prompt %}<assistant>{% endif %}", kTalk), expected);
+  EXPECT_EQ(
+      answers(
+          "{% for i in range(messages|length) %}{% set m = messages[i] %}<{{ m.role }}>{{ m.content }}<e>{% endfor %}"
+          "{% if add_generation_prompt %}<assistant>{% endif %}",
+          kTalk),
+      expected);
 }
 
 TEST(ChatMask, LeavesTheRoleOutWhereTheTemplateHasNoGenerationPrompt) {
@@ -205,21 +229,30 @@ TEST(ChatMask, LeavesTheRoleOutWhereTheTemplateHasNoGenerationPrompt) {
 
 TEST(ChatMask, EndsWithVisibleTextWhereNoTokenIsKnown) {
   const std::vector<std::string> expected = {"  a<e>b  [end]", "c[end]"};
-  EXPECT_EQ(answers("{% for m in messages %}{{ m.role }}: {{ m.content }}[end]\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}", kTalk, {}), expected);
+  EXPECT_EQ(answers("{% for m in messages %}{{ m.role }}: {{ m.content }}[end]\n{% endfor %}{% if "
+                    "add_generation_prompt %}assistant: {% endif %}",
+                    kTalk, {}),
+            expected);
 }
 
 TEST(ChatMask, TakesAllTokensThatCloseATurnAndNoneOfTheNextHeader) {
   const Json messages = {{{"role", "user"}, {"content", "q"}}, {{"role", "assistant"}, {"content", "a"}}};
   const std::vector<std::string> expected = {"a<call_end><e>"};
-  EXPECT_EQ(answers("{% for m in messages %}<h>{{ m.role }}<x>{{ m.content }}<call_end><e>{% if loop.last %}<h>assistant<x>{% endif %}{% endfor %}", messages,
-                    {"<h>", "<x>", "<call_end>", "<e>"}), expected);
+  EXPECT_EQ(answers("{% for m in messages %}<h>{{ m.role }}<x>{{ m.content }}<call_end><e>{% if loop.last "
+                    "%}<h>assistant<x>{% endif %}{% endfor %}",
+                    messages, {"<h>", "<x>", "<call_end>", "<e>"}),
+            expected);
 }
 
 TEST(ChatMask, NumbersAndNamesOfToolCallsAreTheAssistants) {
-  const Json messages = {{{"role", "user"}, {"content", "q"}}, {{"role", "assistant"}, {"tool_calls", {{{"n", 3}, {"deep", {1, 2}}}}}}};
+  const Json messages = {{{"role", "user"}, {"content", "q"}},
+                         {{"role", "assistant"}, {"tool_calls", {{{"n", 3}, {"deep", {1, 2}}}}}}};
   const std::vector<std::string> expected = {"CALL 3 [1, 2] {\"n\": 3, \"deep\": [1, 2]}<e>"};
-  EXPECT_EQ(answers("{% for m in messages %}<h>{{ m.content }}{% for c in m.tool_calls or [] %}CALL {{ c.n }} {{ c.deep }} {{ c | tojson }}{% endfor %}<e>{% endfor %}"
-                    "{% if add_generation_prompt %}<h>{% endif %}", messages), expected);
+  EXPECT_EQ(answers("{% for m in messages %}<h>{{ m.content }}{% for c in m.tool_calls or [] %}CALL {{ c.n }} {{ "
+                    "c.deep }} {{ c | tojson }}{% endfor %}<e>{% endfor %}"
+                    "{% if add_generation_prompt %}<h>{% endif %}",
+                    messages),
+            expected);
 }
 
 TEST(ChatMask, SpansNameTheirMessage) {

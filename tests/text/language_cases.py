@@ -447,7 +447,6 @@ none|string
 (1, 'a') in [(1, 'a')]
 (yes, no)|first
 loop
-n.real
 nothing|upper
 nothing|trim
 5|upper

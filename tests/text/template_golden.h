@@ -21,7 +21,9 @@ inline std::string read_text(const std::string& name) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
-inline nlohmann::ordered_json read_json(const std::string& name) { return nlohmann::ordered_json::parse(read_text(name)); }
+inline nlohmann::ordered_json read_json(const std::string& name) {
+  return nlohmann::ordered_json::parse(read_text(name));
+}
 
 // The time of the goldens: Sunday, 9 March 2025, 14:05:07.
 inline std::tm fixed_time() {

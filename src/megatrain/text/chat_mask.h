@@ -13,9 +13,9 @@ namespace megatrain {
 
 struct MaskInputs {
   const jinja::Text& text;
-  std::vector<bool> is_assistant;           // of each message
+  std::vector<bool> is_assistant;  // of each message
   const std::vector<std::string>& special_tokens;
-  std::string eos_token;                    // may be empty
+  std::string eos_token;  // may be empty
   // The first `count` messages with or without the generation prompt; nothing where the template refuses them.
   std::function<std::optional<jinja::Text>(size_t count, bool generation_prompt)> render;
 };

@@ -124,7 +124,8 @@ void ChatTemplate::add_special_tokens(const std::vector<std::string>& tokens) {
 void ChatTemplate::read_config(const Json& config, const std::string& path) {
   for (const std::string_view name : kNamedTokens) {
     const std::string key(name);
-    const bool known = std::any_of(named_tokens_.begin(), named_tokens_.end(), [&](const auto& token) { return token.first == key; });
+    const bool known =
+        std::any_of(named_tokens_.begin(), named_tokens_.end(), [&](const auto& token) { return token.first == key; });
     if (known || !config.contains(key) || config[key].is_null()) continue;
     const auto token = token_text(config[key]);
     if (!token) fail_input(fmt::format("{}: \"{}\" has to be a string or an object with \"content\".", path, key));
@@ -140,7 +141,8 @@ void ChatTemplate::read_config(const Json& config, const std::string& path) {
   if (config.contains("added_tokens_decoder")) {
     for (const Json& item : config["added_tokens_decoder"]) {
       const auto token = token_text(item);
-      if (token && item.is_object() && item.contains("special") && item["special"] == true) add_once(special_tokens_, *token);
+      if (token && item.is_object() && item.contains("special") && item["special"] == true)
+        add_once(special_tokens_, *token);
     }
   }
 }
@@ -184,9 +186,10 @@ ChatTemplate ChatTemplate::load(const std::string& model_directory) {
     }
   }
   if (chat.templates_.empty()) {
-    fail_input(fmt::format(
-        "{} has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json; add one of them.",
-        model_directory));
+    fail_input(
+        fmt::format("{} has no chat template: neither chat_template.jinja nor \"chat_template\" in "
+                    "tokenizer_config.json; add one of them.",
+                    model_directory));
   }
   return chat;
 }
@@ -197,7 +200,8 @@ const jinja::Template& ChatTemplate::choose(const ChatInputs& inputs) const {
   };
   if (!inputs.tools.is_null() && find("tool_use") != templates_.end()) return *find("tool_use")->source;
   if (find("default") == templates_.end()) {
-    fail_input(fmt::format("{} has several chat templates and none is named \"default\"; name one of them so.", directory_));
+    fail_input(
+        fmt::format("{} has several chat templates and none is named \"default\"; name one of them so.", directory_));
   }
   return *find("default")->source;
 }
@@ -208,12 +212,14 @@ RenderedChat ChatTemplate::render(const ChatInputs& inputs) const {
   jinja::Inputs base;
   base.now = inputs.now ? *inputs.now : local_now();
   try {
-    for (const auto& [name, json] : {std::pair<const char*, const Json&>{"tools", inputs.tools}, {"documents", inputs.documents}}) {
+    for (const auto& [name, json] :
+         {std::pair<const char*, const Json&>{"tools", inputs.tools}, {"documents", inputs.documents}}) {
       if (!json.is_null() && !json.is_array()) fail_input(fmt::format("\"{}\" has to be a list.", name));
       base.variables.emplace_back(name, jinja::from_json(json));
     }
     if (!inputs.variables.is_null()) {
-      for (const auto& [name, json] : inputs.variables.items()) base.variables.emplace_back(name, jinja::from_json(json));
+      for (const auto& [name, json] : inputs.variables.items())
+        base.variables.emplace_back(name, jinja::from_json(json));
     }
   } catch (const jinja::Raise& raised) {
     fail_input(fmt::format("the variables of a chat template: {}.", raised.what()));
@@ -234,7 +240,8 @@ RenderedChat ChatTemplate::render(const ChatInputs& inputs) const {
     return chat;
   }
   std::vector<bool> is_assistant;
-  for (const Json& message : inputs.messages) is_assistant.push_back(message.contains("role") && message["role"] == "assistant");
+  for (const Json& message : inputs.messages)
+    is_assistant.push_back(message.contains("role") && message["role"] == "assistant");
   std::string eos;
   for (const auto& [name, token] : named_tokens_) {
     if (name == "eos_token") eos = token;

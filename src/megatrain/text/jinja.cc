@@ -29,12 +29,14 @@ bool has_generation(const Body& body) {
 Template::Template(const std::string& source, std::string name) : name_(std::move(name)) {
   if (!is_valid_utf8(source)) fail_input(fmt::format("{} is not valid UTF-8; a chat template has to be.", name_));
   if (source.size() > kMaxSourceBytes) {
-    fail_input(fmt::format("{} has {} bytes, where a chat template may have {}.", name_, source.size(), kMaxSourceBytes));
+    fail_input(
+        fmt::format("{} has {} bytes, where a chat template may have {}.", name_, source.size(), kMaxSourceBytes));
   }
   try {
     body_ = parse_template(source);
   } catch (const SyntaxFailure& failure) {
-    fail_input(fmt::format("{}, line {}: {} (the template cannot be parsed; correct it).", name_, failure.line, failure.message));
+    fail_input(fmt::format("{}, line {}: {} (the template cannot be parsed; correct it).", name_, failure.line,
+                           failure.message));
   }
   has_generation_tags_ = has_generation(body_);
 }

@@ -78,12 +78,12 @@ struct MacroNode {
 struct Statement {
   StatementKind kind;
   int line;
-  Text data;                                         // data
-  std::unique_ptr<Expression> expression;            // output, for, set, call_block, filter_block, set_block's filter
-  std::unique_ptr<Expression> target;                // for, set, set_block
-  std::unique_ptr<Expression> condition;             // for x in y if condition
+  Text data;                               // data
+  std::unique_ptr<Expression> expression;  // output, for, set, call_block, filter_block, set_block's filter
+  std::unique_ptr<Expression> target;      // for, set, set_block
+  std::unique_ptr<Expression> condition;   // for x in y if condition
   std::vector<std::pair<std::unique_ptr<Expression>, Body>> branches;  // if, elif; with: targets and an empty body
-  std::vector<std::unique_ptr<Expression>> values;   // with
+  std::vector<std::unique_ptr<Expression>> values;                     // with
   Body body;
   Body otherwise;
   std::unique_ptr<MacroNode> macro;  // macro, call_block

@@ -18,7 +18,8 @@ Value Interpreter::evaluate(const Expression& expression) {
     case ExpressionKind::tuple: {
       std::vector<Value> values;
       for (const auto& element : items) values.push_back(evaluate(*element));
-      return Value::list(std::move(values), expression.kind == ExpressionKind::list ? SequenceKind::list : SequenceKind::tuple);
+      return Value::list(std::move(values),
+                         expression.kind == ExpressionKind::list ? SequenceKind::list : SequenceKind::tuple);
     }
     case ExpressionKind::dict: {
       std::vector<std::pair<Value, Value>> entries;
@@ -133,7 +134,8 @@ Arguments Interpreter::evaluate_arguments(const Expression& expression) {
   for (size_t i = 1; i < expression.items.size(); ++i) arguments.positional.push_back(evaluate(*expression.items[i]));
   for (const auto& [name, value] : expression.named) arguments.named.emplace_back(name, evaluate(*value));
   if (expression.spread_positional) {
-    for (Value& value : iterate(evaluate(*expression.spread_positional))) arguments.positional.push_back(std::move(value));
+    for (Value& value : iterate(evaluate(*expression.spread_positional)))
+      arguments.positional.push_back(std::move(value));
   }
   if (expression.spread_named) {
     const Value named = evaluate(*expression.spread_named);
@@ -164,8 +166,10 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
     if (name == "length") return Value::of(count);
     if (name == "depth") return Value::of(int64_t{1});
     if (name == "depth0") return Value::of(int64_t{0});
-    if (name == "previtem") return index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
-    if (name == "nextitem") return index + 1 < count ? loop.items[loop.index + 1] : Value::undefined("there is no next item");
+    if (name == "previtem")
+      return index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
+    if (name == "nextitem")
+      return index + 1 < count ? loop.items[loop.index + 1] : Value::undefined("there is no next item");
   }
   if (const Sequence* sequence = object.sequence(); sequence && sequence->grouped) {
     if (name == "grouper") return sequence->items[0];
@@ -174,8 +178,15 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
   if (name.starts_with("__") || changes_object(object, name)) {
     return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(object)));
   }
+  if (object.get<int64_t>() || object.get<double>() || object.get<bool>()) {
+    for (const std::string_view known :
+         {"real", "imag", "numerator", "denominator", "conjugate", "bit_length", "is_integer", "hex"}) {
+      if (name == known) raise(fmt::format("the attribute '{}' of a number is not supported", name));
+    }
+  }
   if (has_method(object, name)) {
-    return {std::make_shared<const Callable>(Callable{.kind = CallableKind::method, .name = std::string(name), .self = object})};
+    return {std::make_shared<const Callable>(
+        Callable{.kind = CallableKind::method, .name = std::string(name), .self = object})};
   }
   if (const Dict* dict = object.as_dict()) {
     if (const Value* value = find(*dict, name)) return *value;
@@ -208,8 +219,10 @@ Value Interpreter::item(const Value& object, const Value& key) {
   }
   if (const Text* name = key.text()) {
     const Dict* dict = object.as_dict();
-    if (!dict || has_method(object, name->bytes()) || changes_object(object, name->bytes())) return attribute(object, name->bytes());
-    return Value::undefined(fmt::format("'{}' has no attribute {}", object_type_name(object), show_string(name->bytes())));
+    if (!dict || has_method(object, name->bytes()) || changes_object(object, name->bytes()))
+      return attribute(object, name->bytes());
+    return Value::undefined(
+        fmt::format("'{}' has no attribute {}", object_type_name(object), show_string(name->bytes())));
   }
   return Value::undefined(fmt::format("{} has no element {}", object_type_name(object), to_repr(key).bytes()));
 }

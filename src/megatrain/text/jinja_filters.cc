@@ -25,7 +25,8 @@ Value walk(Interpreter& interpreter, Value item, const Value& path, const Value*
   if (const Text* text = path.text()) {
     for (const Text& part : split(*text, ".", -1, false)) {
       const std::string& bytes = part.bytes();
-      const bool digits = !bytes.empty() && bytes.find_first_not_of("0123456789") == std::string::npos && bytes.size() < 10;
+      const bool digits =
+          !bytes.empty() && bytes.find_first_not_of("0123456789") == std::string::npos && bytes.size() < 10;
       parts.push_back(digits ? Value::of(int64_t{std::atoi(bytes.c_str())}) : Value::of(part));
     }
   } else {
@@ -43,7 +44,8 @@ Value folded(const Value& value, bool case_sensitive) {
 }
 
 Value sort_key(Interpreter& interpreter, const Value& item, const Value* attribute, bool case_sensitive) {
-  return folded(attribute && !attribute->is_none() ? walk(interpreter, item, *attribute, nullptr) : item, case_sensitive);
+  return folded(attribute && !attribute->is_none() ? walk(interpreter, item, *attribute, nullptr) : item,
+                case_sensitive);
 }
 
 Items sorted(Interpreter& interpreter, const Items& items, const std::vector<Value>& keys, bool reverse) {
@@ -99,8 +101,10 @@ Value tojson(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
   std::optional<std::string> indent;
   if (p[1] && !p[1]->is_none()) {
-    indent = p[1]->text() ? p[1]->text()->bytes()
-                          : std::string(static_cast<size_t>(std::clamp<int64_t>(to_index(*p[1], "tojson's indent"), 0, 64)), ' ');
+    indent =
+        p[1]->text()
+            ? p[1]->text()->bytes()
+            : std::string(static_cast<size_t>(std::clamp<int64_t>(to_index(*p[1], "tojson's indent"), 0, 64)), ' ');
   }
   std::string item_separator = indent ? "," : ", ", key_separator = ": ";
   if (p[2] && !p[2]->is_none()) {
@@ -249,8 +253,10 @@ Value indent(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "indent", {"width", "first", "blank"});
   Text margin(std::string(4, ' '));
   if (p[0]) {
-    margin = p[0]->text() ? *p[0]->text()
-                          : Text(std::string(static_cast<size_t>(std::clamp<int64_t>(to_index(*p[0], "indent's width"), 0, 4096)), ' '));
+    margin = p[0]->text()
+                 ? *p[0]->text()
+                 : Text(std::string(
+                       static_cast<size_t>(std::clamp<int64_t>(to_index(*p[0], "indent's width"), 0, 4096)), ' '));
   }
   Text text = to_text(value);
   text.append("\n");
@@ -284,7 +290,8 @@ Value batch(Interpreter&, const Value& value, const Arguments& arguments) {
 
 Value first(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "first", {});
-  if (Sequence* sequence = value.sequence(); sequence && sequence->kind == SequenceKind::iterator && !sequence->items.empty()) {
+  if (Sequence* sequence = value.sequence();
+      sequence && sequence->kind == SequenceKind::iterator && !sequence->items.empty()) {
     const Value front = sequence->items.front();
     sequence->items.erase(sequence->items.begin());
     return front;
@@ -295,14 +302,16 @@ Value first(Interpreter&, const Value& value, const Arguments& arguments) {
 
 Value last(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "last", {});
-  if (value.sequence() && value.sequence()->kind == SequenceKind::iterator) raise("'generator' object is not reversible");
+  if (value.sequence() && value.sequence()->kind == SequenceKind::iterator)
+    raise("'generator' object is not reversible");
   const Items items = iterate(value);
   return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
 }
 
 Value reverse(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "reverse", {});
-  if (const Text* text = value.text()) return slice_value(Value::of(*text), Value::none(), Value::none(), Value::of(int64_t{-1}));
+  if (const Text* text = value.text())
+    return slice_value(Value::of(*text), Value::none(), Value::none(), Value::of(int64_t{-1}));
   Items items = iterate(value);
   std::reverse(items.begin(), items.end());
   return Value::list(std::move(items), SequenceKind::iterator);
@@ -322,7 +331,8 @@ Value escape(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "escape", {});
   if (value.markup) return value;
   Text text = to_text(value);
-  for (const auto& [from, to] : {std::pair{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}) {
+  for (const auto& [from, to] :
+       {std::pair{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}) {
     text = replace(text, from, Text(to), -1);
   }
   Value escaped = Value::of(std::move(text));

@@ -31,7 +31,8 @@ int64_t read_count(std::string_view text, size_t& at) {
 
 std::string number_text(const Value& value, const Spec& spec) {
   const double* real = value.get<double>();
-  const bool wants_real = spec.type == 'f' || spec.type == 'F' || spec.type == 'e' || spec.type == 'g' || spec.type == '%';
+  const bool wants_real =
+      spec.type == 'f' || spec.type == 'F' || spec.type == 'e' || spec.type == 'g' || spec.type == '%';
   std::string digits;
   bool negative = false;
   if (wants_real) {
@@ -111,7 +112,8 @@ Text percent_piece(const Value& value, Spec spec) {
 
 Value format_percent(const Text& format, const Value& values) {
   const std::string_view text = format.bytes();
-  const Sequence* tuple = values.sequence() && values.sequence()->kind == SequenceKind::tuple ? values.sequence() : nullptr;
+  const Sequence* tuple =
+      values.sequence() && values.sequence()->kind == SequenceKind::tuple ? values.sequence() : nullptr;
   size_t used = 0;
   const auto next = [&]() -> const Value& {
     if (tuple ? used >= tuple->items.size() : used > 0) raise("not enough arguments for format string");
@@ -238,7 +240,8 @@ Value format_braces(Interpreter& interpreter, const Text& format, const Argument
       continue;
     }
     const size_t end = text.find('}', at);
-    if (c == '}' || end == std::string_view::npos) raise("Single '" + std::string(1, c) + "' encountered in format string");
+    if (c == '}' || end == std::string_view::npos)
+      raise("Single '" + std::string(1, c) + "' encountered in format string");
     const size_t colon = std::min(text.find(':', at), end);
     std::string_view field = text.substr(at + 1, colon - at - 1);
     const Text spec = colon < end ? format.sub(colon + 1, end) : Text();
@@ -268,8 +271,9 @@ Value format_braces(Interpreter& interpreter, const Text& format, const Argument
       if (stop == std::string_view::npos) raise("Missing ']' in format string");
       const std::string part(field.substr(1, stop - 1));
       const bool index = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
-      value = !bracket ? interpreter.attribute(value, part)
-                       : interpreter.item(value, index ? Value::of(int64_t{std::atoll(part.c_str())}) : Value::of(part));
+      value = !bracket
+                  ? interpreter.attribute(value, part)
+                  : interpreter.item(value, index ? Value::of(int64_t{std::atoll(part.c_str())}) : Value::of(part));
       field.remove_prefix(bracket ? stop + 1 : stop);
     }
     out.append(brace_piece(value, spec));

@@ -26,8 +26,8 @@ Value range(const Arguments& arguments) {
     if (__builtin_add_overflow(i, step, &i)) break;
   }
   Value value = Value::list(std::move(items), SequenceKind::range);
-  value.sequence()->shown =
-      given.size() > 2 ? fmt::format("range({}, {}, {})", start, stop, step) : fmt::format("range({}, {})", start, stop);
+  value.sequence()->shown = given.size() > 2 ? fmt::format("range({}, {}, {})", start, stop, step)
+                                             : fmt::format("range({}, {})", start, stop);
   return value;
 }
 

@@ -170,8 +170,9 @@ void Interpreter::assign(const Expression& target, const Value& value) {
   if (target.kind == ExpressionKind::tuple) {
     const auto items = iterate(value);
     if (items.size() != target.items.size()) {
-      raise(fmt::format("{} values to unpack (expected {}, got {})", items.size() > target.items.size() ? "too many" : "not enough",
-                        target.items.size(), items.size()));
+      raise(fmt::format("{} values to unpack (expected {}, got {})",
+                        items.size() > target.items.size() ? "too many" : "not enough", target.items.size(),
+                        items.size()));
     }
     for (size_t i = 0; i < items.size(); ++i) assign(*target.items[i], items[i]);
     return;
@@ -181,7 +182,8 @@ void Interpreter::assign(const Expression& target, const Value& value) {
     const auto* space = held.get<std::shared_ptr<Namespace>>();
     if (!space) raise("cannot assign attribute on non-namespace object");
     if (target.attribute.starts_with("_")) {
-      raise("Chat templates cannot store underscore-prefixed attributes on a namespace, but got " + show_string(target.attribute));
+      raise("Chat templates cannot store underscore-prefixed attributes on a namespace, but got " +
+            show_string(target.attribute));
     }
     Value::list({value});  // refuses what may not be inside
     auto& attributes = (*space)->attributes;
@@ -196,8 +198,8 @@ void Interpreter::assign(const Expression& target, const Value& value) {
   }
   if (over_indices_ && value.as_dict() && value.as_dict()->message >= 0) turn_ = value.as_dict()->message;
   auto& variables = frame_->variables;
-  const auto found =
-      std::find_if(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == target.name; });
+  const auto found = std::find_if(variables.begin(), variables.end(),
+                                  [&](const auto& variable) { return variable.first == target.name; });
   if (found == variables.end()) {
     variables.emplace_back(target.name, value);
   } else {
@@ -247,7 +249,8 @@ Value Interpreter::call_macro(const Callable& callable, const Arguments& argumen
   const size_t count = macro.parameters.size();
   auto named = arguments.named;
   const auto take_named = [&](const std::string& name) -> std::optional<Value> {
-    const auto found = std::find_if(named.begin(), named.end(), [&](const auto& argument) { return argument.first == name; });
+    const auto found =
+        std::find_if(named.begin(), named.end(), [&](const auto& argument) { return argument.first == name; });
     if (found == named.end()) return std::nullopt;
     Value value = std::move(found->second);
     named.erase(found);
@@ -263,7 +266,8 @@ Value Interpreter::call_macro(const Callable& callable, const Arguments& argumen
     }
     frame->variables.emplace_back(parameter, std::move(*value));
   }
-  if (macro.uses_caller && std::find(macro.parameters.begin(), macro.parameters.end(), "caller") == macro.parameters.end()) {
+  if (macro.uses_caller &&
+      std::find(macro.parameters.begin(), macro.parameters.end(), "caller") == macro.parameters.end()) {
     frame->variables.emplace_back("caller", take_named("caller").value_or(Value::undefined("No caller defined")));
   }
   if (macro.uses_kwargs) {
@@ -295,11 +299,12 @@ bool Interpreter::apply_test(const std::string& name, const Value& value, const 
   return run_test(name, value, arguments);
 }
 
-Parameters::Parameters(const Arguments& arguments, std::string_view function, std::initializer_list<std::string_view> names,
-                       size_t required)
+Parameters::Parameters(const Arguments& arguments, std::string_view function,
+                       std::initializer_list<std::string_view> names, size_t required)
     : values_(names.size(), nullptr) {
   if (arguments.positional.size() > names.size()) {
-    raise(fmt::format("{}() takes at most {} arguments ({} given)", function, names.size(), arguments.positional.size()));
+    raise(
+        fmt::format("{}() takes at most {} arguments ({} given)", function, names.size(), arguments.positional.size()));
   }
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {

@@ -21,8 +21,8 @@ struct Frame {
 
 struct Inputs {
   std::vector<std::pair<std::string, Value>> variables;
-  std::tm now = {};                  // local time, of strftime_now
-  int64_t max_steps = 50'000'000;    // a runaway template ends in an error
+  std::tm now = {};                // local time, of strftime_now
+  int64_t max_steps = 50'000'000;  // a runaway template ends in an error
 };
 
 class Interpreter {
@@ -105,7 +105,7 @@ Value format_braces(Interpreter& interpreter, const Text& format, const Argument
 
 void set_entry(std::vector<std::pair<Value, Value>>& entries, const Value& key, const Value& value);
 Value slice_value(const Value& object, const Value& start, const Value& stop, const Value& step);
-Text dump_json(const Value& value, bool ascii, const std::optional<std::string>& indent, std::string_view item_separator,
-               std::string_view key_separator, bool sort_keys);
+Text dump_json(const Value& value, bool ascii, const std::optional<std::string>& indent,
+               std::string_view item_separator, std::string_view key_separator, bool sort_keys);
 
 }  // namespace megatrain::jinja

@@ -56,7 +56,11 @@ class Dumper {
  public:
   Dumper(bool ascii, const std::optional<std::string>& indent, std::string_view item_separator,
          std::string_view key_separator, bool sort_keys)
-      : ascii_(ascii), indent_(indent), item_separator_(item_separator), key_separator_(key_separator), sort_keys_(sort_keys) {}
+      : ascii_(ascii),
+        indent_(indent),
+        item_separator_(item_separator),
+        key_separator_(key_separator),
+        sort_keys_(sort_keys) {}
 
   void dump(const Value& value, int level, int32_t source) {
     if (value.source >= 0) source = value.source;
@@ -66,7 +70,8 @@ class Dumper {
     } else if (const Dict* dict = value.as_dict()) {
       auto entries = dict->entries;
       if (sort_keys_) {
-        std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return less(a.first, b.first); });
+        std::stable_sort(entries.begin(), entries.end(),
+                         [](const auto& a, const auto& b) { return less(a.first, b.first); });
       }
       open("{", entries.empty(), level, origin);
       bool first = true;
@@ -157,8 +162,9 @@ class Dumper {
         out.append("\\b", origin);
       } else if (c < 0x20 || (ascii_ && c > 0x7E)) {
         const uint32_t code = c;
-        out.append(c < 0x10000 ? fmt::format("\\u{:04x}", code)
-                               : fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + (code & 0x3FF)),
+        out.append(c < 0x10000
+                       ? fmt::format("\\u{:04x}", code)
+                       : fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + (code & 0x3FF)),
                    origin);
       } else {
         out.append(text, begin, at);
@@ -177,8 +183,8 @@ class Dumper {
 
 Value from_json(const nlohmann::ordered_json& json, int32_t source) { return convert(json, source, 0); }
 
-Text dump_json(const Value& value, bool ascii, const std::optional<std::string>& indent, std::string_view item_separator,
-               std::string_view key_separator, bool sort_keys) {
+Text dump_json(const Value& value, bool ascii, const std::optional<std::string>& indent,
+               std::string_view item_separator, std::string_view key_separator, bool sort_keys) {
   Dumper dumper(ascii, indent, item_separator, key_separator, sort_keys);
   dumper.dump(value, 0, -1);
   return std::move(dumper.out);

@@ -74,7 +74,8 @@ class Lexer {
   }
 
   void advance(size_t to) {
-    line_ += static_cast<int>(std::count(text_.begin() + static_cast<ptrdiff_t>(at_), text_.begin() + static_cast<ptrdiff_t>(to), '\n'));
+    line_ += static_cast<int>(
+        std::count(text_.begin() + static_cast<ptrdiff_t>(at_), text_.begin() + static_cast<ptrdiff_t>(to), '\n'));
     line_starting_ = to > at_ && text_[to - 1] == '\n';
     at_ = to;
   }
@@ -134,7 +135,8 @@ class Lexer {
 
   void read_raw() {
     for (size_t tag = text_.find("{%", at_); tag != std::string_view::npos; tag = text_.find("{%", tag + 1)) {
-      const char sign = tag + 2 < text_.size() && (text_[tag + 2] == '-' || text_[tag + 2] == '+') ? text_[tag + 2] : ' ';
+      const char sign =
+          tag + 2 < text_.size() && (text_[tag + 2] == '-' || text_[tag + 2] == '+') ? text_[tag + 2] : ' ';
       size_t at = skip_spaces(text_, tag + (sign == ' ' ? 2 : 3));
       if (text_.substr(at, 6) != "endraw") continue;
       const size_t end = block_end(skip_spaces(text_, at + 6));
@@ -217,7 +219,8 @@ class Lexer {
         real = true;
       }
       if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
-        const size_t sign = end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-') ? end + 2 : end + 1;
+        const size_t sign =
+            end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-') ? end + 2 : end + 1;
         if (digits_end(sign) > sign) {
           end = digits_end(sign);
           real = true;

@@ -12,12 +12,12 @@ namespace {
 
 // All that Python has; those that are not written here raise when called.
 constexpr std::string_view kStringMethods[] = {
-    "capitalize", "casefold",   "center",     "count",        "encode",       "endswith",  "expandtabs", "find",
-    "format",     "format_map", "index",      "isalnum",      "isalpha",      "isascii",   "isdecimal",  "isdigit",
-    "isidentifier", "islower",  "isnumeric",  "isprintable",  "isspace",      "istitle",   "isupper",    "join",
-    "ljust",      "lower",      "lstrip",     "maketrans",    "partition",    "removeprefix", "removesuffix", "replace",
-    "rfind",      "rindex",     "rjust",      "rpartition",   "rsplit",       "rstrip",    "split",      "splitlines",
-    "startswith", "strip",      "swapcase",   "title",        "translate",    "upper",     "zfill"};
+    "capitalize",   "casefold",   "center",    "count",       "encode",    "endswith",     "expandtabs",   "find",
+    "format",       "format_map", "index",     "isalnum",     "isalpha",   "isascii",      "isdecimal",    "isdigit",
+    "isidentifier", "islower",    "isnumeric", "isprintable", "isspace",   "istitle",      "isupper",      "join",
+    "ljust",        "lower",      "lstrip",    "maketrans",   "partition", "removeprefix", "removesuffix", "replace",
+    "rfind",        "rindex",     "rjust",     "rpartition",  "rsplit",    "rstrip",       "split",        "splitlines",
+    "startswith",   "strip",      "swapcase",  "title",       "translate", "upper",        "zfill"};
 constexpr std::string_view kDictMethods[] = {"copy", "fromkeys", "get", "items", "keys", "values"};
 constexpr std::string_view kListMethods[] = {"copy", "count", "index"};
 constexpr std::string_view kTupleMethods[] = {"count", "index"};
@@ -51,7 +51,8 @@ Window window(const Text& text, const Value* start, const Value* end) {
   };
   const int64_t first = bound(start, 0), last = std::min(bound(end, count), count);
   if (first > last) return {0, 0, false};
-  return {char_offset(text.bytes(), static_cast<size_t>(first)), char_offset(text.bytes(), static_cast<size_t>(last)), true};
+  return {char_offset(text.bytes(), static_cast<size_t>(first)), char_offset(text.bytes(), static_cast<size_t>(last)),
+          true};
 }
 
 Value strip_method(const Text& text, const std::string& name, const Arguments& arguments) {
@@ -110,7 +111,8 @@ Value partition_method(const Text& text, const std::string& name, const Argument
   const bool right = name == "rpartition";
   const size_t at = right ? text.bytes().rfind(separator.bytes()) : text.bytes().find(separator.bytes());
   if (at == std::string::npos) {
-    return right ? texts({Text(), Text(), text}, SequenceKind::tuple) : texts({text, Text(), Text()}, SequenceKind::tuple);
+    return right ? texts({Text(), Text(), text}, SequenceKind::tuple)
+                 : texts({text, Text(), Text()}, SequenceKind::tuple);
   }
   const size_t after = at + separator.size();
   return texts({text.sub(0, at), text.sub(at, after), text.sub(after, text.size())}, SequenceKind::tuple);
@@ -124,7 +126,8 @@ Value pad_method(const Text& text, const std::string& name, const Arguments& arg
   if (count_chars(fill.bytes()) != 1) raise("The fill character must be exactly one character long");
   if (missing <= 0) return Value::of(text);
   int64_t left = name == "ljust" ? 0 : missing;
-  if (name == "center") left = missing / 2 + (missing & (missing + static_cast<int64_t>(count_chars(text.bytes()))) & 1);
+  if (name == "center")
+    left = missing / 2 + (missing & (missing + static_cast<int64_t>(count_chars(text.bytes()))) & 1);
   size_t sign = 0;
   if (name == "zfill" && !text.empty() && (text.bytes()[0] == '+' || text.bytes()[0] == '-')) sign = 1;
   Text out = text.sub(0, sign);
@@ -146,7 +149,8 @@ Value class_method(const std::string& bytes, const std::string& name) {
   if (name == "isdigit") return every(is_digit);
   if (name == "isnumeric") return every(is_numeric);
   if (name == "isalnum") return every([](char32_t c) { return is_alpha(c) || is_numeric(c); });
-  if (name == "isascii") return Value::of(std::all_of(bytes.begin(), bytes.end(), [](char c) { return (c & 0x80) == 0; }));
+  if (name == "isascii")
+    return Value::of(std::all_of(bytes.begin(), bytes.end(), [](char c) { return (c & 0x80) == 0; }));
   if (name == "islower") return Value::of(run_test("lower", Value::of(bytes), {}));
   return Value::of(run_test("upper", Value::of(bytes), {}));
 }
@@ -174,12 +178,14 @@ Value string_method(Interpreter& interpreter, const Text& text, const std::strin
     return find_method(text, name, arguments);
   }
   if (name == "partition" || name == "rpartition") return partition_method(text, name, arguments);
-  if (name == "ljust" || name == "rjust" || name == "center" || name == "zfill") return pad_method(text, name, arguments);
+  if (name == "ljust" || name == "rjust" || name == "center" || name == "zfill")
+    return pad_method(text, name, arguments);
   if (name == "join") return join_method(text, arguments);
   if (name == "format") return format_braces(interpreter, text, arguments);
   if (name == "replace") {
     const Parameters p(arguments, name, {"old", "new", "count"}, 2);
-    return Value::of(replace(text, to_string_argument(*p[0], "replace's old").bytes(), to_string_argument(*p[1], "replace's new"),
+    return Value::of(replace(text, to_string_argument(*p[0], "replace's old").bytes(),
+                             to_string_argument(*p[1], "replace's new"),
                              p[2] ? to_index(*p[2], "replace's count") : -1));
   }
   if (name == "splitlines") {
@@ -189,8 +195,10 @@ Value string_method(Interpreter& interpreter, const Text& text, const std::strin
   if (name == "removeprefix" || name == "removesuffix") {
     const Parameters p(arguments, name, {"affix"}, 1);
     const std::string& affix = to_string_argument(*p[0], name + "'s argument").bytes();
-    if (name == "removeprefix" && text.bytes().starts_with(affix)) return Value::of(text.sub(affix.size(), text.size()));
-    if (name == "removesuffix" && text.bytes().ends_with(affix)) return Value::of(text.sub(0, text.size() - affix.size()));
+    if (name == "removeprefix" && text.bytes().starts_with(affix))
+      return Value::of(text.sub(affix.size(), text.size()));
+    if (name == "removesuffix" && text.bytes().ends_with(affix))
+      return Value::of(text.sub(0, text.size() - affix.size()));
     return Value::of(text);
   }
   for (const auto& [method, to] : {std::pair{"upper", Case::upper},
@@ -202,7 +210,8 @@ Value string_method(Interpreter& interpreter, const Text& text, const std::strin
     const Parameters p(arguments, name, {});
     return Value::of(change_case(text, to));
   }
-  for (const std::string_view method : {"isspace", "isalpha", "isdigit", "isnumeric", "isalnum", "isascii", "islower", "isupper"}) {
+  for (const std::string_view method :
+       {"isspace", "isalpha", "isdigit", "isnumeric", "isalnum", "isascii", "islower", "isupper"}) {
     if (name != method) continue;
     const Parameters p(arguments, name, {});
     return class_method(text.bytes(), name);

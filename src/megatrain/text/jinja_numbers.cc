@@ -17,7 +17,9 @@ std::optional<std::string> without_underscores(const std::string& text) {
       out += text[i];
       continue;
     }
-    const auto is_digit_at = [&](size_t at) { return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])); };
+    const auto is_digit_at = [&](size_t at) {
+      return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at]));
+    };
     if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1)) return std::nullopt;
   }
   return out;

@@ -59,7 +59,8 @@ Value power(int64_t base, int64_t exponent) {
   }
   if (exponent > 64 && (base > 1 || base < -1)) raise_too_large();
   int64_t result = 1;
-  for (int64_t i = 0, n = base == 1 || base == 0 || base == -1 ? std::min(exponent, 2 + exponent % 2) : exponent; i < n; ++i) {
+  for (int64_t i = 0, n = base == 1 || base == 0 || base == -1 ? std::min(exponent, 2 + exponent % 2) : exponent; i < n;
+       ++i) {
     if (__builtin_mul_overflow(result, base, &result)) raise_too_large();
   }
   return Value::of(result);
@@ -115,7 +116,8 @@ Value repeated(const Value& value, int64_t times) {
     return Value::of(repeat(*text, times));
   }
   const Sequence& sequence = *value.sequence();
-  if (static_cast<double>(sequence.items.size()) * static_cast<double>(times) > 1e6) raise("a list grew past a million items");
+  if (static_cast<double>(sequence.items.size()) * static_cast<double>(times) > 1e6)
+    raise("a list grew past a million items");
   std::vector<Value> items;
   for (int64_t i = 0; i < times; ++i) items.insert(items.end(), sequence.items.begin(), sequence.items.end());
   return Value::list(std::move(items), sequence.kind);
@@ -144,7 +146,8 @@ Value Interpreter::add(const Value& a, const Value& b) {
     return Value::list(std::move(items), s->kind);
   }
   if (a.text()) raise(fmt::format("can only concatenate str (not \"{}\") to str", type_name(b)));
-  if (s && s->kind == SequenceKind::list) raise(fmt::format("can only concatenate list (not \"{}\") to list", type_name(b)));
+  if (s && s->kind == SequenceKind::list)
+    raise(fmt::format("can only concatenate list (not \"{}\") to list", type_name(b)));
   raise_unsupported("+", a, b);
 }
 
@@ -167,7 +170,8 @@ Value Interpreter::binary(const std::string& op, const Value& a, const Value& b)
 void set_entry(std::vector<std::pair<Value, Value>>& entries, const Value& key, const Value& value) {
   const bool hashable = !key.as_dict() && !(key.sequence() && key.sequence()->kind == SequenceKind::list);
   if (!hashable) raise(fmt::format("unhashable type: '{}'", type_name(key)));
-  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return equal(entry.first, key); });
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return equal(entry.first, key); });
   if (found == entries.end()) {
     entries.emplace_back(key, value);
   } else {
@@ -180,7 +184,7 @@ Value slice_value(const Value& object, const Value& start, const Value& stop, co
   const Sequence* sequence = object.sequence();
   if (!text && !(sequence && sequence->kind <= SequenceKind::tuple)) {
     if (sequence && sequence->kind == SequenceKind::range) raise("a slice of a range is not supported");
-    return Value::undefined(fmt::format("{} has no element slice", object_type_name(object)));
+    raise(fmt::format("'{}' object is not subscriptable by a slice", type_name(object)));
   }
   const int64_t by = step.is_none() ? 1 : to_index(step, "a slice's step");
   if (by == 0) raise("slice step cannot be zero");
@@ -196,7 +200,8 @@ Value slice_value(const Value& object, const Value& start, const Value& stop, co
   if (text && by == 1) {
     if (first >= last) return Value::of(Text());
     const size_t begin = char_offset(text->bytes(), static_cast<size_t>(first));
-    const size_t end = begin + char_offset(std::string_view(text->bytes()).substr(begin), static_cast<size_t>(last - first));
+    const size_t end =
+        begin + char_offset(std::string_view(text->bytes()).substr(begin), static_cast<size_t>(last - first));
     return Value::of(text->sub(begin, end));
   }
   std::vector<int64_t> indices;

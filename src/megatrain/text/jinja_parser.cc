@@ -325,7 +325,8 @@ class Parser {
   // ---- expressions ----
 
   bool at_tuple_end(std::initializer_list<std::string_view> ends) const {
-    if (current().kind == TokenKind::variable_end || current().kind == TokenKind::block_end || at_symbol(")")) return true;
+    if (current().kind == TokenKind::variable_end || current().kind == TokenKind::block_end || at_symbol(")"))
+      return true;
     return current().kind == TokenKind::name && std::find(ends.begin(), ends.end(), current().text) != ends.end();
   }
 
@@ -410,7 +411,8 @@ class Parser {
 
   ExpressionPtr parse_binary(std::initializer_list<std::string_view> symbols, ExpressionPtr (Parser::*operand)()) {
     ExpressionPtr left = (this->*operand)();
-    while (current().kind == TokenKind::symbol && std::find(symbols.begin(), symbols.end(), current().text) != symbols.end()) {
+    while (current().kind == TokenKind::symbol &&
+           std::find(symbols.begin(), symbols.end(), current().text) != symbols.end()) {
       const Token token = take();
       left = make(ExpressionKind::binary, token.line, std::move(left), (this->*operand)());
       left->name = token.text;

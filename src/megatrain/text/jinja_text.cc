@@ -11,8 +11,8 @@ Text::Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)) {
 }
 
 Origin Text::origin_at(size_t byte) const {
-  const auto run =
-      std::upper_bound(runs_.begin(), runs_.end(), byte, [](size_t at, const Run& candidate) { return at < candidate.end; });
+  const auto run = std::upper_bound(runs_.begin(), runs_.end(), byte,
+                                    [](size_t at, const Run& candidate) { return at < candidate.end; });
   if (run != runs_.end()) return run->origin;
   return runs_.empty() ? Origin{} : runs_.back().origin;
 }
@@ -87,13 +87,13 @@ void encode_char(char32_t c, std::string& out) {
     return;
   }
   const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  out += static_cast<char>((0xF00 >> more & 0xFF) | c >> (6 * more));
+  out += static_cast<char>((0xFF00 >> (more + 1) & 0xFF) | c >> (6 * more));
   for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (c >> (6 * i) & 0x3F));
 }
 
 size_t count_chars(std::string_view bytes) {
-  return static_cast<size_t>(
-      std::count_if(bytes.begin(), bytes.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(
+      bytes.begin(), bytes.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
 }
 
 size_t char_offset(std::string_view bytes, size_t index) {
@@ -293,9 +293,7 @@ bool is_final_sigma(const std::vector<char32_t>& chars, size_t at) {
   return after == chars.size() || !is_cased(chars[after]);
 }
 
-bool starts_jinja_word(char32_t c) {
-  return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
-}
+bool starts_jinja_word(char32_t c) { return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<'; }
 
 }  // namespace
 

@@ -1748,15 +1748,15 @@ constexpr Range kCaseIgnorable[] = {
 
 template <size_t N>
 bool contains(const Range (&ranges)[N], char32_t c) {
-  const Range* const found =
-      std::upper_bound(std::begin(ranges), std::end(ranges), c, [](char32_t x, const Range& range) { return x < range.first; });
+  const Range* const found = std::upper_bound(std::begin(ranges), std::end(ranges), c,
+                                              [](char32_t x, const Range& range) { return x < range.first; });
   return found != std::begin(ranges) && c <= std::prev(found)->last;
 }
 
 template <size_t N>
 std::string_view find(const Mapping (&mappings)[N], char32_t c) {
-  const Mapping* const found =
-      std::lower_bound(std::begin(mappings), std::end(mappings), c, [](const Mapping& mapping, char32_t x) { return mapping.from < x; });
+  const Mapping* const found = std::lower_bound(std::begin(mappings), std::end(mappings), c,
+                                                [](const Mapping& mapping, char32_t x) { return mapping.from < x; });
   return found != std::end(mappings) && found->from == c ? std::string_view(found->to) : std::string_view();
 }
 

@@ -104,20 +104,21 @@ bool equal(const Value& a, const Value& b) {
   if (a.text() && b.text()) return a.text()->bytes() == b.text()->bytes();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
-  if (const Sequence *s = a.sequence(), *t = b.sequence(); s && t) {
+  if (const Sequence* s = a.sequence(), *t = b.sequence(); s && t) {
     if (s == t) return true;
     if (s->kind != t->kind || s->kind >= SequenceKind::iterator) return false;
     return s->items.size() == t->items.size() && std::equal(s->items.begin(), s->items.end(), t->items.begin(), equal);
   }
-  if (const Dict *s = a.as_dict(), *t = b.as_dict(); s && t) {
+  if (const Dict* s = a.as_dict(), *t = b.as_dict(); s && t) {
     if (s->entries.size() != t->entries.size()) return false;
     return std::all_of(s->entries.begin(), s->entries.end(), [&](const auto& entry) {
       const Value* other = find(*t, entry.first);
       return other && equal(entry.second, *other);
     });
   }
-  if (const auto *s = a.get<std::shared_ptr<Namespace>>(), *t = b.get<std::shared_ptr<Namespace>>(); s && t) return *s == *t;
-  if (const auto *s = a.get<std::shared_ptr<const Callable>>(), *t = b.get<std::shared_ptr<const Callable>>(); s && t) {
+  if (const auto* s = a.get<std::shared_ptr<Namespace>>(), *t = b.get<std::shared_ptr<Namespace>>(); s && t)
+    return *s == *t;
+  if (const auto* s = a.get<std::shared_ptr<const Callable>>(), *t = b.get<std::shared_ptr<const Callable>>(); s && t) {
     return *s == *t;
   }
   return false;
@@ -132,7 +133,8 @@ bool less(const Value& a, const Value& b) {
   const auto p = as_number(a), q = as_number(b);
   if (p && q) return *p < *q;
   if (a.text() && b.text()) return a.text()->bytes() < b.text()->bytes();  // UTF-8 keeps the order of code points
-  if (const Sequence *s = a.sequence(), *t = b.sequence(); s && t && s->kind == t->kind && s->kind <= SequenceKind::tuple) {
+  if (const Sequence* s = a.sequence(), *t = b.sequence();
+      s && t && s->kind == t->kind && s->kind <= SequenceKind::tuple) {
     const size_t common = std::min(s->items.size(), t->items.size());
     for (size_t i = 0; i < common; ++i) {
       if (!equal(s->items[i], t->items[i])) return less(s->items[i], t->items[i]);
@@ -156,8 +158,8 @@ bool contains(const Value& container, const Value& item) {
 }
 
 const Value* find(const Dict& dict, const Value& key) {
-  const auto found =
-      std::find_if(dict.entries.begin(), dict.entries.end(), [&](const auto& entry) { return equal(entry.first, key); });
+  const auto found = std::find_if(dict.entries.begin(), dict.entries.end(),
+                                  [&](const auto& entry) { return equal(entry.first, key); });
   return found == dict.entries.end() ? nullptr : &found->second;
 }
 
@@ -255,7 +257,9 @@ void append_repr(const Text& text, Text& out) {
       out.append(text, begin, at);
     } else {
       const uint32_t code = c;
-      out.append(c < 0x100 ? fmt::format("\\x{:02x}", code) : c < 0x10000 ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code),
+      out.append(c < 0x100     ? fmt::format("\\x{:02x}", code)
+                 : c < 0x10000 ? fmt::format("\\u{:04x}", code)
+                               : fmt::format("\\U{:08x}", code),
                  origin);
     }
   }
@@ -302,6 +306,16 @@ void append_repr(const Value& value, Text& out) {
   if (const bool* b = value.get<bool>()) return out.append(*b ? "True" : "False", origin);
   if (const int64_t* i = value.get<int64_t>()) return out.append(fmt::format("{}", *i), origin);
   if (const double* d = value.get<double>()) return out.append(show_float(*d), origin);
+  if (const auto* space = value.get<std::shared_ptr<Namespace>>()) {
+    out.append("<Namespace {", origin);
+    bool first = true;
+    for (const auto& [name, item] : (*space)->attributes) {
+      out.append((first ? "" : ", ") + show_string(name) + ": ", origin);
+      first = false;
+      append_repr(item, out);
+    }
+    return out.append("}>", origin);
+  }
   raise(fmt::format("printing a {} is not supported", type_name(value)));
 }
 

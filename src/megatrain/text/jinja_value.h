@@ -37,7 +37,7 @@ struct Sequence {
   SequenceKind kind = SequenceKind::list;
   std::vector<Value> items;
   int depth = 1;
-  std::string shown;   // a range's repr
+  std::string shown;     // a range's repr
   bool grouped = false;  // a pair of groupby, with names
 };
 
@@ -93,8 +93,8 @@ struct Value {
 struct Callable {
   CallableKind kind = CallableKind::global;
   std::string name;
-  Value self;                         // of a method
-  const MacroNode* macro = nullptr;   // of a macro or a caller
+  Value self;                        // of a method
+  const MacroNode* macro = nullptr;  // of a macro or a caller
   std::shared_ptr<Frame> closure;
 };
 
@@ -124,7 +124,7 @@ std::string show_string(std::string_view text);    // repr of a str
 std::vector<Value> iterate(const Value& value);
 int64_t length(const Value& value);
 
-int64_t to_index(const Value& value, std::string_view what);        // an int or bool
+int64_t to_index(const Value& value, std::string_view what);                // an int or bool
 const Text& to_string_argument(const Value& value, std::string_view what);  // a str
 
 }  // namespace megatrain::jinja
