@@ -29,7 +29,7 @@ Interpreter::Interpreter(const Body& body, Inputs inputs)
 
 Interpreter::~Interpreter() {
   for (const auto& closure : closures_) {
-    if (const auto frame = closure.lock()) frame->variables.clear();
+    for (auto frame = closure.lock(); frame; frame = frame->parent) frame->variables.clear();
   }
 }
 
