@@ -147,4 +147,22 @@ TEST(NonFinite, AStepWithAnInfiniteNormChangesNoByte) {
   EXPECT_EQ(hash_state(trainer->records(), 0).state, before);
 }
 
+TEST(NonFinite, AWeightThatTheLastUpdateMadeInfiniteIsFoundWhereverItWasUpdated) {
+  for (const bool on_device : {false, true}) {
+    Tiny tiny({});
+    Plan plan = tiny.default_plan();
+    if (on_device) {
+      std::fill(plan.state.begin(), plan.state.end(), Tier::hbm);
+      std::fill(plan.weights.begin(), plan.weights.end(), Tier::hbm);
+      std::fill(plan.visits.begin(), plan.visits.end(), false);
+      plan.host_gradient_slabs = 0;
+    }
+    const auto trainer = tiny.trainer(plan);
+    tiny.step(*trainer, 1);
+    EXPECT_TRUE(trainer->settle());
+    trainer->step(make_batch({}, 1), {.adamw = {.lr = 1e39, .t = 2}, .clip = 0.5});  // the loss is still finite
+    EXPECT_FALSE(trainer->settle()) << "on the device: " << on_device;
+  }
+}
+
 }  // namespace megatrain::tiny

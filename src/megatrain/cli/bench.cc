@@ -23,7 +23,7 @@ struct BenchVerb {
 constexpr BenchVerb kVerbs[] = {
     {"step", bench_step,
      "bench step X [--layers N] [--batch B] [--seq-len S] [--micro-batch M] [-r STEPS] [--memory.gpu=SIZE ...]\n"
-     "           [--floor | --no-floor] [--no-hash] [--serial] [--slots N]\n"
+     "           [--floor | --no-floor] [--no-hash] [--serial] [--slots N] [--trace steps=A-B]\n"
      "  The trainer's own loop on random weights and tokens: tokens/s, lanes, bytes, peaks, % of the floor.\n"
      "  --floor measures the floor on the CPU too, --no-floor nowhere. --serial and --slots change the plan.\n"},
     {"floor", bench_floor,

@@ -50,7 +50,8 @@ class EngineMemory {
   double* squares(int64_t record) const { return reinterpret_cast<double*>(at("report")) + record; }
   double* loss_sum() const { return squares(workload_.records()); }
   int64_t* correct_sum() const { return reinterpret_cast<int64_t*>(squares(workload_.records() + 1)); }
-  int32_t* finite() const { return reinterpret_cast<int32_t*>(squares(workload_.records() + 2)); }  // updates were
+  // 0 once an update on the device made a weight that is not finite.
+  int32_t* finite() const { return reinterpret_cast<int32_t*>(squares(workload_.records() + 2)); }
   int64_t report_bytes() const { return (workload_.records() + 3) * 8; }
   float* clip() const { return reinterpret_cast<float*>(squares(workload_.records() + 4)); }
 

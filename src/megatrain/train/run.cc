@@ -230,8 +230,7 @@ class Run {
 
   // The state at one version, and whole.
   void settle() {
-    trainer_->drain();
-    if (trainer_->updater().torn() || trainer_->updater().overflowed()) {
+    if (!trainer_->settle()) {
       fail(ExitCode::non_finite,
            "the last update was not finite, so this state is not saved; resume from the last checkpoint with a lower "
            "optim.lr");

@@ -127,6 +127,13 @@ void Trainer::drain() {
   updater_.settle();
 }
 
+bool Trainer::settle() {
+  drain();
+  int32_t finite = 1;
+  machine_.device->copy_now(&finite, memory_.finite(), sizeof(finite));
+  return finite != 0 && !updater_.torn() && !updater_.overflowed();
+}
+
 void Trainer::device_gradients(const Updater::Observer& look) {
   drain();
   for (const Action& action : training_->schedule().actions) {

@@ -56,6 +56,9 @@ class Trainer {
   // Until every update is done: the state is then at one version. Throws what a lane threw.
   void drain();
 
+  // Drains. False when the last updates tore the state or made a weight infinite or NaN: it must not be saved.
+  bool settle();
+
   // Calls look(record, gradient) with the last step's gradient of every record that is updated on the device, as the
   // optimizer saw it; the updater's observer sees the others. Drains first.
   void device_gradients(const Updater::Observer& look);
