@@ -23,18 +23,8 @@ def main():
     fill_randomly(model, arguments.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
 
-    def run_step(step):
-        total = 0
-        for tokens in harness.micro_batches(arguments, step):
-            loss = model(tokens) / harness.trained_tokens(arguments)
-            loss.backward()
-            total += loss.detach()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        return total
-
-    harness.report("FSDP2, CPU offload, fp32 master and moments in RAM", arguments, run_step)
+    harness.report("FSDP2, CPU offload, fp32 master and moments in RAM", arguments,
+                   lambda step: harness.train_step(model, optimizer, arguments, step))
     torch.distributed.destroy_process_group()
 
 

@@ -37,6 +37,19 @@ def trained_tokens(arguments):
     return arguments.batch * (arguments.seq_len - 1)
 
 
+def train_step(model, optimizer, arguments, step):
+    """One optimizer step over the micro-batches, clipped at 1.0; the step's mean loss."""
+    total = 0
+    for tokens in micro_batches(arguments, step):
+        loss = model(tokens) / trained_tokens(arguments)
+        loss.backward()
+        total += loss.detach()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return total
+
+
 def single_process_group(device):
     """A process group of this process alone, met in this process' own memory."""
     torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",

@@ -15,19 +15,9 @@ def main():
     fill_randomly(model, arguments.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
 
-    def run_step(step):
-        total = 0
-        for tokens in harness.micro_batches(arguments, step):
-            loss = model(tokens) / harness.trained_tokens(arguments)
-            loss.backward()
-            total += loss.detach()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        return total
-
     kept = "every block recomputed" if arguments.recompute else "nothing recomputed"
-    harness.report(f"PyTorch, everything in HBM in bf16, {kept}", arguments, run_step)
+    harness.report(f"PyTorch, everything in HBM in bf16, {kept}", arguments,
+                   lambda step: harness.train_step(model, optimizer, arguments, step))
 
 
 if __name__ == "__main__":

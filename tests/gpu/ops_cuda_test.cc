@@ -155,27 +155,30 @@ TEST(CudaOps, AttentionOverUnequalDocumentsGivesTheSameBitsAgain) {
     EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
 }
 
+// NaNs all over the second document change no bit of the others.
+void expect_second_document_apart(CudaFixture& cuda, const AttentionCase& c) {
+  const int64_t tokens = tokens_of(c), begin = c.documents[0], end = begin + c.documents[1];
+  const OpRun before = run(cuda.harness, c, 4);
+  Values given = before.in;
+  for (auto& [name, values] : given) {
+    const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+    std::fill(values.begin() + begin * cols, values.begin() + end * cols, std::nan(""));
+  }
+  const OpRun after = run(cuda.harness, c, 4, given);
+  for (const auto& [name, values] : before.out) {
+    const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
+    const Vector& now = after.out.at(name);
+    EXPECT_TRUE(std::equal(values.begin(), values.begin() + begin * cols, now.begin())) << name;
+    EXPECT_TRUE(std::equal(values.begin() + end * cols, values.end(), now.begin() + end * cols)) << name;
+    EXPECT_TRUE(std::isnan(now[static_cast<size_t>(begin * cols)])) << name;
+  }
+}
+
 // Documents that share a call: of 128 tokens and of 192, half a tile more.
 TEST(CudaOps, ADocumentNeverSeesAnotherWhenPadded) {
   CudaFixture cuda;
-  for (const std::vector<int32_t>& documents : {std::vector<int32_t>{100, 120, 80, 110}, {150, 180, 140, 190}}) {
-    const AttentionCase c{DType::bf16, documents, 4, 2, 64};
-    const int64_t tokens = tokens_of(c), begin = documents[0], end = begin + documents[1];
-    const OpRun before = run(cuda.harness, c, 4);
-    Values given = before.in;
-    for (auto& [name, values] : given) {
-      const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
-      std::fill(values.begin() + begin * cols, values.begin() + end * cols, std::nan(""));
-    }
-    const OpRun after = run(cuda.harness, c, 4, given);
-    for (const auto& [name, values] : before.out) {
-      const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
-      const Vector& now = after.out.at(name);
-      EXPECT_TRUE(std::equal(values.begin(), values.begin() + begin * cols, now.begin())) << name;
-      EXPECT_TRUE(std::equal(values.begin() + end * cols, values.end(), now.begin() + end * cols)) << name;
-      EXPECT_TRUE(std::isnan(now[static_cast<size_t>(begin * cols)])) << name;
-    }
-  }
+  for (const std::vector<int32_t>& documents : {std::vector<int32_t>{100, 120, 80, 110}, {150, 180, 140, 190}})
+    expect_second_document_apart(cuda, {DType::bf16, documents, 4, 2, 64});
 }
 
 TEST(CudaOps, ReservedScratchHoldsEveryTilingByDocuments) {
@@ -221,22 +224,7 @@ TEST(CudaOps, AttentionOfRealSizesGivesTheSameBitsAgain) {
 
 TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
   CudaFixture cuda;
-  const AttentionCase c{DType::f32, {30, 90, 25}, 4, 1, 12};
-  const int64_t tokens = tokens_of(c), begin = 30, end = 120;
-  const OpRun before = run(cuda.harness, c, 4);
-  Values given = before.in;
-  for (auto& [name, values] : given) {
-    const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
-    std::fill(values.begin() + begin * cols, values.begin() + end * cols, std::nan(""));
-  }
-  const OpRun after = run(cuda.harness, c, 4, given);
-  for (const auto& [name, values] : before.out) {
-    const int64_t cols = static_cast<int64_t>(values.size()) / tokens;
-    const Vector& now = after.out.at(name);
-    EXPECT_TRUE(std::equal(values.begin(), values.begin() + begin * cols, now.begin())) << name;
-    EXPECT_TRUE(std::equal(values.begin() + end * cols, values.end(), now.begin() + end * cols)) << name;
-    EXPECT_TRUE(std::isnan(now[static_cast<size_t>(begin * cols)])) << name;
-  }
+  expect_second_document_apart(cuda, {DType::f32, {30, 90, 25}, 4, 1, 12});
 }
 
 TEST(CudaOps, AdamWGivesTheBitsOfTheCpu) {
