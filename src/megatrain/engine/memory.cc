@@ -41,8 +41,8 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
   // Nobody writes the gaps between a layer's tensors; the norm reads over them.
   const auto stream = device.make_stream("zero");
   for (const char* tag : {"gradient sums", "head gradient sum"}) stream->zero(at(tag), buffers_.at(tag).bytes());
-  const int32_t one = 1;
-  stream->copy(finite(), &one, sizeof(one));
+  const int32_t yes[2] = {1, 1};
+  stream->copy(finite(0), yes, sizeof(yes));
   stream->synchronize();
 }
 

@@ -50,9 +50,12 @@ class EngineMemory {
   double* squares(int64_t record) const { return reinterpret_cast<double*>(at("report")) + record; }
   double* loss_sum() const { return squares(workload_.records()); }
   int64_t* correct_sum() const { return reinterpret_cast<int64_t*>(squares(workload_.records() + 1)); }
-  // 0 once an update on the device made a weight that is not finite.
-  int32_t* finite() const { return reinterpret_cast<int32_t*>(squares(workload_.records() + 2)); }
-  int64_t report_bytes() const { return (workload_.records() + 3) * 8; }
+  int64_t report_bytes() const { return (workload_.records() + 2) * 8; }
+  // 0 once an update on the device made a weight that is not finite. Even and odd steps have one each: a step's report
+  // reads its predecessor's while its own updates run.
+  int32_t* finite(int64_t sequence) const {
+    return reinterpret_cast<int32_t*>(squares(workload_.records() + 2)) + sequence % 2;
+  }
   float* clip() const { return reinterpret_cast<float*>(squares(workload_.records() + 4)); }
 
   // Host.
@@ -62,7 +65,10 @@ class EngineMemory {
   std::byte* host_boundary(const Action& action) const;
   const double* host_report() const {
     return reinterpret_cast<double*>(at("host report"));
-  }  // squares, loss sum, correct sum, finite flag
+  }                               // squares, loss sum, correct sum
+  int32_t* host_finite() const {  // of the step before
+    return reinterpret_cast<int32_t*>(at("host report") + report_bytes());
+  }
   double* host_squares(int64_t record) const {
     return reinterpret_cast<double*>(at("host report")) + workload_.records() + 5 + record;
   }

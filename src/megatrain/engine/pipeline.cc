@@ -109,7 +109,8 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
       return to_host(stream, memory_.host_squares(a.record), memory_.squares(a.record), 8);
     }
     case ActionKind::report:
-      return to_host(stream, const_cast<double*>(memory_.host_report()), memory_.squares(0), memory_.report_bytes());
+      to_host(stream, const_cast<double*>(memory_.host_report()), memory_.squares(0), memory_.report_bytes());
+      return to_host(stream, memory_.host_finite(), memory_.finite(issued_ + 1), sizeof(int32_t));
     case ActionKind::gather_rows:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
     case ActionKind::update:

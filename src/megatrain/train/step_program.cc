@@ -59,6 +59,7 @@ StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops
       row_of_id_(static_cast<size_t>(config.vocab), -1) {}
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
+  sequence_ = sequence;
   Step& step = step_of(sequence);
   step.optim = optim_ = optim;
   step.touched.clear();
@@ -261,7 +262,7 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
                        .low = at(planes.low),
                        .master = at(planes.master),
                        .clip = memory_.clip(),
-                       .finite = memory_.finite()};
+                       .finite = memory_.finite(sequence_)};
     if (rows) {
       update.rows = reinterpret_cast<const int32_t*>(memory_.inputs()) + row_tables_at() + rows_ + 1;
       update.row_count = rows_;

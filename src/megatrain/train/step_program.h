@@ -66,7 +66,8 @@ class StepProgram : public StepHandler {
   std::vector<int32_t> segment_count_;  // scratch of staging
   int64_t rows_ = 0;
   float loss_scale_ = 0;
-  OptimStep optim_;  // of the step being issued
+  OptimStep optim_;       // of the step being issued
+  int64_t sequence_ = 0;  // of the step being issued
 };
 
 // cos then sin, (positions, head_dim / 2) each; angles in double, rounded once.

@@ -81,8 +81,6 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
 StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   if (trace_) machine_.device->mark_clock();
   const StepReport report = run(*training_, batch, optim);
-  int32_t finite = 1;  // of the step before: this step's device updates may still run
-  std::memcpy(&finite, memory_.host_report() + workload_.records() + 2, sizeof(finite));
   if (trace_) trace_->add(optim.adamw.t, training_->spans());
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
@@ -94,7 +92,7 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
                                     : "Without clipping some layers were already updated, so this state is not saved; "
                                       "resume from the last checkpoint"));
   }
-  if (updater_.overflowed() || finite == 0) {
+  if (updater_.overflowed() || *memory_.host_finite() == 0) {
     drain();
     fail(ExitCode::non_finite,
          "a weight became infinite or NaN in the last update; lower optim.lr and resume from the last checkpoint");
@@ -129,9 +127,9 @@ void Trainer::drain() {
 
 bool Trainer::settle() {
   drain();
-  int32_t finite = 1;
-  machine_.device->copy_now(&finite, memory_.finite(), sizeof(finite));
-  return finite != 0 && !updater_.torn() && !updater_.overflowed();
+  int32_t finite[2] = {};
+  machine_.device->copy_now(finite, memory_.finite(0), sizeof(finite));
+  return finite[0] != 0 && finite[1] != 0 && !updater_.torn() && !updater_.overflowed();
 }
 
 void Trainer::device_gradients(const Updater::Observer& look) {
