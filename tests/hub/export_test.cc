@@ -4,7 +4,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/hub/convert.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/hub/model_files.h"
 #include "tests/hub/fixtures.h"
 

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/hub/convert.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/setup.h"

@@ -19,7 +19,7 @@
 #include "megatrain/cli/build_commit.h"
 #include "megatrain/cli/target.h"
 #include "megatrain/cli/words.h"
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/metrics.h"
 #include "megatrain/train/setup.h"

@@ -13,7 +13,7 @@
 #include "megatrain/cli/build_commit.h"
 #include "megatrain/cli/table.h"
 #include "megatrain/cli/words.h"
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 

@@ -6,7 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/hub/hash.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/train/checkpoint.h"
 
 namespace megatrain {

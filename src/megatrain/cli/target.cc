@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/model/presets.h"
 
 namespace megatrain {

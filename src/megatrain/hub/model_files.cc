@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 
 namespace megatrain {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 
 namespace megatrain {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 #include "megatrain/hub/stored_type.h"
 
 namespace megatrain {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain {

@@ -10,9 +10,9 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 #include "megatrain/hub/hash.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 
 namespace megatrain {
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/hub/file.h"
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_file.h"
 
 namespace megatrain {
 

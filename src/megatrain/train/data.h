@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 #include "megatrain/train/config.h"
 
 namespace megatrain {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 

@@ -13,7 +13,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 #include "megatrain/optim/learning_rate.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/checkpoint.h"

@@ -1,4 +1,4 @@
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 
 #include "tests/hub/fixtures.h"
 

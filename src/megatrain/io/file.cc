@@ -1,4 +1,4 @@
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "megatrain/hub/json_file.h"
+#include "megatrain/io/json_file.h"
 
 #include <algorithm>
 #include <set>
@@ -8,7 +8,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/hub/file.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {
