@@ -1,0 +1,57 @@
+// What a dataset is: files of samples, the form they have, and what their columns are called.
+//
+// A sample is a conversation (messages, ShareGPT, Alpaca and prompt forms) or a document (text form). Files of samples
+// are JSON Lines or one JSON array of objects, whichever their first byte says; any other file is text, a document.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatrain {
+
+enum class DatasetForm {
+  detect,    // by the keys of the first sample; every later one has to fit
+  messages,  // {"messages": [{"role", "content", ...}], "tools", "system"}
+  sharegpt,  // {"conversations": [{"from", "value"}], "tools", "system"}
+  alpaca,    // {"instruction", "input", "output", "system", "history": [[question, answer], ...]}
+  prompt,    // {"prompt", "completion"}, {"question", "answer"} ...: texts, or lists of messages
+  text,      // {"text"}, or a text file
+};
+
+// "messages", ...; a form's own word, as configs write it. Error(bad_config) for an unknown one.
+DatasetForm dataset_form(std::string_view word);
+std::string_view word_of(DatasetForm form);
+
+inline constexpr std::string_view kNoColumn = "-";  // the column is not read, even where samples have it
+
+// What columns are called; empty: the form's own name.
+struct DatasetColumns {
+  std::string messages, role, content, system, tools;
+  std::string prompt, query, response, history;
+  std::string text;
+  std::string user_tag, assistant_tag, system_tag, observation_tag, function_tag;  // the words that stand for roles
+};
+
+struct Dataset {
+  std::string name;                      // for messages
+  std::vector<std::string> files;        // in order
+  std::vector<std::string> passed_over;  // files of the folder that hold no samples by their names
+  DatasetForm form = DatasetForm::detect;
+  DatasetColumns columns;
+  double weight = 1;
+};
+
+// A name in LLaMA-Factory's `info_directory`/dataset_info.json, else a file, else a folder.
+//
+// Of a folder, at any depth and in order of their paths: the .jsonl, .ndjson and .json files, or where there are none
+// the .txt, .text, .md, .markdown, .rst and .tex files. Hidden ones are passed over, and so are the names that describe
+// datasets (dataset_info.json, dataset_infos.json, dataset_dict.json, state.json).
+//
+// Error(bad_input) where nothing is there, or in a shape that is not read (.parquet, .gz, ...), with what to do.
+Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory = "");
+
+// By its name, this file holds JSON samples; otherwise it is a document.
+bool is_json_name(const std::string& path);
+
+}  // namespace megatrain
