@@ -4,31 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "megatrain/io/xxh3.h"
+
 namespace megatrain {
-
-// xxh3_128 fed in pieces. The text is 32 hexadecimal digits, high half first.
-class Xxh3 {
- public:
-  Xxh3();
-  ~Xxh3();
-  Xxh3(Xxh3&&) noexcept;
-  Xxh3& operator=(Xxh3&&) noexcept;
-  void reset();
-  void update(const void* data, size_t bytes);
-  std::string digest() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-std::string xxh3_128(const void* data, size_t bytes);
 
 struct StateHash {
   std::string state;                           // over all tensors; empty when there are no moments

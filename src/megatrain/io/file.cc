@@ -1,6 +1,7 @@
 #include "megatrain/io/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,6 +70,14 @@ File File::create(const std::string& path) {
   return file;
 }
 
+File File::open_to_write(const std::string& path) {
+  File file;
+  file.path_ = path;
+  file.descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kFileMode);
+  if (file.descriptor_ < 0) fail_errno("open", path, errno);
+  return file;
+}
+
 File::~File() { close(); }
 
 File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -126,12 +135,38 @@ void File::reserve(int64_t bytes) const {
   }
 }
 
+void File::truncate(int64_t bytes) const {
+  if (::ftruncate(descriptor_, bytes) != 0) fail_errno("set the length of", path_, errno);
+}
+
 void File::sync() const {
   if (::fsync(descriptor_) != 0) fail_errno("make durable", path_, errno);
 }
 
 void File::close() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+DirectoryLock::DirectoryLock(const std::string& directory) : directory_(directory) {
+  descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0 && errno != ENOENT) fail_errno("open", directory, errno);
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool DirectoryLock::try_lock() {
+  if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno == EWOULDBLOCK || errno == EINTR) return false;
+  fail_errno("lock", directory_, errno);
+}
+
+bool DirectoryLock::is_at(const std::string& path) const {
+  struct stat ours {
+  }, theirs{};
+  return ::fstat(descriptor_, &ours) == 0 && ::stat(path.c_str(), &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+         ours.st_ino == theirs.st_ino;
 }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {

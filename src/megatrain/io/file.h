@@ -17,6 +17,8 @@ class File {
   static File open_to_read(const std::string& path);
   // Created, or emptied when it is there.
   static File create(const std::string& path);
+  // Created, or kept as it is.
+  static File open_to_write(const std::string& path);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -28,11 +30,29 @@ class File {
   void read_at(int64_t offset, void* data, int64_t bytes) const;         // thread-safe
   void write_at(int64_t offset, const void* data, int64_t bytes) const;  // thread-safe
   void reserve(int64_t bytes) const;  // the file's length from now on; fails here when the disk is too full
+  void truncate(int64_t bytes) const;
   void sync() const;
   void close();
 
  private:
   std::string path_;
+  int descriptor_ = -1;
+};
+
+// Held by one at a time, of all processes: a lock on a directory, given up with the object or the process. It is of the
+// directory itself, under whatever name; one that is not there is locked at once, and stands nowhere.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string& directory);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+  bool try_lock();
+  bool is_at(const std::string& path) const;  // the directory stands there now
+
+ private:
+  std::string directory_;
   int descriptor_ = -1;
 };
 
