@@ -54,6 +54,21 @@ void add_once(std::vector<std::string>& tokens, const std::string& token) {
   if (!token.empty() && std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
 }
 
+// What stands in the source as <|...|>, or between DeepSeek's full-width bars.
+void add_bar_tokens(std::vector<std::string>& tokens, std::string_view source) {
+  constexpr size_t kLongest = 64;
+  for (const auto& [open, close] : {std::pair<std::string_view, std::string_view>{"<|", "|>"}, {"<｜", "｜>"}}) {
+    for (size_t begin = source.find(open); begin != std::string_view::npos; begin = source.find(open, begin + 1)) {
+      const size_t end = source.find(close, begin + open.size());
+      if (end == std::string_view::npos) break;
+      const std::string_view name = source.substr(begin + open.size(), end - begin - open.size());
+      if (name.empty() || name.size() > kLongest) continue;
+      if (name.find_first_of(" \t\r\n<>'\"{}%+~") != std::string_view::npos) continue;
+      add_once(tokens, std::string(source.substr(begin, end + close.size() - begin)));
+    }
+  }
+}
+
 // Reasoning goes by several names; a template may read any (as transformers passes it).
 Json with_reasoning(const Json& message) {
   for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
@@ -113,8 +128,19 @@ std::tm local_now() {
 ChatTemplate::ChatTemplate(const std::string& source, const std::string& name,
                            std::vector<std::pair<std::string, std::string>> special_tokens)
     : named_tokens_(std::move(special_tokens)), directory_(name) {
-  templates_.push_back({"default", std::make_shared<const jinja::Template>(source, name)});
+  add_source("default", source, name);
   for (const auto& [key, token] : named_tokens_) add_once(special_tokens_, token);
+}
+
+void ChatTemplate::add_source(const std::string& name, const std::string& source, const std::string& where) {
+  templates_.push_back({name, std::make_shared<const jinja::Template>(source, where)});
+  add_bar_tokens(source_tokens_, source);
+}
+
+std::vector<std::string> ChatTemplate::written_tokens() const {
+  std::vector<std::string> tokens = special_tokens_;
+  for (const std::string& token : source_tokens_) add_once(tokens, token);
+  return tokens;
 }
 
 void ChatTemplate::add_special_tokens(const std::vector<std::string>& tokens) {
@@ -157,7 +183,7 @@ ChatTemplate ChatTemplate::load(const std::string& model_directory) {
   const std::filesystem::path map_path = directory / "special_tokens_map.json";
   chat.read_config(read_json(map_path), map_path.string());
   const auto add = [&](const std::string& name, const std::string& source, const std::string& where) {
-    chat.templates_.push_back({name, std::make_shared<const jinja::Template>(source, where)});
+    chat.add_source(name, source, where);
   };
   const std::filesystem::path file = directory / "chat_template.jinja";
   if (const auto source = read_file(file)) add("default", *source, file.string());

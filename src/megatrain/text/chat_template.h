@@ -54,6 +54,9 @@ class ChatTemplate {
   // Tokens that may end a turn, known from tokenizer.json.
   void add_special_tokens(const std::vector<std::string>& tokens);
 
+  // Tokens that it may write as such: those known, and what stands in its source as <|...|>.
+  std::vector<std::string> written_tokens() const;
+
   // The text, and a span for each assistant message: from the end of what the template writes to prompt for an answer
   // to the token that ends the turn, this token included. Where the template has {% generation %} blocks, what they
   // wrote. Throws Error(bad_input) where the template refuses the conversation.
@@ -66,12 +69,14 @@ class ChatTemplate {
   };
 
   ChatTemplate() = default;
+  void add_source(const std::string& name, const std::string& source, const std::string& where);
   void read_config(const nlohmann::ordered_json& config, const std::string& path);
   const jinja::Template& choose(const ChatInputs& inputs) const;
 
   std::vector<Named> templates_;
   std::vector<std::pair<std::string, std::string>> named_tokens_;
   std::vector<std::string> special_tokens_;
+  std::vector<std::string> source_tokens_;
   std::string directory_;
 };
 

@@ -1,0 +1,85 @@
+// The files of a dataset in blocks of whole samples, still as text: a few MiB in memory whatever the size of the files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatrain/io/file.h"
+
+namespace megatrain {
+
+struct SampleFile {
+  std::string path;
+  bool json = false;  // lines or an array of samples; otherwise a document
+};
+
+// Where in the files reading goes on; a value that can be kept and read on from.
+struct ReadPlace {
+  enum class Phase : int32_t { start, lines, first_element, element, array_end, document };
+  int64_t file = 0;
+  int64_t offset = 0;
+  int64_t line = 1;
+  Phase phase = Phase::start;
+
+  bool operator==(const ReadPlace&) const = default;
+};
+
+struct RawSample {
+  int32_t file = 0;
+  bool json = false;
+  int64_t line = 0;           // where it begins, from 1
+  int64_t offset = 0;         // in the file
+  size_t begin = 0, end = 0;  // in the block
+  std::string bad;            // not empty: what is wrong with it; then it has no text
+};
+
+struct SampleBlock {
+  std::string bytes;
+  std::vector<RawSample> samples;
+  ReadPlace after;
+
+  std::string_view text(const RawSample& sample) const {
+    return std::string_view(bytes).substr(sample.begin, sample.end - sample.begin);
+  }
+};
+
+struct BlockLimits {
+  int64_t block_bytes = 0;     // a block has no more unless a single sample has
+  int64_t sample_bytes = 0;    // a longer line or element is bad
+  int64_t document_bytes = 0;  // a longer text file is cut: at line ends, else at spaces, else between characters
+};
+
+class SampleBlocks {
+ public:
+  SampleBlocks(std::vector<SampleFile> files, const BlockLimits& limits, const ReadPlace& from = {});
+
+  // The next block, which may hold no sample; false at the end. Blank lines, blank documents and a byte order mark are
+  // passed over. Error(bad_input) for a file that is compressed or otherwise no text.
+  bool next(SampleBlock& block);
+
+ private:
+  bool open_file();
+  void close_file();
+  void begin_file();
+  void read_lines(SampleBlock& block);
+  void read_elements(SampleBlock& block);
+  void read_array_end(SampleBlock& block);
+  void read_document(SampleBlock& block);
+  void skip_long_line(SampleBlock& block);
+  void skip_long_element(SampleBlock& block);
+  int64_t read_more(std::string& buffer, int64_t at, int64_t bytes) const;
+  int64_t fair_bytes(const SampleBlock& block) const;
+  int64_t more_bytes(size_t held) const;
+  void add(SampleBlock& block, int64_t line, int64_t offset, size_t begin, size_t end) const;
+  void add_bad(SampleBlock& block, int64_t line, std::string what) const;
+
+  std::vector<SampleFile> files_;
+  BlockLimits limits_;
+  ReadPlace place_;
+  File file_;
+  int64_t file_bytes_ = -1;  // -1: none is open
+};
+
+}  // namespace megatrain

@@ -1,0 +1,17 @@
+// JSON of a sample: keys in the order of the text, as templates print them.
+#pragma once
+
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace megatrain {
+
+// Strict JSON: UTF-8, no comments, no duplicate keys, nothing after the value, at most 64 levels. Error(bad_input) is a
+// sentence that follows a place ("FILE:LINE: "), without its end.
+nlohmann::ordered_json parse_sample_json(std::string_view text);
+
+// "a number", "a list", ...: for sentences.
+const char* kind_of(const nlohmann::ordered_json& value);
+
+}  // namespace megatrain
