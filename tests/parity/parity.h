@@ -130,7 +130,7 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
       choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
   Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan, 2);
   load_weights(source.directory, trainer.records(), 2);
-  const TokenData tokens(config, source.config.vocab);
+  TokenData tokens(config, source.config.vocab);
 
   Outcome outcome;
   const std::string dump_path =

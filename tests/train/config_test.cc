@@ -136,12 +136,13 @@ TEST(Config, DuplicateKeysAreRefusedWithBothLines) {
 
 TEST(Config, WrongTypesAndRangesSayWhatIsAccepted) {
   const auto bad = [](const std::string& line) { return refusal("model.path: m\ndata.tokens: t\n" + line + "\n"); };
-  EXPECT_EQ(bad("steps: -1"), "c.yaml:3: steps is '-1', expected a whole number from 0 to 1000000000");
-  EXPECT_EQ(bad("steps: many"), "c.yaml:3: steps is 'many', expected a whole number from 0 to 1000000000");
-  EXPECT_EQ(bad("steps: 1.5"), "c.yaml:3: steps is '1.5', expected a whole number from 0 to 1000000000");
-  EXPECT_EQ(bad("steps:"), "c.yaml:3: steps is null, expected a whole number from 0 to 1000000000");
-  EXPECT_EQ(bad("steps: [1]"), "c.yaml:3: steps is a list, expected a whole number from 0 to 1000000000");
-  EXPECT_EQ(bad("steps: {a: 1}"), "c.yaml:3: steps is a section, expected a whole number from 0 to 1000000000");
+  EXPECT_EQ(bad("steps: -1"), "c.yaml:3: steps is '-1', expected a whole number from 0 to 1000000000, or null");
+  EXPECT_EQ(bad("steps: many"), "c.yaml:3: steps is 'many', expected a whole number from 0 to 1000000000, or null");
+  EXPECT_EQ(bad("steps: 1.5"), "c.yaml:3: steps is '1.5', expected a whole number from 0 to 1000000000, or null");
+  EXPECT_EQ(bad("steps:"), "c.yaml: how long is the run? Give steps, epochs or tokens");
+  EXPECT_EQ(bad("steps: [1]"), "c.yaml:3: steps is a list, expected a whole number from 0 to 1000000000, or null");
+  EXPECT_EQ(bad("steps: {a: 1}"),
+            "c.yaml:3: steps is a section, expected a whole number from 0 to 1000000000, or null");
   EXPECT_EQ(bad("optim.lr: nan"), "c.yaml:3: optim.lr is 'nan', expected a number from 0 to 1000");
   EXPECT_EQ(bad("optim.lr: .nan"), "c.yaml:3: optim.lr is '.nan', expected a number from 0 to 1000");
   EXPECT_EQ(bad("optim.lr: inf"), "c.yaml:3: optim.lr is 'inf', expected a number from 0 to 1000");
@@ -153,8 +154,10 @@ TEST(Config, WrongTypesAndRangesSayWhatIsAccepted) {
   EXPECT_NE(bad("memory.gpu: plenty").find("c.yaml:3: memory.gpu is 'plenty', expected auto or a size"),
             std::string::npos);
   EXPECT_EQ(bad("data: 5"), "c.yaml:3: 'data' is a section of keys, expected keys such as 'data.tokens' in it");
-  EXPECT_EQ(refusal(kMinimal, {"--steps=x"}), "--steps: steps is 'x', expected a whole number from 0 to 1000000000");
-  EXPECT_EQ(refusal(kMinimal, {"--steps"}), "--steps needs a value: expected a whole number from 0 to 1000000000");
+  EXPECT_EQ(refusal(kMinimal, {"--steps=x"}),
+            "--steps: steps is 'x', expected a whole number from 0 to 1000000000, or null");
+  EXPECT_EQ(refusal(kMinimal, {"--steps"}),
+            "--steps needs a value: expected a whole number from 0 to 1000000000, or null");
   EXPECT_EQ(refusal(kMinimal, {"steps=3"}), "'steps=3' on the command line is not understood, expected --key=value");
 }
 
@@ -163,8 +166,9 @@ TEST(Config, KeysThatContradictEachOtherAreRefused) {
                 .find("c.yaml:2: both model.path and model.config"),
             std::string::npos);
   EXPECT_NE(refusal("data.tokens: t\nsteps: 1\n").find("no model; give model.path"), std::string::npos);
-  EXPECT_NE(refusal("model.path: m\nsteps: 1\n").find("data.tokens is missing"), std::string::npos);
-  EXPECT_NE(refusal("model.path: m\ndata.tokens: t\n").find("steps is missing"), std::string::npos);
+  EXPECT_NE(refusal("model.path: m\nsteps: 1\n").find("no data; give data.train (datasets) or data.tokens"),
+            std::string::npos);
+  EXPECT_NE(refusal("model.path: m\ndata.tokens: t\n").find("Give steps, epochs or tokens"), std::string::npos);
   EXPECT_EQ(refusal(kMinimal + "batch: 4\nmicro_batch: 3\n"),
             "c.yaml:5: micro_batch is 3, expected a divisor of batch, which is 4");
   EXPECT_EQ(refusal(kMinimal + "batch: 4\n", {"--micro_batch=8"}),
@@ -284,9 +288,23 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--resume"});
   EXPECT_EQ(parse_config(resolved_yaml(full), "resolved"), full);
   EXPECT_NE(full, plain);
+
+  // what cannot stand beside the keys above
+  const TrainConfig sets =
+      parse_config("model.path: m\n", "c.yaml",
+                   {"--data.train=a.jsonl,b.jsonl", "--data.eval=c.jsonl", "--data.info=folder", "--data.tokenizer=t",
+                    "--data.template=t.jinja", "--data.train_on=last", "--data.overlong=drop", "--data.packing=false",
+                    "--data.shuffle=false", "--data.skip_bad=3", "--data.max_samples=9", "--data.cache=k",
+                    "--epochs=2.5", "--eval.every=5", "--eval.patience=2", "--eval.keep_best", "--sample.every=7",
+                    "--sample.prompts=Who?", "--sample.max_tokens=16"});
+  EXPECT_EQ(parse_config(resolved_yaml(sets), "resolved"), sets);
+  const TrainConfig split =
+      parse_config("model.path: m\n", "c.yaml", {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000"});
+  EXPECT_EQ(parse_config(resolved_yaml(split), "resolved"), split);
   for (const ConfigKey& key : config_keys()) {
-    if (key.name == "model.path") continue;  // model.config is given instead
-    EXPECT_NE(key.write(full), key.write(TrainConfig{})) << key.name << " is not exercised here";
+    const std::string usual = key.write(TrainConfig{});
+    EXPECT_TRUE(key.write(full) != usual || key.write(sets) != usual || key.write(split) != usual)
+        << key.name << " is not exercised here";
   }
 }
 

@@ -22,6 +22,7 @@ optimizer state live in host memory, and layers stream through the device.
 
   megatrain demo                     teach a small model arithmetic; a few minutes on two CPU cores
   megatrain train CONFIG.yaml        train; RUN/model is a Hugging Face directory afterwards
+  megatrain prepare CONFIG.yaml      tokenise its datasets into the cache, and say what they came to
   megatrain plan CONFIG|DIR|PRESET   what would live where, what it needs, what bounds the step
   megatrain hash RUN|DIR|FILE        the hash of a state or a model
   megatrain bench step PRESET        time training steps of a known shape; also floor, ops, link, dram, disk, suite
@@ -39,6 +40,15 @@ const std::map<std::string, std::string>& verb_help() {
        "Paths are relative to the current\ndirectory. --resume goes on from the newest checkpoint of run_dir. SIGINT "
        "and SIGTERM save, then stop.\n\nKeys:\n" +
            config_help()},
+      {"prepare",
+       "megatrain prepare CONFIG.yaml [--dotted.key=value ...] [--out DIR] [--json]\n\nTokenises data.train and "
+       "data.eval "
+       "in parallel into the cache, where 'train' finds them; interrupted, it goes on\nfrom where it was. Prints "
+       "samples, "
+       "tokens, what is trained, and how full the packed sequences are.\n"
+       "--out DIR also writes them, packed and in the order of the run, as tokens.bin (uint32), labels.bin and\n"
+       "documents.bin, the files that data.tokens, data.labels and data.documents name.\n"
+       "--skip-bad N leaves out up to N bad samples; without it the first one ends the run with file and line.\n"},
       {"plan", fmt::format("megatrain plan CONFIG|DIR|PRESET [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] "
                            "[--layers N] [--random SEED] [--json]\n\n"
                            "Prints where weights, gradients and block inputs would live and what the step is bound by; "
@@ -60,8 +70,9 @@ const std::map<std::string, std::string>& verb_help() {
 }
 
 int dispatch(const Words& words) {
-  static const std::map<std::string, int (*)(const Words&)> kVerbs = {
-      {"train", verb_train}, {"plan", verb_plan}, {"hash", verb_hash}, {"demo", verb_demo}, {"bench", verb_bench}};
+  static const std::map<std::string, int (*)(const Words&)> kVerbs = {{"train", verb_train}, {"prepare", verb_prepare},
+                                                                      {"plan", verb_plan},   {"hash", verb_hash},
+                                                                      {"demo", verb_demo},   {"bench", verb_bench}};
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     std::fputs(kHelp, stdout);
     return words.empty() ? static_cast<int>(ExitCode::bad_config) : 0;

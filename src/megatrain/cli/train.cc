@@ -41,6 +41,7 @@ int verb_train(const Words& words) {
         {"step", result.step},
         {"loss", result.last_loss},
         {"model", result.stopped_by ? nlohmann::json() : nlohmann::json(result.run_dir + "/model")},
+        {"eval_loss", result.eval_loss ? nlohmann::json(*result.eval_loss) : nlohmann::json()},
         {"state", result.state_hash.empty() ? nlohmann::json() : nlohmann::json(result.state_hash)}};
     fmt::print("{}\n", json.dump());
   } else if (!result.stopped_by) {

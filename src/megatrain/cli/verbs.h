@@ -10,6 +10,7 @@ namespace megatrain {
 using Words = std::vector<std::string>;
 
 int verb_train(const Words& words);
+int verb_prepare(const Words& words);
 int verb_plan(const Words& words);
 int verb_hash(const Words& words);
 int verb_demo(const Words& words);

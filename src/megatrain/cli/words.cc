@@ -18,10 +18,10 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
 }
 
 // "--optim.lr 1e-4": the value follows as a word of its own. After a key that may stand alone, only what it accepts is
-// one.
-bool is_value_of(const ConfigKey& key, const std::string& word) {
+// one. After a key of another trainer, every word that is no option is one.
+bool is_value_of(const ConfigKey* key, const std::string& word) {
   TrainConfig ignored;
-  return !key.flag || key.read(ignored, {.text = word});
+  return key ? !key->flag || key->read(ignored, {.text = word}) : word.rfind("--", 0) != 0;
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Arguments::Arguments(const Words& words, const std::vector<std::string>& options
     } else if (is_config_override(word)) {
       overrides_.push_back(word);
       if (equals == std::string::npos && i + 1 < words.size() &&
-          is_value_of(*find_config_key(name.substr(2)), words[i + 1]))
+          is_value_of(find_config_key(name.substr(2)), words[i + 1]))
         overrides_.push_back(words[++i]);
     } else {
       fail_config(

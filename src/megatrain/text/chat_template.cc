@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
 #include "megatrain/text/chat_mask.h"
 #include "megatrain/text/jinja.h"
 #include "megatrain/text/jinja_json.h"
@@ -17,6 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMaxTemplateBytes = 16 * kMiB;
 constexpr std::string_view kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                              "pad_token", "cls_token", "mask_token"};
 
@@ -174,6 +177,17 @@ void ChatTemplate::read_config(const Json& config, const std::string& path) {
 }
 
 ChatTemplate ChatTemplate::load(const std::string& model_directory) {
+  std::optional<ChatTemplate> found = find(model_directory);
+  if (!found) {
+    fail_input(
+        fmt::format("{} has no chat template: neither chat_template.jinja nor \"chat_template\" in "
+                    "tokenizer_config.json; add one of them.",
+                    model_directory));
+  }
+  return std::move(*found);
+}
+
+std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_directory, const std::string& template_file) {
   ChatTemplate chat;
   chat.directory_ = model_directory;
   const std::filesystem::path directory(model_directory);
@@ -185,6 +199,10 @@ ChatTemplate ChatTemplate::load(const std::string& model_directory) {
   const auto add = [&](const std::string& name, const std::string& source, const std::string& where) {
     chat.add_source(name, source, where);
   };
+  if (!template_file.empty()) {
+    add("default", read_text_file(template_file, kMaxTemplateBytes), template_file);
+    return chat;
+  }
   const std::filesystem::path file = directory / "chat_template.jinja";
   if (const auto source = read_file(file)) add("default", *source, file.string());
   std::error_code error;
@@ -211,12 +229,7 @@ ChatTemplate ChatTemplate::load(const std::string& model_directory) {
       fail_input(where + " has to be a string or a list of objects with \"name\" and \"template\".");
     }
   }
-  if (chat.templates_.empty()) {
-    fail_input(
-        fmt::format("{} has no chat template: neither chat_template.jinja nor \"chat_template\" in "
-                    "tokenizer_config.json; add one of them.",
-                    model_directory));
-  }
+  if (chat.templates_.empty()) return std::nullopt;
   return chat;
 }
 

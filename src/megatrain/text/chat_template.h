@@ -46,6 +46,8 @@ class ChatTemplate {
   // From chat_template.jinja (and additional_chat_templates/*.jinja), else `chat_template` of tokenizer_config.json.
   // Throws Error(bad_input) where there is none, or it cannot be parsed.
   static ChatTemplate load(const std::string& model_directory);
+  // The same, or nothing where the model has none; `template_file`, when given, stands for the model's own.
+  static std::optional<ChatTemplate> find(const std::string& model_directory, const std::string& template_file = "");
 
   // `special_tokens` are named ("bos_token") as in tokenizer_config.json.
   ChatTemplate(const std::string& source, const std::string& name,

@@ -1,8 +1,5 @@
 #include "megatrain/train/algorithms.h"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -10,6 +7,7 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/io/user_cache.h"
 #include "megatrain/io/file.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/io/json_file.h"
@@ -26,11 +24,6 @@ StepNotes notes_of(const TrainConfig& config, const ModelConfig& model, const Ru
                             .mlp_chunk = identity.mlp_chunk,
                             .head_chunk = identity.head_chunk,
                             .accumulate = accumulate});
-}
-
-std::string user_cache_directory() {
-  const passwd* user = getpwuid(getuid());
-  return std::string(user && user->pw_dir ? user->pw_dir : ".") + "/.cache/megatrain";
 }
 
 AlgorithmCache::AlgorithmCache(std::string directory, std::string library)

@@ -34,9 +34,6 @@ class AlgorithmCache {
   std::string directory_, library_, path_;
 };
 
-// .cache/megatrain in the home of the user.
-std::string user_cache_directory();
-
 // What `tune` chooses when it knows what the cache holds; what it chose anew is in the cache afterwards.
 AlgorithmTable tune_with_cache(const AlgorithmCache& cache,
                                const std::function<AlgorithmTable(const AlgorithmTable& known)>& tune);

@@ -15,6 +15,8 @@
 #include <stdexcept>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/train/config_aliases.h"
 #include "megatrain/train/config_keys.h"
 
 namespace megatrain {
@@ -65,8 +67,9 @@ class ConfigReader {
         fail_config(fmt::format("'{}' on the command line is not understood, expected --key=value", words[i]));
       const size_t equals = words[i].find('=');
       const std::string key_name = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-      const ConfigKey& key = known("--" + key_name, key_name);
-      Given given{.origin = "--" + key_name};
+      const bool foreign = is_foreign_key(key_name);
+      const ConfigKey& key = foreign ? kForeign : known("--" + key_name, key_name);
+      Given given{.origin = "--" + key_name, .on_command_line = true};
       if (equals != std::string::npos) {
         given.value.text = words[i].substr(equals + 1);
       } else if (i + 1 < words.size() && words[i + 1].compare(0, 2, "--") != 0) {
@@ -77,11 +80,12 @@ class ConfigReader {
         fail_config(fmt::format("--{} needs a value: expected {}", key_name, key.accepts));
       }
       given.value.null = given.value.text == "null" || given.value.text == "~";
-      given_[key_name] = given;
+      (foreign ? foreign_ : given_)[key_name] = given;
     }
   }
 
   TrainConfig finish(const ConfigNeeds& needs) {
+    take_foreign();
     TrainConfig config;
     for (const ConfigKey& key : config_keys()) {
       const auto found = given_.find(key.name);
@@ -89,7 +93,10 @@ class ConfigReader {
       const Given& given = found->second;
       if (!key.read(config, given.value))
         fail_config(fmt::format("{}: {} is {}, expected {}", given.origin, key.name,
-                                given.value.null ? "null" : "'" + given.value.text + "'", key.accepts));
+                                given.value.null            ? "null"
+                                : given.value.items.empty() ? "'" + given.value.text + "'"
+                                                            : "a list with something else",
+                                key.accepts));
     }
     check_presence(config, needs);
     if (!is_given("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);
@@ -102,7 +109,32 @@ class ConfigReader {
   struct Given {
     ConfigText value;
     std::string origin;  // "FILE:LINE" or "--key"
+    bool on_command_line = false;
   };
+
+  // Stands for any key of another trainer where only its name is known.
+  static inline const ConfigKey kForeign{.accepts = "its value", .list = true};
+
+  // What keys of other trainers ask for, unless our own key is given in a place that goes over theirs.
+  void take_foreign() {
+    std::map<std::string, Foreign> texts;
+    for (const auto& [name, given] : foreign_)
+      texts[name] = {given.value.null ? "null" : given.value.text, given.origin};
+    for (const Translation& t : translate(texts)) {
+      if (t.key.empty()) {
+        log_info(fmt::format("{} is not needed: {}", t.from, t.why));
+        continue;
+      }
+      const Given& from = foreign_.at(t.from.substr(0, t.from.find(' ')));
+      const auto own = given_.find(t.key);
+      if (own != given_.end() && own->second.on_command_line == from.on_command_line)
+        fail_config(fmt::format("{}: {} means {}, which is given too ({}); keep one", from.origin, t.from, t.key,
+                                own->second.origin));
+      if (own != given_.end() && own->second.on_command_line) continue;
+      log_info(fmt::format("{} is read as {}: {}", t.from, t.key, t.text));
+      given_[t.key] = {{.text = t.text, .null = t.text == "null"}, from.origin, from.on_command_line};
+    }
+  }
 
   std::string at(const YAML::Node& node) const { return fmt::format("{}:{}", name_, node.Mark().line + 1); }
 
@@ -138,6 +170,10 @@ class ConfigReader {
             fmt::format("{}: key '{}' is given twice (first on line {}); keep one", where, name, first->second));
       if (is_config_section(name) && entry.second.IsMap()) {
         read_map(entry.second, name + ".");
+      } else if (prefix.empty() && is_foreign_key(name)) {
+        foreign_[name] = {read_value(where, kForeign, entry.second), where};
+      } else if (name == "optim" && entry.second.IsScalar()) {  // another trainer's word for which optimizer
+        foreign_["optim_type"] = {{.text = entry.second.Scalar()}, where};
       } else if (!(is_config_section(name) && entry.second.IsNull())) {
         given_[name] = {read_value(where, known(where, name), entry.second), where};
       }
@@ -147,17 +183,41 @@ class ConfigReader {
   static ConfigText read_value(const std::string& where, const ConfigKey& key, const YAML::Node& node) {
     if (node.IsNull()) return {.text = "", .null = true};
     if (node.IsScalar()) return {.text = node.Scalar()};
+    if (key.items) return {.text = "", .items = read_items(where, key, node)};
     if (!key.list || !node.IsSequence())
       fail_config(
           fmt::format("{}: {} is a {}, expected {}", where, key.name, node.IsMap() ? "section" : "list", key.accepts));
     ConfigText joined;
     for (const YAML::Node& element : node) {
       if (!element.IsScalar())
-        fail_config(fmt::format("{}: {} holds something other than steps, expected {}", where, key.name, key.accepts));
+        fail_config(
+            fmt::format("{}: {} holds something other than plain words, expected {}", where, key.name, key.accepts));
       joined.text += (joined.text.empty() ? "" : ",") + element.Scalar();
     }
     if (joined.text.empty()) joined.text = "none";
     return joined;
+  }
+
+  static std::vector<std::map<std::string, std::string>> read_items(const std::string& where, const ConfigKey& key,
+                                                                    const YAML::Node& node) {
+    std::vector<std::map<std::string, std::string>> items;
+    if (node.IsMap()) {
+      add_entries(where, key, node, "", items.emplace_back());
+      return items;
+    }
+    for (const YAML::Node& element : node) add_entries(where, key, element, "", items.emplace_back());
+    if (items.empty()) fail_config(fmt::format("{}: {} is an empty list, expected {}", where, key.name, key.accepts));
+    return items;
+  }
+
+  static void add_entries(const std::string& where, const ConfigKey& key, const YAML::Node& node,
+                          const std::string& name, std::map<std::string, std::string>& into) {
+    if (node.IsMap()) {
+      for (const auto& entry : node)
+        add_entries(where, key, entry.second, (name.empty() ? "" : name + ".") + entry.first.as<std::string>(), into);
+    } else if (!node.IsScalar() || !into.emplace(name, node.Scalar()).second) {
+      fail_config(fmt::format("{}: {} is not understood at '{}', expected {}", where, key.name, name, key.accepts));
+    }
   }
 
   void check_presence(const TrainConfig& config, const ConfigNeeds& needs) const {
@@ -170,14 +230,51 @@ class ConfigReader {
     if (needs.model && !path && !from_config)
       fail_config(fmt::format(
           "{}: no model; give model.path (a Hugging Face directory) or model.config (a config.json)", name_));
-    if (needs.steps && !is_given("steps"))
-      fail_config(fmt::format("{}: steps is missing; give the number of optimizer steps", name_));
+    check_length(config, needs);
+    check_datasets(config);
     if (!config.data.tokens.empty()) return;
-    if (needs.data && config.steps > 0)
-      fail_config(fmt::format("{}: data.tokens is missing; give a file of raw little-endian token ids", name_));
+    if (needs.data && config.data.train.empty() && (config.steps > 0 || config.epochs > 0 || config.tokens > 0))
+      fail_config(fmt::format(
+          "{}: no data; give data.train (datasets) or data.tokens (a file of raw little-endian token ids)", name_));
     for (const char* key : {"data.documents", "data.labels", "data.order"})
       if (is_given(key) && !given_.at(key).value.null)
         fail_config(fmt::format("{}: {} is given without data.tokens", origin(key), key));
+  }
+
+  bool has_value(const std::string& key) const { return is_given(key) && !given_.at(key).value.null; }
+
+  void check_length(const TrainConfig& config, const ConfigNeeds& needs) const {
+    std::vector<std::string> given;
+    for (const char* key : {"steps", "epochs", "tokens"})
+      if (has_value(key)) given.push_back(key);
+    if (given.size() > 1)
+      fail_config(fmt::format("{}: both {} and {} are given; keep the one that says how long the run is",
+                              origin(given[1]), given[0], given[1]));
+    if (needs.steps && given.empty())
+      fail_config(fmt::format("{}: how long is the run? Give steps, epochs or tokens", name_));
+    if (config.epochs > 0 && !config.data.order.empty())
+      fail_config(fmt::format("{}: epochs and data.order are both given; with an order give steps", origin("epochs")));
+  }
+
+  void check_datasets(const TrainConfig& config) const {
+    const bool datasets = !config.data.train.empty();
+    if (datasets && !config.data.tokens.empty())
+      fail_config(fmt::format("{}: both data.train and data.tokens are given; keep one", origin("data.train")));
+    for (const char* key : {"data.eval", "data.eval_split"})
+      if (!datasets && has_value(key) && given_.at(key).value.text != "0")
+        fail_config(fmt::format("{}: {} needs data.train", origin(key), key));
+    if (!config.data.eval.empty() && config.data.eval_split > 0)
+      fail_config(fmt::format("{}: both data.eval and data.eval_split are given; keep one", origin("data.eval_split")));
+    if (config.data.eval_split >= 1 && config.data.eval_split != std::floor(config.data.eval_split))
+      fail_config(fmt::format("{}: data.eval_split is {}, expected a fraction below 1 or a whole number of samples",
+                              origin("data.eval_split"), config.data.eval_split));
+    const bool evaluates = !config.data.eval.empty() || config.data.eval_split > 0;
+    for (const char* key : {"eval.every", "eval.patience", "eval.keep_best"})
+      if (!evaluates && has_value(key) && given_.at(key).value.text != "0" && given_.at(key).value.text != "false")
+        fail_config(
+            fmt::format("{}: {} needs data to evaluate on: give data.eval or data.eval_split", origin(key), key));
+    if (config.sample.every > 0 && config.sample.prompts.empty())
+      fail_config(fmt::format("{}: sample.every needs sample.prompts", origin("sample.every")));
   }
 
   // The most sequences that divide the batch and hold no more tokens than large products need.
@@ -223,14 +320,14 @@ class ConfigReader {
     }
     for (const auto& [name, steps] :
          {std::pair{"dump.steps", &dump.steps}, {"dump.grads", &dump.grads}, {"dump.state", &dump.state}})
-      if (is_given("steps") && !steps->ranges.empty() && steps->ranges.back().second > config.steps)
+      if (has_value("steps") && !steps->ranges.empty() && steps->ranges.back().second > config.steps)
         fail_config(fmt::format("{}: {} names step {}, but the run has {} steps", origin(name), name,
                                 steps->ranges.back().second, config.steps));
   }
 
   std::string name_;
-  std::map<std::string, Given> given_;
-  std::map<std::string, int> seen_;  // keys and sections of the file, with their line
+  std::map<std::string, Given> given_, foreign_;  // ours, and those of other trainers
+  std::map<std::string, int> seen_;               // keys and sections of the file, with their line
 };
 
 int64_t parse_step(const std::string& text) {
@@ -327,8 +424,8 @@ std::string config_help() {
 
 bool is_config_override(const std::string& word) {
   if (word.compare(0, 2, "--") != 0) return false;
-  return find_config_key(
-             word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2)) != nullptr;
+  const std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
+  return find_config_key(name) != nullptr || is_foreign_key(name);
 }
 
 }  // namespace megatrain

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,6 +28,16 @@ struct StepSet {
 StepSet parse_steps(const std::string& text);
 std::string format_steps(const StepSet& steps);
 
+// A dataset as the configuration names it: a file, a folder, or a name in dataset_info.json, and what is known of its
+// form. `options` are names of columns ("columns.messages") and role words ("tags.user"), each only when given.
+struct DatasetChoice {
+  std::string path;
+  std::string format = "auto";  // auto | messages | sharegpt | alpaca | prompt | text
+  double weight = 1;            // how often an epoch goes through it
+  std::map<std::string, std::string> options;
+  bool operator==(const DatasetChoice&) const = default;
+};
+
 struct TrainConfig {
   struct Model {
     std::string path;    // Hugging Face directory
@@ -39,7 +50,32 @@ struct TrainConfig {
     std::string documents;         // optional files are empty when not given
     std::string labels;
     std::string order;
+
+    std::vector<DatasetChoice> train, eval;  // instead of tokens
+    std::string info;                        // directory of a dataset_info.json
+    double eval_split = 0;                   // below 1 a fraction of the training samples, else a number of them
+    std::string tokenizer;                   // directory, or tokenizer.json; empty: the model's
+    std::string chat_template;               // a .jinja file; empty: the model's own
+    std::string train_on = "assistant";      // assistant | last | all
+    std::string overlong = "error";          // error | truncate | drop
+    bool packing = true;
+    bool shuffle = true;
+    int64_t skip_bad = 0;
+    int64_t max_samples = 0;  // of each dataset; 0: all
+    std::string cache;        // empty: the user's cache directory
     bool operator==(const Data&) const = default;
+  };
+  struct Eval {
+    int64_t every = 0;     // steps; 0: at the end alone
+    int64_t patience = 0;  // evaluations without a better loss after which the run stops; 0: never
+    bool keep_best = false;
+    bool operator==(const Eval&) const = default;
+  };
+  struct Sample {
+    int64_t every = 0;  // steps; 0: none
+    std::vector<std::string> prompts;
+    int64_t max_tokens = 128;
+    bool operator==(const Sample&) const = default;
   };
   struct Optim {
     double lr = 1e-5;
@@ -81,10 +117,15 @@ struct TrainConfig {
   int64_t seq_len = 1024;   // tokens of a sequence
   int64_t batch = 1;        // sequences of a step
   int64_t micro_batch = 1;  // sequences; divides batch
-  int64_t steps = 0;        // 0: load and export only
-  int64_t head_chunk = 0;   // tokens of one chunk of the head; 0: chosen by size
-  int64_t mlp_chunk = 0;    // tokens of one chunk of the MLP; 0: the whole micro-batch
+  // How long the run is: one of the three. With steps given as 0 it loads and exports only.
+  int64_t steps = 0;
+  double epochs = 0;       // passes over the training data
+  int64_t tokens = 0;      // of all steps together, padding included
+  int64_t head_chunk = 0;  // tokens of one chunk of the head; 0: chosen by size
+  int64_t mlp_chunk = 0;   // tokens of one chunk of the MLP; 0: the whole micro-batch
   Optim optim;
+  Eval eval;
+  Sample sample;
   Memory memory;
   int64_t threads = 0;  // CPU threads; 0: all
   std::string plan;     // plan file; empty: the plan is made here
@@ -100,13 +141,14 @@ struct TrainConfig {
 // What a verb cannot do without; `plan` and `bench` need less than `train`.
 struct ConfigNeeds {
   bool model = true;
-  bool data = true;  // data.tokens, unless steps is 0
-  bool steps = true;
+  bool data = true;   // unless steps is 0
+  bool steps = true;  // or epochs, or tokens
 };
 
 // `overrides` are words as they stand on the command line: "--optim.lr=1e-4", or "--optim.lr", "1e-4"; a key that is
 // true or false may stand alone ("--resume"). The last of equal overrides wins.
-// Throws Error(bad_config) "FILE:LINE: what is wrong, what is accepted", or "--key: ..." for an override.
+// Keys of LLaMA-Factory and the Hugging Face trainer are understood (config_aliases.h); a line of the log says what
+// each became. Throws Error(bad_config) "FILE:LINE: what is wrong, what is accepted", or "--key: ..." for an override.
 TrainConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {},
                         const ConfigNeeds& needs = {});
 // The same from text; `name` stands for the file in errors.

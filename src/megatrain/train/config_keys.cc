@@ -1,6 +1,7 @@
 #include "megatrain/train/config_keys.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -196,6 +197,137 @@ ConfigKey dump_key(const char* name, const char* help, Field<StepSet> field) {
           .write = [field](const TrainConfig& config) { return format_steps(value_of(field, config)); }};
 }
 
+constexpr const char* kDatasetOptions[] = {
+    "columns.messages", "columns.role",   "columns.content",  "columns.system",   "columns.tools",
+    "columns.prompt",   "columns.query",  "columns.response", "columns.history",  "columns.text",
+    "tags.user",        "tags.assistant", "tags.system",      "tags.observation", "tags.function"};
+constexpr const char* kFormats[] = {"auto", "messages", "sharegpt", "alpaca", "prompt", "text"};
+
+template <class List>
+bool among(const List& list, const std::string& text) {
+  return std::find(std::begin(list), std::end(list), text) != std::end(list);
+}
+
+bool read_dataset(const std::map<std::string, std::string>& entries, DatasetChoice& dataset) {
+  for (const auto& [name, text] : entries) {
+    if (name.empty() || name == "path") {
+      dataset.path = text;
+    } else if (name == "format") {
+      dataset.format = text;
+      if (!among(kFormats, text)) return false;
+    } else if (name == "weight") {
+      if (!read_number(text, dataset.weight) || !(dataset.weight > 0 && dataset.weight <= 1000)) return false;
+    } else if (among(kDatasetOptions, name)) {
+      dataset.options[name] = text;
+    } else {
+      return false;
+    }
+  }
+  return !dataset.path.empty();
+}
+
+std::string write_dataset(const DatasetChoice& dataset) {
+  std::string text = "{path: " + quoted(dataset.path);
+  if (dataset.format != "auto") text += ", format: " + dataset.format;
+  if (dataset.weight != 1) text += fmt::format(", weight: {}", dataset.weight);
+  for (const auto& [name, value] : dataset.options) text += fmt::format(", {}: {}", name, quoted(value));
+  return text + "}";
+}
+
+ConfigKey datasets_key(const char* name, const char* habits, const char* help,
+                       Field<std::vector<DatasetChoice>> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format("a path, paths separated by commas, or a list of paths and of {{path, format ({}), "
+                                 "weight (above 0), columns.*, tags.*}}",
+                                 fmt::join(kFormats, ", ")),
+          .help = help,
+          .items = true,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                std::vector<DatasetChoice>& datasets = field(config);
+                datasets.clear();
+                if (value.null) return true;
+                for (const auto& entries : value.items)
+                  if (!read_dataset(entries, datasets.emplace_back())) return false;
+                if (!value.items.empty()) return true;
+                std::stringstream paths(value.text);
+                for (std::string path; std::getline(paths, path, ',');) {
+                  path.erase(0, path.find_first_not_of(' '));
+                  path.erase(path.find_last_not_of(' ') + 1);
+                  if (path.empty()) return false;
+                  datasets.emplace_back().path = path;
+                }
+                return !datasets.empty();
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                std::vector<std::string> texts;
+                for (const DatasetChoice& dataset : value_of(field, config)) texts.push_back(write_dataset(dataset));
+                return texts.empty() ? std::string("null") : fmt::format("[{}]", fmt::join(texts, ", "));
+              }};
+}
+
+ConfigKey prompts_key() {
+  return {.name = "sample.prompts",
+          .accepts = "a text or a list of texts",
+          .help = "What the samples answer: as a user's message where the model has a chat template, else as text.",
+          .items = true,
+          .read =
+              [](TrainConfig& config, const ConfigText& value) {
+                std::vector<std::string>& prompts = config.sample.prompts;
+                prompts.clear();
+                for (const auto& entries : value.items) {
+                  if (entries.size() != 1 || !entries.begin()->first.empty()) return false;
+                  prompts.push_back(entries.begin()->second);
+                }
+                if (!value.null && value.items.empty()) prompts.push_back(value.text);
+                return true;
+              },
+          .write =
+              [](const TrainConfig& config) {
+                std::vector<std::string> texts;
+                for (const std::string& prompt : config.sample.prompts) texts.push_back(quoted(prompt));
+                return texts.empty() ? std::string("null") : fmt::format("[{}]", fmt::join(texts, ", "));
+              }};
+}
+
+// A number that says how long the run is; null: another one does.
+template <class Number>
+ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, Number most,
+                     Field<Number> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = accepts,
+          .help = help,
+          .read =
+              [field, most](TrainConfig& config, const ConfigText& value) {
+                if (value.null) return true;
+                Number& number = field(config);
+                return read_number(value.text, number) && number > 0 && number <= most;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                return value_of(field, config) > 0 ? fmt::format("{}", value_of(field, config)) : std::string("null");
+              }};
+}
+
+ConfigKey steps_key() {
+  return {.name = "steps",
+          .habits = "max_steps num_steps train_steps",
+          .accepts = "a whole number from 0 to 1000000000, or null",
+          .help = "Optimizer steps of the run; 0 loads the model and exports it. Give one of steps, epochs and tokens.",
+          .read =
+              [](TrainConfig& config, const ConfigText& value) {
+                return value.null ||
+                       (read_number(value.text, config.steps) && config.steps >= 0 && config.steps <= 1'000'000'000);
+              },
+          .write =
+              [](const TrainConfig& config) {
+                return config.epochs > 0 || config.tokens > 0 ? std::string("null") : std::to_string(config.steps);
+              }};
+}
+
 ConfigKey seed_key() {
   return {.name = "seed",
           .habits = "random_seed",
@@ -262,6 +394,38 @@ std::vector<ConfigKey> make_keys() {
   add(path_key("data.order", "data.shuffle",
                "uint64 sequence numbers, used one after another. Default: 0, 1, 2, ... starting over after the last.",
                MEGATRAIN_FIELD(data.order)));
+  add(datasets_key("data.train", "datasets train_dataset train_file data.files",
+                   "Datasets to train on: JSONL or JSON of conversations (messages, ShareGPT, Alpaca, prompt and "
+                   "completion), text files, folders of them, or names in dataset_info.json.",
+                   MEGATRAIN_FIELD(data.train)));
+  add(datasets_key("data.eval", "validation_file data.validation", "Datasets to evaluate on.",
+                   MEGATRAIN_FIELD(data.eval)));
+  add(path_key("data.info", "data.dataset_info", "Directory of a dataset_info.json, for datasets given by name.",
+               MEGATRAIN_FIELD(data.info)));
+  add(real_key("data.eval_split", "test_size data.val_size", {0, kCount},
+               "Training samples kept for evaluation: below 1 a fraction, else a number of them.",
+               MEGATRAIN_FIELD(data.eval_split)));
+  add(path_key("data.tokenizer", "tokenizer tokenizer_name",
+               "Directory with a tokenizer.json, or the file. Default: the model's.", MEGATRAIN_FIELD(data.tokenizer)));
+  add(path_key("data.template", "chat_template", "A Jinja file. Default: the model's own chat template.",
+               MEGATRAIN_FIELD(data.chat_template)));
+  add(choice_key("data.train_on", "train_on_inputs", {"assistant", "last", "all"},
+                 "What of a conversation is trained: every turn of the assistant, the last one, or every token.",
+                 MEGATRAIN_FIELD(data.train_on)));
+  add(choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop"},
+                 "A conversation of more than seq_len tokens ends the run, is cut, or is left out. Text is cut into "
+                 "pieces of seq_len in any case.",
+                 MEGATRAIN_FIELD(data.overlong)));
+  add(bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending to itself alone.",
+               MEGATRAIN_FIELD(data.packing)));
+  add(bool_key("data.shuffle", "shuffle", "A new order in every epoch, a function of seed and epoch.",
+               MEGATRAIN_FIELD(data.shuffle)));
+  add(integer_key("data.skip_bad", "skip_bad", 0, kCount, "Bad samples to leave out and count before giving up.",
+                  MEGATRAIN_FIELD(data.skip_bad)));
+  add(integer_key("data.max_samples", "", 0, kCount, "The first samples of each dataset that are used; 0: all.",
+                  MEGATRAIN_FIELD(data.max_samples)));
+  add(path_key("data.cache", "cache_dir", "Where tokenised datasets are kept. Default: the user's cache directory.",
+               MEGATRAIN_FIELD(data.cache)));
   add(integer_key("seq_len", "sequence_length max_seq_len block_size context_length", 2, kTokens,
                   "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)));
   add(integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kCount, "Sequences of a step.",
@@ -270,8 +434,12 @@ std::vector<ConfigKey> make_keys() {
       "micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,
       "Sequences that pass through a layer at once; divides batch. Not given: the most that hold at most 8192 tokens.",
       MEGATRAIN_FIELD(micro_batch)));
-  add(integer_key("steps", "max_steps num_steps train_steps", 0, kCount,
-                  "Optimizer steps of the run; 0 loads the model and exports it.", MEGATRAIN_FIELD(steps)));
+  add(steps_key());
+  add(length_key<double>("epochs", "num_epochs n_epochs", "a number above 0, at most 1000000",
+                         "Passes over the training data; 0.5 is half of one.", 1e6, MEGATRAIN_FIELD(epochs)));
+  add(length_key<int64_t>("tokens", "max_tokens train_tokens", "a whole number above 0",
+                          "Tokens of all steps together, padding included.", std::numeric_limits<int64_t>::max() / 4,
+                          MEGATRAIN_FIELD(tokens)));
   add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)));
   add(integer_key("mlp_chunk", "", 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
@@ -299,6 +467,20 @@ std::vector<ConfigKey> make_keys() {
                MEGATRAIN_FIELD(optim.min_lr)));
   add(real_key("optim.decay", "optim.decay_fraction", {1e-9, 1}, "wsd: the last part of the steps, in which lr falls.",
                MEGATRAIN_FIELD(optim.decay)));
+  add(integer_key("eval.every", "eval_interval", 0, kCount,
+                  "Steps between evaluations; 0: at the end alone, where there is data to evaluate on.",
+                  MEGATRAIN_FIELD(eval.every)));
+  add(integer_key("eval.patience", "early_stopping_patience", 0, kCount,
+                  "Evaluations in a row without a lower loss after which the run ends; 0: never.",
+                  MEGATRAIN_FIELD(eval.patience)));
+  add(bool_key("eval.keep_best", "keep_best",
+               "Write the model of the lowest evaluation loss to RUN/best, each time it is one.",
+               MEGATRAIN_FIELD(eval.keep_best)));
+  add(integer_key("sample.every", "", 0, kCount, "Steps between answers to sample.prompts; 0: none.",
+                  MEGATRAIN_FIELD(sample.every)));
+  add(prompts_key());
+  add(integer_key("sample.max_tokens", "max_new_tokens", 1, 1'000'000, "The longest answer, in tokens.",
+                  MEGATRAIN_FIELD(sample.max_tokens)));
   add(budget_key("memory.gpu", "memory.hbm memory.device", "GPU memory the run may use.",
                  MEGATRAIN_FIELD(memory.gpu_bytes)));
   add(budget_key("memory.host", "memory.ram memory.cpu", "Host memory the run may use.",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace megatrain {
 struct ConfigText {
   std::string text;
   bool null = false;
+  // Of a key with `items`: each element's entries, nested names dotted; a plain element has one entry without a name.
+  std::vector<std::map<std::string, std::string>> items{};
 };
 
 struct ConfigKey {
@@ -20,8 +23,9 @@ struct ConfigKey {
   std::string habits;   // what other trainers call it, separated by spaces; only ever suggests `name`
   std::string accepts;  // completes "expected ..."
   std::string help;
-  bool flag = false;  // may stand alone on the command line: true
-  bool list = false;  // a YAML sequence is read as its elements joined by commas
+  bool flag = false;   // may stand alone on the command line: true
+  bool list = false;   // a YAML sequence is read as its elements joined by commas
+  bool items = false;  // a YAML sequence or mapping is read into ConfigText::items
   // False when the value is not accepted. A key may rely on the keys before it in the table.
   std::function<bool(TrainConfig&, const ConfigText&)> read;
   std::function<std::string(const TrainConfig&)> write;  // as a YAML scalar that `read` accepts

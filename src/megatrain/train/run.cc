@@ -1,6 +1,7 @@
 #include "megatrain/train/run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,12 +13,15 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/optim/learning_rate.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/checkpoint.h"
+#include "megatrain/train/evaluations.h"
 #include "megatrain/train/gradient_dump.h"
+#include "megatrain/train/open_data.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
@@ -31,15 +35,18 @@ namespace {
 
 // What a resumed run must share with the one that was saved: all that decides the bits of the remaining steps.
 // In order: the chunks may follow from the keys before them.
-nlohmann::ordered_json identity_json(const TrainConfig& c, const RunIdentity& identity) {
-  return {{"precision", c.precision},       {"seq_len", c.seq_len}, {"batch", c.batch},
-          {"micro_batch", c.micro_batch},   {"seed", c.seed},       {"head_chunk", identity.head_chunk},
-          {"mlp_chunk", identity.mlp_chunk}};
+nlohmann::ordered_json identity_json(const TrainConfig& c, const RunIdentity& identity, const std::string& data) {
+  nlohmann::ordered_json all = {
+      {"precision", c.precision},       {"seq_len", c.seq_len}, {"batch", c.batch},
+      {"micro_batch", c.micro_batch},   {"seed", c.seed},       {"head_chunk", identity.head_chunk},
+      {"mlp_chunk", identity.mlp_chunk}};
+  if (!data.empty()) all["data"] = data;
+  return all;
 }
 
 // The same with what may differ on another machine: the run then goes on, but not bit for bit.
-nlohmann::ordered_json whole_identity_json(const TrainConfig& c, const RunIdentity& identity) {
-  nlohmann::ordered_json whole = identity_json(c, identity);
+nlohmann::ordered_json whole_identity_json(const TrainConfig& c, const RunIdentity& identity, const std::string& data) {
+  nlohmann::ordered_json whole = identity_json(c, identity, data);
   whole["library"] = identity.library;
   whole["algorithms"] = identity.algorithms;
   return whole;
@@ -104,15 +111,22 @@ LearningRate learning_rate_of(const TrainConfig& c) {
 
 class Run {
  public:
-  Run(const TrainConfig& config, const RunHooks& hooks)
-      : config_(config), hooks_(hooks), source_(read_model_source(config)), schedule_(learning_rate_of(config)) {
-    check_schedule(schedule_);
+  Run(const TrainConfig& given, const RunHooks& hooks)
+      : given_(given), config_(given), hooks_(hooks), source_(read_model_source(given)) {
+    const TrainConfig& config = config_;
     check_model_outside(source_.directory, config.run_dir);
-    if (config.steps > 0) data_ = std::make_unique<TokenData>(config, source_.config.vocab);
+    if (config.steps > 0 || config.epochs > 0 || config.tokens > 0) data_ = open_data(config, source_, hooks.stop);
+    if (data_.stopped) return;
+    if (config.epochs > 0) config_.steps = data_.train->steps();
+    if (config.tokens > 0) config_.steps = ceil_div(config.tokens, config.batch * config.seq_len);
+    data_fingerprint_ = data_.train ? data_.train->fingerprint() : "";
+    schedule_ = learning_rate_of(config);
+    check_schedule(schedule_);
     machine_ = open_machine(config.device, config.threads);
     identity_ = make_identity(config, source_.config);
     if (config.resume) checkpoint_ = newest_checkpoint(config.run_dir);
-    if (checkpoint_) check_identity(checkpoint_->identity, identity_json(config, identity_), checkpoint_->path);
+    if (checkpoint_)
+      check_identity(checkpoint_->identity, identity_json(config, identity_, data_fingerprint_), checkpoint_->path);
     if (config.resume && !checkpoint_)
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
     // before anything else takes device memory
@@ -133,24 +147,31 @@ class Run {
   }
 
   RunResult run() {
+    result_.run_dir = config_.run_dir;
+    if (data_.stopped) {
+      result_.stopped_by = static_cast<int>(*hooks_.stop);
+      log_info("stopped while tokenising; what is done is kept, and the next start goes on from there");
+      return result_;
+    }
     make_run_dir(config_.run_dir, config_.resume);
-    TrainConfig from_start = config_;
+    TrainConfig from_start = given_;
     from_start.resume = false;  // reproduces the run, however often it was resumed
     write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
     write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
-    write_text_file(path("identity.json"), whole_identity_json(config_, identity_).dump(1) + "\n");
+    write_text_file(path("identity.json"), whole_identity_json(config_, identity_, data_fingerprint_).dump(1) + "\n");
     if (config_.resume) {
       truncate_metrics(path("metrics.jsonl"), step_);
+      truncate_metrics(path("eval.jsonl"), step_);
       std::error_code none;
       fs::remove(path("hash.json"), none);  // of a shorter run that was complete
     }
     metrics_.open(path("metrics.jsonl"), std::ios::app);
-    result_.run_dir = config_.run_dir;
+    if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
     if (step_ == 0 && config_.dump.state.contains(0)) save_state(path("state-0.safetensors"), 0, trainer_->records());
 
     Batch batch;
-    while (step_ < config_.steps) {
-      data_->load(step_, batch);
+    while (step_ < config_.steps && !ended_early()) {
+      data_.train->load(step_, batch);
       one_step(batch);
       if (const int signal = hooks_.stop ? static_cast<int>(*hooks_.stop) : 0) {
         save();
@@ -225,7 +246,44 @@ class Run {
       settle();
       save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records());
     }
+    if (evaluations_ && config_.eval.every > 0 && step % config_.eval.every == 0) evaluate();
     if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) save();
+  }
+
+  bool ended_early() {
+    if (!evaluations_ || !evaluations_->exhausted()) return false;
+    log_info(fmt::format("no lower evaluation loss than {:.4f} (step {}) in {} evaluations: the run ends here",
+                         evaluations_->best_loss(), evaluations_->best_step(), config_.eval.patience));
+    return true;
+  }
+
+  void evaluate() {
+    double sum = 0;
+    int64_t trained = 0;
+    Batch batch;
+    for (int64_t i = 0; i < data_.eval->steps(); ++i) {
+      data_.eval->load(i, batch);
+      sum += trainer_->evaluate(batch).loss * static_cast<double>(batch.trained);
+      trained += batch.trained;
+    }
+    const double loss = sum / static_cast<double>(trained);
+    const bool best = evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
+    log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
+                         std::exp(loss), trained, best ? " (the lowest so far)" : ""));
+    if (best && config_.eval.keep_best) {
+      settle();
+      write_model("best");
+    }
+  }
+
+  // Random weights are exported with the tokenizer they were trained on.
+  std::string companions() const {
+    if (!source_.directory.empty() || config_.data.tokenizer.empty()) return source_.directory;
+    return fs::is_directory(config_.data.tokenizer) ? config_.data.tokenizer : parent_directory(config_.data.tokenizer);
+  }
+
+  void write_model(const char* name) {
+    export_model(path(name), companions(), exported_config(source_, identity_.dtype), types_, trainer_->records());
   }
 
   // The state at one version, and whole.
@@ -239,25 +297,32 @@ class Run {
 
   void save() {
     settle();
-    save_checkpoint(config_.run_dir, step_, whole_identity_json(config_, identity_), types_, trainer_->records(),
-                    std::max<int64_t>(config_.checkpoint.keep, 1));
+    save_checkpoint(config_.run_dir, step_, whole_identity_json(config_, identity_, data_fingerprint_), types_,
+                    trainer_->records(), std::max<int64_t>(config_.checkpoint.keep, 1));
   }
 
   void finish() {
     settle();
+    if (evaluations_ && evaluations_->last_step() != step_) evaluate();
     const StateHash hash = hash_state(trainer_->records(), step_);
     write_text_file(path("hash.json"), to_json(hash).dump(1) + "\n");
-    export_model(path("model"), source_.directory, exported_config(source_, identity_.dtype), types_,
-                 trainer_->records());
+    write_model("model");
+    if (evaluations_) {
+      result_.eval_loss = evaluations_->last_loss();
+      result_.best_step = evaluations_->best_step();
+    }
     result_.step = step_;
     result_.state_hash = hash.state;
   }
 
-  const TrainConfig& config_;
+  const TrainConfig& given_;
+  TrainConfig config_;  // with the steps that epochs or tokens come to
   const RunHooks& hooks_;
   ModelSource source_;
-  LearningRate schedule_;
-  std::unique_ptr<TokenData> data_;
+  LearningRate schedule_{};
+  RunData data_;
+  std::string data_fingerprint_;
+  std::optional<Evaluations> evaluations_;
   Machine machine_;
   RunIdentity identity_;
   std::optional<Checkpoint> checkpoint_;

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "megatrain/train/config.h"
@@ -15,6 +16,8 @@ struct RunResult {
   std::string run_dir;
   int64_t step = 0;  // the last one done
   double first_loss = 0, last_loss = 0;
+  std::optional<double> eval_loss;  // the last one
+  int64_t best_step = 0;            // of the lowest evaluation loss
   std::string state_hash;
   int stopped_by = 0;  // the signal, 0: the run is complete
 };

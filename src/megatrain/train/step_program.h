@@ -10,7 +10,7 @@
 #include "megatrain/model/block.h"
 #include "megatrain/model/head.h"
 #include "megatrain/optim/updater.h"
-#include "megatrain/train/data.h"
+#include "megatrain/train/batch.h"
 
 namespace megatrain {
 

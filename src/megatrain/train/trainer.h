@@ -9,7 +9,7 @@
 #include "megatrain/engine/pipeline.h"
 #include "megatrain/model/config.h"
 #include "megatrain/optim/updater.h"
-#include "megatrain/train/data.h"
+#include "megatrain/train/batch.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/step_program.h"
 

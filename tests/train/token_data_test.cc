@@ -1,4 +1,4 @@
-#include "megatrain/train/data.h"
+#include "megatrain/train/token_data.h"
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ class Data : public testing::Test {
 
   static std::string refusal(const TrainConfig& config, int64_t vocab = 100, int64_t step = -1) {
     try {
-      const TokenData data(config, vocab);
+      TokenData data(config, vocab);
       if (step >= 0) data.batch(step);
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::bad_input);
@@ -54,7 +54,7 @@ class Data : public testing::Test {
 };
 
 TEST_F(Data, APositionPredictsTheNextTokenAndTheLastOfASequenceIsNotTrained) {
-  const TokenData data(small(), 100);
+  TokenData data(small(), 100);
   EXPECT_EQ(data.tokens(), 12);
   EXPECT_EQ(data.sequences(), 3);
   const Batch batch = data.batch(0);
@@ -72,7 +72,7 @@ TEST_F(Data, APositionPredictsTheNextTokenAndTheLastOfASequenceIsNotTrained) {
 }
 
 TEST_F(Data, WithoutAnOrderSequencesStartOverAfterTheLast) {
-  const TokenData data(small(), 100);
+  TokenData data(small(), 100);
   EXPECT_EQ(data.batch(1).micro_batches[0].tokens[0], 18);
   EXPECT_EQ(data.batch(1).micro_batches[1].tokens[0], 10);
   EXPECT_EQ(data.batch(2).micro_batches[0].tokens[0], 14);
@@ -113,7 +113,7 @@ TEST_F(Data, LabelsAreShiftedLikeTokensAndTheirMaskIsKept) {
 TEST_F(Data, TheOrderIsUsedVerbatim) {
   TrainConfig config = small();
   config.data.order = write<uint64_t>("order", {2, 2, 0, 1, 1, 0});
-  const TokenData data(config, 100);
+  TokenData data(config, 100);
   EXPECT_EQ(data.batch(0).micro_batches[0].tokens[0], 18);
   EXPECT_EQ(data.batch(0).micro_batches[1].tokens[0], 18);
   EXPECT_EQ(data.batch(1).micro_batches[1].tokens[0], 14);
@@ -145,7 +145,7 @@ TEST_F(Data, MicroBatchesOnlyCutTheStepDifferently) {
 TEST_F(Data, LoadingIntoAUsedBatchGivesWhatAFreshOneHolds) {
   TrainConfig config = small();
   config.data.documents = write<uint64_t>("documents", {0, 3, 9});
-  const TokenData data(config, 100);
+  TokenData data(config, 100);
   Batch used = data.batch(0);
   const int32_t* memory = used.micro_batches[0].tokens.data();
   data.load(1, used);

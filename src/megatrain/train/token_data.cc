@@ -1,8 +1,9 @@
-#include "megatrain/train/data.h"
+#include "megatrain/train/token_data.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
@@ -79,6 +80,8 @@ TokenData::TokenData(const TrainConfig& config, int64_t vocab)
     fail_input(fmt::format(
         "data.tokens {} has {} tokens, expected at least one sequence of seq_len {}; lower seq_len or add data",
         token_file_->path(), tokens_, seq_len_));
+  steps_ =
+      static_cast<int64_t>(std::ceil(config.epochs * static_cast<double>(sequences_) / static_cast<double>(batch_)));
   if (token_file_->bytes() < kScanBytes) check_tokens(0, tokens_);
   if (document_file_) {
     documents_ = elements<uint64_t>(*document_file_, "data.documents", "uint64");
@@ -149,30 +152,16 @@ int64_t TokenData::sequence_at(int64_t index) const {
   return static_cast<int64_t>(order_[index]);
 }
 
-Batch TokenData::batch(int64_t step) const {
-  Batch batch;
-  load(step, batch);
-  return batch;
-}
-
-void TokenData::load(int64_t step, Batch& into) const {
+void TokenData::load(int64_t step, Batch& into) {
   into.micro_batches.resize(batch_ / micro_batch_);
   into.tokens = 0;
   into.trained = 0;
   int64_t index = step * batch_;
   for (MicroBatch& micro : into.micro_batches) {
-    for (auto* list : {&micro.tokens, &micro.labels, &micro.positions, &micro.document_begin}) list->clear();
-    micro.trained = 0;
+    micro.clear();
     for (int64_t i = 0; i < micro_batch_; ++i) append_sequence(sequence_at(index++), micro);
-    const int64_t tokens = static_cast<int64_t>(micro.tokens.size());
-    micro.document_begin.push_back(static_cast<int32_t>(tokens));
-
-    micro.longest = 0;
-    const int64_t documents = static_cast<int64_t>(micro.document_begin.size()) - 1;
-    for (int64_t d = 0; d < documents; ++d)
-      micro.longest = std::max<int64_t>(micro.longest, micro.document_begin[d + 1] - micro.document_begin[d]);
-    micro.uniform = micro.longest * documents == tokens;
-    into.tokens += tokens;
+    micro.close();
+    into.tokens += static_cast<int64_t>(micro.tokens.size());
     into.trained += micro.trained;
   }
   if (into.trained == 0)

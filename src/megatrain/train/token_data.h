@@ -1,4 +1,4 @@
-// Tokens of a run, read by mmap and cut into the micro-batches of a step.
+// Raw token ids, read by mmap and cut into the micro-batches of a step.
 //
 // Sequence i is tokens [i*S, (i+1)*S) of the file; tokens after the last whole sequence are not used. Positions and
 // attention restart at every document start and at every sequence start: a document that runs over a sequence's end
@@ -13,28 +13,12 @@
 #include <vector>
 
 #include "megatrain/io/file.h"
+#include "megatrain/train/batch.h"
 #include "megatrain/train/config.h"
 
 namespace megatrain {
 
-// T = sequences of a micro-batch * seq_len.
-struct MicroBatch {
-  std::vector<int32_t> tokens;          // (T)
-  std::vector<int32_t> labels;          // (T) what this position is to predict; kIgnoreLabel: not trained
-  std::vector<int32_t> positions;       // (T) within its document
-  std::vector<int32_t> document_begin;  // (D + 1) first token of each document, then T
-  int64_t longest = 0;                  // tokens of the longest document
-  bool uniform = true;                  // every document has `longest` tokens
-  int64_t trained = 0;                  // labels that are trained
-};
-
-struct Batch {
-  std::vector<MicroBatch> micro_batches;
-  int64_t tokens = 0;
-  int64_t trained = 0;
-};
-
-class TokenData {
+class TokenData : public BatchSource {
  public:
   // Opens and checks the files of config.data against each other and the vocabulary. Throws Error(bad_input).
   TokenData(const TrainConfig& config, int64_t vocab);
@@ -45,9 +29,8 @@ class TokenData {
   // The sequence at place `index` of the run: data.order[index], or 0, 1, 2, ... starting over after the last.
   int64_t sequence_at(int64_t index) const;
 
-  // Step counts from 0. A step without a trained token is an error. `load` reuses the memory of `into`.
-  Batch batch(int64_t step) const;
-  void load(int64_t step, Batch& into) const;
+  void load(int64_t step, Batch& into) override;
+  int64_t steps() const override { return steps_; }
 
  private:
   void append_sequence(int64_t sequence, MicroBatch& into) const;
@@ -65,7 +48,7 @@ class TokenData {
   std::span<const int32_t> labels_;
   std::span<const uint64_t> order_;
   int64_t vocab_ = 0, tokens_ = 0, sequences_ = 0;
-  int64_t seq_len_ = 0, batch_ = 0, micro_batch_ = 0;
+  int64_t seq_len_ = 0, batch_ = 0, micro_batch_ = 0, steps_ = 0;
 };
 
 }  // namespace megatrain

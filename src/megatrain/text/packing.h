@@ -1,0 +1,41 @@
+// Which samples go into which sequence: best fit, so that little of a sequence is padding.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace megatrain {
+
+// Tokens [begin, begin + length) of a sample; attention and positions are its own.
+struct Piece {
+  int64_t sample = 0;
+  int32_t begin = 0;
+  int32_t length = 0;
+  bool operator==(const Piece&) const = default;
+};
+
+struct Packing {
+  std::vector<Piece> pieces;   // sequence by sequence
+  std::vector<int64_t> first;  // (sequences + 1) the first piece of each, then pieces.size()
+
+  int64_t sequences() const { return static_cast<int64_t>(first.size()) - 1; }
+  std::span<const Piece> sequence(int64_t index) const {
+    return std::span(pieces).subspan(first[index], first[index + 1] - first[index]);
+  }
+};
+
+enum class PackingOrder {
+  longest_first,  // best fit decreasing: the least padding; sequences are numbered as they were opened
+  as_given,       // best fit in the order of the pieces
+  one_each,       // a sequence for every piece
+};
+
+// Every piece has 1 to `capacity` tokens and goes, whole, into the fullest sequence that still has room for it. Among
+// equal ones the order given decides, so the result is a function of the arguments.
+Packing pack(std::span<const Piece> pieces, int64_t capacity, PackingOrder order);
+
+// A permutation of 0 .. count - 1: a function of (seed, purpose, epoch) alone.
+std::vector<int64_t> shuffled(int64_t count, uint64_t seed, uint64_t purpose, int64_t epoch);
+
+}  // namespace megatrain
