@@ -18,6 +18,7 @@
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
+#include "megatrain/train/token_data.h"
 #include "megatrain/train/trainer.h"
 
 namespace megatrain::parity {
