@@ -59,7 +59,7 @@ void append(const Encoding& encoding, const std::vector<TrainedSpan>& spans, std
 }
 
 std::string without_period(std::string text) {
-  if (text.ends_with('.')) text.pop_back();
+  if (text.ends_with('.') && !text.ends_with("..")) text.pop_back();
   return text;
 }
 

@@ -242,7 +242,7 @@ bool run(const Dataset& dataset, const Input& input, const TextModel& model, con
   const auto stopped = [&] { return options.stop != nullptr && *options.stop != 0; };
   std::vector<BadSample> bad = named(writer.bad(), dataset);
   check_bad(bad, options.skip_bad);
-  Clock::time_point saved = Clock::now(), told = saved;
+  Clock::time_point saved = Clock::now(), told;
   SampleBlock block;
   for (bool more = true; more || team.count() > 0;) {
     if (stopped()) {

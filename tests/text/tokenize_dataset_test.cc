@@ -1,0 +1,301 @@
+// Tokenising as a deed: bad samples, threads, blocks, interruptions, the cache.
+#include "megatrain/text/tokenize_dataset.h"
+
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "megatrain/text/sample_encoder.h"
+#include "megatrain/text/sample_writer.h"
+#include "tests/text/dataset_fixture.h"
+
+namespace megatrain {
+namespace {
+
+using Bytes = std::map<std::string, std::string>;
+using testing::read_bytes;
+
+class TokenizeTest : public testing::DatasetTest {
+ protected:
+  // Conversations of many lengths, some of them bad, in lines and in an array.
+  std::vector<std::string> write_many(int count) {
+    std::string lines, array = "[";
+    for (int i = 0; i < count; ++i) {
+      std::string text = fmt::format("No {}:", i);
+      for (int j = 0; j < i * 7 % 40; ++j) text += fmt::format(" wörd{}", j * i);
+      const nlohmann::json sample = {{"question", text + "?"}, {"answer", i % 10 == 3 ? "" : text}};
+      lines += sample.dump() + "\n";
+      array += (i > 0 ? ",\n" : "") + sample.dump(i % 2 == 0 ? 1 : -1);
+    }
+    return {write("data/1.jsonl", lines), write("data/2.json", array + "]\n")};
+  }
+
+  TokenizeOptions in_cache(const std::string& cache) const {
+    return {.cache_directory = path(cache), .threads = 2, .skip_bad = 1000, .block_bytes = 500};
+  }
+  Bytes made(const TokenizeOptions& how) const { return bytes_of(tokenized(path("data"), how)); }
+};
+
+TEST_F(TokenizeTest, TheFilesAreTheSameWhateverTheThreadsAndBlocks) {
+  write_many(60);
+  const SampleStore store = tokenized(path("data"), in_cache("cache"));
+  EXPECT_EQ(store.samples(), 108);
+  EXPECT_EQ(store.bad().size(), 12u);
+  EXPECT_EQ(store.place(54).file, path("data/2.json"));
+  int64_t tokens = 0, trained = 0;
+  for (int64_t i = 0; i < store.samples(); ++i) {
+    tokens += store.length(i);
+    for (const uint32_t entry : store.entries(i)) trained += (entry & kTrainedBit) != 0;
+  }
+  EXPECT_EQ(store.tokens(), tokens);
+  EXPECT_EQ(store.trained_tokens(), trained);
+  const Bytes expected = bytes_of(store);
+  EXPECT_EQ(expected.size(), 4u);
+  int number = 0;
+  for (const int threads : {1, 3, 8}) {
+    for (const int64_t bytes : {int64_t{1}, int64_t{777}, 4 * kMiB}) {
+      TokenizeOptions how = in_cache(fmt::format("c{}", number++));
+      how.threads = threads;
+      how.block_bytes = bytes;
+      EXPECT_EQ(made(how), expected) << threads << " " << bytes;
+    }
+  }
+}
+
+TEST_F(TokenizeTest, InputInMemoryStaysWithinTwoBlocksAThread) {
+  write_many(400);
+  TokenizeOptions how = in_cache("cache");
+  int64_t peak = 0;
+  how.peak_bytes_in_flight = &peak;
+  how.threads = 3;
+  how.block_bytes = 2000;
+  tokenized(path("data"), how);
+  EXPECT_GT(peak, 2000);
+  EXPECT_LE(peak, 2 * 3 * 2000);
+}
+
+TEST_F(TokenizeTest, BadSamplesAreSkippedUpToTheBoundAndListed) {
+  const std::string file = write("a.jsonl", "{\"text\":\"a\"}\n{}\n{\"text\":\"b\"}\n{\"text\":1}\n{\"text\":\"c\"}\n");
+  TokenizeOptions how = options();
+  how.block_bytes = 1;
+  const std::string first = file +
+                            ":2: it has no \"text\", but the keys none; every sample of a dataset has the same form: "
+                            "give it one, or name the columns.";
+  EXPECT_EQ(refusal([&] { tokenized(file, how); }), first);
+  how.skip_bad = 1;
+  EXPECT_EQ(refusal([&] { tokenized(file, how); }),
+            first + " It is the first of 2 bad samples so far, and 1 may be skipped.");
+  EXPECT_EQ(refusal([&] { tokenized(file, how); }),
+            first + " It is the first of 2 bad samples so far, and 1 may be skipped.");
+  how.skip_bad = 2;
+  const SampleStore store = tokenized(file, how);
+  EXPECT_EQ(store.samples(), 3);
+  ASSERT_EQ(store.bad().size(), 2u);
+  EXPECT_EQ(sentence_of(store.bad()[1]), file + ":4: \"text\" is a number, where text is expected");
+  how.skip_bad = 0;  // what was made is not good enough now
+  EXPECT_EQ(refusal([&] { tokenized(file, how); }),
+            first + " It is the first of 2 bad samples so far, and 0 may be skipped.");
+}
+
+TEST_F(TokenizeTest, ARefusedDatasetLeavesNothingThatPassesForFinished) {
+  const std::string file = write("a.jsonl", "{\"text\":\"a\"}\n{\n");
+  EXPECT_NE(refusal([&] { tokenized(file); }), "");
+  for (const auto& entry : std::filesystem::directory_iterator(path("cache"))) {
+    EXPECT_EQ(entry.path().filename(), "hashes");
+  }
+}
+
+TEST_F(TokenizeTest, GoingOnAfterAnyBlockGivesTheSameBytes) {
+  write_many(40);
+  const Dataset dataset = open_dataset(path("data"));
+  const SampleStore reference = tokenized(path("data"), in_cache("reference"));
+  const Bytes expected = bytes_of(reference);
+  const TokenizeOptions how = in_cache("cache");
+  const TextModel text = model();
+  const SampleEncoder encoder(text, how,
+                              SampleForm::settle(DatasetForm::prompt, {}, {{"question", ""}, {"answer", ""}}));
+  const std::vector<SampleFile> files = {{path("data/1.jsonl"), true}, {path("data/2.json"), true}};
+  const std::string partial = path("cache/" + reference.fingerprint() + ".partial");
+  int blocks_in_all = 0;
+  for (int stop = 1, done = 0; done == 0; ++stop) {
+    std::filesystem::remove_all(path("cache"));
+    std::filesystem::create_directories(partial);
+    {
+      SampleWriter writer(partial);
+      SampleBlocks blocks(files, {700, kMaxSampleBytes, kMaxDocumentBytes});
+      SampleBlock block;
+      for (int i = 0; i < stop && done == 0; ++i) {
+        if (blocks.next(block)) {
+          writer.add(encoder.encode(block), block.after);
+        } else {
+          done = 1;
+        }
+      }
+      writer.save();
+      // A block that was written and not saved, as by a process that was killed.
+      if (blocks.next(block)) writer.add(encoder.encode(block), block.after);
+    }
+    std::ofstream(partial + "/journal.jsonl", std::ios::app) << "[0,12,1";
+    std::ofstream(partial + "/store.json") << "{";
+    EXPECT_EQ(made(how), expected) << "after " << stop << " blocks";
+    blocks_in_all = stop;
+  }
+  EXPECT_GT(blocks_in_all, 20);
+}
+
+TEST_F(TokenizeTest, AStopKeepsWhatIsDone) {
+  write_many(100);
+  const Bytes expected = made(in_cache("reference"));
+  TokenizeOptions how = in_cache("cache");
+  volatile std::sig_atomic_t stop = 0;
+  how.stop = &stop;
+  double seen = 0;
+  how.progress = [&](double fraction, int64_t tokens) {
+    seen = fraction;
+    EXPECT_GT(tokens, 0);
+    stop = 1;
+  };
+  EXPECT_FALSE(tokenize(open_dataset(path("data")), model(), how).has_value());
+  EXPECT_GT(seen, 0);
+  EXPECT_LT(seen, 0.2);
+  stop = 0;
+  how.progress = [&](double fraction, int64_t) {
+    EXPECT_GT(fraction, seen);  // it went on from there
+    seen = fraction;
+  };
+  EXPECT_EQ(made(how), expected);
+  EXPECT_EQ(seen, 1);
+}
+
+TEST_F(TokenizeTest, AProcessKilledAnywhereIsGoneOnFrom) {
+  write_many(300);
+  const SampleStore reference = tokenized(path("data"), in_cache("reference"));
+  const Bytes expected = bytes_of(reference);
+  const std::string partial = path("cache/" + reference.fingerprint() + ".partial");
+  const auto saves = [&] {
+    const std::string journal = read_bytes(partial + "/journal.jsonl");
+    return std::count(journal.begin(), journal.end(), '\n');
+  };
+  TokenizeOptions how = in_cache("cache");
+  how.seconds_between_saves = 0;
+  int64_t before = 0;
+  for (int round = 0; round < 3; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      tokenize(open_dataset(path("data")), model(), how);
+      ::_exit(0);
+    }
+    for (int i = 0; i < 20000 && saves() < before + 3; ++i) std::this_thread::sleep_for(std::chrono::microseconds(500));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "it was done before it could be killed";
+    EXPECT_GE(saves(), before + 3);  // nothing saved is lost
+    before = saves();
+  }
+  EXPECT_EQ(made(how), expected);
+}
+
+TEST_F(TokenizeTest, TheSameInputIsNotTokenisedAgainWhereverItsFilesAre) {
+  const auto files = write_many(20);
+  const SampleStore first = tokenized(path("data"), in_cache("cache"));
+  const auto written = std::filesystem::last_write_time(first.directory() + "/tokens.bin");
+  TokenizeOptions how = in_cache("cache");
+  int64_t peak = 0;  // of input read
+  how.peak_bytes_in_flight = &peak;
+  std::filesystem::rename(path("data"), path("moved"));
+  const SampleStore second = tokenized(path("moved"), how);
+  EXPECT_EQ(peak, 0);
+  EXPECT_EQ(second.directory(), first.directory());
+  EXPECT_EQ(second.fingerprint(), first.fingerprint());
+  EXPECT_EQ(second.place(0).file, path("moved/1.jsonl"));
+  EXPECT_EQ(std::filesystem::last_write_time(first.directory() + "/tokens.bin"), written);
+}
+
+TEST_F(TokenizeTest, WhateverDecidesTheTokensDecidesTheFingerprint) {
+  const std::string file = write("a.jsonl", R"({"question":"Q","answer":"A"})");
+  std::vector<std::string> seen;
+  const auto add = [&](const std::function<void(Dataset&, TextModel&, TokenizeOptions&)>& change) {
+    Dataset dataset = open_dataset(file);
+    TextModel text = model();
+    TokenizeOptions how = options();
+    change(dataset, text, how);
+    seen.push_back(tokenize(dataset, text, how).value().fingerprint());
+  };
+  add([](Dataset&, TextModel&, TokenizeOptions&) {});
+  add([](Dataset& dataset, TextModel&, TokenizeOptions&) { dataset.form = DatasetForm::prompt; });
+  add([](Dataset& dataset, TextModel&, TokenizeOptions&) { dataset.columns.prompt = "question"; });
+  add([](Dataset&, TextModel& text, TokenizeOptions&) { text.tokenizer_identity = "another"; });
+  add([](Dataset&, TextModel& text, TokenizeOptions&) { text.template_identity = "another"; });
+  add([](Dataset&, TextModel& text, TokenizeOptions&) { text.eos = 1; });
+  add([](Dataset&, TextModel&, TokenizeOptions& how) { how.train_on = TrainOn::all; });
+  add([](Dataset&, TextModel&, TokenizeOptions& how) { how.variables = {{"enable_thinking", false}}; });
+  add([](Dataset&, TextModel&, TokenizeOptions& how) { how.date.tm_mday = 1; });
+  write("a.jsonl", R"({"question":"Q","answer":"B"})");
+  add([](Dataset&, TextModel&, TokenizeOptions&) {});
+  EXPECT_EQ(seen.size(), 10u);
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
+  add([](Dataset& dataset, TextModel&, TokenizeOptions& how) {
+    dataset.weight = 3;
+    how.threads = 5;
+    how.skip_bad = 7;
+  });
+  EXPECT_TRUE(std::find(seen.begin(), seen.end() - 1, seen.back()) != seen.end() - 1);
+}
+
+TEST_F(TokenizeTest, AFileThatChangedInPlaceIsHashedAgain) {
+  const std::string file = write("a.txt", "aaaa");
+  const auto old = std::filesystem::last_write_time(file) - std::chrono::hours(1);
+  std::filesystem::last_write_time(file, old);
+  const std::string first = tokenized(file).fingerprint();
+  write("a.txt", "bbbb");
+  std::filesystem::last_write_time(file, old);
+  EXPECT_NE(tokenized(file).fingerprint(), first);
+}
+
+TEST_F(TokenizeTest, AnyNumberAtOnceMakeOneStore) {
+  write_many(100);
+  const Bytes expected = made(in_cache("reference"));
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      int result = 1;
+      try {
+        result = made(in_cache("cache")) == expected ? 0 : 2;
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      ::_exit(result);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  int others = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path("cache"))) {
+    others += entry.path().filename() != "hashes";
+  }
+  EXPECT_EQ(others, 1);
+  EXPECT_EQ(made(in_cache("cache")), expected);
+}
+
+TEST_F(TokenizeTest, AStoreThatIsNotAsItWasWrittenIsRefused) {
+  const SampleStore store = tokenized(write("a.txt", "some text"));
+  std::filesystem::resize_file(store.directory() + "/tokens.bin", 4);
+  EXPECT_EQ(refusal([&] { tokenized(path("a.txt")); }, ExitCode::io),
+            store.directory() +
+                " is not a store of samples as it was written: tokens.bin or samples.bin has another "
+                "size; remove this directory, and it is made again.");
+}
+
+}  // namespace
+}  // namespace megatrain
