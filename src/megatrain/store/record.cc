@@ -21,7 +21,7 @@ StatePlanes StatePlanes::within(std::byte* base, int64_t elements, DType weights
   return planes;
 }
 
-LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier)
+LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier, Planes planes)
     : device_(&device), layout_(std::move(layout)), dtype_(weights), tier_(tier) {
   const size_t n = static_cast<size_t>(layout_.elements);
   const auto plane = [&](size_t bytes, const char* tag) {
@@ -31,6 +31,7 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights, Tier
     return buffer;
   };
   weights_ = plane(static_cast<size_t>(dtype_bytes(dtype_)), "weights");
+  if (planes == Planes::weights) return;
   if (dtype_ == DType::bf16) low_ = plane(2, "low bits");
   m_ = plane(4, "first moments");
   v_ = plane(4, "second moments");
@@ -57,7 +58,7 @@ void LayerRecord::read_master(int64_t begin, int64_t count, float* out) const {
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
   copy(high.data(), at.weight + begin, n * 2);
-  copy(low.data(), at.low + begin, n * 2);
+  if (at.low) copy(low.data(), at.low + begin, n * 2);
   for (size_t i = 0; i < n; ++i) out[i] = join_master(high[i], low[i]);
 }
 
@@ -72,7 +73,7 @@ void LayerRecord::write_master(int64_t begin, int64_t count, const float* values
     low[i] = master_low(values[i]);
   }
   copy(at.weight + begin, high.data(), n * 2);
-  copy(at.low + begin, low.data(), n * 2);
+  if (at.low) copy(at.low + begin, low.data(), n * 2);
 }
 
 void LayerRecord::read_moment(Moment moment, int64_t begin, int64_t count, float* out) const {
@@ -84,10 +85,10 @@ void LayerRecord::write_moment(Moment moment, int64_t begin, int64_t count, cons
 }
 
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts, DType weights,
-                                      const std::vector<Tier>& tiers) {
+                                      const std::vector<Tier>& tiers, Planes planes) {
   std::vector<LayerRecord> records;
   records.reserve(layouts.size());
-  for (size_t i = 0; i < layouts.size(); ++i) records.emplace_back(device, layouts[i], weights, tiers[i]);
+  for (size_t i = 0; i < layouts.size(); ++i) records.emplace_back(device, layouts[i], weights, tiers[i], planes);
   return records;
 }
 

@@ -29,10 +29,14 @@ struct StatePlanes {
   static StatePlanes within(std::byte* base, int64_t elements, DType weights);
 };
 
+// Which planes a record has. Without `all` there is no master: what is written is rounded to the weights' dtype, as the
+// high half of a split master is, and read back so.
+enum class Planes : uint8_t { all, weights };
+
 class LayerRecord {
  public:
   // Planes are zero: gaps between tensors stay so for ever.
-  LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier);
+  LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier, Planes planes = Planes::all);
 
   const LayerLayout& layout() const { return layout_; }
   DType dtype() const { return dtype_; }
@@ -63,6 +67,6 @@ class LayerRecord {
 
 // `tiers` has one for each layout.
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts, DType weights,
-                                      const std::vector<Tier>& tiers);
+                                      const std::vector<Tier>& tiers, Planes planes = Planes::all);
 
 }  // namespace megatrain
