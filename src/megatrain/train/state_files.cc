@@ -1,66 +1,21 @@
 #include "megatrain/train/state_files.h"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
-#include <set>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/host/thread_team.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/layers.h"
+#include "megatrain/store/pieces.h"
 
 namespace megatrain {
 
 namespace {
-
-constexpr int64_t kPiece = int64_t{1} << 20;  // elements; even, so that random pairs never straddle two pieces
-
-struct Piece {
-  LayerRecord* record;
-  const TensorSpec* tensor;
-  int64_t begin;  // element of the tensor
-  int64_t count;
-};
-
-std::vector<Piece> cut(std::vector<LayerRecord>& records) {
-  std::vector<Piece> pieces;
-  for (LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) {
-      for (int64_t at = 0; at < tensor.elements(); at += kPiece) {
-        pieces.push_back({&record, &tensor, at, std::min(kPiece, tensor.elements() - at)});
-      }
-    }
-  }
-  return pieces;
-}
-
-// Calls work(piece, scratch) for every piece on a team; the first exception stops the rest and is thrown here.
-template <class Work>
-void for_pieces(std::vector<LayerRecord>& records, int threads, const Work& work) {
-  ThreadTeam team(threads > 0 ? threads : static_cast<int>(usable_cpus().size()));
-  const std::vector<Piece> pieces = cut(records);
-  std::mutex mutex;
-  std::exception_ptr error;
-  std::atomic<bool> failed{false};
-  team.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
-    if (failed) return;
-    try {
-      std::vector<float> scratch(static_cast<size_t>(pieces[static_cast<size_t>(i)].count));
-      work(pieces[static_cast<size_t>(i)], scratch.data());
-    } catch (...) {
-      std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-      failed = true;
-    }
-  });
-  if (error) std::rethrow_exception(error);
-}
 
 // One plane of one tensor, by the name it has in a state file.
 struct Plane {
@@ -99,34 +54,6 @@ void for_values(const Plane& plane, std::vector<float>& scratch, const Work& wor
 }
 
 }  // namespace
-
-std::vector<int64_t> tensor_shape(const TensorSpec& tensor) {
-  return tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
-}
-
-LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
-  const ModelFiles files(directory);
-  LoadReport report;
-  std::set<std::string> used;
-  // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
-  for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) {
-      const StoredTensor& stored = files.parameter(tensor.name, tensor_shape(tensor));
-      report.types[tensor.name] = *parameter_type(stored.dtype);
-      used.insert(tensor.name);
-    }
-  }
-  for (const StoredTensor* stored : files.tensors()) {
-    if (!used.count(stored->name)) report.unused.push_back(stored->name);
-  }
-  for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
-    const StoredTensor& stored = *files.find(piece.tensor->name);
-    read_as_f32(stored, piece.begin, piece.count, scratch);
-    piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
-    if (piece.begin + piece.count == piece.tensor->elements()) release_pages(stored);
-  });
-  return report;
-}
 
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
   for_pieces(records, threads, [&](const Piece& piece, float* scratch) {

@@ -1,31 +1,18 @@
-// State in and out of records: from a Hugging Face directory or from nothing, to an export, to a state file and back,
-// and its hash. All walk the records tensor by tensor in pieces, so that nothing is ever held twice.
+// State in and out of records: from nothing, to an export, to a state file and back, and its hash. Weights come from a
+// Hugging Face directory by model/load_weights.h. All walk the records tensor by tensor in pieces, so that nothing is
+// ever held twice.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "megatrain/hub/hash.h"
 #include "megatrain/model/config.h"
+#include "megatrain/model/load_weights.h"
 #include "megatrain/store/record.h"
-#include "megatrain/tensor/dtype.h"
 
 namespace megatrain {
-
-using TensorTypes = std::map<std::string, DType>;  // in which each tensor was stored, and will be exported
-
-// As files write it: (cols) for a vector, (rows, cols) for a matrix.
-std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
-
-struct LoadReport {
-  TensorTypes types;
-  std::vector<std::string> unused;  // tensors of the files that the model does not have
-};
-
-// Every tensor of every record from a Hugging Face directory; shapes must match. Throws Error(bad_input).
-LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads);
 
 // The family's random initialisation.
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);

@@ -31,20 +31,6 @@ int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched
   return (micro_batches * micro_batch_words(micro_tokens) + row_words(touched_rows)) * 4;
 }
 
-std::vector<float> make_rope_table(const ModelConfig& config, int64_t positions) {
-  const std::vector<double> frequency = rope_frequencies(config);
-  const size_t half = frequency.size(), size = static_cast<size_t>(positions) * half;
-  std::vector<float> table(2 * size);
-  for (size_t p = 0; p < static_cast<size_t>(positions); ++p) {
-    for (size_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(p) * frequency[i];
-      table[p * half + i] = static_cast<float>(std::cos(angle) * config.rope.attention_factor);
-      table[size + p * half + i] = static_cast<float>(std::sin(angle) * config.rope.attention_factor);
-    }
-  }
-  return table;
-}
-
 StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory,
                          std::vector<LayerRecord>& records, Updater& updater)
     : config_(config),

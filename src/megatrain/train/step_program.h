@@ -70,7 +70,4 @@ class StepProgram : public StepHandler {
   int64_t sequence_ = 0;  // of the step being issued
 };
 
-// cos then sin, (positions, head_dim / 2) each; angles in double, rounded once.
-std::vector<float> make_rope_table(const ModelConfig& config, int64_t positions);
-
 }  // namespace megatrain

@@ -11,6 +11,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/engine/verify.h"
 #include "megatrain/model/layers.h"
+#include "megatrain/model/rope_table.h"
 
 namespace megatrain {
 

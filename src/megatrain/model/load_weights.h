@@ -1,0 +1,27 @@
+// The weights of a Hugging Face directory into records.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "megatrain/store/record.h"
+#include "megatrain/tensor/dtype.h"
+
+namespace megatrain {
+
+using TensorTypes = std::map<std::string, DType>;  // in which each tensor was stored, and will be exported
+
+// As files write it: (cols) for a vector, (rows, cols) for a matrix.
+std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
+
+struct LoadReport {
+  TensorTypes types;
+  std::vector<std::string> unused;  // tensors of the files that the model does not have
+};
+
+// Every tensor of every record from a Hugging Face directory; shapes must match. Throws Error(bad_input).
+LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads);
+
+}  // namespace megatrain
