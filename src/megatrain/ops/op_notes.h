@@ -32,7 +32,8 @@ class OpNotes final : public Ops {
   void swiglu_backward(Stream&, const SwigluBackward& args) override { notes_.emplace_back(args); }
   void cross_entropy(Stream&, const CrossEntropy& args) override { notes_.emplace_back(args); }
 
-  // The layer templates call none of these.
+  // The layer templates of a training step call none of these.
+  void attention_cached(Stream&, const CachedAttention&) override {}
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}
   void finish_gradient(Stream&, const FinishGradient&) override {}

@@ -11,6 +11,7 @@
 #include "megatrain/device/device.h"
 #include "megatrain/ops/adamw.h"
 #include "megatrain/ops/attention.h"
+#include "megatrain/ops/attention_cached.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
@@ -30,6 +31,7 @@ struct OpsShape {
   int64_t ff = 0;
   int64_t max_documents = 1;  // in a micro-batch
   int64_t longest_document = 0;
+  bool generating = false;  // forward only, with attention against a cache; the documents are not read
 };
 
 // The algorithm a library computes each product with, both as text: what the product is, and the library's own opaque
@@ -62,6 +64,7 @@ class Ops {
   virtual void linear_backward_weight(Stream&, const LinearBackwardWeight&) = 0;
   virtual void attention_forward(Stream&, const AttentionForward&) = 0;
   virtual void attention_backward(Stream&, const AttentionBackward&) = 0;
+  virtual void attention_cached(Stream&, const CachedAttention&) = 0;
   virtual void swiglu_forward(Stream&, const SwigluForward&) = 0;
   virtual void swiglu_backward(Stream&, const SwigluBackward&) = 0;
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;

@@ -51,18 +51,26 @@ void check(const AttentionShape& shape, const Documents& documents) {
   ensure(documents.begin[0] == 0 && documents.begin[documents.count] == shape.tokens, "documents tile the micro-batch");
 }
 
+// Some queries of one head of one document, and where their rows and those of the document's keys begin.
 struct ForwardTile {
-  Document document;
   int64_t head;
-  int64_t query;  // first of the tile
+  int64_t query;  // first of the tile, counted in its document
+  int64_t queries;
+  int64_t query_row;  // of q and out
+  int64_t key_row;    // of k and v: the document's first
 };
 
-void forward_tile(const Context& context, const AttentionForward& args, const ForwardTile& tile) {
+// What is read and written; `lse` may be null.
+struct ForwardViews {
+  View q, k, v, out;
+  float* lse;
+};
+
+void forward_tile(const Context& context, const AttentionShape& shape, const ForwardViews& args,
+                  const ForwardTile& tile) {
   thread_local std::vector<float> q_scratch, k_scratch, v_scratch, score_scratch, out_scratch;
-  const AttentionShape& shape = args.shape;
   const int64_t dim = shape.head_dim;
-  const int64_t queries = std::min(kQueryTile, tile.document.size - tile.query);
-  const int64_t first_row = tile.document.begin + tile.query;
+  const int64_t queries = tile.queries, first_row = tile.query_row;
   const int64_t q_col = tile.head * dim;
   const int64_t kv_col = tile.head / (shape.heads / shape.kv_heads) * dim;
 
@@ -75,8 +83,8 @@ void forward_tile(const Context& context, const AttentionForward& args, const Fo
   maximum.fill(-std::numeric_limits<float>::infinity());
 
   for_key_tiles(shape, tile.query, queries, [&](int64_t key, int64_t keys) {
-    const Tile k = read_tile(args.k, tile.document.begin + key, keys, 0, kv_col, dim, k_scratch);
-    const Tile v = read_tile(args.v, tile.document.begin + key, keys, 0, kv_col, dim, v_scratch);
+    const Tile k = read_tile(args.k, tile.key_row + key, keys, 0, kv_col, dim, k_scratch);
+    const Tile v = read_tile(args.v, tile.key_row + key, keys, 0, kv_col, dim, v_scratch);
     context.product({.m = queries,
                      .n = keys,
                      .k = dim,
@@ -116,9 +124,19 @@ void forward_tile(const Context& context, const AttentionForward& args, const Fo
     const float inverse = static_cast<float>(1.0 / sum[i]);
     for (int64_t d = 0; d < dim; ++d) out[i * dim + d] *= inverse;
     narrow(out + i * dim, args.out, first_row + i, q_col, dim);
+    if (!args.lse) continue;
     const double lse = std::log(sum[i]) + static_cast<double>(maximum[i]);
     args.lse[tile.head * shape.tokens + first_row + i] = static_cast<float>(lse);
   }
+}
+
+// The last tiles see the most keys: they go first, so that the team ends together.
+void run_tiles(const Context& context, const AttentionShape& shape, const ForwardViews& views,
+               const std::vector<ForwardTile>& tiles) {
+  const int64_t count = static_cast<int64_t>(tiles.size());
+  context.team.parallel_for(count, [&](int64_t index) {
+    forward_tile(context, shape, views, tiles[static_cast<size_t>(count - 1 - index)]);
+  });
 }
 
 // One key head of one document, with all the query heads that read it: the only owner of its grad_k and grad_v, which
@@ -230,12 +248,45 @@ void attention_forward(const Context& context, const AttentionForward& args) {
   for (int64_t index = 0; index < args.documents.count; ++index) {
     const Document document = document_at(args.documents, index);
     for (int64_t query = 0; query < document.size; query += kQueryTile) {
-      for (int64_t head = 0; head < args.shape.heads; ++head) tiles.push_back({document, head, query});
+      for (int64_t head = 0; head < args.shape.heads; ++head) {
+        tiles.push_back({.head = head,
+                         .query = query,
+                         .queries = std::min(kQueryTile, document.size - query),
+                         .query_row = document.begin + query,
+                         .key_row = document.begin});
+      }
     }
   }
-  const int64_t count = static_cast<int64_t>(tiles.size());
-  // The last tiles see the most keys: they go first, so that the team ends together.
-  context.team.parallel_for(count, [&](int64_t index) { forward_tile(context, args, tiles[count - 1 - index]); });
+  run_tiles(context, args.shape, {args.q, args.k, args.v, args.out, args.lse}, tiles);
+}
+
+void attention_cached(const Context& context, const CachedAttention& args) {
+  const AttentionShape& shape = args.shape;
+  ensure(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "query heads share key heads evenly");
+  ensure(args.k.dtype == args.k_cache.dtype && args.v.dtype == args.v_cache.dtype, "a cache has its tokens' dtype");
+  for (const View* view : {&args.q, &args.k, &args.v, &args.out}) check_dtype(*view);
+  const size_t bytes = static_cast<size_t>(args.k.cols * dtype_bytes(args.k.dtype));
+  const auto put = [&](const View& row, int64_t from, const View& cache, int64_t to) {
+    std::memcpy(cache.slice_rows(to, 1).data, row.slice_rows(from, 1).data, bytes);
+  };
+  thread_local std::vector<ForwardTile> storage;
+  std::vector<ForwardTile>& tiles = storage;
+  tiles.clear();
+  for (int64_t token = 0; token < shape.tokens;) {
+    const int64_t sequence = args.sequences[token], position = args.positions[token];
+    int64_t count = 0;
+    for (; count < kQueryTile && token + count < shape.tokens && args.sequences[token + count] == sequence; ++count) {
+      ensure(args.positions[token + count] == position + count, "new tokens of a sequence follow each other");
+      put(args.k, token + count, args.k_cache, sequence * args.context + position + count);
+      put(args.v, token + count, args.v_cache, sequence * args.context + position + count);
+    }
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      tiles.push_back(
+          {.head = head, .query = position, .queries = count, .query_row = token, .key_row = sequence * args.context});
+    }
+    token += count;
+  }
+  run_tiles(context, shape, {args.q, args.k_cache, args.v_cache, args.out, nullptr}, tiles);
 }
 
 void attention_backward(const Context& context, const AttentionBackward& args) {

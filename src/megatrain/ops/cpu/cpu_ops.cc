@@ -34,6 +34,7 @@ class CpuOps final : public Ops {
   }
   void attention_forward(Stream& s, const AttentionForward& a) override { run(s, cpu::attention_forward, a); }
   void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
+  void attention_cached(Stream& s, const CachedAttention& a) override { run(s, cpu::attention_cached, a); }
   void swiglu_forward(Stream& s, const SwigluForward& a) override { run(s, cpu::swiglu_forward, a); }
   void swiglu_backward(Stream& s, const SwigluBackward& a) override { run(s, cpu::swiglu_backward, a); }
   void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }

@@ -24,6 +24,7 @@ void linear_backward_input(const Context& context, const LinearBackwardInput& ar
 void linear_backward_weight(const Context& context, const LinearBackwardWeight& args);
 void attention_forward(const Context& context, const AttentionForward& args);
 void attention_backward(const Context& context, const AttentionBackward& args);
+void attention_cached(const Context& context, const CachedAttention& args);
 void swiglu_forward(const Context& context, const SwigluForward& args);
 void swiglu_backward(const Context& context, const SwigluBackward& args);
 void cross_entropy(const Context& context, const CrossEntropy& args);

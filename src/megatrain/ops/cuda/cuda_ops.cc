@@ -28,6 +28,7 @@ class CudaOps final : public Ops {
   }
 
   int64_t scratch_bytes(const OpsShape& shape) override {
+    if (shape.generating) return CudaLinear::kWorkspaceBytes;
     const AttentionShape& attention = shape.attention;
     const int64_t tokens = attention.tokens;
     const int64_t widest =
@@ -70,6 +71,8 @@ class CudaOps final : public Ops {
     if (attention_.backward(args, native_stream(stream))) return;
     launch(args, scratch_.take(attention_scratch_bytes(args.shape), native_stream(stream)), native_stream(stream));
   }
+
+  void attention_cached(Stream& stream, const CachedAttention& args) override { launch(args, native_stream(stream)); }
 
   void swiglu_forward(Stream& stream, const SwigluForward& args) override { launch(args, native_stream(stream)); }
   void swiglu_backward(Stream& stream, const SwigluBackward& args) override { launch(args, native_stream(stream)); }

@@ -8,6 +8,7 @@
 #include "megatrain/ops/adamw.h"
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_buckets.h"
+#include "megatrain/ops/attention_cached.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
@@ -79,6 +80,9 @@ inline constexpr int64_t kSimpleHeadDim = 256;
 void launch(const AttentionForward& args, cudaStream_t stream);
 int64_t attention_scratch_bytes(const AttentionShape& shape);
 void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
+
+// attention_cached.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
+void launch(const CachedAttention& args, cudaStream_t stream);
 
 // attention_padded.cu: rows and log-sum-exps of documents to and from documents padded to one length, bf16.
 // Rows and their strides are whole 16-byte packs.
