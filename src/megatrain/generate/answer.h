@@ -1,0 +1,40 @@
+// Prompts to answers in text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "megatrain/generate/generator.h"
+#include "megatrain/generate/text_model.h"
+
+namespace megatrain {
+
+struct Prompt {
+  std::vector<int32_t> ids;  // of TextModel::encode or encode_chat
+  bool chat = false;         // the end of an assistant's turn ends the answer too
+  int64_t max_tokens = 0;
+};
+
+struct Answer {
+  std::string text;          // special tokens left out, cut before a stop string
+  std::vector<int32_t> ids;  // all that were generated
+  Finish finish = Finish::length;
+};
+
+struct AnswerOptions {
+  Sampling sampling;
+  std::vector<std::string> stops;                                       // none is empty
+  std::function<void(size_t prompt, const std::string& text)> on_text;  // as it becomes certain; may be empty text
+  std::function<void(size_t prompt, const Answer& answer)> on_answer;   // in order of the prompts
+};
+
+// The context a generator needs for them: of the longest prompt with its answer, at most `limit` tokens.
+int64_t context_of(const std::vector<Prompt>& prompts, int64_t limit);
+
+// One for each prompt; prompt i is sequence i of the sampling.
+std::vector<Answer> answer(Generator& generator, const TextModel& model, const std::vector<Prompt>& prompts,
+                           const AnswerOptions& options);
+
+}  // namespace megatrain

@@ -1,0 +1,89 @@
+// The whole model over new tokens of several sequences, with a cache of keys and values on the device: work and time
+// are linear in the new tokens. Layers come to the device as in training (device_weights.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "megatrain/generate/device_weights.h"
+#include "megatrain/model/block_decode.h"
+#include "megatrain/model/config.h"
+#include "megatrain/model/head_decode.h"
+#include "megatrain/ops/ops.h"
+#include "megatrain/store/record.h"
+
+namespace megatrain {
+
+struct GeneratorOptions {
+  int64_t max_context = 0;     // tokens of a sequence, prompt and answer
+  int64_t max_batch = 1;       // sequences at once
+  int64_t chunk_tokens = 512;  // new tokens of one pass; long prompts take several
+  int64_t memory_bytes = 0;    // device memory that may be taken, ops' scratch included
+  bool in_place = true;        // on the CPU device host memory is computed on where it lies; false: as on a GPU
+};
+
+class CachedForward {
+ public:
+  // `records` (model_layouts) outlive this and do not change meanwhile: no lane is at work on them and no row of the
+  // embedding is behind (Trainer::drain()). Throws Error(cannot_fit).
+  CachedForward(Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
+                const GeneratorOptions& options);
+
+  // Device bytes without which it cannot run.
+  static int64_t least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
+                             const std::vector<LayerRecord>& records, const GeneratorOptions& options);
+
+  // New tokens of one sequence, that follow the `position` tokens already fed.
+  struct Feed {
+    int64_t sequence;  // below max_batch; position 0 begins it anew
+    int64_t position;
+    std::span<const int32_t> ids;
+    bool logits;  // of the last of them are wanted
+  };
+  // At most one feed a sequence and pass_tokens() tokens. Returns (feeds that want logits, V), good until the next
+  // call.
+  std::span<const float> run(const std::vector<Feed>& feeds);
+
+  int64_t pass_tokens() const { return shape_.tokens; }
+  const GeneratorOptions& options() const { return options_; }
+  const ModelConfig& model() const { return model_; }
+  const DeviceWeights& weights() const { return weights_; }
+
+ private:
+  // Sizes that follow from model and options; see cached_forward.cc.
+  struct Shape {
+    Shape(const Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
+          const GeneratorOptions& options);
+
+    DType dtype;
+    bool in_place;
+    int64_t tokens;                    // of a pass
+    std::vector<WeightRange> ranges;   // the blocks, then the table's rows in pieces
+    std::vector<int64_t> table_begin;  // first row of each piece, then V
+    WeightRange norm;                  // the final norm
+    OpsShape ops;
+    int64_t cache_bytes, rope_bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes, scratch_bytes;
+    int64_t fixed_bytes() const;  // all but the weights
+  };
+
+  CachedForward(Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
+                const GeneratorOptions& options, Shape shape);
+  int64_t stage(const std::vector<Feed>& feeds, int64_t* wanted);
+  BlockCache cache_of(int64_t block) const;
+
+  Ops& ops_;
+  ModelConfig model_;
+  const std::vector<LayerRecord>& records_;
+  GeneratorOptions options_;
+  Shape shape_;
+  Buffer cache_, rope_, norm_, workspace_, x_, logits_, inputs_;
+  Buffer host_rows_, host_inputs_, host_logits_;
+  DeviceWeights weights_;
+  BlockDecode block_;
+  HeadDecode head_;
+  std::unique_ptr<Stream> compute_;
+};
+
+}  // namespace megatrain

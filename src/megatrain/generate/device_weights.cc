@@ -1,0 +1,120 @@
+#include "megatrain/generate/device_weights.h"
+
+#include <algorithm>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+namespace {
+
+bool lies_ready(const WeightRange& range, bool in_place) { return in_place || range.record->tier() == Tier::hbm; }
+
+std::byte* address(const WeightRange& range) { return range.record->weights() + range.begin; }
+
+struct Need {
+  int64_t all = 0;      // bytes of the ranges that do not lie ready
+  int64_t largest = 0;  // of them
+  int64_t count = 0;
+};
+
+Need need_of(const std::vector<WeightRange>& ranges, bool in_place) {
+  Need need;
+  for (const WeightRange& range : ranges) {
+    if (lies_ready(range, in_place)) continue;
+    need.all += range.bytes;
+    need.largest = std::max(need.largest, range.bytes);
+    ++need.count;
+  }
+  return need;
+}
+
+}  // namespace
+
+int64_t DeviceWeights::least_bytes(const std::vector<WeightRange>& ranges, bool in_place) {
+  const Need need = need_of(ranges, in_place);
+  return std::min(need.all, 2 * need.largest);
+}
+
+DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place)
+    : ranges_(std::move(ranges)), copies_(device.make_stream("weights")) {
+  const Need need = need_of(ranges_, in_place);
+  const bool all_stay = need.all <= memory_bytes;
+  const int64_t staying =
+      all_stay ? need.count : (memory_bytes - 2 * need.largest) / std::max<int64_t>(need.largest, 1);
+  ensure(all_stay || staying >= 0, "two slots fit the memory");
+  int64_t seen = 0;
+  for (const WeightRange& range : ranges_) {
+    if (lies_ready(range, in_place)) {
+      addresses_.push_back(address(range));
+      continue;
+    }
+    // spread evenly, so that copies have the time of those between them
+    const bool stays = (seen + 1) * staying / need.count > seen * staying / need.count;
+    ++seen;
+    addresses_.push_back(nullptr);
+    if (!stays) continue;
+    residents_.push_back(device.allocate(static_cast<size_t>(range.bytes), "resident weights"));
+    addresses_.back() = residents_.back().data();
+    copies_->copy(addresses_.back(), address(range), static_cast<size_t>(range.bytes));
+  }
+  if (!all_stay) {
+    for (Slot& slot : slots_) {
+      slot.buffer = device.allocate(static_cast<size_t>(need.largest), "weight slots");
+      slot.arrived = device.make_event();
+      slot.free = device.make_event();
+    }
+  }
+  copies_->synchronize();
+}
+
+int64_t DeviceWeights::resident_ranges() const {
+  return std::count_if(addresses_.begin(), addresses_.end(), [](const std::byte* at) { return at != nullptr; });
+}
+
+void DeviceWeights::begin_pass(std::vector<size_t> ranges) {
+  std::erase_if(ranges, [&](size_t range) { return !streams(range); });
+  std::vector<size_t> order = ranges;
+  for (size_t i = 0; i < ranges.size() && i < slots_.size(); ++i) order.push_back(ranges[i]);
+  // what the pass before fetched ahead is kept when this pass begins with it
+  const size_t ahead = fetched_ - used_;
+  const bool kept =
+      ahead <= order.size() && std::equal(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(ahead),
+                                          order_.begin() + static_cast<std::ptrdiff_t>(used_));
+  first_slot_ = (first_slot_ + used_) % slots_.size();
+  order_ = std::move(order);
+  used_ = 0;
+  fetched_ = kept ? ahead : 0;
+  fetch_ahead();
+}
+
+// A slot is overwritten only by the range two after the one that was in it, once that one is done.
+void DeviceWeights::fetch_ahead() {
+  for (; fetched_ < order_.size() && fetched_ < used_ + slots_.size(); ++fetched_) {
+    const WeightRange& range = ranges_[order_[fetched_]];
+    Slot& slot = slot_of(fetched_);
+    if (slot.used) copies_->wait(*slot.free);
+    copies_->copy(slot.buffer.data(), address(range), static_cast<size_t>(range.bytes));
+    copies_->record(*slot.arrived);
+    copied_bytes_ += range.bytes;
+  }
+}
+
+std::byte* DeviceWeights::take(Stream& compute, size_t range) {
+  if (!streams(range)) return addresses_[range];
+  ensure(used_ < fetched_ && order_[used_] == range, "a pass takes its weights in the order it gave");
+  Slot& slot = slot_of(used_);
+  compute.wait(*slot.arrived);
+  return slot.buffer.data();
+}
+
+void DeviceWeights::done(Stream& compute, size_t range) {
+  if (!streams(range)) return;
+  Slot& slot = slot_of(used_);
+  compute.record(*slot.free);
+  slot.used = true;
+  ++used_;
+  fetch_ahead();
+}
+
+}  // namespace megatrain

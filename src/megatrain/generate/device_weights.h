@@ -1,0 +1,66 @@
+// The weights of a model on the device, for passes that only read them: some ranges stay, the rest come through two
+// slots on a stream of their own, the next while one is computed on.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "megatrain/device/device.h"
+#include "megatrain/store/record.h"
+
+namespace megatrain {
+
+// Bytes [begin, begin + bytes) of a record's weights.
+struct WeightRange {
+  const LayerRecord* record;
+  int64_t begin;
+  int64_t bytes;
+};
+
+class DeviceWeights {
+ public:
+  // What stays within `memory_bytes`; ranges that lie on the device, or in place, cost nothing. `in_place`: host memory
+  // is memory the device computes on. Ranges are copied now: the records' weights must not change while this lives.
+  DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place);
+
+  // With less than this nothing runs; with what all ranges need together everything stays.
+  static int64_t least_bytes(const std::vector<WeightRange>& ranges, bool in_place);
+
+  // A pass takes ranges in ascending order, each of these once.
+  void begin_pass(std::vector<size_t> ranges);
+  // Its address, of which work enqueued on `compute` from now on may read until done().
+  std::byte* take(Stream& compute, size_t range);
+  void done(Stream& compute, size_t range);
+
+  int64_t ranges() const { return static_cast<int64_t>(ranges_.size()); }
+  int64_t resident_ranges() const;                        // copied or in place
+  int64_t copied_bytes() const { return copied_bytes_; }  // by passes, so far
+  Stream& copies() { return *copies_; }
+
+ private:
+  struct Slot {
+    Buffer buffer;
+    std::unique_ptr<Event> arrived, free;
+    bool used = false;
+  };
+
+  bool streams(size_t range) const { return addresses_[range] == nullptr; }
+  Slot& slot_of(size_t at) { return slots_[(first_slot_ + at) % slots_.size()]; }
+  void fetch_ahead();
+
+  std::vector<WeightRange> ranges_;
+  std::vector<Buffer> residents_;
+  std::vector<std::byte*> addresses_;  // of each range; null: it streams
+  std::array<Slot, 2> slots_;
+  // The ranges that stream: those of this pass, then those with which every pass begins.
+  std::vector<size_t> order_;
+  size_t first_slot_ = 0;  // of order_[0]
+  size_t fetched_ = 0;     // of order_
+  size_t used_ = 0;        // of order_
+  int64_t copied_bytes_ = 0;
+  std::unique_ptr<Stream> copies_;  // last: it uses the buffers
+};
+
+}  // namespace megatrain

@@ -1,0 +1,165 @@
+// Logits through the cache: those of transformers, the bits of the training step's forward, and no token computed
+// twice.
+#include "megatrain/generate/cached_forward.h"
+
+#include <cmath>
+
+#include "megatrain/model/block.h"
+#include "megatrain/model/rope_table.h"
+#include "megatrain/ops/op_notes.h"
+#include "tests/generate/tiny_models.h"
+
+namespace megatrain::generation {
+namespace {
+
+using Feed = CachedForward::Feed;
+
+constexpr GeneratorOptions kRoomy{.max_context = 100, .max_batch = 2, .memory_bytes = kPlenty};
+
+std::vector<float> last_row(std::span<const float> logits, int64_t vocab) {
+  return {logits.end() - vocab, logits.end()};
+}
+
+TEST(CachedForward, LogitsAreThoseOfTransformersAtTheFirstAndTheLastToken) {
+  for (const std::string& name : model_names()) {
+    TinyModel model(name);
+    CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomy);
+    for (const nlohmann::json& answer : goldens().at(name)) {
+      const std::vector<int32_t> prompt = answer.at("prompt"), ids = answer.at("ids");
+      const auto near = [&](std::span<const float> got, const char* key) {
+        const std::vector<float> wanted = answer.at(key);
+        ASSERT_EQ(got.size(), wanted.size());
+        float scale = 0;
+        for (const float x : wanted) scale = std::max(scale, std::abs(x));
+        for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 2e-5f * scale) << name << " " << key;
+      };
+      int64_t position = static_cast<int64_t>(prompt.size());
+      near(forward.run({{.sequence = 1, .position = 0, .ids = prompt, .logits = true}}), "first_logits");
+      for (size_t i = 0; i + 2 < ids.size(); ++i, ++position)
+        forward.run({{.sequence = 1, .position = position, .ids = std::span(ids).subspan(i, 1), .logits = false}});
+      near(forward.run({{.sequence = 1, .position = position, .ids = std::span(ids).last(2).first(1), .logits = true}}),
+           "last_logits");
+    }
+  }
+}
+
+// Logits of every token of one document by the templates of a training step.
+std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>& ids, DType dtype) {
+  const ModelConfig& c = model.config;
+  const int64_t tokens = static_cast<int64_t>(ids.size()), row = c.hidden * dtype_bytes(dtype);
+  std::vector<float> rope = make_rope_table(c, tokens);
+  const BlockTemplate block(c, dtype, tokens, tokens, {rope.data(), rope.data() + rope.size() / 2});
+  std::vector<std::byte> x(static_cast<size_t>(tokens * row)), y(x),
+      workspace(static_cast<size_t>(block.workspace_bytes()));
+  std::vector<int32_t> positions, begin = {0, static_cast<int32_t>(tokens)};
+  for (int64_t t = 0; t < tokens; ++t) {
+    positions.push_back(static_cast<int32_t>(t));
+    std::memcpy(x.data() + t * row, model.records[0].weights() + ids[static_cast<size_t>(t)] * row,
+                static_cast<size_t>(row));
+  }
+  MicroBatchView micro;
+  micro.tokens = tokens;
+  micro.positions = positions.data();
+  micro.documents = {.begin = begin.data(), .host_begin = begin.data(), .count = 1, .longest = tokens, .uniform = true};
+  const auto stream = model.device->make_stream("compute");
+  for (int64_t b = 0; b < c.layers; ++b) {
+    block.forward(*model.ops, *stream,
+                  {.block = b,
+                   .weights = model.records[static_cast<size_t>(b + 1)].weights(),
+                   .x = matrix(x.data(), dtype, tokens, c.hidden),
+                   .y = matrix(y.data(), dtype, tokens, c.hidden),
+                   .micro_batch = micro,
+                   .workspace = workspace.data()});
+    stream->synchronize();
+    std::swap(x, y);
+  }
+  const HeadOffsets at = head_offsets(c);
+  std::vector<float> inv_rms(static_cast<size_t>(tokens)), logits(static_cast<size_t>(tokens * c.vocab));
+  model.ops->rmsnorm_forward(
+      *stream, {.x = matrix(x.data(), dtype, tokens, c.hidden),
+                .weight = vector(model.records.back().weights() + at.norm * dtype_bytes(dtype), dtype, c.hidden),
+                .eps = static_cast<float>(c.norm_eps),
+                .out = matrix(y.data(), dtype, tokens, c.hidden),
+                .inv_rms = inv_rms.data()});
+  std::byte* table =
+      c.tied ? model.records[0].weights() : model.records.back().weights() + at.table * dtype_bytes(dtype);
+  model.ops->linear_forward(*stream, {.x = matrix(y.data(), dtype, tokens, c.hidden),
+                                      .weight = matrix(table, dtype, c.vocab, c.hidden),
+                                      .bias = {},
+                                      .residual = {},
+                                      .out = matrix(logits.data(), DType::f32, tokens, c.vocab)});
+  stream->synchronize();
+  return logits;
+}
+
+TEST(CachedForward, TokenByTokenGivesTheBitsOfTheTrainingStepsForward) {
+  for (const std::string& name : model_names()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      TinyModel model(name, dtype);
+      CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomy);
+      const std::vector<int32_t> ids = goldens().at(name)[3].at("prompt");
+      const std::vector<float> wanted = training_logits(model, ids, dtype);
+      const size_t vocab = static_cast<size_t>(model.config.vocab);
+      for (size_t t = 0; t < ids.size(); ++t) {
+        const std::span<const float> got = forward.run({{.sequence = 0,
+                                                         .position = static_cast<int64_t>(t),
+                                                         .ids = std::span(ids).subspan(t, 1),
+                                                         .logits = true}});
+        ASSERT_EQ(std::vector<float>(got.begin(), got.end()),
+                  std::vector<float>(wanted.begin() + static_cast<std::ptrdiff_t>(t * vocab),
+                                     wanted.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocab)))
+            << name << " token " << t;
+      }
+    }
+  }
+}
+
+TEST(CachedForward, RaggedFeedsOfOnePassGiveTheBitsOfEachAlone) {
+  for (const char* name : {"qwen2_yarn", "mistral_packed"}) {
+    TinyModel model(name, DType::bf16);
+    CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomy);
+    const int64_t vocab = model.config.vocab;
+    const std::vector<int32_t> a = goldens().at(name)[3].at("prompt"), b = goldens().at(name)[2].at("prompt");
+    const std::vector<float> alone_a = last_row(forward.run({{0, 0, a, true}}), vocab),
+                             alone_b = last_row(forward.run({{0, 0, b, true}}), vocab);
+    forward.run({{1, 0, std::span(a).first(30), false}, {0, 0, std::span(b).first(1), false}});
+    const std::span<const float> both =
+        forward.run({{0, 1, std::span(b).subspan(1), true}, {1, 30, std::span(a).subspan(30), true}});
+    ASSERT_EQ(both.size(), static_cast<size_t>(2 * vocab));
+    EXPECT_EQ(std::vector<float>(both.begin(), both.begin() + vocab), alone_b);
+    EXPECT_EQ(last_row(both, vocab), alone_a);
+  }
+}
+
+// Rows of every product and of attention, of the calls since the last time.
+int64_t rows_computed(OpNotes& notes) {
+  int64_t rows = 0;
+  for (const OpNote& note : notes.take()) {
+    if (const auto* linear = std::get_if<LinearForward>(&note)) rows += linear->x.rows;
+  }
+  return rows;
+}
+
+TEST(CachedForward, EveryTokenIsComputedOnceAndLogitsAreMadeForTheLastAlone) {
+  TinyModel model("llama_packed");
+  OpNotes notes;
+  CachedForward forward(*model.device, notes, model.config, model.records, kRoomy);
+  const int64_t products = 4 * model.config.layers;  // qkv, o, gate and up, down
+  const int64_t pieces = [&] {                       // the head's products, of one row each
+    forward.run({{0, 0, std::vector<int32_t>{1}, true}});
+    return rows_computed(notes) - products;
+  }();
+  EXPECT_GE(pieces, 1);
+  const std::vector<int32_t> ids(60, 7);
+  forward.run({{0, 0, std::span(ids).first(40), true}, {1, 0, std::span(ids).first(9), false}});
+  EXPECT_EQ(rows_computed(notes), 49 * products + pieces);
+  for (int64_t position = 40; position < 60; ++position) {
+    forward.run({{0, position, std::span(ids).first(1), true}});
+    EXPECT_EQ(rows_computed(notes), products + pieces) << "at position " << position;
+  }
+  forward.run({{1, 9, std::span(ids).first(5), false}});
+  EXPECT_EQ(rows_computed(notes), 5 * products);
+}
+
+}  // namespace
+}  // namespace megatrain::generation

@@ -1,0 +1,96 @@
+// The tiny models of tests/parity with generators over them, on the CPU device.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/generate/generator.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/layers.h"
+#include "megatrain/model/load_weights.h"
+
+namespace megatrain::generation {
+
+inline constexpr int64_t kPlenty = int64_t{1} << 32;
+
+inline std::string model_path(const std::string& name) {
+  return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name + "/model";
+}
+
+inline const nlohmann::json& goldens() {
+  static const nlohmann::json json = read_json_file(std::string(MEGATRAIN_SOURCE_DIR) + "/tests/generate/goldens.json");
+  return json;
+}
+
+inline std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, answers] : goldens().items()) names.push_back(name);
+  return names;
+}
+
+// A model in memory, weights only.
+struct TinyModel {
+  explicit TinyModel(const std::string& name, DType dtype = DType::f32, Tier tier = Tier::host)
+      : device(make_cpu_device()),
+        ops(make_cpu_ops({.threads = 2})),
+        config(parse_model_config(read_json_file(model_path(name) + "/config.json"), name)),
+        records(make_records(*device, model_layouts(config), dtype,
+                             std::vector<Tier>(static_cast<size_t>(config.layers + 2), tier), Planes::weights)) {
+    load_weights(model_path(name), records, 1);
+  }
+
+  // The golden's family in another shape, with random fp32 weights.
+  TinyModel(const std::string& name, const nlohmann::json& changes)
+      : device(make_cpu_device()), ops(make_cpu_ops({.threads = 2})) {
+    nlohmann::json json = read_json_file(model_path(name) + "/config.json");
+    json.update(changes);
+    config = parse_model_config(json, name);
+    config.init_std = 0.3;
+    records = make_records(*device, model_layouts(config), DType::f32,
+                           std::vector<Tier>(static_cast<size_t>(config.layers + 2), Tier::host), Planes::weights);
+    for (LayerRecord& record : records) {
+      for (const TensorSpec& tensor : record.layout().tensors) {
+        std::vector<float> values(static_cast<size_t>(tensor.elements()));
+        init_tensor(config, tensor, 1, 0, tensor.elements(), values.data());
+        record.write_master(tensor.offset, tensor.elements(), values.data());
+      }
+    }
+  }
+
+  Generator generator(const GeneratorOptions& options) { return {*device, *ops, config, records, options}; }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Ops> ops;
+  ModelConfig config;
+  std::vector<LayerRecord> records;
+};
+
+// The golden's prompts, greedily answered.
+inline std::vector<GenerationRequest> golden_requests(const std::string& name) {
+  std::vector<GenerationRequest> requests;
+  for (const nlohmann::json& answer : goldens().at(name)) {
+    requests.push_back({.prompt = answer.at("prompt").get<std::vector<int32_t>>(),
+                        .max_tokens = static_cast<int64_t>(answer.at("ids").size())});
+  }
+  return requests;
+}
+
+inline std::vector<std::vector<int32_t>> ids_of(const std::vector<Generation>& generations) {
+  std::vector<std::vector<int32_t>> ids;
+  for (const Generation& generation : generations) ids.push_back(generation.ids);
+  return ids;
+}
+
+inline std::vector<std::vector<int32_t>> golden_ids(const std::string& name) {
+  std::vector<std::vector<int32_t>> ids;
+  for (const nlohmann::json& answer : goldens().at(name)) ids.push_back(answer.at("ids").get<std::vector<int32_t>>());
+  return ids;
+}
+
+}  // namespace megatrain::generation
