@@ -23,6 +23,8 @@ optimizer state live in host memory, and layers stream through the device.
   megatrain demo                     teach a small model arithmetic; a few minutes on two CPU cores
   megatrain train CONFIG.yaml        train; RUN/model is a Hugging Face directory afterwards
   megatrain prepare CONFIG.yaml      tokenise its datasets into the cache, and say what they came to
+  megatrain generate MODEL|RUN       let a model answer a prompt, or a file of them
+  megatrain eval MODEL|RUN FILE      how many questions of a file a model answers exactly right
   megatrain plan CONFIG|DIR|PRESET   what would live where, what it needs, what bounds the step
   megatrain hash RUN|DIR|FILE        the hash of a state or a model
   megatrain bench step PRESET        time training steps of a known shape; also floor, ops, link, dram, disk, suite
@@ -30,6 +32,49 @@ optimizer state live in host memory, and layers stream through the device.
 'megatrain VERB --help' says more. Results go to standard output (as JSON with --json), logs to standard error.
 Exit codes: 0 done, 1 internal error, 2 bad config or usage, 3 bad model or data file, 4 cannot fit, 5 I/O or disk,
 6 non-finite, 7 corrupt checkpoint, 8 stalled, 130/143 stopped by a signal after a durable save.
+)";
+
+constexpr const char* kGenerateHelp =
+    R"(megatrain generate MODEL|RUN [--prompt TEXT | --prompt-file FILE] [options]
+
+Goes on from a prompt and prints the text as it comes. MODEL is a Hugging Face directory with tokenizer.json, RUN a
+run directory (its model/ is used). Without --prompt and --prompt-file the prompt is read from standard input. One
+line end at the end of a file or of standard input is not part of the prompt.
+
+  --chat               the prompt is a user's message: it goes through the model's chat template
+  --system TEXT        a system message before it (with --chat)
+  --max-tokens N       length of an answer, at most; default 256. It also ends where the model's context does
+  --temperature T      0 takes the likeliest token every time (the default); 1 draws by the model's probabilities
+  --top-p P            draws among the likeliest tokens that hold this share of the probability; default 1: all
+  --top-k K            draws among the K likeliest tokens; default 0: all
+  --seed N             the same seed draws the same text; default 0
+  --stop TEXT          ends the answer before this text; may be given several times
+  --prompt-file FILE   a text, or with a name in .jsonl one prompt a line, {"prompt": "..."} or {"messages": [...]}:
+                       they are answered together, one JSON line each
+  --device, --precision, --memory.gpu, --threads   as in training; the precision is that of the file (bf16 or fp32)
+                       when not given. Layers that do not fit memory.gpu stream through the device
+  --json               one object: text, prompt_tokens, tokens, ids, finish ("stop" or "length"), seconds, tokens_per_s
+
+An answer ends at eos_token_id of generation_config.json or config.json, at eos_token of tokenizer_config.json, and in a
+chat at the token with which the template ends a turn.
+)";
+
+constexpr const char* kEvalHelp =
+    R"(megatrain eval MODEL|RUN FILE.jsonl [--max-tokens N] [--json]
+
+Asks the model every question of the file and prints the share of answers that are exactly right, white space at both
+ends apart, and the first that are not. MODEL is a Hugging Face directory, RUN a run directory. A line is one of
+
+  {"question": "...", "answer": "..."}
+  {"prompt": "...", "completion": "..."}
+  {"messages": [..., {"role": "assistant", "content": "..."}]}    the last message is the answer
+
+Questions go through the model's chat template when it has one, as a user's message. Answers are greedy (the likeliest
+token every time).
+
+  --max-tokens N       length of an answer, at most; default: 16 tokens more than twice the right answer's
+  --device, --precision, --memory.gpu, --threads   as in 'megatrain generate'
+  --json               one object: exact_match, right, count, mismatches, tokens, seconds, tokens_per_s
 )";
 
 const std::map<std::string, std::string>& verb_help() {
@@ -49,6 +94,8 @@ const std::map<std::string, std::string>& verb_help() {
        "--out DIR also writes them, packed and in the order of the run, as tokens.bin (uint32), labels.bin and\n"
        "documents.bin, the files that data.tokens, data.labels and data.documents name.\n"
        "--skip-bad N leaves out up to N bad samples; without it the first one ends the run with file and line.\n"},
+      {"generate", kGenerateHelp},
+      {"eval", kEvalHelp},
       {"plan", fmt::format("megatrain plan CONFIG|DIR|PRESET [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] "
                            "[--layers N] [--random SEED] [--json]\n\n"
                            "Prints where weights, gradients and block inputs would live and what the step is bound by; "
@@ -70,9 +117,9 @@ const std::map<std::string, std::string>& verb_help() {
 }
 
 int dispatch(const Words& words) {
-  static const std::map<std::string, int (*)(const Words&)> kVerbs = {{"train", verb_train}, {"prepare", verb_prepare},
-                                                                      {"plan", verb_plan},   {"hash", verb_hash},
-                                                                      {"demo", verb_demo},   {"bench", verb_bench}};
+  static const std::map<std::string, int (*)(const Words&)> kVerbs = {
+      {"train", verb_train}, {"prepare", verb_prepare}, {"generate", verb_generate}, {"eval", verb_eval},
+      {"plan", verb_plan},   {"hash", verb_hash},       {"demo", verb_demo},         {"bench", verb_bench}};
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     std::fputs(kHelp, stdout);
     return words.empty() ? static_cast<int>(ExitCode::bad_config) : 0;

@@ -12,6 +12,8 @@ using Words = std::vector<std::string>;
 int verb_train(const Words& words);
 int verb_prepare(const Words& words);
 int verb_plan(const Words& words);
+int verb_generate(const Words& words);
+int verb_eval(const Words& words);
 int verb_hash(const Words& words);
 int verb_demo(const Words& words);
 int verb_bench(const Words& words);

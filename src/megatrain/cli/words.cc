@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -64,6 +65,24 @@ std::optional<std::string> Arguments::option(const std::string& name) const {
     if (it->first == name) return it->second;
   }
   return {};
+}
+
+std::vector<std::string> Arguments::all(const std::string& name) const {
+  std::vector<std::string> values;
+  for (const auto& [option, value] : options_) {
+    if (option == name) values.push_back(value);
+  }
+  return values;
+}
+
+std::optional<double> Arguments::number(const std::string& name) const {
+  const std::optional<std::string> text = option(name);
+  if (!text) return {};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || !std::isfinite(value))
+    fail_config(fmt::format("{} is '{}'; expected a number", name, *text));
+  return value;
 }
 
 std::optional<int64_t> Arguments::integer(const std::string& name) const {

@@ -20,6 +20,8 @@ class Arguments {
   const std::vector<std::string>& overrides() const { return overrides_; }
   bool flag(const std::string& name) const;
   std::optional<std::string> option(const std::string& name) const;  // the last one given
+  std::vector<std::string> all(const std::string& name) const;       // in the order given
+  std::optional<double> number(const std::string& name) const;       // throws Error(bad_config) when it is none
   std::optional<int64_t> integer(const std::string& name) const;     // throws Error(bad_config) when it is none
 
   // The only plain word; `what` names it in the error.

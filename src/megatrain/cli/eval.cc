@@ -1,0 +1,144 @@
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
+#include "megatrain/cli/jsonl.h"
+#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/words.h"
+#include "megatrain/io/file.h"
+
+namespace megatrain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A question and its right answer.
+struct EvalRow {
+  std::string where;
+  int64_t line = 0;
+  Json messages;     // what is asked, as a conversation
+  std::string text;  // the same as plain text; empty: it is a conversation only
+  std::string answer;
+};
+
+EvalRow pair_of(const JsonLine& line, const char* question, const char* answer) {
+  const std::string text = text_field(line, question);
+  if (text.empty()) fail_input(fmt::format("{}: \"{}\" is empty; expected what to ask", line.where, question));
+  return {.where = line.where,
+          .line = line.number,
+          .messages = Json::array({{{"role", "user"}, {"content", text}}}),
+          .text = text,
+          .answer = text_field(line, answer)};
+}
+
+EvalRow conversation_of(const JsonLine& line) {
+  EvalRow row{.where = line.where, .line = line.number, .messages = messages_field(line)};
+  const Json last = row.messages.back();
+  if (last.at("role") != "assistant" || !last.contains("content") || !last.at("content").is_string()) {
+    fail_input(
+        fmt::format("{}: the last message is {}; expected the assistant's answer, {{\"role\": \"assistant\", "
+                    "\"content\": \"...\"}}",
+                    line.where, printable(last.dump())));
+  }
+  row.answer = last.at("content").get<std::string>();
+  row.messages.erase(row.messages.size() - 1);
+  if (row.messages.empty())
+    fail_input(fmt::format("{}: nothing is asked before the answer; expected a user's message", line.where));
+  return row;
+}
+
+EvalRow read_row(const JsonLine& line) {
+  if (line.row.contains("messages")) return conversation_of(line);
+  if (line.row.contains("question")) return pair_of(line, "question", "answer");
+  if (line.row.contains("prompt")) return pair_of(line, "prompt", "completion");
+  fail_input(
+      fmt::format("{}: has neither \"question\" and \"answer\", nor \"prompt\" and \"completion\", nor "
+                  "\"messages\"; found {}",
+                  line.where, printable(line.row.dump())));
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\f\v";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+// The share of questions answered exactly right, greedily, and the first that are not.
+Json exact_match(LoadedModel& model, const std::vector<EvalRow>& rows, std::optional<int64_t> max_tokens) {
+  constexpr size_t kShown = 5;
+  std::vector<Prompt> prompts;
+  for (const EvalRow& row : rows) {
+    const bool chat = model.text().has_chat_template() || row.text.empty();
+    Prompt prompt = chat ? model.chat_prompt(row.messages, row.where) : model.prompt(row.text, row.where);
+    const int64_t right = static_cast<int64_t>(model.text().tokenizer().encode(row.answer, false).size());
+    prompt.max_tokens = max_tokens.value_or(2 * right + 16);
+    prompts.push_back(std::move(prompt));
+  }
+  Generator& generator = model.generator_for(prompts);
+  const double start = now_s();
+  const std::vector<Answer> answers = answer(generator, model.text(), prompts, {});
+  const double seconds = now_s() - start;
+  Json mismatches = Json::array();
+  size_t right = 0, tokens = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    tokens += answers[i].ids.size();
+    if (trimmed(answers[i].text) == trimmed(rows[i].answer)) {
+      ++right;
+    } else if (mismatches.size() < kShown) {
+      mismatches.push_back({{"line", rows[i].line}, {"expected", rows[i].answer}, {"got", answers[i].text}});
+    }
+  }
+  return {{"exact_match", static_cast<double>(right) / static_cast<double>(rows.size())},
+          {"right", right},
+          {"count", rows.size()},
+          {"mismatches", mismatches},
+          {"tokens", tokens},
+          {"seconds", seconds},
+          {"tokens_per_s", static_cast<double>(tokens) / seconds}};
+}
+
+void print_exact_match(const Json& result) {
+  fmt::print("exact_match {:.4f} ({} of {})\n", result.at("exact_match").get<double>(),
+             result.at("right").get<size_t>(), result.at("count").get<size_t>());
+  for (const Json& mismatch : result.at("mismatches")) {
+    fmt::print("line {}: expected {}, got {}\n", mismatch.at("line").get<int64_t>(),
+               printable(mismatch.at("expected").get<std::string>()), printable(mismatch.at("got").get<std::string>()));
+  }
+}
+
+}  // namespace
+
+int verb_eval(const Words& words) {
+  std::vector<std::string> options = {"--max-tokens"};
+  options.insert(options.end(), loaded_model_options().begin(), loaded_model_options().end());
+  const Arguments arguments(words, options, {"--json"}, "eval");
+  if (arguments.plain().size() != 2) {
+    fail_config(fmt::format(
+        "'megatrain eval' takes a MODEL or RUN and a FILE.jsonl, {} given; see 'megatrain eval "
+        "--help'",
+        arguments.plain().empty() ? "nothing was" : fmt::format("{} words were", arguments.plain().size())));
+  }
+  const std::optional<int64_t> max_tokens = arguments.integer("--max-tokens");
+  if (max_tokens && *max_tokens < 1) fail_config(fmt::format("--max-tokens is {}; expected 1 or more", *max_tokens));
+
+  std::vector<EvalRow> rows;
+  for (const JsonLine& line : read_json_lines(arguments.plain()[1])) rows.push_back(read_row(line));
+  LoadedModel model(arguments.plain()[0], arguments, "eval");
+  const Json result = exact_match(model, rows, max_tokens);
+  if (arguments.flag("--json")) {
+    fmt::print("{}\n", result.dump());
+  } else {
+    print_exact_match(result);
+  }
+  return 0;
+}
+
+}  // namespace megatrain

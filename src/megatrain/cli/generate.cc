@@ -1,0 +1,163 @@
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/cli/jsonl.h"
+#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/words.h"
+#include "megatrain/io/file.h"
+
+namespace megatrain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultTokens = 256;
+constexpr int64_t kMostPromptBytes = kGiB;
+
+std::vector<std::string> options() {
+  std::vector<std::string> all = {"--prompt", "--prompt-file", "--system", "--max-tokens", "--temperature",
+                                  "--top-p",  "--top-k",       "--seed",   "--stop"};
+  all.insert(all.end(), loaded_model_options().begin(), loaded_model_options().end());
+  return all;
+}
+
+Sampling read_sampling(const Arguments& arguments) {
+  Sampling sampling;
+  sampling.temperature = arguments.number("--temperature").value_or(0);
+  sampling.top_p = arguments.number("--top-p").value_or(1);
+  sampling.top_k = arguments.integer("--top-k").value_or(0);
+  sampling.seed = static_cast<uint64_t>(arguments.integer("--seed").value_or(0));
+  if (sampling.temperature < 0)
+    fail_config(fmt::format("--temperature is {}; expected 0 or more", sampling.temperature));
+  if (sampling.top_p <= 0 || sampling.top_p > 1)
+    fail_config(fmt::format("--top-p is {}; expected more than 0 and at most 1", sampling.top_p));
+  if (sampling.top_k < 0) fail_config(fmt::format("--top-k is {}; expected 0 or more", sampling.top_k));
+  if (sampling.temperature == 0 && (arguments.option("--top-p") || arguments.option("--top-k"))) {
+    fail_config(
+        "--top-p and --top-k choose among tokens that are drawn, and at --temperature 0 (the default) none is; "
+        "add --temperature 1");
+  }
+  return sampling;
+}
+
+int64_t read_max_tokens(const Arguments& arguments) {
+  const int64_t tokens = arguments.integer("--max-tokens").value_or(kDefaultTokens);
+  if (tokens < 1) fail_config(fmt::format("--max-tokens is {}; expected 1 or more", tokens));
+  return tokens;
+}
+
+std::vector<std::string> read_stops(const Arguments& arguments) {
+  const std::vector<std::string> stops = arguments.all("--stop");
+  for (const std::string& stop : stops) {
+    if (stop.empty()) fail_config("--stop is empty; expected the text before which an answer ends");
+  }
+  return stops;
+}
+
+std::string without_last_line_end(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+std::string read_prompt_text(const Arguments& arguments) {
+  if (const auto text = arguments.option("--prompt")) return *text;
+  if (const auto path = arguments.option("--prompt-file"))
+    return without_last_line_end(read_text_file(*path, kMostPromptBytes));
+  return without_last_line_end({std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()});
+}
+
+Json conversation(const Arguments& arguments, Json messages) {
+  if (const auto system = arguments.option("--system"))
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *system}});
+  return messages;
+}
+
+Prompt text_prompt(const LoadedModel& model, const Arguments& arguments, const std::string& text,
+                   const std::string& where) {
+  if (!arguments.flag("--chat")) return model.prompt(text, where);
+  return model.chat_prompt(conversation(arguments, Json::array({{{"role", "user"}, {"content", text}}})), where);
+}
+
+std::vector<Prompt> read_prompt_lines(const LoadedModel& model, const Arguments& arguments, const std::string& path) {
+  std::vector<Prompt> prompts;
+  for (const JsonLine& line : read_json_lines(path)) {
+    if (line.row.contains("messages")) {
+      prompts.push_back(model.chat_prompt(conversation(arguments, messages_field(line)), line.where));
+    } else {
+      prompts.push_back(text_prompt(model, arguments, text_field(line, "prompt"), line.where));
+    }
+  }
+  return prompts;
+}
+
+Json to_json(const Prompt& prompt, const Answer& answer) {
+  return {{"text", answer.text},
+          {"prompt_tokens", prompt.ids.size()},
+          {"tokens", answer.ids.size()},
+          {"ids", answer.ids},
+          {"finish", answer.finish == Finish::stop ? "stop" : "length"}};
+}
+
+// Text with bytes that are no UTF-8 cannot occur: the decoder replaces them.
+void print_line(const Json& json) {
+  fmt::print("{}\n", json.dump());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int verb_generate(const Words& words) {
+  const Arguments arguments(words, options(), {"--chat", "--json"}, "generate");
+  const std::string& name = arguments.one("MODEL or RUN");
+  const bool chat = arguments.flag("--chat"), json = arguments.flag("--json");
+  const auto file = arguments.option("--prompt-file");
+  const bool lines = file && file->ends_with(".jsonl");
+  if (file && arguments.option("--prompt")) fail_config("--prompt and --prompt-file were both given; give one");
+  if (arguments.option("--system") && !chat && !lines)
+    fail_config("--system is a message of a conversation; add --chat");
+  AnswerOptions answering{.sampling = read_sampling(arguments), .stops = read_stops(arguments)};
+  const int64_t max_tokens = read_max_tokens(arguments);
+
+  LoadedModel model(name, arguments, "generate");
+  std::vector<Prompt> prompts;
+  if (lines) {
+    prompts = read_prompt_lines(model, arguments, *file);
+  } else {
+    prompts = {text_prompt(model, arguments, read_prompt_text(arguments), "the prompt")};
+  }
+  for (Prompt& prompt : prompts) prompt.max_tokens = max_tokens;
+  Generator& generator = model.generator_for(prompts);
+
+  if (lines) {
+    answering.on_answer = [&](size_t i, const Answer& answer) { print_line(to_json(prompts[i], answer)); };
+  } else if (!json) {
+    answering.on_text = [](size_t, const std::string& text) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    };
+  }
+  const double start = now_s();
+  const std::vector<Answer> answers = answer(generator, model.text(), prompts, answering);
+  const double seconds = now_s() - start;
+  if (lines) return 0;
+  if (!json) {
+    fmt::print("\n");
+    return 0;
+  }
+  Json object = to_json(prompts[0], answers[0]);
+  object["seconds"] = seconds;
+  object["tokens_per_s"] = static_cast<double>(answers[0].ids.size()) / seconds;
+  print_line(object);
+  return 0;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,136 @@
+#include "megatrain/cli/loaded_model.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/layers.h"
+#include "megatrain/model/load_weights.h"
+
+namespace megatrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostAtOnce = 32;  // sequences
+
+ModelConfig read_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  return parse_model_config(read_json_file(path), path);
+}
+
+}  // namespace
+
+const std::vector<std::string>& loaded_model_options() {
+  static const std::vector<std::string> kOptions = {"--device", "--precision", "--memory.gpu", "--threads"};
+  return kOptions;
+}
+
+std::string model_directory(const std::string& name) {
+  if (!fs::is_directory(name))
+    fail_input(fmt::format("{} is no directory; give a Hugging Face model directory or a run directory", name));
+  if (fs::exists(name + "/config.json")) return name;
+  if (fs::exists(name + "/model/config.json")) return name + "/model";
+  if (fs::exists(name + "/config.resolved.yaml")) {
+    fail_input(
+        fmt::format("{} is a run that has not finished, so it has no model yet; let it end with 'megatrain train "
+                    "--resume'",
+                    name));
+  }
+  fail_input(
+      fmt::format("{} has neither config.json nor model/config.json; give a Hugging Face model directory or a run "
+                  "directory",
+                  name));
+}
+
+LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb)
+    : directory_(model_directory(name)), config_(read_config(directory_)), text_(directory_) {
+  if (!arguments.overrides().empty()) {
+    const std::string& word = arguments.overrides().front();
+    fail_config(fmt::format("'{}' is a key of training, which 'megatrain {}' does not use; see 'megatrain {} --help'",
+                            word.substr(0, word.find('=')), verb, verb));
+  }
+  std::vector<std::string> overrides;
+  for (const std::string& option : loaded_model_options()) {
+    if (const auto value = arguments.option(option)) overrides.push_back(option + "=" + *value);
+  }
+  machine_config_ = parse_config("", verb, overrides, {.model = false, .data = false, .steps = false});
+  if (arguments.option("--precision")) {
+    dtype_ = machine_config_.precision == "fp32" ? DType::f32 : DType::bf16;
+  } else {
+    dtype_ = config_.dtype == DType::f32 ? DType::f32 : DType::bf16;
+  }
+}
+
+void LoadedModel::check(const Prompt& prompt, const std::string& where) const {
+  const int64_t tokens = static_cast<int64_t>(prompt.ids.size());
+  if (tokens == 0) fail_input(fmt::format("{} has no tokens; give some text to go on from", where));
+  if (tokens >= config_.max_position) {
+    fail_input(fmt::format("{} has {} tokens, where the model's context of {} must hold the answer too; shorten it",
+                           where, tokens, config_.max_position));
+  }
+}
+
+Prompt LoadedModel::prompt(const std::string& text, const std::string& where) const {
+  Prompt prompt{.ids = text_.encode(text)};
+  check(prompt, where);
+  return prompt;
+}
+
+Prompt LoadedModel::chat_prompt(const nlohmann::ordered_json& messages, const std::string& where) const {
+  Prompt prompt{.chat = true};
+  try {
+    prompt.ids = text_.encode_chat(messages);
+  } catch (const Error& error) {
+    fail(error.code(), fmt::format("{}: {}", where, error.what()));
+  }
+  check(prompt, where);
+  return prompt;
+}
+
+// What the process may still take of the device.
+int64_t LoadedModel::device_memory() const {
+  const int64_t budget = make_budgets(machine_config_, *machine_.device).gpu_bytes;
+  if (machine_.device->kind() == DeviceKind::cpu) return budget;
+  constexpr int64_t kLoadedLater = 192 * kMiB;  // kernels, as they are first called
+  return budget - machine_.device->memory_used() - kLoadedLater;
+}
+
+Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
+  machine_ = open_machine(machine_config_.device, machine_config_.threads);
+  const std::vector<LayerLayout> layouts = model_layouts(config_);
+  int64_t bytes = 0;
+  for (const LayerLayout& layout : layouts) bytes += layout.elements * dtype_bytes(dtype_);
+  if (bytes > host_memory_available()) {
+    fail(ExitCode::cannot_fit,
+         fmt::format("the weights take {} of host memory in {}, and {} is available{}", format_bytes(bytes),
+                     dtype_name(dtype_), format_bytes(host_memory_available()),
+                     dtype_ == DType::f32 ? "; --precision=bf16 needs half" : ""));
+  }
+  const double start = now_s();
+  records_ =
+      make_records(*machine_.device, layouts, dtype_, std::vector<Tier>(layouts.size(), Tier::host), Planes::weights);
+  load_weights(directory_, records_, static_cast<int>(machine_config_.threads));
+  GeneratorOptions options{.max_context = context_of(prompts, config_.max_position),
+                           .max_batch = std::clamp<int64_t>(static_cast<int64_t>(prompts.size()), 1, kMostAtOnce),
+                           .memory_bytes = device_memory()};
+  while (options.max_batch > 1 && CachedForward::least_bytes(*machine_.device, *machine_.ops, config_, records_,
+                                                             options) > options.memory_bytes) {
+    options.max_batch /= 2;
+  }
+  generator_ = std::make_unique<Generator>(*machine_.device, *machine_.ops, config_, records_, options);
+  const DeviceWeights& weights = generator_->forward().weights();
+  log_info(fmt::format("loaded {} in {} ({}) in {:.1f} s; {} of {} pieces of the weights stay on the device",
+                       directory_, dtype_name(dtype_), format_bytes(bytes), now_s() - start, weights.resident_ranges(),
+                       weights.ranges()));
+  return *generator_;
+}
+
+}  // namespace megatrain

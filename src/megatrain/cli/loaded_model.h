@@ -1,0 +1,53 @@
+// A model that can answer: what `generate` and `eval` stand on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatrain/cli/words.h"
+#include "megatrain/generate/answer.h"
+#include "megatrain/model/config.h"
+#include "megatrain/store/record.h"
+#include "megatrain/train/config.h"
+#include "megatrain/train/setup.h"
+
+namespace megatrain {
+
+// The words LoadedModel reads, for Arguments.
+const std::vector<std::string>& loaded_model_options();
+
+// A Hugging Face directory, or the model of a finished run. Throws Error(bad_input).
+std::string model_directory(const std::string& name);
+
+class LoadedModel {
+ public:
+  // Reads what is small; refuses configuration keys that do not matter here.
+  LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb);
+
+  const TextModel& text() const { return text_; }
+  const ModelConfig& config() const { return config_; }
+
+  // The prompt as tokens. Throws Error(bad_input) when it leaves no room in the model's context; `where` names it.
+  Prompt prompt(const std::string& text, const std::string& where) const;
+  Prompt chat_prompt(const nlohmann::ordered_json& messages, const std::string& where) const;
+
+  // Loads the weights, and makes room for these prompts, as many at once as fit.
+  Generator& generator_for(const std::vector<Prompt>& prompts);
+
+ private:
+  void check(const Prompt& prompt, const std::string& where) const;
+  int64_t device_memory() const;
+
+  std::string directory_;
+  ModelConfig config_;
+  TextModel text_;
+  TrainConfig machine_config_;  // device, threads, memory
+  DType dtype_ = DType::bf16;
+  Machine machine_;
+  std::vector<LayerRecord> records_;
+  std::unique_ptr<Generator> generator_;
+};
+
+}  // namespace megatrain
