@@ -29,7 +29,9 @@ struct Outcome {
 
 class Process {
  public:
-  explicit Process(const Words& words) {
+  // `input` is what it reads from standard input.
+  explicit Process(const Words& words, const std::string& input = "") {
+    write_bytes(in(), input);
     Words all = {MEGATRAIN_PROGRAM};
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
@@ -37,6 +39,7 @@ class Process {
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, in().c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, out().c_str(), O_WRONLY | O_CREAT, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, err().c_str(), O_WRONLY | O_CREAT, 0600);
     EXPECT_EQ(::posix_spawn(&pid_, all[0].c_str(), &actions, nullptr, argv.data(), environ), 0);
@@ -52,6 +55,7 @@ class Process {
   }
 
  private:
+  std::string in() const { return files_ / "in"; }
   std::string out() const { return files_ / "out"; }
   std::string err() const { return files_ / "err"; }
 
@@ -59,10 +63,10 @@ class Process {
   pid_t pid_ = 0;
 };
 
-inline Outcome megatrain(const Words& words) { return Process(words).wait(); }
+inline Outcome megatrain(const Words& words, const std::string& input = "") { return Process(words, input).wait(); }
 
-inline Outcome succeed(const Words& words) {
-  Outcome outcome = megatrain(words);
+inline Outcome succeed(const Words& words, const std::string& input = "") {
+  Outcome outcome = megatrain(words, input);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return outcome;
 }

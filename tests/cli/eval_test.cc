@@ -1,0 +1,79 @@
+// `megatrain eval`: exact answers counted, bad rows refused by line.
+#include "tests/cli/speaking_model.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+std::string answer_to(const SpeakingModel& model, const Words& words) { return model.generate(words).at("text"); }
+
+json eval(const SpeakingModel& model, const std::string& rows, const Words& more = {}) {
+  write_bytes(model / "rows.jsonl", rows);
+  Words words = {model / "rows.jsonl", "--json"};
+  words.insert(words.end(), more.begin(), more.end());
+  return json::parse(succeed(model.words(words, "eval")).out);
+}
+
+}  // namespace
+
+TEST(Eval, CountsAnswersThatAreExactlyRightInEachFormOfRow) {
+  const SpeakingModel model;
+  const std::string hi = answer_to(model, {"--chat", "--prompt=hi", "--max-tokens=8"}),
+                    two = answer_to(model, {"--chat", "--prompt=two", "--max-tokens=8"});
+  std::string rows = json{{"question", "hi"}, {"answer", "  " + hi + "\n"}}.dump() + "\n";
+  rows += json{{"prompt", "two"}, {"completion", two}}.dump() + "\n\n";
+  rows += json{{"question", "hi"}, {"answer", "wrong"}}.dump() + "\n";
+  rows += json{{"messages", {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", hi}}}}}.dump();
+  const json got = eval(model, rows, {"--max-tokens=8"});
+  EXPECT_EQ(got.at("count"), 4);
+  EXPECT_EQ(got.at("right"), 3);
+  EXPECT_EQ(got.at("exact_match"), 0.75);
+  ASSERT_EQ(got.at("mismatches").size(), 1u);
+  EXPECT_EQ(got.at("mismatches")[0].at("line"), 4);
+  EXPECT_EQ(got.at("mismatches")[0].at("expected"), "wrong");
+  EXPECT_EQ(got.at("mismatches")[0].at("got"), hi);
+  const Outcome text = succeed(model.words({model / "rows.jsonl", "--max-tokens=8"}, "eval"));
+  EXPECT_EQ(text.out.substr(0, text.out.find('\n')), "exact_match 0.7500 (3 of 4)");
+  EXPECT_NE(text.out.find("line 4: expected \"wrong\", got"), std::string::npos) << text.out;
+}
+
+TEST(Eval, WithoutATemplateTheQuestionIsAskedAsItStands) {
+  const SpeakingModel model("llama_linear", false);
+  const std::string hi = answer_to(model, {"--prompt=hi", "--max-tokens=8"});
+  EXPECT_EQ(eval(model, json{{"question", "hi"}, {"answer", hi}}.dump(), {"--max-tokens=8"}).at("exact_match"), 1.0);
+  write_bytes(model / "rows.jsonl",
+              R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
+  expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input,
+                 {"rows.jsonl, line 1", "no chat template"});
+}
+
+TEST(Eval, RefusesBadRowsByLine) {
+  const SpeakingModel model;
+  const std::string good = "{\"question\": \"a\", \"answer\": \"b\"}\n";
+  const auto refuse = [&](const std::string& row, std::initializer_list<std::string> parts) {
+    write_bytes(model / "rows.jsonl", good + row + "\n" + good);
+    expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input, parts);
+    expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input, {"rows.jsonl, line 2"});
+  };
+  refuse("{\"question\": \"a\"}", {"\"answer\""});
+  refuse("{\"question\": 4, \"answer\": \"b\"}", {"\"question\"", "expected a string"});
+  refuse("{\"question\": \"\", \"answer\": \"b\"}", {"empty"});
+  refuse("{\"prompt\": \"a\", \"answer\": \"b\"}", {"\"completion\""});
+  refuse("{\"text\": \"a\"}", {"neither"});
+  refuse("[1]", {"expected an object"});
+  refuse("{\"question\": \"a\", \"question\": \"a\", \"answer\": \"b\"}", {"twice"});
+  refuse("{\"question\": \"a\xff\", \"answer\": \"b\"}", {"JSON"});
+  refuse("{\"messages\": []}", {"messages"});
+  refuse("{\"messages\": [{\"content\": \"a\"}]}", {"message 1", "role"});
+  refuse("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", {"last message", "assistant"});
+  refuse("{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}", {"nothing is asked"});
+  refuse("{\"question\": \"" + std::string(200, 'a') + "\", \"answer\": \"b\"}", {"tokens", "context"});
+}
+
+TEST(Eval, WantsAModelAndAFile) {
+  const SpeakingModel model;
+  expect_refusal(model.words({}, "eval"), ExitCode::bad_config, {"FILE.jsonl"});
+  expect_refusal(model.words({model / "absent.jsonl"}, "eval"), ExitCode::bad_input, {"absent.jsonl"});
+}
+
+}  // namespace megatrain::cli

@@ -1,0 +1,188 @@
+// `megatrain generate` as people and scripts use it.
+#include <algorithm>
+#include <sstream>
+
+#include "tests/cli/speaking_model.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+// Until the first end token.
+std::vector<int32_t> cut(std::vector<int32_t> ids, size_t most = 1000) {
+  const auto end = std::find(ids.begin(), ids.end(), 2);
+  if (end != ids.end()) ids.erase(end + 1, ids.end());
+  if (ids.size() > most) ids.resize(most);
+  return ids;
+}
+
+}  // namespace
+
+TEST(Generate, TextOfAPromptIsThatOfTransformersIdForId) {
+  for (const char* name : {"llama_linear", "qwen3_window"}) {
+    const SpeakingModel model(name);
+    for (size_t i = 1; i < 4; ++i) {
+      const json got =
+          model.generate({"--prompt", text_of(model.golden_prompt(i)), "--max-tokens", "40", "--precision", "fp32"});
+      const std::vector<int32_t> wanted = cut(model.golden_ids(i), 40);
+      EXPECT_EQ(got.at("ids"), json(wanted)) << name << " " << i;
+      EXPECT_EQ(got.at("text"), text_of(wanted));
+      EXPECT_EQ(got.at("tokens"), wanted.size());
+      EXPECT_EQ(got.at("prompt_tokens"), model.golden_prompt(i).size());
+      EXPECT_EQ(got.at("finish"), wanted.back() == 2 ? "stop" : "length");
+      EXPECT_GT(got.at("tokens_per_s"), 0);
+    }
+  }
+}
+
+TEST(Generate, PrintsTheTextAndOneLineEndWhereverThePromptComesFrom) {
+  const SpeakingModel model;
+  const std::string prompt = text_of(model.golden_prompt(2)), wanted = text_of(cut(model.golden_ids(2), 20)) + "\n";
+  write_bytes(model / "prompt.txt", prompt + "\n");
+  EXPECT_EQ(succeed(model.words({"--prompt", prompt, "--max-tokens=20"})).out, wanted);
+  EXPECT_EQ(succeed(model.words({"--prompt-file", model / "prompt.txt", "--max-tokens=20"})).out, wanted);
+  EXPECT_EQ(succeed(model.words({"--max-tokens=20"}), prompt + "\n").out, wanted);
+}
+
+TEST(Generate, StopTextsCutTheAnswerBeforeThem) {
+  const SpeakingModel model;
+  const std::string prompt = text_of(model.golden_prompt(3)), whole = text_of(cut(model.golden_ids(3), 30));
+  ASSERT_GT(whole.size(), 12u);
+  const std::string stop = whole.substr(8, 3);
+  const json got = model.generate({"--prompt", prompt, "--max-tokens=30", "--stop", "never", "--stop", stop});
+  EXPECT_EQ(got.at("text"), whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(got.at("finish"), "stop");
+}
+
+TEST(Generate, EndTokensComeFromEachOfTheModelsFiles) {
+  const SpeakingModel model;
+  const std::string prompt = text_of(model.golden_prompt(3));
+  const std::vector<int32_t> all = model.golden_ids(3);
+  const auto until = [&](int32_t id) {
+    return std::vector<int32_t>(all.begin(), std::find(all.begin(), all.end(), id) + 1);
+  };
+  const int32_t end = all[6], other = all[3];
+  ASSERT_NE(end, 2);
+  const auto ids = [&] { return model.generate({"--prompt", prompt, "--max-tokens=40"}).at("ids"); };
+  model.set("config.json", "eos_token_id", end);
+  EXPECT_EQ(ids(), json(until(end)));
+  model.set("generation_config.json", "eos_token_id", json::array({63, other}));
+  const auto first = std::min(until(end), until(other), [](auto& a, auto& b) { return a.size() < b.size(); });
+  EXPECT_EQ(ids(), json(first));
+  model.remove("generation_config.json");
+  model.set("config.json", "eos_token_id", nullptr);
+  model.set("tokenizer_config.json", "eos_token", {{"content", text_of({end})}});
+  EXPECT_EQ(ids(), json(until(end)));
+}
+
+TEST(Generate, AChatGoesThroughTheTemplateAndEndsWithATurn) {
+  const SpeakingModel model;
+  model.set("config.json", "eos_token_id", nullptr);
+  model.set("tokenizer_config.json", "eos_token", nullptr);  // the template's own end of a turn is left
+  const json chat = model.generate({"--prompt", "hello", "--chat", "--system", "be kind", "--max-tokens=60"});
+  EXPECT_EQ(chat.at("prompt_tokens"), std::string("system be kind").size() + 1 + std::string("user hello").size() + 1 +
+                                          std::string("assistant ").size());
+  const json plain =
+      model.generate({"--prompt", "system be kind<|end|>user hello<|end|>assistant ", "--max-tokens=60"});
+  const std::vector<int32_t> unended = plain.at("ids");
+  EXPECT_EQ(unended.size(), 60u);
+  EXPECT_EQ(chat.at("ids"), json(cut(unended)));
+}
+
+TEST(Generate, TheSameSeedGivesTheSameTextAndAnotherAnother) {
+  const SpeakingModel model;
+  const auto text = [&](const std::string& seed) {
+    return model
+        .generate({"--prompt", "once", "--temperature", "1.5", "--top-p", "0.9", "--top-k=40", "--seed", seed,
+                   "--max-tokens=30"})
+        .at("ids");
+  };
+  EXPECT_EQ(text("7"), text("7"));
+  EXPECT_NE(text("7"), text("8"));
+}
+
+TEST(Generate, LinesOfPromptsAreAnsweredTogetherAsEachAlone) {
+  const SpeakingModel model;
+  const std::vector<std::string> prompts = {"a", "a longer prompt", "b2", "once upon a time there was"};
+  std::string lines;
+  for (const std::string& prompt : prompts) lines += json{{"prompt", prompt}}.dump() + "\n\n";
+  lines += R"({"messages": [{"role": "user", "content": "hi"}]})";
+  write_bytes(model / "prompts.jsonl", lines);
+  std::istringstream out(succeed(model.words({"--prompt-file", model / "prompts.jsonl", "--max-tokens=12"})).out);
+  for (const std::string& prompt : prompts) {
+    std::string line;
+    ASSERT_TRUE(std::getline(out, line));
+    EXPECT_EQ(json::parse(line).at("ids"), model.generate({"--prompt", prompt, "--max-tokens=12"}).at("ids")) << prompt;
+  }
+  std::string line;
+  ASSERT_TRUE(std::getline(out, line));
+  EXPECT_EQ(json::parse(line).at("ids"), model.generate({"--prompt", "hi", "--chat", "--max-tokens=12"}).at("ids"));
+  EXPECT_FALSE(std::getline(out, line));
+}
+
+TEST(Generate, ARunsModelIsFound) {
+  const SpeakingModel model;
+  EXPECT_EQ(succeed({"generate", model / "", "--device=cpu", "--prompt=abc", "--max-tokens=3", "--json"}).code, 0);
+  fs::create_directory(model / "unfinished");
+  write_bytes(model / "unfinished/config.resolved.yaml", "");
+  expect_refusal({"generate", model / "unfinished", "--prompt=a"}, ExitCode::bad_input, {"has not finished"});
+  fs::create_directory(model / "empty");
+  expect_refusal({"generate", model / "empty", "--prompt=a"}, ExitCode::bad_input, {"config.json"});
+  expect_refusal({"generate", model / "nowhere", "--prompt=a"}, ExitCode::bad_input, {"no directory"});
+}
+
+TEST(Generate, SaysWhatIsWrongWithTheWords) {
+  const SpeakingModel model;
+  const auto refuse = [&](const Words& words, std::initializer_list<std::string> parts) {
+    expect_refusal(model.words(words), ExitCode::bad_config, parts);
+  };
+  refuse({"--prompt=a", "--temperature=-1"}, {"--temperature", "0 or more"});
+  refuse({"--prompt=a", "--temperature=warm"}, {"--temperature", "'warm'", "number"});
+  refuse({"--prompt=a", "--temperature=1", "--top-p=0"}, {"--top-p", "more than 0"});
+  refuse({"--prompt=a", "--top-k=5"}, {"--temperature 1"});
+  refuse({"--prompt=a", "--max-tokens=0"}, {"--max-tokens", "1 or more"});
+  refuse({"--prompt=a", "--stop="}, {"--stop"});
+  refuse({"--prompt=a", "--prompt-file=b"}, {"both given"});
+  refuse({"--prompt=a", "--system=b"}, {"--chat"});
+  refuse({"--prompt=a", "--optim.lr=1"}, {"--optim.lr", "training"});
+  refuse({"--prompt=a", "--temprature=1"}, {"--temprature", "generate"});
+  refuse({"--prompt=a", "--precision=fp8"}, {"precision", "fp8"});
+}
+
+TEST(Generate, SaysWhatIsWrongWithTheModelAndThePrompt) {
+  const SpeakingModel model;
+  const auto refuse = [&](const Words& words, std::initializer_list<std::string> parts) {
+    expect_refusal(model.words(words), ExitCode::bad_input, parts);
+  };
+  refuse({"--prompt="}, {"no tokens"});
+  refuse({"--prompt", std::string(128, 'a')}, {"128 tokens", "context of 128"});
+  write_bytes(model / "bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 3}\n");
+  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl, line 2", "\"prompt\"", "string"});
+  write_bytes(model / "bad.jsonl", "{\"prompt\": \"a\"}\n\n{\"prompt\": \"a\"\n");
+  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl, line 3", "JSON"});
+  write_bytes(model / "bad.jsonl", "\n");
+  refuse({"--prompt-file", model / "bad.jsonl"}, {"no lines"});
+  model.set("config.json", "eos_token_id", "end");
+  refuse({"--prompt=a"}, {"eos_token_id", "end"});
+  model.set("config.json", "eos_token_id", 2);
+  model.set("tokenizer_config.json", "chat_template", nullptr);
+  refuse({"--prompt=a", "--chat"}, {"no chat template"});
+  model.remove("tokenizer.json");
+  refuse({"--prompt=a"}, {"no tokenizer.json"});
+}
+
+TEST(Generate, AnswersEndWhereTheContextDoes) {
+  const SpeakingModel model;
+  model.set("config.json", "eos_token_id", nullptr);
+  model.set("tokenizer_config.json", "eos_token", nullptr);
+  const json got = model.generate({"--prompt", std::string(100, 'a'), "--max-tokens=1000"});
+  EXPECT_EQ(got.at("tokens"), 28);
+  EXPECT_EQ(got.at("finish"), "length");
+}
+
+TEST(Generate, MemoryThatHoldsNotEvenOneSequenceIsRefused) {
+  const SpeakingModel model;
+  expect_refusal(model.words({"--prompt=a", "--memory.gpu=1KiB"}), ExitCode::cannot_fit, {"needs at least", "1"});
+}
+
+}  // namespace megatrain::cli
