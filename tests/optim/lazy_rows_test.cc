@@ -13,12 +13,7 @@ namespace {
 
 constexpr int64_t kRows = 200, kCols = 37;
 
-LayerLayout table_layout() {
-  LayerLayout layout;
-  layout.tensors = {{.name = "table", .rows = kRows, .cols = kCols, .decay = true, .offset = 0}};
-  layout.elements = 7424;
-  return layout;
-}
+LayerLayout table_layout() { return make_layout({{.name = "table", .rows = kRows, .cols = kCols, .decay = true}}); }
 
 LayerRecord random_table(Device& device, DType dtype) {
   LayerRecord record(device, table_layout(), dtype, Tier::host);
@@ -74,7 +69,8 @@ TEST(LazyRows, EndWhereUpdatingEveryRowAtEveryStepEnds) {
     for (int32_t row = 0; row < kRows; ++row) {
       const bool touched = next < step.rows.size() && step.rows[next] == row;
       const float* gradient = touched ? step.gradient.data() + kCols * static_cast<int64_t>(next++) : nullptr;
-      update_run(eager, step.scalars, reinterpret_cast<const std::byte*>(gradient), row * kCols, kCols);
+      update_run(eager, eager.layout().tensors[0], step.scalars, reinterpret_cast<const std::byte*>(gradient),
+                 row * kCols, kCols);
     }
     if (t % 7 == 0) {  // some rows are read: they are what they should be
       const std::vector<int32_t> wanted = {0, 5, 17, kRows - 1};

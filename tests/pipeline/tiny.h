@@ -22,6 +22,7 @@ struct Shape {
   int64_t pad_id = -1;
   bool clip = true;
   std::string precision = "bf16";
+  FreezeRules freezing;
 };
 
 inline ModelConfig model_config(const Shape& shape) {
@@ -47,6 +48,8 @@ inline TrainConfig train_config(const Shape& shape) {
   config.batch = shape.sequences;
   config.micro_batch = shape.sequences / shape.micro_batches;
   config.optim.clip = shape.clip ? 0.5 : 0;
+  config.freeze = shape.freezing.freeze;
+  config.train_only = shape.freezing.train_only;
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 33;
   return config;
 }

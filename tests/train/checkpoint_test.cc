@@ -30,7 +30,8 @@ ModelConfig small_model() {
 // Records with every plane random; bf16 splits the master in two halves.
 class State {
  public:
-  State(DType dtype, uint64_t seed) : device_(make_cpu_device()), records_(make_records(*device_, layouts_, dtype, tiers_)) {
+  State(DType dtype, uint64_t seed)
+      : device_(make_cpu_device()), records_(make_records(*device_, layouts_, dtype, tiers_)) {
     if (seed == 0) return;
     for (LayerRecord& record : records_) {
       for (const TensorSpec& tensor : record.layout().tensors) {
@@ -40,8 +41,8 @@ class State {
             values[i] = random_normal_pair(seed, static_cast<uint64_t>(tensor.offset * 3 + plane), i)[0];
           if (plane == 0) record.write_master(tensor.offset, tensor.elements(), values.data());
           if (plane > 0)
-            record.write_moment(plane == 1 ? LayerRecord::Moment::first : LayerRecord::Moment::second, tensor.offset,
-                                tensor.elements(), values.data());
+            record.write_moment(plane == 1 ? LayerRecord::Moment::first : LayerRecord::Moment::second,
+                                tensor.state_offset, tensor.elements(), values.data());
         }
       }
     }

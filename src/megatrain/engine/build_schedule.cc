@@ -6,10 +6,14 @@
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane.
+//
+// Backward ends at the lowest trained record. What is frozen has no gradient, so nothing of it leaves or is updated.
+#include <algorithm>
 #include <set>
 
 #include "megatrain/engine/order.h"
 #include "megatrain/engine/schedule.h"
+#include "megatrain/plan/gradient_slabs.h"
 #include "megatrain/store/slab_pool.h"
 
 namespace megatrain {
@@ -51,6 +55,9 @@ class Builder {
       : w_(workload),
         plan_(plan),
         training_(mode == StepMode::train),
+        first_trained_(workload.first_trained()),
+        sums_(gradient_sums(workload, plan)),
+        waiting_(waiting_gradients(workload, plan)),
         slots_(plan.slots),
         boundary_slots_(plan.boundary_slots),
         out_slabs_(plan.gradient_slabs),
@@ -59,10 +66,14 @@ class Builder {
   std::vector<Action> build() {
     add(Lane::h2d, {.kind = ActionKind::fetch_inputs}, {writes(ResourceKind::inputs)});
     if (!plan_.state_on_device(0)) {
-      add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0},
-          {writes(ResourceKind::record_weights, 0),
-           writes(ResourceKind::record_state, 0),  // updates put off are made up
-           writes(ResourceKind::staged_rows)});
+      std::vector<Access> accesses = {writes(ResourceKind::staged_rows)};
+      if (w_.is_trained(0)) {  // updates put off are made up
+        accesses.push_back(writes(ResourceKind::record_weights, 0));
+        accesses.push_back(writes(ResourceKind::record_state, 0));
+      } else {
+        accesses.push_back(reads(ResourceKind::record_weights, 0));
+      }
+      add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0}, std::move(accesses));
       add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0},
           {reads(ResourceKind::staged_rows), writes(ResourceKind::device_rows)});
     }
@@ -98,19 +109,22 @@ class Builder {
     }
   };
 
-  bool waits_on_host(int64_t block) const {
-    return block <= w_.blocks && plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host;
+  bool has_backward(int64_t block) const { return block >= first_trained_; }
+
+  // Its input waits on the host for backward, or for nothing.
+  bool passes_through_slot(int64_t block) const {
+    return block <= w_.blocks && (!has_backward(block) || plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host);
   }
 
   Place place_for(int64_t block) {
     Place place;
     place.block = block;
-    if (waits_on_host(block)) place.lease = boundary_slots_.acquire();
+    if (passes_through_slot(block)) place.lease = boundary_slots_.acquire();
     return place;
   }
 
   void offload_boundary(const Place& place, int64_t m) {
-    if (!training_ || !place.lease.held()) return;
+    if (!training_ || !place.lease.held() || !has_backward(place.block)) return;
     add(Lane::d2h,
         {.kind = ActionKind::offload_boundary, .record = place.block, .micro_batch = m, .boundary_in = place.slot()},
         {{place.resource(m - begin_), false}, writes(ResourceKind::host_boundary, place.block, m)});
@@ -186,29 +200,24 @@ class Builder {
       accesses.push_back(writes(ResourceKind::losses, m));
       if (training_) {
         accesses.push_back(writes(ResourceKind::gradient_stream, m - begin_));
-        accesses.push_back(writes(ResourceKind::head_gradient_sum, 0));
-        if (w_.tied) accesses.push_back(writes(ResourceKind::head_gradient_sum, 1));
+        if (w_.is_trained(record)) accesses.push_back(writes(ResourceKind::head_gradient_sum, 0));
+        if (w_.tied && w_.is_trained(0)) accesses.push_back(writes(ResourceKind::head_gradient_sum, 1));
       }
       add(Lane::compute, {.kind = ActionKind::head, .record = record, .micro_batch = m, .training = training_},
           std::move(accesses));
     }
-    if (training_ && last_sweep_)
+    if (training_ && last_sweep_ && w_.is_trained(record))
       leave(record, {ResourceKind::head_gradient_sum, 0}, {ResourceKind::head_gradient_out, 0});
   }
 
-  Keep kept(int64_t block) const { return training_ ? plan_.keep[static_cast<size_t>(block - 1)] : Keep::nothing; }
-
-  // The slab a block's gradient is summed in: its own when it must stay there past the block's backward.
-  int64_t gradient_sum(int64_t block) const {
-    if (plan_.sweeps.size() > 1) return block - 1;
-    int64_t place = plan_.host_updated_blocks() > 0 ? 1 : 0;  // slab 0 is the one that gradients leave from
-    if (!plan_.updated_on_device(block)) return 0;
-    for (int64_t earlier = 1; earlier < block; ++earlier) place += plan_.updated_on_device(earlier);
-    return place;
+  Keep kept(int64_t block) const {
+    return training_ && has_backward(block) ? plan_.keep[static_cast<size_t>(block - 1)] : Keep::nothing;
   }
 
+  int64_t gradient_sum(int64_t block) const { return sums_.of_block[static_cast<size_t>(block - 1)]; }
+
   void backward() {
-    for (int64_t block = w_.blocks; block >= 1; --block) {
+    for (int64_t block = w_.blocks; block >= std::max<int64_t>(1, first_trained_); --block) {
       const auto [slot, weights] = hold_weights(block);
       const int64_t sum = gradient_sum(block);
       const Keep keep = kept(block);
@@ -222,8 +231,8 @@ class Builder {
         std::vector<Access> accesses = {weights,
                                         {in.resource(m - begin_), false},
                                         reads(ResourceKind::inputs),
-                                        writes(ResourceKind::gradient_stream, m - begin_),
-                                        writes(ResourceKind::gradient_sum, sum)};
+                                        writes(ResourceKind::gradient_stream, m - begin_)};
+        if (w_.is_trained(block)) accesses.push_back(writes(ResourceKind::gradient_sum, sum));
         if (keep != Keep::nothing) accesses.push_back(writes(ResourceKind::kept, block, m - begin_));
         add(Lane::compute,
             {.kind = ActionKind::block_backward,
@@ -235,11 +244,12 @@ class Builder {
              .gradient_sum = sum},
             std::move(accesses));
       }
-      if (last_sweep_) {
+      if (last_sweep_ && w_.is_trained(block)) {
         const Lease out = plan_.updated_on_device(block) ? Lease() : out_slabs_.acquire();
         leave(block, {ResourceKind::gradient_sum, sum}, {ResourceKind::gradient_out, out.held() ? out.slab() : -1});
       }
     }
+    if (!w_.is_trained(0)) return;
     const Resource rows{ResourceKind::row_gradient_sum}, table{ResourceKind::head_gradient_sum, 1};
     for (int64_t m = begin_; m < end_; ++m) {
       add(Lane::compute, {.kind = ActionKind::embed_backward, .record = 0, .micro_batch = m},
@@ -288,12 +298,7 @@ class Builder {
     if (!w_.clip) update_on_host(record, reads(ResourceKind::host_squares, record), at.host_gradient);
   }
 
-  // Among the blocks the host updates.
-  int64_t waiting_place(int64_t block) const {
-    int64_t place = 0;
-    for (int64_t earlier = 1; earlier < block; ++earlier) place += !plan_.updated_on_device(earlier);
-    return place;
-  }
+  int64_t waiting_place(int64_t block) const { return waiting_.of_block[static_cast<size_t>(block - 1)]; }
 
   void update_on_host(int64_t record, Access permission, int64_t host_slab) {
     const bool block = record >= 1 && record <= w_.blocks;
@@ -329,6 +334,7 @@ class Builder {
     std::vector<Access> squares = {writes(ResourceKind::clip)};
     bool any = false;
     for (int64_t record = 0; record < w_.records(); ++record) {
+      if (!w_.is_trained(record)) continue;
       squares.push_back(reads(ResourceKind::squares, record));
       any |= plan_.updated_on_device(record);
       if (plan_.visiting(record)) {
@@ -339,6 +345,7 @@ class Builder {
     }
     if (any) add(Lane::compute, {.kind = ActionKind::clip_factor}, std::move(squares));
     for (int64_t record = 0; record < w_.records(); ++record) {
+      if (!w_.is_trained(record)) continue;
       if (!plan_.updated_on_device(record)) {
         const bool block = record >= 1 && record <= w_.blocks;
         update_on_host(record, reads(ResourceKind::host_report), block ? waiting_place(record) : -1);
@@ -362,8 +369,9 @@ class Builder {
   void report() {
     std::vector<Access> accesses = {reads(ResourceKind::loss_sums), writes(ResourceKind::host_report)};
     if (training_) {
-      for (int64_t record = 0; record < w_.records(); ++record)
-        accesses.push_back(reads(ResourceKind::squares, record));
+      for (int64_t record = 0; record < w_.records(); ++record) {
+        if (w_.is_trained(record)) accesses.push_back(reads(ResourceKind::squares, record));
+      }
     }
     add(Lane::d2h, {.kind = ActionKind::report}, std::move(accesses));
   }
@@ -371,6 +379,8 @@ class Builder {
   const Workload& w_;
   const Plan& plan_;
   bool training_;
+  int64_t first_trained_;  // record
+  GradientSlabs sums_, waiting_;
   std::vector<Action> actions_;
   WarmSlots slots_;
   SlabPool boundary_slots_, out_slabs_, host_slabs_;

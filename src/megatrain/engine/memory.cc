@@ -7,19 +7,27 @@ namespace megatrain {
 
 EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan& plan,
                            const std::vector<LayerRecord>& records)
-    : workload_(workload), records_(records), element_(dtype_bytes(workload.dtype)) {
+    : workload_(workload),
+      records_(records),
+      element_(dtype_bytes(workload.dtype)),
+      sums_(gradient_sums(workload, plan)),
+      waiting_(waiting_gradients(workload, plan)),
+      leaving_elements_(largest_leaving_gradient(workload, plan)) {
   widest_ = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
+  const int64_t first_trained = workload.first_trained();
   int64_t resident = 0, visiting = 0, kept = 0, host = 0, kept_at = 0;
   for (int64_t l = 0; l < workload.blocks; ++l) {
     const bool copied = plan.weights[static_cast<size_t>(l)] == Tier::hbm && !plan.state_on_device(l + 1);
     resident_place_.push_back(copied ? resident++ : -1);
-    visiting_place_.push_back(plan.visiting(l + 1) ? visiting++ : -1);
+    visiting_at_.push_back(plan.visiting(l + 1) ? visiting : -1);
+    if (plan.visiting(l + 1)) visiting += workload.visiting_bytes(l + 1);
+    const bool backward = l + 1 >= first_trained, on_host = plan.boundary[static_cast<size_t>(l)] == Tier::host;
+    const Keep keep = backward ? plan.keep[static_cast<size_t>(l)] : Keep::nothing;
     kept_at_.push_back(kept_at);
-    kept_bytes_.push_back(workload.kept_bytes[static_cast<size_t>(plan.keep[static_cast<size_t>(l)])]);
+    kept_bytes_.push_back(workload.kept_bytes[static_cast<size_t>(keep)]);
     kept_at += widest_ * kept_bytes_.back();
-    const bool on_host = plan.boundary[static_cast<size_t>(l)] == Tier::host;
-    kept_place_.push_back(on_host ? -1 : kept++);
-    host_place_.push_back(on_host ? host++ : -1);
+    kept_place_.push_back(backward && !on_host ? kept++ : -1);
+    host_place_.push_back(backward && on_host ? host++ : -1);
   }
   kept_place_.push_back(kept);
   for (const int64_t width : plan.sweeps) {
@@ -38,9 +46,9 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
       buffers_[std::string(item.tag)] = device.allocate_host(static_cast<size_t>(item.bytes), std::string(item.tag));
   }
 
-  // Nobody writes the gaps between a layer's tensors; the norm reads over them.
+  // Nobody writes the gaps between the head's tensors, which its norm reads over, nor a frozen record's sum of squares.
   const auto stream = device.make_stream("zero");
-  for (const char* tag : {"gradient sums", "head gradient sum"}) stream->zero(at(tag), buffers_.at(tag).bytes());
+  for (const char* tag : {"head gradient sum", "report"}) stream->zero(at(tag), buffers_.at(tag).bytes());
   const int32_t yes[2] = {1, 1};
   stream->copy(finite(0), yes, sizeof(yes));
   stream->synchronize();
@@ -68,9 +76,8 @@ std::byte* EngineMemory::kept(const Action& a) const {
 
 StatePlanes EngineMemory::device_state(const Action& a) const {
   if (on_device(a.record)) return records_[static_cast<size_t>(a.record)].planes();
-  const int64_t place = visiting_place_[static_cast<size_t>(a.record - 1)];
-  return StatePlanes::within(at("visiting state") + place * workload_.state_bytes(a.record), workload_.block_elements,
-                             workload_.dtype);
+  return StatePlanes::within(at("visiting state") + visiting_at_[static_cast<size_t>(a.record - 1)],
+                             workload_.trained_elements(a.record), workload_.dtype);
 }
 
 View EngineMemory::boundary(int64_t block, int64_t slot, int64_t micro_batch) const {
@@ -89,13 +96,13 @@ View EngineMemory::gradient_stream(const Action& a) const {
 }
 
 float* EngineMemory::head_gradient_sum(int64_t part) const {
-  return reinterpret_cast<float*>(at("head gradient sum")) + part * workload_.head_elements;
+  return reinterpret_cast<float*>(at("head gradient sum")) + part * workload_.trained_elements(workload_.head_record());
 }
 
 float* EngineMemory::gradient_sum(const Action& a) const {
   if (a.record == workload_.head_record()) return head_gradient_sum(0);
   if (a.record == 0) return workload_.tied ? head_gradient_sum(1) : row_gradient_sum();
-  return reinterpret_cast<float*>(at("gradient sums")) + a.gradient_sum * workload_.block_elements;
+  return reinterpret_cast<float*>(at("gradient sums")) + sums_.begin[static_cast<size_t>(a.gradient_sum)];
 }
 
 std::byte* EngineMemory::gradient_out(const Action& a) const {
@@ -103,10 +110,10 @@ std::byte* EngineMemory::gradient_out(const Action& a) const {
   if (a.record == 0) {
     if (workload_.tied)
       return at("head gradient leaving") +
-             (on_device(workload_.head_record()) ? 0 : workload_.head_elements) * element_;
+             (on_device(workload_.head_record()) ? 0 : workload_.trained_elements(workload_.head_record())) * element_;
     return at("embedding row gradients") + workload_.touched_rows() * workload_.hidden * 4;
   }
-  return at("gradients leaving") + a.gradient_out * workload_.block_elements * element_;
+  return at("gradients leaving") + a.gradient_out * leaving_elements_ * element_;
 }
 
 float* EngineMemory::losses(int64_t m) const {
@@ -119,14 +126,14 @@ int32_t* EngineMemory::correct(int64_t m) const {
 
 std::byte* EngineMemory::host_gradient(const Action& a) const {
   // the blocks' slabs from the front; from the back the embedding's, then the head's
-  const int64_t embedding = on_device(0)     ? 0
-                            : workload_.tied ? workload_.embedding_elements
-                                             : workload_.touched_rows() * workload_.hidden;
+  const int64_t embedding = on_device(0) || !workload_.is_trained(0) ? 0
+                            : workload_.tied                         ? workload_.trained_elements(0)
+                                                                     : workload_.touched_rows() * workload_.hidden;
   const Buffer& waiting = buffers_.at("waiting gradients");
   std::byte* end = waiting.data() + waiting.bytes();
   if (a.record == 0) return end - embedding * element_;
-  if (a.record == workload_.head_record()) return end - (embedding + workload_.head_elements) * element_;
-  return waiting.data() + a.host_gradient * workload_.block_elements * element_;
+  if (a.record == workload_.head_record()) return end - (embedding + workload_.trained_elements(a.record)) * element_;
+  return waiting.data() + waiting_.begin[static_cast<size_t>(a.host_gradient)] * element_;
 }
 
 std::byte* EngineMemory::host_boundary(const Action& a) const {

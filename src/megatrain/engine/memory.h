@@ -9,7 +9,7 @@
 
 #include "megatrain/device/device.h"
 #include "megatrain/engine/schedule.h"
-#include "megatrain/plan/plan.h"
+#include "megatrain/plan/gradient_slabs.h"
 #include "megatrain/store/record.h"
 #include "megatrain/tensor/view.h"
 
@@ -28,11 +28,12 @@ class EngineMemory {
   std::byte* head_weights(int64_t part) const;
   std::byte* kept(const Action& action) const;           // inner activations of a block and micro-batch
   StatePlanes device_state(const Action& action) const;  // of the record, living here or visiting
-  bool table_on_device() const { return on_device(0); }  // the embedding's whole table
-  bool updated_on_device(int64_t record) const {
-    return on_device(record) ||
-           (record >= 1 && record <= workload_.blocks && visiting_place_[static_cast<size_t>(record - 1)] >= 0);
+  // Visiting planes hold the trained tensors alone, all by their state_offset.
+  bool visits(int64_t record) const {
+    return record >= 1 && record <= workload_.blocks && visiting_at_[static_cast<size_t>(record - 1)] >= 0;
   }
+  bool table_on_device() const { return on_device(0); }  // the embedding's whole table
+  bool updated_on_device(int64_t record) const { return on_device(record) || visits(record); }
   View boundary_in(const Action& action) const;   // (T, H) input of action.record
   View boundary_out(const Action& action) const;  // (T, H) output of action.record
   View gradient_stream(const Action& action) const;
@@ -83,12 +84,14 @@ class EngineMemory {
   int64_t element_;                      // bytes of a weight or activation
   int64_t widest_ = 0;                   // micro-batches of the widest sweep
   std::vector<int64_t> resident_place_;  // (L) among blocks that have a copy of their weights here, -1: others
-  std::vector<int64_t> visiting_place_;  // (L) among blocks whose state visits, -1: others
+  std::vector<int64_t> visiting_at_;     // (L) bytes into the visiting state, -1: does not visit
   std::vector<int64_t> kept_at_;         // (L) bytes into what is kept
   std::vector<int64_t> kept_bytes_;      // (L) of one micro-batch
-  std::vector<int64_t> kept_place_;      // (L + 1) among kept boundaries, -1: on the host; last: the head's input
+  std::vector<int64_t> kept_place_;      // (L + 1) among kept boundaries, -1: not kept here; last: the head's input
   std::vector<int64_t> host_place_;      // (L) among boundaries on the host
   std::vector<int64_t> local_;           // (micro-batches) position within its sweep
+  GradientSlabs sums_, waiting_;
+  int64_t leaving_elements_;  // of a slab that gradients leave from
   std::map<std::string, Buffer> buffers_;
 };
 

@@ -40,18 +40,20 @@ Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory
   while (schedule_.actions[report_].kind != ActionKind::report) ++report_;
 }
 
-// Calls copy(there, here, bytes) for each plane of a visiting record.
+// Calls copy(there, here, bytes) for each plane of a visiting record, of weights and low bits only what is trained.
 template <class Copy>
 void Pipeline::visit(const Action& a, const Copy& copy) {
   const LayerRecord& record = records_[static_cast<size_t>(a.record)];
   const StatePlanes there = memory_.device_state(a), here = record.planes();
-  const int64_t n = record.layout().elements;
-  if (there.master) {
-    copy(there.master, here.master, n * 4);
-  } else {
-    copy(there.weight, here.weight, n * 2);
-    copy(there.low, here.low, n * 2);
+  for (const TrainedRun& run : record.layout().trained_runs()) {
+    if (there.master) {
+      copy(there.master + run.state_offset, here.master + run.offset, run.count * 4);
+    } else {
+      copy(there.weight + run.state_offset, here.weight + run.offset, run.count * 2);
+      copy(there.low + run.state_offset, here.low + run.offset, run.count * 2);
+    }
   }
+  const int64_t n = record.layout().state_elements;
   copy(there.m, here.m, n * 4);
   copy(there.v, here.v, n * 4);
 }
@@ -104,7 +106,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
       return to_host(stream, memory_.host_boundary(a), memory_.boundary_in(a).data, w.boundary_bytes());
     case ActionKind::offload_gradient: {
       const bool rows = a.record == 0 && !w.tied;
-      const int64_t elements = rows ? step.rows * w.hidden : w.record_elements(a.record);
+      const int64_t elements = rows ? step.rows * w.hidden : w.trained_elements(a.record);
       to_host(stream, memory_.host_gradient(a), memory_.gradient_out(a), elements * element);
       return to_host(stream, memory_.host_squares(a.record), memory_.squares(a.record), 8);
     }

@@ -15,6 +15,14 @@ struct Chunked {
   View tokens(int64_t begin, int64_t count) const { return view.slice_rows(whole ? begin : 0, count); }
 };
 
+namespace {
+
+View gradient(float* grads, int64_t offset, int64_t rows, int64_t cols) {
+  return offset < 0 ? View{} : matrix(grads + offset, DType::f32, rows, cols);
+}
+
+}  // namespace
+
 struct BlockTemplate::Work {
   View normed;           // (T, H) norm(x)
   float* inv_rms;        // (T)
@@ -84,8 +92,16 @@ View BlockTemplate::tensor(std::byte* weights, int64_t offset, int64_t rows, int
   return offset < 0 ? View{} : matrix(weights + offset * dtype_bytes(dtype_), dtype_, rows, cols);
 }
 
-View BlockTemplate::gradient(float* grads, int64_t offset, int64_t rows, int64_t cols) const {
-  return offset < 0 ? View{} : matrix(grads + offset, DType::f32, rows, cols);
+// Gradients of a product's weight and bias.
+void BlockTemplate::weight_gradients(Ops& ops, Stream& stream, float* grads, const std::vector<LinearGradient>& parts,
+                                     const View& grad_out, const View& x, bool accumulate) const {
+  for (const LinearGradient& part : parts) {
+    ops.linear_backward_weight(stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
+                                        .x = x,
+                                        .grad_weight = gradient(grads, part.weight, part.rows, x.cols),
+                                        .grad_bias = gradient(grads, part.bias, 1, part.rows),
+                                        .accumulate = accumulate});
+  }
 }
 
 AttentionShape BlockTemplate::attention_shape(int64_t block) const {
@@ -194,6 +210,7 @@ void BlockTemplate::forward(Ops& ops, Stream& stream, const Forward& a) const {
 
 void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const {
   const ModelConfig& c = config_;
+  const BlockGradients& to = a.gradients_at;
   const Work w = carve(a.workspace, a.keep, a.kept);
   if (a.keep < Keep::attention) {
     attend(ops, stream,
@@ -223,16 +240,9 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
                                  .grad_out = grad_act,
                                  .grad_gate_up = gate_up_here,
                                  .out = a.keep < Keep::everything ? act : View{}});
-    ops.linear_backward_weight(stream, {.grad_out = grad,
-                                        .x = act,
-                                        .grad_weight = gradient(a.weight_grads, at_.down, c.hidden, c.ff),
-                                        .grad_bias = gradient(a.weight_grads, at_.down_bias, 1, c.hidden),
-                                        .accumulate = accumulate});
-    ops.linear_backward_weight(stream, {.grad_out = gate_up_here,
-                                        .x = w.post_normed.tokens(begin, count),
-                                        .grad_weight = gradient(a.weight_grads, at_.gate_up, 2 * c.ff, c.hidden),
-                                        .grad_bias = gradient(a.weight_grads, at_.gate_up_bias, 1, 2 * c.ff),
-                                        .accumulate = accumulate});
+    weight_gradients(ops, stream, a.weight_grads, to.down, grad, act, accumulate);
+    weight_gradients(ops, stream, a.weight_grads, to.gate_up, gate_up_here, w.post_normed.tokens(begin, count),
+                     accumulate);
     ops.linear_backward_input(stream, {.grad_out = gate_up_here,
                                        .weight = tensor(a.weights, at_.gate_up, 2 * c.ff, c.hidden),
                                        .grad_x = grad_normed});
@@ -242,16 +252,12 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
                                   .grad_out = grad_normed,
                                   .residual = grad,
                                   .grad_x = grad,
-                                  .grad_weight = gradient(a.weight_grads, at_.post_norm, 1, c.hidden),
+                                  .grad_weight = gradient(a.weight_grads, to.post_norm, 1, c.hidden),
                                   .accumulate = accumulate});
   }
 
   // attention: a.grad goes from dL/dh to dL/dx
-  ops.linear_backward_weight(stream, {.grad_out = a.grad,
-                                      .x = w.attended,
-                                      .grad_weight = gradient(a.weight_grads, at_.o, c.hidden, c.q_dim()),
-                                      .grad_bias = gradient(a.weight_grads, at_.o_bias, 1, c.hidden),
-                                      .accumulate = a.accumulate});
+  weight_gradients(ops, stream, a.weight_grads, to.o, a.grad, w.attended, a.accumulate);
   ops.linear_backward_input(
       stream, {.grad_out = a.grad, .weight = tensor(a.weights, at_.o, c.hidden, c.q_dim()), .grad_x = w.grad_attended});
   const auto q_of = [&](const View& qkv) { return qkv.slice_cols(0, c.q_dim()); };
@@ -283,7 +289,7 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
                                   .grad_out = q_of(w.grad_qkv),
                                   .residual = {},
                                   .grad_x = q_of(w.grad_qkv),
-                                  .grad_weight = gradient(a.weight_grads, at_.q_norm, 1, c.head_dim),
+                                  .grad_weight = gradient(a.weight_grads, to.q_norm, 1, c.head_dim),
                                   .accumulate = a.accumulate});
     ops.rmsnorm_backward(stream, {.x = k_of(w.qkv_raw),
                                   .weight = tensor(a.weights, at_.k_norm, 1, c.head_dim),
@@ -292,14 +298,10 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
                                   .grad_out = k_of(w.grad_qkv),
                                   .residual = {},
                                   .grad_x = k_of(w.grad_qkv),
-                                  .grad_weight = gradient(a.weight_grads, at_.k_norm, 1, c.head_dim),
+                                  .grad_weight = gradient(a.weight_grads, to.k_norm, 1, c.head_dim),
                                   .accumulate = a.accumulate});
   }
-  ops.linear_backward_weight(stream, {.grad_out = w.grad_qkv,
-                                      .x = w.normed,
-                                      .grad_weight = gradient(a.weight_grads, at_.qkv, c.qkv_dim(), c.hidden),
-                                      .grad_bias = gradient(a.weight_grads, at_.qkv_bias, 1, c.qkv_dim()),
-                                      .accumulate = a.accumulate});
+  weight_gradients(ops, stream, a.weight_grads, to.qkv, w.grad_qkv, w.normed, a.accumulate);
   ops.linear_backward_input(
       stream,
       {.grad_out = w.grad_qkv, .weight = tensor(a.weights, at_.qkv, c.qkv_dim(), c.hidden), .grad_x = w.grad_normed});
@@ -309,7 +311,7 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
                                 .grad_out = w.grad_normed,
                                 .residual = a.grad,
                                 .grad_x = a.grad,
-                                .grad_weight = gradient(a.weight_grads, at_.input_norm, 1, c.hidden),
+                                .grad_weight = gradient(a.weight_grads, to.input_norm, 1, c.hidden),
                                 .accumulate = a.accumulate});
 }
 

@@ -5,8 +5,8 @@
 //
 // Backward recomputes from the input x those inner activations that were not kept, by the calls that made them, then
 // walks them in reverse by hand: how much was kept changes no bit. Parameters accumulate (+=) in backward except on the
-// first micro-batch of a step; activations are assigned. The MLP, its norm included, runs in chunks of mlp_chunk
-// tokens, forward and backward alike.
+// first micro-batch of a step; activations are assigned. Gradients of frozen tensors are not computed. The MLP, its
+// norm included, runs in chunks of mlp_chunk tokens, forward and backward alike.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,8 @@ class BlockTemplate {
     std::byte* weights;   // slab
     View x;               // (T, H) the forward's input
     View grad;            // (T, H) in: gradient of y; out: gradient of x
-    float* weight_grads;  // slab, fp32
+    float* weight_grads;  // slab, fp32; unused when all are frozen
+    const BlockGradients& gradients_at;
     bool accumulate;
     const MicroBatchView& micro_batch;
     std::byte* workspace;
@@ -64,7 +65,8 @@ class BlockTemplate {
   struct Work;  // views of what is kept and of the workspace
   Work carve(std::byte* workspace, Keep keep, std::byte* kept) const;
   View tensor(std::byte* weights, int64_t offset, int64_t rows, int64_t cols) const;
-  View gradient(float* grads, int64_t offset, int64_t rows, int64_t cols) const;
+  void weight_gradients(Ops& ops, Stream& stream, float* grads, const std::vector<LinearGradient>& parts,
+                        const View& grad_out, const View& x, bool accumulate) const;
   AttentionShape attention_shape(int64_t block) const;
   void input_norm(Ops& ops, Stream& stream, std::byte* weights, const View& x, const Work& work) const;
   void attend(Ops& ops, Stream& stream, const Forward& args, const Work& work) const;

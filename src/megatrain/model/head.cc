@@ -56,11 +56,14 @@ void HeadTemplate::run(Ops& ops, Stream& stream, const Args& a) const {
                                .backward = backward});
     if (!backward) continue;
     const bool accumulate = a.accumulate || begin > 0;
-    ops.linear_backward_weight(stream, {.grad_out = logits,
-                                        .x = normed,
-                                        .grad_weight = matrix(a.table_grad, DType::f32, vocab_, hidden_),
-                                        .grad_bias = {},
-                                        .accumulate = accumulate});
+    if (a.table_grad) {
+      ops.linear_backward_weight(stream, {.grad_out = logits,
+                                          .x = normed,
+                                          .grad_weight = matrix(a.table_grad, DType::f32, vocab_, hidden_),
+                                          .grad_bias = {},
+                                          .accumulate = accumulate});
+    }
+    if (!a.grad_is_used && !a.norm_grad) continue;
     ops.linear_backward_input(stream, {.grad_out = logits, .weight = table, .grad_x = grad_normed});
     ops.rmsnorm_backward(stream, {.x = x,
                                   .weight = norm,
@@ -68,7 +71,7 @@ void HeadTemplate::run(Ops& ops, Stream& stream, const Args& a) const {
                                   .grad_out = grad_normed,
                                   .residual = {},
                                   .grad_x = a.grad.slice_rows(begin, count),
-                                  .grad_weight = vector(a.norm_grad, DType::f32, hidden_),
+                                  .grad_weight = a.norm_grad ? vector(a.norm_grad, DType::f32, hidden_) : View{},
                                   .accumulate = accumulate});
   }
 }

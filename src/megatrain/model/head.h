@@ -28,8 +28,9 @@ class HeadTemplate {
     std::byte* workspace;
     // Backward; grad empty: loss only.
     View grad;          // (T, H) out: gradient of x
-    float* norm_grad;   // (H)
-    float* table_grad;  // (V, H)
+    bool grad_is_used;  // somebody below is trained
+    float* norm_grad;   // (H) or null: frozen
+    float* table_grad;  // (V, H) or null: frozen
     bool accumulate;
   };
   void run(Ops& ops, Stream& stream, const Args& args) const;

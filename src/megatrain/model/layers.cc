@@ -25,6 +25,47 @@ int64_t offset_of(const LayerLayout& layout, const std::string& name) {
   return -1;
 }
 
+// By the end of its name, which says what it is in any block; null: the layer has none.
+const TensorSpec* find_tensor(const LayerLayout& layout, const std::string& name) {
+  for (const TensorSpec& tensor : layout.tensors) {
+    if (tensor.name.ends_with(name)) return &tensor;
+  }
+  return nullptr;
+}
+
+int64_t gradient_of(const LayerLayout& layout, const std::string& name) {
+  const TensorSpec* tensor = find_tensor(layout, name);
+  return tensor ? tensor->state_offset : -1;
+}
+
+// Of the product whose weight the named modules' weights are, one after the other.
+std::vector<LinearGradient> linear_gradients(const LayerLayout& layout, std::initializer_list<const char*> modules) {
+  std::vector<LinearGradient> parts;
+  int64_t begin = 0;
+  bool extends = false;  // the last part ends where this module begins
+  for (const char* module : modules) {
+    const TensorSpec& weight = *find_tensor(layout, std::string(module) + ".weight");
+    const LinearGradient part{.begin = begin,
+                              .rows = weight.rows,
+                              .weight = weight.state_offset,
+                              .bias = gradient_of(layout, std::string(module) + ".bias")};
+    begin += weight.rows;
+    const auto follows = [](int64_t before, int64_t elements, int64_t here) {
+      return before < 0 ? here < 0 : here == before + elements;
+    };
+    if (part.weight < 0 && part.bias < 0) {
+      extends = false;
+    } else if (extends && follows(parts.back().weight, parts.back().rows * weight.cols, part.weight) &&
+               follows(parts.back().bias, parts.back().rows, part.bias)) {
+      parts.back().rows += part.rows;
+    } else {
+      parts.push_back(part);
+      extends = true;
+    }
+  }
+  return parts;
+}
+
 }  // namespace
 
 LayerLayout embedding_layout(const ModelConfig& c) {
@@ -90,12 +131,27 @@ HeadOffsets head_offsets(const ModelConfig& c) {
   return {.norm = offset_of(layout, "model.norm.weight"), .table = offset_of(layout, "lm_head.weight")};
 }
 
-std::vector<LayerLayout> model_layouts(const ModelConfig& c) {
+BlockGradients block_gradients(const LayerLayout& block) {
+  return {.input_norm = gradient_of(block, ".input_layernorm.weight"),
+          .q_norm = gradient_of(block, ".q_norm.weight"),
+          .k_norm = gradient_of(block, ".k_norm.weight"),
+          .post_norm = gradient_of(block, ".post_attention_layernorm.weight"),
+          .qkv = linear_gradients(block, {".q_proj", ".k_proj", ".v_proj"}),
+          .o = linear_gradients(block, {".o_proj"}),
+          .gate_up = linear_gradients(block, {".gate_proj", ".up_proj"}),
+          .down = linear_gradients(block, {".down_proj"})};
+}
+
+HeadGradients head_gradients(const LayerLayout& head) {
+  return {.norm = gradient_of(head, "model.norm.weight"), .table = gradient_of(head, "lm_head.weight")};
+}
+
+std::vector<LayerLayout> model_layouts(const ModelConfig& c, const FreezeRules& rules) {
   std::vector<LayerLayout> layouts;
   layouts.push_back(embedding_layout(c));
   for (int64_t block = 0; block < c.layers; ++block) layouts.push_back(block_layout(c, block));
   layouts.push_back(head_layout(c));
-  return layouts;
+  return freeze_tensors(std::move(layouts), rules, c.tied);
 }
 
 void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,

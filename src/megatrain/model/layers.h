@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megatrain/model/config.h"
+#include "megatrain/model/freeze.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {
@@ -31,14 +32,41 @@ struct HeadOffsets {
   int64_t table = -1;  // (vocab, hidden); -1 when tied
 };
 
+// Where gradients lie in a layer's gradient slab; -1: frozen, or there is no such tensor.
+
+// Of rows [begin, begin + rows) of one product's weight.
+struct LinearGradient {
+  int64_t begin = 0;
+  int64_t rows = 0;
+  int64_t weight = -1;
+  int64_t bias = -1;
+};
+
+// Of each product the fewest calls that make what is trained: one when all or none of its fused tensors are frozen.
+struct BlockGradients {
+  int64_t input_norm = -1;
+  int64_t q_norm = -1;
+  int64_t k_norm = -1;
+  int64_t post_norm = -1;
+  std::vector<LinearGradient> qkv, o, gate_up, down;
+};
+
+struct HeadGradients {
+  int64_t norm = -1;
+  int64_t table = -1;  // -1 also when tied
+};
+
 LayerLayout embedding_layout(const ModelConfig& config);
 LayerLayout block_layout(const ModelConfig& config, int64_t block);
 LayerLayout head_layout(const ModelConfig& config);
 BlockOffsets block_offsets(const ModelConfig& config);
 HeadOffsets head_offsets(const ModelConfig& config);
 
+BlockGradients block_gradients(const LayerLayout& block);
+HeadGradients head_gradients(const LayerLayout& head);
+
 // All records in order.
-std::vector<LayerLayout> model_layouts(const ModelConfig& config);
+std::vector<LayerLayout> model_layouts(const ModelConfig& config, const FreezeRules& rules = {});
 
 // Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, ones for norms, zeros for biases
 // and for the padding id's row of the embedding.

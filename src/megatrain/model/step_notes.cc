@@ -6,6 +6,7 @@
 #include "megatrain/device/device.h"
 #include "megatrain/model/block.h"
 #include "megatrain/model/head.h"
+#include "megatrain/model/layers.h"
 #include "megatrain/ops/op_notes.h"
 
 namespace megatrain {
@@ -47,7 +48,10 @@ std::vector<OpNote> StepNotes::keeping() const {
   return all;
 }
 
-StepNotes step_notes(const ModelConfig& model, const NotesShape& shape) {
+StepNotes step_notes(const ModelConfig& model, const NotesShape& shape, const FreezeRules& rules) {
+  const std::vector<LayerLayout> layouts = model_layouts(model, rules);
+  const auto trained = [](const LayerLayout& layout) { return layout.state_elements > 0; };
+  const int64_t first_trained = std::find_if(layouts.begin(), layouts.end(), trained) - layouts.begin();
   const int64_t tokens = shape.sequences * shape.seq_len;
   const RopeTable rope{.cos = reinterpret_cast<const float*>(made_up(1)),
                        .sin = reinterpret_cast<const float*>(made_up(2))};
@@ -73,17 +77,21 @@ StepNotes step_notes(const ModelConfig& model, const NotesShape& shape) {
     block.forward(ops, stream,
                   {.block = b, .weights = weights, .x = x, .y = y, .micro_batch = micro, .workspace = workspace});
     append(notes.forward, ops.take());
+    if (b + 1 < first_trained) continue;
     block.backward(ops, stream,
                    {.block = b,
                     .weights = weights,
                     .x = x,
                     .grad = grad,
                     .weight_grads = grads,
+                    .gradients_at = block_gradients(layouts[static_cast<size_t>(b + 1)]),
                     .accumulate = shape.accumulate,
                     .micro_batch = micro,
                     .workspace = workspace});
     append(notes.backward, ops.take());
   }
+  const HeadGradients to = head_gradients(layouts.back());
+  const bool table = model.tied ? trained(layouts.front()) : to.table >= 0;
   head.run(ops, stream,
            {.norm = weights,
             .table = made_up(11),
@@ -94,8 +102,9 @@ StepNotes step_notes(const ModelConfig& model, const NotesShape& shape) {
             .micro_batch = micro,
             .workspace = workspace,
             .grad = grad,
-            .norm_grad = grads,
-            .table_grad = reinterpret_cast<float*>(made_up(14)),
+            .grad_is_used = first_trained <= model.layers,
+            .norm_grad = to.norm >= 0 ? grads : nullptr,
+            .table_grad = table ? reinterpret_cast<float*>(made_up(14)) : nullptr,
             .accumulate = shape.accumulate});
   notes.head = ops.take();
   return notes;

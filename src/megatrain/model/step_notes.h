@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "megatrain/model/config.h"
+#include "megatrain/model/freeze.h"
 #include "megatrain/ops/op_note.h"
 
 namespace megatrain {
@@ -22,12 +23,12 @@ struct NotesShape {
 struct StepNotes {
   std::vector<OpNote> forward;   // of the blocks
   std::vector<OpNote> head;      // forward and backward
-  std::vector<OpNote> backward;  // of the blocks, every one recomputed
+  std::vector<OpNote> backward;  // of the blocks at or above something trained, every one recomputed
 
   std::vector<OpNote> recomputing() const;  // all of them: forward, head, backward
   std::vector<OpNote> keeping() const;      // the same without what backward computes again
 };
 
-StepNotes step_notes(const ModelConfig& model, const NotesShape& shape);
+StepNotes step_notes(const ModelConfig& model, const NotesShape& shape, const FreezeRules& rules = {});
 
 }  // namespace megatrain

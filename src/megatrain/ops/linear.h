@@ -26,7 +26,7 @@ struct LinearBackwardInput {
 struct LinearBackwardWeight {
   View grad_out;     // (T, N), strided rows
   View x;            // (T, K), strided rows
-  View grad_weight;  // (N, K) fp32
+  View grad_weight;  // (N, K) fp32, or empty: only the bias is wanted
   View grad_bias;    // (N) fp32 or empty
   bool accumulate;   // += (true) or = (false)
 };

@@ -43,6 +43,7 @@ struct Text {
            mark(a.grad_x.dtype != a.grad_out.dtype, " to fp32");
   }
   std::string operator()(const LinearBackwardWeight& a) const {
+    if (a.grad_weight.empty()) return "linear grad bias " + shape(a.grad_out) + mark(a.accumulate, ", added");
     return "linear grad weight " + shape(a.grad_out) + " by " + shape(a.x) + mark(!a.grad_bias.empty(), " and bias") +
            mark(a.accumulate, ", added");
   }
@@ -57,7 +58,8 @@ struct Text {
   }
   std::string operator()(const RmsNormBackward& a) const {
     return "rmsnorm backward " + shape(a.x) + mark(a.groups > 1, " by head") +
-           mark(!a.residual.empty(), " + residual") + mark(a.accumulate, ", added");
+           mark(!a.residual.empty(), " + residual") + mark(a.grad_weight.empty(), ", frozen") +
+           mark(a.accumulate, ", added");
   }
   std::string operator()(const Rope& a) const { return "rope " + shape(a.x) + mark(a.backward, " backward"); }
   std::string operator()(const SwigluForward& a) const { return "swiglu " + shape(a.gate_up); }
@@ -76,7 +78,9 @@ double product(const View& view, int64_t by) {
 struct Flops {
   double operator()(const LinearForward& a) const { return product(a.x, a.weight.rows); }
   double operator()(const LinearBackwardInput& a) const { return product(a.grad_out, a.weight.cols); }
-  double operator()(const LinearBackwardWeight& a) const { return product(a.grad_out, a.x.cols); }
+  double operator()(const LinearBackwardWeight& a) const {
+    return a.grad_weight.empty() ? 0 : product(a.grad_out, a.x.cols);
+  }
   double operator()(const AttentionForward& a) const { return attention_flops(a.shape, a.documents); }
   double operator()(const AttentionBackward& a) const { return 2.5 * attention_flops(a.shape, a.documents); }
   template <class Other>
@@ -96,6 +100,7 @@ struct Bytes {
     return sum(a.grad_out, a.weight, a.grad_x) + (a.accumulate ? sum(a.grad_x) : 0);
   }
   double operator()(const LinearBackwardWeight& a) const {
+    if (a.grad_weight.empty()) return sum(a.grad_out, a.grad_bias);
     return sum(a.grad_out, a.x, a.grad_weight, a.grad_bias) + (a.accumulate ? sum(a.grad_weight) : 0);
   }
   double operator()(const AttentionForward& a) const { return sum(a.q, a.k, a.v, a.out); }

@@ -23,7 +23,7 @@ struct RmsNormBackward {
   View grad_out;     // (T, groups * D), strided rows
   View residual;     // (T, groups * D) added to the result, or empty; may be grad_x itself
   View grad_x;       // (T, groups * D) = residual + d; may be grad_out itself
-  View grad_weight;  // (D) fp32
+  View grad_weight;  // (D) fp32, or empty: not wanted
   bool accumulate;   // grad_weight += (true) or = (false)
 };
 

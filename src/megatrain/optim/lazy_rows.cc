@@ -29,12 +29,13 @@ bool LazyRows::for_rows(int64_t count, const Body& body) {
 }
 
 bool LazyRows::catch_up_row(int64_t row) {
-  const int64_t begin = record_.layout().tensors.front().offset + row * cols_;
+  const TensorSpec& table = record_.layout().tensors.front();
   int64_t& applied = applied_[static_cast<size_t>(row)];
   bool finite = true;
   while (applied < updates_) {
     ++applied;
-    finite &= update_run(record_, scalars_[static_cast<size_t>(applied) % scalars_.size()], nullptr, begin, cols_);
+    const AdamWScalars& scalars = scalars_[static_cast<size_t>(applied) % scalars_.size()];
+    finite &= update_run(record_, table, scalars, nullptr, row * cols_, cols_);
   }
   return finite;
 }
@@ -46,7 +47,7 @@ bool LazyRows::update(const AdamWScalars& scalars, const std::vector<int32_t>& r
     const int64_t row = rows[static_cast<size_t>(i)];
     const bool before = catch_up_row(row);
     applied_[static_cast<size_t>(row)] = updates_ + 1;
-    return update_run(record_, scalars, gradient + i * row_bytes, table.offset + row * cols_, cols_) && before;
+    return update_run(record_, table, scalars, gradient + i * row_bytes, row * cols_, cols_) && before;
   });
   ++updates_;
   scalars_[static_cast<size_t>(updates_) % scalars_.size()] = scalars;

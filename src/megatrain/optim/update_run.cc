@@ -2,18 +2,19 @@
 
 namespace megatrain {
 
-bool update_run(const LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin,
-                int64_t count) {
+bool update_run(const LayerRecord& record, const TensorSpec& tensor, const AdamWScalars& scalars,
+                const std::byte* gradient, int64_t begin, int64_t count) {
   static const Simd simd = best_simd();
   const StatePlanes at = record.planes();
-  AdamW args{.scalars = scalars, .count = count, .m = at.m + begin, .v = at.v + begin};
+  const int64_t weight = tensor.offset + begin, moment = tensor.state_offset + begin;
+  AdamW args{.scalars = scalars, .count = count, .m = at.m + moment, .v = at.v + moment};
   if (record.dtype() == DType::bf16) {
     args.grad_bf16 = reinterpret_cast<const bf16*>(gradient);
-    args.weight = at.weight + begin;
-    args.low = at.low + begin;
+    args.weight = at.weight + weight;
+    args.low = at.low + weight;
   } else {
     args.grad_f32 = reinterpret_cast<const float*>(gradient);
-    args.master = at.master + begin;
+    args.master = at.master + weight;
   }
   return adamw_cpu(args, simd);
 }

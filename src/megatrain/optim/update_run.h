@@ -9,9 +9,9 @@
 
 namespace megatrain {
 
-// Elements [begin, begin + count) of the layout; `gradient` is that of `begin`, in the weights' dtype, null: zero.
-// False when a new weight is not finite.
-bool update_run(const LayerRecord& record, const AdamWScalars& scalars, const std::byte* gradient, int64_t begin,
-                int64_t count);
+// Elements [begin, begin + count) of a trained tensor of the record; `gradient` is that of `begin`, in the weights'
+// dtype, null: zero. False when a new weight is not finite.
+bool update_run(const LayerRecord& record, const TensorSpec& tensor, const AdamWScalars& scalars,
+                const std::byte* gradient, int64_t begin, int64_t count);
 
 }  // namespace megatrain

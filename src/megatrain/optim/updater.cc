@@ -19,8 +19,9 @@ Updater::Updater(std::vector<LayerRecord>& records, int threads)
     std::vector<Piece> pieces;
     for (size_t t = 0; t < record.layout().tensors.size(); ++t) {
       const TensorSpec& tensor = record.layout().tensors[t];
+      if (!tensor.trainable) continue;
       for (int64_t at = 0; at < tensor.elements(); at += kPieceElements) {
-        pieces.push_back({t, tensor.offset + at, std::min(kPieceElements, tensor.elements() - at)});
+        pieces.push_back({t, at, std::min(kPieceElements, tensor.elements() - at)});
       }
     }
     pieces_.push_back(std::move(pieces));
@@ -54,9 +55,10 @@ void Updater::update(int64_t index, const AdamWStep& step, const HostGradient& g
   for (int64_t first = 0; first < all; first += kPiecesALoop) {
     team_.parallel_for(std::min(kPiecesALoop, all - first), [&](int64_t i) {
       const Piece& piece = pieces[static_cast<size_t>(first + i)];
-      const bool decay = record.layout().tensors[piece.tensor].decay;
-      const std::byte* grad = gradient.data + piece.begin * dtype_bytes(record.dtype());
-      if (!update_run(record, decay ? decayed : plain, grad, piece.begin, piece.count)) overflowed_ = true;
+      const TensorSpec& tensor = record.layout().tensors[piece.tensor];
+      const std::byte* grad = gradient.data + (tensor.state_offset + piece.begin) * dtype_bytes(record.dtype());
+      if (!update_run(record, tensor, tensor.decay ? decayed : plain, grad, piece.begin, piece.count))
+        overflowed_ = true;
     });
   }
 }

@@ -20,7 +20,7 @@ namespace megatrain {
 
 // A gradient as it reached the host, in the dtype of the record's weights.
 struct HostGradient {
-  const std::byte* data = nullptr;             // the layout's elements, or rows only
+  const std::byte* data = nullptr;             // the layout's state elements, or rows only
   const std::vector<int32_t>* rows = nullptr;  // sorted distinct rows of a one-tensor record; the others are zero
 };
 
@@ -45,10 +45,10 @@ class Updater {
   bool overflowed() const { return overflowed_; }  // a new weight was not finite
 
  private:
-  // A run of elements of one tensor; small enough to balance, large enough to stream.
+  // A run of elements of one trained tensor; small enough to balance, large enough to stream.
   struct Piece {
     size_t tensor;
-    int64_t begin;  // element of the layout
+    int64_t begin;  // element of the tensor
     int64_t count;
   };
 

@@ -64,16 +64,16 @@ void check_plan(const Workload& w, const Plan& p) {
   for (int64_t block = 1; block <= w.blocks; ++block) {
     require(!p.state_on_device(block) || p.weights[static_cast<size_t>(block - 1)] == Tier::hbm,
             fmt::format("layer {}'s state is on the device, so its weights must be", block));
-    require(
-        !p.visiting(block) || (w.clip && !p.state_on_device(block)),
-        fmt::format("layer {}'s state may visit the device only when it lives on the host and gradients are clipped",
-                    block));
+    require(!p.visiting(block) || (w.clip && !p.state_on_device(block) && w.is_trained(block)),
+            fmt::format("layer {}'s state may visit the device only when it lives on the host, is trained and "
+                        "gradients are clipped",
+                        block));
   }
   require(p.boundary_slots >= 2 && p.boundary_slots <= w.blocks + 3,
           fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.blocks + 3));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.blocks + 2,
           fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.blocks + 2));
-  const int64_t host_blocks = p.host_updated_blocks();
+  const int64_t host_blocks = p.host_updated_blocks(w);
   require(p.host_gradient_slabs >= std::min<int64_t>(1, host_blocks) && p.host_gradient_slabs <= host_blocks &&
               (!w.clip || p.host_gradient_slabs == host_blocks),
           fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,

@@ -1,5 +1,6 @@
 // A plan as JSON, as a hash, and as lines for a person.
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -108,17 +109,25 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   std::string text;
   text += fmt::format("{:.3g} billion parameters in {} blocks; {} tokens a step in {} micro-batches of {}\n",
                       static_cast<double>(w.parameters) * 1e-9, w.blocks, w.tokens(), w.micro_batches, w.micro_tokens);
+  if (!w.trained.empty()) {
+    const int64_t trained = std::accumulate(w.trained.begin(), w.trained.end(), int64_t{0});
+    if (trained < w.all_elements())
+      text +=
+          fmt::format("{:.3g} billion of them are trained, the others frozen\n", static_cast<double>(trained) * 1e-9);
+  }
   text += fmt::format("weights: {}, the rest stream through {} slots{}\n", runs(p.weights), p.slots,
                       p.serial ? ", serially" : "");
   text += fmt::format("optimizer state: {}; of {} more it visits the device to be updated\n", runs(p.state),
                       std::count(p.visits.begin(), p.visits.end(), true));
+  const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained() - 1));
+  if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);
   text += "kept for backward:";
   for (const Keep keep : kKeeps) {
-    const int64_t blocks = std::count(p.keep.begin(), p.keep.end(), keep);
+    const int64_t blocks = std::count(p.keep.begin() + passed, p.keep.end(), keep);
     if (blocks > 0) text += fmt::format(" {} in {} blocks", keep_name(keep), blocks);
   }
   text += "\n";
-  text += fmt::format("block inputs: {}\n", runs(p.boundary));
+  text += fmt::format("block inputs: {}\n", runs({p.boundary.begin() + passed, p.boundary.end()}));
   text += fmt::format("sweeps: {}\n", p.sweeps.size());
   for (const auto& [title, items, total] :
        {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {

@@ -7,20 +7,49 @@
 
 namespace megatrain {
 
-int64_t fetched_weight_bytes(const Workload& w, const Plan& plan) {
-  const int64_t element = dtype_bytes(w.dtype);
-  int64_t streamed = 0, copied = 0;
-  for (int64_t block = 1; block <= w.blocks; ++block) {
-    if (plan.state_on_device(block)) continue;
-    (plan.weights[static_cast<size_t>(block - 1)] == Tier::host ? streamed : copied) += 1;
+namespace {
+
+// Blocks in slots as a step goes by, least recently used first.
+class WarmBlocks {
+ public:
+  explicit WarmBlocks(int64_t slots) : slots_(slots) {}
+
+  bool hold(int64_t block) {  // false: it must be fetched
+    const auto found = std::find(warm_.begin(), warm_.end(), block);
+    const bool there = found != warm_.end();
+    if (there) {
+      warm_.erase(found);
+    } else if (static_cast<int64_t>(warm_.size()) == slots_) {
+      warm_.pop_front();
+    }
+    warm_.push_back(block);
+    return there;
   }
-  const int64_t sweeps = static_cast<int64_t>(plan.sweeps.size());
-  // A sweep passes a block twice; the blocks still in their slots at each turn are not fetched again.
-  const int64_t turns = 2 * sweeps - 1;
-  const int64_t passes = streamed * 2 * sweeps - turns * std::min(plan.slots, streamed);
+
+ private:
+  int64_t slots_;
+  std::deque<int64_t> warm_;
+};
+
+}  // namespace
+
+int64_t fetched_weight_bytes(const Workload& w, const Plan& plan) {
+  const int64_t last_backward = std::max<int64_t>(1, w.first_trained());
+  WarmBlocks warm(plan.slots);
+  int64_t blocks = 0;
+  const auto pass = [&](int64_t block) {
+    if (!plan.state_on_device(block) && plan.weights[static_cast<size_t>(block - 1)] == Tier::host)
+      blocks += !warm.hold(block);
+  };
+  for (size_t sweep = 0; sweep < plan.sweeps.size(); ++sweep) {
+    for (int64_t block = 1; block <= w.blocks; ++block) pass(block);
+    for (int64_t block = w.blocks; block >= last_backward; --block) pass(block);
+  }
+  for (int64_t block = 1; block <= w.blocks; ++block)
+    blocks += !plan.state_on_device(block) && plan.weights[static_cast<size_t>(block - 1)] == Tier::hbm;
   const int64_t head = (plan.state_on_device(w.head_record()) ? 0 : w.head_elements) +
                        (w.tied && !plan.state_on_device(0) ? w.embedding_elements : 0);
-  return ((copied + passes) * w.block_elements + head) * element;
+  return (blocks * w.block_elements + head) * dtype_bytes(w.dtype);
 }
 
 namespace {
@@ -30,17 +59,24 @@ constexpr double kUpdateBytes = 28;  // moved for an element that the device upd
 
 // Of one token through one layer.
 double forward_seconds(const Workload& w, const MachineProfile& m) { return w.block_flops_per_token / m.flops_per_s; }
-double head_seconds(const Workload& w, const MachineProfile& m) { return 3 * w.head_flops_per_token / m.flops_per_s; }
-double backward_seconds(const Workload& w, const MachineProfile& m, Keep keep) {
+// Gradients of frozen weights are not computed.
+double saved_flops(const Workload& w, int64_t record) {
+  return 2.0 * static_cast<double>(w.record_elements(record) - w.trained_elements(record));
+}
+double head_seconds(const Workload& w, const MachineProfile& m) {
+  return (3 * w.head_flops_per_token - saved_flops(w, w.tied ? 0 : w.head_record())) / m.flops_per_s;
+}
+double backward_seconds(const Workload& w, const MachineProfile& m, int64_t block, Keep keep) {
   const size_t at = static_cast<size_t>(keep);
-  return (2 * w.block_flops_per_token + w.recomputed_flops_per_token[at]) / m.flops_per_s +
-         w.recomputed_bytes_per_token[at] / m.hbm_bytes_per_s;
+  const double flops = 2 * w.block_flops_per_token - saved_flops(w, block) + w.recomputed_flops_per_token[at];
+  return flops / m.flops_per_s + w.recomputed_bytes_per_token[at] / m.hbm_bytes_per_s;
 }
 
 class Lanes {
  public:
   Lanes(const Workload& w, const Plan& plan, const MachineProfile& m) : w_(w), plan_(plan), m_(m) {
     ready_.assign(static_cast<size_t>(w.records()), 0);
+    first_backward_ = std::max<int64_t>(1, w.first_trained());
   }
 
   // Busy seconds of the step and its length.
@@ -56,7 +92,7 @@ class Lanes {
       last_ = sweep + 1 == plan_.sweeps.size();
       for (int64_t block = 1; block <= w_.blocks; ++block) forward(block);
       head();
-      for (int64_t block = w_.blocks; block >= 1; --block) backward(block);
+      for (int64_t block = w_.blocks; block >= first_backward_; --block) backward(block);
       ++sweeps_done_;
     }
     finish(0);
@@ -68,6 +104,7 @@ class Lanes {
  private:
   double element() const { return static_cast<double>(dtype_bytes(w_.dtype)); }
   double elements(int64_t record) const { return static_cast<double>(w_.record_elements(record)); }
+  double trained(int64_t record) const { return static_cast<double>(w_.trained_elements(record)); }
   double rows_bytes() const { return static_cast<double>(w_.touched_rows() * w_.hidden) * element(); }
   double boundary_bytes() const {
     return width_ / static_cast<double>(w_.micro_tokens) * static_cast<double>(w_.boundary_bytes());
@@ -122,7 +159,8 @@ class Lanes {
   void forward(int64_t block) {
     compute(width_ * forward_seconds(w_, m_), hold(block));
     used(block);
-    if (plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host) to_host(boundary_bytes());
+    if (block >= first_backward_ && plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host)
+      to_host(boundary_bytes());
   }
 
   void head() {
@@ -140,14 +178,15 @@ class Lanes {
     const size_t at = static_cast<size_t>(block - 1);
     double there = hold(block);
     if (plan_.boundary[at] == Tier::host) there = to_device(boundary_bytes(), 0);
-    compute(width_ * backward_seconds(w_, m_, plan_.keep[at]), there);
+    compute(width_ * backward_seconds(w_, m_, block, plan_.keep[at]), there);
     used(block);
     if (last_) finish(block);
   }
 
   // A summed gradient is rounded and normed; without clipping it is used at once.
   void finish(int64_t record) {
-    const double size = record == 0 && !w_.tied ? rows_bytes() / element() : elements(record);
+    if (!w_.is_trained(record)) return;
+    const double size = record == 0 && !w_.tied ? rows_bytes() / element() : trained(record);
     compute(size * kFinishBytes / m_.hbm_bytes_per_s);
     if (plan_.updated_on_device(record)) {
       if (!w_.clip) update_on_device(record);
@@ -157,12 +196,12 @@ class Lanes {
     if (!w_.clip) update_on_host(record, d2h_);
   }
 
-  void update_on_device(int64_t record) { compute(elements(record) * kUpdateBytes / m_.hbm_bytes_per_s); }
+  void update_on_device(int64_t record) { compute(trained(record) * kUpdateBytes / m_.hbm_bytes_per_s); }
   void update_on_host(int64_t record, double from) {
     // rows of the embedding without a gradient are made up a slice at a time
     constexpr double kSlices = 16;
     const double size =
-        record == 0 && !w_.tied ? rows_bytes() / element() + elements(record) / kSlices : elements(record);
+        record == 0 && !w_.tied ? rows_bytes() / element() + trained(record) / kSlices : trained(record);
     const double seconds = size * (w_.dtype == DType::bf16 ? 26 : 28) / m_.dram_bytes_per_s;
     busy_.update_s += seconds;
     ready_[static_cast<size_t>(record)] = update_ = std::max(update_, from) + seconds;
@@ -170,17 +209,18 @@ class Lanes {
 
   void updates() {
     for (int64_t record = 0; record < w_.records(); ++record) {
-      if (plan_.visiting(record)) to_device(static_cast<double>(w_.state_bytes(record)), 0);
+      if (plan_.visiting(record)) to_device(static_cast<double>(w_.visiting_bytes(record)), 0);
     }
     const double known = std::max(compute_, d2h_);
     for (int64_t record = 0; record < w_.records(); ++record) {
+      if (!w_.is_trained(record)) continue;
       if (!plan_.updated_on_device(record)) {
         update_on_host(record, known);
         continue;
       }
       update_on_device(record);
       if (plan_.visiting(record))
-        ready_[static_cast<size_t>(record)] = to_host(static_cast<double>(w_.state_bytes(record)));
+        ready_[static_cast<size_t>(record)] = to_host(static_cast<double>(w_.visiting_bytes(record)));
     }
   }
 
@@ -191,6 +231,7 @@ class Lanes {
   std::vector<double> ready_;                            // (records) when the host has the step's weights
   std::deque<std::pair<int64_t, double>> warm_;          // blocks in slots, least recently used first, and until when
   std::set<int64_t> copied_;                             // blocks with a place of their own that were fetched
+  int64_t first_backward_ = 1;                           // the lowest block that has one
   double width_ = 0;                                     // tokens of the sweep
   bool last_ = false;
   size_t sweeps_done_ = 0;
@@ -201,9 +242,10 @@ class Lanes {
 
 double compute_seconds(const Workload& w, const Plan& plan, const MachineProfile& m) {
   double a_token = static_cast<double>(w.blocks) * forward_seconds(w, m) + head_seconds(w, m), elements = 0;
-  for (const Keep keep : plan.keep) a_token += backward_seconds(w, m, keep);
+  for (int64_t block = std::max<int64_t>(1, w.first_trained()); block <= w.blocks; ++block)
+    a_token += backward_seconds(w, m, block, plan.keep[static_cast<size_t>(block - 1)]);
   for (int64_t record = 0; record < w.records(); ++record) {
-    if (plan.updated_on_device(record)) elements += static_cast<double>(w.record_elements(record));
+    if (plan.updated_on_device(record)) elements += static_cast<double>(w.trained_elements(record));
   }
   return static_cast<double>(w.tokens()) * a_token + elements * kUpdateBytes / m.hbm_bytes_per_s;
 }

@@ -4,6 +4,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
+#include "megatrain/plan/gradient_slabs.h"
 
 namespace megatrain {
 
@@ -17,9 +18,9 @@ int64_t sum(const std::vector<MemoryNeed::Item>& items) {
 
 }  // namespace
 
-int64_t Plan::host_updated_blocks() const {
+int64_t Plan::host_updated_blocks(const Workload& w) const {
   int64_t count = 0;
-  for (int64_t block = 1; block <= static_cast<int64_t>(weights.size()); ++block) count += !updated_on_device(block);
+  for (int64_t block = 1; block <= w.blocks; ++block) count += w.is_trained(block) && !updated_on_device(block);
   return count;
 }
 
@@ -42,27 +43,39 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
   const int64_t widest = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
   const int64_t boundary = widest * w.boundary_bytes();
   const bool head_on_device = plan.state_on_device(w.head_record()), table_on_device = plan.state_on_device(0);
-  const int64_t largest = std::max({w.embedding_elements, w.block_elements, w.head_elements});
+  const int64_t first_trained = w.first_trained();
 
-  int64_t streamed = 0, copied = 0, resident_state = 0, visiting = 0, own_sums = 0, host_boundaries = 0, kept = 0;
+  int64_t streamed = 0, copied = 0, resident_state = 0, visiting = 0, host_boundaries = 0, passing = 0, kept = 0;
+  int64_t host_elements = 0, host_moments = 0, largest = 0;
   for (int64_t record = 0; record < w.records(); ++record) {
-    if (plan.state_on_device(record)) resident_state += w.state_bytes(record);
+    largest = std::max(largest, w.trained_elements(record));
+    if (plan.state_on_device(record)) {
+      resident_state += w.state_bytes(record);
+    } else {
+      host_elements += w.record_elements(record);
+      host_moments += w.trained_elements(record);
+    }
     if (record == 0 || record == w.head_record()) continue;
     const size_t at = static_cast<size_t>(record - 1);
     if (!plan.state_on_device(record)) (plan.weights[at] == Tier::host ? streamed : copied) += 1;
-    visiting += plan.visiting(record);
-    own_sums += plan.updated_on_device(record);
+    if (plan.visiting(record)) visiting += w.visiting_bytes(record);
+    if (record < first_trained) {  // its input only passes through
+      ++passing;
+      continue;
+    }
     host_boundaries += plan.boundary[at] == Tier::host;
     kept += widest * w.kept_bytes[static_cast<size_t>(plan.keep[at])];
   }
-  // Half-summed gradients never leave the device, and a gradient the device itself uses waits where it was summed.
-  const int64_t shared_sums = own_sums < w.blocks ? 1 : 0;
-  const int64_t sums = plan.sweeps.size() > 1 ? w.blocks : own_sums + shared_sums;
   // Elements of the head's own tensors and of the table it is tied to, where the host holds them.
   const int64_t head_from_host = head_on_device ? 0 : w.head_elements,
                 table_from_host = w.tied && !table_on_device ? w.embedding_elements : 0;
   const int64_t rows_from_host = table_on_device ? 0 : rows;
-  const int64_t host_elements = w.all_elements() - resident_state / 12;
+  // Elements of their gradients, and of those the host takes.
+  const bool table_trained = w.is_trained(0);
+  const int64_t head_gradient = w.trained_elements(w.head_record()),
+                table_gradient = w.tied ? w.trained_elements(0) : 0;
+  const int64_t head_leaving = head_on_device ? 0 : head_gradient, table_leaving = table_on_device ? 0 : table_gradient;
+  const int64_t rows_leaving = !w.tied && table_trained ? rows_from_host : 0;
 
   MemoryNeed need;
   need.hbm = {
@@ -70,18 +83,18 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"weight slots", streamed > 0 ? plan.slots * block : 0},
       {"resident weights", copied * block},
       {"resident state", resident_state},
-      {"visiting state", visiting * w.state_bytes(1)},
+      {"visiting state", visiting},
       {"head slot", (head_from_host + table_from_host) * element},
-      {"gradient sums", sums * w.block_elements * 4},
-      {"head gradient sum", (w.head_elements + (w.tied ? w.embedding_elements : 0)) * 4},
-      {"gradients leaving", plan.host_updated_blocks() > 0 ? plan.gradient_slabs * block : 0},
-      {"head gradient leaving", (head_from_host + table_from_host) * element},
+      {"gradient sums", gradient_sums(w, plan).elements() * 4},
+      {"head gradient sum", (head_gradient + table_gradient) * 4},
+      {"gradients leaving", plan.gradient_slabs * largest_leaving_gradient(w, plan) * element},
+      {"head gradient leaving", (head_leaving + table_leaving) * element},
       {"embedding rows", rows_from_host * element},
       // tied: the rows are added to the head's slab at the end of the step and leave from there
-      {"embedding row gradients", rows * 4 + (w.tied ? 0 : rows_from_host * element)},
+      {"embedding row gradients", (table_trained ? rows * 4 : 0) + rows_leaving * element},
       {"kept activations", kept},
-      {"kept boundaries", (w.blocks - host_boundaries + 1) * boundary},  // + 1: the head's input
-      {"boundary slots", host_boundaries > 0 ? plan.boundary_slots * boundary : 0},
+      {"kept boundaries", (w.blocks - passing - host_boundaries + 1) * boundary},  // + 1: the head's input
+      {"boundary slots", passing + host_boundaries > 0 ? plan.boundary_slots * boundary : 0},
       {"gradient stream", boundary},
       {"workspace", w.workspace_bytes},
       {"ops scratch", w.scratch_bytes},
@@ -95,11 +108,10 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"process", w.host_base_bytes},
       {"weights", host_elements * element},
       {"low bits", w.dtype == DType::bf16 ? host_elements * 2 : 0},
-      {"first moments", host_elements * 4},
-      {"second moments", host_elements * 4},
+      {"first moments", host_moments * 4},
+      {"second moments", host_moments * 4},
       {"waiting gradients",
-       (plan.host_gradient_slabs * w.block_elements + head_from_host + (w.tied ? table_from_host : rows_from_host)) *
-           element},
+       (waiting_gradients(w, plan).elements() + head_leaving + table_leaving + rows_leaving) * element},
       {"host boundaries", host_boundaries * w.micro_batches * w.boundary_bytes()},
       {"staged rows", rows_from_host * element},
       {"staged inputs", w.input_bytes},

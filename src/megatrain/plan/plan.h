@@ -22,8 +22,8 @@ struct Plan {
   std::vector<Tier> state;          // (L + 2) by record. hbm: weights and optimizer state live on the device, which
                                     // updates them; the gradient never leaves it. host: they live in host memory
   std::vector<bool> visits;         // (L) the state lives on the host and visits the device to be updated there
-  std::vector<Keep> keep;           // (L) inner activations that wait on the device for backward
-  std::vector<Tier> boundary;       // (L) where block l's input waits for backward
+  std::vector<Keep> keep;           // (L) inner activations that wait on the device for backward; of no account ...
+  std::vector<Tier> boundary;       // (L) where block l's input waits for backward; ... for blocks without backward
   int64_t boundary_slots = 2;       // device ring for inputs that wait on the host; 2 or more
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
@@ -36,7 +36,7 @@ struct Plan {
     return record >= 1 && record <= static_cast<int64_t>(visits.size()) && visits[static_cast<size_t>(record - 1)];
   }
   bool updated_on_device(int64_t record) const { return state_on_device(record) || visiting(record); }
-  int64_t host_updated_blocks() const;
+  int64_t host_updated_blocks(const Workload& workload) const;
 };
 
 // Bytes by tag; what the engine allocates under the same tags.

@@ -13,8 +13,8 @@ namespace {
 // Where the search starts from: the rest climbs as memory allows.
 struct Start {
   int64_t sweeps;
-  int64_t state;     // records whose state is on the device: the ones needed first
-  int64_t visits;    // blocks whose state visits it
+  int64_t state;     // records whose state is on the device: trained ones first, of each the ones needed first
+  int64_t visits;    // trained blocks whose state visits it: the ones needed first
   int64_t weights;   // further blocks with a place of their own
   int64_t products;  // blocks that keep their products: the ones needed first in backward
 };
@@ -32,17 +32,26 @@ Plan start_plan(const Workload& w, const Start& start) {
             .gradient_slabs = 1};
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
-  std::fill_n(plan.state.begin(), start.state, Tier::hbm);
-  const int64_t updated = std::clamp<int64_t>(start.state - 1, 0, w.blocks);
-  std::fill_n(plan.visits.begin(), start.visits, true);
-  std::fill_n(plan.weights.begin(), std::min(w.blocks, updated + start.weights), Tier::hbm);
+  int64_t state = start.state, visits = start.visits, weights = start.weights;
+  for (const bool trained : {true, false}) {
+    for (int64_t record = 0; record < w.records() && state > 0; ++record) {
+      if (w.is_trained(record) != trained) continue;
+      plan.state[static_cast<size_t>(record)] = Tier::hbm;
+      --state;
+    }
+  }
+  for (int64_t block = 1; block <= w.blocks; ++block) {
+    const size_t at = static_cast<size_t>(block - 1);
+    if (plan.state_on_device(block) || weights-- > 0) plan.weights[at] = Tier::hbm;
+    if (w.is_trained(block) && visits-- > 0) plan.visits[at] = true;
+  }
   std::fill_n(plan.keep.rbegin(), start.products, Keep::products);
   return plan;
 }
 
 // What follows from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
-  const int64_t blocks = plan.host_updated_blocks();
+  const int64_t blocks = plan.host_updated_blocks(w);
   plan.host_gradient_slabs = w.clip ? blocks : std::min<int64_t>(blocks, 4);
 }
 
@@ -122,6 +131,18 @@ std::vector<int64_t> grid(int64_t most, int64_t parts) {
   return values;
 }
 
+// The first trained blocks whose state is at most kVisitingBytes.
+int64_t most_visitors(const Workload& w) {
+  int64_t count = 0, bytes = 0;
+  for (int64_t block = 1; block <= w.blocks; ++block) {
+    if (!w.is_trained(block)) continue;
+    bytes += w.visiting_bytes(block);
+    if (bytes > kVisitingBytes) break;
+    ++count;
+  }
+  return count;
+}
+
 std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   std::vector<Start> list;
   std::vector<int64_t> sweeps;
@@ -129,7 +150,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   sweeps.push_back(w.micro_batches);
   std::vector<std::pair<int64_t, int64_t>> state_and_visits;
   for (const int64_t state : grid(state_on_host ? 0 : w.records(), 12)) state_and_visits.emplace_back(state, 0);
-  const int64_t most = visits && w.clip ? std::min(w.blocks, kVisitingBytes / w.state_bytes(1)) : 0;
+  const int64_t most = visits && w.clip ? most_visitors(w) : 0;
   for (const int64_t visiting : grid(most, 3)) {
     if (visiting > 0) state_and_visits.emplace_back(0, visiting);
   }
@@ -196,9 +217,10 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     const int64_t streamed = std::count(best->weights.begin(), best->weights.end(), Tier::host);
     if (streamed > 0 && best->slots < std::min<int64_t>(2, w.blocks))
       notes->push_back("one weight slot: fetching a block waits for the block before it");
-    if (best->host_updated_blocks() > 0 && best->gradient_slabs < std::min<int64_t>(2, w.blocks))
+    if (best->host_updated_blocks(w) > 0 && best->gradient_slabs < std::min<int64_t>(2, w.blocks))
       notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
-    if (std::count(best->boundary.begin(), best->boundary.end(), Tier::host) > 0)
+    const auto first = best->boundary.begin() + std::max<int64_t>(0, w.first_trained() - 1);  // with a backward
+    if (std::count(first, best->boundary.end(), Tier::host) > 0)
       notes->push_back("some block inputs wait in host memory");
   }
   return *best;

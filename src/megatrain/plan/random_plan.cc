@@ -25,11 +25,11 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   for (int64_t l = 0; l < w.blocks; ++l) {
     const bool stays = plan.state_on_device(l + 1);
     plan.weights.push_back(stays || below(4) < resident ? Tier::hbm : Tier::host);
-    plan.visits.push_back(!stays && w.clip && below(5) == 0);
+    plan.visits.push_back(!stays && w.clip && below(5) == 0 && w.is_trained(l + 1));
     plan.keep.push_back(kKeeps[static_cast<size_t>(below(2) ? 0 : below(4))]);
     plan.boundary.push_back(below(3) < kept ? Tier::hbm : Tier::host);
   }
-  const int64_t host_blocks = plan.host_updated_blocks();
+  const int64_t host_blocks = plan.host_updated_blocks(w);
   plan.host_gradient_slabs = w.clip || host_blocks == 0 ? host_blocks : 1 + below(host_blocks);
   for (int64_t left = w.micro_batches; left > 0;) {
     const int64_t width = below(2) ? left : 1 + below(left);

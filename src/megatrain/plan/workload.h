@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "megatrain/base/math.h"
 #include "megatrain/plan/keep.h"
@@ -17,8 +18,9 @@ struct Workload {
   int64_t embedding_elements = 0;  // of a layout, padding included
   int64_t block_elements = 0;
   int64_t head_elements = 0;
-  int64_t parameters = 0;  // padding not included
-  bool tied = false;       // the head's slot also holds the embedding's table
+  std::vector<int64_t> trained;  // (records) elements of gradient and moments; empty: every tensor is trained
+  int64_t parameters = 0;        // padding not included
+  bool tied = false;             // the head's slot also holds the embedding's table
   int64_t hidden = 0;
   int64_t vocab = 0;
   DType dtype = DType::bf16;  // of weights and activations on the device, and of gradients that leave it
@@ -46,7 +48,19 @@ struct Workload {
   int64_t record_elements(int64_t record) const {
     return record == 0 ? embedding_elements : record <= blocks ? block_elements : head_elements;
   }
-  int64_t state_bytes(int64_t record) const { return 12 * record_elements(record); }
+  int64_t trained_elements(int64_t record) const {
+    return trained.empty() ? record_elements(record) : trained[static_cast<size_t>(record)];
+  }
+  bool is_trained(int64_t record) const { return trained_elements(record) > 0; }
+  // Backward goes down to this record: what lies below it is frozen.
+  int64_t first_trained() const {
+    int64_t record = 0;
+    while (record < head_record() && !is_trained(record)) ++record;
+    return record;
+  }
+  // Where the record lives: weights, low bits, moments; and on a visit: the same of what is trained.
+  int64_t state_bytes(int64_t record) const { return 4 * record_elements(record) + 8 * trained_elements(record); }
+  int64_t visiting_bytes(int64_t record) const { return 12 * trained_elements(record); }
   int64_t all_elements() const { return embedding_elements + blocks * block_elements + head_elements; }
   int64_t tokens() const { return micro_batches * micro_tokens; }
   int64_t touched_rows() const { return tokens() < vocab ? tokens() : vocab; }  // most distinct ids of a step

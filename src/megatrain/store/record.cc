@@ -23,18 +23,18 @@ StatePlanes StatePlanes::within(std::byte* base, int64_t elements, DType weights
 
 LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier, Planes planes)
     : device_(&device), layout_(std::move(layout)), dtype_(weights), tier_(tier) {
-  const size_t n = static_cast<size_t>(layout_.elements);
-  const auto plane = [&](size_t bytes, const char* tag) {
-    if (tier_ == Tier::host) return device.allocate_host(n * bytes, tag);
-    Buffer buffer = device.allocate(n * bytes, "resident state");
+  const auto plane = [&](int64_t elements, int64_t element, const char* tag) {
+    const size_t bytes = static_cast<size_t>(elements * element);
+    if (tier_ == Tier::host) return device.allocate_host(bytes, tag);
+    Buffer buffer = device.allocate(bytes, "resident state");
     device.zero_now(buffer.data(), buffer.bytes());
     return buffer;
   };
-  weights_ = plane(static_cast<size_t>(dtype_bytes(dtype_)), "weights");
+  weights_ = plane(layout_.elements, dtype_bytes(dtype_), "weights");
   if (planes == Planes::weights) return;
-  if (dtype_ == DType::bf16) low_ = plane(2, "low bits");
-  m_ = plane(4, "first moments");
-  v_ = plane(4, "second moments");
+  if (dtype_ == DType::bf16) low_ = plane(layout_.elements, 2, "low bits");
+  m_ = plane(layout_.state_elements, 4, "first moments");
+  v_ = plane(layout_.state_elements, 4, "second moments");
 }
 
 StatePlanes LayerRecord::planes() const {

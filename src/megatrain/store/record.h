@@ -3,6 +3,7 @@
 //   bf16 weights: weights (2 bytes, what streams) + low (2) + m (4) + v (4)   true fp32 master in 12 bytes a parameter
 //   fp32 weights: weights (4, the master itself)  + m (4) + v (4)
 //
+// Weights and low bits hold every tensor, by its offset; m and v the trained ones, by their state_offset.
 // Addresses are the tier's: on Tier::hbm they are the device's, and only read_ and write_ reach the values from here.
 #pragma once
 
@@ -46,8 +47,8 @@ class LayerRecord {
   std::byte* weights() const { return weights_.data(); }
   StatePlanes planes() const;
 
-  // Elements [begin, begin + count) of the logical fp32 master, whichever form it is stored in, and of the moments.
-  // The lanes must be idle. Any thread.
+  // Elements [begin, begin + count) of the logical fp32 master, whichever form it is stored in, and of the moments,
+  // where `begin` counts as state_offset does. The lanes must be idle. Any thread.
   void read_master(int64_t begin, int64_t count, float* out) const;
   void write_master(int64_t begin, int64_t count, const float* values);
   enum class Moment : uint8_t { first, second };

@@ -7,12 +7,50 @@ namespace megatrain {
 LayerLayout make_layout(std::vector<TensorSpec> tensors) {
   LayerLayout layout;
   layout.tensors = std::move(tensors);
+  bool trained_before = false;
   for (TensorSpec& tensor : layout.tensors) {
-    tensor.offset = tensor.fused ? layout.elements : round_up(layout.elements, kTensorAlign);
-    layout.elements = tensor.offset + tensor.elements();
+    const auto place = [&](int64_t& end, bool packed) {
+      const int64_t begin = packed ? end : round_up(end, kTensorAlign);
+      end = begin + tensor.elements();
+      return begin;
+    };
+    tensor.offset = place(layout.elements, tensor.fused);
+    tensor.state_offset = tensor.trainable ? place(layout.state_elements, tensor.fused && trained_before) : -1;
+    trained_before = tensor.trainable;
   }
   layout.elements = round_up(layout.elements, kTensorAlign);
+  layout.state_elements = round_up(layout.state_elements, kTensorAlign);
   return layout;
+}
+
+std::vector<TrainedRun> LayerLayout::trained_runs() const {
+  std::vector<TrainedRun> runs;
+  bool trained_before = false;
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.trainable) {
+      const bool apart =
+          !trained_before || tensor.offset - runs.back().offset != tensor.state_offset - runs.back().state_offset;
+      if (apart) runs.push_back({tensor.offset, tensor.state_offset, 0});
+      runs.back().count = tensor.offset + tensor.elements() - runs.back().offset;
+    }
+    trained_before = tensor.trainable;
+  }
+  return runs;
+}
+
+std::vector<ElementRange> LayerLayout::state_gaps() const {
+  std::vector<ElementRange> gaps;
+  int64_t end = 0;
+  const auto until = [&](int64_t begin) {
+    if (begin > end) gaps.push_back({end, begin - end});
+  };
+  for (const TensorSpec& tensor : tensors) {
+    if (!tensor.trainable) continue;
+    until(tensor.state_offset);
+    end = tensor.state_offset + tensor.elements();
+  }
+  until(state_elements);
+  return gaps;
 }
 
 }  // namespace megatrain

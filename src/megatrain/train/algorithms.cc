@@ -18,12 +18,14 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 StepNotes notes_of(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity, bool accumulate) {
-  return step_notes(model, {.dtype = identity.dtype,
-                            .sequences = config.micro_batch,
-                            .seq_len = config.seq_len,
-                            .mlp_chunk = identity.mlp_chunk,
-                            .head_chunk = identity.head_chunk,
-                            .accumulate = accumulate});
+  return step_notes(model,
+                    {.dtype = identity.dtype,
+                     .sequences = config.micro_batch,
+                     .seq_len = config.seq_len,
+                     .mlp_chunk = identity.mlp_chunk,
+                     .head_chunk = identity.head_chunk,
+                     .accumulate = accumulate},
+                    identity.freezing);
 }
 
 AlgorithmCache::AlgorithmCache(std::string directory, std::string library)

@@ -1,6 +1,6 @@
 // RUN/checkpoints/step-N: the whole state at one version and what is needed to go on exactly.
 //
-//   state.safetensors   NAME, NAME.exp_avg, NAME.exp_avg_sq in fp32
+//   state.safetensors   NAME, and of trained tensors NAME.exp_avg, NAME.exp_avg_sq, in fp32
 //   checkpoint.json     step, run identity, tensor types, the state's hash
 //
 // Written beside its place and renamed, so that a checkpoint with its name is whole.

@@ -191,7 +191,7 @@ class ConfigReader {
     for (const YAML::Node& element : node) {
       if (!element.IsScalar())
         fail_config(
-            fmt::format("{}: {} holds something other than plain words, expected {}", where, key.name, key.accepts));
+            fmt::format("{}: {} holds something other than plain values, expected {}", where, key.name, key.accepts));
       joined.text += (joined.text.empty() ? "" : ",") + element.Scalar();
     }
     if (joined.text.empty()) joined.text = "none";

@@ -126,6 +126,8 @@ struct TrainConfig {
   Optim optim;
   Eval eval;
   Sample sample;
+  std::vector<std::string> freeze;      // patterns over tensor names
+  std::vector<std::string> train_only;  // patterns; unless empty, what matches none is frozen
   Memory memory;
   int64_t threads = 0;  // CPU threads; 0: all
   std::string plan;     // plan file; empty: the plan is made here

@@ -175,6 +175,32 @@ ConfigKey budget_key(const char* name, const char* habits, const char* help, Fie
               }};
 }
 
+ConfigKey patterns_key(const char* name, const char* habits, const char* help, Field<std::vector<std::string>> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "none or a list of patterns ([\"model.embed_tokens.*\", \"model.layers.[0-9].*\"] or \"a,b\")",
+          .help = help,
+          .list = true,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                std::vector<std::string>& patterns = field(config);
+                patterns.clear();
+                if (value.null || value.text == "none") return true;
+                std::stringstream parts(value.text + ",");
+                for (std::string part; std::getline(parts, part, ',');) {
+                  const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
+                  if (first == std::string::npos) return false;
+                  patterns.push_back(part.substr(first, last + 1 - first));
+                }
+                return true;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                const std::vector<std::string>& patterns = value_of(field, config);
+                return patterns.empty() ? "none" : quoted(fmt::format("{}", fmt::join(patterns, ",")));
+              }};
+}
+
 constexpr const char* kStepForms = "none, all, a step (3), a list ([1, 5] or \"1,5\") or a range (2-4)";
 
 ConfigKey dump_key(const char* name, const char* help, Field<StepSet> field) {
@@ -444,6 +470,13 @@ std::vector<ConfigKey> make_keys() {
                   MEGATRAIN_FIELD(head_chunk)));
   add(integer_key("mlp_chunk", "", 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
                   MEGATRAIN_FIELD(mlp_chunk)));
+  add(patterns_key(
+      "freeze", "frozen freeze_modules freeze_patterns",
+      "Tensors that are not trained, by patterns over their names: * any text, ? one character, [0-9] a set.",
+      MEGATRAIN_FIELD(freeze)));
+  add(patterns_key("train_only", "trainable trainable_modules unfrozen",
+                   "Patterns as in freeze: a tensor that matches none of them is frozen.",
+                   MEGATRAIN_FIELD(train_only)));
   add(real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000}, "Peak learning rate.",
                MEGATRAIN_FIELD(optim.lr)));
   add(real_key("optim.beta1", "adam_beta1", {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",

@@ -12,7 +12,7 @@ GradientDump::GradientDump(const std::string& path, int64_t step, const std::vec
   std::vector<TensorDeclaration> tensors;
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
-      tensors.push_back({tensor.name, DType::f32, tensor_shape(tensor)});
+      if (tensor.trainable) tensors.push_back({tensor.name, DType::f32, tensor_shape(tensor)});
     }
   }
   writer_ = std::make_unique<SafetensorsWriter>(
@@ -41,9 +41,10 @@ void GradientDump::record(int64_t index, const HostGradient& gradient) {
   constexpr int64_t kPiece = int64_t{1} << 20;
   scratch_.resize(static_cast<size_t>(kPiece));
   for (const TensorSpec& tensor : record.layout().tensors) {
+    if (!tensor.trainable) continue;
     for (int64_t at = 0; at < tensor.elements(); at += kPiece) {
       const int64_t count = std::min(kPiece, tensor.elements() - at);
-      widen_to_f32(gradient.data + (tensor.offset + at) * element, record.dtype(), count, scratch_.data());
+      widen_to_f32(gradient.data + (tensor.state_offset + at) * element, record.dtype(), count, scratch_.data());
       writer_->write_f32(tensor.name, at, scratch_.data(), count);
     }
   }

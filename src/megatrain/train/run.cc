@@ -36,12 +36,16 @@ namespace {
 // What a resumed run must share with the one that was saved: all that decides the bits of the remaining steps.
 // In order: the chunks may follow from the keys before them.
 nlohmann::ordered_json identity_json(const TrainConfig& c, const RunIdentity& identity, const std::string& data) {
-  nlohmann::ordered_json all = {
-      {"precision", c.precision},       {"seq_len", c.seq_len}, {"batch", c.batch},
-      {"micro_batch", c.micro_batch},   {"seed", c.seed},       {"head_chunk", identity.head_chunk},
-      {"mlp_chunk", identity.mlp_chunk}};
-  if (!data.empty()) all["data"] = data;
-  return all;
+  return {{"precision", c.precision},
+          {"seq_len", c.seq_len},
+          {"batch", c.batch},
+          {"micro_batch", c.micro_batch},
+          {"seed", c.seed},
+          {"head_chunk", identity.head_chunk},
+          {"mlp_chunk", identity.mlp_chunk},
+          {"freeze", c.freeze},
+          {"train_only", c.train_only},
+          {"data", data}};
 }
 
 // The same with what may differ on another machine: the run then goes on, but not bit for bit.

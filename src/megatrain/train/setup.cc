@@ -69,6 +69,7 @@ ModelSource read_model_source(const TrainConfig& config) {
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   RunIdentity identity;
+  identity.freezing = {.freeze = config.freeze, .train_only = config.train_only};
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
@@ -100,8 +101,10 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.embedding_elements = embedding_layout(model).elements;
   w.block_elements = block_layout(model, 0).elements;
   w.head_elements = head_layout(model).elements;
-  w.parameters = embedding_layout(model).parameters() + model.layers * block_layout(model, 0).parameters() +
-                 head_layout(model).parameters();
+  for (const LayerLayout& layout : model_layouts(model, identity.freezing)) {
+    w.parameters += layout.parameters();
+    w.trained.push_back(layout.state_elements);
+  }
   w.tied = model.tied;
   w.hidden = model.hidden;
   w.vocab = model.vocab;

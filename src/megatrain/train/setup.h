@@ -6,6 +6,7 @@
 
 #include "megatrain/device/device.h"
 #include "megatrain/model/config.h"
+#include "megatrain/model/freeze.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/plan.h"
 #include "megatrain/train/config.h"
@@ -37,6 +38,7 @@ struct RunIdentity {
   int64_t micro_tokens = 0;
   int64_t head_chunk = 0;
   int64_t mlp_chunk = 0;
+  FreezeRules freezing;
   std::string library;        // Ops::library()
   AlgorithmTable algorithms;  // of every product of a step; both are filled by choose_algorithms()
   bool operator==(const RunIdentity&) const = default;

@@ -24,9 +24,9 @@ struct Plane {
   enum class Kind { master, m, v } kind;
 
   void read(int64_t begin, int64_t count, float* out) const {
-    const int64_t at = tensor->offset + begin;
-    if (kind == Kind::master) return record->read_master(at, count, out);
-    record->read_moment(kind == Kind::m ? LayerRecord::Moment::first : LayerRecord::Moment::second, at, count, out);
+    if (kind == Kind::master) return record->read_master(tensor->offset + begin, count, out);
+    record->read_moment(kind == Kind::m ? LayerRecord::Moment::first : LayerRecord::Moment::second,
+                        tensor->state_offset + begin, count, out);
   }
 };
 
@@ -35,6 +35,7 @@ std::map<std::string, Plane> planes_by_name(const std::vector<LayerRecord>& reco
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
       planes[tensor.name] = {&record, &tensor, Plane::Kind::master};
+      if (!tensor.trainable) continue;
       planes[tensor.name + ".exp_avg"] = {&record, &tensor, Plane::Kind::m};
       planes[tensor.name + ".exp_avg_sq"] = {&record, &tensor, Plane::Kind::v};
     }
@@ -99,13 +100,14 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
   try {
     const ModelFiles file(path);
     for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
-      const int64_t at = piece.tensor->offset + piece.begin;
       const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
       const auto read = [&](const std::string& name) {
         read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
         return scratch;
       };
-      piece.record->write_master(at, piece.count, read(piece.tensor->name));
+      piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, read(piece.tensor->name));
+      if (!piece.tensor->trainable) return;
+      const int64_t at = piece.tensor->state_offset + piece.begin;
       piece.record->write_moment(LayerRecord::Moment::first, at, piece.count, read(piece.tensor->name + ".exp_avg"));
       piece.record->write_moment(LayerRecord::Moment::second, at, piece.count,
                                  read(piece.tensor->name + ".exp_avg_sq"));

@@ -21,7 +21,7 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
 void export_model(const std::string& directory, const std::string& source_directory, const std::string& config_text,
                   const TensorTypes& types, const std::vector<LayerRecord>& records);
 
-// NAME (fp32 master), NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns.
+// NAME (fp32 master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns.
 void save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records);
 
 // What save_state wrote, bit for bit. Throws Error(corrupt_checkpoint).

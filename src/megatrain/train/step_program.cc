@@ -41,8 +41,13 @@ StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops
       block_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.mlp_chunk, rope_in(memory)),
       head_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.head_chunk),
       head_at_(head_offsets(config)),
+      head_gradients_at_(head_gradients(records.back().layout())),
+      below_head_is_trained_(memory.workload().first_trained() < memory.workload().head_record()),
       views_(static_cast<size_t>(memory.workload().micro_batches)),
-      row_of_id_(static_cast<size_t>(config.vocab), -1) {}
+      row_of_id_(static_cast<size_t>(config.vocab), -1) {
+  for (size_t block = 1; block + 1 < records.size(); ++block)
+    gradients_at_.push_back(block_gradients(records[block].layout()));
+}
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
   sequence_ = sequence;
@@ -146,23 +151,32 @@ void StepProgram::compute(const Action& a, Stream& stream) {
                       .keep = a.keep,
                       .kept = memory_.kept(a)});
       break;
-    case ActionKind::block_backward:
+    case ActionKind::block_backward: {
+      const bool trained = w.is_trained(a.record);
+      float* sum = trained ? memory_.gradient_sum(a) : nullptr;
+      if (trained && first) {  // the norm reads over the gaps, and whoever had the slab before may have filled them
+        for (const ElementRange& gap : records_[static_cast<size_t>(a.record)].layout().state_gaps())
+          stream.zero(sum + gap.begin, static_cast<size_t>(gap.count) * 4);
+      }
       block_.backward(ops_, stream,
                       {.block = a.record - 1,
                        .weights = memory_.weights(a),
                        .x = memory_.boundary_in(a),
                        .grad = memory_.gradient_stream(a),
-                       .weight_grads = memory_.gradient_sum(a),
+                       .weight_grads = sum,
+                       .gradients_at = gradients_at_[static_cast<size_t>(a.record - 1)],
                        .accumulate = !first,
                        .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
                        .workspace = memory_.workspace(),
                        .keep = a.keep,
                        .kept = memory_.kept(a)});
       break;
+    }
     case ActionKind::head: {
       const int64_t element = dtype_bytes(w.dtype);
       std::byte* own = memory_.head_weights(0);
-      float* own_grad = memory_.head_gradient_sum(0);
+      const auto own_grad = [&](int64_t at) { return at >= 0 ? memory_.head_gradient_sum(0) + at : nullptr; };
+      float* tied_grad = w.is_trained(0) ? memory_.head_gradient_sum(1) : nullptr;
       head_.run(ops_, stream,
                 {.norm = own + head_at_.norm * element,
                  .table = w.tied ? memory_.head_weights(1) : own + head_at_.table * element,
@@ -173,8 +187,9 @@ void StepProgram::compute(const Action& a, Stream& stream) {
                  .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
                  .workspace = memory_.workspace(),
                  .grad = a.training ? memory_.gradient_stream(a) : View{},
-                 .norm_grad = own_grad + head_at_.norm,
-                 .table_grad = w.tied ? memory_.head_gradient_sum(1) : own_grad + head_at_.table,
+                 .grad_is_used = below_head_is_trained_,
+                 .norm_grad = own_grad(head_gradients_at_.norm),
+                 .table_grad = w.tied ? tied_grad : own_grad(head_gradients_at_.table),
                  .accumulate = !first});
       break;
     }
@@ -201,7 +216,7 @@ void StepProgram::compute(const Action& a, Stream& stream) {
       break;
     }
     case ActionKind::finish_gradient: {
-      const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.record_elements(a.record);
+      const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.trained_elements(a.record);
       const bool leaves = !memory_.updated_on_device(a.record);
       ops_.finish_gradient(stream, {.grad = vector(memory_.gradient_sum(a), DType::f32, elements),
                                     .dtype = w.dtype,
@@ -236,14 +251,16 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
   const StatePlanes planes = memory_.device_state(a);
-  const bool rows = a.record == 0 && !w.tied;
+  const bool rows = a.record == 0 && !w.tied, visits = memory_.visits(a.record);
   for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
-    const auto at = [&](auto* plane) { return plane ? plane + tensor.offset : nullptr; };
+    if (!tensor.trainable) continue;
+    const int64_t offset = visits ? tensor.state_offset : tensor.offset;
+    const auto at = [&](auto* plane) { return plane ? plane + offset : nullptr; };
     AdamWUpdate update{.scalars = tensor.decay ? decayed : plain,
                        .count = tensor.elements(),
-                       .grad = memory_.gradient_sum(a) + (rows ? 0 : tensor.offset),
-                       .m = at(planes.m),
-                       .v = at(planes.v),
+                       .grad = memory_.gradient_sum(a) + (rows ? 0 : tensor.state_offset),
+                       .m = planes.m + tensor.state_offset,
+                       .v = planes.v + tensor.state_offset,
                        .weight = at(planes.weight),
                        .low = at(planes.low),
                        .master = at(planes.master),

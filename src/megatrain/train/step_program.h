@@ -60,6 +60,9 @@ class StepProgram : public StepHandler {
   BlockTemplate block_;
   HeadTemplate head_;
   HeadOffsets head_at_;
+  std::vector<BlockGradients> gradients_at_;  // (L)
+  HeadGradients head_gradients_at_;
+  bool below_head_is_trained_;
   std::array<Step, 2> steps_;
   std::vector<MicroBatchView> views_;   // of the step being issued
   std::vector<int32_t> row_of_id_;      // (V) compact row of a touched id

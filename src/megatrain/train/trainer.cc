@@ -37,7 +37,7 @@ Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& 
                  const Workload& workload, const Plan& plan, int update_threads)
     : machine_(machine),
       workload_(workload),
-      records_(make_records(*machine.device, model_layouts(model), identity.dtype, plan.state)),
+      records_(make_records(*machine.device, model_layouts(model, identity.freezing), identity.dtype, plan.state)),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, update_threads > 0 ? update_threads : static_cast<int>(usable_cpus().size())),
       program_(model, {.mlp_chunk = identity.mlp_chunk, .head_chunk = identity.head_chunk}, *machine.ops, memory_,
@@ -140,7 +140,7 @@ void Trainer::device_gradients(const Updater::Observer& look) {
     const std::vector<int32_t>& touched = program_.touched(training_->next_sequence() - 1);
     const bool rows = action.record == 0 && !workload_.tied;
     const int64_t count =
-        rows ? static_cast<int64_t>(touched.size()) * workload_.hidden : workload_.record_elements(action.record);
+        rows ? static_cast<int64_t>(touched.size()) * workload_.hidden : workload_.trained_elements(action.record);
     std::vector<float> sum(static_cast<size_t>(count));
     machine_.device->copy_now(sum.data(), memory_.gradient_sum(action), sum.size() * sizeof(float));
     std::vector<bf16> rounded;

@@ -120,6 +120,8 @@ void linear_backward_input(const Context& context, const LinearBackwardInput& ar
 }
 
 void linear_backward_weight(const Context& context, const LinearBackwardWeight& args) {
+  if (!args.grad_bias.empty()) bias_gradient(context, args);
+  if (args.grad_weight.empty()) return;
   ensure(args.grad_out.rows == args.x.rows && args.grad_out.cols == args.grad_weight.rows &&
              args.x.cols == args.grad_weight.cols && args.grad_weight.dtype == DType::f32,
          "linear_backward_weight: (T, N) transposed times (T, K) gives (N, K) in fp32");
@@ -130,7 +132,6 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
                           .bias = {},
                           .residual = args.accumulate ? args.grad_weight : View{},
                           .out = args.grad_weight});
-  if (!args.grad_bias.empty()) bias_gradient(context, args);
 }
 
 }  // namespace megatrain::cpu

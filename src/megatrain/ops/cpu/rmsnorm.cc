@@ -67,7 +67,7 @@ void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
   check_dtype(args.weight);
   const int64_t size = args.weight.cols;
   ensure(args.x.cols == args.groups * size, "a row of RMSNorm holds `groups` vectors of the weight's size");
-  weight_gradient(context, args);  // first: grad_x may overwrite grad_out
+  if (!args.grad_weight.empty()) weight_gradient(context, args);  // first: grad_x may overwrite grad_out
   for_rows(context.team, args.x.rows * args.groups, size, [&](int64_t index) {
     const int64_t row = index / args.groups;
     const int64_t first = index % args.groups * size;

@@ -60,7 +60,8 @@ Product product_of(const LinearBackwardWeight& args) {
 std::optional<Product> product_in(const OpNote& note) {
   if (const auto* args = std::get_if<LinearForward>(&note)) return product_of(*args);
   if (const auto* args = std::get_if<LinearBackwardInput>(&note)) return product_of(*args);
-  if (const auto* args = std::get_if<LinearBackwardWeight>(&note)) return product_of(*args);
+  if (const auto* args = std::get_if<LinearBackwardWeight>(&note); args && !args->grad_weight.empty())
+    return product_of(*args);
   return {};
 }
 
@@ -208,11 +209,13 @@ void CudaLinear::backward_input(const LinearBackwardInput& args, cudaStream_t st
 
 void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t stream) {
   const int64_t tokens = args.grad_out.rows;
-  ensure(args.x.rows == tokens && args.grad_weight.rows == args.grad_out.cols && args.grad_weight.cols == args.x.cols,
-         "a linear layer's weight gradient is (N, T) times (T, K)");
-  ensure(args.grad_weight.dtype == DType::f32, "weight gradients are fp32");
   ensure(tokens > 0, "a weight gradient sums over at least one token");
-  multiply(product_of(args), stream);
+  if (!args.grad_weight.empty()) {
+    ensure(args.x.rows == tokens && args.grad_weight.rows == args.grad_out.cols && args.grad_weight.cols == args.x.cols,
+           "a linear layer's weight gradient is (N, T) times (T, K)");
+    ensure(args.grad_weight.dtype == DType::f32, "weight gradients are fp32");
+    multiply(product_of(args), stream);
+  }
   if (args.grad_bias.empty()) return;
   void* partials = scratch_.take(column_sum_scratch_bytes(tokens, args.grad_out.cols), stream);
   launch_column_sum(args.grad_out, args.grad_bias.as<float>(), args.accumulate, partials, stream);

@@ -137,7 +137,7 @@ void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream) {
   ensure(args.x.cols == args.groups * size, "an RMSNorm row holds `groups` vectors of the weight's size");
   ensure(args.weight.dtype == args.x.dtype && args.grad_out.dtype == args.x.dtype && args.grad_x.dtype == args.x.dtype,
          "RMSNorm tensors share a dtype");
-  ensure(args.grad_weight.dtype == DType::f32, "weight gradients are fp32");
+  ensure(args.grad_weight.empty() || args.grad_weight.dtype == DType::f32, "weight gradients are fp32");
   float* partials = static_cast<float*>(scratch);
   const int64_t blocks = ceil_div(vectors, kVectorsPerPartial);
   if (vectors > 0) {
@@ -165,6 +165,7 @@ void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream) {
     });
     check_launch();
   }
+  if (args.grad_weight.empty()) return;
   launch_sum_partials(partials, blocks, size, args.grad_weight.as<float>(), args.accumulate, stream);
 }
 

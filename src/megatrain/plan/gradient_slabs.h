@@ -1,0 +1,29 @@
+// Where the blocks' gradients lie while they are summed and while they wait: slabs one behind the other, each as large
+// as what it holds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "megatrain/plan/plan.h"
+
+namespace megatrain {
+
+struct GradientSlabs {
+  std::vector<int64_t> of_block;  // (L) -1: the block is frozen, or takes whichever slab is free
+  std::vector<int64_t> begin;     // (slabs + 1) elements
+
+  int64_t elements() const { return begin.back(); }
+};
+
+// On the device, fp32. A block has a slab of its own when its gradient must stay there past the block's backward;
+// the others share the first.
+GradientSlabs gradient_sums(const Workload& workload, const Plan& plan);
+
+// On the host. With clipping every block the host updates has one, without they take turns.
+GradientSlabs waiting_gradients(const Workload& workload, const Plan& plan);
+
+// Elements of the largest gradient of a block that the host updates; 0: there is none.
+int64_t largest_leaving_gradient(const Workload& workload, const Plan& plan);
+
+}  // namespace megatrain
