@@ -290,16 +290,31 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
   EXPECT_NE(full, plain);
 
   // what cannot stand beside the keys above
-  const TrainConfig sets =
-      parse_config("model.path: m\n", "c.yaml",
-                   {"--data.train=a.jsonl,b.jsonl", "--data.eval=c.jsonl", "--data.info=folder", "--data.tokenizer=t",
-                    "--data.template=t.jinja", "--data.train_on=last", "--data.overlong=drop", "--data.packing=false",
-                    "--data.shuffle=false", "--data.skip_bad=3", "--data.max_samples=9", "--data.cache=k",
-                    "--epochs=2.5", "--eval.every=5", "--eval.patience=2", "--eval.keep_best", "--sample.every=7",
-                    "--sample.prompts=Who?", "--sample.max_tokens=16"});
+  const TrainConfig sets = parse_config("model.path: m\n", "c.yaml",
+                                        {"--data.train=a.jsonl,b.jsonl",
+                                         "--data.eval=c.jsonl",
+                                         "--data.info=folder",
+                                         "--data.tokenizer=t",
+                                         "--data.template=t.jinja",
+                                         "--data.train_on=last",
+                                         "--data.overlong=drop",
+                                         "--data.packing=false",
+                                         "--data.shuffle=false",
+                                         "--data.skip_bad=3",
+                                         "--data.max_samples=9",
+                                         "--data.cache=k",
+                                         "--epochs=2.5",
+                                         "--eval.every=5",
+                                         "--eval.patience=2",
+                                         "--eval.keep_best",
+                                         "--sample.every=7",
+                                         "--sample.prompts=Who?",
+                                         "--sample.max_tokens=16",
+                                         "--freeze=model.embed_tokens.*"});
   EXPECT_EQ(parse_config(resolved_yaml(sets), "resolved"), sets);
   const TrainConfig split =
-      parse_config("model.path: m\n", "c.yaml", {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000"});
+      parse_config("model.path: m\n", "c.yaml",
+                   {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000", "--train_only=lm_head.*"});
   EXPECT_EQ(parse_config(resolved_yaml(split), "resolved"), split);
   for (const ConfigKey& key : config_keys()) {
     const std::string usual = key.write(TrainConfig{});
