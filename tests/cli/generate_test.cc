@@ -19,7 +19,7 @@ std::vector<int32_t> cut(std::vector<int32_t> ids, size_t most = 1000) {
 }  // namespace
 
 TEST(Generate, TextOfAPromptIsThatOfTransformersIdForId) {
-  for (const char* name : {"llama_linear", "qwen3_window"}) {
+  for (const char* name : {"llama_linear", "qwen2_window"}) {
     const SpeakingModel model(name);
     for (size_t i = 1; i < 4; ++i) {
       const json got =
@@ -76,17 +76,26 @@ TEST(Generate, EndTokensComeFromEachOfTheModelsFiles) {
 }
 
 TEST(Generate, AChatGoesThroughTheTemplateAndEndsWithATurn) {
-  const SpeakingModel model;
+  const SpeakingModel model("qwen2_window");
   model.set("config.json", "eos_token_id", nullptr);
   model.set("tokenizer_config.json", "eos_token", nullptr);  // the template's own end of a turn is left
-  const json chat = model.generate({"--prompt", "hello", "--chat", "--system", "be kind", "--max-tokens=60"});
-  EXPECT_EQ(chat.at("prompt_tokens"), std::string("system be kind").size() + 1 + std::string("user hello").size() + 1 +
-                                          std::string("assistant ").size());
-  const json plain =
-      model.generate({"--prompt", "system be kind<|end|>user hello<|end|>assistant ", "--max-tokens=60"});
-  const std::vector<int32_t> unended = plain.at("ids");
-  EXPECT_EQ(unended.size(), 60u);
-  EXPECT_EQ(chat.at("ids"), json(cut(unended)));
+  int64_t ended = 0;
+  for (const std::string message : {"hello", "good day", "what is it"}) {
+    const json chat = model.generate({"--prompt", message, "--chat", "--system", "be kind", "--max-tokens=40"});
+    const std::string text = "system be kind<|end|>user " + message + "<|end|>assistant ";
+    const json plain = model.generate({"--prompt", text, "--max-tokens=40"});
+    EXPECT_EQ(chat.at("prompt_tokens"), text.size() - 2 * (std::string("<|end|>").size() - 1));
+    EXPECT_EQ(plain.at("prompt_tokens"), chat.at("prompt_tokens"));
+    const std::vector<int32_t> unended = plain.at("ids");
+    EXPECT_EQ(unended.size(), 40u);
+    EXPECT_EQ(chat.at("ids"), json(cut(unended)));
+    ended += chat.at("finish") == "stop";
+    if (chat.at("finish") == "stop") {
+      EXPECT_EQ(chat.at("ids").back(), 2);
+      EXPECT_EQ(chat.at("text"), text_of(cut(unended)));
+    }
+  }
+  EXPECT_GT(ended, 0) << "no answer ended: the messages test nothing";
 }
 
 TEST(Generate, TheSameSeedGivesTheSameTextAndAnotherAnother) {

@@ -44,7 +44,7 @@ TEST(Generator, APromptAloneIsAnsweredAsAmongOthers) {
 
 TEST(Generator, PromptsFedInPiecesAreAnsweredAsPromptsFedWhole) {
   for (const std::string& name : model_names()) {
-    for (const int64_t chunk : {1, 3, 16}) {
+    for (const int64_t chunk : {1, 7}) {
       const GeneratorOptions options{
           .max_context = 100, .max_batch = 1, .chunk_tokens = chunk, .memory_bytes = kPlenty};
       EXPECT_EQ(answers(name, options), golden_ids(name)) << name << " in pieces of " << chunk;

@@ -1,4 +1,4 @@
-// The tiny models of tests/parity with generators over them, on the CPU device.
+// The tiny models of tests/parity with generators over them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -36,9 +37,10 @@ inline std::vector<std::string> model_names() {
 
 // A model in memory, weights only.
 struct TinyModel {
-  explicit TinyModel(const std::string& name, DType dtype = DType::f32, Tier tier = Tier::host)
-      : device(make_cpu_device()),
-        ops(make_cpu_ops({.threads = 2})),
+  explicit TinyModel(const std::string& name, DType dtype = DType::f32, Tier tier = Tier::host,
+                     std::unique_ptr<Device> on = make_cpu_device())
+      : device(std::move(on)),
+        ops(device->kind() == DeviceKind::cuda ? make_cuda_ops(*device) : make_cpu_ops({.threads = 1})),
         config(parse_model_config(read_json_file(model_path(name) + "/config.json"), name)),
         records(make_records(*device, model_layouts(config), dtype,
                              std::vector<Tier>(static_cast<size_t>(config.layers + 2), tier), Planes::weights)) {
@@ -47,7 +49,7 @@ struct TinyModel {
 
   // The golden's family in another shape, with random fp32 weights.
   TinyModel(const std::string& name, const nlohmann::json& changes)
-      : device(make_cpu_device()), ops(make_cpu_ops({.threads = 2})) {
+      : device(make_cpu_device()), ops(make_cpu_ops({.threads = 1})) {
     nlohmann::json json = read_json_file(model_path(name) + "/config.json");
     json.update(changes);
     config = parse_model_config(json, name);
