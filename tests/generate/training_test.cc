@@ -1,7 +1,7 @@
 // Generation from a trainer's own records, between steps.
 #include <algorithm>
 
-#include "megatrain/train/data.h"
+#include "megatrain/train/token_data.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
@@ -35,7 +35,7 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
       choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
   Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan, 2);
   const TensorTypes types = load_weights(source.directory, trainer.records(), 2).types;
-  const TokenData tokens(config, source.config.vocab);
+  TokenData tokens(config, source.config.vocab);
   const auto train = [&](int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step) {
       trainer.step(tokens.batch(step - 1),

@@ -76,9 +76,9 @@ Json exact_match(LoadedModel& model, const std::vector<EvalRow>& rows, std::opti
   constexpr size_t kShown = 5;
   std::vector<Prompt> prompts;
   for (const EvalRow& row : rows) {
-    const bool chat = model.text().has_chat_template() || row.text.empty();
+    const bool chat = model.text().chat_template || row.text.empty();
     Prompt prompt = chat ? model.chat_prompt(row.messages, row.where) : model.prompt(row.text, row.where);
-    const int64_t right = static_cast<int64_t>(model.text().tokenizer().encode(row.answer, false).size());
+    const int64_t right = static_cast<int64_t>(model.text().tokenizer.encode(row.answer, false).size());
     prompt.max_tokens = max_tokens.value_or(2 * right + 16);
     prompts.push_back(std::move(prompt));
   }

@@ -51,7 +51,7 @@ std::string model_directory(const std::string& name) {
 }
 
 LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb)
-    : directory_(model_directory(name)), config_(read_config(directory_)), text_(directory_) {
+    : directory_(model_directory(name)), config_(read_config(directory_)), text_(ModelText::load(directory_)) {
   if (!arguments.overrides().empty()) {
     const std::string& word = arguments.overrides().front();
     fail_config(fmt::format("'{}' is a key of training, which 'megatrain {}' does not use; see 'megatrain {} --help'",
@@ -79,7 +79,7 @@ void LoadedModel::check(const Prompt& prompt, const std::string& where) const {
 }
 
 Prompt LoadedModel::prompt(const std::string& text, const std::string& where) const {
-  Prompt prompt{.ids = text_.encode(text)};
+  Prompt prompt{.ids = text_.tokenizer.encode(text, true)};
   check(prompt, where);
   return prompt;
 }

@@ -26,7 +26,7 @@ class LoadedModel {
   // Reads what is small; refuses configuration keys that do not matter here.
   LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb);
 
-  const TextModel& text() const { return text_; }
+  const ModelText& text() const { return text_; }
   const ModelConfig& config() const { return config_; }
 
   // The prompt as tokens. Throws Error(bad_input) when it leaves no room in the model's context; `where` names it.
@@ -42,7 +42,7 @@ class LoadedModel {
 
   std::string directory_;
   ModelConfig config_;
-  TextModel text_;
+  ModelText text_;
   TrainConfig machine_config_;  // device, threads, memory
   DType dtype_ = DType::bf16;
   Machine machine_;

@@ -9,7 +9,7 @@ namespace megatrain {
 namespace {
 
 // Prompts [begin, end), which all end in the same way.
-void answer_some(Generator& generator, const TextModel& model, const std::vector<Prompt>& prompts, size_t begin,
+void answer_some(Generator& generator, const ModelText& text, const std::vector<Prompt>& prompts, size_t begin,
                  size_t end, const AnswerOptions& options, std::vector<Answer>& answers) {
   std::vector<GenerationRequest> requests;
   std::vector<AnswerText> texts;
@@ -18,13 +18,13 @@ void answer_some(Generator& generator, const TextModel& model, const std::vector
                         .max_tokens = prompts[i].max_tokens,
                         .sampling = options.sampling,
                         .sequence = static_cast<uint64_t>(i)});
-    texts.emplace_back(model.tokenizer(), options.stops);
+    texts.emplace_back(text.tokenizer, options.stops);
   }
-  const auto tell = [&](size_t request, const std::string& text) {
-    if (options.on_text) options.on_text(begin + request, text);
+  const auto tell = [&](size_t request, const std::string& more) {
+    if (options.on_text) options.on_text(begin + request, more);
   };
   const std::vector<Generation> generations = generator.generate(
-      requests, prompts[begin].chat ? model.chat_end_ids() : model.end_ids(), [&](size_t request, int32_t id) {
+      requests, prompts[begin].chat ? text.chat_end_ids : text.end_ids, [&](size_t request, int32_t id) {
         tell(request, texts[request].add(id));
         return !texts[request].stopped();
       });
@@ -46,14 +46,14 @@ int64_t context_of(const std::vector<Prompt>& prompts, int64_t limit) {
   return std::min(context, limit);
 }
 
-std::vector<Answer> answer(Generator& generator, const TextModel& model, const std::vector<Prompt>& prompts,
+std::vector<Answer> answer(Generator& generator, const ModelText& text, const std::vector<Prompt>& prompts,
                            const AnswerOptions& options) {
   constexpr size_t kTogether = 512;  // so that answers of a long list come while it runs
   std::vector<Answer> answers;
   for (size_t begin = 0; begin < prompts.size();) {
     size_t end = begin;
     while (end < prompts.size() && end - begin < kTogether && prompts[end].chat == prompts[begin].chat) ++end;
-    answer_some(generator, model, prompts, begin, end, options, answers);
+    answer_some(generator, text, prompts, begin, end, options, answers);
     begin = end;
   }
   return answers;

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "megatrain/generate/generator.h"
-#include "megatrain/generate/text_model.h"
+#include "megatrain/text/model_text.h"
 
 namespace megatrain {
 
 struct Prompt {
-  std::vector<int32_t> ids;  // of TextModel::encode or encode_chat
+  std::vector<int32_t> ids;  // the text with special tokens added, or of ModelText::encode_chat
   bool chat = false;         // the end of an assistant's turn ends the answer too
   int64_t max_tokens = 0;
 };
@@ -34,7 +34,7 @@ struct AnswerOptions {
 int64_t context_of(const std::vector<Prompt>& prompts, int64_t limit);
 
 // One for each prompt; prompt i is sequence i of the sampling.
-std::vector<Answer> answer(Generator& generator, const TextModel& model, const std::vector<Prompt>& prompts,
+std::vector<Answer> answer(Generator& generator, const ModelText& text, const std::vector<Prompt>& prompts,
                            const AnswerOptions& options);
 
 }  // namespace megatrain

@@ -45,23 +45,15 @@ std::string template_hash(const fs::path& directory, const std::string& template
   return hash.digest();
 }
 
-// Each id once, in the order of being found. An id stands as a number or as a list of them.
-void add_ids(const json& config, const char* key, std::vector<int32_t>& ids) {
-  if (!config.contains(key)) return;
-  const json& value = config.at(key);
-  for (const json& id : value.is_array() ? value : json::array({value})) {
-    if (id.is_number_integer() && std::find(ids.begin(), ids.end(), id.get<int32_t>()) == ids.end())
-      ids.push_back(id.get<int32_t>());
-  }
-}
-
-// The id of a token that a configuration names, as a text or as {"content": text}; -1: none.
-int32_t named_id(const json& config, const char* key, const Tokenizer& tokenizer, const std::string& file) {
+// The id of a token that a configuration names, as a text or as {"content": text}; -1: it names none. A name that the
+// tokenizer lacks is -1 too, unless it is `needed`.
+int32_t named_id(const json& config, const char* key, const Tokenizer& tokenizer, const std::string& file,
+                 bool needed) {
   if (!config.contains(key) || config.at(key).is_null()) return -1;
   const json& token = config.at(key).is_object() ? config.at(key).value("content", json()) : config.at(key);
   if (!token.is_string()) fail_input(fmt::format("{}: \"{}\" is no token's text; correct the file", file, key));
   const int32_t id = tokenizer.id_of(token.get<std::string>());
-  if (id < 0)
+  if (id < 0 && needed)
     fail_input(fmt::format("{}: \"{}\" is {}, which tokenizer.json does not have; take both files from one model", file,
                            key, printable(token.get<std::string>())));
   return id;
@@ -78,22 +70,22 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
     fail_input(fmt::format("{} has no tokenizer.json{}", path,
                            sentencepiece ? ", only a tokenizer.model; save it with transformers "
                                            "(AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)) to get one"
-                                         : "; give data.tokenizer a directory that has one"));
+                                         : ", so text cannot become tokens; copy it from the model this one was "
+                                           "made of, or give data.tokenizer a directory that has one"));
   }
   const std::string text = read_text_file(file, kMaxTextBytes);
-  ModelText model{.tokenizer = Tokenizer::from_json(text, file)};
+  ModelText model{.path = path, .tokenizer = Tokenizer::from_json(text, file)};
   model.tokenizer_identity = xxh3_128(text.data(), text.size());
 
   const std::string config_file = (directory / "tokenizer_config.json").string();
-  const json tokenizer_config = read_optional(config_file);
-  const int32_t eos = named_id(tokenizer_config, "eos_token", model.tokenizer, config_file);
-  if (eos >= 0) model.eos.push_back(eos);
-  add_ids(read_optional(directory / "generation_config.json"), "eos_token_id", model.eos);
-  const json config = read_optional(directory / "config.json");
-  add_ids(config, "eos_token_id", model.eos);
-  const int32_t padding = named_id(tokenizer_config, "pad_token", model.tokenizer, config_file);
-  model.padding = padding >= 0 ? padding : model.eos.empty() ? 0 : model.eos.front();
+  const json config = read_optional(config_file);
+  model.eos = named_id(config, "eos_token", model.tokenizer, config_file, true);
+  model.read_end_ids(directory.string());
+  if (model.eos < 0 && !model.end_ids.empty()) model.eos = *model.end_ids.begin();
+  const int32_t padding = named_id(config, "pad_token", model.tokenizer, config_file, false);
+  model.padding = padding >= 0 ? padding : std::max(model.eos, 0);
 
+  model.chat_end_ids = model.end_ids;
   model.chat_template = ChatTemplate::find(directory.string(), template_file);
   if (model.chat_template) {
     std::vector<std::string> specials;
@@ -101,8 +93,52 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
       if (model.tokenizer.is_special(id)) specials.push_back(model.tokenizer.token_of(id));
     model.chat_template->add_special_tokens(specials);
     model.template_identity = template_hash(directory, template_file);
+    model.find_turn_end();
   }
   return model;
+}
+
+void ModelText::read_end_ids(const std::string& directory) {
+  if (eos >= 0) end_ids.insert(eos);
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const std::string file = (fs::path(directory) / name).string();
+    const json config = read_optional(file);
+    if (!config.is_object() || !config.contains("eos_token_id") || config.at("eos_token_id").is_null()) continue;
+    const json& ids = config.at("eos_token_id");
+    for (const json& id : ids.is_array() ? ids : json::array({ids})) {
+      if (!id.is_number_integer()) {
+        fail_input(fmt::format("{}: eos_token_id is {}; expected a token's number or a list of them", file,
+                               printable(ids.dump())));
+      }
+      end_ids.insert(id.get<int32_t>());
+    }
+  }
+}
+
+// What ends the answer of a small conversation; a template that refuses it leaves the other end tokens.
+void ModelText::find_turn_end() {
+  RenderedChat chat;
+  try {
+    chat =
+        chat_template->render({.messages = nlohmann::ordered_json::array(
+                                   {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "b"}}})});
+  } catch (const Error&) {
+    return;
+  }
+  if (chat.trained.empty()) return;
+  const auto [begin, end, message] = chat.trained.back();
+  const std::vector<int32_t> ids = tokenizer.encode(std::string_view(chat.text).substr(begin, end - begin), false);
+  if (!ids.empty() && tokenizer.is_special(ids.back())) chat_end_ids.insert(ids.back());
+}
+
+std::vector<int32_t> ModelText::encode_chat(const nlohmann::ordered_json& messages) const {
+  if (!chat_template) {
+    fail_input(
+        fmt::format("{} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "
+                    "give the prompt as plain text, or add the template",
+                    path));
+  }
+  return tokenizer.encode(chat_template->render({.messages = messages, .add_generation_prompt = true}).text, false);
 }
 
 }  // namespace megatrain

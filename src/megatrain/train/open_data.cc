@@ -97,7 +97,8 @@ ModelText open_text(const TrainConfig& config) {
   const std::string& path = config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
   if (path.empty())
     fail_config(
-        "data.train needs a tokenizer: give data.tokenizer (a directory with a tokenizer.json) beside model.config");
+        "data.train and sample.prompts need a tokenizer: give data.tokenizer (a directory with a tokenizer.json) "
+        "beside model.config");
   return ModelText::load(path, config.data.chat_template);
 }
 
@@ -123,7 +124,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
                           .tokenizer_identity = text.tokenizer_identity,
                           .chat_template = text.chat_template ? &*text.chat_template : nullptr,
                           .template_identity = text.template_identity,
-                          .eos = text.eos.empty() ? -1 : text.eos.front()};
+                          .eos = text.eos};
     std::optional<SampleStore> store = tokenize(dataset, model, options);
     if (!store) return std::nullopt;
     for (const BadSample& one : store->bad()) log_warn(sentence_of(one) + " (left out)");

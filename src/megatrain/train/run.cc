@@ -22,6 +22,7 @@
 #include "megatrain/train/evaluations.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/open_data.h"
+#include "megatrain/train/samples.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
@@ -124,6 +125,8 @@ class Run {
     if (config.epochs > 0) config_.steps = data_.train->steps();
     if (config.tokens > 0) config_.steps = ceil_div(config.tokens, config.batch * config.seq_len);
     data_fingerprint_ = data_.train ? data_.train->fingerprint() : "";
+    if (config_.sample.every > 0)
+      samples_.emplace(path("samples.jsonl"), config_.sample, source_.config, open_text(config_));
     schedule_ = learning_rate_of(config);
     check_schedule(schedule_);
     machine_ = open_machine(config.device, config.threads);
@@ -166,6 +169,7 @@ class Run {
     if (config_.resume) {
       truncate_metrics(path("metrics.jsonl"), step_);
       truncate_metrics(path("eval.jsonl"), step_);
+      truncate_metrics(path("samples.jsonl"), step_);
       std::error_code none;
       fs::remove(path("hash.json"), none);  // of a shorter run that was complete
     }
@@ -250,6 +254,7 @@ class Run {
       settle();
       save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records());
     }
+    if (samples_ && step % config_.sample.every == 0) samples_->write(step, machine_, *trainer_);
     if (evaluations_ && config_.eval.every > 0 && step % config_.eval.every == 0) evaluate();
     if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) save();
   }
@@ -327,6 +332,7 @@ class Run {
   RunData data_;
   std::string data_fingerprint_;
   std::optional<Evaluations> evaluations_;
+  std::optional<Samples> samples_;
   Machine machine_;
   RunIdentity identity_;
   std::optional<Checkpoint> checkpoint_;

@@ -1,0 +1,58 @@
+#include "megatrain/train/samples.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
+
+namespace megatrain {
+
+Samples::Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, ModelText text)
+    : path_(std::move(path)), texts_(sample.prompts), model_(model), text_(std::move(text)) {
+  for (const std::string& asked : texts_) {
+    const bool chat = text_.chat_template.has_value();
+    Prompt prompt{.chat = chat, .max_tokens = sample.max_tokens};
+    prompt.ids = chat ? text_.encode_chat(nlohmann::ordered_json::array({{{"role", "user"}, {"content", asked}}}))
+                      : text_.tokenizer.encode(asked, true);
+    const int64_t tokens = std::ssize(prompt.ids);
+    if (tokens == 0 || tokens >= model_.max_position)
+      fail_input(fmt::format("sample.prompts: {} has {} tokens, expected 1 to {}, so that an answer has room",
+                             printable(asked), tokens, model_.max_position - 1));
+    prompts_.push_back(std::move(prompt));
+  }
+}
+
+void Samples::write(int64_t step, Machine& machine, Trainer& trainer) {
+  if (!fits_) return;
+  constexpr int64_t kMargin = 64 * kMiB;
+  trainer.drain();
+  std::vector<Answer> answers;
+  try {
+    const bool cuda = machine.device->kind() == DeviceKind::cuda;
+    Generator generator(*machine.device, *machine.ops, model_, trainer.records(),
+                        {.max_context = context_of(prompts_, model_.max_position),
+                         .max_batch = std::min<int64_t>(std::ssize(prompts_), 8),
+                         .memory_bytes = cuda ? machine.device->memory_free() - kMargin : host_memory_available() / 2});
+    answers = answer(generator, text_, prompts_, {});
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::cannot_fit) throw;
+    log_warn(fmt::format("no samples in this run: {}; lower memory.gpu to leave room for them", error.what()));
+    fits_ = false;
+    return;
+  }
+  std::ofstream file(path_, std::ios::app);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const nlohmann::ordered_json line = {{"step", step}, {"prompt", texts_[i]}, {"text", answers[i].text}};
+    file << line.dump() << "\n" << std::flush;
+    log_info(fmt::format("step {}: {} -> {}", step, printable(texts_[i]), printable(answers[i].text)));
+  }
+  if (!file) fail_io(fmt::format("could not write {}; check the disk", path_));
+}
+
+}  // namespace megatrain

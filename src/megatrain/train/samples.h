@@ -1,0 +1,32 @@
+// What a model in training answers to a few prompts: RUN/samples.jsonl and a line of the log each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatrain/generate/answer.h"
+#include "megatrain/train/trainer.h"
+
+namespace megatrain {
+
+class Samples {
+ public:
+  // Prompts are a user's messages where the model has a chat template, else texts. Throws Error(bad_input) for one that
+  // leaves no room in the model's context.
+  Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, ModelText text);
+
+  // Answers greedily with the weights as they are after `step`. What does not fit beside the training is a warning, and
+  // no more samples then: a run does not end for them.
+  void write(int64_t step, Machine& machine, Trainer& trainer);
+
+ private:
+  std::string path_;
+  std::vector<std::string> texts_;
+  ModelConfig model_;
+  ModelText text_;
+  std::vector<Prompt> prompts_;
+  bool fits_ = true;
+};
+
+}  // namespace megatrain
