@@ -6,6 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/hub/hash.h"
+#include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/train/checkpoint.h"
 
@@ -16,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // A run's hash is that of its final state, or of its newest checkpoint when it has not finished.
-nlohmann::json hash_path(const std::string& path) {
+nlohmann::json hash_path(const std::string& given) {
+  const std::string path = find_model(given, ModelParts::weights);
   if (!fs::exists(path))
     fail_input(
         fmt::format("{} does not exist; give a run directory, a Hugging Face directory or a safetensors file", path));

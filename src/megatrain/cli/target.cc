@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/presets.h"
 
@@ -19,14 +20,16 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
   std::string where = name;
   if (name.ends_with(".yaml") || name.ends_with(".yml")) {
     target.config = load_config(name, overrides, {.model = true, .data = false, .steps = false});
-    where = target.config.model.path.empty() ? target.config.model.config : target.config.model.path + "/config.json";
+    const std::string& path = target.config.model.path;
+    where = path.empty() ? target.config.model.config : find_model(path, ModelParts::config) + "/config.json";
     json = read_json_file(where);
   } else {
     target.config = parse_config("", name, overrides, nothing);
+    const std::string directory = find_model(name, ModelParts::config);
     if (const auto preset = preset_config(name)) {
       json = *preset;
-    } else if (fs::is_directory(name)) {
-      where = name + "/config.json";
+    } else if (fs::is_directory(directory)) {
+      where = directory + "/config.json";
       json = read_json_file(where);
     } else if (fs::exists(name)) {
       json = read_json_file(name);

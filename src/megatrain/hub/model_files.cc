@@ -96,8 +96,7 @@ void ModelFiles::open_index(const std::string& index_path) {
   const auto shards = read_index(index_path);
   std::string missing;
   int64_t missing_count = 0;
-  for (const auto& [name, tensors] : shards) {
-    if (exists((fs::path(path_) / name).string())) continue;
+  for (const std::string& name : missing_weights(path_)) {
     if (missing_count++ < 8) missing += (missing.empty() ? "" : ", ") + printable(name);
   }
   if (missing_count > 0) {
@@ -128,6 +127,20 @@ void ModelFiles::gather() {
                     "belong to this model or download it again.",
                     printable((*twin)->name), file_of(**twin), file_of(**(twin + 1))));
   }
+}
+
+std::vector<std::string> missing_weights(const std::string& directory) {
+  const std::string index = (fs::path(directory) / kIndex).string();
+  if (exists((fs::path(directory) / kSingle).string())) return {};
+  std::vector<std::string> missing;
+  if (!exists(index)) {
+    if (!has_pickled_weights(directory)) missing.push_back(kSingle);
+    return missing;
+  }
+  for (const auto& [name, tensors] : read_index(index)) {
+    if (!exists((fs::path(directory) / name).string())) missing.push_back(name);
+  }
+  return missing;
 }
 
 const StoredTensor* ModelFiles::find(std::string_view name) const {

@@ -36,4 +36,8 @@ class ModelFiles {
   std::vector<const StoredTensor*> tensors_;
 };
 
+// Files of a model directory's weights that are not there: shards that its index names, or model.safetensors when there
+// is neither. Empty: all are, or they are in a format that ModelFiles refuses.
+std::vector<std::string> missing_weights(const std::string& directory);
+
 }  // namespace megatrain

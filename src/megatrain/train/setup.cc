@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/host/thread_team.h"
+#include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/block.h"
@@ -60,8 +62,10 @@ Machine open_machine(const std::string& name, int64_t threads) {
 
 ModelSource read_model_source(const TrainConfig& config) {
   ModelSource source;
-  source.directory = config.model.path;
-  const std::string path = config.model.path.empty() ? config.model.config : config.model.path + "/config.json";
+  source.directory = find_model(config.model.path, ModelParts::weights);
+  if (source.directory != config.model.path)
+    log_info(fmt::format("model.path {} is {}", config.model.path, source.directory));
+  const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
   source.config_text = read_text_file(path, kMaxConfigBytes);
   source.config = parse_model_config(parse_json(source.config_text, path, "expected a Hugging Face config.json"), path);
   return source;

@@ -24,7 +24,7 @@ std::unique_ptr<Ops> make_ops(Device& device, int64_t threads);
 // `device`: auto (CUDA if there is one, else the CPU with one line saying why), cpu, cuda. Throws Error(bad_config).
 Machine open_machine(const std::string& device, int64_t threads);
 
-// The model's own files: the text of config.json and what it means.
+// The model's own files: the text of config.json and what it means. model.path may be a name in the Hugging Face cache.
 struct ModelSource {
   ModelConfig config;
   std::string config_text;

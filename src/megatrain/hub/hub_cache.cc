@@ -1,0 +1,135 @@
+#include "megatrain/hub/hub_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/hub/model_files.h"
+#include "megatrain/io/file.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Empty when unset, as huggingface_hub takes it.
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);  // of a link: what it points to
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+std::string commands(const std::string& name) {
+  return fmt::format(
+      "download it with 'hf download {0}', or with 'hf download {0} --local-dir DIR' and give DIR as the model", name);
+}
+
+// Names in a directory, sorted.
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The snapshot that refs/main names, or the only one there is.
+fs::path snapshot_of(const fs::path& folder, const std::string& name) {
+  constexpr int64_t kMaxReferenceBytes = 4096;
+  const fs::path reference = folder / "refs" / "main";
+  if (is_there(reference)) {
+    std::string commit = read_text_file(reference.string(), kMaxReferenceBytes);
+    commit.erase(commit.find_last_not_of(" \r\n\t") + 1);
+    if (commit.empty() || commit.find('/') != std::string::npos || commit.front() == '.') {
+      fail_input(fmt::format("{} holds {}, where the name of a commit was expected; {}", reference.string(),
+                             printable(commit), commands(name)));
+    }
+    const fs::path snapshot = folder / "snapshots" / commit;
+    if (is_folder(snapshot)) return snapshot;
+    fail_input(fmt::format("{} names commit {}, of which the cache has no snapshot ({} is not there); {}",
+                           reference.string(), commit, snapshot.string(), commands(name)));
+  }
+  const std::vector<std::string> snapshots = names_in(folder / "snapshots");
+  if (snapshots.size() == 1) return folder / "snapshots" / snapshots.front();
+  if (snapshots.empty()) fail_input(fmt::format("{} has no snapshot of {}; {}", folder.string(), name, commands(name)));
+  fail_input(fmt::format("{} has no refs/main and {} snapshots ({}); give the directory of one of them as the model",
+                         folder.string(), snapshots.size(), fmt::join(snapshots, ", ")));
+}
+
+std::vector<std::string> missing_files(const fs::path& snapshot, ModelParts needed) {
+  std::vector<std::string> missing;
+  if (!is_there(snapshot / "config.json")) missing.push_back("config.json");
+  if (needed == ModelParts::weights) {
+    for (std::string& file : missing_weights(snapshot.string())) missing.push_back(std::move(file));
+  }
+  return missing;
+}
+
+}  // namespace
+
+std::string hub_cache_directory() {
+  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+  const std::string caches = variable("XDG_CACHE_HOME");
+  return (caches.empty() ? variable("HOME") + "/.cache" : caches) + "/huggingface/hub";
+}
+
+bool is_hub_name(const std::string& path) {
+  const size_t slash = path.find('/');
+  if (slash == std::string::npos) return false;
+  const auto plain = [](const std::string& part) {
+    return !part.empty() && part.front() != '.' && part.front() != '-' &&
+           std::all_of(part.begin(), part.end(), [](unsigned char c) {
+             return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' ||
+                    c == '_' || c == '-';
+           });
+  };
+  return plain(path.substr(0, slash)) && plain(path.substr(slash + 1));
+}
+
+std::string find_model(const std::string& path, ModelParts needed) {
+  if (is_there(path) || !is_hub_name(path)) return path;
+  const fs::path cache = hub_cache_directory();
+  const size_t slash = path.find('/');
+  const fs::path folder = cache / fmt::format("models--{}--{}", path.substr(0, slash), path.substr(slash + 1));
+  if (!is_folder(folder)) {
+    fail_input(fmt::format("{} is neither a directory here nor a model in the Hugging Face cache ({} is not there); {}",
+                           path, folder.string(), commands(path)));
+  }
+  const fs::path snapshot = snapshot_of(folder, path);
+  const std::vector<std::string> missing = missing_files(snapshot, needed);
+  if (!missing.empty()) {
+    constexpr size_t kNamed = 8;
+    const std::vector<std::string> named(missing.begin(),
+                                         missing.begin() + static_cast<int64_t>(std::min(kNamed, missing.size())));
+    const std::vector<std::string> blobs = names_in(folder / "blobs");
+    const auto unfinished = std::count_if(blobs.begin(), blobs.end(),
+                                          [](const std::string& name) { return name.ends_with(".incomplete"); });
+    fail_input(fmt::format("the download of {} is not whole: {} lacks {}{}{}; {}", path, snapshot.string(),
+                           fmt::join(named, ", "),
+                           missing.size() > kNamed ? fmt::format(" and {} more", missing.size() - kNamed) : "",
+                           unfinished ? fmt::format(" ({} of its files are half downloaded: *.incomplete in {})",
+                                                    unfinished, (folder / "blobs").string())
+                                      : "",
+                           commands(path)));
+  }
+  return snapshot.string();
+}
+
+}  // namespace megatrain

@@ -1,0 +1,26 @@
+// Models by the name they have on Hugging Face's hub, in the cache where its own tools put what they downloaded.
+//
+//   CACHE/models--Org--Name/refs/main            holds a commit
+//   CACHE/models--Org--Name/snapshots/COMMIT/    the model directory: links into ../../blobs
+//
+// CACHE is where huggingface_hub looks for it: $HF_HUB_CACHE, else $HF_HOME/hub, else
+// ${XDG_CACHE_HOME:-~/.cache}/huggingface/hub. Nothing is ever downloaded.
+#pragma once
+
+#include <string>
+
+namespace megatrain {
+
+std::string hub_cache_directory();
+
+// "Org/Name": two names of letters, digits, '.', '_' and '-'.
+bool is_hub_name(const std::string& path);
+
+enum class ModelParts { config, weights };
+
+// The model's directory: `path` itself when it is there or is no hub name, else its snapshot in the cache. Throws
+// Error(bad_input) when the cache has none or not all `needed` parts of it; the message has the command that downloads
+// it.
+std::string find_model(const std::string& path, ModelParts needed);
+
+}  // namespace megatrain
