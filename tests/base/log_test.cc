@@ -1,7 +1,13 @@
 #include "megatrain/base/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -44,6 +50,57 @@ TEST(Log, LinesOfSeveralThreadsNeverMix) {
     ASSERT_EQ(line, std::string(100, line.empty() ? '?' : line[0]));
   }
   EXPECT_EQ(count, 2000);
+}
+
+TEST(Log, AStatusIsALineWhereNobodyWatches) {
+  testing::internal::CaptureStderr();
+  log_status("step 1");
+  log_status("step 2");
+  end_log_status();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "step 1\nstep 2\n");
+}
+
+// Standard error is a terminal of 20 columns while this lives.
+class Terminal {
+ public:
+  Terminal() : master_(::posix_openpt(O_RDWR | O_NOCTTY)), former_(::dup(STDERR_FILENO)) {
+    ::grantpt(master_);
+    ::unlockpt(master_);
+    const int slave = ::open(::ptsname(master_), O_RDWR | O_NOCTTY);
+    const winsize size{.ws_row = 10, .ws_col = 20};
+    ::ioctl(slave, TIOCSWINSZ, &size);
+    termios mode{};
+    ::tcgetattr(slave, &mode);
+    mode.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // a newline stays a newline
+    ::tcsetattr(slave, TCSANOW, &mode);
+    ::dup2(slave, STDERR_FILENO);
+    ::close(slave);
+  }
+  ~Terminal() {
+    ::dup2(former_, STDERR_FILENO);
+    ::close(former_);
+    ::close(master_);
+  }
+  std::string shown() const {
+    std::string text(4096, '\0');
+    text.resize(static_cast<size_t>(std::max<ssize_t>(0, ::read(master_, text.data(), text.size()))));
+    return text;
+  }
+
+ private:
+  int master_, former_;
+};
+
+TEST(Log, AStatusIsRewrittenOnATerminalAndLeftStandingByOtherLines) {
+  const Terminal terminal;
+  ASSERT_TRUE(log_is_terminal());
+  log_status("step 1");
+  log_status("step 2 " + std::string(50, '.'));
+  log_info("saved");
+  log_status("step 3");
+  end_log_status();
+  end_log_status();
+  EXPECT_EQ(terminal.shown(), "\r\x1b[Kstep 1\r\x1b[Kstep 2 ............\nsaved\n\r\x1b[Kstep 3\n");
 }
 
 }  // namespace

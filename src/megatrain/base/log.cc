@@ -1,5 +1,8 @@
 #include "megatrain/base/log.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 
@@ -7,16 +10,37 @@ namespace megatrain {
 namespace {
 
 std::atomic<bool> g_quiet{false};
+std::atomic<bool> g_status_open{false};  // the terminal's cursor stands behind a status
 
 // One call a line: stdio locks the stream, so lines of several threads never mix.
 void write_line(const char* prefix, const std::string& message) {
-  if (!g_quiet.load(std::memory_order_relaxed)) std::fprintf(stderr, "%s%s\n", prefix, message.c_str());
+  if (g_quiet.load(std::memory_order_relaxed)) return;
+  std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix, message.c_str());
+}
+
+size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace
 
 void log_info(const std::string& message) { write_line("", message); }
 void log_warn(const std::string& message) { write_line("warning: ", message); }
+
+void log_status(const std::string& message) {
+  if (!log_is_terminal()) return log_info(message);
+  if (g_quiet.load(std::memory_order_relaxed)) return;
+  g_status_open = true;
+  std::fprintf(stderr, "\r\x1b[K%s", message.substr(0, terminal_columns() - 1).c_str());
+}
+
+void end_log_status() {
+  if (g_status_open.exchange(false)) std::fputc('\n', stderr);
+}
+
+bool log_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
 void set_log_quiet(bool quiet) { g_quiet.store(quiet, std::memory_order_relaxed); }
 
 }  // namespace megatrain

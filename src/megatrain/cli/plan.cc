@@ -53,10 +53,8 @@ nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfil
       {"lanes_s", {{"compute", e.compute_s}, {"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}}},
       {"bound_by", e.bound_by},
       {"plan_hash", plan_hash(plan)},
-      {"plan", plan_to_json(plan)}};
-  for (const auto& [tier, items] : {std::pair{"hbm", &need.hbm}, std::pair{"host", &need.host}}) {
-    for (const auto& item : *items) json["memory"][tier][std::string(item.tag)] = item.bytes;
-  }
+      {"plan", plan_to_json(plan)},
+      {"memory", memory_to_json(need)}};
   return json;
 }
 

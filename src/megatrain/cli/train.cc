@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/log.h"
+#include "megatrain/cli/progress.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/train/run.h"
 
@@ -33,8 +34,10 @@ int verb_train(const Words& words) {
   install_handlers();
   RunHooks hooks;
   hooks.stop = &stop_signal;
-  hooks.on_step = [](const StepMetrics& metrics) { log_info(metrics_line(metrics)); };
+  Progress progress;
+  hooks.on_step = [&progress](const StepMetrics& metrics) { progress.show(metrics); };
   const RunResult result = run_training(config, hooks);
+  end_log_status();
   if (arguments.flag("--json")) {
     const nlohmann::json json = {
         {"run_dir", result.run_dir},

@@ -50,6 +50,14 @@ json plan_to_json(const Plan& p) {
           {"serial", p.serial}};
 }
 
+json memory_to_json(const MemoryNeed& need) {
+  json memory;
+  for (const auto& [tier, items] : {std::pair{"hbm", &need.hbm}, std::pair{"host", &need.host}}) {
+    for (const auto& item : *items) memory[tier][std::string(item.tag)] = item.bytes;
+  }
+  return memory;
+}
+
 Plan plan_from_json(const json& object, const std::string& where) {
   const auto bad = [&](const std::string& what) {
     fail_config(fmt::format("{}: {}; expected what 'megatrain plan --json' prints", where, what));

@@ -51,6 +51,7 @@ struct MemoryNeed {
   int64_t bytes_of(std::string_view tag) const;  // throws an internal error for an unknown tag
 };
 MemoryNeed memory_need(const Workload& workload, const Plan& plan);
+nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {tag: bytes}, "host": {...}}
 
 // Speeds of the machine; estimates are only as good as these.
 struct MachineProfile {

@@ -1,5 +1,6 @@
 #include "megatrain/train/metrics.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -28,12 +29,13 @@ std::string metrics_json(const StepMetrics& m) {
       r.d2h_bytes, m.hbm_peak, m.host_peak);
 }
 
-std::string metrics_line(const StepMetrics& m) {
+std::string metrics_line(const StepMetrics& m, const std::string& left) {
   const StepReport& r = m.report;
   return fmt::format(
-      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s  {:.3g} s  bound by {} (compute {:.0f}% "
+      "step {}/{} {}%  loss {:.4f}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s  {:.3g} s{}  bound by {} (compute {:.0f}% "
       "busy{})",
-      m.step, m.steps, r.loss, r.grad_norm, m.lr, static_cast<double>(r.tokens) / r.seconds, r.seconds, r.bound_by(),
+      m.step, m.steps, 100 * m.step / std::max<int64_t>(m.steps, 1), r.loss, r.grad_norm, m.lr,
+      static_cast<double>(r.tokens) / r.seconds, r.seconds, left.empty() ? "" : "  ETA " + left, r.bound_by(),
       100 * r.lanes.busy[static_cast<size_t>(Lane::compute)] / r.seconds,
       r.stall.seconds < 0.005 * r.seconds
           ? ""

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 
@@ -22,6 +21,7 @@
 #include "megatrain/train/evaluations.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/open_data.h"
+#include "megatrain/train/run_log.h"
 #include "megatrain/train/samples.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
@@ -144,6 +144,7 @@ class Run {
     const Plan plan = choose_plan(config, workload, make_budgets(config, *machine_.device),
                                   machine_profile(*machine_.device), &notes);
     plan_json_ = plan_to_json(plan);
+    memory_json_ = memory_to_json(memory_need(workload, plan));
     log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
                          static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
     for (const std::string& note : notes) log_info("plan: " + note);
@@ -163,17 +164,19 @@ class Run {
     make_run_dir(config_.run_dir, config_.resume);
     TrainConfig from_start = given_;
     from_start.resume = false;  // reproduces the run, however often it was resumed
+    from_start.model.path = source_.directory;
     write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
+    write_text_file(path("model_config.json"), source_.config_text);
     write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
+    write_text_file(path("memory.json"), memory_json_.dump(1) + "\n");
     write_text_file(path("identity.json"), whole_identity_json(config_, identity_, data_fingerprint_).dump(1) + "\n");
     if (config_.resume) {
-      truncate_metrics(path("metrics.jsonl"), step_);
       truncate_metrics(path("eval.jsonl"), step_);
       truncate_metrics(path("samples.jsonl"), step_);
       std::error_code none;
       fs::remove(path("hash.json"), none);  // of a shorter run that was complete
     }
-    metrics_.open(path("metrics.jsonl"), std::ios::app);
+    log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
     if (step_ == 0 && config_.dump.state.contains(0)) save_state(path("state-0.safetensors"), 0, trainer_->records());
 
@@ -200,11 +203,13 @@ class Run {
     const int threads = static_cast<int>(config_.threads);
     const DType drawn = source_.config.dtype.value_or(identity_.dtype);
     if (checkpoint_) {
+      log_info(fmt::format("loading {}", checkpoint_->path));
       restore_checkpoint(*checkpoint_, trainer_->records(), threads);
       types_ = checkpoint_->types;
       step_ = checkpoint_->step;
       log_info(fmt::format("resumed from {}", checkpoint_->path));
     } else if (!source_.directory.empty()) {
+      log_info(fmt::format("loading the weights from {}", source_.directory));
       LoadReport report = load_weights(source_.directory, trainer_->records(), threads);
       types_ = std::move(report.types);
       if (!report.unused.empty())
@@ -234,8 +239,10 @@ class Run {
           [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
     }
     trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
+    if (log_->shows_lanes(step)) machine_.device->mark_clock();
     StepMetrics metrics{.step = step, .steps = config_.steps, .lr = lr, .report = trainer_->step(batch, optim)};
     step_ = step;
+    if (log_->shows_lanes(step)) log_->lanes(step, trainer_->pipeline().spans());
     if (dump) {
       trainer_->device_gradients(
           [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
@@ -244,8 +251,7 @@ class Run {
     }
     metrics.hbm_peak = std::max(machine_.device->ledger().peak_bytes(), machine_.device->memory_used());
     metrics.host_peak = host_memory_peak();
-    metrics_ << metrics_json(metrics) << "\n" << std::flush;
-    if (!metrics_) fail_io(fmt::format("could not write {}; check the disk", path("metrics.jsonl")));
+    log_->step(metrics);
     if (result_.first_loss == 0) result_.first_loss = metrics.report.loss;
     result_.last_loss = metrics.report.loss;
     if (hooks_.on_step) hooks_.on_step(metrics);
@@ -306,6 +312,7 @@ class Run {
 
   void save() {
     settle();
+    log_info(fmt::format("saving a checkpoint of step {}", step_));
     save_checkpoint(config_.run_dir, step_, whole_identity_json(config_, identity_, data_fingerprint_), types_,
                     trainer_->records(), std::max<int64_t>(config_.checkpoint.keep, 1));
   }
@@ -315,6 +322,7 @@ class Run {
     if (evaluations_ && evaluations_->last_step() != step_) evaluate();
     const StateHash hash = hash_state(trainer_->records(), step_);
     write_text_file(path("hash.json"), to_json(hash).dump(1) + "\n");
+    log_info(fmt::format("writing the model to {}", path("model")));
     write_model("model");
     if (evaluations_) {
       result_.eval_loss = evaluations_->last_loss();
@@ -336,12 +344,12 @@ class Run {
   Machine machine_;
   RunIdentity identity_;
   std::optional<Checkpoint> checkpoint_;
-  json plan_json_;
+  json plan_json_, memory_json_;
   std::unique_ptr<Trainer> trainer_;
   TensorTypes types_;
   Trace trace_;
   int64_t step_ = 0;
-  std::ofstream metrics_;
+  std::unique_ptr<RunLog> log_;
   RunResult result_;
 };
 
