@@ -26,6 +26,9 @@ optimizer state live in host memory, and layers stream through the device.
   megatrain generate MODEL|RUN       let a model answer a prompt, or a file of them
   megatrain eval MODEL|RUN FILE      how many questions of a file a model answers exactly right
   megatrain plan CONFIG|DIR|PRESET   what would live where, what it needs, what bounds the step
+  megatrain report RUN               one HTML page: loss, speed, lanes of a step, memory, configuration
+  megatrain inspect MODEL|RUN        what a model directory holds, or where a run stands
+  megatrain export RUN --out DIR     a Hugging Face directory from a run's newest checkpoint
   megatrain hash RUN|DIR|FILE        the hash of a state or a model
   megatrain bench step PRESET        time training steps of a known shape; also floor, ops, link, dram, disk, suite
 
@@ -108,6 +111,21 @@ const std::map<std::string, std::string>& verb_help() {
        "megatrain hash RUN|DIR|FILE [--json]\n\nxxh3_128 over the logical bytes in name order: of a run's state (fp32 "
        "master and moments), of a Hugging Face\n"
        "directory, or of a safetensors file (stored bytes).\n"},
+      {"inspect",
+       "megatrain inspect MODEL|RUN [--tensors] [--json]\n\nOf a Hugging Face directory (or Org/Name in the Hugging "
+       "Face "
+       "cache): family, parameters, shape, types, tokenizer,\n"
+       "special ids, and what training it would need; --tensors lists every tensor. Of a run: where it stands.\n"},
+      {"export",
+       "megatrain export RUN|CHECKPOINT --out DIR [--dtype bf16|fp32] [--json]\n\nWrites a Hugging Face directory from "
+       "the newest state of a run (its last checkpoint, or RUN/model when that is\n"
+       "newer) or from RUN/checkpoints/step-N. DIR must not be there yet. --dtype converts all weights; without it "
+       "each "
+       "\nkeeps the type it was trained from.\n"},
+      {"report",
+       "megatrain report RUN [--out FILE.html] [--json]\n\nWrites one self-contained HTML page, RUN/report.html unless "
+       "--out says otherwise: curves, the lanes of one\n"
+       "step, memory by tier, configuration, samples. Works while the run goes on.\n"},
       {"demo",
        "megatrain demo [--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda] [--json]\n\nTeaches a small "
        "model two-digit addition from nothing, shows the loss fall, and asks it questions it\n"
@@ -118,8 +136,9 @@ const std::map<std::string, std::string>& verb_help() {
 
 int dispatch(const Words& words) {
   static const std::map<std::string, int (*)(const Words&)> kVerbs = {
-      {"train", verb_train}, {"prepare", verb_prepare}, {"generate", verb_generate}, {"eval", verb_eval},
-      {"plan", verb_plan},   {"hash", verb_hash},       {"demo", verb_demo},         {"bench", verb_bench}};
+      {"train", verb_train},   {"prepare", verb_prepare}, {"generate", verb_generate}, {"eval", verb_eval},
+      {"plan", verb_plan},     {"hash", verb_hash},       {"inspect", verb_inspect},   {"export", verb_export},
+      {"report", verb_report}, {"demo", verb_demo},       {"bench", verb_bench}};
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     std::fputs(kHelp, stdout);
     return words.empty() ? static_cast<int>(ExitCode::bad_config) : 0;

@@ -15,6 +15,9 @@ int verb_plan(const Words& words);
 int verb_generate(const Words& words);
 int verb_eval(const Words& words);
 int verb_hash(const Words& words);
+int verb_inspect(const Words& words);
+int verb_export(const Words& words);
+int verb_report(const Words& words);
 int verb_demo(const Words& words);
 int verb_bench(const Words& words);
 

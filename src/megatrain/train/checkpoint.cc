@@ -18,8 +18,16 @@ namespace {
 
 std::string folder(const std::string& run_dir) { return run_dir + "/checkpoints"; }
 
-// Whole checkpoints by step, oldest first.
-std::vector<std::pair<int64_t, std::string>> list(const std::string& run_dir) {
+DType type_from(const std::string& name) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    if (name == dtype_name(type)) return type;
+  }
+  fail_input("unknown tensor type '" + name + "'");
+}
+
+}  // namespace
+
+std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& run_dir) {
   std::vector<std::pair<int64_t, std::string>> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder(run_dir), none)) {
@@ -31,15 +39,6 @@ std::vector<std::pair<int64_t, std::string>> list(const std::string& run_dir) {
   std::sort(found.begin(), found.end());
   return found;
 }
-
-DType type_from(const std::string& name) {
-  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    if (name == dtype_name(type)) return type;
-  }
-  fail_input("unknown tensor type '" + name + "'");
-}
-
-}  // namespace
 
 void save_checkpoint(const std::string& run_dir, int64_t step, const json& identity, const TensorTypes& types,
                      const std::vector<LayerRecord>& records, int64_t keep) {
@@ -62,15 +61,13 @@ void save_checkpoint(const std::string& run_dir, int64_t step, const json& ident
   rename_path(partial.path(), final_path);
   partial.keep();
   sync_directory(folder(run_dir));
-  const auto all = list(run_dir);
+  const auto all = list_checkpoints(run_dir);
   for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) fs::remove_all(all[i].second, code);
 }
 
-std::optional<Checkpoint> newest_checkpoint(const std::string& run_dir) {
-  const auto all = list(run_dir);
-  if (all.empty()) return {};
+Checkpoint read_checkpoint(const std::string& path) {
   Checkpoint checkpoint;
-  checkpoint.path = all.back().second;
+  checkpoint.path = path;
   try {
     const json document = read_json_file(checkpoint.path + "/checkpoint.json");
     checkpoint.step = document.at("step").get<int64_t>();
@@ -84,6 +81,12 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& run_dir) {
                      error.what()));
   }
   return checkpoint;
+}
+
+std::optional<Checkpoint> newest_checkpoint(const std::string& run_dir) {
+  const auto all = list_checkpoints(run_dir);
+  if (all.empty()) return {};
+  return read_checkpoint(all.back().second);
 }
 
 void restore_checkpoint(const Checkpoint& checkpoint, std::vector<LayerRecord>& records, int threads) {

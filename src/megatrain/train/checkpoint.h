@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -29,6 +30,12 @@ struct Checkpoint {
 // Keeps the newest `keep` checkpoints of the run.
 void save_checkpoint(const std::string& run_dir, int64_t step, const nlohmann::json& identity, const TensorTypes& types,
                      const std::vector<LayerRecord>& records, int64_t keep);
+
+// Paths of the run's checkpoints by step, oldest first.
+std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& run_dir);
+
+// Throws Error(corrupt_checkpoint).
+Checkpoint read_checkpoint(const std::string& path);
 
 // The newest; none: the run has no checkpoint. Throws Error(corrupt_checkpoint).
 std::optional<Checkpoint> newest_checkpoint(const std::string& run_dir);

@@ -1,0 +1,16 @@
+// What `megatrain inspect` can look at. Each prints to standard output and returns the exit code.
+#pragma once
+
+#include <string>
+
+namespace megatrain {
+
+struct InspectOptions {
+  bool json = false;
+  bool tensors = false;  // list them
+};
+
+int inspect_model(const std::string& directory, const InspectOptions& options);
+int inspect_run(const std::string& directory, const InspectOptions& options);
+
+}  // namespace megatrain

@@ -1,0 +1,97 @@
+// Where a run stands.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/cli/inspect.h"
+#include "megatrain/cli/progress.h"
+#include "megatrain/cli/run_history.h"
+#include "megatrain/cli/svg_axis.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/config.h"
+#include "megatrain/model/layers.h"
+#include "megatrain/train/checkpoint.h"
+#include "megatrain/train/run_files.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json describe(const RunFiles& run, const RunHistory& history) {
+  const TrainConfig& c = run.config;
+  ordered_json json = {{"run", run.path}, {"complete", run.complete_step.has_value()}};
+  json["step"] = history.steps.empty() ? run.complete_step.value_or(0) : history.steps.back().step;
+  json["steps"] = c.steps;
+  json["loss"] = history.steps.empty() ? ordered_json() : ordered_json(history.steps.back().loss);
+  if (const RunEvaluation* best = history.best_evaluation())
+    json["best_evaluation"] = {{"step", best->step}, {"loss", best->loss}};
+  json["tokens"] = history.tokens();
+  json["tokens_per_s"] = history.tokens_per_s();
+  json["seconds"] = history.seconds();
+  json["checkpoints"] = ordered_json::array();
+  for (const auto& [step, path] : list_checkpoints(run.path))
+    json["checkpoints"].push_back({{"step", step}, {"path", path}});
+  json["model"] = run.complete_step ? ordered_json(run.path + "/model") : ordered_json();
+  if (!run.model_config.empty()) {
+    const ModelConfig model =
+        parse_model_config(parse_json(run.model_config, run.model_config_path, "expected a Hugging Face config.json"),
+                           run.model_config_path);
+    int64_t parameters = 0;
+    for (const LayerLayout& layout : model_layouts(model)) parameters += layout.parameters();
+    json["architecture"] = model.architecture;
+    json["parameters"] = parameters;
+  }
+  json["config"] = {{"model", c.model.path.empty() ? c.model.config : c.model.path},
+                    {"precision", c.precision},
+                    {"seq_len", c.seq_len},
+                    {"batch", c.batch},
+                    {"micro_batch", c.micro_batch},
+                    {"lr", c.optim.lr},
+                    {"schedule", c.optim.schedule},
+                    {"clip", c.optim.clip},
+                    {"seed", c.seed}};
+  return json;
+}
+
+void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, value); }
+
+}  // namespace
+
+int inspect_run(const std::string& directory, const InspectOptions& options) {
+  const RunFiles run = read_run(directory);
+  const RunHistory history = read_history(run.path);
+  const ordered_json json = describe(run, history);
+  if (options.json) {
+    fmt::print("{}\n", json.dump(1));
+    return 0;
+  }
+  const TrainConfig& c = run.config;
+  row("run", fmt::format("{}, {}", run.path, run.complete_step ? "complete" : "not complete"));
+  if (json.contains("architecture"))
+    row("model", fmt::format("{}, {} parameters, from {}", json.at("architecture").get<std::string>(),
+                             short_number(json.at("parameters").get<double>()),
+                             json.at("config").at("model").get<std::string>()));
+  row("step", fmt::format("{} of {}", json.at("step").get<int64_t>(), c.steps));
+  if (!history.steps.empty()) {
+    row("loss", fmt::format("{:.4f}, at first {:.4f}", history.steps.back().loss, history.steps.front().loss));
+    if (const RunEvaluation* best = history.best_evaluation())
+      row("evaluation", fmt::format("best loss {:.4f}, at step {}", best->loss, best->step));
+    row("time", fmt::format("{}, {} tokens, {:.0f} tokens/s", format_duration(history.seconds()), history.tokens(),
+                            history.tokens_per_s()));
+    row("memory", fmt::format("device {}, host {}", format_bytes(history.steps.back().hbm_peak),
+                              format_bytes(history.steps.back().host_peak)));
+  }
+  row("training", fmt::format("{}, {} x {} tokens a step, lr {:g} {}, clip {:g}, seed {}", c.precision, c.batch,
+                              c.seq_len, c.optim.lr, c.optim.schedule, c.optim.clip, c.seed));
+  for (const auto& [step, path] : list_checkpoints(run.path)) row("checkpoint", fmt::format("step {}, {}", step, path));
+  if (run.complete_step) {
+    row("result", run.path + "/model");
+  } else {
+    row("go on with", fmt::format("megatrain train {}/config.resolved.yaml --resume", run.path));
+  }
+  return 0;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,44 @@
+// What a run has told so far, read back: steps, evaluations, samples.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megatrain {
+
+struct RunStep {
+  int64_t step = 0;
+  double loss = 0, grad_norm = 0, lr = 0, seconds = 0, tokens_per_s = 0;
+  int64_t tokens = 0, trained_tokens = 0;
+  int64_t hbm_peak = 0, host_peak = 0;  // bytes
+  std::string bound_by;
+};
+
+struct RunEvaluation {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+struct RunSample {
+  int64_t step = 0;
+  std::string prompt, text;
+};
+
+struct RunHistory {
+  std::vector<RunStep> steps;  // ascending
+  std::vector<RunEvaluation> evaluations;
+  std::vector<RunSample> samples;
+
+  double seconds() const;                        // of all steps
+  int64_t tokens() const;                        // of all steps
+  double tokens_per_s() const;                   // the middle step's, the first left out; 0: there is none
+  const RunEvaluation* best_evaluation() const;  // null: none
+};
+
+// metrics.jsonl, eval.jsonl and samples.jsonl of the run, each where it is there. A run may be writing them: a last
+// line without its end is passed over. Throws Error(bad_input) with file and line for anything else that is no such
+// object.
+RunHistory read_history(const std::string& run_dir);
+
+}  // namespace megatrain

@@ -1,0 +1,38 @@
+// Axes of a chart: a scale from values to pixels, round ticks, and their labels.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace megatrain {
+
+struct Tick {
+  double value = 0;
+  std::string label;
+};
+
+// From values [low, high] to pixels [from, to]; logarithmic scales take positive values.
+struct Scale {
+  double low = 0, high = 1;
+  double from = 0, to = 1;
+  bool logarithmic = false;
+
+  double operator()(double value) const;
+};
+
+// About `count` round values within [low, high].
+std::vector<Tick> linear_ticks(double low, double high, int count);
+// Powers of ten within [low, high], with 2 and 5 between them where there are few.
+std::vector<Tick> logarithmic_ticks(double low, double high);
+// Of bytes, in one binary unit, from 0.
+std::vector<Tick> byte_ticks(double high, int count);
+// Of seconds, in s, ms or us, from 0.
+std::vector<Tick> time_ticks(double high_s, int count);
+
+// A coordinate: two decimals, no more digits than needed.
+std::string pixels(double value);
+
+// "12.3k", "4.56M", "789": three digits.
+std::string short_number(double value);
+
+}  // namespace megatrain

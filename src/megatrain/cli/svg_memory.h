@@ -1,0 +1,20 @@
+// Memory of one tier: a bar of what the plan put there, by tag, the measured peak, and the table behind it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace megatrain {
+
+struct TierMemory {
+  std::string title;
+  std::vector<std::pair<std::string, int64_t>> planned;  // bytes by tag
+  int64_t peak = 0;                                      // measured bytes; 0: unknown
+};
+
+// A <figure>; `largest` bytes are the whole width, so that tiers can be compared.
+std::string svg_memory(const TierMemory& tier, int64_t largest);
+
+}  // namespace megatrain

@@ -1,0 +1,112 @@
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+json inspected(const std::string& path, const Words& more = {}) {
+  Words words = {"inspect", path, "--json"};
+  words.insert(words.end(), more.begin(), more.end());
+  return json::parse(succeed(words).out);
+}
+
+}  // namespace
+
+TEST(Inspect, OfAModelCountsWhatItsFilesHold) {
+  const std::string model = golden("qwen2_tied") + "/model";
+  const json told = inspected(model, {"--tensors"});
+  EXPECT_EQ(told.at("architecture"), "Qwen2ForCausalLM");
+  EXPECT_EQ(told.at("supported"), true);
+  EXPECT_EQ(told.at("tied"), true);
+  int64_t elements = 0, kinds = 0;
+  const RawSafetensors raw(model + "/model.safetensors");
+  for (const auto& [name, entry] : raw.header.items()) {
+    if (name == "__metadata__") continue;
+    int64_t product = 1;
+    for (const json& side : entry.at("shape")) product *= side.get<int64_t>();
+    elements += product;
+  }
+  for (const auto& [kind, count] : told.at("parameters").at("by_kind").items()) kinds += count.get<int64_t>();
+  EXPECT_EQ(told.at("parameters").at("total"), elements);
+  EXPECT_EQ(kinds, elements);
+  EXPECT_EQ(told.at("weights").at("bytes_by_type"), (json{{"BF16", 2 * elements}}));
+  EXPECT_EQ(told.at("weights").at("list").size(), told.at("weights").at("tensors"));
+  EXPECT_EQ(told.at("training").at("bf16").at("state_bytes"), 12 * elements);
+  EXPECT_EQ(told.at("problems"), json::array());
+  const std::string text = succeed({"inspect", model, "--tensors"}).out;
+  for (const char* part :
+       {"Qwen2ForCausalLM", "tied", "model.layers.1.mlp.down_proj.weight", "BF16", "12 bytes a parameter"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+}
+
+TEST(Inspect, TellsOfTokenizerTemplateAndIds) {
+  Place place("llama_linear");
+  const std::string model = place.own_model();
+  const std::string goldens = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/text/goldens/";
+  fs::copy_file(goldens + "llama3.tokenizer.json", model + "/tokenizer.json");
+  write_bytes(model + "/tokenizer_config.json",
+              R"({"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})");
+  write_bytes(model + "/generation_config.json", R"({"eos_token_id": [7, 9]})");
+  const json told = inspected(model);
+  EXPECT_EQ(told.at("tokenizer").at("kind"), "byte-level BPE");
+  EXPECT_GT(told.at("tokenizer").at("vocab"), 256);
+  EXPECT_EQ(told.at("tokenizer").at("chat_template"), true);
+  EXPECT_EQ(told.at("ids").at("eos_token_id"), (json{7, 9}));
+  fs::copy_file(goldens + "llama2.tokenizer.json", model + "/tokenizer.json", fs::copy_options::overwrite_existing);
+  EXPECT_EQ(inspected(model).at("tokenizer").at("kind"), "BPE with byte fallback");
+}
+
+TEST(Inspect, SaysWhatIsWrongWithAModelAndShowsTheRest) {
+  Place place("llama_linear");
+  const std::string model = place.own_model();
+  fs::remove(model + "/model.safetensors");
+  write_bytes(model + "/tokenizer.json", "{");
+  write_bytes(model + "/tokenizer_config.json", R"({"chat_template": "{% for %}"})");
+  json told = inspected(model);
+  EXPECT_EQ(told.at("weights"), nullptr);
+  EXPECT_EQ(told.at("problems").size(), 3u) << told.at("problems");
+  EXPECT_EQ(told.at("tokenizer").at("chat_template"), false);
+
+  json config = json::parse(read_bytes(model + "/config.json"));
+  config["architectures"] = {"MysteryForCausalLM"};
+  write_bytes(model + "/config.json", config.dump());
+  told = inspected(model);
+  EXPECT_EQ(told.at("supported"), false);
+  EXPECT_EQ(told.at("architecture"), "MysteryForCausalLM");
+  EXPECT_NE(succeed({"inspect", model}).out.find("MysteryForCausalLM"), std::string::npos);
+}
+
+TEST(Inspect, OfARunTellsWhereItStands) {
+  const Place place("llama_linear", "steps: 4\ncheckpoint.every: 2\n");
+  succeed({"train", place.config()});
+  json told = inspected(place.run());
+  EXPECT_EQ(told.at("complete"), true);
+  EXPECT_EQ(told.at("step"), 4);
+  EXPECT_EQ(told.at("loss"), metrics_of(place.run()).back().at("loss"));
+  EXPECT_EQ(told.at("checkpoints").size(), 2u);
+  EXPECT_EQ(told.at("architecture"), "LlamaForCausalLM");
+  EXPECT_EQ(told.at("model"), place.run() + "/model");
+
+  fs::remove(place.run() + "/hash.json");
+  write_bytes(place.run() + "/eval.jsonl", "{\"step\":2,\"loss\":1.5}\n{\"step\":4,\"loss\":1.75}\n");
+  write_bytes(place.run() + "/metrics.jsonl", read_bytes(place.run() + "/metrics.jsonl") + "{\"step\":5,\"lo");
+  told = inspected(place.run());
+  EXPECT_EQ(told.at("complete"), false);
+  EXPECT_EQ(told.at("step"), 4);
+  EXPECT_EQ(told.at("best_evaluation"), (json{{"step", 2}, {"loss", 1.5}}));
+  EXPECT_NE(succeed({"inspect", place.run()}).out.find("--resume"), std::string::npos);
+}
+
+TEST(Inspect, RefusesWithASentence) {
+  const Place place;
+  fs::create_directories(place / "empty");
+  write_bytes(place / "file", "");
+  expect_refusal({"inspect", place / "nothing"}, ExitCode::bad_input, {"not there", "Org/Name"});
+  expect_refusal({"inspect", place / "file"}, ExitCode::bad_input, {"not a directory"});
+  expect_refusal({"inspect", place / "empty"}, ExitCode::bad_input, {"config.json"});
+  expect_refusal({"inspect"}, ExitCode::bad_config, {"MODEL or RUN"});
+  write_bytes(place / "empty/config.json", "[1]");
+  expect_refusal({"inspect", place / "empty"}, ExitCode::bad_input, {"config.json", "not a JSON object"});
+}
+
+}  // namespace megatrain::cli

@@ -1,0 +1,172 @@
+#include <map>
+#include <set>
+
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// Every element is closed, in order; style and script are passed over.
+void expect_balanced(const std::string& page) {
+  const std::set<std::string> empty = {"meta", "!doctype"};
+  std::vector<std::string> open;
+  for (size_t at = page.find('<'); at != std::string::npos; at = page.find('<', at + 1)) {
+    const size_t end = page.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string tag = page.substr(at + 1, end - at - 1);
+    const std::string name = tag.substr(0, tag.find_first_of(" \n"));
+    if (name.starts_with('/')) {
+      ASSERT_FALSE(open.empty()) << tag;
+      ASSERT_EQ(open.back(), name.substr(1)) << page.substr(at, 200);
+      open.pop_back();
+    } else if (!empty.count(name) && !tag.ends_with('/')) {
+      open.push_back(name);
+      if (name == "style" || name == "script") at = page.find("</" + name, at) - 1;
+    }
+  }
+  EXPECT_TRUE(open.empty());
+}
+
+// What a page must be whatever it shows: whole, of its own, and with no number that is none.
+void expect_sound(const std::string& page) {
+  EXPECT_TRUE(page.starts_with("<!doctype html>"));
+  expect_balanced(page);
+  for (const char* bad : {"src=", "href=", "@import", "url(", "\"nan", "\"inf", "nan,", ",nan", "-nan"})
+    EXPECT_EQ(page.find(bad), std::string::npos) << bad;
+  EXPECT_EQ(count(page, "http"), 1);  // the name of SVG's namespace
+}
+
+std::string page_of(const std::string& run) {
+  EXPECT_EQ(succeed({"report", run}).out, run + "/report.html\n");
+  const std::string page = read_bytes(run + "/report.html");
+  expect_sound(page);
+  return page;
+}
+
+std::string metrics_line_of(int64_t step, double loss) {
+  return json{{"step", step},          {"loss", loss},        {"grad_norm", 1.0},       {"lr", 1e-4},
+              {"seconds", 0.5},        {"tokens", 1024},      {"trained_tokens", 1000}, {"tokens_per_s", 2048.0},
+              {"bound_by", "compute"}, {"hbm_peak", 1 << 20}, {"host_peak", 1 << 21}}
+             .dump() +
+         "\n";
+}
+
+// Points of the curve of this name.
+std::vector<std::pair<double, double>> points_of(const std::string& page, const std::string& name) {
+  const size_t at = page.find("points=\"", page.find("data-name=\"" + name + "\"")) + 8;
+  std::istringstream text(page.substr(at, page.find('"', at) - at));
+  std::vector<std::pair<double, double>> points;
+  double x = 0, y = 0;
+  for (char comma = 0; text >> x >> comma >> y;) points.emplace_back(x, y);
+  return points;
+}
+
+}  // namespace
+
+TEST(Report, ShowsARealRunWhole) {
+  const Place place("llama_linear", "steps: 5\nmicro_batch: 3\n");
+  succeed({"train", place.config()});
+  write_bytes(place.run() + "/eval.jsonl", "{\"step\":5,\"loss\":1.25,\"perplexity\":3.49,\"tokens\":10}\n");
+  const std::string page = page_of(place.run());
+  for (const char* part :
+       {"LlamaForCausalLM", "complete", "step 5 of 5", "Final loss", "Best evaluation loss", "1.2500", "Learning rate",
+        "Gradient norm", "tokens/s", "Lanes of step 3", "block backward of layer", "Memory by tier", "second moments",
+        "measured peak", "micro_batch: 3"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(points_of(page, "training").size(), 5u);
+  const json lanes = json::parse(read_bytes(place.run() + "/lanes.json"));
+  EXPECT_GT(lanes.at("traceEvents").size(), 10u);
+  EXPECT_EQ(count(page, "class=\"lane\""), 5);
+}
+
+TEST(Report, EscapesEverythingARunCanHold) {
+  const Place place("llama_linear", "steps: 1\n");
+  succeed({"train", place.config(), "--run_dir=" + (place / "a<b>&\"c'")});
+  const std::string run = place / "a<b>&\"c'";
+  const json sample = {{"step", 1}, {"prompt", "<script>alert(1)</script>"}, {"text", "a & b\x01 \"q\" </pre><img x>"}};
+  write_bytes(run + "/samples.jsonl", sample.dump() + "\n");
+  const std::string page = page_of(run);
+  EXPECT_NE(page.find("&lt;script&gt;alert(1)&lt;/script&gt;"), std::string::npos);
+  EXPECT_NE(page.find("a &amp; b\xef\xbf\xbd &quot;q&quot; &lt;/pre&gt;&lt;img x&gt;"), std::string::npos);
+  EXPECT_NE(page.find("<title>a&lt;b&gt;&amp;&quot;c&#39;"), std::string::npos);
+}
+
+TEST(Report, ThousandsOfStepsStaySmallAndKeepTheirExtremes) {
+  const Place place("llama_linear", "steps: 1\n");
+  succeed({"train", place.config()});
+  std::string lines;
+  for (int64_t step = 1; step <= 20000; ++step)
+    lines += metrics_line_of(step, step == 7777 ? 9.0 : step == 12345 ? 0.5 : 2.0);
+  write_bytes(place.run() + "/metrics.jsonl", lines);
+  const std::string page = page_of(place.run());
+  EXPECT_LT(page.size(), 250'000u);
+  const auto points = points_of(page, "training");
+  EXPECT_LE(points.size(), 1000u);
+  double low = 1e9, high = -1e9;
+  for (const auto& [x, y] : points) low = std::min(low, y), high = std::max(high, y);
+  // the curve fills its chart but for the room above and below: both spikes are there
+  EXPECT_NEAR((high - low) / (286 - 10), 1 / 1.1, 0.01);
+}
+
+TEST(Report, WorksOnARunThatHasHardlyBegun) {
+  const Place place("llama_linear", "steps: 4\n");
+  succeed({"train", place.config()});
+  for (const char* name : {"hash.json", "lanes.json", "memory.json", "identity.json"})
+    fs::remove(place.run() + "/" + name);
+  const std::string first = read_bytes(place.run() + "/metrics.jsonl");
+  write_bytes(place.run() + "/metrics.jsonl", first.substr(0, first.find('\n') + 40));  // half of step 2
+  std::string page = page_of(place.run());
+  EXPECT_NE(page.find("step 1 of 4"), std::string::npos);
+  EXPECT_NE(page.find("not complete"), std::string::npos);
+  EXPECT_NE(page.find("to go"), std::string::npos);
+  fs::remove(place.run() + "/metrics.jsonl");
+  page = page_of(place.run());
+  EXPECT_NE(page.find("has not told of a step yet"), std::string::npos);
+  fs::remove(place.run() + "/model_config.json");
+  page_of(place.run());
+}
+
+TEST(Report, ReadsEvaluationsOfTheMetricsFileToo) {
+  const Place place("llama_linear", "steps: 2\n");
+  succeed({"train", place.config()});
+  write_bytes(place.run() + "/metrics.jsonl",
+              read_bytes(place.run() + "/metrics.jsonl") + "{\"step\":2,\"eval_loss\":0.125}\n");
+  const json told = json::parse(succeed({"report", place.run(), "--out", place / "page.html", "--json"}).out);
+  EXPECT_EQ(told.at("best_evaluation_loss"), 0.125);
+  EXPECT_EQ(told.at("steps"), 2);
+  EXPECT_EQ(told.at("report"), place / "page.html");
+  EXPECT_EQ(read_bytes(place / "page.html").size(), told.at("bytes"));
+}
+
+TEST(Report, RefusesWithASentence) {
+  const Place place("llama_linear", "steps: 1\n");
+  expect_refusal({"report", place / "nothing"}, ExitCode::bad_input, {"not a run", "does not exist"});
+  expect_refusal({"report", golden("llama_linear") + "/model"}, ExitCode::bad_input, {"config.resolved.yaml"});
+  succeed({"train", place.config()});
+  expect_refusal({"report", place.run(), "--out", place.config()}, ExitCode::bad_config, {"--out", ".html"});
+  expect_refusal({"report", place.run(), "--steps=3"}, ExitCode::bad_config, {"--steps=3"});
+  const std::string metrics = read_bytes(place.run() + "/metrics.jsonl");
+  write_bytes(place.run() + "/metrics.jsonl", metrics + "{\"step\": 2,\n" + metrics);
+  expect_refusal({"report", place.run()}, ExitCode::bad_input, {"metrics.jsonl:2"});
+  write_bytes(place.run() + "/metrics.jsonl", "{\"step\": 1}\n");
+  expect_refusal({"report", place.run()}, ExitCode::bad_input, {"metrics.jsonl:1", "loss"});
+  write_bytes(place.run() + "/metrics.jsonl", metrics);
+  for (const char* text : {"{\"traceEvents\": 3}", "{\"traceEvents\": [{\"ph\": \"X\"}]}", "{}", "["}) {
+    write_bytes(place.run() + "/lanes.json", text);
+    expect_refusal({"report", place.run()}, ExitCode::bad_input, {"lanes.json"});
+  }
+  fs::remove(place.run() + "/lanes.json");
+  for (const char* text : {"{\"hbm\": {\"weights\": \"much\"}}", "[1]", "{}"}) {
+    write_bytes(place.run() + "/memory.json", text);
+    expect_refusal({"report", place.run()}, ExitCode::bad_input, {"memory.json", "damaged"});
+  }
+}
+
+}  // namespace megatrain::cli
