@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/cli/inspect_data.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/train/run_files.h"
@@ -12,6 +13,7 @@
 namespace megatrain {
 
 int verb_inspect(const Words& words) {
+  if (!words.empty() && words[0] == "data") return inspect_data({words.begin() + 1, words.end()});
   const Arguments arguments(words, {}, {"--json", "--tensors"}, "inspect");
   const std::string& given = arguments.one("MODEL or RUN");
   if (!arguments.overrides().empty())

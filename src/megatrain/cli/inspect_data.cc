@@ -76,8 +76,8 @@ nlohmann::ordered_json to_json(const Document& document, const Tokenizer* tokeni
   return {{"place", document.place}, {"padding", document.padding}, {"tokens", std::move(tokens)}};
 }
 
-std::optional<ModelText> text_for_raw(const TrainConfig& config) {
-  const std::string& path = config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
+std::optional<ModelText> text_for_raw(const TrainConfig& config, const std::string& model_directory) {
+  const std::string& path = config.data.tokenizer.empty() ? model_directory : config.data.tokenizer;
   std::error_code none;
   if (path.empty() || !std::filesystem::exists(path + "/tokenizer.json", none)) return std::nullopt;
   return ModelText::load(path);
@@ -94,8 +94,9 @@ int inspect_data(const Words& words) {
     fail_config(fmt::format("--color is '{}', expected auto, always or never", color));
   const bool coloured = color == "always" || (color == "auto" && isatty(STDOUT_FILENO));
 
-  RunData data = open_data(config, read_model_source(config));
-  if (!data.text) data.text = text_for_raw(config);
+  const ModelSource source = read_model_source(config);
+  RunData data = open_data(config, source);
+  if (!data.text) data.text = text_for_raw(config, source.directory);
   const Tokenizer* tokenizer = data.text ? &data.text->tokenizer : nullptr;
   const Marks& marks = coloured ? kColours : kBrackets;
   nlohmann::ordered_json sequences = nlohmann::ordered_json::array();

@@ -9,6 +9,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/model/load_weights.h"
@@ -33,7 +34,8 @@ const std::vector<std::string>& loaded_model_options() {
   return kOptions;
 }
 
-std::string model_directory(const std::string& name) {
+std::string model_directory(const std::string& given) {
+  const std::string name = find_model(given, ModelParts::weights);
   if (!fs::is_directory(name))
     fail_input(fmt::format("{} is no directory; give a Hugging Face model directory or a run directory", name));
   if (fs::exists(name + "/config.json")) return name;

@@ -18,8 +18,8 @@ namespace megatrain {
 // The words LoadedModel reads, for Arguments.
 const std::vector<std::string>& loaded_model_options();
 
-// A Hugging Face directory, or the model of a finished run. Throws Error(bad_input).
-std::string model_directory(const std::string& name);
+// A Hugging Face directory, a name in the Hugging Face cache, or the model of a finished run. Throws Error(bad_input).
+std::string model_directory(const std::string& given);
 
 class LoadedModel {
  public:

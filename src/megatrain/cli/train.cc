@@ -1,4 +1,3 @@
-#include <csignal>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -6,34 +5,17 @@
 
 #include "megatrain/base/log.h"
 #include "megatrain/cli/progress.h"
+#include "megatrain/cli/stop_signal.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/train/run.h"
 
 namespace megatrain {
 
-namespace {
-
-volatile std::sig_atomic_t stop_signal = 0;
-
-// The first signal asks for a save and a stop; the handler is then gone, so a second one ends the process.
-void on_signal(int signal) { stop_signal = signal; }
-
-void install_handlers() {
-  stop_signal = 0;
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESETHAND;
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-}
-
-}  // namespace
-
 int verb_train(const Words& words) {
   const Arguments arguments(words, {}, {"--json"}, "train");
   const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides());
-  install_handlers();
   RunHooks hooks;
-  hooks.stop = &stop_signal;
+  hooks.stop = watch_stop_signals();
   Progress progress;
   hooks.on_step = [&progress](const StepMetrics& metrics) { progress.show(metrics); };
   const RunResult result = run_training(config, hooks);

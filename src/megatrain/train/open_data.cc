@@ -93,8 +93,8 @@ void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
 
 }  // namespace
 
-ModelText open_text(const TrainConfig& config) {
-  const std::string& path = config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
+ModelText open_text(const TrainConfig& config, const std::string& model_directory) {
+  const std::string& path = config.data.tokenizer.empty() ? model_directory : config.data.tokenizer;
   if (path.empty())
     fail_config(
         "data.train and sample.prompts need a tokenizer: give data.tokenizer (a directory with a tokenizer.json) "
@@ -144,7 +144,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
     data.train = std::make_unique<TokenData>(config, model.config.vocab);
     return data;
   }
-  data.text = open_text(config);
+  data.text = open_text(config, model.directory);
   SampleDataOptions options = sample_options(config, model.config, *data.text);
   auto train = open_sets(config, config.data.train, *data.text, stop, data.bad);
   auto eval = open_sets(config, config.data.eval, *data.text, stop, data.bad);

@@ -32,6 +32,6 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
                                                 int64_t& bad);
 
 // data.tokenizer, else the model's directory.
-ModelText open_text(const TrainConfig& config);
+ModelText open_text(const TrainConfig& config, const std::string& model_directory);
 
 }  // namespace megatrain

@@ -126,7 +126,7 @@ class Run {
     if (config.tokens > 0) config_.steps = ceil_div(config.tokens, config.batch * config.seq_len);
     data_fingerprint_ = data_.train ? data_.train->fingerprint() : "";
     if (config_.sample.every > 0)
-      samples_.emplace(path("samples.jsonl"), config_.sample, source_.config, open_text(config_));
+      samples_.emplace(path("samples.jsonl"), config_.sample, source_.config, open_text(config_, source_.directory));
     schedule_ = learning_rate_of(config);
     check_schedule(schedule_);
     machine_ = open_machine(config.device, config.threads);
@@ -171,8 +171,6 @@ class Run {
     write_text_file(path("memory.json"), memory_json_.dump(1) + "\n");
     write_text_file(path("identity.json"), whole_identity_json(config_, identity_, data_fingerprint_).dump(1) + "\n");
     if (config_.resume) {
-      truncate_metrics(path("eval.jsonl"), step_);
-      truncate_metrics(path("samples.jsonl"), step_);
       std::error_code none;
       fs::remove(path("hash.json"), none);  // of a shorter run that was complete
     }
@@ -282,6 +280,7 @@ class Run {
       trained += batch.trained;
     }
     const double loss = sum / static_cast<double>(trained);
+    log_->add_scalar("eval/loss", step_, loss);
     const bool best = evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
     log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
                          std::exp(loss), trained, best ? " (the lowest so far)" : ""));
