@@ -99,6 +99,8 @@ TEST_F(SampleBlocksTest, AnElementBeyondTheBoundIsPassedOverAndBad) {
                             true}},
                           20),
             (Texts{"0:1 1", "0:2" + bad, "0:3 2", "0:3 \"" + std::string(18, 'y') + "\"", "0:4" + bad}));
+  EXPECT_EQ(read_all_ways({{write("b.json", "[1," + std::string(100, ' ') + "\n[" + std::string(30, '3')), true}}, 20),
+            (Texts{"0:1 1", "0:2" + bad}));
 }
 
 TEST_F(SampleBlocksTest, ALongTextIsCutAtLinesElseAtSpacesElseBetweenCharacters) {

@@ -301,20 +301,20 @@ void SampleBlocks::read_elements(SampleBlock& block) {
         return;
       }
     }
-    // An element goes on beyond what was read.
-    if (found) {
+    // An element goes on beyond what was read; it is read on from its beginning.
+    if (found || next > base) {
       block.bytes.resize(next);
       return;
     }
-    if (all) {
-      block.bytes.resize(base);
-      add_bad(block, place_.line, "the file ends inside this element of a JSON array; complete or remove it");
-      close_file();
+    const bool too_long = static_cast<int64_t>(block.bytes.size() - next) > limits_.sample_bytes;
+    if (too_long || all) block.bytes.resize(base);
+    if (too_long) {
+      skip_long_element(block);
       return;
     }
-    if (static_cast<int64_t>(block.bytes.size() - next) > limits_.sample_bytes) {
-      block.bytes.resize(base);
-      skip_long_element(block);
+    if (all) {
+      add_bad(block, place_.line, "the file ends inside this element of a JSON array; complete or remove it");
+      close_file();
       return;
     }
   }
@@ -339,6 +339,7 @@ void SampleBlocks::skip_long_element(SampleBlock& block) {
     place_.line += lines_in(text);
     place_.offset += bytes;
   }
+  close_file();  // it has no end
 }
 
 void SampleBlocks::read_array_end(SampleBlock& block) {
