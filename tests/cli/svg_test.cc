@@ -31,6 +31,14 @@ TEST(Ticks, AreRoundAndTellNeighboursApart) {
   EXPECT_EQ(labels(linear_ticks(3, 3, 4)).size(), 1u);
 }
 
+TEST(Ticks, OfStepsAreWhole) {
+  EXPECT_EQ(labels(whole_ticks(1, 4, 9)), (Labels{"1", "2", "3", "4"}));
+  EXPECT_EQ(labels(whole_ticks(1, 2, 4)), (Labels{"1", "2"}));
+  EXPECT_EQ(labels(whole_ticks(7, 7, 4)), (Labels{"7"}));
+  EXPECT_EQ(labels(whole_ticks(1, 400, 4)), (Labels{"100", "200", "300", "400"}));
+  EXPECT_EQ(labels(whole_ticks(1, 30000, 3)), (Labels{"10k", "20k", "30k"}));
+}
+
 TEST(Ticks, OfLogarithmsBytesAndTimeHaveTheirUnits) {
   EXPECT_EQ(labels(logarithmic_ticks(0.15, 12)), (Labels{"0.2", "0.5", "1", "2", "5", "10"}));
   EXPECT_EQ(labels(logarithmic_ticks(0.01, 1000)), (Labels{"0.01", "0.1", "1", "10", "100", "1000"}));

@@ -99,7 +99,7 @@ std::string curves(const ReportData& d) {
   norm.curves = raw_and_smooth("before clipping", curve_of(h, [](const RunStep& s) { return s.grad_norm; }));
   Chart speed{.title = "Speed (tokens/s)", .width = kSmall, .height = 240, .from_zero = true};
   speed.curves = raw_and_smooth("tokens/s", curve_of(h, [](const RunStep& s) { return s.tokens_per_s; }));
-  Chart time{.title = "Time of a step (s)", .width = kSmall, .height = 240, .from_zero = true};
+  Chart time{.title = "Time of a step (s)", .width = kSmall, .height = 240, .logarithmic = true, .from_zero = true};
   time.curves = raw_and_smooth("seconds", curve_of(h, [](const RunStep& s) { return s.seconds; }));
   std::string text = svg_chart(loss) + "<div class=\"pair\">\n";
   for (const Chart* chart : {&rate, &norm, &speed, &time}) text += svg_chart(*chart);

@@ -33,6 +33,14 @@ std::string label(double value, double step, double largest) {
   return fmt::format("{:.{}f}", value, decimals(step));
 }
 
+std::vector<Tick> multiples(double low, double high, double step) {
+  const double largest = std::max(std::abs(low), std::abs(high));
+  std::vector<Tick> ticks;
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
+    ticks.push_back({i * step, label(i * step, step, largest)});
+  return ticks;
+}
+
 std::vector<Tick> ticks_in_unit(double high, int count, double unit, const char* name) {
   std::vector<Tick> ticks = linear_ticks(0, high / unit, count);
   for (Tick& tick : ticks) {
@@ -55,11 +63,11 @@ std::vector<Tick> linear_ticks(double low, double high, int count) {
   constexpr double kFewest = 3;  // intervals
   double step = round_step((high - low) / count);
   if ((high - low) / step < kFewest) step = round_step((high - low) / (2 * count));
-  const double largest = std::max(std::abs(low), std::abs(high));
-  std::vector<Tick> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
-    ticks.push_back({i * step, label(i * step, step, largest)});
-  return ticks;
+  return multiples(low, high, step);
+}
+
+std::vector<Tick> whole_ticks(double low, double high, int count) {
+  return multiples(low, high, std::max(1.0, round_step(std::max(high - low, 1.0) / count)));
 }
 
 std::vector<Tick> logarithmic_ticks(double low, double high) {

@@ -22,6 +22,8 @@ struct Scale {
 
 // About `count` round values within [low, high].
 std::vector<Tick> linear_ticks(double low, double high, int count);
+// The same of whole numbers.
+std::vector<Tick> whole_ticks(double low, double high, int count);
 // Powers of ten within [low, high], with 2 and 5 between them where there are few.
 std::vector<Tick> logarithmic_ticks(double low, double high);
 // Of bytes, in one binary unit, from 0.

@@ -132,8 +132,7 @@ std::string svg_chart(const Chart& chart) {
         "x=\"{}\" y=\"{}\" dy=\".32em\">{}</text>\n",
         pixels(x.from), pixels(x.to), at, at, pixels(x.from - 8), at, tick.label);
   }
-  for (const Tick& tick : linear_ticks(x.low, x.high, columns)) {
-    if (tick.value != std::floor(tick.value)) continue;  // there are no half steps
+  for (const Tick& tick : whole_ticks(x.low, x.high, columns)) {
     const std::string at = pixels(x(tick.value));
     text += fmt::format(
         "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"middle\" "
