@@ -23,7 +23,7 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
   const TrainConfig& c = run.config;
   ordered_json json = {{"run", run.path}, {"complete", run.complete_step.has_value()}};
   json["step"] = history.steps.empty() ? run.complete_step.value_or(0) : history.steps.back().step;
-  json["steps"] = c.steps;
+  json["steps"] = history.planned_steps ? history.planned_steps : c.steps;
   json["loss"] = history.steps.empty() ? ordered_json() : ordered_json(history.steps.back().loss);
   if (const RunEvaluation* best = history.best_evaluation())
     json["best_evaluation"] = {{"step", best->step}, {"loss", best->loss}};
@@ -73,7 +73,7 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
     row("model", fmt::format("{}, {} parameters, from {}", json.at("architecture").get<std::string>(),
                              short_number(json.at("parameters").get<double>()),
                              json.at("config").at("model").get<std::string>()));
-  row("step", fmt::format("{} of {}", json.at("step").get<int64_t>(), c.steps));
+  row("step", fmt::format("{} of {}", json.at("step").get<int64_t>(), json.at("steps").get<int64_t>()));
   if (!history.steps.empty()) {
     row("loss", fmt::format("{:.4f}, at first {:.4f}", history.steps.back().loss, history.steps.front().loss));
     if (const RunEvaluation* best = history.best_evaluation())

@@ -64,9 +64,9 @@ ReportData read_report(const std::string& path) {
   ReportData data;
   data.run = fs::weakly_canonical(run.path).string();
   data.configuration = read_text_file(run.path + "/config.resolved.yaml", kMaxConfigBytes);
-  data.steps = run.config.steps;
   data.complete = run.complete_step.has_value();
   data.history = read_history(run.path);
+  data.steps = data.history.planned_steps ? data.history.planned_steps : run.config.steps;
   read_model(run, data);
   read_machine(run, data);
   read_memory(run, data);

@@ -60,6 +60,7 @@ RunHistory read_history(const std::string& run_dir) {
       history.evaluations.push_back({line.integer("step"), line.number("eval_loss")});
       return;
     }
+    if (line.has("steps")) history.planned_steps = line.integer("steps");
     history.steps.push_back({.step = line.integer("step"),
                              .loss = line.number("loss"),
                              .grad_norm = line.number("grad_norm"),

@@ -27,6 +27,7 @@ struct RunSample {
 
 struct RunHistory {
   std::vector<RunStep> steps;  // ascending
+  int64_t planned_steps = 0;   // of the whole run; 0: nothing says
   std::vector<RunEvaluation> evaluations;
   std::vector<RunSample> samples;
 

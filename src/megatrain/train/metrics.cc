@@ -19,12 +19,13 @@ std::string metrics_json(const StepMetrics& m) {
                          lane_name(static_cast<Lane>(i)), busy, std::max(0.0, r.seconds - busy));
   }
   return fmt::format(
-      "{{\"step\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"clip_factor\":{:.17g},\"lr\":{:.17g},\"tokens\":{},"
+      "{{\"step\":{},\"steps\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"clip_factor\":{:.17g},\"lr\":{:.17g},"
+      "\"tokens\":{},"
       "\"trained_tokens\":{},"
       "\"seconds\":{:.17g},\"tokens_per_s\":{:.17g},\"bound_by\":\"{}\",\"stall\":{{\"seconds\":{:.17g},\"for\":\"{}\"}"
       "},\"lanes\":{{{}}},"
       "\"bytes\":{{\"h2d\":{},\"d2h\":{},\"disk_read\":0,\"disk_write\":0}},\"hbm_peak\":{},\"host_peak\":{}}}",
-      m.step, r.loss, r.grad_norm, r.clip_factor, m.lr, r.tokens, r.trained_tokens, r.seconds,
+      m.step, m.steps, r.loss, r.grad_norm, r.clip_factor, m.lr, r.tokens, r.trained_tokens, r.seconds,
       static_cast<double>(r.tokens) / r.seconds, r.bound_by(), r.stall.seconds, r.stall.cause, lanes, r.h2d_bytes,
       r.d2h_bytes, m.hbm_peak, m.host_peak);
 }

@@ -290,14 +290,9 @@ class Run {
     }
   }
 
-  // Random weights are exported with the tokenizer they were trained on.
-  std::string companions() const {
-    if (!source_.directory.empty() || config_.data.tokenizer.empty()) return source_.directory;
-    return fs::is_directory(config_.data.tokenizer) ? config_.data.tokenizer : parent_directory(config_.data.tokenizer);
-  }
-
   void write_model(const char* name) {
-    export_model(path(name), companions(), exported_config(source_, identity_.dtype), types_, trainer_->records());
+    export_model(path(name), companion_directory(config_, source_.directory), exported_config(source_, identity_.dtype),
+                 types_, trainer_->records());
   }
 
   // The state at one version, and whole.

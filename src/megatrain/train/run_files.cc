@@ -8,6 +8,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/train/setup.h"
 
 namespace megatrain {
 
@@ -52,6 +53,8 @@ RunFiles read_run(const std::string& path) {
     run.tokenizer_directory = model.path;
   } else if (!source.empty() && run.complete_step) {
     run.tokenizer_directory = run.path + "/model";
+  } else if (source.empty()) {
+    run.tokenizer_directory = companion_directory(run.config, "");
   }
   return run;
 }

@@ -1,6 +1,7 @@
 #include "megatrain/train/setup.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -69,6 +70,13 @@ ModelSource read_model_source(const TrainConfig& config) {
   source.config_text = read_text_file(path, kMaxConfigBytes);
   source.config = parse_model_config(parse_json(source.config_text, path, "expected a Hugging Face config.json"), path);
   return source;
+}
+
+std::string companion_directory(const TrainConfig& config, const std::string& model_directory) {
+  const std::string& tokenizer = config.data.tokenizer;
+  if (!model_directory.empty() || tokenizer.empty()) return model_directory;
+  std::error_code none;
+  return std::filesystem::is_directory(tokenizer, none) ? tokenizer : parent_directory(tokenizer);
 }
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {

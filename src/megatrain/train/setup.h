@@ -32,6 +32,9 @@ struct ModelSource {
 };
 ModelSource read_model_source(const TrainConfig& config);
 
+// Where an export's tokenizer files come from: the model's directory, for random weights data.tokenizer's; empty: none.
+std::string companion_directory(const TrainConfig& config, const std::string& model_directory);
+
 // Everything that changes bits beside data and seed. Chosen once, kept in the run directory and every checkpoint.
 struct RunIdentity {
   DType dtype = DType::bf16;
