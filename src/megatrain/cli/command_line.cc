@@ -24,7 +24,7 @@ optimizer state live in host memory, and layers stream through the device.
   megatrain train CONFIG.yaml        train; RUN/model is a Hugging Face directory afterwards
   megatrain prepare CONFIG.yaml      tokenise its datasets into the cache, and say what they came to
   megatrain generate MODEL|RUN       let a model answer a prompt, or a file of them
-  megatrain eval MODEL|RUN FILE      how many questions of a file a model answers exactly right
+  megatrain eval MODEL|RUN FILE      loss, perplexity, and how many questions it answers exactly right
   megatrain plan CONFIG|DIR|PRESET   what would live where, what it needs, what bounds the step
   megatrain report RUN               one HTML page: loss, speed, lanes of a step, memory, configuration
   megatrain inspect MODEL|RUN        what a model directory holds, or where a run stands
@@ -63,10 +63,12 @@ chat at the token with which the template ends a turn.
 )";
 
 constexpr const char* kEvalHelp =
-    R"(megatrain eval MODEL|RUN FILE.jsonl [--max-tokens N] [--json]
+    R"(megatrain eval MODEL|RUN FILE [--max-tokens N] [--loss-only] [--seq-len N] [--json]
 
 Asks the model every question of the file and prints the share of answers that are exactly right, white space at both
-ends apart, and the first that are not. MODEL is a Hugging Face directory, RUN a run directory. A line is one of
+ends apart, and the first that are not; and the loss and perplexity of the right answers. Of text files, folders and
+{"text": ...} lines it prints the loss and perplexity. MODEL is a Hugging Face directory, RUN a run directory. A line of
+questions is one of
 
   {"question": "...", "answer": "..."}
   {"prompt": "...", "completion": "..."}

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,10 +11,13 @@
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/cli/jsonl.h"
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
+#include "megatrain/text/dataset.h"
+#include "megatrain/train/model_loss.h"
 
 namespace megatrain {
 
@@ -114,30 +120,71 @@ void print_exact_match(const Json& result) {
   }
 }
 
+// Rows that ask and answer; nothing when the file is text, whose loss alone can be measured.
+std::optional<std::vector<EvalRow>> read_rows(const std::string& path) {
+  if (std::filesystem::is_directory(path) || !is_json_name(path)) return std::nullopt;
+  std::vector<EvalRow> rows;
+  for (const JsonLine& line : read_json_lines(path)) {
+    if (rows.empty() && line.row.contains("text")) return std::nullopt;
+    rows.push_back(read_row(line));
+  }
+  return rows;
+}
+
+// Over the answers, or all of a text.
+Json loss_of(TrainConfig config, const std::string& data, std::optional<int64_t> seq_len, int64_t context) {
+  constexpr int64_t kSeqLen = 4096, kPassTokens = 8192;
+  config.data.train = {{.path = data}};
+  config.seq_len = seq_len.value_or(std::min(context, kSeqLen));
+  config.batch = config.micro_batch = std::max<int64_t>(1, kPassTokens / config.seq_len);
+  const ModelLoss loss = measure_loss(config);
+  return {{"loss", loss.loss}, {"perplexity", std::exp(loss.loss)}, {"loss_tokens", loss.tokens}};
+}
+
 }  // namespace
 
 int verb_eval(const Words& words) {
-  std::vector<std::string> options = {"--max-tokens"};
+  std::vector<std::string> options = {"--max-tokens", "--seq-len", "--data.cache"};
   options.insert(options.end(), loaded_model_options().begin(), loaded_model_options().end());
-  const Arguments arguments(words, options, {"--json"}, "eval");
+  const Arguments arguments(words, options, {"--json", "--loss-only"}, "eval");
   if (arguments.plain().size() != 2) {
     fail_config(fmt::format(
-        "'megatrain eval' takes a MODEL or RUN and a FILE.jsonl, {} given; see 'megatrain eval "
+        "'megatrain eval' takes a MODEL or RUN and a file of questions or text, {} given; see 'megatrain eval "
         "--help'",
         arguments.plain().empty() ? "nothing was" : fmt::format("{} words were", arguments.plain().size())));
   }
   const std::optional<int64_t> max_tokens = arguments.integer("--max-tokens");
   if (max_tokens && *max_tokens < 1) fail_config(fmt::format("--max-tokens is {}; expected 1 or more", *max_tokens));
+  const std::optional<int64_t> seq_len = arguments.integer("--seq-len");
+  if (seq_len && *seq_len < 2) fail_config(fmt::format("--seq-len is {}; expected 2 or more", *seq_len));
 
-  std::vector<EvalRow> rows;
-  for (const JsonLine& line : read_json_lines(arguments.plain()[1])) rows.push_back(read_row(line));
-  LoadedModel model(arguments.plain()[0], arguments, "eval");
-  const Json result = exact_match(model, rows, max_tokens);
+  const std::string &name = arguments.plain()[0], &file = arguments.plain()[1];
+  const auto rows = read_rows(file);
+  Json result = Json::object();
+  TrainConfig config;
+  int64_t context = 0;
+  bool has_loss = true;
+  {
+    LoadedModel model(name, arguments, "eval");
+    if (rows && !arguments.flag("--loss-only")) result = exact_match(model, *rows, max_tokens);
+    has_loss = !rows || model.text().chat_template;
+    context = model.config().max_position;
+    config = model.settings();
+  }
+  if (has_loss) {
+    config.data.cache = arguments.option("--data.cache").value_or("");
+    result.update(loss_of(config, file, seq_len, context));
+  } else {
+    log_info("no loss: it is that of answers as the model's chat template writes them, and the model has none");
+  }
   if (arguments.flag("--json")) {
     fmt::print("{}\n", result.dump());
-  } else {
-    print_exact_match(result);
+    return 0;
   }
+  if (result.contains("exact_match")) print_exact_match(result);
+  if (result.contains("loss"))
+    fmt::print("loss {:.4f}, perplexity {:.4g}, on {} tokens\n", result.at("loss").get<double>(),
+               result.at("perplexity").get<double>(), result.at("loss_tokens").get<int64_t>());
   return 0;
 }
 

@@ -63,12 +63,14 @@ LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, co
   for (const std::string& option : loaded_model_options()) {
     if (const auto value = arguments.option(option)) overrides.push_back(option + "=" + *value);
   }
-  machine_config_ = parse_config("", verb, overrides, {.model = false, .data = false, .steps = false});
+  settings_ = parse_config("", verb, overrides, {.model = false, .data = false, .steps = false});
   if (arguments.option("--precision")) {
-    dtype_ = machine_config_.precision == "fp32" ? DType::f32 : DType::bf16;
+    dtype_ = settings_.precision == "fp32" ? DType::f32 : DType::bf16;
   } else {
     dtype_ = config_.dtype == DType::f32 ? DType::f32 : DType::bf16;
+    settings_.precision = dtype_ == DType::f32 ? "fp32" : "bf16";
   }
+  settings_.model.path = directory_;
 }
 
 void LoadedModel::check(const Prompt& prompt, const std::string& where) const {
@@ -99,14 +101,14 @@ Prompt LoadedModel::chat_prompt(const nlohmann::ordered_json& messages, const st
 
 // What the process may still take of the device.
 int64_t LoadedModel::device_memory() const {
-  const int64_t budget = make_budgets(machine_config_, *machine_.device).gpu_bytes;
+  const int64_t budget = make_budgets(settings_, *machine_.device).gpu_bytes;
   if (machine_.device->kind() == DeviceKind::cpu) return budget;
   constexpr int64_t kLoadedLater = 192 * kMiB;  // kernels, as they are first called
   return budget - machine_.device->memory_used() - kLoadedLater;
 }
 
 Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
-  machine_ = open_machine(machine_config_.device, machine_config_.threads);
+  machine_ = open_machine(settings_.device, settings_.threads);
   const std::vector<LayerLayout> layouts = model_layouts(config_);
   int64_t bytes = 0;
   for (const LayerLayout& layout : layouts) bytes += layout.elements * dtype_bytes(dtype_);
@@ -119,7 +121,7 @@ Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
   const double start = now_s();
   records_ =
       make_records(*machine_.device, layouts, dtype_, std::vector<Tier>(layouts.size(), Tier::host), Planes::weights);
-  load_weights(directory_, records_, static_cast<int>(machine_config_.threads));
+  load_weights(directory_, records_, static_cast<int>(settings_.threads));
   GeneratorOptions options{.max_context = context_of(prompts, config_.max_position),
                            .max_batch = std::clamp<int64_t>(static_cast<int64_t>(prompts.size()), 1, kMostAtOnce),
                            .memory_bytes = device_memory()};

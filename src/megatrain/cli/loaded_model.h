@@ -28,6 +28,7 @@ class LoadedModel {
 
   const ModelText& text() const { return text_; }
   const ModelConfig& config() const { return config_; }
+  const TrainConfig& settings() const { return settings_; }  // the model's path, precision, device, threads, memory
 
   // The prompt as tokens. Throws Error(bad_input) when it leaves no room in the model's context; `where` names it.
   Prompt prompt(const std::string& text, const std::string& where) const;
@@ -43,7 +44,7 @@ class LoadedModel {
   std::string directory_;
   ModelConfig config_;
   ModelText text_;
-  TrainConfig machine_config_;  // device, threads, memory
+  TrainConfig settings_;
   DType dtype_ = DType::bf16;
   Machine machine_;
   std::vector<LayerRecord> records_;

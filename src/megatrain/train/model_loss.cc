@@ -1,0 +1,38 @@
+#include "megatrain/train/model_loss.h"
+
+#include "megatrain/model/layers.h"
+#include "megatrain/model/load_weights.h"
+#include "megatrain/train/open_data.h"
+#include "megatrain/train/trainer.h"
+
+namespace megatrain {
+
+ModelLoss measure_loss(TrainConfig config) {
+  const ModelSource source = read_model_source(config);
+  config.epochs = 1;
+  config.data.shuffle = false;
+  config.train_only = {head_layout(source.config).tensors.front().name};  // the final norm: next to nothing has state
+  const RunData data = open_data(config, source);
+
+  Machine machine = open_machine(config.device, config.threads);
+  const RunIdentity identity = make_identity(config, source.config);
+  const Workload workload = make_workload(config, source.config, identity, machine);
+  const Plan plan =
+      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
+  Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan,
+                  static_cast<int>(config.threads));
+  load_weights(source.directory, trainer.records(), static_cast<int>(config.threads));
+
+  ModelLoss result{.samples = data.train_samples->counts().samples};
+  double sum = 0;
+  Batch batch;
+  for (int64_t step = 0; step < data.train->steps(); ++step) {
+    data.train->load(step, batch);
+    sum += trainer.evaluate(batch).loss * static_cast<double>(batch.trained);
+    result.tokens += batch.trained;
+  }
+  result.loss = sum / static_cast<double>(result.tokens);
+  return result;
+}
+
+}  // namespace megatrain
