@@ -158,6 +158,53 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
   }
 }
 
+TEST(CpuOpsBits, GradientsThatAreNotWantedChangeNoOtherBit) {
+  CpuFixture cpu({.threads = 2});
+  Harness& h = cpu.harness;
+  const int64_t rows = 90, in = 70, out = 150;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    h.start(43);
+    const Tensor x = h.filled(dtype, rows, in, h.random(rows * in, dtype));
+    const Tensor grad = h.filled(dtype, rows, out, h.random(rows * out, dtype));
+    // rows [begin, begin + count) of the weight's gradient and of the bias's
+    const auto gradients = [&](int64_t begin, int64_t count, bool weight) {
+      const Tensor of_weight = h.poisoned(DType::f32, count, in), of_bias = h.poisoned(DType::f32, 1, count);
+      h.ops.linear_backward_weight(h.stream, {.grad_out = grad.view.slice_cols(begin, count),
+                                              .x = x.view,
+                                              .grad_weight = weight ? of_weight.view : View{},
+                                              .grad_bias = of_bias.view,
+                                              .accumulate = false});
+      h.stream.synchronize();
+      return std::pair{weight ? h.read(of_weight) : Vector{}, h.read(of_bias)};
+    };
+    const auto all = gradients(0, out, true);
+    EXPECT_EQ(gradients(0, out, false).second, all.second);
+    for (const auto& [begin, count] : {std::pair<int64_t, int64_t>{0, 64}, {64, 31}, {95, 55}, {17, 1}}) {
+      const auto some = gradients(begin, count, true);
+      EXPECT_EQ(some.first, rows_of(all.first, out, begin, count)) << begin;
+      EXPECT_EQ(some.second, rows_of(all.second, out, begin, count)) << begin;
+    }
+
+    const Tensor norm = h.filled(dtype, 1, in, h.random(in, dtype));
+    const Tensor inv_rms = h.filled(DType::f32, 1, rows, h.random(rows, DType::f32));
+    const Tensor grad_normed = h.filled(dtype, rows, in, h.random(rows * in, dtype));
+    const auto input_gradient = [&](bool weight) {
+      const Tensor of_weight = h.poisoned(DType::f32, 1, in), of_x = h.poisoned(dtype, rows, in);
+      h.ops.rmsnorm_backward(h.stream, {.x = x.view,
+                                        .weight = norm.view,
+                                        .inv_rms = inv_rms.view.as<float>(),
+                                        .grad_out = grad_normed.view,
+                                        .residual = {},
+                                        .grad_x = of_x.view,
+                                        .grad_weight = weight ? of_weight.view : View{},
+                                        .accumulate = false});
+      h.stream.synchronize();
+      return h.read(of_x);
+    };
+    EXPECT_EQ(input_gradient(false), input_gradient(true));
+  }
+}
+
 TEST(CpuOpsBits, AdamWOnTheDeviceEqualsThePassAloneAndClearsTheFlagOnlyWhenNotFinite) {
   CpuFixture cpu({.threads = 3});
   check_adamw_update(cpu.harness);

@@ -11,6 +11,7 @@ README.md in this folder describes the files.
 
 import argparse
 import contextlib
+import fnmatch
 import json
 import math
 import re
@@ -56,6 +57,7 @@ class Case:
     labels: bool = False
     order: bool = False            # sequences in a shuffled order, from a file
     spare_tokens: int = 0          # after the last whole sequence, not used
+    freeze: list = field(default_factory=list)  # patterns of the parameters with requires_grad False
     lr: float = 3e-3
     betas: tuple = (0.9, 0.95)
     clip: float = 0.8
@@ -134,6 +136,16 @@ CASES = [
          "mistral",
          shape(32, 8, 1, 40, 64, head_dim=12, eps=1e-5, rope_theta=10000.0, sliding_window=6), seq_len=36, batch=6,
          documents=True, labels=True, clip=1.5),
+    Case("llama_frozen", "frozen: embedding and first layer; parts of fused products, weights without biases and back",
+         "llama",
+         shape(32, 4, 2, 40, 64, layers=3, attention_bias=True, mlp_bias=True, rope_theta=10000.0),
+         seq_len=32, batch=8, stored="float32", clip=0.3,
+         freeze=["model.embed_tokens.*", "model.layers.0.*", "*.k_proj.weight", "*.q_proj.bias", "*.2.*.gate_proj.*",
+                 "*.down_proj.weight", "*.1.*.o_proj.bias", "model.layers.2.input_layernorm.weight", "lm_head.weight"]),
+    Case("qwen3_frozen", "frozen: the tied table, a layer between trained ones, a q norm", "qwen3",
+         shape(32, 4, 2, 48, 64, layers=3, tied=True, head_dim=16, attention_bias=False, rope_theta=1000000.0),
+         seq_len=32, batch=8, clip=0.6,
+         freeze=["model.embed_tokens.weight", "model.layers.1.*", "model.layers.[!0].*.q_norm.*", "*.[qv]_proj.*"]),
 ]
 
 
@@ -314,9 +326,12 @@ def loss_of_step(model, segments):
 def train(case, data, directory, dtype, steps=STEPS):
     model = load_model(directory, dtype)
     parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, pattern) for pattern in case.freeze))
+    trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
-    groups = [{"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": 0.1},
-              {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}]
+    groups = [{"params": [p for p in trained.values() if p.dim() >= 2], "weight_decay": 0.1},
+              {"params": [p for p in trained.values() if p.dim() < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=case.lr, betas=case.betas, eps=1e-3, foreach=False)
     result = {"losses": [], "grad_norms": [], "clip_factors": [], "trained_tokens": []}
     guard = RefuseFloat32() if dtype == FLOAT64 else contextlib.nullcontext()
@@ -324,15 +339,15 @@ def train(case, data, directory, dtype, steps=STEPS):
         segments = step_segments(case, data, step)
         optimizer.zero_grad()
         with widened(dtype), guard:
-            loss, trained = loss_of_step(model, segments)
+            loss, trained_tokens = loss_of_step(model, segments)
             if step == 0:
-                result["grads"] = {name: p.grad.detach().clone() for name, p in parameters.items()}
+                result["grads"] = {name: p.grad.detach().clone() for name, p in trained.items()}
             norm = torch.nn.utils.clip_grad_norm_(parameters.values(), case.clip, foreach=False).item()
         optimizer.step()
         result["losses"].append(loss)
         result["grad_norms"].append(norm)
         result["clip_factors"].append(min(1.0, case.clip / (norm + 1e-6)))
-        result["trained_tokens"].append(trained)
+        result["trained_tokens"].append(trained_tokens)
     result["final"] = {name: p.detach().clone() for name, p in parameters.items()}
     result["start"] = dict(load_model(directory, dtype).named_parameters())
     return result
@@ -398,6 +413,8 @@ def make(case, out):
 
     grad_cosine = cosines(half["grads"], exact["grads"])
     moved = relative_errors(exact["start"], exact["final"], lambda name: "weight")
+    assert all(moved[name] == 0 for name in moved if name not in exact["grads"])
+    moved = {name: moved[name] for name in exact["grads"]}
     low = min(grad_cosine, key=grad_cosine.get)
     report = {
         "loss": number_error(single["losses"], exact["losses"]),
@@ -433,6 +450,7 @@ def make(case, out):
         "steps": STEPS,
         "optim": {"lr": case.lr, "beta1": case.betas[0], "beta2": case.betas[1], "eps": 1e-3, "weight_decay": 0.1,
                   "clip": case.clip, "schedule": "constant", "warmup": 0},
+        **({"freeze": case.freeze} if case.freeze else {}),
         **{key: exact[key] for key in ("losses", "grad_norms", "clip_factors", "trained_tokens")},
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
     }

@@ -119,6 +119,7 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   config.steps = golden.at("steps").get<int64_t>();
   config.mlp_chunk = variant.mlp_chunk;
   config.threads = 2;
+  config.freeze = golden.value("freeze", config.freeze);
   const nlohmann::json& o = golden.at("optim");
   config.optim.clip = o.at("clip").get<double>();
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{4} << 30;

@@ -6,7 +6,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
-#include "megatrain/plan/plan.h"
+#include "megatrain/plan/gradient_slabs.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {
@@ -40,7 +40,21 @@ Workload some_workload(uint64_t seed) {
   return w;
 }
 
+// The same with some records frozen, some partly, often the lowest; never all.
+Workload frozen_workload(uint64_t seed) {
+  Workload w = some_workload(seed);
+  const auto below = [&](uint64_t index, uint64_t bound) { return random_below(seed, 12, index, bound); };
+  const int64_t lowest = static_cast<int64_t>(below(0, static_cast<uint64_t>(w.records())));
+  for (int64_t record = 0; record < w.records(); ++record) {
+    const uint64_t part = record < lowest ? 0 : below(static_cast<uint64_t>(record) + 1, 3);
+    w.trained.push_back(part == 0 ? 0 : part == 1 ? 128 : w.record_elements(record));
+  }
+  w.trained.back() = 128;
+  return w;
+}
+
 constexpr uint64_t kWorkloads = 12;
+
 const MachineProfile kMachine;
 constexpr int64_t kPlenty = int64_t{1} << 60;
 
@@ -121,6 +135,44 @@ TEST(Planner, ALargerBudgetIsNeverSlower) {
   }
 }
 
+TEST(Planner, OfAFrozenModelTooEveryPlanIsWithinItsBudgetsAndALargerOneIsNeverSlower) {
+  for (uint64_t seed = 0; seed < kWorkloads; seed += 2) {
+    const Workload w = frozen_workload(seed);
+    double before = 1e300;
+    for (const int64_t gpu : budgets_of(w, 4)) {
+      const Plan plan = planned(w, gpu);
+      EXPECT_NO_THROW(check_plan(w, plan)) << seed;
+      EXPECT_LE(memory_need(w, plan).hbm_bytes(), gpu) << seed;
+      const double now = estimate(w, plan, kMachine).step_s;
+      EXPECT_LE(now, before * (1 + 1e-12)) << "workload " << seed << ", " << gpu << " bytes";
+      before = now;
+    }
+  }
+}
+
+TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights) {
+  Workload w = some_workload(0);
+  w.dtype = DType::bf16;
+  w.clip = true;
+  w.tied = false;
+  w.blocks = 80;
+  w.hidden = 8192;
+  w.vocab = 128256;
+  w.embedding_elements = w.vocab * w.hidden;
+  w.head_elements = w.embedding_elements + w.hidden;
+  w.block_elements = 855654400;
+  w.micro_batches = 4;
+  w.micro_tokens = 4096;
+  w.block_flops_per_token = 2.0 * static_cast<double>(w.block_elements);
+  const Workload whole = w;
+  w.trained.assign(82, 0);
+  for (size_t record = 77; record <= 80; ++record) w.trained[record] = w.block_elements;
+  const Plan frozen = planned(w, 48 * kGiB), before = planned(whole, 48 * kGiB);
+  EXPECT_LE(memory_need(w, frozen).host_bytes(), 4 * w.all_elements() + 4 * 12 * w.block_elements + 8 * kGiB);
+  EXPECT_GE(memory_need(whole, before).host_bytes(), 12 * w.all_elements() - 48 * kGiB);
+  EXPECT_LT(estimate(w, frozen, kMachine).step_s, 0.7 * estimate(whole, before, kMachine).step_s);
+}
+
 TEST(Planner, SaysWhatItGaveUp) {
   const Workload w = some_workload(3);
   ASSERT_GT(w.blocks, 1);
@@ -188,6 +240,29 @@ TEST(MemoryNeed, StateTakesTwelveBytesAParameter) {
   }
 }
 
+TEST(MemoryNeed, GradientSlabsAreAsLargeAsTheirTablesSay) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const Workload w = seed % 2 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
+    const Plan plan = random_plan(w, seed);
+    const MemoryNeed need = memory_need(w, plan);
+    EXPECT_EQ(need.bytes_of("gradient sums"), 4 * gradient_sums(w, plan).elements());
+    EXPECT_GE(need.bytes_of("waiting gradients"), dtype_bytes(w.dtype) * waiting_gradients(w, plan).elements());
+    EXPECT_EQ(gradient_elements(w, plan).waiting, waiting_gradients(w, plan).elements());
+  }
+}
+
+TEST(MemoryNeed, StateOfFrozenTensorsTakesFourBytesAParameter) {
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    const Workload w = frozen_workload(seed);
+    const MemoryNeed need = memory_need(w, random_plan(w, seed));
+    int64_t state = 0, trained = 0;
+    for (const char* tag : {"weights", "low bits", "first moments", "second moments", "resident state"})
+      state += need.bytes_of(tag);
+    for (const int64_t elements : w.trained) trained += elements;
+    EXPECT_EQ(state, 4 * w.all_elements() + 8 * trained);
+  }
+}
+
 TEST(MemoryNeed, ClippingInBfloat16TakesFourteenHostBytesAParameter) {
   Workload w = some_workload(7);
   w.dtype = DType::bf16;
@@ -229,7 +304,7 @@ TEST(PlanJson, RefusesEveryMissingOrMistypedField) {
 
 TEST(RandomPlan, IsValidForEveryWorkloadAndSeed) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
-    const Workload w = some_workload(seed % kWorkloads);
+    const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
     const Plan plan = random_plan(w, seed);
     EXPECT_NO_THROW(check_plan(w, plan)) << seed;
     EXPECT_EQ(plan, random_plan(w, seed));
@@ -281,6 +356,12 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("host_gradient_slabs is 5", [](Plan& p) { p.host_gradient_slabs = 5; });
   refused("sweep", [](Plan& p) { p.sweeps = {4, 0}; });
   refused("3 micro-batches", [](Plan& p) { p.sweeps = {1, 2}; });
+  w.trained.assign(8, 128);
+  w.trained[3] = 0;
+  refused("layer 3's state may visit", [](Plan& p) {
+    p.state[3] = Tier::host;
+    p.visits[2] = true;
+  });
 }
 
 TEST(Estimate, SerialIsNeverFasterAndMoreSweepsNeverFetchLess) {

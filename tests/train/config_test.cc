@@ -236,6 +236,23 @@ TEST(Config, DumpStepsAreWhatTrueMeansForGradsAndState) {
   EXPECT_EQ(refusal(kMinimal, {"--dump.steps=9"}), "--dump.steps: dump.steps names step 9, but the run has 3 steps");
 }
 
+TEST(Config, PatternsAreAListOrJoinedByCommas) {
+  const auto freeze = [](const std::string& value) {
+    return parse_config(kMinimal + "freeze: " + value, "c.yaml").freeze;
+  };
+  using List = std::vector<std::string>;
+  EXPECT_EQ(freeze("[model.embed_tokens.*, \"model.layers.[0-9].*\"]"),
+            (List{"model.embed_tokens.*", "model.layers.[0-9].*"}));
+  EXPECT_EQ(freeze("\n  - a.?\n  - b.*\n"), (List{"a.?", "b.*"}));
+  EXPECT_EQ(freeze("'a.*, b'"), (List{"a.*", "b"}));
+  for (const char* none : {"", "null", "none", "[]"}) EXPECT_EQ(freeze(none), List{}) << none;
+  EXPECT_NE(refusal(kMinimal + "freeze: 'a,,b'\n").find("list of patterns"), std::string::npos);
+  EXPECT_NE(refusal(kMinimal + "freeze: [[a]]\n").find("plain values"), std::string::npos);
+  const TrainConfig c = parse_config(kMinimal, "c.yaml", {"--freeze=a.*,b", "--train_only=c"});
+  EXPECT_EQ(parse_config(resolved_yaml(c), "r.yaml"), c);
+  EXPECT_EQ(c.train_only, List{"c"});
+}
+
 TEST(Config, AStepSetContainsItsRangesAndAllStartsAtOne) {
   EXPECT_FALSE(parse_steps("all").contains(0));
   EXPECT_TRUE(parse_steps("all").contains(1'000'000));
@@ -262,6 +279,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--steps=11",
                                          "--head_chunk=5",
                                          "--mlp_chunk=9",
+                                         "--freeze=*.[ab]?, c",
+                                         "--train_only=d.*",
                                          "--optim.lr=0.1",
                                          "--optim.beta1=0.123456789012345",
                                          "--optim.beta2=0.3",

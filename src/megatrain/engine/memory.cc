@@ -12,7 +12,7 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
       element_(dtype_bytes(workload.dtype)),
       sums_(gradient_sums(workload, plan)),
       waiting_(waiting_gradients(workload, plan)),
-      leaving_elements_(largest_leaving_gradient(workload, plan)) {
+      leaving_elements_(gradient_elements(workload, plan).largest_leaving) {
   widest_ = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
   const int64_t first_trained = workload.first_trained();
   int64_t resident = 0, visiting = 0, kept = 0, host = 0, kept_at = 0;

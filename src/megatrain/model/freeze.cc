@@ -50,7 +50,28 @@ std::vector<Glyph> read_pattern(const std::string& pattern) {
   return glyphs;
 }
 
-// The fewest characters to change, add or leave out so that the name matches: 0 when it does.
+bool matches(const std::vector<Glyph>& pattern, const std::string& name) {
+  size_t at = 0, i = 0;
+  size_t behind_star = 0, tried = 0;  // the glyph behind the last `*`, 0: none yet, and where it was tried in the name
+  while (i < name.size()) {
+    if (at < pattern.size() && pattern[at].any_text) {
+      behind_star = ++at;
+      tried = i;
+    } else if (at < pattern.size() && pattern[at].accepted.test(code(name[i]))) {
+      ++at;
+      ++i;
+    } else if (behind_star > 0) {  // the star takes one character more
+      at = behind_star;
+      i = ++tried;
+    } else {
+      return false;
+    }
+  }
+  return std::all_of(pattern.begin() + static_cast<std::ptrdiff_t>(at), pattern.end(),
+                     [](const Glyph& glyph) { return glyph.any_text; });
+}
+
+// The fewest characters of the name to change, add or leave out so that it matches.
 int64_t edits(const std::vector<Glyph>& pattern, const std::string& name) {
   std::vector<int64_t> row(name.size() + 1);  // of the glyphs so far, by the part of the name
   for (size_t j = 0; j <= name.size(); ++j) row[j] = static_cast<int64_t>(j);
@@ -76,7 +97,7 @@ int64_t edits(const std::vector<Glyph>& pattern, const std::string& name) {
   std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> nearest;
   for (size_t i = 0; i < std::min<size_t>(3, names.size()); ++i) nearest.push_back(names[i].second);
-  const bool head = tied && edits(pattern, "lm_head.weight") == 0;
+  const bool head = tied && matches(pattern, "lm_head.weight");
   fail_config(fmt::format("{}: the pattern '{}' matches no tensor of the model; {}", key, text,
                           head ? "its output matrix is tied: name model.embed_tokens.weight"
                                : fmt::format("near it are {}", fmt::join(nearest, ", "))));
@@ -85,7 +106,7 @@ int64_t edits(const std::vector<Glyph>& pattern, const std::string& name) {
 }  // namespace
 
 bool matches_pattern(const std::string& pattern, const std::string& name) {
-  return edits(read_pattern(pattern), name) == 0;
+  return matches(read_pattern(pattern), name);
 }
 
 std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const FreezeRules& rules, bool tied) {
@@ -100,7 +121,7 @@ std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const 
       bool matched = false;
       for (LayerLayout& layout : layouts) {
         for (TensorSpec& tensor : layout.tensors) {
-          if (edits(pattern, tensor.name) != 0) continue;
+          if (!matches(pattern, tensor.name)) continue;
           tensor.trainable = trainable;
           matched = true;
         }

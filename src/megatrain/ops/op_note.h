@@ -19,8 +19,9 @@ using OpNote =
 
 // A matrix product or attention: what a library computes, and nearly all of a step's arithmetic.
 inline bool is_library_call(const OpNote& note) {
+  const auto* weight = std::get_if<LinearBackwardWeight>(&note);
   return std::holds_alternative<LinearForward>(note) || std::holds_alternative<LinearBackwardInput>(note) ||
-         std::holds_alternative<LinearBackwardWeight>(note) || std::holds_alternative<AttentionForward>(note) ||
+         (weight && !weight->grad_weight.empty()) || std::holds_alternative<AttentionForward>(note) ||
          std::holds_alternative<AttentionBackward>(note);
 }
 

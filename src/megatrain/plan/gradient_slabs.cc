@@ -31,18 +31,27 @@ class Slabs {
 
 }  // namespace
 
-int64_t largest_leaving_gradient(const Workload& w, const Plan& plan) {
-  int64_t largest = 0;
+GradientElements gradient_elements(const Workload& w, const Plan& plan) {
+  GradientElements of;
+  int64_t own = 0, leaving = 0;
   for (int64_t block = 1; block <= w.blocks; ++block) {
-    if (leaves(w, plan, block)) largest = std::max(largest, w.trained_elements(block));
+    const int64_t elements = w.trained_elements(block);
+    if (plan.updated_on_device(block)) {
+      own += elements;
+    } else {
+      leaving += elements;
+      of.largest_leaving = std::max(of.largest_leaving, elements);
+    }
   }
-  return largest;
+  of.sums = own + (plan.sweeps.size() > 1 ? leaving : of.largest_leaving);
+  of.waiting = w.clip ? leaving : plan.host_gradient_slabs * of.largest_leaving;
+  return of;
 }
 
 GradientSlabs gradient_sums(const Workload& w, const Plan& plan) {
   Slabs slabs(w);
   const bool sweeps = plan.sweeps.size() > 1;  // half-summed gradients never leave the device
-  const int64_t shared = largest_leaving_gradient(w, plan);
+  const int64_t shared = gradient_elements(w, plan).largest_leaving;
   if (!sweeps && shared > 0) slabs.add(shared);
   for (int64_t block = 1; block <= w.blocks; ++block) {
     if (!w.is_trained(block)) continue;
@@ -62,7 +71,7 @@ GradientSlabs waiting_gradients(const Workload& w, const Plan& plan) {
       if (leaves(w, plan, block)) slabs.own(block);
     }
   } else {
-    const int64_t largest = largest_leaving_gradient(w, plan);
+    const int64_t largest = gradient_elements(w, plan).largest_leaving;
     for (int64_t i = 0; i < plan.host_gradient_slabs; ++i) slabs.add(largest);
   }
   return slabs.take();

@@ -23,7 +23,12 @@ GradientSlabs gradient_sums(const Workload& workload, const Plan& plan);
 // On the host. With clipping every block the host updates has one, without they take turns.
 GradientSlabs waiting_gradients(const Workload& workload, const Plan& plan);
 
-// Elements of the largest gradient of a block that the host updates; 0: there is none.
-int64_t largest_leaving_gradient(const Workload& workload, const Plan& plan);
+// Elements of them all, without the tables: the planner asks often.
+struct GradientElements {
+  int64_t sums = 0;             // gradient_sums().elements()
+  int64_t waiting = 0;          // waiting_gradients().elements()
+  int64_t largest_leaving = 0;  // of the gradients of blocks that the host updates
+};
+GradientElements gradient_elements(const Workload& workload, const Plan& plan);
 
 }  // namespace megatrain

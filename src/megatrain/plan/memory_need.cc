@@ -44,6 +44,7 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
   const int64_t boundary = widest * w.boundary_bytes();
   const bool head_on_device = plan.state_on_device(w.head_record()), table_on_device = plan.state_on_device(0);
   const int64_t first_trained = w.first_trained();
+  const GradientElements gradients = gradient_elements(w, plan);
 
   int64_t streamed = 0, copied = 0, resident_state = 0, visiting = 0, host_boundaries = 0, passing = 0, kept = 0;
   int64_t host_elements = 0, host_moments = 0, largest = 0;
@@ -85,9 +86,9 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"resident state", resident_state},
       {"visiting state", visiting},
       {"head slot", (head_from_host + table_from_host) * element},
-      {"gradient sums", gradient_sums(w, plan).elements() * 4},
+      {"gradient sums", gradients.sums * 4},
       {"head gradient sum", (head_gradient + table_gradient) * 4},
-      {"gradients leaving", plan.gradient_slabs * largest_leaving_gradient(w, plan) * element},
+      {"gradients leaving", plan.gradient_slabs * gradients.largest_leaving * element},
       {"head gradient leaving", (head_leaving + table_leaving) * element},
       {"embedding rows", rows_from_host * element},
       // tied: the rows are added to the head's slab at the end of the step and leave from there
@@ -110,8 +111,7 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
       {"low bits", w.dtype == DType::bf16 ? host_elements * 2 : 0},
       {"first moments", host_moments * 4},
       {"second moments", host_moments * 4},
-      {"waiting gradients",
-       (waiting_gradients(w, plan).elements() + head_leaving + table_leaving + rows_leaving) * element},
+      {"waiting gradients", (gradients.waiting + head_leaving + table_leaving + rows_leaving) * element},
       {"host boundaries", host_boundaries * w.micro_batches * w.boundary_bytes()},
       {"staged rows", rows_from_host * element},
       {"staged inputs", w.input_bytes},

@@ -1,0 +1,149 @@
+// Patterns over tensor names, what they refuse, and what a frozen tensor does to the layouts.
+#include "megatrain/model/freeze.h"
+
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/model/layers.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+namespace {
+
+ModelConfig model(bool tied = false, bool bias = false) {
+  return parse_model_config({{"architectures", {"LlamaForCausalLM"}},
+                             {"vocab_size", 50},
+                             {"hidden_size", 24},
+                             {"intermediate_size", 36},
+                             {"num_hidden_layers", 12},
+                             {"num_attention_heads", 4},
+                             {"num_key_value_heads", 2},
+                             {"attention_bias", bias},
+                             {"tie_word_embeddings", tied}},
+                            "config.json");
+}
+
+std::set<std::string> trained(const std::vector<LayerLayout>& layouts) {
+  std::set<std::string> names;
+  for (const LayerLayout& layout : layouts) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      if (tensor.trainable) names.insert(tensor.name);
+    }
+  }
+  return names;
+}
+
+LayerLayout block(const FreezeRules& rules, bool bias = false) { return model_layouts(model(false, bias), rules)[1]; }
+
+}  // namespace
+
+TEST(Pattern, MatchesWholeNamesByTextStarsSetsAndSingleCharacters) {
+  const std::string name = "model.layers.12.self_attn.q_proj.weight";
+  for (const char* pattern :
+       {"*", "model.*", "*.weight", "*q_proj*", "model.layers.1?.*", "model.layers.[0-9][0-9].*", "*.[kq]_proj.*",
+        "*.[!v]_proj.weight", "model.layers.12.self_attn.q_proj.weight", "model.layers.[x0-37]2.**", "*.*.*"})
+    EXPECT_TRUE(matches_pattern(pattern, name)) << pattern;
+  for (const char* pattern : {"", "model", "model.layers.1.*", "model.layers.[0-9].*", "*.bias", "q_proj",
+                              "*.[!q]_proj.*", "*.weight?", "MODEL.*", "model.layers.[3-9]2.*"})
+    EXPECT_FALSE(matches_pattern(pattern, name)) << pattern;
+}
+
+TEST(Freeze, OfBothListsATensorIsTrainedWhenTrainOnlyNamesItAndFreezeDoesNot) {
+  EXPECT_EQ(trained(model_layouts(model(), {.freeze = {"*.up_proj.*"}, .train_only = {"*.1.mlp.*", "lm_head.*"}})),
+            (std::set<std::string>{"model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.down_proj.weight",
+                                   "lm_head.weight"}));
+  const auto all = trained(model_layouts(model()));
+  auto others = trained(model_layouts(model(), {.freeze = {"model.embed_tokens.*", "model.layers.[0-9].*"}}));
+  for (const std::string& name : others) {
+    EXPECT_TRUE(name.starts_with("model.layers.1") || name == "lm_head.weight" || name == "model.norm.weight") << name;
+  }
+  EXPECT_EQ(others.size(), 2u * 9 + 2);
+  EXPECT_EQ(all.size(), 12u * 9 + 3);
+}
+
+TEST(Freeze, RefusesWhatMatchesNothingAndWhatLeavesNothingToTrain) {
+  const auto refused = [](const FreezeRules& rules, std::initializer_list<std::string> parts, bool tied = false) {
+    expect_error(ExitCode::bad_config, parts, [&] { model_layouts(model(tied), rules); });
+  };
+  refused({.freeze = {"model.embed_token.weight"}}, {"freeze", "embed_token.weight", "model.embed_tokens.weight"});
+  refused({.train_only = {"*", "*.lora_a.*"}}, {"train_only", "*.lora_a.*"});
+  refused({.freeze = {"model.layers.12.*"}}, {"model.layers.12.*", "near it", "model.layers.1"});
+  refused({.freeze = {"lm_head.*"}}, {"tied", "model.embed_tokens.weight"}, true);
+  refused({.freeze = {"*"}}, {"no tensor to train"});
+  refused({.freeze = {"lm_head.*"}, .train_only = {"lm_head.*"}}, {"no tensor to train"});
+  refused({.freeze = {"model.layers.[0-9"}}, {"model.layers.[0-9", "]"});
+  refused({.freeze = {"model.layers.[].*"}}, {"[0-9]"});
+}
+
+TEST(FrozenLayout, GradientAndMomentsHoldTheTrainedTensorsAloneAndWeightsAllOfThem) {
+  const LayerLayout whole = block({}), some = block({.freeze = {"*.k_proj.*", "*.gate_proj.*", "*input_layernorm*"}});
+  EXPECT_EQ(whole.state_elements, whole.elements);
+  EXPECT_EQ(some.elements, whole.elements);
+  int64_t end = 0;
+  for (size_t i = 0; i < some.tensors.size(); ++i) {
+    const TensorSpec &tensor = some.tensors[i], &unfrozen = whole.tensors[i];
+    EXPECT_EQ(tensor.offset, unfrozen.offset);
+    EXPECT_EQ(unfrozen.state_offset, unfrozen.offset);
+    if (!tensor.trainable) {
+      EXPECT_EQ(tensor.state_offset, -1);
+      continue;
+    }
+    EXPECT_EQ(tensor.state_offset, (end + kTensorAlign - 1) / kTensorAlign * kTensorAlign) << tensor.name;
+    end = tensor.state_offset + tensor.elements();
+  }
+  EXPECT_EQ(some.state_elements, (end + kTensorAlign - 1) / kTensorAlign * kTensorAlign);
+}
+
+TEST(FrozenLayout, RunsAndGapsCoverTheTrainedElementsOnce) {
+  for (const FreezeRules& rules :
+       {FreezeRules{}, FreezeRules{.freeze = {"*.k_proj.*"}}, FreezeRules{.train_only = {"*.v_proj.*", "*norm.weight"}},
+        FreezeRules{.freeze = {"*.q_proj.weight", "*.up_proj.*"}}}) {
+    const LayerLayout layout = block(rules);
+    std::vector<int> state(static_cast<size_t>(layout.state_elements)), gap = state;
+    std::map<int64_t, int64_t> weight_of;
+    for (const TrainedRun& run : layout.trained_runs()) {
+      for (int64_t i = 0; i < run.count; ++i) {
+        ++state[static_cast<size_t>(run.state_offset + i)];
+        weight_of[run.state_offset + i] = run.offset + i;
+      }
+    }
+    for (const ElementRange& range : layout.state_gaps()) {
+      for (int64_t i = 0; i < range.count; ++i) ++gap[static_cast<size_t>(range.begin + i)];
+    }
+    std::vector<int> in_tensor(state.size());
+    for (const TensorSpec& tensor : layout.tensors) {
+      for (int64_t i = 0; tensor.trainable && i < tensor.elements(); ++i) {
+        ++in_tensor[static_cast<size_t>(tensor.state_offset + i)];
+        EXPECT_EQ(weight_of.at(tensor.state_offset + i), tensor.offset + i);
+      }
+    }
+    for (size_t i = 0; i < state.size(); ++i) {
+      EXPECT_EQ(in_tensor[i] + gap[i], 1);
+      EXPECT_LE(in_tensor[i], state[i]);
+      EXPECT_LE(state[i], 1);
+    }
+  }
+  EXPECT_EQ(block({}).trained_runs().size(), 1u);
+}
+
+TEST(FrozenLayout, AFusedProductIsOneCallUnlessFreezingCutsIt) {
+  const auto calls = [](const FreezeRules& rules) {
+    std::vector<std::array<int64_t, 4>> list;
+    for (const LinearGradient& part : block_gradients(block(rules, true)).qkv)
+      list.push_back({part.begin, part.rows, part.weight >= 0, part.bias >= 0});
+    return list;
+  };
+  using Calls = std::vector<std::array<int64_t, 4>>;
+  EXPECT_EQ(calls({}), (Calls{{0, 48, 1, 1}}));
+  EXPECT_EQ(calls({.freeze = {"*.q_proj.*"}}), (Calls{{24, 24, 1, 1}}));
+  EXPECT_EQ(calls({.freeze = {"*.k_proj.*"}}), (Calls{{0, 24, 1, 1}, {36, 12, 1, 1}}));
+  EXPECT_EQ(calls({.freeze = {"*.self_attn.*.bias"}}), (Calls{{0, 48, 1, 0}}));
+  EXPECT_EQ(calls({.freeze = {"*_proj.weight"}}), (Calls{{0, 48, 0, 1}}));
+  EXPECT_EQ(calls({.freeze = {"*.v_proj.bias", "*.k_proj.weight"}}),
+            (Calls{{0, 24, 1, 1}, {24, 12, 0, 1}, {36, 12, 1, 0}}));
+  EXPECT_EQ(calls({.freeze = {"*.self_attn.*"}}), Calls{});
+}
+
+}  // namespace megatrain
