@@ -93,11 +93,15 @@ void SampleWriter::add(const EncodedBlock& block, const ReadPlace& after) {
   state_.bad_bytes += static_cast<int64_t>(bad.size());
 }
 
-void SampleWriter::save() {
-  if (state_.place == saved_.place) return;
+void SampleWriter::sync() const {
   tokens_.sync();
   samples_.sync();
   bad_file_.sync();
+}
+
+void SampleWriter::save() {
+  if (state_.place == saved_.place) return;
+  sync();
   const ReadPlace& place = state_.place;
   const Json line = {place.file,
                      place.offset,
@@ -116,7 +120,7 @@ void SampleWriter::save() {
 }
 
 void SampleWriter::finish(const std::string& fingerprint) {
-  save();
+  sync();
   const nlohmann::ordered_json json = {{"fingerprint", fingerprint},
                                        {"samples", state_.samples},
                                        {"tokens", state_.tokens},

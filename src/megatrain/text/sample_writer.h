@@ -36,6 +36,7 @@ class SampleWriter {
     int64_t samples = 0, tokens = 0, trained_tokens = 0;
     int64_t bad = 0, bad_bytes = 0;
   };
+  void sync() const;
   void read_journal();
   void read_bad();
 
