@@ -61,7 +61,7 @@ class DatasetTest : public ::testing::Test {
     return path(name);
   }
 
-  TextModel model(const ChatTemplate* chat = &chatml()) const {
+  TextCoder model(const ChatTemplate* chat = &chatml()) const {
     return {.tokenizer = small_qwen(),
             .tokenizer_identity = "qwen",
             .chat_template = chat,

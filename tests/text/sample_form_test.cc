@@ -177,7 +177,7 @@ TEST_F(SampleFormTest, IdsAndMasksAreThoseOfTransformersWhereTokensStraddleToo) 
     SCOPED_TRACE(each["messages"].dump());
     const std::string file =
         write(fmt::format("g{}.jsonl", count_++), nlohmann::json{{"messages", each["messages"]}}.dump());
-    TextModel with = model(each["template"] == "tags" ? &tags : &straddling);
+    TextCoder with = model(each["template"] == "tags" ? &tags : &straddling);
     with.template_identity = each["template"];
     const SampleStore store = tokenize(open_dataset(file), with, options()).value();
     std::vector<int32_t> ids, mask;

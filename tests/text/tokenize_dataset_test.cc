@@ -113,7 +113,7 @@ TEST_F(TokenizeTest, GoingOnAfterAnyBlockGivesTheSameBytes) {
   const SampleStore reference = tokenized(path("data"), in_cache("reference"));
   const Bytes expected = bytes_of(reference);
   const TokenizeOptions how = in_cache("cache");
-  const TextModel text = model();
+  const TextCoder text = model();
   const SampleEncoder encoder(text, how,
                               SampleForm::settle(DatasetForm::prompt, {}, {{"question", ""}, {"answer", ""}}));
   const std::vector<SampleFile> files = {{path("data/1.jsonl"), true}, {path("data/2.json"), true}};
@@ -218,28 +218,28 @@ TEST_F(TokenizeTest, TheSameInputIsNotTokenisedAgainWhereverItsFilesAre) {
 TEST_F(TokenizeTest, WhateverDecidesTheTokensDecidesTheFingerprint) {
   const std::string file = write("a.jsonl", R"({"question":"Q","answer":"A"})");
   std::vector<std::string> seen;
-  const auto add = [&](const std::function<void(Dataset&, TextModel&, TokenizeOptions&)>& change) {
+  const auto add = [&](const std::function<void(Dataset&, TextCoder&, TokenizeOptions&)>& change) {
     Dataset dataset = open_dataset(file);
-    TextModel text = model();
+    TextCoder text = model();
     TokenizeOptions how = options();
     change(dataset, text, how);
     seen.push_back(tokenize(dataset, text, how).value().fingerprint());
   };
-  add([](Dataset&, TextModel&, TokenizeOptions&) {});
-  add([](Dataset& dataset, TextModel&, TokenizeOptions&) { dataset.form = DatasetForm::prompt; });
-  add([](Dataset& dataset, TextModel&, TokenizeOptions&) { dataset.columns.prompt = "question"; });
-  add([](Dataset&, TextModel& text, TokenizeOptions&) { text.tokenizer_identity = "another"; });
-  add([](Dataset&, TextModel& text, TokenizeOptions&) { text.template_identity = "another"; });
-  add([](Dataset&, TextModel& text, TokenizeOptions&) { text.eos = 1; });
-  add([](Dataset&, TextModel&, TokenizeOptions& how) { how.train_on = TrainOn::all; });
-  add([](Dataset&, TextModel&, TokenizeOptions& how) { how.variables = {{"enable_thinking", false}}; });
-  add([](Dataset&, TextModel&, TokenizeOptions& how) { how.date.tm_mday = 1; });
+  add([](Dataset&, TextCoder&, TokenizeOptions&) {});
+  add([](Dataset& dataset, TextCoder&, TokenizeOptions&) { dataset.form = DatasetForm::prompt; });
+  add([](Dataset& dataset, TextCoder&, TokenizeOptions&) { dataset.columns.prompt = "question"; });
+  add([](Dataset&, TextCoder& text, TokenizeOptions&) { text.tokenizer_identity = "another"; });
+  add([](Dataset&, TextCoder& text, TokenizeOptions&) { text.template_identity = "another"; });
+  add([](Dataset&, TextCoder& text, TokenizeOptions&) { text.eos = 1; });
+  add([](Dataset&, TextCoder&, TokenizeOptions& how) { how.train_on = TrainOn::all; });
+  add([](Dataset&, TextCoder&, TokenizeOptions& how) { how.variables = {{"enable_thinking", false}}; });
+  add([](Dataset&, TextCoder&, TokenizeOptions& how) { how.date.tm_mday = 1; });
   write("a.jsonl", R"({"question":"Q","answer":"B"})");
-  add([](Dataset&, TextModel&, TokenizeOptions&) {});
+  add([](Dataset&, TextCoder&, TokenizeOptions&) {});
   EXPECT_EQ(seen.size(), 10u);
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
-  add([](Dataset& dataset, TextModel&, TokenizeOptions& how) {
+  add([](Dataset& dataset, TextCoder&, TokenizeOptions& how) {
     dataset.weight = 3;
     how.threads = 5;
     how.skip_bad = 7;

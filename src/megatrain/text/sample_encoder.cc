@@ -65,7 +65,7 @@ std::string without_period(std::string text) {
 
 }  // namespace
 
-SampleEncoder::SampleEncoder(const TextModel& model, const TokenizeOptions& options, std::optional<SampleForm> form)
+SampleEncoder::SampleEncoder(const TextCoder& model, const TokenizeOptions& options, std::optional<SampleForm> form)
     : model_(model), options_(options), form_(std::move(form)) {
   if (model.chat_template == nullptr) return;
   for (const std::string& token : model.chat_template->written_tokens()) {

@@ -33,7 +33,7 @@ struct EncodedBlock {
 class SampleEncoder {
  public:
   // `form` is for JSON samples; documents need none.
-  SampleEncoder(const TextModel& model, const TokenizeOptions& options, std::optional<SampleForm> form);
+  SampleEncoder(const TextCoder& model, const TokenizeOptions& options, std::optional<SampleForm> form);
 
   EncodedBlock encode(const SampleBlock& block) const;
 
@@ -46,7 +46,7 @@ class SampleEncoder {
   void check_answers(const Sample& sample) const;
   void check_tokens(const RenderedChat& chat, const Sample& sample) const;
 
-  const TextModel& model_;
+  const TextCoder& model_;
   const TokenizeOptions& options_;
   std::optional<SampleForm> form_;
   std::vector<std::string> unknown_tokens_;  // that the template may write

@@ -68,7 +68,7 @@ Json to_json(const DatasetColumns& columns) {
           columns.user_tag, columns.assistant_tag, columns.system_tag, columns.observation_tag, columns.function_tag};
 }
 
-std::string fingerprint_of(const Dataset& dataset, const Input& input, const TextModel& model,
+std::string fingerprint_of(const Dataset& dataset, const Input& input, const TextCoder& model,
                            const TokenizeOptions& options) {
   Json files = Json::array();
   for (size_t i = 0; i < input.files.size(); ++i) {
@@ -233,7 +233,7 @@ class EncodingTeam {
 };
 
 // All blocks from where the writer stands to the end; false when stopped.
-bool run(const Dataset& dataset, const Input& input, const TextModel& model, const TokenizeOptions& options,
+bool run(const Dataset& dataset, const Input& input, const TextCoder& model, const TokenizeOptions& options,
          SampleWriter& writer) {
   const SampleEncoder encoder(model, options, settle_form(dataset, input, options));
   SampleBlocks blocks(input.files, limits_of(options), writer.place());
@@ -317,7 +317,7 @@ std::tm default_template_date() {
   return date;
 }
 
-std::optional<SampleStore> tokenize(const Dataset& dataset, const TextModel& model, const TokenizeOptions& options) {
+std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& model, const TokenizeOptions& options) {
   ensure(options.threads >= 1 && options.block_bytes >= 1, "tokenising has a thread and a block size");
   const auto input = examine(dataset, options);
   if (!input) return std::nullopt;

@@ -25,7 +25,8 @@
 
 namespace megatrain {
 
-struct TextModel {
+// What turns samples into ids.
+struct TextCoder {
   const Tokenizer& tokenizer;
   std::string tokenizer_identity;               // a hash of what decides the ids
   const ChatTemplate* chat_template = nullptr;  // nothing: the model has none
@@ -68,6 +69,6 @@ inline constexpr int64_t kMaxDocumentBytes = 16 * kMiB;
 //
 // Error(bad_input): bad samples beyond those tolerated, no sample at all, a form that cannot be told, conversations for
 // a model without a template, a file that changed while being read.
-std::optional<SampleStore> tokenize(const Dataset& dataset, const TextModel& model, const TokenizeOptions& options);
+std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& model, const TokenizeOptions& options);
 
 }  // namespace megatrain

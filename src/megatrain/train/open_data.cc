@@ -120,7 +120,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
       last = now_s();
       log_info(fmt::format("tokenising {}: {:.0f}%, {} tokens", dataset.name, 100 * fraction, tokens));
     };
-    const TextModel model{.tokenizer = text.tokenizer,
+    const TextCoder model{.tokenizer = text.tokenizer,
                           .tokenizer_identity = text.tokenizer_identity,
                           .chat_template = text.chat_template ? &*text.chat_template : nullptr,
                           .template_identity = text.template_identity,
