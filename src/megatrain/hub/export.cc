@@ -25,11 +25,12 @@ constexpr int64_t kMaxCompanionBytes = kGiB;
 constexpr int64_t kHeaderSlack = 256;  // length, metadata, padding
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kTemplate = "chat_template.jinja";
 
 constexpr std::array<std::string_view, 10> kCompanions = {"tokenizer.json",     "tokenizer_config.json",
                                                           "tokenizer.model",    "special_tokens_map.json",
                                                           "added_tokens.json",  "vocab.json",
-                                                          "merges.txt",         "chat_template.jinja",
+                                                          "merges.txt",         kTemplate,
                                                           "chat_template.json", "generation_config.json"};
 
 bool is_companion(const std::string& name) {
@@ -109,12 +110,17 @@ ModelExport::ModelExport(ExportRequest request)
 }
 
 void ModelExport::copy_companions() {
+  if (!request_.chat_template.empty()) {
+    write_text_file(partial_.path() + "/" + kTemplate, request_.chat_template);
+    report_.copied.push_back(kTemplate);
+  }
   if (request_.source_directory.empty()) return;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(request_.source_directory, error)) {
     const std::string name = entry.path().filename().string();
     std::error_code ignored;
     if (!is_companion(name) || !entry.is_regular_file(ignored)) continue;
+    if (name == kTemplate && !request_.chat_template.empty()) continue;
     write_text_file(partial_.path() + "/" + name, read_text_file(entry.path().string(), kMaxCompanionBytes));
     report_.copied.push_back(name);
   }

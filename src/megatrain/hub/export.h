@@ -22,6 +22,7 @@ struct ExportRequest {
   std::vector<TensorDeclaration> tensors;    // in the order they shall lie in the shards
   std::string config_json;                   // the text of config.json
   std::string source_directory;              // tokenizer files and licences are copied from here; empty: none
+  std::string chat_template;                 // the text of chat_template.jinja; empty: the source's own
   int64_t max_shard_bytes = kMaxShardBytes;  // a file's size; only a single tensor larger than this exceeds it
 };
 

@@ -9,6 +9,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/train/checkpoint.h"
@@ -97,6 +98,9 @@ ExportedRun export_run(const std::string& given, const std::string& out, std::op
   const bool widened = source.types.empty() && type == DType::f32;
 
   ExportRequest request{.directory = out, .source_directory = run.tokenizer_directory};
+  const std::string& own_template = run.config.data.chat_template;
+  if (!own_template.empty() && fs::exists(own_template))
+    request.chat_template = read_text_file(own_template, kMaxTemplateBytes);
   DType first = DType::bf16;
   bool narrow = false;
   for (const LayerLayout& layout : model_layouts(model)) {

@@ -125,6 +125,8 @@ class Run {
     if (config.epochs > 0) config_.steps = data_.train->steps();
     if (config.tokens > 0) config_.steps = ceil_div(config.tokens, config.batch * config.seq_len);
     data_fingerprint_ = data_.train ? data_.train->fingerprint() : "";
+    if (!config.data.chat_template.empty())
+      chat_template_ = read_text_file(config.data.chat_template, kMaxTemplateBytes);
     if (config_.sample.every > 0)
       samples_.emplace(path("samples.jsonl"), config_.sample, source_.config, open_text(config_, source_.directory));
     schedule_ = learning_rate_of(config);
@@ -291,7 +293,10 @@ class Run {
   }
 
   void write_model(const char* name) {
-    export_model(path(name), companion_directory(config_, source_.directory), exported_config(source_, identity_.dtype),
+    export_model(path(name),
+                 {.source_directory = companion_directory(config_, source_.directory),
+                  .config_json = exported_config(source_, identity_.dtype),
+                  .chat_template = chat_template_},
                  types_, trainer_->records());
   }
 
@@ -333,6 +338,7 @@ class Run {
   LearningRate schedule_{};
   RunData data_;
   std::string data_fingerprint_;
+  std::string chat_template_;  // of data.template; goes with the model
   std::optional<Evaluations> evaluations_;
   std::optional<Samples> samples_;
   Machine machine_;

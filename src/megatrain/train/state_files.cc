@@ -63,9 +63,12 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
   });
 }
 
-void export_model(const std::string& directory, const std::string& source_directory, const std::string& config_text,
-                  const TensorTypes& types, const std::vector<LayerRecord>& records) {
-  ExportRequest request{.directory = directory, .config_json = config_text, .source_directory = source_directory};
+void export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
+                  const std::vector<LayerRecord>& records) {
+  ExportRequest request{.directory = directory,
+                        .config_json = texts.config_json,
+                        .source_directory = texts.source_directory,
+                        .chat_template = texts.chat_template};
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors)
       request.tensors.push_back({tensor.name, types.at(tensor.name), tensor_shape(tensor)});

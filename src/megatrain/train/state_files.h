@@ -18,8 +18,15 @@ namespace megatrain {
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
 // A Hugging Face directory with every tensor in the type `types` gives it.
-void export_model(const std::string& directory, const std::string& source_directory, const std::string& config_text,
-                  const TensorTypes& types, const std::vector<LayerRecord>& records);
+inline constexpr int64_t kMaxTemplateBytes = int64_t{16} << 20;
+
+struct ExportTexts {
+  std::string source_directory;  // as in ExportRequest
+  std::string config_json;
+  std::string chat_template;
+};
+void export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
+                  const std::vector<LayerRecord>& records);
 
 // NAME (fp32 master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns.
 void save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records);

@@ -17,8 +17,8 @@ std::string tf_record(std::string_view bytes);
 // Events in protobuf's wire form. `wall_time` is seconds since 1970.
 std::string version_event(double wall_time);
 std::string scalar_event(double wall_time, int64_t step, std::string_view tag, double value);  // stored as fp32
-// A run starts at `step`, or goes on from there: readers forget what earlier files say of this step and later ones. They
-// do so from the second such event of a run on, so every file has one.
+// A run starts at `step`, or goes on from there: readers forget what earlier files say of this step and later ones.
+// They do so from the second such event of a run on, so every file has one.
 std::string start_event(double wall_time, int64_t step);
 
 class EventFile {
