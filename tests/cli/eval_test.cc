@@ -9,32 +9,58 @@ std::string answer_to(const SpeakingModel& model, const Words& words) { return m
 
 json eval(const SpeakingModel& model, const std::string& rows, const Words& more = {}) {
   write_bytes(model / "rows.jsonl", rows);
-  Words words = {model / "rows.jsonl", "--json"};
+  Words words = {model / "rows.jsonl", "--json", "--data.cache", model / "cache"};
   words.insert(words.end(), more.begin(), more.end());
   return json::parse(succeed(model.words(words, "eval")).out);
 }
 
 }  // namespace
 
-TEST(Eval, CountsAnswersThatAreExactlyRightInEachFormOfRow) {
+TEST(Eval, CountsAnswersThatAreExactlyRight) {
   const SpeakingModel model;
   const std::string hi = answer_to(model, {"--chat", "--prompt=hi", "--max-tokens=8"}),
                     two = answer_to(model, {"--chat", "--prompt=two", "--max-tokens=8"});
   std::string rows = json{{"question", "hi"}, {"answer", "  " + hi + "\n"}}.dump() + "\n";
-  rows += json{{"prompt", "two"}, {"completion", two}}.dump() + "\n\n";
+  rows += json{{"question", "two"}, {"answer", two}}.dump() + "\n\n";
   rows += json{{"question", "hi"}, {"answer", "wrong"}}.dump() + "\n";
-  rows += json{{"messages", {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", hi}}}}}.dump();
   const json got = eval(model, rows, {"--max-tokens=8"});
-  EXPECT_EQ(got.at("count"), 4);
-  EXPECT_EQ(got.at("right"), 3);
-  EXPECT_EQ(got.at("exact_match"), 0.75);
+  EXPECT_EQ(got.at("count"), 3);
+  EXPECT_EQ(got.at("right"), 2);
+  EXPECT_NEAR(got.at("exact_match"), 2.0 / 3, 1e-12);
   ASSERT_EQ(got.at("mismatches").size(), 1u);
   EXPECT_EQ(got.at("mismatches")[0].at("line"), 4);
   EXPECT_EQ(got.at("mismatches")[0].at("expected"), "wrong");
   EXPECT_EQ(got.at("mismatches")[0].at("got"), hi);
-  const Outcome text = succeed(model.words({model / "rows.jsonl", "--max-tokens=8"}, "eval"));
-  EXPECT_EQ(text.out.substr(0, text.out.find('\n')), "exact_match 0.7500 (3 of 4)");
+  const Outcome text =
+      succeed(model.words({model / "rows.jsonl", "--max-tokens=8", "--data.cache", model / "cache"}, "eval"));
+  EXPECT_EQ(text.out.substr(0, text.out.find('\n')), "exact_match 0.6667 (2 of 3)");
   EXPECT_NE(text.out.find("line 4: expected \"wrong\", got"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\nloss "), std::string::npos) << text.out;
+}
+
+TEST(Eval, EachFormOfRowAsksTheSame) {
+  const SpeakingModel model;
+  const std::string hi = answer_to(model, {"--chat", "--prompt=hi", "--max-tokens=8"});
+  const json forms[] = {
+      {{"question", "hi"}, {"answer", hi}},
+      {{"prompt", "hi"}, {"completion", hi}},
+      {{"messages", {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", hi}}}}}};
+  const double loss = eval(model, forms[0].dump()).at("loss");
+  for (const json& form : forms) {
+    const json got = eval(model, form.dump(), {"--max-tokens=8"});
+    EXPECT_EQ(got.at("exact_match"), 1.0) << form;
+    EXPECT_EQ(got.at("loss"), loss) << form;
+  }
+}
+
+TEST(Eval, OfTextIsTheLossOfAllOfIt) {
+  const SpeakingModel model;
+  write_bytes(model / "book.txt", "tea and toast tea and toast");
+  const json got =
+      json::parse(succeed(model.words({model / "book.txt", "--json", "--data.cache", model / "cache"}, "eval")).out);
+  EXPECT_FALSE(got.contains("exact_match"));
+  EXPECT_GT(got.at("loss"), 0);
+  EXPECT_GT(got.at("loss_tokens"), 5);
 }
 
 TEST(Eval, WithoutATemplateTheQuestionIsAskedAsItStands) {
@@ -72,7 +98,7 @@ TEST(Eval, RefusesBadRowsByLine) {
 
 TEST(Eval, WantsAModelAndAFile) {
   const SpeakingModel model;
-  expect_refusal(model.words({}, "eval"), ExitCode::bad_config, {"FILE.jsonl"});
+  expect_refusal(model.words({}, "eval"), ExitCode::bad_config, {"a file of questions or text"});
   expect_refusal(model.words({model / "absent.jsonl"}, "eval"), ExitCode::bad_input, {"absent.jsonl"});
 }
 

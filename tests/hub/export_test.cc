@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 class ModelExportTest : public testing::Test {
  protected:
   ExportRequest request(std::vector<TensorDeclaration> tensors, int64_t max_shard_bytes = kMaxShardBytes) const {
-    return {out_, std::move(tensors), "{\"model_type\": \"llama\"}\n", "", max_shard_bytes};
+    return {out_, std::move(tensors), "{\"model_type\": \"llama\"}\n", "", "", max_shard_bytes};
   }
   static void fill(ModelExport& model, const std::vector<TensorDeclaration>& tensors, float value = 1) {
     for (const TensorDeclaration& tensor : tensors) {
