@@ -106,6 +106,20 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   return shape;
 }
 
+namespace {
+
+// Device memory that samples take beside the training: two blocks on their way, keys and values, and the rest.
+int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType dtype) {
+  constexpr int64_t kRest = 512 * kMiB, kPromptTokens = 1024, kAtOnce = 8;
+  const int64_t element = dtype_bytes(dtype);
+  const int64_t context = std::min(model.max_position, kPromptTokens + config.sample.max_tokens);
+  const int64_t sequences = std::min<int64_t>(std::ssize(config.sample.prompts), kAtOnce);
+  return 2 * block_layout(model, 0).elements * element +
+         2 * model.layers * sequences * context * model.kv_dim() * element + kRest;
+}
+
+}  // namespace
+
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        Machine& machine) {
   Workload w;
@@ -135,6 +149,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
     constexpr int64_t kLoadedLater = 192 * kMiB;
     w.device_base_bytes = machine.device->memory_used() + kLoadedLater;
     w.host_base_bytes = host_memory_used() + kLoadedLater;
+    if (config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);
   }
   const double attention = 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
   w.block_flops_per_token = 2.0 * static_cast<double>(block_layout(model, 0).parameters()) + attention;
