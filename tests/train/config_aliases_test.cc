@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
@@ -115,6 +116,16 @@ TEST(ConfigAliases, TwoNamesOfOneThingInOnePlaceAreRefusedAndTheCommandLineWins)
 TEST(ConfigAliases, MaxStepsDecidesOverEpochsAndMinusOneDoesNot) {
   EXPECT_EQ(parse(std::string(kBase) + "num_train_epochs: 3\nmax_steps: 7\n").steps, 7);
   EXPECT_EQ(parse(std::string(kBase) + "num_train_epochs: 3\nmax_steps: -1\n").epochs, 3);
+}
+
+TEST(ConfigAliases, PackingAndNeatPackingTogetherAreOnWhenOneIs) {
+  const auto packing = [](const char* packing, const char* neat) {
+    return parse(fmt::format("{}steps: 1\npacking: {}\nneat_packing: {}\n", kBase, packing, neat)).data.packing;
+  };
+  EXPECT_TRUE(packing("true", "true"));
+  EXPECT_TRUE(packing("false", "true"));
+  EXPECT_TRUE(packing("true", "false"));
+  EXPECT_FALSE(packing("false", "false"));
 }
 
 TEST(ConfigLength, IsOneOfStepsEpochsAndTokens) {

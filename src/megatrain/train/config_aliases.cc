@@ -173,6 +173,11 @@ std::vector<Translation> translate(const std::map<std::string, Foreign>& given) 
     if (const auto found = renamed().find(name); found != renamed().end()) {
       if (name == "warmup_steps" && given.count("warmup_ratio") && value.text == "0") continue;
       if (name == "warmup_ratio" && given.count("warmup_steps") && given.at("warmup_steps").text != "0") continue;
+      if (name == "packing" && given.count("neat_packing")) {  // which asks for it too
+        if (is_true(given.at("neat_packing").text)) continue;
+      } else if (name == "neat_packing" && given.count("packing") && !is_true(value.text)) {
+        continue;
+      }
       out.push_back({name, found->second, value.text, ""});
     } else if (const auto idle = needless().find(name); idle != needless().end()) {
       out.push_back({name, "", "", idle->second});
