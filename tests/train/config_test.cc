@@ -364,6 +364,17 @@ TEST(Config, LoadsAFileAndNamesItInErrors) {
   }
 }
 
+TEST(Config, EveryExampleIsRead) {
+  const std::filesystem::path examples = std::filesystem::path(MEGATRAIN_SOURCE_DIR) / "examples";
+  int read = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(examples)) {
+    if (entry.path().extension() != ".yaml") continue;
+    EXPECT_NO_THROW(load_config(entry.path().string())) << entry.path();
+    ++read;
+  }
+  EXPECT_GE(read, 4);
+}
+
 TEST(Config, MutatedTextIsReadOrRefusedAsConfigAndNothingElse) {
   const std::string text = resolved_yaml(parse_config(kMinimal, "c.yaml"));
   const std::string alphabet = "{}[]:,&*!|>'\"%@`#-?~ \n\t\\0a.<\xff";
