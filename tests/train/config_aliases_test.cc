@@ -96,7 +96,7 @@ TEST(ConfigAliases, TheLogSaysWhatEachKeyBecameAndWhyOneIsNotNeeded) {
 constexpr const char* kBase = "model: {path: m}\ndata: {train: a.jsonl}\n";
 
 TEST(ConfigAliases, WhatMegatrainDoesNotDoIsRefused) {
-  EXPECT_NE(refusal("finetuning_type: lora\n").find("c.yaml:1: finetuning_type is 'lora', expected full or freeze"),
+  EXPECT_NE(refusal("finetuning_type: lora\n").find("c.yaml:1: finetuning_type is 'lora', expected full;"),
             std::string::npos);
   EXPECT_NE(refusal("stage: dpo\n").find("expected sft or pt"), std::string::npos);
   EXPECT_NE(refusal("optim: adafactor\n").find("the optimizer is AdamW"), std::string::npos);

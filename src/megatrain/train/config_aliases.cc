@@ -163,8 +163,10 @@ std::vector<Translation> translate(const std::map<std::string, Foreign>& given) 
   std::vector<Translation> out;
   refuse_unless(given, "stage", {"sft", "pt"}, "megatrain trains on text and on conversations, without preferences",
                 out);
-  refuse_unless(given, "finetuning_type", {"full", "freeze"},
-                "megatrain trains the weights themselves, no adapters; it needs no LoRA to fit", out);
+  refuse_unless(given, "finetuning_type", {"full"},
+                "megatrain trains the weights themselves, no adapters: it needs no LoRA to fit; freeze and train_only "
+                "choose tensors by name",
+                out);
   refuse_unless(given, "optim_type", {"adamw_torch", "adamw_torch_fused", "adamw", "adamw_hf"},
                 "the optimizer is AdamW in fp32; drop this key, and give optim.lr and the like in the section optim",
                 out);
