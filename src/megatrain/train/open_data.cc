@@ -44,6 +44,7 @@ SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& m
           .batch = config.batch,
           .micro_batch = config.micro_batch,
           .vocab = model.vocab,
+          .check_ids = text.tokenizer.vocab_size() > model.vocab,
           .padding = static_cast<int32_t>(text.padding < model.vocab ? text.padding : 0),
           .seed = config.seed,
           .epochs = config.epochs,

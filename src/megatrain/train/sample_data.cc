@@ -49,8 +49,11 @@ void SampleData::cut(size_t set) {
   const int64_t most = options_.seq_len;
   const auto keep = [&](int64_t sample, int64_t begin, int64_t length) {
     const Piece piece{base_[set] + sample, static_cast<int32_t>(begin), static_cast<int32_t>(length)};
-    const auto tokens = entries(piece);
-    const int64_t trained = std::count_if(tokens.begin() + 1, tokens.end(), [](uint32_t e) { return e & kTrainedBit; });
+    int64_t trained = length - 1;  // of a document, which is not read for this
+    if (!store.is_text(sample)) {
+      const auto tokens = entries(piece);
+      trained = std::count_if(tokens.begin() + 1, tokens.end(), [](uint32_t e) { return e & kTrainedBit; });
+    }
     counts_.trained += trained;
     if (trained > 0) pieces_[set].push_back(piece);
     return trained > 0;
@@ -60,7 +63,7 @@ void SampleData::cut(size_t set) {
     ++counts_.samples;
     counts_.tokens += length;
     counts_.longest = std::max(counts_.longest, length);
-    for (const uint32_t entry : store.entries(sample)) {
+    for (const uint32_t entry : options_.check_ids ? store.entries(sample) : std::span<const uint32_t>()) {
       if ((entry & kTokenMask) >= static_cast<uint64_t>(options_.vocab)) {
         const SamplePlace place = store.place(sample);
         fail_input(

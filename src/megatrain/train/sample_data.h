@@ -28,6 +28,7 @@ enum class Overlong { error, truncate, drop };
 struct SampleDataOptions {
   int64_t seq_len = 0, batch = 0, micro_batch = 0;  // sequences
   int64_t vocab = 0;                                // of the model
+  bool check_ids = true;                            // against it; needless where the tokenizer's vocabulary fits
   int32_t padding = 0;                              // the id that fills a sequence up
   uint64_t seed = 0;
   double epochs = 0;  // sequences past them are padding; 0: for ever
