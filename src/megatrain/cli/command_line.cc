@@ -23,6 +23,7 @@ optimizer state live in host memory, and layers stream through the device.
   megatrain demo                     teach a small model arithmetic; a few minutes on two CPU cores
   megatrain train CONFIG.yaml        train; RUN/model is a Hugging Face directory afterwards
   megatrain prepare CONFIG.yaml      tokenise its datasets into the cache, and say what they came to
+  megatrain inspect data CONFIG.yaml what the trainer sees: text with what of it is trained
   megatrain generate MODEL|RUN       let a model answer a prompt, or a file of them
   megatrain eval MODEL|RUN FILE      loss, perplexity, and how many questions it answers exactly right
   megatrain plan CONFIG|DIR|PRESET   what would live where, what it needs, what bounds the step
@@ -78,8 +79,12 @@ Questions go through the model's chat template when it has one, as a user's mess
 token every time).
 
   --max-tokens N       length of an answer, at most; default: 16 tokens more than twice the right answer's
+  --loss-only          asks nothing: the loss and perplexity alone
+  --seq-len N          the longest sample, and the pieces that text is cut into; default: the model's context, at most
+                       4096
   --device, --precision, --memory.gpu, --threads   as in 'megatrain generate'
-  --json               one object: exact_match, right, count, mismatches, tokens, seconds, tokens_per_s
+  --json               one object: exact_match, right, count, mismatches, tokens, seconds, tokens_per_s, loss,
+                       perplexity, loss_tokens
 )";
 
 const std::map<std::string, std::string>& verb_help() {
@@ -117,7 +122,10 @@ const std::map<std::string, std::string>& verb_help() {
        "megatrain inspect MODEL|RUN [--tensors] [--json]\n\nOf a Hugging Face directory (or Org/Name in the Hugging "
        "Face "
        "cache): family, parameters, shape, types, tokenizer,\n"
-       "special ids, and what training it would need; --tensors lists every tensor. Of a run: where it stands.\n"},
+       "special ids, and what training it would need; --tensors lists every tensor. Of a run: where it stands.\n\n"
+       "megatrain inspect data CONFIG.yaml [--dotted.key=value ...] [-n N] [--color auto|always|never] [--json]\n\n"
+       "The first N sequences of a run (3 unless given) as the trainer gets them: documents with file and line, and\n"
+       "their text, what is trained in green on a terminal and in \u27e6\u27e7 elsewhere.\n"},
       {"export",
        "megatrain export RUN|CHECKPOINT --out DIR [--dtype bf16|fp32] [--json]\n\nWrites a Hugging Face directory from "
        "the newest state of a run (its last checkpoint, or RUN/model when that is\n"
