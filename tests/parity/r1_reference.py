@@ -37,10 +37,11 @@ def write_config(directory, layers):
 
 
 class MasterWeights:
-    """float32 masters and gradient sums beside a bfloat16 model; a parameter's own .grad lives for one micro-batch."""
+    """float32 masters and gradient sums beside a bfloat16 (or float32) model; a parameter's own .grad lives for one
+    micro-batch."""
 
     def __init__(self, model, options):
-        self.pairs = [(p, p.detach().to(torch.float32)) for p in model.parameters()]
+        self.pairs = [(p, p.detach().to(torch.float32, copy=True)) for p in model.parameters()]
         for parameter, master in self.pairs:
             master.grad = torch.zeros_like(master)
             parameter.register_post_accumulate_grad_hook(lambda p, sum=master.grad: self.take(p, sum))
@@ -59,8 +60,8 @@ class MasterWeights:
     def step(self, clip):
         """Returns the gradient norm before clipping."""
         squares = torch.zeros((), dtype=torch.float64)
-        for _, master in self.pairs:
-            master.grad.copy_(master.grad.to(torch.bfloat16))
+        for parameter, master in self.pairs:
+            master.grad.copy_(master.grad.to(parameter.dtype))
             squares += torch.linalg.vector_norm(master.grad, dtype=torch.float64).cpu() ** 2
         norm = squares.sqrt().item()
         if clip > 0 and norm > clip:

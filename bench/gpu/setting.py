@@ -1,0 +1,49 @@
+"""What pretrain.py and serve.py share: shapes, running megatrain, timing of parts."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+
+# hidden, ff, layers, heads, kv heads, tied table; of src/megatrain/model/presets.cc
+SHAPES = {"qwen2.5-0.5b": (896, 4864, 24, 14, 2, True), "qwen2.5-7b": (3584, 18944, 28, 28, 4, False),
+          "tiny": (64, 160, 2, 4, 2, True), "tiny-untied": (64, 160, 2, 4, 2, False)}
+
+
+def model_config(shape, vocab, precision):
+    hidden, ff, layers, heads, kv_heads, tied = SHAPES[shape]
+    return {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu", "hidden_size": hidden,
+            "intermediate_size": ff, "num_hidden_layers": layers, "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, "vocab_size": vocab, "tie_word_embeddings": tied, "rope_theta": 1e6,
+            "rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "initializer_range": 0.02,
+            "attention_dropout": 0.0, "use_sliding_window": False, "eos_token_id": 0,
+            "torch_dtype": {"bf16": "bfloat16", "fp32": "float32"}[precision]}
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def part(name, seconds):
+    """Says what begins, and keeps how long it took in seconds[name]."""
+    say(f"== {name}")
+    start = time.perf_counter()
+    yield
+    seconds[name] = round(time.perf_counter() - start, 1)
+    say(f"   {seconds[name]} s")
+
+
+def call(log, *words):
+    """Standard output of a program; its standard error goes to the end of the file `log`."""
+    with open(log, "a") as errors:
+        print("$", *words, file=errors, flush=True)
+        done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=errors, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, words))}: exit code {done.returncode}\n" + "".join(open(log).readlines()[-10:]))
+    return done.stdout
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,65 @@
+// Logits of a model as `megatrain generate` computes them, for comparison with transformers (bench/gpu/serve.py).
+//
+//   write_logits MODEL IDS.jsonl OUT [--device D] [--precision P] [--memory.gpu SIZE] [--threads N]
+//
+// A line of IDS is {"ids": [...]}, of at least two. Its first half is fed as a prompt is, in passes of many tokens, the
+// rest as an answer is, one by one. OUT receives float32 rows of the vocabulary's size, line after line: after the last
+// id of the first half (which has half of the ids, rounded down), and after every one of the rest.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/cli/jsonl.h"
+#include "megatrain/cli/loaded_model.h"
+
+namespace megatrain {
+namespace {
+
+std::vector<Prompt> read_ids(const std::string& path) {
+  std::vector<Prompt> prompts;
+  for (const JsonLine& line : read_json_lines(path)) {
+    prompts.push_back({.ids = line.row.at("ids").get<std::vector<int32_t>>(), .max_tokens = 1});
+    if (prompts.back().ids.size() < 2) fail_input(fmt::format("{} has fewer than two ids", line.where));
+  }
+  return prompts;
+}
+
+void write_logits(CachedForward& forward, std::span<const int32_t> ids, std::ofstream& out) {
+  const size_t half = ids.size() / 2;
+  for (size_t at = 0; at < ids.size();) {
+    const size_t count = at < half ? std::min(half - at, static_cast<size_t>(forward.pass_tokens())) : 1;
+    const std::span<const float> logits = forward.run({{.sequence = 0,
+                                                        .position = static_cast<int64_t>(at),
+                                                        .ids = ids.subspan(at, count),
+                                                        .logits = at + count >= half}});
+    out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
+    at += count;
+  }
+}
+
+int run(const Words& words) {
+  const Arguments arguments(words, loaded_model_options(), {}, "generate");
+  if (arguments.plain().size() != 3) fail_config("usage: write_logits MODEL IDS.jsonl OUT [--device D] ...");
+  const std::vector<Prompt> prompts = read_ids(arguments.plain()[1]);
+  LoadedModel model(arguments.plain()[0], arguments, "generate");
+  CachedForward& forward = model.generator_for(prompts).forward();
+  std::ofstream out(arguments.plain()[2], std::ios::binary);
+  for (const Prompt& prompt : prompts) write_logits(forward, prompt.ids, out);
+  if (!out.flush()) fail_io("could not write " + arguments.plain()[2]);
+  return 0;
+}
+
+}  // namespace
+}  // namespace megatrain
+
+int main(int count, char** arguments) {
+  try {
+    return megatrain::run({arguments + 1, arguments + count});
+  } catch (const megatrain::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}
