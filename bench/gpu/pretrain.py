@@ -165,7 +165,7 @@ def train_torch(options):
     masters = MasterWeights(model, argparse.Namespace(lr=options.lr, beta1=BETA1, beta2=BETA2, eps=EPS,
                                                       weight_decay=WEIGHT_DECAY))
     data = Sequences(options.work / "prepared", options.seq_len)
-    rows = []
+    rows, lines = [], open(options.out / "pretrain-torch.jsonl", "w", buffering=1)
     for step in range(1, options.steps + 1):
         start = time.perf_counter()
         lr = learning_rate(options, step)
@@ -178,6 +178,7 @@ def train_torch(options):
         norm = masters.step(CLIP)
         rows.append({"step": step, "loss": total.item() / trained, "grad_norm": norm, "lr": lr,
                      "trained_tokens": trained, "seconds": time.perf_counter() - start})
+        print(json.dumps(rows[-1]), file=lines)
         if step % 20 == 0 or step == 1:
             say(f"   PyTorch: step {step}  loss {rows[-1]['loss']:.4f}  {rows[-1]['seconds']:.3f} s")
     return rows
@@ -214,11 +215,10 @@ def main():
     with part("tokenizer", seconds):
         vocab = corpus.train_tokenizer(options.work / "text", options.work / "tokenizer", options.vocab, 16_000_000)
     prepared, ours = train_megatrain(options, -(-vocab // 64) * 64, seconds)
+    write_lines(options.out / "pretrain-megatrain.jsonl", ours)
     with part("PyTorch", seconds):
         theirs = train_torch(options)
     shutil.rmtree(options.work)
-    write_lines(options.out / "pretrain-megatrain.jsonl", ours)
-    write_lines(options.out / "pretrain-torch.jsonl", theirs)
 
     result = compare(ours, theirs)
     within = abs(result["final_ratio"] - 1) <= options.tolerance and result["largest_difference_of_a_step"] <= options.each
