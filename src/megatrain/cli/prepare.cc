@@ -1,6 +1,4 @@
 // `megatrain prepare`: tokenise what a configuration trains on, say what it came to, and write it out when asked.
-#include <unistd.h>
-
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -21,16 +19,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double filled(const SampleCounts& counts, int64_t seq_len) {
-  return static_cast<double>(counts.epoch_tokens) / static_cast<double>(counts.sequences * seq_len);
-}
-
 ordered_json to_json(const SampleData* data, int64_t seq_len) {
   if (!data) return nullptr;
   const SampleCounts& counts = data->counts();
-  return {{"samples", counts.samples},     {"tokens", counts.tokens},           {"trained_tokens", counts.trained},
-          {"longest", counts.longest},     {"truncated", counts.truncated},     {"left_out", counts.dropped},
-          {"sequences", counts.sequences}, {"filled", filled(counts, seq_len)}, {"fingerprint", data->fingerprint()}};
+  return {{"samples", counts.samples},     {"tokens", counts.tokens},          {"trained_tokens", counts.trained},
+          {"longest", counts.longest},     {"truncated", counts.truncated},    {"left_out", counts.dropped},
+          {"sequences", counts.sequences}, {"filled", counts.filled(seq_len)}, {"fingerprint", data->fingerprint()}};
 }
 
 // One file of a prepared dataset, in pieces.
@@ -96,10 +90,8 @@ int verb_prepare(const Words& words) {
     return 128 + static_cast<int>(*stop);
   }
   const int64_t epoch_steps = ceil_div(data.train_samples->counts().sequences, config.batch);
-  const int64_t steps = config.epochs > 0   ? data.train->steps()
-                        : config.steps > 0  ? config.steps
-                        : config.tokens > 0 ? ceil_div(config.tokens, config.batch * config.seq_len)
-                                            : epoch_steps;
+  const int64_t run_steps = steps_of_run(config, *data.train);
+  const int64_t steps = run_steps > 0 ? run_steps : epoch_steps;
   if (const auto out = arguments.option("--out")) write_out(*out, *data.train, steps);
   const ordered_json json = {{"train", to_json(data.train_samples, config.seq_len)},
                              {"eval", to_json(data.eval_samples, config.seq_len)},
@@ -116,7 +108,7 @@ int verb_prepare(const Words& words) {
     const SampleCounts& counts = samples->counts();
     fmt::print("{:5}  {} samples, {} tokens of which {} are trained; {} sequences of {}, {:.1f}% filled; longest {}\n",
                name, counts.samples, counts.tokens, counts.trained, counts.sequences, config.seq_len,
-               100 * filled(counts, config.seq_len), counts.longest);
+               100 * counts.filled(config.seq_len), counts.longest);
   }
   fmt::print("an epoch is {} steps of {} sequences{}\n", epoch_steps, config.batch,
              data.bad ? fmt::format("; {} bad samples were left out", data.bad) : "");

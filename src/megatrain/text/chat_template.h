@@ -12,12 +12,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megatrain/base/units.h"
+
 namespace megatrain {
 
 namespace jinja {
 class Template;
 class Text;
 }  // namespace jinja
+
+inline constexpr int64_t kMaxTemplateBytes = 16 * kMiB;  // of a template's file
 
 // Bytes [begin, end) of the text, of one message.
 struct TrainedSpan {

@@ -12,6 +12,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/layers.h"
+#include "megatrain/text/chat_template.h"
 #include "megatrain/train/checkpoint.h"
 #include "megatrain/train/run_files.h"
 #include "megatrain/train/state_files.h"

@@ -3,9 +3,21 @@
 #include "megatrain/model/layers.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/train/open_data.h"
-#include "megatrain/train/trainer.h"
 
 namespace megatrain {
+
+ModelLoss mean_loss(Trainer& trainer, BatchSource& source) {
+  ModelLoss result;
+  double sum = 0;
+  Batch batch;
+  for (int64_t step = 0; step < source.steps(); ++step) {
+    source.load(step, batch);
+    sum += trainer.evaluate(batch).loss * static_cast<double>(batch.trained);
+    result.tokens += batch.trained;
+  }
+  result.loss = sum / static_cast<double>(result.tokens);
+  return result;
+}
 
 ModelLoss measure_loss(TrainConfig config) {
   const ModelSource source = read_model_source(config);
@@ -23,16 +35,7 @@ ModelLoss measure_loss(TrainConfig config) {
                   static_cast<int>(config.threads));
   load_weights(source.directory, trainer.records(), static_cast<int>(config.threads));
 
-  ModelLoss result{.samples = data.train_samples->counts().samples};
-  double sum = 0;
-  Batch batch;
-  for (int64_t step = 0; step < data.train->steps(); ++step) {
-    data.train->load(step, batch);
-    sum += trainer.evaluate(batch).loss * static_cast<double>(batch.trained);
-    result.tokens += batch.trained;
-  }
-  result.loss = sum / static_cast<double>(result.tokens);
-  return result;
+  return mean_loss(trainer, *data.train);
 }
 
 }  // namespace megatrain

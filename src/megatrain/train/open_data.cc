@@ -9,6 +9,7 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/math.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
 #include "megatrain/text/tokenize_dataset.h"
@@ -84,12 +85,11 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, double part, uint64_t
 }
 
 void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
-  log_info(
-      fmt::format("{}: {} samples, {} tokens ({} trained), {} sequences of {}, {:.1f}% filled{}{}", what,
-                  counts.samples, counts.tokens, counts.trained, counts.sequences, seq_len,
-                  100.0 * static_cast<double>(counts.epoch_tokens) / static_cast<double>(counts.sequences * seq_len),
-                  counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
-                  counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
+  log_info(fmt::format("{}: {} samples, {} tokens ({} trained), {} sequences of {}, {:.1f}% filled{}{}", what,
+                       counts.samples, counts.tokens, counts.trained, counts.sequences, seq_len,
+                       100 * counts.filled(seq_len),
+                       counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
+                       counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
 }
 
 }  // namespace
@@ -137,6 +137,12 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
     sets.push_back(std::move(set));
   }
   return sets;
+}
+
+int64_t steps_of_run(const TrainConfig& config, const BatchSource& source) {
+  if (config.epochs > 0) return source.steps();
+  if (config.tokens > 0) return ceil_div(config.tokens, config.batch * config.seq_len);
+  return config.steps;
 }
 
 RunData open_data(const TrainConfig& config, const ModelSource& model, const volatile std::sig_atomic_t* stop) {

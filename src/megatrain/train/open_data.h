@@ -26,6 +26,9 @@ struct RunData {
 RunData open_data(const TrainConfig& config, const ModelSource& model,
                   const volatile std::sig_atomic_t* stop = nullptr);
 
+// Steps that steps, epochs or tokens come to; 0: none of them is given.
+int64_t steps_of_run(const TrainConfig& config, const BatchSource& source);
+
 // The datasets of one list, tokenised; nothing when it was stopped. `bad` counts the samples left out.
 std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
                                                 const ModelText& text, const volatile std::sig_atomic_t* stop,

@@ -12,7 +12,6 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/optim/learning_rate.h"
@@ -20,6 +19,7 @@
 #include "megatrain/train/checkpoint.h"
 #include "megatrain/train/evaluations.h"
 #include "megatrain/train/gradient_dump.h"
+#include "megatrain/train/model_loss.h"
 #include "megatrain/train/open_data.h"
 #include "megatrain/train/run_log.h"
 #include "megatrain/train/samples.h"
@@ -122,13 +122,14 @@ class Run {
     check_model_outside(source_.directory, config.run_dir);
     if (config.steps > 0 || config.epochs > 0 || config.tokens > 0) data_ = open_data(config, source_, hooks.stop);
     if (data_.stopped) return;
-    if (config.epochs > 0) config_.steps = data_.train->steps();
-    if (config.tokens > 0) config_.steps = ceil_div(config.tokens, config.batch * config.seq_len);
+    if (data_.train) config_.steps = steps_of_run(config, *data_.train);
     data_fingerprint_ = data_.train ? data_.train->fingerprint() : "";
     if (!config.data.chat_template.empty())
       chat_template_ = read_text_file(config.data.chat_template, kMaxTemplateBytes);
-    if (config_.sample.every > 0)
-      samples_.emplace(path("samples.jsonl"), config_.sample, source_.config, open_text(config_, source_.directory));
+    if (config.sample.every > 0) {
+      if (!data_.text) data_.text = open_text(config, source_.directory);
+      samples_.emplace(path("samples.jsonl"), config.sample, source_.config, *data_.text);
+    }
     schedule_ = learning_rate_of(config);
     check_schedule(schedule_);
     machine_ = open_machine(config.device, config.threads);
@@ -273,15 +274,7 @@ class Run {
   }
 
   void evaluate() {
-    double sum = 0;
-    int64_t trained = 0;
-    Batch batch;
-    for (int64_t i = 0; i < data_.eval->steps(); ++i) {
-      data_.eval->load(i, batch);
-      sum += trainer_->evaluate(batch).loss * static_cast<double>(batch.trained);
-      trained += batch.trained;
-    }
-    const double loss = sum / static_cast<double>(trained);
+    const auto [loss, trained] = mean_loss(*trainer_, *data_.eval);
     log_->add_scalar("eval/loss", step_, loss);
     const bool best = evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
     log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,

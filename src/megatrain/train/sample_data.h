@@ -45,6 +45,11 @@ struct SampleCounts {
   int64_t overlong = 0;                          // of those, the ones that were tolerated
   int64_t sequences = 0, epoch_tokens = 0;       // of the first epoch, padding not counted
   int64_t longest = 0;                           // tokens of the longest sample
+
+  // The part of the first epoch's sequences that is no padding.
+  double filled(int64_t seq_len) const {
+    return static_cast<double>(epoch_tokens) / static_cast<double>(sequences * seq_len);
+  }
 };
 
 class SampleData : public BatchSource {

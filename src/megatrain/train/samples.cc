@@ -13,8 +13,8 @@
 
 namespace megatrain {
 
-Samples::Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, ModelText text)
-    : path_(std::move(path)), texts_(sample.prompts), model_(model), text_(std::move(text)) {
+Samples::Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text)
+    : path_(std::move(path)), texts_(sample.prompts), model_(model), text_(text) {
   for (const std::string& asked : texts_) {
     const bool chat = text_.chat_template.has_value();
     Prompt prompt{.chat = chat, .max_tokens = sample.max_tokens};

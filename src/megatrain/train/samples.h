@@ -13,8 +13,8 @@ namespace megatrain {
 class Samples {
  public:
   // Prompts are a user's messages where the model has a chat template, else texts. Throws Error(bad_input) for one that
-  // leaves no room in the model's context.
-  Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, ModelText text);
+  // leaves no room in the model's context. `text` outlives this.
+  Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text);
 
   // Answers greedily with the weights as they are after `step`. What does not fit beside the training is a warning, and
   // no more samples then: a run does not end for them.
@@ -24,7 +24,7 @@ class Samples {
   std::string path_;
   std::vector<std::string> texts_;
   ModelConfig model_;
-  ModelText text_;
+  const ModelText& text_;
   std::vector<Prompt> prompts_;
   bool fits_ = true;
 };

@@ -18,8 +18,6 @@ namespace megatrain {
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
 // A Hugging Face directory with every tensor in the type `types` gives it.
-inline constexpr int64_t kMaxTemplateBytes = int64_t{16} << 20;
-
 struct ExportTexts {
   std::string source_directory;  // as in ExportRequest
   std::string config_json;
