@@ -72,5 +72,14 @@ TEST(FormatBytes, GivesThreeSignificantDigits) {
   EXPECT_EQ(format_bytes(std::numeric_limits<int64_t>::max()), "8.00 EiB");
 }
 
+TEST(FormatDuration, GivesTheTwoLargestUnits) {
+  EXPECT_EQ(format_duration(0.2), "0s");
+  EXPECT_EQ(format_duration(59.4), "59s");
+  EXPECT_EQ(format_duration(750), "12m30s");
+  EXPECT_EQ(format_duration(7530), "2h05m");
+  EXPECT_EQ(format_duration(3 * 86400 + 4 * 3600), "3d04h");
+  EXPECT_EQ(format_duration(-5), "0s");
+}
+
 }  // namespace
 }  // namespace megatrain

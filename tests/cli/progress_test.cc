@@ -16,15 +16,6 @@ StepMetrics metrics(int64_t step, int64_t steps, double seconds) {
 
 }  // namespace
 
-TEST(Progress, DurationsArePlain) {
-  EXPECT_EQ(format_duration(0.2), "0s");
-  EXPECT_EQ(format_duration(59.4), "59s");
-  EXPECT_EQ(format_duration(750), "12m30s");
-  EXPECT_EQ(format_duration(7530), "2h05m");
-  EXPECT_EQ(format_duration(3 * 86400 + 4 * 3600), "3d04h");
-  EXPECT_EQ(format_duration(-5), "0s");
-}
-
 TEST(Progress, SaysHowFarAndHowLongStill) {
   Progress progress;
   const std::string line = progress.line(metrics(120, 4000, 2.0));

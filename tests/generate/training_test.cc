@@ -52,7 +52,7 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   const auto between = answers(trainer.records());
   EXPECT_NE(between, golden_ids(name)) << "three steps changed nothing";
   export_model(directory / "model", {.source_directory = source.directory, .config_json = source.config_text}, types,
-               trainer.records());
+               trainer.records(), 2);
   std::vector<LayerRecord> exported =
       make_records(*machine.device, model_layouts(source.config), DType::f32,
                    std::vector<Tier>(static_cast<size_t>(source.config.layers + 2), Tier::host), Planes::weights);

@@ -66,7 +66,7 @@ class State {
 };
 
 void save(const TemporaryDirectory& run, int64_t step, State& state, int64_t keep = 2) {
-  save_checkpoint(run.path(), step, kIdentity, state.types(), state.records(), keep);
+  save_checkpoint(run.path(), step, kIdentity, state.types(), state.records(), keep, 2);
 }
 
 }  // namespace

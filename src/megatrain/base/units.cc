@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -83,6 +84,15 @@ std::string format_bytes(int64_t bytes) {
   for (value /= 1024; value >= 999.5; value /= 1024) ++unit;
   const int decimals = value < 0.9995 ? 3 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return fmt::format("{}{:.{}f} {}", sign, value, decimals, kUnits[unit]);
+}
+
+std::string format_duration(double seconds) {
+  const int64_t s = std::llround(std::clamp(seconds, 0.0, 1e12));
+  constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
+  if (s < kMinute) return fmt::format("{}s", s);
+  if (s < kHour) return fmt::format("{}m{:02}s", s / kMinute, s % kMinute);
+  if (s < kDay) return fmt::format("{}h{:02}m", s / kHour, s % kHour / kMinute);
+  return fmt::format("{}d{:02}h", s / kDay, s % kDay / kHour);
 }
 
 }  // namespace megatrain

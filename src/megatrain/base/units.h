@@ -1,4 +1,4 @@
-// Sizes as people write them: "24GiB", "512 MB", "1.5TiB", "1048576".
+// Sizes and times as people write them: "24GiB", "512 MB", "1.5TiB", "1048576"; "12m30s".
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,8 @@ int64_t parse_bytes(const std::string& text);
 
 // "23.4 GiB", "512 B": three significant digits.
 std::string format_bytes(int64_t bytes);
+
+// "45s", "12m30s", "2h05m", "3d04h".
+std::string format_duration(double seconds);
 
 }  // namespace megatrain

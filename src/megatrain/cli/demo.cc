@@ -184,7 +184,8 @@ int verb_demo(const Words& words) {
   if (code)
     fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", config.run_dir,
                         code.message()));
-  export_model(config.run_dir + "/model", {.config_json = kModel.dump(2) + "\n"}, types, trainer.records());
+  export_model(config.run_dir + "/model", {.config_json = kModel.dump(2) + "\n"}, types, trainer.records(),
+               static_cast<int>(config.threads));
   if (arguments.flag("--json")) {
     fmt::print("{}\n", nlohmann::json{{"loss_first", first_loss},
                                       {"loss_last", last_loss},

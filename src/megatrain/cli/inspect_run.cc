@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/cli/inspect.h"
-#include "megatrain/cli/progress.h"
 #include "megatrain/cli/run_history.h"
 #include "megatrain/cli/svg_axis.h"
 #include "megatrain/base/units.h"

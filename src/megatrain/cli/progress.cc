@@ -1,23 +1,12 @@
 #include "megatrain/cli/progress.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include <fmt/format.h>
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
 
 namespace megatrain {
-
-std::string format_duration(double seconds) {
-  const int64_t s = std::llround(std::clamp(seconds, 0.0, 1e12));
-  constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
-  if (s < kMinute) return fmt::format("{}s", s);
-  if (s < kHour) return fmt::format("{}m{:02}s", s / kMinute, s % kMinute);
-  if (s < kDay) return fmt::format("{}h{:02}m", s / kHour, s % kHour / kMinute);
-  return fmt::format("{}d{:02}h", s / kDay, s % kDay / kHour);
-}
 
 void StepClock::add(double seconds) {
   constexpr double kWindow = 20;  // steps

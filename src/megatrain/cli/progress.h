@@ -7,9 +7,6 @@
 
 namespace megatrain {
 
-// "45s", "12m30s", "2h05m", "3d04h".
-std::string format_duration(double seconds);
-
 // Seconds a step takes now: a mean in which a step weighs less the older it is. The first step of a process, which
 // warms up, counts only while it is alone.
 class StepClock {

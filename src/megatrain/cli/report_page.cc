@@ -8,7 +8,6 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/cli/html.h"
-#include "megatrain/cli/progress.h"
 #include "megatrain/cli/report_style.h"
 #include "megatrain/cli/svg_axis.h"
 #include "megatrain/cli/svg_chart.h"

@@ -13,9 +13,7 @@ namespace {
 StateHash hash_model(const ModelFiles& model) {
   StateHasher hasher;
   for (const StoredTensor* tensor : model.tensors()) {
-    hasher.begin_tensor(tensor->name);
-    hasher.update(tensor->data, static_cast<size_t>(tensor->bytes));
-    hasher.end_tensor();
+    hasher.update(tensor->name, tensor->data, static_cast<size_t>(tensor->bytes));
     release_pages(*tensor);
   }
   std::optional<int64_t> step;
@@ -40,30 +38,36 @@ nlohmann::json to_json(const StateHash& hash) {
 
 bool is_moment(const std::string& name) { return name.ends_with(".exp_avg") || name.ends_with(".exp_avg_sq"); }
 
-void StateHasher::begin_tensor(const std::string& name) {
-  ensure(!open_, "one tensor is hashed at a time");
-  ensure(tensors_.empty() || name_ < name, "tensors are hashed in ascending order of their names");
-  name_ = name;
-  open_ = true;
-  tensor_.reset();
+void StateHasher::update(const std::string& name, const void* data, size_t bytes) {
+  update_together(name, data, bytes);
+  update_each(name, data, bytes);
 }
 
-void StateHasher::update(const void* data, size_t bytes) {
-  ensure(open_, "hashed bytes belong to a tensor");
-  tensor_.update(data, bytes);
+void StateHasher::update_together(const std::string& name, const void* data, size_t bytes) {
   state_.update(data, bytes);
-  if (!is_moment(name_)) weights_.update(data, bytes);
+  if (is_moment(name)) {
+    moments_ = true;
+  } else {
+    weights_.update(data, bytes);
+  }
+}
+
+void StateHasher::update_each(const std::string& name, const void* data, size_t bytes) {
+  if (name != name_) {
+    ensure(!name_ || *name_ < name, "tensors are hashed in ascending order of their names");
+    end_tensor();
+    name_ = name;
+  }
+  tensor_.update(data, bytes);
 }
 
 void StateHasher::end_tensor() {
-  ensure(open_, "a tensor ends that began");
-  open_ = false;
-  moments_ = moments_ || is_moment(name_);
-  tensors_[name_] = tensor_.digest();
+  if (name_) tensors_[*name_] = tensor_.digest();
+  tensor_.reset();
 }
 
 StateHash StateHasher::finish(std::optional<int64_t> step) {
-  ensure(!open_, "every hashed tensor has ended");
+  end_tensor();
   return {moments_ ? state_.digest() : "", weights_.digest(), tensors_, step};
 }
 

@@ -28,17 +28,23 @@ bool is_moment(const std::string& name);
 
 class StateHasher {
  public:
-  // Names must come in ascending byte order (std::string's <).
-  void begin_tensor(const std::string& name);
-  void update(const void* data, size_t bytes);
-  void end_tensor();
+  // The next bytes of a tensor. Names come in ascending byte order (std::string's <), a tensor's bytes in theirs.
+  void update(const std::string& name, const void* data, size_t bytes);
+
+  // Its two halves, for two threads: the hash of all tensors together, and of each alone. Both get everything, in
+  // order.
+  void update_together(const std::string& name, const void* data, size_t bytes);
+  void update_each(const std::string& name, const void* data, size_t bytes);
+
   StateHash finish(std::optional<int64_t> step = {});
 
  private:
-  Xxh3 state_, weights_, tensor_;
-  std::string name_;
-  bool open_ = false;
+  void end_tensor();
+
+  Xxh3 state_, weights_;
   bool moments_ = false;
+  Xxh3 tensor_;
+  std::optional<std::string> name_;  // of the tensor that tensor_ is about
   std::map<std::string, std::string> tensors_;
 };
 

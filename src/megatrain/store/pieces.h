@@ -2,13 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <exception>
-#include <mutex>
+#include <string>
 #include <vector>
 
-#include "megatrain/host/thread_team.h"
+#include "megatrain/base/work_progress.h"
+#include "megatrain/host/parallel.h"
 #include "megatrain/store/record.h"
 #include "megatrain/tensor/layout.h"
 
@@ -35,27 +34,18 @@ inline std::vector<Piece> cut_into_pieces(std::vector<LayerRecord>& records) {
   return pieces;
 }
 
-// Calls work(piece, scratch) for every piece on a team, scratch being a float for each element; the first exception
-// stops the rest and is thrown here. `threads` 0: all usable CPUs.
+// Calls work(piece, scratch) for every piece on a team, scratch being a float for each element, and says how far
+// `what` is; the first exception stops the rest and is thrown here. `threads` 0: all usable CPUs.
 template <class Work>
-void for_pieces(std::vector<LayerRecord>& records, int threads, const Work& work) {
-  ThreadTeam team(threads > 0 ? threads : static_cast<int>(usable_cpus().size()));
+void for_pieces(std::vector<LayerRecord>& records, int threads, const std::string& what, const Work& work) {
   const std::vector<Piece> pieces = cut_into_pieces(records);
-  std::mutex mutex;
-  std::exception_ptr error;
-  std::atomic<bool> failed{false};
-  team.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
-    if (failed) return;
-    try {
-      std::vector<float> scratch(static_cast<size_t>(pieces[static_cast<size_t>(i)].count));
-      work(pieces[static_cast<size_t>(i)], scratch.data());
-    } catch (...) {
-      std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-      failed = true;
-    }
+  WorkProgress progress(what, std::ssize(pieces));
+  parallel_for(threads, std::ssize(pieces), [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    std::vector<float> scratch(static_cast<size_t>(piece.count));
+    work(piece, scratch.data());
+    progress.add(1);
   });
-  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace megatrain

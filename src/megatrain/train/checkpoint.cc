@@ -41,7 +41,7 @@ std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string&
 }
 
 void save_checkpoint(const std::string& run_dir, int64_t step, const json& identity, const TensorTypes& types,
-                     const std::vector<LayerRecord>& records, int64_t keep) {
+                     const std::vector<LayerRecord>& records, int64_t keep, int threads) {
   const std::string final_path = fmt::format("{}/step-{:08d}", folder(run_dir), step);
   PartialPath partial(final_path + ".partial");
   std::error_code code;
@@ -50,11 +50,10 @@ void save_checkpoint(const std::string& run_dir, int64_t step, const json& ident
   if (code)
     fail_io(fmt::format("could not create {}: {}; check that the disk is writable", partial.path(), code.message()));
   partial.created();
-  save_state(partial.path() + "/state.safetensors", step, records);
+  const StateHash hash = save_state(partial.path() + "/state.safetensors", step, records, threads);
   json names = json::object();
   for (const auto& [name, type] : types) names[name] = dtype_name(type);
-  const json document = {
-      {"step", step}, {"identity", identity}, {"types", names}, {"state", hash_state(records, step).state}};
+  const json document = {{"step", step}, {"identity", identity}, {"types", names}, {"state", hash.state}};
   write_text_file(partial.path() + "/checkpoint.json", document.dump(1) + "\n");
   sync_directory(partial.path());
   fs::remove_all(final_path, code);
@@ -91,7 +90,7 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& run_dir) {
 
 void restore_checkpoint(const Checkpoint& checkpoint, std::vector<LayerRecord>& records, int threads) {
   load_state(checkpoint.path + "/state.safetensors", records, threads);
-  const std::string found = hash_state(records, checkpoint.step).state;
+  const std::string found = hash_state(records, checkpoint.step, threads).state;
   if (found != checkpoint.state_hash) {
     fail(ExitCode::corrupt_checkpoint, fmt::format("{}: the state's hash is {}, expected {}: the file is damaged; "
                                                    "remove this checkpoint to resume from an older one",

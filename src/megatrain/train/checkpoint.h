@@ -29,7 +29,7 @@ struct Checkpoint {
 
 // Keeps the newest `keep` checkpoints of the run.
 void save_checkpoint(const std::string& run_dir, int64_t step, const nlohmann::json& identity, const TensorTypes& types,
-                     const std::vector<LayerRecord>& records, int64_t keep);
+                     const std::vector<LayerRecord>& records, int64_t keep, int threads);
 
 // Paths of the run's checkpoints by step, oldest first.
 std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& run_dir);

@@ -151,9 +151,8 @@ class Run {
     log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
                          static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
     for (const std::string& note : notes) log_info("plan: " + note);
-    trainer_ =
-        std::make_unique<Trainer>(machine_, source_.config, identity_, ops_shape(config, source_.config, identity_),
-                                  workload, plan, static_cast<int>(config.threads));
+    trainer_ = std::make_unique<Trainer>(machine_, source_.config, identity_,
+                                         ops_shape(config, source_.config, identity_), workload, plan, threads());
     fill();
   }
 
@@ -179,7 +178,8 @@ class Run {
     }
     log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
-    if (step_ == 0 && config_.dump.state.contains(0)) save_state(path("state-0.safetensors"), 0, trainer_->records());
+    if (step_ == 0 && config_.dump.state.contains(0))
+      save_state(path("state-0.safetensors"), 0, trainer_->records(), threads());
 
     Batch batch;
     while (step_ < config_.steps && !ended_early()) {
@@ -201,23 +201,22 @@ class Run {
   std::string path(const std::string& name) const { return config_.run_dir + "/" + name; }
 
   void fill() {
-    const int threads = static_cast<int>(config_.threads);
     const DType drawn = source_.config.dtype.value_or(identity_.dtype);
     if (checkpoint_) {
       log_info(fmt::format("loading {}", checkpoint_->path));
-      restore_checkpoint(*checkpoint_, trainer_->records(), threads);
+      restore_checkpoint(*checkpoint_, trainer_->records(), threads());
       types_ = checkpoint_->types;
       step_ = checkpoint_->step;
       log_info(fmt::format("resumed from {}", checkpoint_->path));
     } else if (!source_.directory.empty()) {
       log_info(fmt::format("loading the weights from {}", source_.directory));
-      LoadReport report = load_weights(source_.directory, trainer_->records(), threads);
+      LoadReport report = load_weights(source_.directory, trainer_->records(), threads());
       types_ = std::move(report.types);
       if (!report.unused.empty())
         log_info(fmt::format("tensors in {} that this model does not use: {}", source_.directory,
                              fmt::join(report.unused, ", ")));
     } else {
-      init_weights(source_.config, config_.seed, trainer_->records(), threads);
+      init_weights(source_.config, config_.seed, trainer_->records(), threads());
       for (const LayerRecord& record : trainer_->records()) {
         for (const TensorSpec& tensor : record.layout().tensors) types_[tensor.name] = drawn;
       }
@@ -259,12 +258,14 @@ class Run {
     if (config_.trace.contains(step)) write_text_file(path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
       settle();
-      save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records());
+      save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), threads());
     }
     if (samples_ && step % config_.sample.every == 0) samples_->write(step, machine_, *trainer_);
     if (evaluations_ && config_.eval.every > 0 && step % config_.eval.every == 0) evaluate();
     if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) save();
   }
+
+  int threads() const { return static_cast<int>(config_.threads); }
 
   bool ended_early() {
     if (!evaluations_ || !evaluations_->exhausted()) return false;
@@ -290,7 +291,7 @@ class Run {
                  {.source_directory = companion_directory(config_, source_.directory),
                   .config_json = exported_config(source_, identity_.dtype),
                   .chat_template = chat_template_},
-                 types_, trainer_->records());
+                 types_, trainer_->records(), threads());
   }
 
   // The state at one version, and whole.
@@ -306,15 +307,15 @@ class Run {
     settle();
     log_info(fmt::format("saving a checkpoint of step {}", step_));
     save_checkpoint(config_.run_dir, step_, whole_identity_json(config_, identity_, data_fingerprint_), types_,
-                    trainer_->records(), std::max<int64_t>(config_.checkpoint.keep, 1));
+                    trainer_->records(), std::max<int64_t>(config_.checkpoint.keep, 1), threads());
   }
 
   void finish() {
     settle();
     if (evaluations_ && evaluations_->last_step() != step_) evaluate();
-    const StateHash hash = hash_state(trainer_->records(), step_);
+    log_info(fmt::format("hashing the state and writing the model to {}", path("model")));
+    const StateHash hash = hash_state(trainer_->records(), step_, threads());
     write_text_file(path("hash.json"), to_json(hash).dump(1) + "\n");
-    log_info(fmt::format("writing the model to {}", path("model")));
     write_model("model");
     if (evaluations_) {
       result_.eval_loss = evaluations_->last_loss();

@@ -30,11 +30,19 @@ struct Plane {
   }
 };
 
-std::map<std::string, Plane> planes_by_name(const std::vector<LayerRecord>& records) {
+std::map<std::string, Plane> masters_by_name(const std::vector<LayerRecord>& records) {
   std::map<std::string, Plane> planes;
   for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) {
+    for (const TensorSpec& tensor : record.layout().tensors)
       planes[tensor.name] = {&record, &tensor, Plane::Kind::master};
+  }
+  return planes;
+}
+
+std::map<std::string, Plane> planes_by_name(const std::vector<LayerRecord>& records) {
+  std::map<std::string, Plane> planes = masters_by_name(records);
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
       if (!tensor.trainable) continue;
       planes[tensor.name + ".exp_avg"] = {&record, &tensor, Plane::Kind::m};
       planes[tensor.name + ".exp_avg_sq"] = {&record, &tensor, Plane::Kind::v};
@@ -43,28 +51,69 @@ std::map<std::string, Plane> planes_by_name(const std::vector<LayerRecord>& reco
   return planes;
 }
 
-// Calls work(begin, values, count) over a plane in pieces.
-template <class Work>
-void for_values(const Plane& plane, std::vector<float>& scratch, const Work& work) {
-  scratch.resize(static_cast<size_t>(kPiece));
-  for (int64_t at = 0; at < plane.tensor->elements(); at += kPiece) {
-    const int64_t count = std::min(kPiece, plane.tensor->elements() - at);
-    plane.read(at, count, scratch.data());
-    work(at, scratch.data(), count);
+struct PlanePiece {
+  const std::string& name;
+  const Plane& plane;
+  int64_t begin, count;  // elements
+
+  std::vector<float> read() const {
+    std::vector<float> values(static_cast<size_t>(count));
+    plane.read(begin, count, values.data());
+    return values;
   }
+};
+
+// Calls work(index, piece) for every piece of the planes, on a team, and says how far `what` is. Indices ascend
+// with names and within a tensor.
+template <class Work>
+void for_plane_pieces(const std::map<std::string, Plane>& planes, int threads, const std::string& what,
+                      const Work& work) {
+  std::vector<PlanePiece> pieces;
+  for (const auto& [name, plane] : planes) {
+    for (int64_t at = 0; at < plane.tensor->elements(); at += kPiece)
+      pieces.push_back({name, plane, at, std::min(kPiece, plane.tensor->elements() - at)});
+  }
+  WorkProgress progress(what, std::ssize(pieces));
+  parallel_for(threads, std::ssize(pieces), [&](int64_t i) {
+    work(i, pieces[static_cast<size_t>(i)]);
+    progress.add(1);
+  });
+}
+
+// The hash of the planes, and also(piece, values) for each of their pieces. Pieces are read side by side; each of the
+// hasher's two halves takes them in order.
+template <class Also>
+StateHash hash_planes(const std::map<std::string, Plane>& planes, int64_t step, int threads, const std::string& what,
+                      const Also& also) {
+  StateHasher hasher;
+  InOrder together, each;
+  for_plane_pieces(planes, threads, what, [&](int64_t i, const PlanePiece& piece) {
+    try {
+      const std::vector<float> values = piece.read();
+      const size_t bytes = values.size() * sizeof(float);
+      also(piece, values);
+      together.pass(i, [&] { hasher.update_together(piece.name, values.data(), bytes); });
+      each.pass(i, [&] { hasher.update_each(piece.name, values.data(), bytes); });
+    } catch (...) {
+      together.give_up();
+      each.give_up();
+      throw;
+    }
+  });
+  return hasher.finish(step);
 }
 
 }  // namespace
 
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
-  for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
+  for_pieces(records, threads, "drawing random weights", [&](const Piece& piece, float* scratch) {
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
     piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
   });
 }
 
 void export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
-                  const std::vector<LayerRecord>& records) {
+                  const std::vector<LayerRecord>& records, int threads) {
   ExportRequest request{.directory = directory,
                         .config_json = texts.config_json,
                         .source_directory = texts.source_directory,
@@ -74,35 +123,29 @@ void export_model(const std::string& directory, const ExportTexts& texts, const 
       request.tensors.push_back({tensor.name, types.at(tensor.name), tensor_shape(tensor)});
   }
   ModelExport out(std::move(request));
-  std::vector<float> scratch;
-  for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) {
-      for_values(
-          {&record, &tensor, Plane::Kind::master}, scratch,
-          [&](int64_t begin, const float* values, int64_t count) { out.write_f32(tensor.name, begin, values, count); });
-    }
-  }
+  for_plane_pieces(masters_by_name(records), threads, "writing the model", [&](int64_t, const PlanePiece& piece) {
+    out.write_f32(piece.name, piece.begin, piece.read().data(), piece.count);
+  });
   out.finish();
 }
 
-void save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records) {
+StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, int threads) {
   const std::map<std::string, Plane> planes = planes_by_name(records);
   std::vector<TensorDeclaration> tensors;
   for (const auto& [name, plane] : planes) tensors.push_back({name, DType::f32, tensor_shape(*plane.tensor)});
   SafetensorsWriter out(path, std::move(tensors), {{"format", "pt"}, {"step", std::to_string(step)}});
-  std::vector<float> scratch;
-  for (const auto& [name, plane] : planes) {
-    for_values(plane, scratch, [&, &name = name](int64_t begin, const float* values, int64_t count) {
-      out.write_f32(name, begin, values, count);
-    });
-  }
+  const StateHash hash = hash_planes(planes, step, threads, "saving the state",
+                                     [&](const PlanePiece& piece, const std::vector<float>& values) {
+                                       out.write_f32(piece.name, piece.begin, values.data(), piece.count);
+                                     });
   out.finish();
+  return hash;
 }
 
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads) {
   try {
     const ModelFiles file(path);
-    for_pieces(records, threads, [&](const Piece& piece, float* scratch) {
+    for_pieces(records, threads, "reading the checkpoint", [&](const Piece& piece, float* scratch) {
       const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
       const auto read = [&](const std::string& name) {
         read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
@@ -121,17 +164,9 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
   }
 }
 
-StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step) {
-  StateHasher hasher;
-  std::vector<float> scratch;
-  for (const auto& [name, plane] : planes_by_name(records)) {
-    hasher.begin_tensor(name);
-    for_values(plane, scratch, [&](int64_t, const float* values, int64_t count) {
-      hasher.update(values, static_cast<size_t>(count) * 4);
-    });
-    hasher.end_tensor();
-  }
-  return hasher.finish(step);
+StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step, int threads) {
+  return hash_planes(planes_by_name(records), step, threads, "hashing the state",
+                     [](const PlanePiece&, const std::vector<float>&) {});
 }
 
 }  // namespace megatrain

@@ -1,6 +1,6 @@
 // State in and out of records: from nothing, to an export, to a state file and back, and its hash. Weights come from a
-// Hugging Face directory by model/load_weights.h. All walk the records tensor by tensor in pieces, so that nothing is
-// ever held twice.
+// Hugging Face directory by model/load_weights.h. All walk the records in pieces, on a team (`threads` 0: all usable
+// CPUs), so that nothing is ever held twice, and say how far they are.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,16 @@ struct ExportTexts {
   std::string chat_template;
 };
 void export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
-                  const std::vector<LayerRecord>& records);
+                  const std::vector<LayerRecord>& records, int threads);
 
-// NAME (fp32 master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns.
-void save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records);
+// NAME (fp32 master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns
+// its hash.
+StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, int threads);
 
 // What save_state wrote, bit for bit. Throws Error(corrupt_checkpoint).
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads);
 
 // Over the logical fp32 bytes, as `megatrain hash` of a state file gives it.
-StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step);
+StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step, int threads = 0);
 
 }  // namespace megatrain

@@ -1,0 +1,30 @@
+// How far a long piece of work is: a status line now and then, none for short work.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "megatrain/base/log.h"
+
+namespace megatrain {
+
+class WorkProgress {
+ public:
+  // `total` in any unit; the line is "WHAT: 45%, 12s left", at most one in `between_s` seconds.
+  WorkProgress(std::string what, int64_t total, double between_s = log_is_terminal() ? 1 : 10);
+  ~WorkProgress();
+  WorkProgress(const WorkProgress&) = delete;
+  WorkProgress& operator=(const WorkProgress&) = delete;
+
+  // Thread-safe.
+  void add(int64_t done);
+
+ private:
+  std::string what_;
+  double total_, between_s_, start_s_;
+  std::atomic<int64_t> done_{0};
+  std::atomic<double> told_s_;
+};
+
+}  // namespace megatrain
