@@ -58,8 +58,7 @@ def collect(roots, folder, most_bytes):
         (folder / f"{files:05d}.txt").write_bytes(data)
         together.update(digest.encode())
         taken, files = taken + len(data), files + 1
-    return {"roots": [str(root) for root in roots], "files_found": len(found), "files": files, "bytes": taken,
-            "sha256": together.hexdigest()}
+    return {"files_found": len(found), "files": files, "bytes": taken, "sha256": together.hexdigest()}
 
 
 def train_tokenizer(texts, folder, vocab, most_bytes):

@@ -1,8 +1,10 @@
 #include <cstdio>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/cli/progress.h"
 #include "megatrain/cli/stop_signal.h"
@@ -18,6 +20,10 @@ int verb_train(const Words& words) {
   hooks.stop = watch_stop_signals();
   Progress progress;
   hooks.on_step = [&progress](const StepMetrics& metrics) { progress.show(metrics); };
+  hooks.on_stall = [](const std::string& why) {
+    fmt::print(stderr, "megatrain: {}\n", why);
+    std::_Exit(static_cast<int>(ExitCode::stalled));
+  };
   const RunResult result = run_training(config, hooks);
   end_log_status();
   if (arguments.flag("--json")) {

@@ -21,6 +21,8 @@ class Event {
   virtual ~Event() = default;
   // Blocks the calling thread until the last recorded point has been reached.
   virtual void block() = 0;
+  // Whether it has been; any thread, also while it is recorded again. True before the first record.
+  virtual bool reached() const = 0;
 };
 
 // An in-order queue of work. Calls enqueue and return; a failed call throws here or at synchronize().

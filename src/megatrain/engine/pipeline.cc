@@ -4,6 +4,16 @@
 
 namespace megatrain {
 
+namespace {
+
+// "update of layer 3"
+std::string describe(const Action& action) {
+  const std::string name = action_name(action.kind);
+  return action.record < 0 ? name : fmt::format("{} of layer {}", name, action.record);
+}
+
+}  // namespace
+
 Lanes::Lanes(Device& device) {
   for (int i = 0; i < kLanes; ++i) {
     const Lane lane = static_cast<Lane>(i);
@@ -203,11 +213,29 @@ std::string Pipeline::cause_of(size_t action, size_t set) const {
     const double seconds = device_.elapsed_s(*marks_[set][action].start, *marks_[set][action].end);
     if (seconds <= longest) continue;
     longest = seconds;
-    const Action& taken = schedule_.actions[action];
-    cause = action_name(taken.kind);
-    if (taken.record >= 0) cause += fmt::format(" of layer {}", taken.record);
+    cause = describe(schedule_.actions[action]);
   }
   return cause;
+}
+
+int64_t Pipeline::finished_actions() const {
+  int64_t finished = 0;
+  for (const auto& set : marks_) {
+    for (const Marks& marks : set) finished += marks.end->reached();
+  }
+  return finished;
+}
+
+std::string Pipeline::running_actions() const {
+  std::string running;
+  for (const auto& set : marks_) {
+    for (size_t i = 0; i < set.size(); ++i) {
+      const Action& action = schedule_.actions[i];
+      if (!set[i].end->reached() && set[i].start->reached())
+        running += fmt::format("{}{} is in {}", running.empty() ? "" : ", ", lane_name(action.lane), describe(action));
+    }
+  }
+  return running.empty() ? "every lane waits" : running;
 }
 
 std::vector<Span> Pipeline::spans() const {

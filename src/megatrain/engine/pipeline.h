@@ -86,6 +86,11 @@ class Pipeline {
   // issue().
   std::vector<Span> spans() const;
 
+  // For a watch on another thread: how many actions have ended, which changes as the step gets on, and those that have
+  // begun and not ended, by lane.
+  int64_t finished_actions() const;
+  std::string running_actions() const;
+
   int64_t h2d_bytes() const { return h2d_bytes_; }  // of the last issued step
   int64_t d2h_bytes() const { return d2h_bytes_; }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <memory>
 
 #include <fmt/format.h>
@@ -154,6 +155,11 @@ class Run {
     trainer_ = std::make_unique<Trainer>(machine_, source_.config, identity_,
                                          ops_shape(config, source_.config, identity_), workload, plan, threads());
     fill();
+    if (hooks.on_stall) {
+      StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
+      if (machine_.device->kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
+      trainer_->watch(limits, hooks.on_stall);
+    }
   }
 
   RunResult run() {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -55,9 +56,11 @@ Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& 
 StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep& optim) {
   if (last_report_s_ == 0) last_report_s_ = now_s();
   const StepBytes bytes = program_.prepare(batch, pipeline.next_sequence(), optim);
-  pipeline.issue(bytes);
-  pipeline.wait_report();
-
+  {
+    const auto watched = watching(pipeline);
+    pipeline.issue(bytes);
+    pipeline.wait_report();
+  }
   const double* host = memory_.host_report();
   const size_t records = static_cast<size_t>(workload_.records());
   StepReport report;
@@ -101,6 +104,14 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   return report;
 }
 
+void Trainer::watch(const StallLimits& limits, std::function<void(const std::string&)> end) {
+  watch_ = std::make_unique<StallWatch>(limits, std::move(end));
+}
+
+std::unique_ptr<StallWatch::Watching> Trainer::watching(const Pipeline& pipeline) {
+  return watch_ ? std::make_unique<StallWatch::Watching>(*watch_, pipeline) : nullptr;
+}
+
 StepReport Trainer::evaluate(const Batch& batch) {
   drain();
   if (!evaluation_) {
@@ -122,6 +133,7 @@ std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
 }
 
 void Trainer::drain() {
+  const auto watched = watching(*training_);
   lanes_.drain();
   updater_.settle();
 }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "megatrain/engine/pipeline.h"
+#include "megatrain/engine/stall_watch.h"
 #include "megatrain/model/config.h"
 #include "megatrain/optim/updater.h"
 #include "megatrain/train/batch.h"
@@ -47,6 +49,9 @@ class Trainer {
   // Writes the next steps' lanes down; nullptr stops it.
   void trace_into(Trace* trace) { trace_ = trace; }
 
+  // From now on a step, an evaluation or a drain that hangs is told from one that works.
+  void watch(const StallLimits& limits, std::function<void(const std::string&)> end);
+
   // Losses only; the state does not change.
   StepReport evaluate(const Batch& batch);
 
@@ -65,6 +70,7 @@ class Trainer {
 
  private:
   StepReport run(Pipeline& pipeline, const Batch& batch, const OptimStep& optim);
+  std::unique_ptr<StallWatch::Watching> watching(const Pipeline& pipeline);
 
   Machine& machine_;
   Workload workload_;
@@ -75,6 +81,7 @@ class Trainer {
   Plan plan_;
   Lanes lanes_;  // before the pipelines, which issue to it
   std::unique_ptr<Pipeline> training_, evaluation_;
+  std::unique_ptr<StallWatch> watch_;
   Trace* trace_ = nullptr;
   double last_report_s_ = 0;
 };

@@ -20,22 +20,27 @@ class HostEvent : public Event {
   void block() override { block_until(ticket()); }
   void block_until(uint32_t ticket) const {
     uint32_t reached = flag_->load(std::memory_order_acquire);
-    while (static_cast<int32_t>(reached - ticket) < 0) {
+    while (!is_reached(reached, ticket)) {
       flag_->wait(reached, std::memory_order_acquire);
       reached = flag_->load(std::memory_order_acquire);
     }
   }
 
-  uint32_t ticket() const { return ticket_; }  // of the last record
+  bool reached() const override { return is_reached(flag_->load(std::memory_order_acquire), ticket()); }
+
+  uint32_t ticket() const { return ticket_.load(std::memory_order_relaxed); }  // of the last record
   std::atomic<uint32_t>* flag() const { return flag_; }
   int64_t reached_ns() const { return reached_ns_; }  // when the last record was reached; block() first
 
   // For the stream: issue() in program order, then reach() on the worker.
-  uint32_t issue() { return ++ticket_; }
+  uint32_t issue() { return ticket_.fetch_add(1, std::memory_order_relaxed) + 1; }
   void reach(uint32_t ticket);
 
  private:
-  uint32_t ticket_ = 0;  // touched by the issuing thread alone
+  // Tickets wrap.
+  static bool is_reached(uint32_t flag, uint32_t ticket) { return static_cast<int32_t>(flag - ticket) >= 0; }
+
+  std::atomic<uint32_t> ticket_{0};  // written by the issuing thread alone
   int64_t reached_ns_ = 0;
   std::atomic<uint32_t> own_flag_{0};
   std::atomic<uint32_t>* flag_;

@@ -32,6 +32,7 @@ PFN_cuStreamWaitValue32_v11070 wait_value_call() {
 CudaEvent::CudaEvent() { CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync)); }
 CudaEvent::~CudaEvent() { cudaEventDestroy(event_); }
 void CudaEvent::block() { CUDA_CHECK(cudaEventSynchronize(event_)); }
+bool CudaEvent::reached() const { return cudaEventQuery(event_) != cudaErrorNotReady; }
 
 FlagPool::~FlagPool() {
   for (void* page : pages_) cudaFreeHost(page);

@@ -23,6 +23,7 @@ class CudaEvent final : public Event {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   void block() override;
+  bool reached() const override;
   cudaEvent_t native() const { return event_; }
 
  private:
