@@ -107,6 +107,12 @@ inline const std::vector<LinearCase> kLinearCases = {
     {DType::bf16, 66, 130, 258, true, false, 8},
     {DType::bf16, 129, 600, 70, false, true, 0, true},
     {DType::bf16, 33, 40, 24, true, false, 0, true},
+    {DType::f32, 1, 1028, 71, true, true},
+    {DType::f32, 4, 36, 130, false, false, 8},
+    {DType::bf16, 1, 2056, 70, true, true, 8},
+    {DType::bf16, 2, 264, 33, false, true, 0, true},
+    {DType::bf16, 3, 8, 5, true},
+    {DType::bf16, 4, 1000, 129, true, false, 16, true},
 };
 
 inline const std::vector<AttentionCase> kAttentionCases = {

@@ -13,6 +13,7 @@
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/gradient.h"
+#include "megatrain/ops/linear.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 
@@ -72,6 +73,11 @@ struct SimpleGemm {
 void launch(const SimpleGemm& args, cudaStream_t stream);
 // out[row][c] += bias[c], out fp32
 void launch_add_bias(const View& out, const View& bias, cudaStream_t stream);
+
+// few_rows.cu: a linear layer of a handful of rows, as generation has them; memory is what bounds it, and cuBLASLt's
+// tiles leave most of the GPU idle without a split sum.
+bool has_few_rows(const LinearForward& args);
+void launch_few_rows(const LinearForward& args, cudaStream_t stream);
 
 // attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
 // Log-sum-exps lie as CudnnAttention puts them, so either may do the backward of the other's forward:

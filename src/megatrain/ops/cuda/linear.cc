@@ -196,6 +196,7 @@ void CudaLinear::forward(const LinearForward& args, cudaStream_t stream) {
          "a linear layer maps (T, K) to (T, N) with a weight (N, K)");
   ensure(args.bias.empty() || (args.bias.cols == args.weight.rows && args.bias.dtype == args.weight.dtype),
          "a bias is (N), of the weight's dtype");
+  if (has_few_rows(args)) return launch_few_rows(args, stream);
   multiply(product_of(args), stream);
   if (!bias_is_fused(args)) launch_add_bias(args.out, args.bias, stream);
 }

@@ -1,5 +1,6 @@
-// Matrix products through cuBLASLt. The algorithm of a shape is chosen once and kept, so equal calls give equal bits:
-// the fastest when the shape was tuned, otherwise the first the library proposes. None splits the sum over k.
+// Matrix products through cuBLASLt, but for forward products of a few rows (few_rows.cu). The algorithm of a shape is
+// chosen once and kept, so equal calls give equal bits: the fastest when the shape was tuned, otherwise the first the
+// library proposes. None splits the sum over k.
 #pragma once
 
 #include <cublasLt.h>
