@@ -13,7 +13,8 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kPiece = int64_t{1} << 20;  // elements; even: random pairs never straddle two pieces
+inline constexpr int64_t kPiece = int64_t{1} << 20;            // elements; even: random pairs never straddle two pieces
+inline constexpr int64_t kPieceScratchBytes = 3 * kPiece * 4;  // that a member of the team holds, at most
 
 struct Piece {
   LayerRecord* record;
