@@ -1,4 +1,4 @@
-// Written by tests/text/make_unicode_tables.py.
+// Written by tools/make_jinja_unicode.py.
 #include "megatrain/text/jinja_unicode.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
-// What Python 3 knows of a character: case mappings and classes (Unicode 14).
+// What Python 3 knows of a character: case mappings and classes (Unicode 14; tools/make_jinja_unicode.py writes them).
+// Beside it tokenizer_unicode.h: templates follow Python, tokens follow the library, and their versions of Unicode
+// differ.
 #pragma once
 
 #include <string_view>

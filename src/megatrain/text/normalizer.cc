@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/text/tokenizer_unicode.h"
 #include "megatrain/text/unicode_bytes.h"
-#include "megatrain/text/unicode_tables.h"
 
 namespace megatrain {
 namespace {
 
 const CodePointMap<uint16_t>& lowercase_index() {  // index + 1 in kLowercase; 0: stays
   static const CodePointMap<uint16_t> made = [] {
-    using namespace unicode_tables;
+    using namespace tokenizer_unicode;
     std::vector<CodePointMap<uint16_t>::Entry> entries;
     for (int i = 0; i < kLowercase_size; i += 2 + static_cast<int>(kLowercase[i + 1])) {
       entries.push_back({{kLowercase[i], kLowercase[i]}, static_cast<uint16_t>(i + 1)});
@@ -26,12 +26,12 @@ const CodePointMap<uint16_t>& lowercase_index() {  // index + 1 in kLowercase; 0
 
 const CodePointMap<uint8_t>& combining_marks() {
   static const auto made =
-      membership(CodePointSet::of(unicode_tables::kCombiningMark, unicode_tables::kCombiningMark_size));
+      membership(CodePointSet::of(tokenizer_unicode::kCombiningMark, tokenizer_unicode::kCombiningMark_size));
   return made;
 }
 
 const CodePointSet& spaces() {
-  static const auto made = CodePointSet::of(unicode_tables::kRustSpace, unicode_tables::kRustSpace_size);
+  static const auto made = CodePointSet::of(tokenizer_unicode::kRustSpace, tokenizer_unicode::kRustSpace_size);
   return made;
 }
 
@@ -53,7 +53,7 @@ AlignedText lowercase(const AlignedText& text) {
   const CodePointMap<uint16_t>& index = lowercase_index();
   for_each_code(text.text, [&](uint32_t code, size_t begin, size_t) {
     if (const uint16_t entry = index[code]; entry != 0) {
-      const uint32_t* const lower = unicode_tables::kLowercase + entry - 1;
+      const uint32_t* const lower = tokenizer_unicode::kLowercase + entry - 1;
       for (uint32_t i = 0; i < lower[1]; i++) result.append_code(lower[2 + i], text.origin(begin));
     } else {
       result.append_code(code, text.origin(begin));

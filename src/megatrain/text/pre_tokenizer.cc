@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/text/tokenizer_regex.h"
-#include "megatrain/text/unicode_tables.h"
+#include "megatrain/text/tokenizer_unicode.h"
 
 namespace megatrain {
 namespace {
@@ -118,8 +118,8 @@ void cut_on_set(const CodePointMap<uint8_t>& set, SplitBehavior behavior, const 
 // 0: a space, 1: of a word, 2: other.
 const CodePointMap<uint8_t>& word_kinds() {
   static const CodePointMap<uint8_t> made = [] {
-    const auto space = CodePointSet::of(unicode_tables::kRustSpace, unicode_tables::kRustSpace_size);
-    const auto word = CodePointSet::of(unicode_tables::kRustWord, unicode_tables::kRustWord_size);
+    const auto space = CodePointSet::of(tokenizer_unicode::kRustSpace, tokenizer_unicode::kRustSpace_size);
+    const auto word = CodePointSet::of(tokenizer_unicode::kRustWord, tokenizer_unicode::kRustWord_size);
     std::vector<CodePointMap<uint8_t>::Entry> entries;
     for (const CodeRange& range : space.ranges()) entries.push_back({range, 0});
     for (const CodeRange& range : word.ranges()) entries.push_back({range, 1});
@@ -205,7 +205,7 @@ PreTokenizer::PreTokenizer(const TokenizerNode& node) {
 }
 
 PreTokenizer::Step PreTokenizer::read_step(const TokenizerNode& node) {
-  using namespace unicode_tables;
+  using namespace tokenizer_unicode;
   const std::string type = node.type();
   if (type == "ByteLevel") {
     node.boolean("trim_offsets");  // of offsets, not of text

@@ -5,18 +5,18 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/text/unicode_tables.h"
+#include "megatrain/text/tokenizer_unicode.h"
 
 namespace megatrain {
 namespace {
 
 const CodePointSet& spaces() {
-  static const auto made = CodePointSet::of(unicode_tables::kRustSpace, unicode_tables::kRustSpace_size);
+  static const auto made = CodePointSet::of(tokenizer_unicode::kRustSpace, tokenizer_unicode::kRustSpace_size);
   return made;
 }
 
 const CodePointSet& word_characters() {
-  static const auto made = CodePointSet::of(unicode_tables::kRustWord, unicode_tables::kRustWord_size);
+  static const auto made = CodePointSet::of(tokenizer_unicode::kRustWord, tokenizer_unicode::kRustWord_size);
   return made;
 }
 

@@ -10,7 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/text/tokenizer_regex.h"
-#include "megatrain/text/unicode_tables.h"
+#include "megatrain/text/tokenizer_unicode.h"
 
 namespace megatrain {
 namespace {
@@ -21,7 +21,7 @@ constexpr size_t kNothing = static_cast<size_t>(-1);
 CodePointSet single(uint32_t code) { return CodePointSet({{code, code}}); }
 
 CodePointSet shorthand(char letter) {
-  using namespace unicode_tables;
+  using namespace tokenizer_unicode;
   switch (letter) {
     case 's': return CodePointSet::of(kOnigSpace, kOnigSpace_size);
     case 'd': return CodePointSet::of(kOnigDigit, kOnigDigit_size);

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "megatrain/text/unicode_tables.h"
+#include "megatrain/text/tokenizer_unicode.h"
 
 namespace megatrain {
 namespace {
@@ -66,10 +66,10 @@ constexpr CategoryName kGroups[] = {{"l", "letter"},      {"m", "mark"},   {"n",
 
 CodePointSet categories_where(bool (*chosen)(const std::string&, size_t), const std::string& name) {
   std::vector<CodeRange> ranges;
-  for (int i = 0; i < unicode_tables::kCategoryRuns_size; i++) {
-    const uint32_t run = unicode_tables::kCategoryRuns[i];
-    const uint32_t end =
-        i + 1 < unicode_tables::kCategoryRuns_size ? unicode_tables::kCategoryRuns[i + 1] >> 5 : kLastCodePoint + 1;
+  for (int i = 0; i < tokenizer_unicode::kCategoryRuns_size; i++) {
+    const uint32_t run = tokenizer_unicode::kCategoryRuns[i];
+    const uint32_t end = i + 1 < tokenizer_unicode::kCategoryRuns_size ? tokenizer_unicode::kCategoryRuns[i + 1] >> 5
+                                                                       : kLastCodePoint + 1;
     const size_t category = run & 31;
     if (category < std::size(kCategories) && chosen(name, category)) ranges.push_back({run >> 5, end - 1});
   }
@@ -208,11 +208,11 @@ bool find_property(std::string_view name, CodePointSet& set) {
       return true;
     }
   }
-  for (int script = 0; script < unicode_tables::kScriptNames_size; script++) {
-    if (wanted != plain(unicode_tables::kScriptNames[script])) continue;
+  for (int script = 0; script < tokenizer_unicode::kScriptNames_size; script++) {
+    if (wanted != plain(tokenizer_unicode::kScriptNames[script])) continue;
     std::vector<CodeRange> ranges;
-    for (int i = 0; i < unicode_tables::kScriptRanges_size; i += 3) {
-      const uint32_t* const range = unicode_tables::kScriptRanges + i;
+    for (int i = 0; i < tokenizer_unicode::kScriptRanges_size; i += 3) {
+      const uint32_t* const range = tokenizer_unicode::kScriptRanges + i;
       if (range[2] == static_cast<uint32_t>(script)) ranges.push_back({range[0], range[1]});
     }
     set = CodePointSet(std::move(ranges));

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "megatrain/text/unicode_tables.h"
+#include "megatrain/text/tokenizer_unicode.h"
 
 namespace megatrain {
 namespace {
@@ -35,7 +35,7 @@ CodePointMap<uint16_t> index_of(const uint32_t* entries, int size) {
 constexpr uint8_t bit(UnicodeForm form) { return static_cast<uint8_t>(1u << static_cast<unsigned>(form)); }
 
 Tables make_tables() {
-  using namespace unicode_tables;
+  using namespace tokenizer_unicode;
   Tables tables;
   tables.canonical = index_of(kCanonical, kCanonical_size);
   tables.compatible = index_of(kCompatible, kCompatible_size);
@@ -94,9 +94,9 @@ void decompose(uint32_t code, bool compatible, ByteRange origin, std::vector<Sca
   const Tables& t = tables();
   const uint32_t* entry = nullptr;
   if (compatible && t.compatible[code] != 0) {
-    entry = unicode_tables::kCompatible + t.compatible[code] - 1;
+    entry = tokenizer_unicode::kCompatible + t.compatible[code] - 1;
   } else if (t.canonical[code] != 0) {
-    entry = unicode_tables::kCanonical + t.canonical[code] - 1;
+    entry = tokenizer_unicode::kCanonical + t.canonical[code] - 1;
   }
   if (entry == nullptr) {
     out.push_back({code, t.combining[code], origin});
@@ -128,18 +128,18 @@ uint32_t composed(uint32_t first, uint32_t second) {
   if (is_syllable(first) && (first - kSyllables) % kTailCount == 0 && second > kTails && second < kTails + kTailCount) {
     return first + (second - kTails);
   }
-  int low = 0, high = unicode_tables::kCompositions_size / 3;
+  int low = 0, high = tokenizer_unicode::kCompositions_size / 3;
   while (low < high) {
     const int middle = (low + high) / 2;
-    const uint32_t* const entry = unicode_tables::kCompositions + 3 * middle;
+    const uint32_t* const entry = tokenizer_unicode::kCompositions + 3 * middle;
     if (std::pair(entry[0], entry[1]) < std::pair(first, second)) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  const uint32_t* const entry = unicode_tables::kCompositions + 3 * low;
-  const bool found = 3 * low < unicode_tables::kCompositions_size && entry[0] == first && entry[1] == second;
+  const uint32_t* const entry = tokenizer_unicode::kCompositions + 3 * low;
+  const bool found = 3 * low < tokenizer_unicode::kCompositions_size && entry[0] == first && entry[1] == second;
   return found ? entry[2] : 0;
 }
 

@@ -1,10 +1,11 @@
-// Properties of every code point as the `tokenizers` library sees them (tools/make_unicode_tables.py writes the
+// Properties of every code point as the `tokenizers` library sees them (tools/make_tokenizer_unicode.py writes the
 // values). Sets are pairs (first, last); maps are entries (code point, length, what it becomes).
+// Beside it jinja_unicode.h: tokens follow the library, templates follow Python, and their versions of Unicode differ.
 #pragma once
 
 #include <cstdint>
 
-namespace megatrain::unicode_tables {
+namespace megatrain::tokenizer_unicode {
 
 extern const uint32_t kCategoryRuns[];  // (first code point << 5 | category), in order
 extern const int kCategoryRuns_size;
@@ -26,4 +27,4 @@ extern const int kCombiningClass_size;
 extern const uint32_t kCompositions[];  // (first, second, composed), in order of the first two
 extern const int kCompositions_size;
 
-}  // namespace megatrain::unicode_tables
+}  // namespace megatrain::tokenizer_unicode

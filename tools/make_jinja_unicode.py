@@ -1,8 +1,9 @@
-"""Writes src/megatrain/text/jinja_unicode.cc from Python's own character data.
+"""Writes src/megatrain/text/jinja_unicode.cc from Python's own character data, which chat templates follow.
 
-    python tests/text/make_unicode_tables.py > src/megatrain/text/jinja_unicode.cc
+Tokens follow another: tools/make_tokenizer_unicode.py.
+
+    python3 tools/make_jinja_unicode.py > src/megatrain/text/jinja_unicode.cc
 """
-import sys
 
 CHARS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
@@ -50,7 +51,7 @@ def print_mapping(name, mapped):
     print("};")
 
 
-print("""// Written by tests/text/make_unicode_tables.py.
+print("""// Written by tools/make_jinja_unicode.py.
 #include "megatrain/text/jinja_unicode.h"
 
 #include <algorithm>
@@ -86,15 +87,15 @@ print("""// clang-format on
 
 template <size_t N>
 bool contains(const Range (&ranges)[N], char32_t c) {
-  const Range* const found =
-      std::upper_bound(std::begin(ranges), std::end(ranges), c, [](char32_t x, const Range& range) { return x < range.first; });
+  const Range* const found = std::upper_bound(std::begin(ranges), std::end(ranges), c,
+                                              [](char32_t x, const Range& range) { return x < range.first; });
   return found != std::begin(ranges) && c <= std::prev(found)->last;
 }
 
 template <size_t N>
 std::string_view find(const Mapping (&mappings)[N], char32_t c) {
-  const Mapping* const found =
-      std::lower_bound(std::begin(mappings), std::end(mappings), c, [](const Mapping& mapping, char32_t x) { return mapping.from < x; });
+  const Mapping* const found = std::lower_bound(std::begin(mappings), std::end(mappings), c,
+                                                [](const Mapping& mapping, char32_t x) { return mapping.from < x; });
   return found != std::end(mappings) && found->from == c ? std::string_view(found->to) : std::string_view();
 }
 

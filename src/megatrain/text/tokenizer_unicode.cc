@@ -1,9 +1,9 @@
-// Made by tools/make_unicode_tables.py; not edited by hand.
+// Made by tools/make_tokenizer_unicode.py; not edited by hand.
 // Asked of tokenizers 0.23.3; decomposition pairs and combining classes from Python's Unicode 14.0.0, checked
 // against the library. 10301 code points have a category there that Python's Unicode lacks (the highest U+323AF).
-#include "megatrain/text/unicode_tables.h"
+#include "megatrain/text/tokenizer_unicode.h"
 
-namespace megatrain::unicode_tables {
+namespace megatrain::tokenizer_unicode {
 
 const uint32_t kCategoryRuns[] = {
   0x19, 0x416, 0x431, 0x493, 0x4b1, 0x50d, 0x52e, 0x551, 0x572, 0x591, 0x5ac, 0x5d1, 0x608, 0x751, 0x792, 0x7f1,
@@ -2557,4 +2557,4 @@ const uint32_t kCompositions[] = {
 };
 const int kCompositions_size = 2820;
 
-}  // namespace megatrain::unicode_tables
+}  // namespace megatrain::tokenizer_unicode
