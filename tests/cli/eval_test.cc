@@ -53,11 +53,21 @@ TEST(Eval, EachFormOfRowAsksTheSame) {
   }
 }
 
+TEST(Eval, RowsMayStandInAnArray) {
+  const SpeakingModel model;
+  write_bytes(model / "rows.json",
+              "[{\"question\": \"a\", \"answer\": \"b\"},\n {\"question\": \"c\", \"answer\": \"d\"}]");
+  const json got =
+      json::parse(succeed(model.words({model / "rows.json", "--json", "--data.cache", model / "cache"}, "eval")).out);
+  EXPECT_EQ(got.at("count"), 2);
+  EXPECT_GT(got.at("loss"), 0);
+}
+
 TEST(Eval, OfTextIsTheLossOfAllOfIt) {
   const SpeakingModel model;
   write_bytes(model / "book.txt", "tea and toast tea and toast");
-  const json got =
-      json::parse(succeed(model.words({model / "book.txt", "--json", "--data.cache", model / "cache"}, "eval")).out);
+  const Outcome outcome = succeed(model.words({model / "book.txt", "--json", "--data.cache", model / "cache"}, "eval"));
+  const json got = json::parse(outcome.out);
   EXPECT_FALSE(got.contains("exact_match"));
   EXPECT_GT(got.at("loss"), 0);
   EXPECT_GT(got.at("loss_tokens"), 5);
@@ -70,7 +80,7 @@ TEST(Eval, WithoutATemplateTheQuestionIsAskedAsItStands) {
   write_bytes(model / "rows.jsonl",
               R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
   expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input,
-                 {"rows.jsonl, line 1", "no chat template"});
+                 {"rows.jsonl:1: ", "no chat template"});
 }
 
 TEST(Eval, RefusesBadRowsByLine) {
@@ -79,16 +89,18 @@ TEST(Eval, RefusesBadRowsByLine) {
   const auto refuse = [&](const std::string& row, std::initializer_list<std::string> parts) {
     write_bytes(model / "rows.jsonl", good + row + "\n" + good);
     expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input, parts);
-    expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input, {"rows.jsonl, line 2"});
+    expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input, {"rows.jsonl:2: "});
   };
   refuse("{\"question\": \"a\"}", {"\"answer\""});
-  refuse("{\"question\": 4, \"answer\": \"b\"}", {"\"question\"", "expected a string"});
+  refuse("{\"question\": 4, \"answer\": \"b\"}", {"\"question\" is a number, where text is expected"});
   refuse("{\"question\": \"\", \"answer\": \"b\"}", {"empty"});
   refuse("{\"prompt\": \"a\", \"answer\": \"b\"}", {"\"completion\""});
   refuse("{\"text\": \"a\"}", {"neither"});
-  refuse("[1]", {"expected an object"});
-  refuse("{\"question\": \"a\", \"question\": \"a\", \"answer\": \"b\"}", {"twice"});
-  refuse("{\"question\": \"a\xff\", \"answer\": \"b\"}", {"JSON"});
+  refuse("[1]", {"a row is a list, where an object is expected"});
+  refuse("{\"question\": \"a\", \"question\": \"a\", \"answer\": \"b\"}",
+         {"the key \"question\" stands twice in one object"});
+  refuse("{\"question\": \"a\xff\", \"answer\": \"b\"}", {"byte 48 of the file, 0xff, is not UTF-8"});
+  refuse("{\"question\": }", {"not valid JSON at column 14"});
   refuse("{\"messages\": []}", {"messages"});
   refuse("{\"messages\": [{\"content\": \"a\"}]}", {"message 1", "role"});
   refuse("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", {"last message", "assistant"});

@@ -166,11 +166,11 @@ TEST(Generate, SaysWhatIsWrongWithTheModelAndThePrompt) {
   refuse({"--prompt="}, {"no tokens"});
   refuse({"--prompt", std::string(128, 'a')}, {"128 tokens", "context of 128"});
   write_bytes(model / "bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 3}\n");
-  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl, line 2", "\"prompt\"", "string"});
+  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl:2: \"prompt\" is a number, where text is expected"});
   write_bytes(model / "bad.jsonl", "{\"prompt\": \"a\"}\n\n{\"prompt\": \"a\"\n");
-  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl, line 3", "JSON"});
+  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl:3: not valid JSON at column 15"});
   write_bytes(model / "bad.jsonl", "\n");
-  refuse({"--prompt-file", model / "bad.jsonl"}, {"no lines"});
+  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl has no rows"});
   model.set("config.json", "eos_token_id", "end");
   refuse({"--prompt=a"}, {"eos_token_id", "end"});
   model.set("config.json", "eos_token_id", 2);

@@ -12,17 +12,18 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/cli/jsonl.h"
 #include "megatrain/cli/loaded_model.h"
+#include "megatrain/text/json_rows.h"
 
 namespace megatrain {
 namespace {
 
 std::vector<Prompt> read_ids(const std::string& path) {
   std::vector<Prompt> prompts;
-  for (const JsonLine& line : read_json_lines(path)) {
-    prompts.push_back({.ids = line.row.at("ids").get<std::vector<int32_t>>(), .max_tokens = 1});
-    if (prompts.back().ids.size() < 2) fail_input(fmt::format("{} has fewer than two ids", line.where));
+  JsonRows rows(path);
+  while (const auto row = rows.next()) {
+    prompts.push_back({.ids = row->object.at("ids").get<std::vector<int32_t>>(), .max_tokens = 1});
+    if (prompts.back().ids.size() < 2) fail_input(row->where + "it has fewer than two ids");
   }
   return prompts;
 }

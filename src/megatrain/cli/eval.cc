@@ -12,11 +12,11 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/cli/jsonl.h"
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
 #include "megatrain/text/dataset.h"
+#include "megatrain/text/json_rows.h"
 #include "megatrain/train/model_loss.h"
 
 namespace megatrain {
@@ -34,40 +34,40 @@ struct EvalRow {
   std::string answer;
 };
 
-EvalRow pair_of(const JsonLine& line, const char* question, const char* answer) {
-  const std::string text = text_field(line, question);
-  if (text.empty()) fail_input(fmt::format("{}: \"{}\" is empty; expected what to ask", line.where, question));
-  return {.where = line.where,
-          .line = line.number,
+EvalRow pair_of(const JsonRow& row, const char* question, const char* answer) {
+  const std::string text = text_field(row, question);
+  if (text.empty()) fail_input(fmt::format("{}\"{}\" is empty; expected what to ask", row.where, question));
+  return {.where = row.where,
+          .line = row.line,
           .messages = Json::array({{{"role", "user"}, {"content", text}}}),
           .text = text,
-          .answer = text_field(line, answer)};
+          .answer = text_field(row, answer)};
 }
 
-EvalRow conversation_of(const JsonLine& line) {
-  EvalRow row{.where = line.where, .line = line.number, .messages = messages_field(line)};
-  const Json last = row.messages.back();
+EvalRow conversation_of(const JsonRow& row) {
+  EvalRow asked{.where = row.where, .line = row.line, .messages = messages_field(row)};
+  const Json last = asked.messages.back();
   if (last.at("role") != "assistant" || !last.contains("content") || !last.at("content").is_string()) {
     fail_input(
-        fmt::format("{}: the last message is {}; expected the assistant's answer, {{\"role\": \"assistant\", "
+        fmt::format("{}the last message is {}; expected the assistant's answer, {{\"role\": \"assistant\", "
                     "\"content\": \"...\"}}",
-                    line.where, printable(last.dump())));
+                    row.where, printable(last.dump())));
   }
-  row.answer = last.at("content").get<std::string>();
-  row.messages.erase(row.messages.size() - 1);
-  if (row.messages.empty())
-    fail_input(fmt::format("{}: nothing is asked before the answer; expected a user's message", line.where));
-  return row;
+  asked.answer = last.at("content").get<std::string>();
+  asked.messages.erase(asked.messages.size() - 1);
+  if (asked.messages.empty())
+    fail_input(fmt::format("{}nothing is asked before the answer; expected a user's message", row.where));
+  return asked;
 }
 
-EvalRow read_row(const JsonLine& line) {
-  if (line.row.contains("messages")) return conversation_of(line);
-  if (line.row.contains("question")) return pair_of(line, "question", "answer");
-  if (line.row.contains("prompt")) return pair_of(line, "prompt", "completion");
+EvalRow read_row(const JsonRow& row) {
+  if (row.object.contains("messages")) return conversation_of(row);
+  if (row.object.contains("question")) return pair_of(row, "question", "answer");
+  if (row.object.contains("prompt")) return pair_of(row, "prompt", "completion");
   fail_input(
-      fmt::format("{}: has neither \"question\" and \"answer\", nor \"prompt\" and \"completion\", nor "
+      fmt::format("{}it has neither \"question\" and \"answer\", nor \"prompt\" and \"completion\", nor "
                   "\"messages\"; found {}",
-                  line.where, printable(line.row.dump())));
+                  row.where, printable(row.object.dump())));
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -124,9 +124,10 @@ void print_exact_match(const Json& result) {
 std::optional<std::vector<EvalRow>> read_rows(const std::string& path) {
   if (std::filesystem::is_directory(path) || !is_json_name(path)) return std::nullopt;
   std::vector<EvalRow> rows;
-  for (const JsonLine& line : read_json_lines(path)) {
-    if (rows.empty() && line.row.contains("text")) return std::nullopt;
-    rows.push_back(read_row(line));
+  JsonRows file(path);
+  while (const auto row = file.next()) {
+    if (rows.empty() && row->object.contains("text")) return std::nullopt;
+    rows.push_back(read_row(*row));
   }
   return rows;
 }

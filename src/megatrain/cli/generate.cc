@@ -8,10 +8,10 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/cli/jsonl.h"
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
+#include "megatrain/text/json_rows.h"
 
 namespace megatrain {
 
@@ -89,11 +89,12 @@ Prompt text_prompt(const LoadedModel& model, const Arguments& arguments, const s
 
 std::vector<Prompt> read_prompt_lines(const LoadedModel& model, const Arguments& arguments, const std::string& path) {
   std::vector<Prompt> prompts;
-  for (const JsonLine& line : read_json_lines(path)) {
-    if (line.row.contains("messages")) {
-      prompts.push_back(model.chat_prompt(conversation(arguments, messages_field(line)), line.where));
+  JsonRows rows(path);
+  while (const auto row = rows.next()) {
+    if (row->object.contains("messages")) {
+      prompts.push_back(model.chat_prompt(conversation(arguments, messages_field(*row)), row->where));
     } else {
-      prompts.push_back(text_prompt(model, arguments, text_field(line, "prompt"), line.where));
+      prompts.push_back(text_prompt(model, arguments, text_field(*row, "prompt"), row->where));
     }
   }
   return prompts;
@@ -132,7 +133,7 @@ int verb_generate(const Words& words) {
   if (lines) {
     prompts = read_prompt_lines(model, arguments, *file);
   } else {
-    prompts = {text_prompt(model, arguments, read_prompt_text(arguments), "the prompt")};
+    prompts = {text_prompt(model, arguments, read_prompt_text(arguments), "")};
   }
   for (Prompt& prompt : prompts) prompt.max_tokens = max_tokens;
   Generator& generator = model.generator_for(prompts);

@@ -75,10 +75,11 @@ LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, co
 
 void LoadedModel::check(const Prompt& prompt, const std::string& where) const {
   const int64_t tokens = static_cast<int64_t>(prompt.ids.size());
-  if (tokens == 0) fail_input(fmt::format("{} has no tokens; give some text to go on from", where));
+  if (tokens == 0) fail_input(fmt::format("{}the prompt has no tokens; give some text to go on from", where));
   if (tokens >= config_.max_position) {
-    fail_input(fmt::format("{} has {} tokens, where the model's context of {} must hold the answer too; shorten it",
-                           where, tokens, config_.max_position));
+    fail_input(
+        fmt::format("{}the prompt has {} tokens, where the model's context of {} must hold the answer too; shorten it",
+                    where, tokens, config_.max_position));
   }
 }
 
@@ -93,7 +94,7 @@ Prompt LoadedModel::chat_prompt(const nlohmann::ordered_json& messages, const st
   try {
     prompt.ids = text_.encode_chat(messages);
   } catch (const Error& error) {
-    fail(error.code(), fmt::format("{}: {}", where, error.what()));
+    fail(error.code(), where + error.what());
   }
   check(prompt, where);
   return prompt;

@@ -30,7 +30,8 @@ class LoadedModel {
   const ModelConfig& config() const { return config_; }
   const TrainConfig& settings() const { return settings_; }  // the model's path, precision, device, threads, memory
 
-  // The prompt as tokens. Throws Error(bad_input) when it leaves no room in the model's context; `where` names it.
+  // The prompt as tokens. Throws Error(bad_input) when it leaves no room in the model's context; `where` begins the
+  // sentence: "FILE:LINE: ", or nothing.
   Prompt prompt(const std::string& text, const std::string& where) const;
   Prompt chat_prompt(const nlohmann::ordered_json& messages, const std::string& where) const;
 

@@ -84,6 +84,16 @@ void refuse_compressed(const std::string& path, std::string_view head) {
 
 }  // namespace
 
+std::string_view SampleBlock::good_text(const RawSample& sample) const {
+  if (!sample.bad.empty()) fail_input(sample.bad);
+  const std::string_view whole = text(sample);
+  if (const size_t at = find_invalid_utf8(whole); at != std::string_view::npos) {
+    fail_input(fmt::format("byte {} of the file, 0x{:02x}, is not UTF-8; convert the file to UTF-8",
+                           sample.offset + static_cast<int64_t>(at), static_cast<unsigned char>(whole[at])));
+  }
+  return whole;
+}
+
 SampleBlocks::SampleBlocks(std::vector<SampleFile> files, const BlockLimits& limits, const ReadPlace& from)
     : files_(std::move(files)), limits_(limits), place_(from) {}
 

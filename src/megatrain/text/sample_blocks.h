@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 
 namespace megatrain {
@@ -43,7 +44,14 @@ struct SampleBlock {
   std::string_view text(const RawSample& sample) const {
     return std::string_view(bytes).substr(sample.begin, sample.end - sample.begin);
   }
+  // The same. Error(bad_input), a sentence that follows a place ("FILE:LINE: ") and has no end: it is bad, or not
+  // UTF-8.
+  std::string_view good_text(const RawSample& sample) const;
 };
+
+// The largest sample and the largest document: a longer line or array element is bad, a longer text file is cut.
+inline constexpr int64_t kMaxSampleBytes = 256 * kMiB;
+inline constexpr int64_t kMaxDocumentBytes = 16 * kMiB;
 
 struct BlockLimits {
   int64_t block_bytes = 0;     // a block has no more unless a single sample has

@@ -8,7 +8,6 @@
 #include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
 #include "megatrain/text/sample_json.h"
-#include "megatrain/text/unicode.h"
 
 namespace megatrain {
 namespace {
@@ -80,8 +79,7 @@ EncodedBlock SampleEncoder::encode(const SampleBlock& block) const {
   for (const RawSample& raw : block.samples) {
     const size_t begin = out.entries.size();
     try {
-      if (!raw.bad.empty()) fail_input(raw.bad);
-      const bool text = encode_one(block.text(raw), raw, out.entries);
+      const bool text = encode_one(block.good_text(raw), raw, out.entries);
       if (out.entries.size() == begin) fail_input("the tokenizer makes no token of it");
       out.samples.push_back(
           {.end = static_cast<int64_t>(out.entries.size()), .line = raw.line, .file = raw.file, .text = text ? 1 : 0});
@@ -97,10 +95,6 @@ EncodedBlock SampleEncoder::encode(const SampleBlock& block) const {
 }
 
 bool SampleEncoder::encode_one(std::string_view text, const RawSample& raw, std::vector<uint32_t>& entries) const {
-  if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
-    fail_input(fmt::format("byte {} of the file, 0x{:02x}, is not UTF-8; convert the file to UTF-8",
-                           raw.offset + static_cast<int64_t>(bad), static_cast<unsigned char>(text[bad])));
-  }
   if (!raw.json) {
     if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
       fail_input(fmt::format("byte {} of the file is NUL, which no text holds; remove the file if it is not text",

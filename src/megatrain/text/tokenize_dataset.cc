@@ -108,8 +108,7 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, const Input& input
       if (++seen > kDetectSamples) break;
       const std::string where = fmt::format("{}:{}", files[static_cast<size_t>(raw.file)].path, raw.line);
       try {
-        if (!raw.bad.empty()) fail_input(raw.bad);
-        const Json object = parse_sample_json(block.text(raw));
+        const Json object = parse_sample_json(block.good_text(raw));
         if (auto form = SampleForm::settle(dataset.form, dataset.columns, object)) return form;
         if (first.empty()) {
           first = object.is_object() ? fmt::format("{} has the keys {}", where, keys_of(object))

@@ -61,10 +61,6 @@ struct TokenizeOptions {
   int64_t* peak_bytes_in_flight = nullptr;  // of input read and not yet written
 };
 
-// The largest sample and the largest document: a longer line or array element is bad, a longer text file is cut.
-inline constexpr int64_t kMaxSampleBytes = 256 * kMiB;
-inline constexpr int64_t kMaxDocumentBytes = 16 * kMiB;
-
 // Samples of `cache_directory`/FINGERPRINT, made when they are not there. Nothing when it was stopped.
 //
 // Error(bad_input): bad samples beyond those tolerated, no sample at all, a form that cannot be told, conversations for
