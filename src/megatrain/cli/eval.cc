@@ -135,7 +135,7 @@ std::optional<std::vector<EvalRow>> read_rows(const std::string& path) {
 // Over the answers, or all of a text.
 Json loss_of(TrainConfig config, const std::string& data, std::optional<int64_t> seq_len, int64_t context) {
   constexpr int64_t kSeqLen = 4096, kPassTokens = 8192;
-  config.data.train = {{.path = data}};
+  config.data.eval = {{.path = data}};
   config.seq_len = seq_len.value_or(std::min(context, kSeqLen));
   config.batch = config.micro_batch = std::max<int64_t>(1, kPassTokens / config.seq_len);
   const ModelLoss loss = measure_loss(config);

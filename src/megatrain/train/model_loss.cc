@@ -21,10 +21,8 @@ ModelLoss mean_loss(Trainer& trainer, BatchSource& source) {
 
 ModelLoss measure_loss(TrainConfig config) {
   const ModelSource source = read_model_source(config);
-  config.epochs = 1;
-  config.data.shuffle = false;
   config.train_only = {head_layout(source.config).tensors.front().name};  // the final norm: next to nothing has state
-  const RunData data = open_data(config, source);
+  const auto data = open_evaluation(config, source);
 
   Machine machine = open_machine(config.device, config.threads);
   const RunIdentity identity = make_identity(config, source.config);
@@ -35,7 +33,7 @@ ModelLoss measure_loss(TrainConfig config) {
                   static_cast<int>(config.threads));
   load_weights(source.directory, trainer.records(), static_cast<int>(config.threads));
 
-  return mean_loss(trainer, *data.train);
+  return mean_loss(trainer, *data);
 }
 
 }  // namespace megatrain

@@ -17,7 +17,7 @@ struct ModelLoss {
 // With the trainer's weights as they are, over all steps of the source, which has an end.
 ModelLoss mean_loss(Trainer& trainer, BatchSource& source);
 
-// Of `config.model` on `config.data.train`. Weights alone take memory, as good as no state.
+// Of `config.model` on `config.data.eval`. Weights alone take memory, as good as no state.
 ModelLoss measure_loss(TrainConfig config);
 
 }  // namespace megatrain

@@ -92,6 +92,15 @@ void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
                        counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
 }
 
+std::unique_ptr<SampleData> make_evaluation(std::vector<SampleSet> sets, SampleDataOptions options) {
+  options.epochs = 1;
+  options.shuffle = false;
+  for (SampleSet& set : sets) set.weight = 1;
+  auto samples = std::make_unique<SampleData>(std::move(sets), options);
+  log_counts("evaluation data", samples->counts(), options.seq_len);
+  return samples;
+}
+
 }  // namespace
 
 ModelText open_text(const TrainConfig& config, const std::string& model_directory) {
@@ -166,15 +175,20 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   data.train_samples = samples.get();
   data.train = std::move(samples);
   if (!eval->empty()) {
-    options.epochs = 1;
-    options.shuffle = false;
-    for (SampleSet& set : *eval) set.weight = 1;
-    auto held = std::make_unique<SampleData>(std::move(*eval), options);
-    log_counts("evaluation data", held->counts(), config.seq_len);
+    auto held = make_evaluation(std::move(*eval), options);
     data.eval_samples = held.get();
     data.eval = std::move(held);
   }
   return data;
+}
+
+std::unique_ptr<BatchSource> open_evaluation(const TrainConfig& config, const ModelSource& model) {
+  const ModelText text = open_text(config, model.directory);
+  SampleDataOptions options = sample_options(config, model.config, text);
+  int64_t bad = 0;
+  auto sets = open_sets(config, config.data.eval, text, nullptr, bad);
+  options.tolerated = config.data.skip_bad - bad;
+  return make_evaluation(std::move(*sets), options);
 }
 
 }  // namespace megatrain

@@ -26,6 +26,9 @@ struct RunData {
 RunData open_data(const TrainConfig& config, const ModelSource& model,
                   const volatile std::sig_atomic_t* stop = nullptr);
 
+// `config.data.eval` alone, in one pass and the order of the files.
+std::unique_ptr<BatchSource> open_evaluation(const TrainConfig& config, const ModelSource& model);
+
 // Steps that steps, epochs or tokens come to; 0: none of them is given.
 int64_t steps_of_run(const TrainConfig& config, const BatchSource& source);
 

@@ -101,7 +101,7 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
       .tokens = identity.micro_tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
   shape.hidden = model.hidden;
   shape.ff = model.ff;
-  const bool documents = !config.data.documents.empty() || !config.data.train.empty();
+  const bool documents = !config.data.documents.empty() || !config.data.train.empty() || !config.data.eval.empty();
   shape.max_documents = documents ? identity.micro_tokens : config.micro_batch;
   shape.longest_document = config.seq_len;
   return shape;
