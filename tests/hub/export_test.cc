@@ -202,6 +202,43 @@ TEST_F(ModelExportTest, CopiesTokenizerFilesAndLicencesOnly) {
   EXPECT_NE(read_bytes(out_ + "/config.json"), "x");
 }
 
+TEST_F(ModelExportTest, CopiesNamedTemplatesAndReplacesThem) {
+  const std::string source = directory_ / "source", folder = "/additional_chat_templates";
+  fs::create_directories(source + folder + "/deeper.jinja");
+  write_bytes(source + folder + "/tool_use.jinja", "tools");
+  write_bytes(source + folder + "/rag.jinja", "rag");
+  write_bytes(source + folder + "/README.md", "x");
+  ExportRequest wish = request({});
+  wish.source_directory = source;
+  for (int round = 0; round < 2; ++round) {
+    const ExportReport report = ModelExport(wish).finish();
+    EXPECT_EQ(report.copied, (std::vector<std::string>{"additional_chat_templates/rag.jinja",
+                                                       "additional_chat_templates/tool_use.jinja"}));
+    EXPECT_EQ(report.kept, "");
+    EXPECT_EQ(listing(out_ + folder), (std::set<std::string>{"rag.jinja", "tool_use.jinja"}));
+    EXPECT_EQ(read_bytes(out_ + folder + "/tool_use.jinja"), "tools");
+  }
+  fs::rename(out_, out_ + ".partial");  // as an export that was killed leaves it
+  wish.chat_template = "the run's own";
+  EXPECT_EQ(ModelExport(wish).finish().copied, (std::vector<std::string>{"chat_template.jinja"}));
+  EXPECT_FALSE(fs::exists(out_ + folder));
+  EXPECT_EQ(listing(directory_.path()), (std::set<std::string>{"model", "source"}));
+}
+
+TEST_F(ModelExportTest, KeepsAFormerDirectoryWithAnotherFileAmongItsNamedTemplates) {
+  for (const char* name : {"notes.txt", "folder.jinja/notes.txt"}) {
+    export_one(1);
+    const fs::path foreign = fs::path(out_) / "additional_chat_templates" / name;
+    fs::create_directories(foreign.parent_path());
+    write_bytes(foreign.string(), "precious");
+    const ExportReport report = ModelExport(request({})).finish();
+    ASSERT_NE(report.kept, "") << name;
+    EXPECT_EQ(read_bytes(report.kept + "/additional_chat_templates/" + name), "precious");
+    fs::remove_all(report.kept);
+    fs::remove_all(out_);
+  }
+}
+
 TEST_F(ModelExportTest, ReplacesAFormerExport) {
   export_one(1);
   write_bytes(out_ + "/model-00001-of-00002.safetensors", "stale");

@@ -135,6 +135,21 @@ TEST_F(ModelDirectory, ChoosesAmongNamedTemplatesAsTransformersDoes) {
         R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]})");
   EXPECT_EQ(render(), "plain");
   EXPECT_EQ(render(Json::array()), "tools");
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "rag", "template": "rag"}, {"name": "default", "template": "plain"}]})");
+  EXPECT_EQ(render(), "plain");
+  EXPECT_EQ(render(Json::array()), "plain");
+}
+
+TEST_F(ModelDirectory, WithNamedTemplatesAndNoDefaultSaysSo) {
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "rag"}]})");
+  try {
+    render();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_NE(std::string(error.what()).find("none is named \"default\""), std::string::npos) << error.what();
+  }
 }
 
 TEST_F(ModelDirectory, ReadsAdditionalTemplateFiles) {

@@ -26,6 +26,7 @@ constexpr int64_t kHeaderSlack = 256;  // length, metadata, padding
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kTemplate = "chat_template.jinja";
+constexpr const char* kNamedTemplates = "additional_chat_templates";  // a folder of NAME.jinja
 
 constexpr std::array<std::string_view, 10> kCompanions = {"tokenizer.json",     "tokenizer_config.json",
                                                           "tokenizer.model",    "special_tokens_map.json",
@@ -37,21 +38,29 @@ bool is_companion(const std::string& name) {
   return std::find(kCompanions.begin(), kCompanions.end(), name) != kCompanions.end() || name.starts_with("LICENSE");
 }
 
+bool is_named_template(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.path().extension() == ".jinja" && entry.is_regular_file(ignored);
+}
+
+bool holds_only(const fs::path& directory, bool (*wanted)(const fs::directory_entry&)) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    if (!wanted(entry)) return false;
+  }
+  return !error;
+}
+
 bool is_own(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
   const bool shard =
       name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.partial"));
   std::error_code ignored;
+  if (name == kNamedTemplates && !entry.is_symlink(ignored)) return holds_only(entry.path(), is_named_template);
   return entry.is_regular_file(ignored) && (is_companion(name) || shard || name == kIndex || name == "config.json");
 }
 
-bool holds_only_own_files(const std::string& directory) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
-    if (!is_own(entry)) return false;
-  }
-  return !error;
-}
+bool holds_only_own_files(const std::string& directory) { return holds_only(directory, is_own); }
 
 // Absolute, links resolved, no trailing slash.
 std::string resolved(const std::string& path) {
@@ -126,7 +135,25 @@ void ModelExport::copy_companions() {
   }
   if (error)
     fail_io(fmt::format("cannot list {}: {}; check its permissions.", request_.source_directory, error.message()));
+  if (request_.chat_template.empty()) copy_named_templates();
   std::sort(report_.copied.begin(), report_.copied.end());
+}
+
+void ModelExport::copy_named_templates() {
+  const std::string from = request_.source_directory + "/" + kNamedTemplates;
+  std::error_code error;
+  if (!fs::is_directory(from, error)) return;
+  const std::string to = partial_.path() + "/" + kNamedTemplates;
+  if (!fs::create_directory(to, error))
+    fail_io(fmt::format("cannot create {}: {}; check the disk.", to, error.message()));
+  for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
+    if (!is_named_template(entry)) continue;
+    const std::string name = entry.path().filename().string();
+    write_text_file(to + "/" + name, read_text_file(entry.path().string(), kMaxCompanionBytes));
+    report_.copied.push_back(std::string(kNamedTemplates) + "/" + name);
+  }
+  if (error) fail_io(fmt::format("cannot list {}: {}; check its permissions.", from, error.message()));
+  sync_directory(to);
 }
 
 void ModelExport::open_shards() {

@@ -22,13 +22,13 @@ struct ExportRequest {
   std::vector<TensorDeclaration> tensors;    // in the order they shall lie in the shards
   std::string config_json;                   // the text of config.json
   std::string source_directory;              // tokenizer files and licences are copied from here; empty: none
-  std::string chat_template;                 // the text of chat_template.jinja; empty: the source's own
+  std::string chat_template;                 // the text of chat_template.jinja, the only one; empty: the source's own
   int64_t max_shard_bytes = kMaxShardBytes;  // a file's size; only a single tensor larger than this exceeds it
 };
 
 struct ExportReport {
   std::vector<std::string> shards;  // file names
-  std::vector<std::string> copied;  // file names
+  std::vector<std::string> copied;  // file names, below the directory
   int64_t tensor_bytes = 0;
   std::string kept;  // where a former DIRECTORY with files of other origin was moved; empty when none
 };
@@ -51,6 +51,7 @@ class ModelExport {
   SafetensorsWriter& shard_of(const std::string& name);
   void open_shards();
   void copy_companions();
+  void copy_named_templates();
   void put_in_place();
 
   ExportRequest request_;
