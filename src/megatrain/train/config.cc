@@ -5,14 +5,12 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <sstream>
-#include <stdexcept>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
@@ -68,7 +66,7 @@ class ConfigReader {
       const size_t equals = words[i].find('=');
       const std::string key_name = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
       const bool foreign = is_foreign_key(key_name);
-      const ConfigKey& key = foreign ? kForeign : known("--" + key_name, key_name);
+      const ConfigKey& key = foreign ? kForeign : known_config_key("--" + key_name, key_name);
       Given given{.origin = "--" + key_name, .on_command_line = true};
       if (equals != std::string::npos) {
         given.value.text = words[i].substr(equals + 1);
@@ -145,20 +143,6 @@ class ConfigReader {
   }
   bool is_given(const std::string& key) const { return given_.count(key) != 0; }
 
-  static const ConfigKey& known(const std::string& where, const std::string& name) {
-    if (const ConfigKey* key = find_config_key(name)) return *key;
-    if (is_config_section(name))
-      fail_config(fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name,
-                              first_key_of(name)));
-    fail_config(fmt::format("{}: unknown key '{}'; did you mean '{}'?", where, name, nearest_config_key(name)));
-  }
-
-  static std::string first_key_of(const std::string& section) {
-    for (const ConfigKey& key : config_keys())
-      if (config_section(key.name) == section) return key.name;
-    return "";
-  }
-
   void read_map(const YAML::Node& map, const std::string& prefix) {
     for (const auto& entry : map) {
       if (!entry.first.IsScalar()) fail_config(fmt::format("{}: expected a plain key name", at(entry.first)));
@@ -175,7 +159,7 @@ class ConfigReader {
       } else if (name == "optim" && entry.second.IsScalar()) {  // another trainer's word for which optimizer
         foreign_["optim_type"] = {{.text = entry.second.Scalar()}, where};
       } else if (!(is_config_section(name) && entry.second.IsNull())) {
-        given_[name] = {read_value(where, known(where, name), entry.second), where};
+        given_[name] = {read_value(where, known_config_key(where, name), entry.second), where};
       }
     }
   }
@@ -330,57 +314,7 @@ class ConfigReader {
   std::map<std::string, int> seen_;               // keys and sections of the file, with their line
 };
 
-int64_t parse_step(const std::string& text) {
-  const size_t first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
-  if (first == std::string::npos) throw std::invalid_argument(text);
-  int64_t step = 0;
-  const char* end = text.data() + last + 1;
-  const auto [stop, error] = std::from_chars(text.data() + first, end, step);
-  if (error != std::errc() || stop != end || step < 0) throw std::invalid_argument(text);
-  return step;
-}
-
 }  // namespace
-
-bool StepSet::contains(int64_t step) const {
-  if (all && step >= 1) return true;
-  return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.first <= step && step <= r.second; });
-}
-
-StepSet parse_steps(const std::string& text) {
-  if (text == "none") return {};
-  if (text == "all") return {.all = true};
-  std::string list = text;
-  if (list.size() >= 2 && list.front() == '[' && list.back() == ']') list = list.substr(1, list.size() - 2);
-  std::vector<std::pair<int64_t, int64_t>> ranges;
-  std::stringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const size_t dash = part.find('-');
-    const int64_t first = parse_step(part.substr(0, dash));
-    const int64_t last = dash == std::string::npos ? first : parse_step(part.substr(dash + 1));
-    if (last < first) throw std::invalid_argument(text);
-    ranges.emplace_back(first, last);
-  }
-  if (ranges.empty() || list.back() == ',') throw std::invalid_argument(text);
-  std::sort(ranges.begin(), ranges.end());
-  StepSet steps;
-  for (const auto& range : ranges) {
-    if (!steps.ranges.empty() && range.first - 1 <= steps.ranges.back().second)
-      steps.ranges.back().second = std::max(steps.ranges.back().second, range.second);
-    else
-      steps.ranges.push_back(range);
-  }
-  return steps;
-}
-
-std::string format_steps(const StepSet& steps) {
-  if (steps.all) return "all";
-  if (steps.ranges.empty()) return "none";
-  std::string text;
-  for (const auto& [first, last] : steps.ranges)
-    text += (text.empty() ? "" : ",") + (first == last ? std::to_string(first) : fmt::format("{}-{}", first, last));
-  return text;
-}
 
 TrainConfig parse_config(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
                          const ConfigNeeds& needs) {

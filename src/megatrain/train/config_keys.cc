@@ -1,409 +1,61 @@
 #include "megatrain/train/config_keys.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <cmath>
 #include <limits>
-#include <optional>
 #include <sstream>
-#include <stdexcept>
+#include <string_view>
 
 #include "megatrain/base/error.h"
-#include "megatrain/base/units.h"
 
 namespace megatrain {
 namespace {
 
-template <class Number>
-bool read_number(const std::string& text, Number& value) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end && !text.empty();
-}
-
-bool read_bool(const std::string& text, bool& value) {
-  std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  value = lower == "true" || lower == "yes" || lower == "on";
-  return value || lower == "false" || lower == "no" || lower == "off";
-}
-
-bool read_steps(const std::string& text, StepSet& steps) {
-  try {
-    steps = parse_steps(text);
-    return true;
-  } catch (const std::invalid_argument&) {
-    return false;
-  }
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-// The member of a configuration that a key names.
-template <class T>
-using Field = T& (*)(TrainConfig&);
-
-template <class T>
-const T& value_of(Field<T> field, const TrainConfig& config) {
-  return field(const_cast<TrainConfig&>(config));  // only read
-}
-
-// Kinds of keys.
-ConfigKey path_key(const char* name, const char* habits, const char* help, Field<std::string> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = "a path",
-          .help = help,
-
-          .read =
-              [field](TrainConfig& config, const ConfigText& value) {
-                field(config) = value.null ? "" : value.text;
-                return value.null || !value.text.empty();
-              },
-          .write =
-              [field](const TrainConfig& config) {
-                return value_of(field, config).empty() ? "null" : quoted(value_of(field, config));
-              }};
-}
-
-ConfigKey choice_key(const char* name, const char* habits, std::vector<std::string> choices, const char* help,
-                     Field<std::string> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = fmt::format("{}", fmt::join(choices, " or ")),
-          .help = help,
-
-          .read =
-              [field, choices](TrainConfig& config, const ConfigText& value) {
-                field(config) = value.text;
-                return !value.null && std::find(choices.begin(), choices.end(), value.text) != choices.end();
-              },
-          .write = [field](const TrainConfig& config) { return value_of(field, config); }};
-}
-
-ConfigKey integer_key(const char* name, const char* habits, int64_t least, int64_t most, const char* help,
-                      Field<int64_t> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = fmt::format("a whole number from {} to {}", least, most),
-          .help = help,
-
-          .read =
-              [field, least, most](TrainConfig& config, const ConfigText& value) {
-                return !value.null && read_number(value.text, field(config)) && field(config) >= least &&
-                       field(config) <= most;
-              },
-          .write = [field](const TrainConfig& config) { return std::to_string(value_of(field, config)); }};
-}
-
-struct Interval {
-  double least;
-  double most;
-  bool open = false;  // `most` itself is not accepted
-  bool null_is_zero = false;
-};
-
-ConfigKey real_key(const char* name, const char* habits, Interval in, const char* help, Field<double> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = fmt::format("a number from {} {} {}{}", in.least, in.open ? "to below" : "to", in.most,
-                                 in.null_is_zero ? ", or null" : ""),
-          .help = help,
-
-          .read =
-              [field, in](TrainConfig& config, const ConfigText& value) {
-                double& number = field(config);
-                if (value.null && in.null_is_zero) {
-                  number = 0;
-                  return true;
-                }
-                return !value.null && read_number(value.text, number) && std::isfinite(number) && number >= in.least &&
-                       (in.open ? number < in.most : number <= in.most);
-              },
-          .write = [field](const TrainConfig& config) { return fmt::format("{}", value_of(field, config)); }};
-}
-
-ConfigKey bool_key(const char* name, const char* habits, const char* help, Field<bool> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = "true or false",
-          .help = help,
-          .flag = true,
-
-          .read = [field](TrainConfig& config,
-                          const ConfigText& value) { return !value.null && read_bool(value.text, field(config)); },
-          .write = [field](const TrainConfig& config) { return value_of(field, config) ? "true" : "false"; }};
-}
-
-ConfigKey budget_key(const char* name, const char* habits, const char* help, Field<std::optional<int64_t>> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = "auto or a size (24GiB, 512MB, 1048576)",
-          .help = help,
-
-          .read =
-              [field](TrainConfig& config, const ConfigText& value) {
-                field(config).reset();
-                if (value.null || value.text == "auto") return true;
-                try {
-                  field(config) = parse_bytes(value.text);
-                } catch (const Error&) {
-                  return false;
-                }
-                return *field(config) >= 0;
-              },
-          .write =
-              [field](const TrainConfig& config) {
-                return value_of(field, config) ? std::to_string(*value_of(field, config)) : std::string("auto");
-              }};
-}
-
-ConfigKey patterns_key(const char* name, const char* habits, const char* help, Field<std::vector<std::string>> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = "none or a list of patterns ([\"model.embed_tokens.*\", \"model.layers.[0-9].*\"] or \"a,b\")",
-          .help = help,
-          .list = true,
-          .read =
-              [field](TrainConfig& config, const ConfigText& value) {
-                std::vector<std::string>& patterns = field(config);
-                patterns.clear();
-                if (value.null || value.text == "none") return true;
-                std::stringstream parts(value.text + ",");
-                for (std::string part; std::getline(parts, part, ',');) {
-                  const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
-                  if (first == std::string::npos) return false;
-                  patterns.push_back(part.substr(first, last + 1 - first));
-                }
-                return true;
-              },
-          .write =
-              [field](const TrainConfig& config) {
-                const std::vector<std::string>& patterns = value_of(field, config);
-                return patterns.empty() ? "none" : quoted(fmt::format("{}", fmt::join(patterns, ",")));
-              }};
-}
-
-constexpr const char* kStepForms = "none, all, a step (3), a list ([1, 5] or \"1,5\") or a range (2-4)";
-
-ConfigKey dump_key(const char* name, const char* help, Field<StepSet> field) {
-  return {.name = name,
-
-          .accepts = fmt::format("true, false, {}", kStepForms),
-          .help = help,
-          .flag = true,
-          .list = true,
-          .read =
-              [field](TrainConfig& config, const ConfigText& value) {
-                StepSet& steps = field(config);
-                bool on = false;
-                if (value.null || !read_bool(value.text, on)) return !value.null && read_steps(value.text, steps);
-                steps = {};
-                if (on && config.dump.steps.empty()) steps.all = true;
-                if (on && !config.dump.steps.empty()) steps = config.dump.steps;
-                return true;
-              },
-          .write = [field](const TrainConfig& config) { return format_steps(value_of(field, config)); }};
-}
-
-constexpr const char* kDatasetOptions[] = {
-    "columns.messages", "columns.role",   "columns.content",  "columns.system",   "columns.tools",
-    "columns.prompt",   "columns.query",  "columns.response", "columns.history",  "columns.text",
-    "tags.user",        "tags.assistant", "tags.system",      "tags.observation", "tags.function"};
-constexpr const char* kFormats[] = {"auto", "messages", "sharegpt", "alpaca", "prompt", "text"};
-
-template <class List>
-bool among(const List& list, const std::string& text) {
-  return std::find(std::begin(list), std::end(list), text) != std::end(list);
-}
-
-bool read_dataset(const std::map<std::string, std::string>& entries, DatasetChoice& dataset) {
-  for (const auto& [name, text] : entries) {
-    if (name.empty() || name == "path") {
-      dataset.path = text;
-    } else if (name == "format") {
-      dataset.format = text;
-      if (!among(kFormats, text)) return false;
-    } else if (name == "weight") {
-      if (!read_number(text, dataset.weight) || !(dataset.weight > 0 && dataset.weight <= 1000)) return false;
-    } else if (among(kDatasetOptions, name)) {
-      dataset.options[name] = text;
-    } else {
-      return false;
-    }
-  }
-  return !dataset.path.empty();
-}
-
-std::string write_dataset(const DatasetChoice& dataset) {
-  std::string text = "{path: " + quoted(dataset.path);
-  if (dataset.format != "auto") text += ", format: " + dataset.format;
-  if (dataset.weight != 1) text += fmt::format(", weight: {}", dataset.weight);
-  for (const auto& [name, value] : dataset.options) text += fmt::format(", {}: {}", name, quoted(value));
-  return text + "}";
-}
-
-ConfigKey datasets_key(const char* name, const char* habits, const char* help,
-                       Field<std::vector<DatasetChoice>> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = fmt::format("a path, paths separated by commas, or a list of paths and of {{path, format ({}), "
-                                 "weight (above 0), columns.*, tags.*}}",
-                                 fmt::join(kFormats, ", ")),
-          .help = help,
-          .items = true,
-          .read =
-              [field](TrainConfig& config, const ConfigText& value) {
-                std::vector<DatasetChoice>& datasets = field(config);
-                datasets.clear();
-                if (value.null) return true;
-                for (const auto& entries : value.items)
-                  if (!read_dataset(entries, datasets.emplace_back())) return false;
-                if (!value.items.empty()) return true;
-                std::stringstream paths(value.text);
-                for (std::string path; std::getline(paths, path, ',');) {
-                  path.erase(0, path.find_first_not_of(' '));
-                  path.erase(path.find_last_not_of(' ') + 1);
-                  if (path.empty()) return false;
-                  datasets.emplace_back().path = path;
-                }
-                return !datasets.empty();
-              },
-          .write =
-              [field](const TrainConfig& config) {
-                std::vector<std::string> texts;
-                for (const DatasetChoice& dataset : value_of(field, config)) texts.push_back(write_dataset(dataset));
-                return texts.empty() ? std::string("null") : fmt::format("[{}]", fmt::join(texts, ", "));
-              }};
-}
-
-ConfigKey prompts_key() {
-  return {.name = "sample.prompts",
-          .accepts = "a text or a list of texts",
-          .help = "What the samples answer: as a user's message where the model has a chat template, else as text.",
-          .items = true,
-          .read =
-              [](TrainConfig& config, const ConfigText& value) {
-                std::vector<std::string>& prompts = config.sample.prompts;
-                prompts.clear();
-                for (const auto& entries : value.items) {
-                  if (entries.size() != 1 || !entries.begin()->first.empty()) return false;
-                  prompts.push_back(entries.begin()->second);
-                }
-                if (!value.null && value.items.empty()) prompts.push_back(value.text);
-                return true;
-              },
-          .write =
-              [](const TrainConfig& config) {
-                std::vector<std::string> texts;
-                for (const std::string& prompt : config.sample.prompts) texts.push_back(quoted(prompt));
-                return texts.empty() ? std::string("null") : fmt::format("[{}]", fmt::join(texts, ", "));
-              }};
-}
-
-// A number that says how long the run is; null: another one does.
-template <class Number>
-ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, Number most,
-                     Field<Number> field) {
-  return {.name = name,
-          .habits = habits,
-          .accepts = accepts,
-          .help = help,
-          .read =
-              [field, most](TrainConfig& config, const ConfigText& value) {
-                if (value.null) return true;
-                Number& number = field(config);
-                return read_number(value.text, number) && number > 0 && number <= most;
-              },
-          .write =
-              [field](const TrainConfig& config) {
-                return value_of(field, config) > 0 ? fmt::format("{}", value_of(field, config)) : std::string("null");
-              }};
-}
-
-ConfigKey steps_key() {
-  return {.name = "steps",
-          .habits = "max_steps num_steps train_steps",
-          .accepts = "a whole number from 0 to 1000000000, or null",
-          .help = "Optimizer steps of the run; 0 loads the model and exports it. Give one of steps, epochs and tokens.",
-          .read =
-              [](TrainConfig& config, const ConfigText& value) {
-                return value.null ||
-                       (read_number(value.text, config.steps) && config.steps >= 0 && config.steps <= 1'000'000'000);
-              },
-          .write =
-              [](const TrainConfig& config) {
-                return config.epochs > 0 || config.tokens > 0 ? std::string("null") : std::to_string(config.steps);
-              }};
-}
-
-ConfigKey seed_key() {
-  return {.name = "seed",
-          .habits = "random_seed",
-          .accepts = fmt::format("a whole number from 0 to {}", std::numeric_limits<uint64_t>::max()),
-          .help = "Seed of every random number of the run.",
-
-          .read = [](TrainConfig& config, const ConfigText& value) { return read_number(value.text, config.seed); },
-          .write = [](const TrainConfig& config) { return std::to_string(config.seed); }};
-}
-
-ConfigKey dump_steps_key() {
-  return {.name = "dump.steps",
-
-          .accepts = kStepForms,
-          .help = "Steps (from 1) that dump.grads and dump.state mean when they are true. Alone, it dumps both.",
-
-          .list = true,
-          .read = [](TrainConfig& config,
-                     const ConfigText& value) { return !value.null && read_steps(value.text, config.dump.steps); },
-          .write = [](const TrainConfig& config) { return format_steps(config.dump.steps); }};
-}
-
-ConfigKey trace_key() {
-  return {.name = "trace",
-          .habits = "profile",
-          .accepts = kStepForms,
-          .help = "Steps whose lanes go to RUN/trace.json, for Chrome's or Perfetto's viewer; steps=5-6 reads as 5-6.",
-          .list = true,
-          .read =
-              [](TrainConfig& config, const ConfigText& value) {
-                constexpr std::string_view kSteps = "steps=";
-                const bool named = value.text.starts_with(kSteps);
-                return !value.null && read_steps(named ? value.text.substr(kSteps.size()) : value.text, config.trace);
-              },
-          .write = [](const TrainConfig& config) { return format_steps(config.trace); }};
-}
-
 #define MEGATRAIN_FIELD(member) \
   [](TrainConfig & config) -> auto& { return config.member; }
 
+constexpr int64_t kCount = 1'000'000'000;
+constexpr int64_t kTokens = std::numeric_limits<int32_t>::max();
+
+// Null, also as printed: epochs or tokens say how long the run is.
+ConfigKey steps_key() {
+  ConfigKey key =
+      integer_key("steps", "max_steps num_steps train_steps", 0, kCount,
+                  "Optimizer steps of the run; 0 loads the model and exports it. Give one of steps, epochs and tokens.",
+                  MEGATRAIN_FIELD(steps));
+  key.accepts += ", or null";
+  key.read = [read = key.read](TrainConfig& config, const ConfigText& value) {
+    return value.null || read(config, value);
+  };
+  key.write = [write = key.write](const TrainConfig& config) {
+    return config.epochs > 0 || config.tokens > 0 ? std::string("null") : write(config);
+  };
+  return key;
+}
+
+// Also "steps=5-6".
+ConfigKey trace_key() {
+  ConfigKey key =
+      step_set_key("trace", "profile",
+                   "Steps whose lanes go to RUN/trace.json, for Chrome's or Perfetto's viewer; steps=5-6 reads as 5-6.",
+                   MEGATRAIN_FIELD(trace));
+  key.read = [read = key.read](TrainConfig& config, ConfigText value) {
+    constexpr std::string_view kSteps = "steps=";
+    if (value.text.starts_with(kSteps)) value.text.erase(0, kSteps.size());
+    return read(config, value);
+  };
+  return key;
+}
+
 std::vector<ConfigKey> make_keys() {
-  constexpr int64_t kCount = 1'000'000'000;
-  constexpr int64_t kTokens = std::numeric_limits<int32_t>::max();
   std::vector<ConfigKey> keys;
   const auto add = [&keys](ConfigKey key) { keys.push_back(std::move(key)); };
   add(path_key("model.path", "model.name_or_path model_name_or_path model",
                "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)));
   add(path_key("model.config", "config model.config_file",
                "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)));
-  add(seed_key());
+  add(natural_key("seed", "random_seed", "Seed of every random number of the run.", MEGATRAIN_FIELD(seed)));
   add(choice_key("device", "accelerator", {"auto", "cpu", "cuda"},
                  "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)));
   add(choice_key("precision", "dtype torch_dtype mixed_precision", {"bf16", "fp32"},
@@ -461,11 +113,11 @@ std::vector<ConfigKey> make_keys() {
       "Sequences that pass through a layer at once; divides batch. Not given: the most that hold at most 8192 tokens.",
       MEGATRAIN_FIELD(micro_batch)));
   add(steps_key());
-  add(length_key<double>("epochs", "num_epochs n_epochs", "a number above 0, at most 1000000",
-                         "Passes over the training data; 0.5 is half of one.", 1e6, MEGATRAIN_FIELD(epochs)));
-  add(length_key<int64_t>("tokens", "max_tokens train_tokens", "a whole number above 0",
-                          "Tokens of all steps together, padding included.", std::numeric_limits<int64_t>::max() / 4,
-                          MEGATRAIN_FIELD(tokens)));
+  add(length_key("epochs", "num_epochs n_epochs", "a number above 0, at most 1000000",
+                 "Passes over the training data; 0.5 is half of one.", 1e6, MEGATRAIN_FIELD(epochs)));
+  add(length_key("tokens", "max_tokens train_tokens", "a whole number above 0",
+                 "Tokens of all steps together, padding included.", std::numeric_limits<int64_t>::max() / 4,
+                 MEGATRAIN_FIELD(tokens)));
   add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)));
   add(integer_key("mlp_chunk", "", 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
@@ -511,7 +163,9 @@ std::vector<ConfigKey> make_keys() {
                MEGATRAIN_FIELD(eval.keep_best)));
   add(integer_key("sample.every", "", 0, kCount, "Steps between answers to sample.prompts; 0: none.",
                   MEGATRAIN_FIELD(sample.every)));
-  add(prompts_key());
+  add(texts_key("sample.prompts", "",
+                "What the samples answer: as a user's message where the model has a chat template, else as text.",
+                MEGATRAIN_FIELD(sample.prompts)));
   add(integer_key("sample.max_tokens", "max_new_tokens", 1, 1'000'000, "The longest answer, in tokens.",
                   MEGATRAIN_FIELD(sample.max_tokens)));
   add(budget_key("memory.gpu", "memory.hbm memory.device", "GPU memory the run may use.",
@@ -527,13 +181,16 @@ std::vector<ConfigKey> make_keys() {
                   MEGATRAIN_FIELD(threads)));
   add(path_key("plan", "", "A plan from `megatrain plan --json`. Default: made for this machine.",
                MEGATRAIN_FIELD(plan)));
-  add(dump_steps_key());
-  add(dump_key("dump.grads", "Write RUN/grads-STEP.safetensors; true: at dump.steps, or at all when none are given.",
-               MEGATRAIN_FIELD(dump.grads)));
-  add(dump_key(
-      "dump.state",
+  add(step_set_key("dump.steps", "",
+                   "Steps (from 1) that dump.grads and dump.state mean when they are true. Alone, it dumps both.",
+                   MEGATRAIN_FIELD(dump.steps)));
+  add(step_flag_key("dump.grads", "",
+                    "Write RUN/grads-STEP.safetensors; true: at dump.steps, or at all when none are given.",
+                    MEGATRAIN_FIELD(dump.grads), MEGATRAIN_FIELD(dump.steps)));
+  add(step_flag_key(
+      "dump.state", "",
       "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
-      MEGATRAIN_FIELD(dump.state)));
+      MEGATRAIN_FIELD(dump.state), MEGATRAIN_FIELD(dump.steps)));
   add(trace_key());
   add(path_key("run_dir", "output_dir out_dir", "Where metrics, dumps, checkpoints and the model go.",
                MEGATRAIN_FIELD(run_dir)));
@@ -547,6 +204,12 @@ std::vector<ConfigKey> make_keys() {
 }
 
 #undef MEGATRAIN_FIELD
+
+const ConfigKey* first_of_section(const std::string& section) {  // nullptr when there is none
+  for (const ConfigKey& key : config_keys())
+    if (!section.empty() && config_section(key.name) == section) return &key;
+  return nullptr;
+}
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
@@ -592,10 +255,14 @@ std::string config_section(const std::string& name) {
   return dot == std::string::npos ? "" : name.substr(0, dot);
 }
 
-bool is_config_section(const std::string& name) {
-  const auto& keys = config_keys();
-  return !name.empty() &&
-         std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return config_section(key.name) == name; });
+bool is_config_section(const std::string& name) { return first_of_section(name) != nullptr; }
+
+const ConfigKey& known_config_key(const std::string& where, const std::string& name) {
+  if (const ConfigKey* key = find_config_key(name)) return *key;
+  if (const ConfigKey* first = first_of_section(name))
+    fail_config(
+        fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name, first->name));
+  fail_config(fmt::format("{}: unknown key '{}'; did you mean '{}'?", where, name, nearest_config_key(name)));
 }
 
 std::string nearest_config_key(const std::string& unknown) {
