@@ -11,18 +11,15 @@
 
 #include <cstdint>
 
+#include "megatrain/model/block_weights.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/model/micro_batch.h"
+#include "megatrain/model/rope_table.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/keep.h"
 
 namespace megatrain {
-
-struct RopeTable {
-  const float* cos = nullptr;  // (max position, head_dim / 2) device memory
-  const float* sin = nullptr;
-};
 
 class BlockTemplate {
  public:
@@ -64,14 +61,14 @@ class BlockTemplate {
  private:
   struct Work;  // views of what is kept and of the workspace
   Work carve(std::byte* workspace, Keep keep, std::byte* kept) const;
-  View tensor(std::byte* weights, int64_t offset, int64_t rows, int64_t cols) const;
   void weight_gradients(Ops& ops, Stream& stream, float* grads, const std::vector<LinearGradient>& parts,
                         const View& grad_out, const View& x, bool accumulate) const;
-  AttentionShape attention_shape(int64_t block) const;
-  void input_norm(Ops& ops, Stream& stream, std::byte* weights, const View& x, const Work& work) const;
-  void attend(Ops& ops, Stream& stream, const Forward& args, const Work& work) const;
-  void post_norm(Ops& ops, Stream& stream, std::byte* weights, const Work& work, int64_t begin, int64_t count) const;
-  void gate_up(Ops& ops, Stream& stream, std::byte* weights, const Work& work, int64_t begin, int64_t count) const;
+  void input_norm(Ops& ops, Stream& stream, const BlockWeights& weights, const View& x, const Work& work) const;
+  void attend(Ops& ops, Stream& stream, const BlockWeights& weights, const Forward& args, const Work& work) const;
+  void post_norm(Ops& ops, Stream& stream, const BlockWeights& weights, const Work& work, int64_t begin,
+                 int64_t count) const;
+  void gate_up(Ops& ops, Stream& stream, const BlockWeights& weights, const Work& work, int64_t begin,
+               int64_t count) const;
 
   ModelConfig config_;
   BlockOffsets at_;

@@ -1,8 +1,6 @@
 #include "megatrain/model/block_decode.h"
 
-#include <algorithm>
-#include <cmath>
-
+#include "megatrain/model/block_qkv.h"
 #include "megatrain/model/carve.h"
 
 namespace megatrain {
@@ -38,91 +36,50 @@ BlockDecode::Work BlockDecode::carve(std::byte* workspace, int64_t tokens) const
   return w;
 }
 
-View BlockDecode::tensor(std::byte* weights, int64_t offset, int64_t rows, int64_t cols) const {
-  return offset < 0 ? View{} : matrix(weights + offset * dtype_bytes(dtype_), dtype_, rows, cols);
-}
-
 // x += o(attention(...))
-void BlockDecode::attend(Ops& ops, Stream& stream, const Args& a, const Work& w) const {
-  const ModelConfig& c = config_;
-  const float eps = static_cast<float>(c.norm_eps);
+void BlockDecode::attend(Ops& ops, Stream& stream, const BlockWeights& weights, const Args& a, const Work& w) const {
   ops.rmsnorm_forward(stream, {.x = a.x,
-                               .weight = tensor(a.weights, at_.input_norm, 1, c.hidden),
-                               .eps = eps,
+                               .weight = weights.input_norm,
+                               .eps = static_cast<float>(config_.norm_eps),
                                .out = w.normed,
                                .inv_rms = w.inv_rms});
-  ops.linear_forward(stream, {.x = w.normed,
-                              .weight = tensor(a.weights, at_.qkv, c.qkv_dim(), c.hidden),
-                              .bias = tensor(a.weights, at_.qkv_bias, 1, c.qkv_dim()),
-                              .residual = {},
-                              .out = w.qkv});
-  const View q = w.qkv.slice_cols(0, c.q_dim());
-  const View k = w.qkv.slice_cols(c.q_dim(), c.kv_dim());
-  const View v = w.qkv.slice_cols(c.q_dim() + c.kv_dim(), c.kv_dim());
-  if (c.qk_norm) {
-    ops.rmsnorm_forward(stream, {.x = q,
-                                 .weight = tensor(a.weights, at_.q_norm, 1, c.head_dim),
-                                 .eps = eps,
-                                 .groups = c.heads,
-                                 .out = q,
-                                 .inv_rms = w.inv_rms});
-    ops.rmsnorm_forward(stream, {.x = k,
-                                 .weight = tensor(a.weights, at_.k_norm, 1, c.head_dim),
-                                 .eps = eps,
-                                 .groups = c.kv_heads,
-                                 .out = k,
-                                 .inv_rms = w.inv_rms});
-  }
-  ops.rope(stream, {.x = w.qkv.slice_cols(0, c.q_dim() + c.kv_dim()),
-                    .heads = c.heads + c.kv_heads,
-                    .head_dim = c.head_dim,
-                    .positions = a.tokens.positions,
-                    .cos = rope_.cos,
-                    .sin = rope_.sin,
-                    .backward = false});
-  ops.attention_cached(stream,
-                       {.shape = {.tokens = a.tokens.tokens,
-                                  .heads = c.heads,
-                                  .kv_heads = c.kv_heads,
-                                  .head_dim = c.head_dim,
-                                  .window = c.window[static_cast<size_t>(a.block)],
-                                  .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))},
-                        .context = a.cache.context,
-                        .sequences = a.tokens.sequences,
-                        .positions = a.tokens.positions,
-                        .q = q,
-                        .k = k,
-                        .v = v,
-                        .k_cache = a.cache.k,
-                        .v_cache = a.cache.v,
-                        .out = w.attended});
-  ops.linear_forward(stream, {.x = w.attended,
-                              .weight = tensor(a.weights, at_.o, c.hidden, c.q_dim()),
-                              .bias = tensor(a.weights, at_.o_bias, 1, c.hidden),
-                              .residual = a.x,
-                              .out = a.x});
+  const QkvViews read = qkv_forward(ops, stream, config_, weights,
+                                    {.normed = w.normed,
+                                     .product = w.qkv,
+                                     .qkv = w.qkv,
+                                     .q_inv_rms = w.inv_rms,
+                                     .k_inv_rms = w.inv_rms,
+                                     .positions = a.tokens.positions,
+                                     .rope = rope_});
+  ops.attention_cached(stream, {.shape = attention_shape(config_, a.block, a.tokens.tokens),
+                                .context = a.cache.context,
+                                .sequences = a.tokens.sequences,
+                                .positions = a.tokens.positions,
+                                .q = read.q,
+                                .k = read.k,
+                                .v = read.v,
+                                .k_cache = a.cache.k,
+                                .v_cache = a.cache.v,
+                                .out = w.attended});
+  ops.linear_forward(stream,
+                     {.x = w.attended, .weight = weights.o, .bias = weights.o_bias, .residual = a.x, .out = a.x});
 }
 
 void BlockDecode::run(Ops& ops, Stream& stream, const Args& a) const {
-  const ModelConfig& c = config_;
+  const BlockWeights weights = block_weights(config_, at_, dtype_, a.weights);
   const Work w = carve(a.workspace, a.tokens.tokens);
-  attend(ops, stream, a, w);
+  attend(ops, stream, weights, a, w);
   ops.rmsnorm_forward(stream, {.x = a.x,
-                               .weight = tensor(a.weights, at_.post_norm, 1, c.hidden),
-                               .eps = static_cast<float>(c.norm_eps),
+                               .weight = weights.post_norm,
+                               .eps = static_cast<float>(config_.norm_eps),
                                .out = w.normed,
                                .inv_rms = w.inv_rms});
-  ops.linear_forward(stream, {.x = w.normed,
-                              .weight = tensor(a.weights, at_.gate_up, 2 * c.ff, c.hidden),
-                              .bias = tensor(a.weights, at_.gate_up_bias, 1, 2 * c.ff),
-                              .residual = {},
-                              .out = w.gate_up});
+  ops.linear_forward(
+      stream,
+      {.x = w.normed, .weight = weights.gate_up, .bias = weights.gate_up_bias, .residual = {}, .out = w.gate_up});
   ops.swiglu_forward(stream, {.gate_up = w.gate_up, .out = w.act});
-  ops.linear_forward(stream, {.x = w.act,
-                              .weight = tensor(a.weights, at_.down, c.hidden, c.ff),
-                              .bias = tensor(a.weights, at_.down_bias, 1, c.hidden),
-                              .residual = a.x,
-                              .out = a.x});
+  ops.linear_forward(stream,
+                     {.x = w.act, .weight = weights.down, .bias = weights.down_bias, .residual = a.x, .out = a.x});
 }
 
 }  // namespace megatrain

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
-#include "megatrain/model/block.h"
+#include "megatrain/model/block_weights.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
+#include "megatrain/model/rope_table.h"
 #include "megatrain/ops/ops.h"
 
 namespace megatrain {
@@ -44,8 +45,7 @@ class BlockDecode {
  private:
   struct Work;
   Work carve(std::byte* workspace, int64_t tokens) const;
-  View tensor(std::byte* weights, int64_t offset, int64_t rows, int64_t cols) const;
-  void attend(Ops& ops, Stream& stream, const Args& args, const Work& work) const;
+  void attend(Ops& ops, Stream& stream, const BlockWeights& weights, const Args& args, const Work& work) const;
 
   ModelConfig config_;
   BlockOffsets at_;
