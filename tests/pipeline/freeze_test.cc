@@ -181,7 +181,9 @@ TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTr
         case ActionKind::fetch_boundary:
         case ActionKind::offload_boundary: EXPECT_GE(action.record, w.first_trained()); break;
         case ActionKind::fetch_weights:
-          if (turned && plan.sweeps.size() == 1) EXPECT_GE(action.record, w.first_trained());
+          if (turned && plan.sweeps.size() == 1) {
+            EXPECT_GE(action.record, w.first_trained());
+          }
           break;
         case ActionKind::update:
         case ActionKind::update_on_device: updated[action.record]++; [[fallthrough]];
