@@ -3,7 +3,7 @@
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc tests/fuzz/dataset_fuzz.cc \
 //     src/megatrain/text/{sample_blocks,sample_form,sample_json,unicode}.cc src/megatrain/io/file.cc \
-//     src/megatrain/base/units.cc src/megatrain/text/tokenizer_unicode.cc -lfmt -o dataset_fuzz
+//     src/megatrain/base/units.cc src/megatrain/text/unicode/tables.cc -lfmt -o dataset_fuzz
 //   ./dataset_fuzz -max_len=2048 -max_total_time=60
 #include <unistd.h>
 
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/sample_blocks.h"
-#include "megatrain/text/sample_form.h"
-#include "megatrain/text/sample_json.h"
+#include "megatrain/text/dataset/sample_blocks.h"
+#include "megatrain/text/dataset/sample_form.h"
+#include "megatrain/text/dataset/sample_json.h"
 
 namespace {
 

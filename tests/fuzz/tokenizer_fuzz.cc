@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/tokenizer.h"
+#include "megatrain/text/tokenizer/tokenizer.h"
 
 namespace {
 

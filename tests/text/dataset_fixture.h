@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/tokenize_dataset.h"
+#include "megatrain/text/dataset/tokenize_dataset.h"
 #include "tests/text/goldens.h"
 #include "tests/text/template_golden.h"
 

@@ -1,4 +1,4 @@
-#include "megatrain/text/dataset.h"
+#include "megatrain/text/dataset/dataset.h"
 
 #include "tests/text/dataset_fixture.h"
 

@@ -1,12 +1,12 @@
 // The language of templates against jinja2 in transformers' sandbox, and templates that must be refused.
-#include "megatrain/text/jinja.h"
+#include "megatrain/text/jinja/jinja.h"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/jinja_json.h"
+#include "megatrain/text/jinja/json.h"
 #include "tests/text/template_golden.h"
 
 namespace megatrain::jinja {

@@ -1,4 +1,4 @@
-#include "megatrain/text/json_rows.h"
+#include "megatrain/text/dataset/json_rows.h"
 
 #include "tests/text/dataset_fixture.h"
 

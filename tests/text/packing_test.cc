@@ -1,4 +1,4 @@
-#include "megatrain/text/packing.h"
+#include "megatrain/text/dataset/packing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "megatrain/text/sample_blocks.h"
+#include "megatrain/text/dataset/sample_blocks.h"
 
 #include <algorithm>
 

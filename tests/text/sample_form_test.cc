@@ -1,5 +1,5 @@
 // Each form of sample to its text and mask, and each bad sample to its sentence.
-#include "megatrain/text/sample_form.h"
+#include "megatrain/text/dataset/sample_form.h"
 
 #include "tests/text/dataset_fixture.h"
 

@@ -1,5 +1,5 @@
 // Tokenising as a deed: bad samples, threads, blocks, interruptions, the cache.
-#include "megatrain/text/tokenize_dataset.h"
+#include "megatrain/text/dataset/tokenize_dataset.h"
 
 #include <sys/wait.h>
 
@@ -7,8 +7,8 @@
 #include <csignal>
 #include <thread>
 
-#include "megatrain/text/sample_encoder.h"
-#include "megatrain/text/sample_writer.h"
+#include "megatrain/text/dataset/sample_encoder.h"
+#include "megatrain/text/dataset/sample_writer.h"
 #include "tests/text/dataset_fixture.h"
 
 namespace megatrain {

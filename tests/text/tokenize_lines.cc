@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/tokenizer.h"
+#include "megatrain/text/tokenizer/tokenizer.h"
 
 int main(int count, char** arguments) {
   using namespace megatrain;

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "megatrain/text/normalizer.h"
-#include "megatrain/text/pre_tokenizer.h"
-#include "megatrain/text/tokenizer.h"
-#include "megatrain/text/unicode.h"
+#include "megatrain/text/tokenizer/normalizer.h"
+#include "megatrain/text/tokenizer/pre_tokenizer.h"
+#include "megatrain/text/tokenizer/tokenizer.h"
+#include "megatrain/text/unicode/unicode.h"
 #include "tests/text/goldens.h"
 
 namespace megatrain {

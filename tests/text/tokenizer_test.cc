@@ -1,4 +1,4 @@
-#include "megatrain/text/tokenizer.h"
+#include "megatrain/text/tokenizer/tokenizer.h"
 
 #include <ctime>
 #include <functional>

@@ -15,8 +15,8 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
-#include "megatrain/text/dataset.h"
-#include "megatrain/text/json_rows.h"
+#include "megatrain/text/dataset/dataset.h"
+#include "megatrain/text/dataset/json_rows.h"
 #include "megatrain/train/model_loss.h"
 
 namespace megatrain {

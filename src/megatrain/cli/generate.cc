@@ -11,7 +11,7 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
-#include "megatrain/text/json_rows.h"
+#include "megatrain/text/dataset/json_rows.h"
 
 namespace megatrain {
 

@@ -17,7 +17,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/text/chat_template.h"
-#include "megatrain/text/tokenizer.h"
+#include "megatrain/text/tokenizer/tokenizer.h"
 
 namespace megatrain {
 

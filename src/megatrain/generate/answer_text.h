@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatrain/text/tokenizer.h"
+#include "megatrain/text/tokenizer/tokenizer.h"
 
 namespace megatrain {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "megatrain/text/chat_template.h"
-#include "megatrain/text/jinja_text.h"
+#include "megatrain/text/jinja/text.h"
 
 namespace megatrain {
 

@@ -11,8 +11,8 @@
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/text/chat_mask.h"
-#include "megatrain/text/jinja.h"
-#include "megatrain/text/jinja_json.h"
+#include "megatrain/text/jinja/jinja.h"
+#include "megatrain/text/jinja/json.h"
 
 namespace megatrain {
 namespace {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/text/chat_template.h"
-#include "megatrain/text/tokenizer.h"
+#include "megatrain/text/tokenizer/tokenizer.h"
 
 namespace megatrain {
 

@@ -12,7 +12,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
-#include "megatrain/text/tokenize_dataset.h"
+#include "megatrain/text/dataset/tokenize_dataset.h"
 #include "megatrain/train/token_data.h"
 
 namespace megatrain {

@@ -1,9 +1,9 @@
 // Tokenised samples, packed into the sequences of a run.
 //
 // An epoch goes through every dataset as often as its weight says: whole times, and for what is left a part of it that
-// (seed, epoch) chooses. Samples are shuffled, packed best-fit into sequences (text/packing.h), and the sequences
-// shuffled: a function of (seed, epoch) and the samples' lengths, so a run can go on at any step. What of a sequence is
-// left over is padding: a document of its own in which nothing is trained.
+// (seed, epoch) chooses. Samples are shuffled, packed best-fit into sequences (text/dataset/packing.h), and the
+// sequences shuffled: a function of (seed, epoch) and the samples' lengths, so a run can go on at any step. What of a
+// sequence is left over is padding: a document of its own in which nothing is trained.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/text/packing.h"
-#include "megatrain/text/sample_store.h"
+#include "megatrain/text/dataset/packing.h"
+#include "megatrain/text/dataset/sample_store.h"
 #include "megatrain/train/batch.h"
 
 namespace megatrain {

@@ -1,0 +1,159 @@
+#include "megatrain/text/dataset/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/text/dataset/dataset_info.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kJsonEndings[] = {".jsonl", ".ndjson", ".json"};
+constexpr std::string_view kTextEndings[] = {".txt", ".text", ".md", ".markdown", ".rst", ".tex"};
+constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json",
+                                              "state.json"};
+
+struct Unread {
+  std::string_view ending;
+  const char *what, *advice;
+};
+constexpr Unread kUnread[] = {
+    {".parquet", "a Parquet file",
+     "convert it to JSON Lines: pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True, "
+     "force_ascii=False)"},
+    {".arrow", "an Arrow file", "convert it to JSON Lines: datasets.Dataset.from_file(FILE).to_json(OUT)"},
+    {".csv", "a table", "convert it to JSON Lines: pandas.read_csv(FILE).to_json(OUT, orient=\"records\", lines=True)"},
+    {".tsv", "a table",
+     "convert it to JSON Lines: pandas.read_csv(FILE, sep=\"\\t\").to_json(OUT, orient=\"records\", lines=True)"},
+    {".gz", "compressed", "unpack it with gunzip"},
+    {".zst", "compressed", "unpack it with unzstd"},
+    {".xz", "compressed", "unpack it with unxz"},
+    {".bz2", "compressed", "unpack it with bunzip2"},
+    {".zip", "compressed", "unpack it with unzip"},
+    {".tar", "an archive", "unpack it with tar"},
+};
+
+std::string ending_of(const std::string& path) {
+  std::string ending = fs::path(path).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return ending;
+}
+
+bool is_one_of(std::string_view text, std::span<const std::string_view> all) {
+  return std::find(all.begin(), all.end(), text) != all.end();
+}
+
+const Unread* unread(const std::string& path) {
+  const std::string ending = ending_of(path);
+  const auto* const found =
+      std::find_if(std::begin(kUnread), std::end(kUnread), [&](const Unread& each) { return each.ending == ending; });
+  return found == std::end(kUnread) ? nullptr : found;
+}
+
+[[noreturn]] void refuse(const std::string& path, const Unread& format) {
+  fail_input(fmt::format("{} is {}, which is not read; {}.", path, format.what, format.advice));
+}
+
+std::vector<std::string> files_below(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) {
+    const bool hidden = at->path().filename().string().starts_with('.');
+    std::error_code ignored;
+    if (hidden && at->is_directory(ignored)) at.disable_recursion_pending();
+    if (!hidden && at->is_regular_file(ignored)) files.push_back(at->path().string());
+  }
+  if (error) fail_input(fmt::format("cannot read the folder {}: {}; check its permissions.", folder, error.message()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void add_folder(const std::string& folder, Dataset& dataset) {
+  const std::vector<std::string> all = files_below(folder);
+  const auto is_samples = [](const std::string& path) {
+    return is_json_name(path) && !is_one_of(fs::path(path).filename().string(), kDescriptions);
+  };
+  const bool json = std::any_of(all.begin(), all.end(), is_samples);
+  for (const std::string& path : all) {
+    const bool wanted = json ? is_samples(path) : is_one_of(ending_of(path), kTextEndings);
+    (wanted ? dataset.files : dataset.passed_over).push_back(path);
+  }
+  if (!dataset.files.empty()) return;
+  for (const std::string& path : all) {
+    if (const Unread* const format = unread(path)) refuse(path, *format);
+  }
+  fail_input(
+      fmt::format("the folder {} holds no samples: expected .jsonl, .ndjson or .json files, or text ({}); give another "
+                  "folder, or name a file of it.",
+                  folder, fmt::join(kTextEndings, " ")));
+}
+
+}  // namespace
+
+DatasetForm dataset_form(std::string_view word) {
+  for (const DatasetForm form : {DatasetForm::detect, DatasetForm::messages, DatasetForm::sharegpt, DatasetForm::alpaca,
+                                 DatasetForm::prompt, DatasetForm::text}) {
+    if (word == word_of(form)) return form;
+  }
+  fail_config(fmt::format(
+      "\"{}\" is no form of a dataset; expected detect, messages, sharegpt, alpaca, prompt or text.", word));
+}
+
+std::string_view word_of(DatasetForm form) {
+  switch (form) {
+    case DatasetForm::detect: return "detect";
+    case DatasetForm::messages: return "messages";
+    case DatasetForm::sharegpt: return "sharegpt";
+    case DatasetForm::alpaca: return "alpaca";
+    case DatasetForm::prompt: return "prompt";
+    case DatasetForm::text: return "text";
+  }
+  return "";
+}
+
+bool is_json_name(const std::string& path) { return is_one_of(ending_of(path), kJsonEndings); }
+
+void add_files(const std::string& path, Dataset& dataset) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) {
+    add_folder(path, dataset);
+  } else if (fs::exists(status)) {
+    if (const Unread* const format = unread(path)) refuse(path, *format);
+    dataset.files.push_back(path);
+  } else {
+    fail_input(fmt::format("there is no file or folder {}; check the path.", path));
+  }
+}
+
+Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory) {
+  std::vector<std::string> known;
+  if (!info_directory.empty()) {
+    if (auto dataset = find_dataset(path_or_name, info_directory, known)) return *dataset;
+  }
+  Dataset dataset{.name = path_or_name};
+  std::error_code error;
+  if (!info_directory.empty() && !fs::exists(path_or_name, error)) {
+    constexpr size_t kShown = 12;
+    const bool cut = known.size() > kShown;
+    known.resize(std::min(known.size(), kShown));
+    fail_input(
+        fmt::format("{} is neither a file, a folder nor a dataset of {}/dataset_info.json, which has {}{}; check "
+                    "the name.",
+                    path_or_name, info_directory, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
+                    cut ? ", ..." : ""));
+  }
+  add_files(path_or_name, dataset);
+  return dataset;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,68 @@
+// One JSON object to one sample: which columns hold what, in each form of dataset.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/text/dataset/dataset.h"
+
+namespace megatrain {
+
+struct Sample {
+  enum class Kind {
+    conversation,  // for the chat template
+    continuation,  // `text`, of which the part from `answer` on is trained
+    document,
+  };
+  Kind kind = Kind::conversation;
+  nlohmann::ordered_json messages, tools;
+  std::string text;
+  size_t answer = 0;
+};
+
+// The form of a dataset with the names of its columns settled.
+class SampleForm {
+ public:
+  // By the keys of `first`, in what the dataset leaves open. Nothing where they are no form's.
+  static std::optional<SampleForm> settle(DatasetForm form, const DatasetColumns& columns,
+                                          const nlohmann::ordered_json& first);
+
+  DatasetForm form() const { return form_; }
+
+  // Error(bad_input) where the object does not fit. `has_template`: of the model; without one only documents and
+  // {"prompt", "completion"} of texts can be read.
+  Sample read(nlohmann::ordered_json object, bool has_template) const;
+
+ private:
+  using Json = nlohmann::ordered_json;
+  struct RoleWord {
+    std::string word, role;
+  };
+
+  void settle_roles();
+  Sample read_messages(Json& object) const;
+  Sample read_alpaca(Json& object) const;
+  Sample read_prompt(Json& object, bool has_template) const;
+  Sample read_document(Json& object) const;
+  Json read_list(Json& list, const std::string& column) const;
+  Json read_message(Json& message, size_t number) const;
+  void add_system(Json& object, Json& messages) const;
+  Json take_tools(Json& object) const;
+
+  DatasetForm form_ = DatasetForm::detect;
+  DatasetColumns names_;  // none empty but those the form does not have
+  std::vector<RoleWord> roles_;
+  bool chat_only_ = false;  // prompt form: the two texts do not read on as one
+};
+
+// What samples may look like, for messages.
+std::string known_forms();
+
+// `"a", "b", ... (12 in all)`
+std::string keys_of(const nlohmann::ordered_json& object);
+
+}  // namespace megatrain

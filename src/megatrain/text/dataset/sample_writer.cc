@@ -1,0 +1,138 @@
+#include "megatrain/text/dataset/sample_writer.h"
+
+#include <bit>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxJournalBytes = kGiB;
+
+static_assert(std::endian::native == std::endian::little, "stores are little-endian");
+static_assert(sizeof(SampleStore::Record) == 24);
+
+std::string journal_path(const std::string& directory) { return directory + "/journal.jsonl"; }
+
+}  // namespace
+
+SampleWriter::SampleWriter(const std::string& directory)
+    : directory_(directory),
+      tokens_(File::open_to_write(directory + "/tokens.bin")),
+      samples_(File::open_to_write(directory + "/samples.bin")),
+      bad_file_(File::open_to_write(directory + "/bad.jsonl")),
+      journal_(File::open_to_write(journal_path(directory))) {
+  read_journal();
+  tokens_.truncate(state_.tokens * static_cast<int64_t>(sizeof(uint32_t)));
+  samples_.truncate(state_.samples * static_cast<int64_t>(sizeof(SampleStore::Record)));
+  bad_file_.truncate(state_.bad_bytes);
+  journal_.truncate(journal_bytes_);
+  read_bad();
+}
+
+// The last line that is whole counts; a line was written only when what it tells of was durable.
+void SampleWriter::read_journal() {
+  const std::string text = read_text_file(journal_.path(), kMaxJournalBytes);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (!line.is_array() || line.size() != 9) break;
+    state_ = {.place = {.file = line[0], .offset = line[1], .line = line[2], .phase = line[3].get<ReadPlace::Phase>()},
+              .samples = line[4],
+              .tokens = line[5],
+              .trained_tokens = line[6],
+              .bad = line[7],
+              .bad_bytes = line[8]};
+    begin = end + 1;
+    journal_bytes_ = static_cast<int64_t>(begin);
+  }
+  saved_ = state_;
+}
+
+void SampleWriter::read_bad() {
+  std::string text(static_cast<size_t>(state_.bad_bytes), '\0');
+  bad_file_.read_at(0, text.data(), state_.bad_bytes);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    const Json line =
+        Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end));
+    bad_.push_back({.file = line.at("file"), .line = line.at("line"), .what = line.at("what")});
+    begin = end + 1;
+  }
+}
+
+void SampleWriter::add(const EncodedBlock& block, const ReadPlace& after) {
+  tokens_.write_at(state_.tokens * static_cast<int64_t>(sizeof(uint32_t)), block.entries.data(),
+                   static_cast<int64_t>(block.entries.size() * sizeof(uint32_t)));
+  std::vector<SampleStore::Record> records = block.samples;
+  for (SampleStore::Record& record : records) record.end += state_.tokens;
+  samples_.write_at(state_.samples * static_cast<int64_t>(sizeof(SampleStore::Record)), records.data(),
+                    static_cast<int64_t>(records.size() * sizeof(SampleStore::Record)));
+  std::string bad;
+  for (const BadRecord& record : block.bad) {
+    const nlohmann::ordered_json line = {{"file", record.file}, {"line", record.line}, {"what", record.what}};
+    bad += line.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+    bad_.push_back(record);
+  }
+  bad_file_.write_at(state_.bad_bytes, bad.data(), static_cast<int64_t>(bad.size()));
+  state_.place = after;
+  state_.samples += static_cast<int64_t>(records.size());
+  state_.tokens += static_cast<int64_t>(block.entries.size());
+  state_.trained_tokens += block.trained_tokens;
+  state_.bad += static_cast<int64_t>(block.bad.size());
+  state_.bad_bytes += static_cast<int64_t>(bad.size());
+}
+
+void SampleWriter::sync() const {
+  tokens_.sync();
+  samples_.sync();
+  bad_file_.sync();
+}
+
+void SampleWriter::save() {
+  if (state_.place == saved_.place) return;
+  sync();
+  const ReadPlace& place = state_.place;
+  const Json line = {place.file,
+                     place.offset,
+                     place.line,
+                     static_cast<int32_t>(place.phase),
+                     state_.samples,
+                     state_.tokens,
+                     state_.trained_tokens,
+                     state_.bad,
+                     state_.bad_bytes};
+  const std::string text = line.dump() + '\n';
+  journal_.write_at(journal_bytes_, text.data(), static_cast<int64_t>(text.size()));
+  journal_.sync();
+  journal_bytes_ += static_cast<int64_t>(text.size());
+  saved_ = state_;
+}
+
+void SampleWriter::finish(const std::string& fingerprint) {
+  sync();
+  const nlohmann::ordered_json json = {{"fingerprint", fingerprint},
+                                       {"samples", state_.samples},
+                                       {"tokens", state_.tokens},
+                                       {"trained_tokens", state_.trained_tokens},
+                                       {"bad", state_.bad}};
+  write_text_file(directory_ + "/store.json", json.dump(2) + '\n');
+  sync_directory(directory_);
+}
+
+void remove_journal(const std::string& directory) {
+  std::error_code ignored;
+  std::filesystem::remove(journal_path(directory), ignored);
+}
+
+}  // namespace megatrain

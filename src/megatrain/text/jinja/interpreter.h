@@ -1,0 +1,111 @@
+// Runs a parsed template: Jinja's scopes and Python's values, as transformers' sandbox has them.
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatrain/text/jinja/ast.h"
+
+namespace megatrain::jinja {
+
+// One scope. A loop's iteration, a macro's call and a with block have their own; an if has none.
+struct Frame {
+  std::shared_ptr<Frame> parent;
+  std::vector<std::pair<std::string, Value>> variables;
+};
+
+struct Inputs {
+  std::vector<std::pair<std::string, Value>> variables;
+  std::tm now = {};                // local time, of strftime_now
+  int64_t max_steps = 50'000'000;  // a runaway template ends in an error
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Body& body, Inputs inputs);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  Text render();                      // throws Raise
+  int line() const { return line_; }  // where it is, or failed
+
+  Value attribute(const Value& object, std::string_view name);
+  Value item(const Value& object, const Value& key);
+  Value call(const Value& callee, const Arguments& arguments);
+  Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
+  bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
+  Value operate(const std::string& op, const Value& a, const Value& b) { return binary(op, a, b); }
+  void spend(size_t steps);
+  const std::tm& now() const { return inputs_.now; }
+
+ private:
+  enum class Flow { next, break_, continue_ };
+
+  Flow run(const Body& body);
+  Flow run(const Statement& statement);
+  Flow run_for(const Statement& statement);
+  void run_call_block(const Statement& statement);
+  Text capture(const Body& body);
+  void emit(Text text);
+  void assign(const Expression& target, const Value& value);
+
+  Value evaluate(const Expression& expression);
+  Value evaluate_compare(const Expression& expression);
+  Value evaluate_slice(const Value& object, const Expression& slice);
+  Value evaluate_concat(const Expression& expression);
+  Arguments evaluate_arguments(const Expression& expression);
+  Value binary(const std::string& op, const Value& a, const Value& b);
+  Value add(const Value& a, const Value& b);
+  Value lookup(const std::string& name) const;
+  Value call_macro(const Callable& macro, const Arguments& arguments);
+  Value make_macro(const MacroNode& node);
+
+  const Body& body_;
+  Inputs inputs_;
+  std::shared_ptr<Frame> frame_;
+  std::vector<std::weak_ptr<Frame>> closures_;  // frames that macros hold: emptied at the end, since they form cycles
+  Text* out_ = nullptr;
+  const Value* block_ = nullptr;  // what a filter or set block wrote
+  int32_t turn_ = -1;
+  bool over_indices_ = false;  // the loop runs over numbers, so a message is bound by set
+  int line_ = 1;
+  int calls_ = 0;
+  int64_t steps_ = 0;
+};
+
+// Positional and named arguments by parameter; raises as Python does when they do not fit.
+class Parameters {
+ public:
+  Parameters(const Arguments& arguments, std::string_view function, std::initializer_list<std::string_view> names,
+             size_t required = 0);
+  const Value* operator[](size_t index) const { return values_[index]; }
+
+ private:
+  std::vector<const Value*> values_;
+};
+
+bool is_filter(std::string_view name);
+Value run_filter(Interpreter& interpreter, const std::string& name, const Value& value, const Arguments& arguments);
+bool run_test(const std::string& name, const Value& value, const Arguments& arguments);
+bool has_method(const Value& object, std::string_view name);
+bool changes_object(const Value& object, std::string_view name);  // refused, as by the sandbox
+Value run_method(Interpreter& interpreter, const Callable& method, const Arguments& arguments);
+bool is_global(std::string_view name);
+Value run_global(Interpreter& interpreter, const std::string& name, const Arguments& arguments);
+
+// Python's "…" % values and "…".format(…).
+Value format_percent(const Text& format, const Value& values);
+Value format_braces(Interpreter& interpreter, const Text& format, const Arguments& arguments);
+
+void set_entry(std::vector<std::pair<Value, Value>>& entries, const Value& key, const Value& value);
+Value slice_value(const Value& object, const Value& start, const Value& stop, const Value& step);
+Text dump_json(const Value& value, bool ascii, const std::optional<std::string>& indent,
+               std::string_view item_separator, std::string_view key_separator, bool sort_keys);
+
+}  // namespace megatrain::jinja

@@ -1,0 +1,53 @@
+#include "megatrain/text/jinja/jinja.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/text/jinja/lexer.h"
+#include "megatrain/text/jinja/parser.h"
+
+namespace megatrain::jinja {
+namespace {
+
+constexpr size_t kMaxSourceBytes = size_t{4} << 20;
+
+bool has_generation(const Body& body) {
+  return std::any_of(body.begin(), body.end(), [](const auto& statement) {
+    if (statement->kind == StatementKind::generation) return true;
+    for (const auto& branch : statement->branches) {
+      if (has_generation(branch.second)) return true;
+    }
+    return has_generation(statement->body) || has_generation(statement->otherwise) ||
+           (statement->macro && has_generation(statement->macro->body));
+  });
+}
+
+}  // namespace
+
+Template::Template(const std::string& source, std::string name) : name_(std::move(name)) {
+  if (!is_valid_utf8(source)) fail_input(fmt::format("{} is not valid UTF-8; a chat template has to be.", name_));
+  if (source.size() > kMaxSourceBytes) {
+    fail_input(
+        fmt::format("{} has {} bytes, where a chat template may have {}.", name_, source.size(), kMaxSourceBytes));
+  }
+  try {
+    body_ = parse_template(source);
+  } catch (const SyntaxFailure& failure) {
+    fail_input(fmt::format("{}, line {}: {} (the template cannot be parsed; correct it).", name_, failure.line,
+                           failure.message));
+  }
+  has_generation_tags_ = has_generation(body_);
+}
+
+Text Template::render(Inputs inputs) const {
+  Interpreter interpreter(body_, std::move(inputs));
+  try {
+    return interpreter.render();
+  } catch (const Raise& raised) {
+    fail_input(fmt::format("{}, line {}: {}", name_, interpreter.line(), raised.what()));
+  }
+}
+
+}  // namespace megatrain::jinja

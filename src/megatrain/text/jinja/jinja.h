@@ -1,0 +1,24 @@
+// A Jinja template as published chat templates are written; what it cannot run is an Error(bad_input), never a guess.
+#pragma once
+
+#include <string>
+
+#include "megatrain/text/jinja/interpreter.h"
+
+namespace megatrain::jinja {
+
+class Template {
+ public:
+  // `name` is for error messages.
+  Template(const std::string& source, std::string name);
+
+  Text render(Inputs inputs) const;
+  bool has_generation_tags() const { return has_generation_tags_; }
+
+ private:
+  std::string name_;
+  Body body_;
+  bool has_generation_tags_ = false;
+};
+
+}  // namespace megatrain::jinja

@@ -1,0 +1,123 @@
+#include "megatrain/text/jinja/numbers.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+namespace megatrain::jinja {
+namespace {
+
+// Digits with Python's single underscores taken out; nothing where they stand wrongly.
+std::optional<std::string> without_underscores(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      out += text[i];
+      continue;
+    }
+    const auto is_digit_at = [&](size_t at) {
+      return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at]));
+    };
+    if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1)) return std::nullopt;
+  }
+  return out;
+}
+
+std::optional<int64_t> read_integer(const Text& text, int64_t base) {
+  auto digits = without_underscores(strip(text, std::nullopt, Side::both).bytes());
+  if (!digits || digits->empty()) return std::nullopt;
+  const bool negative = (*digits)[0] == '-';
+  if (negative || (*digits)[0] == '+') digits->erase(0, 1);
+  if (base == 16 && (digits->starts_with("0x") || digits->starts_with("0X"))) digits->erase(0, 2);
+  if (base == 8 && (digits->starts_with("0o") || digits->starts_with("0O"))) digits->erase(0, 2);
+  if (base == 2 && (digits->starts_with("0b") || digits->starts_with("0B"))) digits->erase(0, 2);
+  if (digits->empty() || (*digits)[0] == '-') return std::nullopt;
+  int64_t value = 0;
+  const auto read = std::from_chars(digits->data(), digits->data() + digits->size(), value, static_cast<int>(base));
+  if (read.ptr != digits->data() + digits->size()) return std::nullopt;
+  if (read.ec != std::errc()) raise("an integer is past 64 bits, which is not supported");
+  return negative ? -value : value;
+}
+
+std::optional<double> read_real(const Text& text) {
+  auto digits = without_underscores(strip(text, std::nullopt, Side::both).bytes());
+  if (!digits || digits->empty()) return std::nullopt;
+  if ((*digits)[0] == '+') digits->erase(0, 1);
+  if (digits->empty() || (*digits)[0] == '+') return std::nullopt;
+  double value = 0;
+  const auto read = std::from_chars(digits->data(), digits->data() + digits->size(), value);
+  if (read.ptr != digits->data() + digits->size()) return std::nullopt;
+  if (read.ec != std::errc()) value = std::strtod(digits->c_str(), nullptr);
+  return value;
+}
+
+std::optional<double> real_of(const Value& value) {
+  if (const Undefined* undefined = value.get<Undefined>()) raise(*undefined->message);
+  if (const bool* b = value.get<bool>()) return *b ? 1.0 : 0.0;
+  if (const int64_t* i = value.get<int64_t>()) return static_cast<double>(*i);
+  if (const double* d = value.get<double>()) return *d;
+  if (const Text* text = value.text()) return read_real(*text);
+  return std::nullopt;
+}
+
+int64_t truncated(double value) {
+  if (std::isnan(value) || std::isinf(value)) raise("cannot convert float infinity or NaN to integer");
+  if (std::fabs(value) >= 9.2e18) raise("an integer is past 64 bits, which is not supported");
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace
+
+Value filter_abs(Interpreter&, const Value& value, const Arguments& arguments) {
+  const Parameters p(arguments, "abs", {});
+  if (const double* real = value.get<double>()) return Value::of(std::fabs(*real));
+  const int64_t integer = to_index(value, "abs's operand");
+  if (integer == INT64_MIN) raise("an integer is past 64 bits, which is not supported");
+  return Value::of(integer < 0 ? -integer : integer);
+}
+
+Value filter_int(Interpreter&, const Value& value, const Arguments& arguments) {
+  const Parameters p(arguments, "int", {"default", "base"});
+  const int64_t base = p[1] ? to_index(*p[1], "int's base") : 10;
+  if (base < 2 || base > 36) raise("int's base has to be from 2 to 36");
+  const Value absent = p[0] ? *p[0] : Value::of(int64_t{0});
+  if (const Text* text = value.text()) {
+    if (const auto integer = read_integer(*text, base)) return Value::of(*integer);
+    const auto real = read_real(*text);
+    return real && std::isfinite(*real) ? Value::of(truncated(*real)) : absent;
+  }
+  if (const double* real = value.get<double>()) {
+    if (std::isnan(*real)) return absent;
+    return Value::of(truncated(*real));
+  }
+  if (const auto real = real_of(value)) return Value::of(to_index(value, "int's operand"));
+  return absent;
+}
+
+Value filter_float(Interpreter&, const Value& value, const Arguments& arguments) {
+  const Parameters p(arguments, "float", {"default"});
+  if (const auto real = real_of(value)) return Value::of(*real);
+  return p[0] ? *p[0] : Value::of(0.0);
+}
+
+Value filter_round(Interpreter&, const Value& value, const Arguments& arguments) {
+  const Parameters p(arguments, "round", {"precision", "method"});
+  const int64_t precision = p[0] ? to_index(*p[0], "round's precision") : 0;
+  if (precision < 0 || precision > 15) raise("a precision of round below 0 or above 15 is not supported");
+  const std::string method = p[1] ? to_text(*p[1]).bytes() : "common";
+  if (method != "common" && method != "ceil" && method != "floor") raise("method must be common, ceil or floor");
+  const auto number = value.text() ? std::nullopt : real_of(value);
+  if (!number) raise(fmt::format("type {} doesn't define __round__ method", type_name(value)));
+  if (method == "common") {
+    if (!value.get<double>()) return Value::of(to_index(value, "round's operand"));
+    if (!std::isfinite(*number)) return value;
+    return Value::of(std::strtod(fmt::format("{:.{}f}", *number, precision).c_str(), nullptr));
+  }
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  const double scaled = *number * scale;
+  return Value::of((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+}
+
+}  // namespace megatrain::jinja

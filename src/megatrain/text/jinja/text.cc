@@ -1,0 +1,328 @@
+#include "megatrain/text/jinja/text.h"
+
+#include <algorithm>
+
+#include "megatrain/text/jinja/unicode.h"
+
+namespace megatrain::jinja {
+
+Text::Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)) {
+  if (!bytes_.empty()) runs_.push_back({bytes_.size(), origin});
+}
+
+Origin Text::origin_at(size_t byte) const {
+  const auto run = std::upper_bound(runs_.begin(), runs_.end(), byte,
+                                    [](size_t at, const Run& candidate) { return at < candidate.end; });
+  if (run != runs_.end()) return run->origin;
+  return runs_.empty() ? Origin{} : runs_.back().origin;
+}
+
+void Text::append(std::string_view bytes, Origin origin) {
+  if (bytes.empty()) return;
+  bytes_.append(bytes);
+  if (!runs_.empty() && runs_.back().origin == origin) {
+    runs_.back().end = bytes_.size();
+  } else {
+    runs_.push_back({bytes_.size(), origin});
+  }
+}
+
+void Text::append(const Text& other, size_t begin, size_t end) {
+  if (begin >= end) return;
+  const std::string_view bytes = other.bytes_;
+  auto run = std::upper_bound(other.runs_.begin(), other.runs_.end(), begin,
+                              [](size_t at, const Run& candidate) { return at < candidate.end; });
+  while (begin < end) {
+    const size_t stop = std::min(run->end, end);
+    append(bytes.substr(begin, stop - begin), run->origin);
+    begin = stop;
+    ++run;
+  }
+}
+
+Text Text::sub(size_t begin, size_t end) const {
+  Text out;
+  out.append(*this, begin, end);
+  return out;
+}
+
+void Text::stamp_turn(int32_t turn) {
+  for (Run& run : runs_) {
+    if (run.origin.turn < 0) run.origin.turn = turn;
+  }
+  coalesce();
+}
+
+void Text::stamp_generation() {
+  for (Run& run : runs_) run.origin.generation = true;
+  coalesce();
+}
+
+void Text::coalesce() {
+  size_t kept = 0;
+  for (const Run& run : runs_) {
+    if (kept > 0 && runs_[kept - 1].origin == run.origin) {
+      runs_[kept - 1].end = run.end;
+    } else {
+      runs_[kept++] = run;
+    }
+  }
+  runs_.resize(kept);
+}
+
+size_t char_length(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
+
+char32_t decode_char(std::string_view bytes, size_t& position) {
+  const unsigned char lead = static_cast<unsigned char>(bytes[position]);
+  const size_t length = char_length(lead);
+  char32_t c = length == 1 ? lead : lead & (0x7F >> length);
+  for (size_t i = 1; i < length; ++i) c = c << 6 | (static_cast<unsigned char>(bytes[position + i]) & 0x3F);
+  position += length;
+  return c;
+}
+
+void encode_char(char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out += static_cast<char>(c);
+    return;
+  }
+  const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+  out += static_cast<char>((0xFF00 >> (more + 1) & 0xFF) | c >> (6 * more));
+  for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (c >> (6 * i) & 0x3F));
+}
+
+size_t count_chars(std::string_view bytes) {
+  return static_cast<size_t>(std::count_if(
+      bytes.begin(), bytes.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+}
+
+size_t char_offset(std::string_view bytes, size_t index) {
+  size_t at = 0;
+  while (index > 0 && at < bytes.size()) {
+    at += char_length(static_cast<unsigned char>(bytes[at]));
+    --index;
+  }
+  return at;
+}
+
+bool is_space(char32_t c) {
+  return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_valid_utf8(std::string_view bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const unsigned char lead = static_cast<unsigned char>(bytes[at]);
+    if (lead < 0x80) {
+      ++at;
+      continue;
+    }
+    if (lead < 0xC2 || lead > 0xF4) return false;
+    const size_t length = char_length(lead);
+    if (at + length > bytes.size()) return false;
+    for (size_t i = 1; i < length; ++i) {
+      if ((static_cast<unsigned char>(bytes[at + i]) & 0xC0) != 0x80) return false;
+    }
+    const char32_t c = decode_char(bytes, at);
+    if ((length == 3 && c < 0x800) || (length == 4 && c < 0x10000) || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Text strip(const Text& text, std::optional<std::string_view> chars, Side side) {
+  const std::string_view bytes = text.bytes();
+  const auto drops = [&](size_t begin, size_t end) {
+    if (chars) return chars->find(bytes.substr(begin, end - begin)) != std::string_view::npos;
+    size_t at = begin;
+    return is_space(decode_char(bytes, at));
+  };
+  size_t begin = 0, end = bytes.size();
+  if (side != Side::right) {
+    while (begin < end) {
+      const size_t next = begin + char_length(static_cast<unsigned char>(bytes[begin]));
+      if (!drops(begin, next)) break;
+      begin = next;
+    }
+  }
+  if (side != Side::left) {
+    while (begin < end) {
+      size_t previous = end - 1;
+      while ((static_cast<unsigned char>(bytes[previous]) & 0xC0) == 0x80) --previous;
+      if (!drops(previous, end)) break;
+      end = previous;
+    }
+  }
+  return text.sub(begin, end);
+}
+
+namespace {
+
+std::vector<Text> split_at_spaces(const Text& text, int64_t limit, bool from_right) {
+  struct Word {
+    size_t begin, end;
+  };
+  std::vector<Word> words;
+  const std::string_view bytes = text.bytes();
+  bool inside = false;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t begin = at;
+    const bool space = is_space(decode_char(bytes, at));
+    if (!space && !inside) words.push_back({begin, at});
+    if (!space) words.back().end = at;
+    inside = !space;
+  }
+  const size_t most = limit < 0 ? words.size() : static_cast<size_t>(limit);
+  std::vector<Text> parts;
+  if (words.size() <= most) {
+    for (const Word& word : words) parts.push_back(text.sub(word.begin, word.end));
+  } else if (from_right) {
+    const size_t whole = words.size() - most;
+    parts.push_back(text.sub(0, words[whole - 1].end));
+    for (size_t i = whole; i < words.size(); ++i) parts.push_back(text.sub(words[i].begin, words[i].end));
+  } else {
+    for (size_t i = 0; i < most; ++i) parts.push_back(text.sub(words[i].begin, words[i].end));
+    parts.push_back(text.sub(words[most].begin, bytes.size()));
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::vector<Text> split(const Text& text, std::optional<std::string_view> separator, int64_t limit, bool from_right) {
+  if (!separator) return split_at_spaces(text, limit, from_right);
+  const std::string_view bytes = text.bytes();
+  const size_t most = limit < 0 ? bytes.size() + 1 : static_cast<size_t>(limit);
+  std::vector<Text> parts;
+  if (from_right) {
+    size_t end = bytes.size();
+    while (parts.size() < most) {
+      if (end < separator->size()) break;
+      const size_t found = bytes.rfind(*separator, end - separator->size());
+      if (found == std::string_view::npos) break;
+      parts.push_back(text.sub(found + separator->size(), end));
+      end = found;
+    }
+    parts.push_back(text.sub(0, end));
+    std::reverse(parts.begin(), parts.end());
+    return parts;
+  }
+  size_t begin = 0;
+  while (parts.size() < most) {
+    const size_t found = bytes.find(*separator, begin);
+    if (found == std::string_view::npos) break;
+    parts.push_back(text.sub(begin, found));
+    begin = found + separator->size();
+  }
+  parts.push_back(text.sub(begin, bytes.size()));
+  return parts;
+}
+
+std::vector<Text> split_lines(const Text& text, bool keep_ends) {
+  const std::string_view bytes = text.bytes();
+  std::vector<Text> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t here = at;
+    const char32_t c = decode_char(bytes, at);
+    const bool ends = (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    if (!ends) continue;
+    if (c == '\r' && at < bytes.size() && bytes[at] == '\n') ++at;
+    lines.push_back(text.sub(begin, keep_ends ? at : here));
+    begin = at;
+  }
+  if (begin < bytes.size()) lines.push_back(text.sub(begin, bytes.size()));
+  return lines;
+}
+
+Text replace(const Text& text, std::string_view from, const Text& to, int64_t limit) {
+  const std::string_view bytes = text.bytes();
+  Text out;
+  size_t begin = 0;
+  int64_t done = 0;
+  if (from.empty()) {
+    while (limit < 0 || done < limit) {
+      out.append(to);
+      ++done;
+      if (begin >= bytes.size()) break;
+      const size_t next = begin + char_length(static_cast<unsigned char>(bytes[begin]));
+      out.append(text, begin, next);
+      begin = next;
+    }
+  } else {
+    while (limit < 0 || done < limit) {
+      const size_t found = bytes.find(from, begin);
+      if (found == std::string_view::npos) break;
+      out.append(text, begin, found);
+      out.append(to);
+      begin = found + from.size();
+      ++done;
+    }
+  }
+  out.append(text, begin, bytes.size());
+  return out;
+}
+
+Text repeat(const Text& text, int64_t times) {
+  Text out;
+  for (int64_t i = 0; i < times; ++i) out.append(text);
+  return out;
+}
+
+std::vector<Text> characters(const Text& text) {
+  std::vector<Text> out;
+  const std::string_view bytes = text.bytes();
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t next = at + char_length(static_cast<unsigned char>(bytes[at]));
+    out.push_back(text.sub(at, next));
+    at = next;
+  }
+  return out;
+}
+
+namespace {
+
+// A capital sigma is final when a cased letter stands before it and none after, case-ignorable characters aside.
+bool is_final_sigma(const std::vector<char32_t>& chars, size_t at) {
+  size_t before = at;
+  while (before > 0 && is_case_ignorable(chars[before - 1])) --before;
+  if (before == 0 || !is_cased(chars[before - 1])) return false;
+  size_t after = at + 1;
+  while (after < chars.size() && is_case_ignorable(chars[after])) ++after;
+  return after == chars.size() || !is_cased(chars[after]);
+}
+
+bool starts_jinja_word(char32_t c) { return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<'; }
+
+}  // namespace
+
+Text change_case(const Text& text, Case to) {
+  const std::string_view bytes = text.bytes();
+  std::vector<char32_t> chars;
+  std::vector<size_t> offsets;
+  for (size_t at = 0; at < bytes.size();) {
+    offsets.push_back(at);
+    chars.push_back(decode_char(bytes, at));
+  }
+  Text out;
+  bool in_word = false;
+  for (size_t i = 0; i < chars.size(); ++i) {
+    const char32_t c = chars[i];
+    Case how = to;
+    if (to == Case::capitalize) how = i == 0 ? Case::title : Case::lower;
+    if (to == Case::title) how = in_word ? Case::lower : Case::title;
+    if (to == Case::jinja_title) how = in_word ? Case::lower : Case::upper;
+    if (to == Case::swap) how = is_upper(c) ? Case::lower : is_lower(c) ? Case::upper : Case::swap;
+    in_word = to == Case::jinja_title ? !starts_jinja_word(c) : is_cased(c);
+    std::string_view mapped;
+    if (how == Case::upper) mapped = upper_of(c);
+    if (how == Case::title) mapped = title_of(c);
+    if (how == Case::lower) mapped = c == 0x3A3 && is_final_sigma(chars, i) ? "\xCF\x82" : lower_of(c);
+    const size_t end = i + 1 < chars.size() ? offsets[i + 1] : bytes.size();
+    out.append(mapped.empty() ? bytes.substr(offsets[i], end - offsets[i]) : mapped, text.origin_at(offsets[i]));
+  }
+  return out;
+}
+
+}  // namespace megatrain::jinja

@@ -1,0 +1,139 @@
+#include "megatrain/text/tokenizer/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+namespace {
+
+constexpr size_t kFirstStackBytes = 64 << 10;
+constexpr size_t kMaxStackBytes = 256 << 20;  // grown into only by deep repetitions of groups
+
+template <auto Free>
+struct Freed {
+  template <typename T>
+  void operator()(T* pointer) const {
+    Free(pointer);
+  }
+};
+
+// What one thread matches with.
+struct Matcher {
+  std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>> data{pcre2_match_data_create(1, nullptr)};
+  std::unique_ptr<pcre2_match_context, Freed<pcre2_match_context_free>> context{pcre2_match_context_create(nullptr)};
+  std::unique_ptr<pcre2_jit_stack, Freed<pcre2_jit_stack_free>> stack{
+      pcre2_jit_stack_create(kFirstStackBytes, kMaxStackBytes, nullptr)};
+  std::string classes;
+
+  Matcher() {
+    ensure(data && context && stack, "PCRE2 gives its match data");
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+    pcre2_set_match_limit(context.get(), UINT32_MAX);
+    pcre2_set_depth_limit(context.get(), UINT32_MAX);
+  }
+};
+
+Matcher& this_threads_matcher() {
+  thread_local Matcher matcher;
+  return matcher;
+}
+
+std::string pcre2_reason(int code) {
+  PCRE2_UCHAR text[160];
+  pcre2_get_error_message(code, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+// One byte for each code point.
+void to_classes(std::string_view text, const CodePointMap<uint8_t>& classes, std::string& out) {
+  out.resize(text.size());
+  char* to = out.data();
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at < end) *to++ = static_cast<char>(classes[next_code(at)]);
+  out.resize(static_cast<size_t>(to - out.data()));
+}
+
+}  // namespace
+
+struct TokenizerRegex::Compiled {
+  std::unique_ptr<pcre2_code, Freed<pcre2_code_free>> code;
+  bool jit = false;
+};
+
+TokenizerRegex::TokenizerRegex(std::string_view pattern, const std::string& where)
+    : where_(where), compiled_(std::make_unique<Compiled>()) {
+  ClassPattern translated = translate_pattern(pattern, where);
+  classes_ = std::move(translated.classes);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.pattern.data()),
+                                      translated.pattern.size(), 0, &error, &offset, nullptr));
+  if (!compiled_->code) {
+    fail_input(
+        fmt::format("{}: the regular expression \"{}\" cannot be used: {}; correct the file or download it again.",
+                    where, pattern.substr(0, 200), pcre2_reason(error)));
+  }
+  compiled_->jit = pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE) == 0;
+}
+
+TokenizerRegex::~TokenizerRegex() = default;
+TokenizerRegex::TokenizerRegex(TokenizerRegex&&) noexcept = default;
+TokenizerRegex& TokenizerRegex::operator=(TokenizerRegex&&) noexcept = default;
+
+bool TokenizerRegex::may_match_nothing() const {
+  uint32_t empty = 0;
+  pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_MATCHEMPTY, &empty);
+  return empty != 0;
+}
+
+void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& matches) const {
+  matches.clear();
+  Matcher& matcher = this_threads_matcher();
+  to_classes(text, classes_, matcher.classes);
+  const size_t codes = matcher.classes.size();
+  const bool ascii = codes == text.size();
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(matcher.classes.data());
+  const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(matcher.data.get());
+
+  // Byte offset of the code point of a given number; numbers asked for only grow.
+  size_t code_at = 0, byte_at = 0;
+  const auto byte_of = [&](size_t code) {
+    if (ascii) return static_cast<uint32_t>(code);
+    for (; code_at < code; code_at++)
+      byte_at += static_cast<size_t>(utf8_length(static_cast<unsigned char>(text[byte_at])));
+    return static_cast<uint32_t>(byte_at);
+  };
+
+  size_t from = 0;
+  bool any = false;
+  size_t last_end = 0;
+  while (from <= codes) {
+    const int result =
+        compiled_->jit
+            ? pcre2_jit_match(compiled_->code.get(), subject, codes, from, 0, matcher.data.get(), matcher.context.get())
+            : pcre2_match(compiled_->code.get(), subject, codes, from, 0, matcher.data.get(), matcher.context.get());
+    if (result == PCRE2_ERROR_NOMATCH) break;
+    if (result < 0) {
+      fail_input(fmt::format("{}: the regular expression fails on a text of {} bytes: {}; split the text.", where_,
+                             text.size(), pcre2_reason(result)));
+    }
+    const size_t begin = found[0], end = found[1];
+    if (begin == end && any && last_end == end) {  // nothing, just after a match
+      from++;
+      continue;
+    }
+    const uint32_t first = byte_of(begin);
+    matches.push_back({first, byte_of(end)});
+    from = last_end = end;
+    any = true;
+  }
+}
+
+}  // namespace megatrain
