@@ -15,7 +15,7 @@ namespace megatrain {
 // thrown here. `threads` 0: all usable CPUs.
 template <class Body>
 void parallel_for(int threads, int64_t count, const Body& body) {
-  ThreadTeam team(threads > 0 ? threads : static_cast<int>(usable_cpus().size()));
+  ThreadTeam team(team_size(threads));
   std::mutex mutex;
   std::exception_ptr error;
   std::atomic<bool> failed{false};

@@ -121,7 +121,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
     double last = now_s();
     TokenizeOptions options;
     options.cache_directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
-    options.threads = config.threads > 0 ? static_cast<int>(config.threads) : static_cast<int>(usable_cpus().size());
+    options.threads = team_size(config.threads);
     options.skip_bad = config.data.skip_bad - bad;
     options.train_on = train_on(config.data.train_on);
     options.stop = stop;

@@ -148,9 +148,8 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   if (machine.device->kind() == DeviceKind::cuda) {
     // kernels are loaded as they are first called; seen: 130 MiB on the device, 100 MiB on the host
     constexpr int64_t kLoadedLater = 192 * kMiB;
-    const int64_t threads = config.threads > 0 ? config.threads : std::ssize(usable_cpus());
     w.device_base_bytes = machine.device->memory_used() + kLoadedLater;
-    w.host_base_bytes = host_memory_used() + kLoadedLater + threads * kPieceScratchBytes;
+    w.host_base_bytes = host_memory_used() + kLoadedLater + team_size(config.threads) * kPieceScratchBytes;
     if (config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);
   }
   const double attention = 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q

@@ -40,7 +40,7 @@ Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& 
       workload_(workload),
       records_(make_records(*machine.device, model_layouts(model, identity.freezing), identity.dtype, plan.state)),
       memory_(*machine.device, workload, plan, records_),
-      updater_(records_, update_threads > 0 ? update_threads : static_cast<int>(usable_cpus().size())),
+      updater_(records_, team_size(update_threads)),
       program_(model, {.mlp_chunk = identity.mlp_chunk, .head_chunk = identity.head_chunk}, *machine.ops, memory_,
                records_, updater_),
       plan_(plan),

@@ -1,18 +1,15 @@
+#include "megatrain/host/thread_team.h"
 #include "megatrain/ops/cpu/kernels.h"
 #include "megatrain/ops/ops.h"
 
 namespace megatrain {
 namespace {
 
-int team_size(const CpuOpsOptions& options) {
-  return options.threads > 0 ? options.threads : static_cast<int>(usable_cpus().size());
-}
-
 // Every op is one piece of work on a host stream, which runs the kernel with the team of this object.
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOpsOptions& options)
-      : simd_(options.simd), team_(team_size(options)), context_{team_, cpu::product_for(options.simd)} {}
+      : simd_(options.simd), team_(team_size(options.threads)), context_{team_, cpu::product_for(options.simd)} {}
 
   std::string library() const override { return std::string("cpu ") + simd_name(simd_); }
 
