@@ -7,6 +7,8 @@ Text and tokenizer: corpus.py, so nothing has to be brought along. Both runs loa
 sequences that `megatrain prepare --out` writes in the order of the run. PyTorch: transformers' model, a mask of (S, S)
 for every sequence so that a document sees itself alone, positions that restart, bf16 weights with float32 masters, AdamW.
 
+--each bounds the relative difference of every step's loss; none: it is not looked at.
+
 DEST gets pretrain-megatrain.jsonl and pretrain-torch.jsonl (one object a step), pretrain.json (the summary, also printed)
 and pretrain.log. The exit code is 1 when the mean losses of the last steps differ by more than --tolerance, or the loss of
 any step by more than --each.
@@ -25,10 +27,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import corpus
-from setting import call, model_config, part, say, write_lines
+from setting import call, model_config, parse_sized, part, say, write_lines
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/parity"))
-from r1_reference import MasterWeights  # noqa: E402
+from r1_reference import MasterWeights, head_backward  # noqa: E402
 
 SIZES = {
     "h200": {"shape": "qwen2.5-0.5b", "vocab": 32768, "megabytes": 48.0, "steps": 300, "batch": 32, "seq_len": 1024,
@@ -44,22 +46,12 @@ LAST, WINDOW = 20, 20  # steps
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="h200", help="where the options below start from")
     parser.add_argument("--program", type=Path, default=Path("build/cuda/megatrain"))
     parser.add_argument("--work", type=Path, default=Path("build/pretrain"), help="emptied before and after")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--roots", type=Path, nargs="+", default=corpus.default_roots())
-    for name, kind in (("shape", str), ("vocab", int), ("megabytes", float), ("steps", int), ("batch", int),
-                       ("seq-len", int), ("micro-batch", int), ("lr", float), ("warmup", int), ("device", str),
-                       ("precision", str)):
-        parser.add_argument("--" + name, type=kind)
     parser.add_argument("--tolerance", type=float, default=0.01, help="of the final losses, relative")
-    parser.add_argument("--each", type=float, help="of every step's loss, relative; none: not looked at")
-    options = parser.parse_args()
-    for name, value in SIZES[options.size].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
-    return options
+    return parse_sized(parser, SIZES)
 
 
 def learning_rate(options, step):
@@ -146,16 +138,7 @@ def micro_batch_loss(model, rows, trained, chunk=4096):
     mask = (document[:, None, :, None] == document[:, None, None, :]) & causal  # (B, 1, S, S)
     hidden = model.model(input_ids=tokens, position_ids=positions, attention_mask=mask,
                          use_cache=False).last_hidden_state.flatten(0, 1)
-    labels = predicts.flatten()
-    leaf = hidden.detach().requires_grad_()
-    total = torch.zeros((), dtype=torch.float64, device=tokens.device)
-    for begin in range(0, len(labels), chunk):
-        logits = model.lm_head(leaf[begin:begin + chunk]).float()
-        loss = torch.nn.functional.cross_entropy(logits, labels[begin:begin + chunk], reduction="sum")
-        (loss / trained).backward()
-        total += loss.detach()
-    hidden.backward(leaf.grad)
-    return total
+    return head_backward(model, hidden, predicts.flatten(), trained, chunk)
 
 
 def train_torch(options):

@@ -29,7 +29,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 import corpus
-from setting import call, model_config, part, write_lines
+from setting import call, model_config, parse_sized, part, write_lines
 
 SIZES = {
     "h200": {"shape": "qwen2.5-7b", "vocab": 152064, "megabytes": 16.0, "bpe": 32768, "steps": 10, "batch": 8,
@@ -43,23 +43,14 @@ SIZES = {
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="h200", help="where the options below start from")
     parser.add_argument("--programs", type=Path, default=Path("build/cuda"),
                         help="folder of megatrain and tests/write_logits")
     parser.add_argument("--work", type=Path, default=Path("build/serve"), help="emptied before and after")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--roots", type=Path, nargs="+", default=corpus.default_roots())
-    for name, kind in (("shape", str), ("vocab", int), ("megabytes", float), ("bpe", int), ("steps", int),
-                       ("batch", int), ("seq-len", int), ("lr", float), ("prompts", int), ("prompt-tokens", int),
-                       ("answer-tokens", int), ("device", str), ("precision", str), ("small", str)):
-        parser.add_argument("--" + name, type=kind)
     parser.add_argument("--more", type=float, default=1.25)
     parser.add_argument("--loss", type=float, default=0.01)
-    options = parser.parse_args()
-    for name, value in SIZES[options.size].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
-    return options
+    return parse_sized(parser, SIZES)
 
 
 def export_model(options, log, seconds):

@@ -21,6 +21,18 @@ def model_config(shape, vocab, precision):
             "torch_dtype": {"bf16": "bfloat16", "fp32": "float32"}[precision]}
 
 
+def parse_sized(parser, sizes):
+    """The options, with one for every setting of a size; --size gives those that are not named."""
+    parser.add_argument("--size", choices=sizes, default="h200", help="where the options below start from")
+    for name, value in sizes["tiny"].items():
+        parser.add_argument("--" + name.replace("_", "-"), type=type(value))
+    options = parser.parse_args()
+    for name, value in sizes[options.size].items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    return options
+
+
 def say(text):
     print(text, file=sys.stderr, flush=True)
 

@@ -74,20 +74,26 @@ class MasterWeights:
         return norm
 
 
+def head_backward(model, hidden, labels, trained, chunk):
+    """Backward of a sum of token losses over `trained`, from the last hidden states (T, H) and labels (T), `chunk`
+    positions of logits at a time. Returns the sum, float64 on the device."""
+    leaf = hidden.detach().requires_grad_()
+    total = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    for begin in range(0, len(labels), chunk):
+        logits = model.lm_head(leaf[begin:begin + chunk]).float()
+        loss = torch.nn.functional.cross_entropy(logits, labels[begin:begin + chunk], reduction="sum")
+        (loss / trained).backward()
+        total += loss.detach()
+    hidden.backward(leaf.grad)
+    return total
+
+
 def sequence_loss(model, tokens, trained, chunk):
     """Backward of a micro-batch's part of the step's mean, `chunk` positions of logits at a time. tokens (rows, S).
     Returns the sum of its token losses."""
     hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
     labels = tokens[:, 1:].flatten()
-    leaf = hidden.detach().requires_grad_()
-    total = 0.0
-    for begin in range(0, len(labels), chunk):
-        logits = model.lm_head(leaf[begin:begin + chunk]).float()
-        loss = torch.nn.functional.cross_entropy(logits, labels[begin:begin + chunk], reduction="sum")
-        (loss / trained).backward()
-        total += loss.item()
-    hidden.backward(leaf.grad)
-    return total
+    return head_backward(model, hidden, labels, trained, chunk).item()
 
 
 def main():
