@@ -82,14 +82,45 @@ TEST(Jinja, ATemplateThatRunsAwayEndsInAnError) {
 }
 
 TEST(Jinja, WhatItCannotRunIsRefused) {
-  for (const char* source :
-       {"{% include 'x' %}", "{% extends 'x' %}", "{% block b %}{% endblock %}", "{% import 'x' as y %}", "{% do x %}",
-        "{% trans %}{% endtrans %}", "{% for x in y recursive %}{% endfor %}", "{{ 'x'.encode() }}",
-        "{{ 'x'|urlencode }}", "{{ ('<'|escape) + 'x' }}", "{{ lipsum() }}", "{{ 0x10 }}", "{{ '\\ud83d' }}",
-        "{{ 9223372036854775807 + 1 }}", "{{ 99999999999999999999 }}", "{{ '\\N{DASH}' }}", "\xff",
-        "{{ range(3)[1:] }}", "{{ (1).real }}"}) {
+  for (const char* source : {"{% include 'x' %}",
+                             "{% extends 'x' %}",
+                             "{% block b %}{% endblock %}",
+                             "{% import 'x' as y %}",
+                             "{% do x %}",
+                             "{% trans %}{% endtrans %}",
+                             "{% for x in y recursive %}{% endfor %}",
+                             "{{ 'x'.encode() }}",
+                             "{{ 'x'|urlencode }}",
+                             "{{ ('<'|escape) + 'x' }}",
+                             "{{ lipsum() }}",
+                             "{{ 0x10 }}",
+                             "{{ '\\ud83d' }}",
+                             "{{ '\\N{DASH}' }}",
+                             "\xff",
+                             "{{ 99999999999999999999 // 3 }}",
+                             "{{ 99999999999999999999 % 3 }}",
+                             "{{ 99999999999999999999 / 3 }}",
+                             "{{ 2 ** 99999 }}",
+                             "{{ 10 ** 400 + 0.5 }}",
+                             "{{ '%x' % 99999999999999999999 }}",
+                             "{{ range(3)[1:] }}",
+                             "{{ (1).real }}"}) {
     EXPECT_NE(error_of(source), "") << source;
   }
+}
+
+TEST(Jinja, AnIntegerPast64BitsKeepsItsDigitsFromJsonToText) {
+  Inputs inputs;
+  const std::string digits = "15511210043330985984000000";
+  inputs.variables.emplace_back("x", from_json({{"n", json_integer(digits)}, {"m", {json_integer("-" + digits)}}}));
+  EXPECT_EQ(Template("{{ x.n }} {{ x.m[0] }} {{ x.n + x.m[0] }} {{ x | tojson }}", "t").render(inputs).bytes(),
+            digits + " -" + digits + " 0 {\"n\": " + digits + ", \"m\": [-" + digits + "]}");
+  inputs.variables.emplace_back("small", from_json(json_integer("-9223372036854775808")));
+  EXPECT_EQ(Template("{{ small - 1 + 1 }}", "t").render(inputs).bytes(), "-9223372036854775808");
+  for (const char* const text : {"", "-", "1.5", "1e5", "+1", " 1"}) {
+    EXPECT_THROW(from_json(json_integer(text)), Raise) << text;
+  }
+  EXPECT_THROW(from_json(json_integer(std::string(4301, '9'))), Raise);
 }
 
 TEST(Jinja, AMacroKeepsItsScopeAfterTheLoopThatMadeIt) {

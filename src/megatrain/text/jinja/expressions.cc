@@ -58,7 +58,7 @@ Value Interpreter::evaluate(const Expression& expression) {
       if (const Undefined* undefined = value.get<Undefined>()) raise(*undefined->message);
       const bool negative = expression.kind == ExpressionKind::negative;
       if (const double* real = value.get<double>()) return Value::of(negative ? -*real : *real);
-      if (!value.get<int64_t>() && !value.get<bool>()) {
+      if (!is_number(value)) {
         raise(fmt::format("bad operand type for unary {}: '{}'", negative ? '-' : '+', type_name(value)));
       }
       return binary(negative ? "-" : "+", Value::of(int64_t{0}), value);
@@ -178,7 +178,7 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
   if (name.starts_with("__") || changes_object(object, name)) {
     return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(object)));
   }
-  if (object.get<int64_t>() || object.get<double>() || object.get<bool>()) {
+  if (is_number(object)) {
     for (const std::string_view known :
          {"real", "imag", "numerator", "denominator", "conjugate", "bit_length", "is_integer", "hex"}) {
       if (name == known) raise(fmt::format("the attribute '{}' of a number is not supported", name));

@@ -29,6 +29,12 @@ int64_t read_count(std::string_view text, size_t& at) {
   return value;
 }
 
+double formatted_real(const Value& value) {
+  const auto real = real_number(value);
+  if (!real) raise(fmt::format("a formatted number has to be one, not '{}'", type_name(value)));
+  return *real;
+}
+
 std::string number_text(const Value& value, const Spec& spec) {
   const double* real = value.get<double>();
   const bool wants_real =
@@ -36,7 +42,7 @@ std::string number_text(const Value& value, const Spec& spec) {
   std::string digits;
   bool negative = false;
   if (wants_real) {
-    double number = real ? *real : static_cast<double>(to_index(value, "a formatted number"));
+    double number = formatted_real(value);
     if (spec.type == '%') number *= 100;
     if (!std::isfinite(number)) raise("formatting a number that is not finite is not supported");
     negative = std::signbit(number);
@@ -47,13 +53,21 @@ std::string number_text(const Value& value, const Spec& spec) {
                                 : fmt::format("{:.{}f}", magnitude, precision);
     if (spec.type == '%') digits += '%';
   } else {
-    const int64_t integer = real ? static_cast<int64_t>(*real) : to_index(value, "a formatted number");
-    negative = integer < 0;
-    const uint64_t magnitude = negative ? ~static_cast<uint64_t>(integer) + 1 : static_cast<uint64_t>(integer);
-    digits = spec.type == 'x'   ? fmt::format("{:x}", magnitude)
-             : spec.type == 'X' ? fmt::format("{:X}", magnitude)
-             : spec.type == 'o' ? fmt::format("{:o}", magnitude)
-                                : fmt::format("{}", magnitude);
+    if (real && !std::isfinite(*real)) raise("cannot convert float infinity or NaN to integer");
+    const Value integer = real ? Value::of(BigInteger::of_whole(std::trunc(*real))) : value;
+    if (spec.type == 'x' || spec.type == 'X' || spec.type == 'o') {
+      const int64_t small = to_index(integer, "a number formatted in another base");
+      negative = small < 0;
+      const uint64_t magnitude = negative ? ~static_cast<uint64_t>(small) + 1 : static_cast<uint64_t>(small);
+      digits = spec.type == 'x'   ? fmt::format("{:x}", magnitude)
+               : spec.type == 'X' ? fmt::format("{:X}", magnitude)
+                                  : fmt::format("{:o}", magnitude);
+    } else {
+      const auto whole = whole_number(integer);
+      if (!whole) raise(fmt::format("a formatted number has to be an integer, not '{}'", type_name(integer)));
+      negative = whole->negative();
+      digits = (negative ? -*whole : *whole).digits();
+    }
   }
   if (spec.grouped) {
     size_t whole = digits.find_first_not_of("0123456789");
@@ -209,9 +223,8 @@ Text brace_piece(const Value& value, const Text& source) {
     }
     return padded(truncated(*value.text(), spec), spec, false);
   }
-  const bool number = value.get<int64_t>() || value.get<double>() || value.get<bool>();
   if (source.empty()) return to_text(value);
-  if (!number) raise(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
+  if (!is_number(value)) raise(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
   const bool plain = spec.type == 0 && (value.get<double>() || value.get<bool>());
   const bool known = spec.type == 0 || std::string_view("dfFegxXo%").find(spec.type) != std::string_view::npos;
   if (plain || !known || (value.get<double>() && spec.type == 'd')) {

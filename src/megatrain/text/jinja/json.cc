@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -19,11 +18,13 @@ Value convert(const nlohmann::ordered_json& json, int32_t source, int depth) {
     case nlohmann::json::value_t::boolean: value = Value::of(json.get<bool>()); break;
     case nlohmann::json::value_t::number_integer: value = Value::of(json.get<int64_t>()); break;
     case nlohmann::json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        raise(fmt::format("the integer {} is past 64 bits, which is not supported", json.get<uint64_t>()));
-      }
-      value = Value::of(json.get<int64_t>());
+      value = Value::integer(fmt::format("{}", json.get<uint64_t>()));
       break;
+    case nlohmann::json::value_t::binary: {
+      const auto& digits = json.get_binary();
+      value = Value::integer(std::string(digits.begin(), digits.end()));
+      break;
+    }
     case nlohmann::json::value_t::number_float: value = Value::of(json.get<double>()); break;
     case nlohmann::json::value_t::string: {
       const std::string& text = json.get_ref<const std::string&>();
@@ -103,6 +104,7 @@ class Dumper {
     if (value.is_none()) return "null";
     if (const bool* b = value.get<bool>()) return *b ? "true" : "false";
     if (const int64_t* i = value.get<int64_t>()) return fmt::format("{}", *i);
+    if (const BigInteger* big = value.big()) return big->digits();
     if (const double* d = value.get<double>()) {
       if (std::isnan(*d)) return "NaN";
       if (std::isinf(*d)) return *d < 0 ? "-Infinity" : "Infinity";
@@ -180,6 +182,10 @@ class Dumper {
 };
 
 }  // namespace
+
+nlohmann::ordered_json json_integer(std::string_view digits) {
+  return nlohmann::ordered_json::binary({digits.begin(), digits.end()});
+}
 
 Value from_json(const nlohmann::ordered_json& json, int32_t source) { return convert(json, source, 0); }
 

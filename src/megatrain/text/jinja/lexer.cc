@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/text/jinja/big_integer.h"
 #include "megatrain/text/jinja/text.h"
 
 namespace megatrain::jinja {
@@ -236,11 +237,10 @@ class Lexer {
         fail("an integer may not begin with zeros");
       }
       if (digits == "0" && end < text_.size() && is_name_char(text_[end])) fail("only decimal integers are supported");
-      int64_t value = 0;
-      if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec != std::errc()) {
-        fail(fmt::format("the integer {} is too large", digits));
+      if (digits.size() > BigInteger::kMaxDigits) {
+        fail(fmt::format("an integer has more than {} digits", BigInteger::kMaxDigits));
       }
-      add(TokenKind::integer, digits).integer = value;
+      add(TokenKind::integer, digits);
     }
     advance(end);
   }

@@ -27,7 +27,6 @@ struct Token {
   TokenKind kind = TokenKind::end;
   int line = 1;
   std::string text;  // of data and strings: the meaning, not the spelling
-  int64_t integer = 0;
   double real = 0;
 };
 

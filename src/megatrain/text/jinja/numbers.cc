@@ -25,7 +25,7 @@ std::optional<std::string> without_underscores(const std::string& text) {
   return out;
 }
 
-std::optional<int64_t> read_integer(const Text& text, int64_t base) {
+std::optional<Value> read_integer(const Text& text, int64_t base) {
   auto digits = without_underscores(strip(text, std::nullopt, Side::both).bytes());
   if (!digits || digits->empty()) return std::nullopt;
   const bool negative = (*digits)[0] == '-';
@@ -34,11 +34,15 @@ std::optional<int64_t> read_integer(const Text& text, int64_t base) {
   if (base == 8 && (digits->starts_with("0o") || digits->starts_with("0O"))) digits->erase(0, 2);
   if (base == 2 && (digits->starts_with("0b") || digits->starts_with("0B"))) digits->erase(0, 2);
   if (digits->empty() || (*digits)[0] == '-') return std::nullopt;
+  if (base == 10) {
+    const auto whole = BigInteger::of_digits((negative ? "-" : "") + *digits);
+    return whole ? std::optional(Value::of(*whole)) : std::nullopt;
+  }
   int64_t value = 0;
   const auto read = std::from_chars(digits->data(), digits->data() + digits->size(), value, static_cast<int>(base));
   if (read.ptr != digits->data() + digits->size()) return std::nullopt;
-  if (read.ec != std::errc()) raise("an integer is past 64 bits, which is not supported");
-  return negative ? -value : value;
+  if (read.ec != std::errc()) raise("an integer past 64 bits in another base than 10 is not supported");
+  return Value::of(negative ? -value : value);
 }
 
 std::optional<double> read_real(const Text& text) {
@@ -55,17 +59,13 @@ std::optional<double> read_real(const Text& text) {
 
 std::optional<double> real_of(const Value& value) {
   if (const Undefined* undefined = value.get<Undefined>()) raise(*undefined->message);
-  if (const bool* b = value.get<bool>()) return *b ? 1.0 : 0.0;
-  if (const int64_t* i = value.get<int64_t>()) return static_cast<double>(*i);
-  if (const double* d = value.get<double>()) return *d;
   if (const Text* text = value.text()) return read_real(*text);
-  return std::nullopt;
+  return real_number(value);
 }
 
-int64_t truncated(double value) {
-  if (std::isnan(value) || std::isinf(value)) raise("cannot convert float infinity or NaN to integer");
-  if (std::fabs(value) >= 9.2e18) raise("an integer is past 64 bits, which is not supported");
-  return static_cast<int64_t>(value);
+Value truncated(double value) {
+  if (!std::isfinite(value)) raise("cannot convert float infinity or NaN to integer");
+  return Value::of(BigInteger::of_whole(std::trunc(value)));
 }
 
 }  // namespace
@@ -73,9 +73,9 @@ int64_t truncated(double value) {
 Value filter_abs(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "abs", {});
   if (const double* real = value.get<double>()) return Value::of(std::fabs(*real));
-  const int64_t integer = to_index(value, "abs's operand");
-  if (integer == INT64_MIN) raise("an integer is past 64 bits, which is not supported");
-  return Value::of(integer < 0 ? -integer : integer);
+  const auto whole = whole_number(value);
+  if (!whole) return Value::of(to_index(value, "abs's operand"));  // says what it is
+  return Value::of(whole->negative() ? -*whole : *whole);
 }
 
 Value filter_int(Interpreter&, const Value& value, const Arguments& arguments) {
@@ -84,16 +84,17 @@ Value filter_int(Interpreter&, const Value& value, const Arguments& arguments) {
   if (base < 2 || base > 36) raise("int's base has to be from 2 to 36");
   const Value absent = p[0] ? *p[0] : Value::of(int64_t{0});
   if (const Text* text = value.text()) {
-    if (const auto integer = read_integer(*text, base)) return Value::of(*integer);
+    if (const auto integer = read_integer(*text, base)) return *integer;
     const auto real = read_real(*text);
-    return real && std::isfinite(*real) ? Value::of(truncated(*real)) : absent;
+    return real && std::isfinite(*real) ? truncated(*real) : absent;
   }
   if (const double* real = value.get<double>()) {
     if (std::isnan(*real)) return absent;
-    return Value::of(truncated(*real));
+    return truncated(*real);
   }
-  if (const auto real = real_of(value)) return Value::of(to_index(value, "int's operand"));
-  return absent;
+  if (const Undefined* undefined = value.get<Undefined>()) raise(*undefined->message);
+  const auto whole = whole_number(value);
+  return whole ? Value::of(*whole) : absent;
 }
 
 Value filter_float(Interpreter&, const Value& value, const Arguments& arguments) {
@@ -111,7 +112,7 @@ Value filter_round(Interpreter&, const Value& value, const Arguments& arguments)
   const auto number = value.text() ? std::nullopt : real_of(value);
   if (!number) raise(fmt::format("type {} doesn't define __round__ method", type_name(value)));
   if (method == "common") {
-    if (!value.get<double>()) return Value::of(to_index(value, "round's operand"));
+    if (!value.get<double>()) return Value::of(*whole_number(value));
     if (!std::isfinite(*number)) return value;
     return Value::of(std::strtod(fmt::format("{:.{}f}", *number, precision).c_str(), nullptr));
   }

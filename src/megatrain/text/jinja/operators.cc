@@ -9,27 +9,12 @@
 namespace megatrain::jinja {
 namespace {
 
-std::optional<int64_t> integer_of(const Value& value) {
-  if (const bool* b = value.get<bool>()) return *b ? 1 : 0;
-  if (const int64_t* i = value.get<int64_t>()) return *i;
-  return std::nullopt;
-}
-
-std::optional<double> number_of(const Value& value) {
-  if (const double* real = value.get<double>()) return *real;
-  if (const auto integer = integer_of(value)) return static_cast<double>(*integer);
-  return std::nullopt;
-}
-
 [[noreturn]] void raise_unsupported(const std::string& op, const Value& a, const Value& b) {
   raise(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, type_name(a), type_name(b)));
 }
 
-[[noreturn]] void raise_too_large() { raise("an integer grew past 64 bits, which is not supported"); }
-
-int64_t floor_divide(int64_t a, int64_t b) {
+int64_t floor_divide(int64_t a, int64_t b) {  // not of the least integer by -1
   if (b == 0) raise("integer division or modulo by zero");
-  if (b == -1 && a == INT64_MIN) raise_too_large();
   const int64_t quotient = a / b;
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
@@ -52,42 +37,50 @@ double floor_divide(double a, double b) {
   return quotient - floored > 0.5 ? floored + 1 : floored;
 }
 
-Value power(int64_t base, int64_t exponent) {
-  if (exponent < 0) {
-    if (base == 0) raise("0.0 cannot be raised to a negative power");
-    return Value::of(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+// By squaring from the exponent's highest bit; what grew too large is refused on the way.
+Value power(const BigInteger& base, uint64_t exponent) {
+  Value result = Value::of(int64_t{1});
+  for (int bit = 63; bit >= 0; --bit) {
+    const BigInteger root = *whole_number(result);
+    result = Value::of((exponent >> bit & 1) != 0 ? root * root * base : root * root);
   }
-  if (exponent > 64 && (base > 1 || base < -1)) raise_too_large();
-  int64_t result = 1;
-  for (int64_t i = 0, n = base == 1 || base == 0 || base == -1 ? std::min(exponent, 2 + exponent % 2) : exponent; i < n;
-       ++i) {
-    if (__builtin_mul_overflow(result, base, &result)) raise_too_large();
-  }
-  return Value::of(result);
+  return result;
+}
+
+Value big_operation(const std::string& op, const BigInteger& a, const BigInteger& b) {
+  if (op == "+") return Value::of(a + b);
+  if (op == "-") return Value::of(a - b);
+  if (op == "*") return Value::of(a * b);
+  if (op == "**" && b.small() && *b.small() >= 0) return power(a, static_cast<uint64_t>(*b.small()));
+  raise(fmt::format("the operator '{}' on an integer past 64 bits is not supported", op));
 }
 
 Value integer_operation(const std::string& op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
+  const bool least = b == -1 && a == INT64_MIN;
   if (op == "+") {
     overflow = __builtin_add_overflow(a, b, &result);
   } else if (op == "-") {
     overflow = __builtin_sub_overflow(a, b, &result);
   } else if (op == "*") {
     overflow = __builtin_mul_overflow(a, b, &result);
+  } else if (op == "//" && least) {
+    return Value::of(-BigInteger(a));
   } else if (op == "//") {
     result = floor_divide(a, b);
   } else if (op == "%") {
     const int64_t quotient = b == -1 ? 0 : floor_divide(a, b);
     result = b == -1 ? 0 : a - quotient * b;
   } else if (op == "**") {
-    return power(a, b);
+    if (b >= 0) return power(BigInteger(a), static_cast<uint64_t>(b));
+    if (a == 0) raise("0.0 cannot be raised to a negative power");
+    return Value::of(std::pow(static_cast<double>(a), static_cast<double>(b)));
   } else {
     if (b == 0) raise("division by zero");
     return Value::of(static_cast<double>(a) / static_cast<double>(b));
   }
-  if (overflow) raise_too_large();
-  return Value::of(result);
+  return overflow ? big_operation(op, BigInteger(a), BigInteger(b)) : Value::of(result);
 }
 
 Value real_operation(const std::string& op, double a, double b) {
@@ -156,9 +149,10 @@ Value Interpreter::binary(const std::string& op, const Value& a, const Value& b)
     if (const Undefined* undefined = value->get<Undefined>()) raise(*undefined->message);
     if (value->markup) raise("an operator on a string marked safe or escaped is not supported");
   }
-  const auto x = integer_of(a), y = integer_of(b);
+  const auto x = small_integer(a), y = small_integer(b);
   if (x && y) return integer_operation(op, *x, *y);
-  const auto p = number_of(a), q = number_of(b);
+  if (const auto p = whole_number(a), q = whole_number(b); p && q) return big_operation(op, *p, *q);
+  const auto p = real_number(a), q = real_number(b);
   if (p && q) return real_operation(op, *p, *q);
   if (op == "+") return add(a, b);
   if (op == "*" && is_repeatable(a) && y) return repeated(a, *y);

@@ -467,7 +467,7 @@ class Parser {
         while (current().kind == TokenKind::string) text += take().text;
         return make_constant(Value::of(text), token.line);
       }
-      case TokenKind::integer: take(); return make_constant(Value::of(token.integer), token.line);
+      case TokenKind::integer: take(); return make_constant(Value::integer(token.text), token.line);
       case TokenKind::real: take(); return make_constant(Value::of(token.real), token.line);
       default: break;
     }
@@ -537,7 +537,8 @@ class Parser {
         return attribute;
       }
       if (name.kind != TokenKind::integer) fail("expected name or number");
-      return make(ExpressionKind::item, token.line, std::move(node), make_constant(Value::of(name.integer), name.line));
+      return make(ExpressionKind::item, token.line, std::move(node),
+                  make_constant(Value::integer(name.text), name.line));
     }
     std::vector<ExpressionPtr> keys;
     while (!at_symbol("]")) {

@@ -9,15 +9,13 @@
 namespace megatrain::jinja {
 namespace {
 
-bool is_integer(const Value& value) { return value.get<int64_t>() != nullptr; }
-bool is_number(const Value& value) { return is_integer(value) || value.get<bool>() || value.get<double>(); }
-
 bool has_order(const Value& value) {  // len() and []
   const Sequence* sequence = value.sequence();
   return value.text() || value.as_dict() || value.is_undefined() || (sequence && sequence->kind <= SequenceKind::range);
 }
 
 int64_t remainder(const Value& value, int64_t by) {
+  if (value.big() && by == 2) return value.big()->odd() ? 1 : 0;
   const int64_t integer = to_index(value, "the tested value");
   if (by == 0) raise("integer modulo by zero");
   return by == -1 ? 0 : (integer % by + by) % by;

@@ -29,23 +29,42 @@ int checked_depth(int depth) {
   return depth;
 }
 
-std::optional<double> as_number(const Value& value) {
-  if (const bool* b = value.get<bool>()) return *b ? 1.0 : 0.0;
-  if (const int64_t* i = value.get<int64_t>()) return static_cast<double>(*i);
-  if (const double* d = value.get<double>()) return *d;
-  return std::nullopt;
+std::partial_ordering compare(const BigInteger& whole, double real) {
+  if (!std::isfinite(real)) return 0.0 <=> real;
+  const auto order = whole <=> BigInteger::of_whole(std::trunc(real));
+  return order != 0 ? std::partial_ordering(order) : std::trunc(real) <=> real;
 }
 
-std::optional<int64_t> as_integer(const Value& value) {
-  if (const bool* b = value.get<bool>()) return *b ? 1 : 0;
-  if (const int64_t* i = value.get<int64_t>()) return *i;
-  return std::nullopt;
+// As Python: an integer is never rounded to be compared with a float. Nothing where one is no number.
+std::optional<std::partial_ordering> compare_numbers(const Value& a, const Value& b) {
+  const auto x = small_integer(a), y = small_integer(b);
+  if (x && y) return *x <=> *y;
+  if (!is_number(a) || !is_number(b)) return std::nullopt;
+  const double *p = a.get<double>(), *q = b.get<double>();
+  if (p && q) return *p <=> *q;
+  if (q) return compare(*whole_number(a), *q);
+  if (p) return 0 <=> compare(*whole_number(b), *p);
+  return *whole_number(a) <=> *whole_number(b);
 }
 
 }  // namespace
 
 Value Value::undefined(std::string message) {
   return {Undefined{std::make_shared<const std::string>(std::move(message))}};
+}
+
+Value Value::of(const BigInteger& value) {
+  if (const auto small = value.small()) return of(*small);
+  if (value.digits().size() > BigInteger::kMaxDigits + 1) {
+    raise(fmt::format("an integer grew past {} digits, which is not supported", BigInteger::kMaxDigits));
+  }
+  return {std::make_shared<const BigInteger>(value)};
+}
+
+Value Value::integer(std::string_view digits) {
+  const auto value = BigInteger::of_digits(digits);
+  if (!value) raise(fmt::format("an integer has to be at most {} decimal digits", BigInteger::kMaxDigits));
+  return of(*value);
 }
 
 Value Value::of(Text text) {
@@ -72,6 +91,10 @@ Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
   return {std::shared_ptr<const Dict>(std::move(dict))};
 }
 
+const BigInteger* Value::big() const {
+  const auto* held = get<std::shared_ptr<const BigInteger>>();
+  return held ? held->get() : nullptr;
+}
 const Text* Value::text() const {
   const auto* held = get<std::shared_ptr<const Text>>();
   return held ? held->get() : nullptr;
@@ -85,9 +108,34 @@ const Dict* Value::as_dict() const {
   return held ? held->get() : nullptr;
 }
 
+bool is_integer(const Value& value) { return value.get<int64_t>() || value.big(); }
+bool is_number(const Value& value) { return is_integer(value) || value.get<bool>() || value.get<double>(); }
+
+std::optional<int64_t> small_integer(const Value& value) {
+  if (const bool* b = value.get<bool>()) return *b ? 1 : 0;
+  if (const int64_t* i = value.get<int64_t>()) return *i;
+  return std::nullopt;
+}
+
+std::optional<BigInteger> whole_number(const Value& value) {
+  if (value.big()) return *value.big();
+  const auto small = small_integer(value);
+  return small ? std::optional(BigInteger(*small)) : std::nullopt;
+}
+
+std::optional<double> real_number(const Value& value) {
+  if (const double* real = value.get<double>()) return *real;
+  if (const auto small = small_integer(value)) return static_cast<double>(*small);
+  if (!value.big()) return std::nullopt;
+  const double real = value.big()->to_double();
+  if (!std::isfinite(real)) raise("int too large to convert to float");
+  return real;
+}
+
 bool truth(const Value& value) {
   if (value.is_undefined() || value.is_none()) return false;
-  if (const auto number = as_number(value)) return *number != 0;
+  if (const auto small = small_integer(value)) return *small != 0;
+  if (const double* real = value.get<double>()) return *real != 0;
   if (const Text* text = value.text()) return !text->empty();
   if (const Sequence* sequence = value.sequence()) {
     return sequence->kind == SequenceKind::iterator || !sequence->items.empty();
@@ -97,10 +145,7 @@ bool truth(const Value& value) {
 }
 
 bool equal(const Value& a, const Value& b) {
-  const auto x = as_integer(a), y = as_integer(b);
-  if (x && y) return *x == *y;
-  const auto p = as_number(a), q = as_number(b);
-  if (p && q) return *p == *q;
+  if (const auto order = compare_numbers(a, b)) return *order == 0;
   if (a.text() && b.text()) return a.text()->bytes() == b.text()->bytes();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
@@ -128,10 +173,7 @@ bool less(const Value& a, const Value& b) {
   for (const Value* value : {&a, &b}) {
     if (const Undefined* undefined = value->get<Undefined>()) raise(*undefined->message);
   }
-  const auto x = as_integer(a), y = as_integer(b);
-  if (x && y) return *x < *y;
-  const auto p = as_number(a), q = as_number(b);
-  if (p && q) return *p < *q;
+  if (const auto order = compare_numbers(a, b)) return *order < 0;
   if (a.text() && b.text()) return a.text()->bytes() < b.text()->bytes();  // UTF-8 keeps the order of code points
   if (const Sequence* s = a.sequence(), *t = b.sequence();
       s && t && s->kind == t->kind && s->kind <= SequenceKind::tuple) {
@@ -178,6 +220,7 @@ std::string type_name(const Value& value) {
     std::string operator()(const None&) const { return "NoneType"; }
     std::string operator()(bool) const { return "bool"; }
     std::string operator()(int64_t) const { return "int"; }
+    std::string operator()(const std::shared_ptr<const BigInteger>&) const { return "int"; }
     std::string operator()(double) const { return "float"; }
     std::string operator()(const std::shared_ptr<const Text>&) const { return value.markup ? "Markup" : "str"; }
     std::string operator()(const std::shared_ptr<Sequence>& sequence) const {
@@ -305,6 +348,7 @@ void append_repr(const Value& value, Text& out) {
   if (value.is_undefined()) return out.append("Undefined", origin);
   if (const bool* b = value.get<bool>()) return out.append(*b ? "True" : "False", origin);
   if (const int64_t* i = value.get<int64_t>()) return out.append(fmt::format("{}", *i), origin);
+  if (const BigInteger* big = value.big()) return out.append(big->digits(), origin);
   if (const double* d = value.get<double>()) return out.append(show_float(*d), origin);
   if (const auto* space = value.get<std::shared_ptr<Namespace>>()) {
     out.append("<Namespace {", origin);
@@ -370,7 +414,8 @@ int64_t length(const Value& value) {
 
 int64_t to_index(const Value& value, std::string_view what) {
   if (const Undefined* undefined = value.get<Undefined>()) raise(*undefined->message);
-  const auto integer = as_integer(value);
+  const auto integer = small_integer(value);
+  if (value.big()) raise(fmt::format("{} is an integer past 64 bits, which is not supported", what));
   if (!integer) raise(fmt::format("{} has to be an integer, not '{}'", what, type_name(value)));
   return *integer;
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <compare>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "megatrain/text/jinja/big_integer.h"
 #include "megatrain/text/jinja/text.h"
 
 namespace megatrain::jinja {
@@ -61,9 +64,10 @@ enum class CallableKind { global, method, macro };
 struct Callable;
 
 struct Value {
-  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>, std::shared_ptr<Sequence>,
-               std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<Loop>,
-               std::shared_ptr<const Callable>>
+  // A BigInteger is past 64 bits.
+  std::variant<Undefined, None, bool, int64_t, std::shared_ptr<const BigInteger>, double, std::shared_ptr<const Text>,
+               std::shared_ptr<Sequence>, std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
+               std::shared_ptr<Loop>, std::shared_ptr<const Callable>>
       data;
   int32_t source = -1;  // the message a number, list or dict came from (a string's bytes know their own)
   bool markup = false;  // a string that |safe or |escape marked
@@ -73,6 +77,8 @@ struct Value {
   static Value of(bool value) { return {value}; }
   static Value of(int64_t value) { return {value}; }
   static Value of(double value) { return {value}; }
+  static Value of(const BigInteger& value);
+  static Value integer(std::string_view digits);  // of any size; raises where it is none
   static Value of(Text text);
   static Value of(std::string text) { return of(Text(std::move(text))); }
   static Value of(const char* text) { return of(Text(text)); }
@@ -85,6 +91,7 @@ struct Value {
   }
   bool is_undefined() const { return get<Undefined>() != nullptr; }
   bool is_none() const { return get<None>() != nullptr; }
+  const BigInteger* big() const;
   const Text* text() const;
   Sequence* sequence() const;
   const Dict* as_dict() const;
@@ -112,6 +119,12 @@ bool less(const Value& a, const Value& b);  // raises where Python has no order
 bool contains(const Value& container, const Value& item);
 const Value* find(const Dict& dict, const Value& key);
 const Value* find(const Dict& dict, std::string_view key);
+
+bool is_integer(const Value& value);                         // no bool
+bool is_number(const Value& value);                          // a bool too
+std::optional<int64_t> small_integer(const Value& value);    // of an int or bool within 64 bits
+std::optional<BigInteger> whole_number(const Value& value);  // of an int or bool
+std::optional<double> real_number(const Value& value);       // of a number; raises where no double is that large
 
 std::string type_name(const Value& value);         // type(x).__name__
 std::string object_type_name(const Value& value);  // what Jinja calls it in messages: "dict object"
