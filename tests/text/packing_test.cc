@@ -11,8 +11,8 @@
 namespace megatrain {
 namespace {
 
-std::vector<Piece> pieces_of(const std::vector<int32_t>& lengths) {
-  std::vector<Piece> pieces;
+std::vector<SamplePiece> pieces_of(const std::vector<int32_t>& lengths) {
+  std::vector<SamplePiece> pieces;
   for (const int32_t length : lengths) pieces.push_back({static_cast<int64_t>(pieces.size()), 0, length});
   return pieces;
 }
@@ -20,7 +20,7 @@ std::vector<Piece> pieces_of(const std::vector<int32_t>& lengths) {
 std::vector<std::vector<int64_t>> samples_of(const Packing& packing) {
   std::vector<std::vector<int64_t>> samples(packing.sequences());
   for (int64_t s = 0; s < packing.sequences(); ++s)
-    for (const Piece& piece : packing.sequence(s)) samples[s].push_back(piece.sample);
+    for (const SamplePiece& piece : packing.sequence(s)) samples[s].push_back(piece.sample);
   return samples;
 }
 
@@ -37,7 +37,7 @@ TEST(Packing, APieceGoesIntoTheFullestSequenceThatHasRoomForIt) {
 }
 
 TEST(Packing, LongestFirstFillsWhatTheGivenOrderLeavesOpen) {
-  const std::vector<Piece> pieces = pieces_of({4, 4, 4, 6, 6, 6});
+  const std::vector<SamplePiece> pieces = pieces_of({4, 4, 4, 6, 6, 6});
   EXPECT_EQ(pack(pieces, 10, PackingOrder::as_given).sequences(), 4);
   EXPECT_EQ(samples_of(pack(pieces, 10, PackingOrder::longest_first)),
             (std::vector<std::vector<int64_t>>{{3, 2}, {4, 1}, {5, 0}}));
@@ -46,13 +46,13 @@ TEST(Packing, LongestFirstFillsWhatTheGivenOrderLeavesOpen) {
 TEST(Packing, EveryPieceStandsInOneSequenceAndNoneIsOverfull) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const int64_t capacity = 2 + static_cast<int64_t>(random_below(seed, 2, 0, 400));
-    const std::vector<Piece> pieces = pieces_of(random_lengths(seed, 500, capacity));
+    const std::vector<SamplePiece> pieces = pieces_of(random_lengths(seed, 500, capacity));
     for (const PackingOrder order : {PackingOrder::longest_first, PackingOrder::as_given, PackingOrder::one_each}) {
       const Packing packing = pack(pieces, capacity, order);
       std::multiset<int64_t> seen;
       for (int64_t s = 0; s < packing.sequences(); ++s) {
         int64_t tokens = 0;
-        for (const Piece& piece : packing.sequence(s)) {
+        for (const SamplePiece& piece : packing.sequence(s)) {
           tokens += piece.length;
           seen.insert(piece.sample);
           EXPECT_EQ(piece, pieces[piece.sample]);
@@ -73,7 +73,7 @@ TEST(Packing, NoTwoSequencesFitIntoOne) {
   std::vector<int64_t> filled;
   for (int64_t s = 0; s < packing.sequences(); ++s) {
     filled.push_back(0);
-    for (const Piece& piece : packing.sequence(s)) filled.back() += piece.length;
+    for (const SamplePiece& piece : packing.sequence(s)) filled.back() += piece.length;
   }
   std::sort(filled.begin(), filled.end());
   EXPECT_GT(filled[0] + filled[1], 512);
@@ -88,10 +88,10 @@ TEST(Packing, ConversationsOfManyLengthsFillNinetyEightPercent) {
 }
 
 TEST(Packing, TheNumberOfSequencesIsThatOfTheLengthsInAnyOrder) {
-  std::vector<Piece> pieces = pieces_of(random_lengths(5, 3000, 200));
+  std::vector<SamplePiece> pieces = pieces_of(random_lengths(5, 3000, 200));
   const int64_t expected = pack(pieces, 256, PackingOrder::longest_first).sequences();
   for (int64_t epoch = 0; epoch < 5; ++epoch) {
-    std::vector<Piece> mixed;
+    std::vector<SamplePiece> mixed;
     for (const int64_t i : shuffled(std::ssize(pieces), 9, 1, epoch)) mixed.push_back(pieces[i]);
     EXPECT_EQ(pack(mixed, 256, PackingOrder::longest_first).sequences(), expected);
   }

@@ -31,7 +31,7 @@ class Samples : public ChatFixture {
   static std::vector<int64_t> samples(SampleData& data, int64_t begin, int64_t end) {
     std::vector<int64_t> all;
     for (int64_t i = begin; i < end; ++i)
-      for (const Piece& piece : data.sequence(i)) all.push_back(piece.sample);
+      for (const SamplePiece& piece : data.sequence(i)) all.push_back(piece.sample);
     return all;
   }
 };

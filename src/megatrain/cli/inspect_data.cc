@@ -107,7 +107,7 @@ int inspect_data(const Words& words) {
     const int64_t in_step = index % config.batch, begin = in_step % config.micro_batch * config.seq_len;
     std::vector<std::string> places;
     if (data.train_samples) {
-      for (const Piece& piece : data.train_samples->sequence(index)) {
+      for (const SamplePiece& piece : data.train_samples->sequence(index)) {
         const SamplePlace place = data.train_samples->place(piece.sample);
         places.push_back(fmt::format("{}:{}", place.file, place.line));
       }

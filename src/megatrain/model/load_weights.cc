@@ -27,7 +27,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   for (const StoredTensor* stored : files.tensors()) {
     if (!used.count(stored->name)) report.unused.push_back(stored->name);
   }
-  for_pieces(records, threads, "loading the weights", [&](const Piece& piece, float* scratch) {
+  for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
     const StoredTensor& stored = *files.find(piece.tensor->name);
     read_as_f32(stored, piece.begin, piece.count, scratch);
     piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);

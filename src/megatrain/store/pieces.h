@@ -16,15 +16,15 @@ namespace megatrain {
 inline constexpr int64_t kPiece = int64_t{1} << 20;            // elements; even: random pairs never straddle two pieces
 inline constexpr int64_t kPieceScratchBytes = 3 * kPiece * 4;  // that a member of the team holds, at most
 
-struct Piece {
+struct TensorPiece {
   LayerRecord* record;
   const TensorSpec* tensor;
   int64_t begin;  // element of the tensor
   int64_t count;
 };
 
-inline std::vector<Piece> cut_into_pieces(std::vector<LayerRecord>& records) {
-  std::vector<Piece> pieces;
+inline std::vector<TensorPiece> cut_into_pieces(std::vector<LayerRecord>& records) {
+  std::vector<TensorPiece> pieces;
   for (LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
       for (int64_t at = 0; at < tensor.elements(); at += kPiece) {
@@ -39,10 +39,10 @@ inline std::vector<Piece> cut_into_pieces(std::vector<LayerRecord>& records) {
 // `what` is; the first exception stops the rest and is thrown here. `threads` 0: all usable CPUs.
 template <class Work>
 void for_pieces(std::vector<LayerRecord>& records, int threads, const std::string& what, const Work& work) {
-  const std::vector<Piece> pieces = cut_into_pieces(records);
+  const std::vector<TensorPiece> pieces = cut_into_pieces(records);
   WorkProgress progress(what, std::ssize(pieces));
   parallel_for(threads, std::ssize(pieces), [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const TensorPiece& piece = pieces[static_cast<size_t>(i)];
     std::vector<float> scratch(static_cast<size_t>(piece.count));
     work(piece, scratch.data());
     progress.add(1);

@@ -32,7 +32,7 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
 
   const Epoch& start = epoch(0);
   counts_.sequences = start.packing.sequences();
-  for (const Piece& piece : start.packing.pieces) counts_.epoch_tokens += piece.length;
+  for (const SamplePiece& piece : start.packing.pieces) counts_.epoch_tokens += piece.length;
   if (options_.epochs > 0) {
     const int64_t whole = static_cast<int64_t>(std::floor(options_.epochs));
     const double rest = options_.epochs - static_cast<double>(whole);
@@ -48,7 +48,7 @@ void SampleData::cut(size_t set) {
   const SampleStore& store = *sets_[set].store;
   const int64_t most = options_.seq_len;
   const auto keep = [&](int64_t sample, int64_t begin, int64_t length) {
-    const Piece piece{base_[set] + sample, static_cast<int32_t>(begin), static_cast<int32_t>(length)};
+    const SamplePiece piece{base_[set] + sample, static_cast<int32_t>(begin), static_cast<int32_t>(length)};
     int64_t trained = length - 1;  // of a document, which is not read for this
     if (!store.is_text(sample)) {
       const auto tokens = entries(piece);
@@ -100,10 +100,10 @@ void SampleData::find_fingerprint() {
   fingerprint_ = xxh3_128(all.data(), all.size());
 }
 
-std::vector<Piece> SampleData::pieces_of_epoch(int64_t number) const {
-  std::vector<Piece> all;
+std::vector<SamplePiece> SampleData::pieces_of_epoch(int64_t number) const {
+  std::vector<SamplePiece> all;
   for (size_t set = 0; set < sets_.size(); ++set) {
-    const std::vector<Piece>& pieces = pieces_[set];
+    const std::vector<SamplePiece>& pieces = pieces_[set];
     const double weight = sets_[set].weight;
     const int64_t times = static_cast<int64_t>(std::floor(weight));
     for (int64_t i = 0; i < times; ++i) all.insert(all.end(), pieces.begin(), pieces.end());
@@ -116,7 +116,7 @@ std::vector<Piece> SampleData::pieces_of_epoch(int64_t number) const {
     for (const int64_t i : chosen) all.push_back(pieces[i]);
   }
   if (!options_.shuffle) return all;
-  std::vector<Piece> mixed;
+  std::vector<SamplePiece> mixed;
   mixed.reserve(all.size());
   for (const int64_t i : shuffled(std::ssize(all), options_.seed, kOrderOfSamples, number)) mixed.push_back(all[i]);
   return mixed;
@@ -142,7 +142,7 @@ const SampleData::Epoch& SampleData::epoch(int64_t number) {
   return current_;
 }
 
-std::vector<Piece> SampleData::sequence(int64_t index) {
+std::vector<SamplePiece> SampleData::sequence(int64_t index) {
   if (end_ > 0 && index >= end_) return {};
   while (first_.back() <= index) epoch(std::ssize(first_) - 1);
   const auto next = std::upper_bound(first_.begin(), first_.end(), index);
@@ -156,7 +156,7 @@ size_t SampleData::set_of(int64_t sample) const {
   return static_cast<size_t>(std::upper_bound(base_.begin(), base_.end(), sample) - base_.begin()) - 1;
 }
 
-std::span<const uint32_t> SampleData::entries(const Piece& piece) const {
+std::span<const uint32_t> SampleData::entries(const SamplePiece& piece) const {
   const size_t set = set_of(piece.sample);
   return sets_[set].store->entries(piece.sample - base_[set]).subspan(piece.begin, piece.length);
 }
@@ -166,9 +166,9 @@ SamplePlace SampleData::place(int64_t sample) const {
   return sets_[set].store->place(sample - base_[set]);
 }
 
-void SampleData::append(const std::vector<Piece>& pieces, MicroBatch& into) const {
+void SampleData::append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const {
   int64_t room = options_.seq_len;
-  for (const Piece& piece : pieces) {
+  for (const SamplePiece& piece : pieces) {
     into.document_begin.push_back(static_cast<int32_t>(into.tokens.size()));
     const auto tokens = entries(piece);
     for (size_t t = 0; t < tokens.size(); ++t) {

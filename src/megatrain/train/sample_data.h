@@ -63,9 +63,9 @@ class SampleData : public BatchSource {
   std::string fingerprint() const override { return fingerprint_; }
 
   const SampleCounts& counts() const { return counts_; }
-  SamplePlace place(int64_t sample) const;  // of a Piece
+  SamplePlace place(int64_t sample) const;  // of a SamplePiece
   // The pieces of a sequence of the run; none: padding.
-  std::vector<Piece> sequence(int64_t index);
+  std::vector<SamplePiece> sequence(int64_t index);
 
  private:
   struct Epoch {
@@ -76,17 +76,17 @@ class SampleData : public BatchSource {
 
   void cut(size_t set);
   void find_fingerprint();
-  std::vector<Piece> pieces_of_epoch(int64_t epoch) const;
+  std::vector<SamplePiece> pieces_of_epoch(int64_t epoch) const;
   const Epoch& epoch(int64_t number);
-  void append(const std::vector<Piece>& pieces, MicroBatch& into) const;
+  void append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const;
   void append_padding(int64_t count, MicroBatch& into) const;
   size_t set_of(int64_t sample) const;
-  std::span<const uint32_t> entries(const Piece& piece) const;
+  std::span<const uint32_t> entries(const SamplePiece& piece) const;
 
   SampleDataOptions options_;
   std::vector<SampleSet> sets_;
   std::vector<int64_t> base_;               // (sets + 1) the first sample of each, counted over all stores
-  std::vector<std::vector<Piece>> pieces_;  // of each set
+  std::vector<std::vector<SamplePiece>> pieces_;  // of each set
   SampleCounts counts_;
   std::vector<int64_t> first_;  // sequences before each epoch, as far as known
   Epoch current_;

@@ -106,7 +106,7 @@ StateHash hash_planes(const std::map<std::string, Plane>& planes, int64_t step, 
 }  // namespace
 
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
-  for_pieces(records, threads, "drawing random weights", [&](const Piece& piece, float* scratch) {
+  for_pieces(records, threads, "drawing random weights", [&](const TensorPiece& piece, float* scratch) {
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
     piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
   });
@@ -145,7 +145,7 @@ StateHash save_state(const std::string& path, int64_t step, const std::vector<La
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads) {
   try {
     const ModelFiles file(path);
-    for_pieces(records, threads, "reading the checkpoint", [&](const Piece& piece, float* scratch) {
+    for_pieces(records, threads, "reading the checkpoint", [&](const TensorPiece& piece, float* scratch) {
       const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
       const auto read = [&](const std::string& name) {
         read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);

@@ -42,9 +42,9 @@ class OpenSequences {
 };
 
 // Stable: pieces of one length keep their order.
-std::vector<int64_t> longest_first(std::span<const Piece> pieces, int64_t capacity) {
+std::vector<int64_t> longest_first(std::span<const SamplePiece> pieces, int64_t capacity) {
   std::vector<int64_t> next(capacity + 2);
-  for (const Piece& piece : pieces) ++next[capacity - piece.length + 1];
+  for (const SamplePiece& piece : pieces) ++next[capacity - piece.length + 1];
   std::partial_sum(next.begin(), next.end(), next.begin());
   std::vector<int64_t> order(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) order[next[capacity - pieces[i].length]++] = static_cast<int64_t>(i);
@@ -53,9 +53,9 @@ std::vector<int64_t> longest_first(std::span<const Piece> pieces, int64_t capaci
 
 }  // namespace
 
-Packing pack(std::span<const Piece> pieces, int64_t capacity, PackingOrder order) {
+Packing pack(std::span<const SamplePiece> pieces, int64_t capacity, PackingOrder order) {
   const int64_t count = static_cast<int64_t>(pieces.size());
-  for (const Piece& piece : pieces)
+  for (const SamplePiece& piece : pieces)
     ensure(piece.length >= 1 && piece.length <= capacity, "a piece fits into a sequence");
   std::vector<int64_t> sequence_of(count);
   std::vector<int64_t> visit;

@@ -8,19 +8,19 @@
 namespace megatrain {
 
 // Tokens [begin, begin + length) of a sample; attention and positions are its own.
-struct Piece {
+struct SamplePiece {
   int64_t sample = 0;
   int32_t begin = 0;
   int32_t length = 0;
-  bool operator==(const Piece&) const = default;
+  bool operator==(const SamplePiece&) const = default;
 };
 
 struct Packing {
-  std::vector<Piece> pieces;   // sequence by sequence
+  std::vector<SamplePiece> pieces;   // sequence by sequence
   std::vector<int64_t> first;  // (sequences + 1) the first piece of each, then pieces.size()
 
   int64_t sequences() const { return static_cast<int64_t>(first.size()) - 1; }
-  std::span<const Piece> sequence(int64_t index) const {
+  std::span<const SamplePiece> sequence(int64_t index) const {
     return std::span(pieces).subspan(first[index], first[index + 1] - first[index]);
   }
 };
@@ -33,7 +33,7 @@ enum class PackingOrder {
 
 // Every piece has 1 to `capacity` tokens and goes, whole, into the fullest sequence that still has room for it. Among
 // equal ones the order given decides, so the result is a function of the arguments.
-Packing pack(std::span<const Piece> pieces, int64_t capacity, PackingOrder order);
+Packing pack(std::span<const SamplePiece> pieces, int64_t capacity, PackingOrder order);
 
 // A permutation of 0 .. count - 1: a function of (seed, purpose, epoch) alone.
 std::vector<int64_t> shuffled(int64_t count, uint64_t seed, uint64_t purpose, int64_t epoch);

@@ -248,14 +248,14 @@ Json SampleForm::read_message(Json& message, size_t number) const {
   const std::string which = fmt::format("message {}", number);
   if (!message.is_object()) wrong_kind(which, message, "an object");
   if (!message.contains(names_.role)) missing(message, names_.role);
-  const Json& word = message[names_.role];
-  if (!word.is_string()) wrong_kind(fmt::format("{} of {}", printable(names_.role), which), word, "text");
+  const Json& named = message[names_.role];
+  if (!named.is_string()) wrong_kind(fmt::format("{} of {}", printable(names_.role), which), named, "text");
+  const std::string& word = named.get_ref<const std::string&>();
   const auto role = std::find_if(roles_.begin(), roles_.end(), [&](const RoleWord& each) { return each.word == word; });
   if (role == roles_.end()) {
     std::vector<std::string> words;
     for (const RoleWord& each : roles_) words.push_back(each.word);
-    fail_input(fmt::format("{} has the role {}, which is none of {}", which, printable(word.get<std::string>()),
-                           fmt::join(words, ", ")));
+    fail_input(fmt::format("{} has the role {}, which is none of {}", which, printable(word), fmt::join(words, ", ")));
   }
   Json out = Json::object();
   for (auto& [key, value] : message.items()) {
