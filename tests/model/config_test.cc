@@ -1,8 +1,12 @@
 // What config.json means for each family, and what is refused rather than ignored.
 #include "megatrain/model/config.h"
 
+#include <map>
+#include <tuple>
+
 #include <nlohmann/json.hpp>
 
+#include "megatrain/model/known_fields.h"
 #include "megatrain/model/presets.h"
 #include "tests/hub/fixtures.h"
 
@@ -183,11 +187,273 @@ TEST(ModelConfig, PassesWhatSaysNothingOfTheMaths) {
                                        {"eos_token_id", {1, 2}},
                                        {"transformers_version", "4.45.0"},
                                        {"_name_or_path", "x"},
-                                       {"unheard_of", nullptr},
-                                       {"unheard_of_switch", false},
                                        {"attention_dropout", 0.0},
                                        {"pretraining_tp", 1}});
   EXPECT_EQ(c.hidden, 256);
+}
+
+TEST(ModelConfig, AttentionIsCausalOrRefused) {
+  EXPECT_EQ(parse(kLlama, {{"is_causal", true}}).hidden, 256);
+  for (const std::string& family : kFamilies) {
+    for (const json& value : {json(false), json(nullptr), json(0), json("true")})
+      expect_refused(family, {{"is_causal", value}}, {"config.json", "is_causal", value.dump(), "true"});
+  }
+}
+
+TEST(ModelConfig, AnUnknownFieldIsRefusedWhateverItHoldsButNullWhichIsNamed) {
+  for (const json& value : {json(false), json(true), json(0), json(1), json(""), json("x"), json::array(),
+                            json::object(), json({{"a", 1}})})
+    expect_refused(kLlama, {{"unheard_of", value}}, {"config.json", "unheard_of", "remove it"});
+  json object = minimal(kLlama);
+  object["unheard_of"] = nullptr;
+  parse_model_config(object, "config.json");
+  const std::vector<std::string> notes = passed_over_fields(object, "config.json");
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("'unheard_of'"), std::string::npos) << notes[0];
+}
+
+TEST(ModelConfig, CodeThatComesWithTheModelIsNamed) {
+  json object = minimal(kLlama);
+  object["auto_map"] = {{"AutoModelForCausalLM", "modeling_other.Other"}};
+  parse_model_config(object, "config.json");
+  const std::vector<std::string> notes = passed_over_fields(object, "config.json");
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("auto_map"), std::string::npos) << notes[0];
+}
+
+TEST(ModelConfig, AFieldWithOneSupportedValueIsRefusedAtEveryOther) {
+  const std::vector<std::tuple<const char*, json, std::vector<json>>> fields = {
+      {"hidden_act", "silu", {"gelu", "SiLU", nullptr, 1}},
+      {"attention_dropout", 0.0, {0.1, "0.0", false, -1}},
+      {"attention_dropout", 0, {1}},
+      {"attention_dropout", nullptr, {}},
+      {"pretraining_tp", 1, {2, 0, "1"}},
+      {"partial_rotary_factor", 1.0, {0.5, "1"}},
+      {"quantization_config", nullptr, {{{"bits", 4}}, json::object(), false}},
+      {"compression_config", nullptr, {{{"format", "dense"}}}},
+      {"is_encoder_decoder", false, {true}},
+      {"add_cross_attention", false, {true}},
+      {"pruned_heads", json::object(), {{{"0", {1}}}}},
+      {"per_layer_config", nullptr, {{{"0", {{"num_attention_heads", 2}}}}}},
+      {"rope_interleaved", false, {true}},
+      {"use_mrope", false, {true}},
+  };
+  for (const auto& [key, supported, others] : fields) {
+    EXPECT_EQ(parse(kLlama, {{key, supported}}).hidden, 256) << key;
+    for (const json& other : others) expect_refused(kLlama, {{key, other}}, {"config.json", key});
+  }
+}
+
+TEST(ModelConfig, TheModelTypeMustBeTheArchitectures) {
+  const std::map<std::string, std::string> types = {
+      {kLlama, "llama"}, {kMistral, "mistral"}, {kQwen2, "qwen2"}, {kQwen3, "qwen3"}};
+  for (const auto& [architecture, type] : types) {
+    for (const auto& [other, other_type] : types) {
+      if (architecture == other) {
+        EXPECT_EQ(parse(architecture, {{"model_type", type}}).architecture, architecture);
+      } else {
+        expect_refused(architecture, {{"model_type", other_type}},
+                       {"model_type", other_type, "architectures", architecture, "transformers"});
+      }
+    }
+    expect_refused(architecture, {{"model_type", "mixtral"}}, {"model_type", "mixtral"});
+    expect_refused(architecture, {{"model_type", 7}}, {"model_type", "7"});
+    // as transformers, which needs no architectures
+    EXPECT_EQ(parse(architecture, {{"architectures", nullptr}, {"model_type", type}}).architecture, architecture);
+  }
+}
+
+TEST(ModelConfig, LayerTypesMustAgreeWithTheWindowWhereTheFamilyDoesNotReadThem) {
+  const json full = {"full_attention", "full_attention", "full_attention"},
+             sliding = {"sliding_attention", "sliding_attention", "sliding_attention"},
+             mixed = {"full_attention", "sliding_attention", "full_attention"};
+  EXPECT_EQ(parse(kMistral, {{"sliding_window", 16}, {"layer_types", sliding}}).window, Windows(3, 16));
+  EXPECT_EQ(parse(kMistral, {{"sliding_window", nullptr}, {"layer_types", full}}).window, Windows(3, 0));
+  expect_refused(kMistral, {{"sliding_window", 16}, {"layer_types", mixed}}, {"layer_types[0]", "full_attention"});
+  expect_refused(kMistral, {{"sliding_window", 16}, {"layer_types", full}}, {"layer_types[0]", "sliding_window"});
+  expect_refused(kMistral, {{"layer_types", full}}, {"layer_types[0]", "4096"});
+  expect_refused(kMistral, {{"sliding_window", nullptr}, {"layer_types", mixed}}, {"layer_types[1]", "sliding_window"});
+  EXPECT_EQ(parse(kLlama, {{"layer_types", full}}).window, Windows(3, 0));
+  expect_refused(kLlama, {{"layer_types", mixed}}, {"layer_types[1]"});
+  for (const std::string& family : kFamilies) {
+    expect_refused(family, {{"sliding_window", nullptr}, {"layer_types", {"full_attention"}}}, {"layer_types", "3"});
+    expect_refused(family, {{"sliding_window", nullptr}, {"layer_types", "full_attention"}}, {"layer_types"});
+    expect_refused(family, {{"sliding_window", nullptr}, {"layer_types", {"full_attention", "chunked_attention", 3}}},
+                   {"layer_types[1]", "chunked_attention"});
+  }
+}
+
+TEST(ModelConfig, FieldsOfTheWindowThatContradictEachOtherAreRefused) {
+  expect_refused(kMistral, {{"use_sliding_window", false}}, {"use_sliding_window", "sliding_window"});
+  expect_refused(kMistral, {{"sliding_window", 8}, {"max_window_layers", 2}}, {"max_window_layers"});
+  EXPECT_EQ(parse(kMistral, {{"sliding_window", nullptr}, {"use_sliding_window", false}}).window, Windows(3, 0));
+  EXPECT_EQ(parse(kMistral, {{"sliding_window", 8}, {"use_sliding_window", true}}).window, Windows(3, 8));
+  for (const std::string& family : kFamilies) {
+    for (const json& value : {json("8"), json(0), json(-1), json(1.5), json(false)}) {
+      expect_refused(family, {{"sliding_window", value}}, {"sliding_window"});
+      if (value != json(0)) expect_refused(family, {{"max_window_layers", value}}, {"max_window_layers"});
+      if (!value.is_boolean()) expect_refused(family, {{"use_sliding_window", value}}, {"use_sliding_window"});
+    }
+  }
+}
+
+TEST(ModelConfig, FieldsOfRopeThatContradictEachOtherAreRefused) {
+  const json linear2 = {{"rope_type", "linear"}, {"factor", 2.0}}, linear4 = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const auto with = [](json object, const char* key, const json& value) {
+    object[key] = value;
+    return object;
+  };
+  expect_refused(kLlama, {{"rope_scaling", linear2}, {"rope_parameters", linear4}},
+                 {"rope_scaling", "rope_parameters", "2.0", "4.0", "transformers"});
+  expect_refused(kLlama, {{"rope_scaling", linear2}, {"rope_parameters", {{"rope_type", "default"}}}},
+                 {"rope_scaling", "rope_parameters"});
+  // transformers takes rope_scaling whole, and with it the default theta
+  expect_refused(kLlama, {{"rope_scaling", linear2}, {"rope_parameters", with(linear2, "rope_theta", 5e5)}},
+                 {"rope_scaling", "rope_parameters"});
+  expect_refused(kLlama, {{"rope_theta", 1e6}, {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}}},
+                 {"rope_theta", "1000000.0", "rope_parameters", "500000.0"});
+  expect_refused(kLlama, {{"rope_theta", 1e6}, {"rope_scaling", with(linear2, "rope_theta", 5e5)}}, {"rope_theta"});
+  expect_refused(kLlama, {{"rope_scaling", with(linear2, "type", "yarn")}}, {"rope_type", "linear", "yarn"});
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
+  expect_refused(kLlama, {{"rope_scaling", yarn}, {"original_max_position_embeddings", 256}},
+                 {"original_max_position_embeddings", "256", "512"});
+
+  EXPECT_EQ(parse(kLlama, {{"rope_scaling", linear2}, {"rope_parameters", linear2}}).rope.factor, 2);
+  EXPECT_EQ(parse(kLlama, {{"rope_scaling", json::object()}, {"rope_parameters", linear2}}).rope.factor, 2);
+  EXPECT_EQ(parse(kLlama, {{"rope_scaling", linear2}, {"rope_parameters", nullptr}}).rope.factor, 2);
+  EXPECT_EQ(
+      parse(kLlama,
+            {{"rope_theta", 5e5}, {"rope_scaling", linear2}, {"rope_parameters", with(linear2, "rope_theta", 5e5)}})
+          .rope.theta,
+      5e5);
+  EXPECT_EQ(parse(kLlama, {{"rope_scaling", with(linear2, "type", "linear")}}).rope.scaling, RopeScaling::linear);
+  EXPECT_EQ(
+      parse(kLlama, {{"rope_scaling", yarn}, {"original_max_position_embeddings", 512}}).rope.original_max_position,
+      512);
+}
+
+TEST(ModelConfig, FieldsOfTheWrongTypeAreRefusedByName) {
+  const std::vector<json> not_a_number = {"1", true, json::array(), json::object()};
+  for (const char* key : {"rms_norm_eps", "initializer_range", "rope_theta"}) {
+    for (const json& value : not_a_number) expect_refused(kLlama, {{key, value}}, {"config.json", key});
+    expect_refused(kLlama, {{key, -1.0}}, {key, "above 0"});
+  }
+  for (const char* key : {"num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    for (const json& value : not_a_number) expect_refused(kLlama, {{key, value}}, {"config.json", key});
+    for (const json& value : {json(0), json(-8), json(8.0), json(8.5), json(~uint64_t{0})})
+      expect_refused(kLlama, {{key, value}}, {"config.json", key, value.dump()});
+  }
+  for (const char* key : {"tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window"}) {
+    for (const json& value : {json(1), json("false"), json::array()})
+      expect_refused(kLlama, {{key, value}}, {"config.json", key});
+  }
+  for (const json& value : {json(100), json(-101), json(1.0), json("0"), json(~uint64_t{0})})
+    expect_refused(kLlama, {{"pad_token_id", value}}, {"pad_token_id", value.dump(), "100"});
+  expect_refused(kLlama, {{"torch_dtype", 16}}, {"torch_dtype"});
+  expect_refused(kLlama, {{"torch_dtype", "bfloat16"}, {"dtype", "float32"}}, {"torch_dtype", "dtype", "remove"});
+  expect_refused(kQwen3, {{"head_dim", nullptr}}, {"head_dim", "null"});
+  expect_refused(kLlama, {{"rope_parameters", 3}}, {"rope_parameters", "object"});
+}
+
+// Of every class of transformers 4 and 5 the fields that saving a model writes, at their defaults.
+TEST(ModelConfig, AcceptsWhatTransformersWrites) {
+  const json common = {{"_name_or_path", ""},
+                       {"attention_dropout", 0.0},
+                       {"bos_token_id", 1},
+                       {"chunk_size_feed_forward", 0},
+                       {"dtype", "bfloat16"},
+                       {"eos_token_id", 2},
+                       {"hidden_act", "silu"},
+                       {"id2label", {{"0", "LABEL_0"}, {"1", "LABEL_1"}}},
+                       {"initializer_range", 0.02},
+                       {"is_encoder_decoder", false},
+                       {"label2id", {{"LABEL_0", 0}, {"LABEL_1", 1}}},
+                       {"num_key_value_heads", 8},
+                       {"output_attentions", false},
+                       {"output_hidden_states", false},
+                       {"pad_token_id", nullptr},
+                       {"problem_type", nullptr},
+                       {"return_dict", true},
+                       {"rms_norm_eps", 1e-06},
+                       {"tie_word_embeddings", false},
+                       {"use_cache", true}};
+  const json fifth = {{"transformers_version", "5.0.0"},
+                      {"rope_parameters", {{"rope_theta", 10000.0}, {"rope_type", "default"}}}};
+  const json fourth = {{"transformers_version", "4.57.6"},
+                       {"rope_theta", 10000.0},
+                       {"rope_scaling", nullptr},
+                       {"add_cross_attention", false},
+                       {"bad_words_ids", nullptr},
+                       {"begin_suppress_tokens", nullptr},
+                       {"cross_attention_hidden_size", nullptr},
+                       {"decoder_start_token_id", nullptr},
+                       {"diversity_penalty", 0.0},
+                       {"do_sample", false},
+                       {"early_stopping", false},
+                       {"encoder_no_repeat_ngram_size", 0},
+                       {"exponential_decay_length_penalty", nullptr},
+                       {"finetuning_task", nullptr},
+                       {"forced_bos_token_id", nullptr},
+                       {"forced_eos_token_id", nullptr},
+                       {"is_decoder", false},
+                       {"length_penalty", 1.0},
+                       {"max_length", 20},
+                       {"min_length", 0},
+                       {"no_repeat_ngram_size", 0},
+                       {"num_beam_groups", 1},
+                       {"num_beams", 1},
+                       {"num_return_sequences", 1},
+                       {"output_scores", false},
+                       {"prefix", nullptr},
+                       {"pruned_heads", json::object()},
+                       {"remove_invalid_values", false},
+                       {"repetition_penalty", 1.0},
+                       {"return_dict_in_generate", false},
+                       {"sep_token_id", nullptr},
+                       {"suppress_tokens", nullptr},
+                       {"task_specific_params", nullptr},
+                       {"temperature", 1.0},
+                       {"tf_legacy_loss", false},
+                       {"tie_encoder_decoder", false},
+                       {"tokenizer_class", nullptr},
+                       {"top_k", 50},
+                       {"top_p", 1.0},
+                       {"torchscript", false},
+                       {"typical_p", 1.0},
+                       {"use_bfloat16", false}};
+  const json types = {"full_attention", "full_attention", "full_attention"};
+  const std::map<std::string, json> own = {
+      {kLlama,
+       {{"model_type", "llama"},
+        {"attention_bias", false},
+        {"head_dim", 8},
+        {"mlp_bias", false},
+        {"pretraining_tp", 1},
+        {"max_position_embeddings", 2048}}},
+      {kMistral,
+       {{"model_type", "mistral"}, {"head_dim", 8}, {"sliding_window", 4096}, {"max_position_embeddings", 131072}}},
+      {kQwen2,
+       {{"model_type", "qwen2"},
+        {"layer_types", types},
+        {"max_window_layers", 28},
+        {"sliding_window", nullptr},
+        {"use_sliding_window", false}}},
+      {kQwen3,
+       {{"model_type", "qwen3"},
+        {"attention_bias", false},
+        {"head_dim", 128},
+        {"layer_types", types},
+        {"max_window_layers", 28},
+        {"sliding_window", nullptr},
+        {"use_sliding_window", false}}}};
+  for (const auto& [family, fields] : own) {
+    for (const json& version : {fourth, fifth}) {
+      json object = minimal(family);
+      for (const json* part : {&common, &version, &fields}) object.update(*part);
+      EXPECT_EQ(parse_model_config(object, "config.json").kv_heads, 8) << family;
+      EXPECT_EQ(passed_over_fields(object, "config.json"), std::vector<std::string>());
+    }
+  }
 }
 
 TEST(ModelConfig, RefusesRopeItCannotDo) {

@@ -1,7 +1,14 @@
 #include "megatrain/model/load_weights.h"
 
+#include <algorithm>
+#include <cstring>
 #include <set>
 
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/math.h"
+#include "megatrain/host/parallel.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/store/pieces.h"
@@ -11,6 +18,35 @@ namespace megatrain {
 std::vector<int64_t> tensor_shape(const TensorSpec& tensor) {
   return tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
 }
+
+namespace {
+
+// A tied model reads its head from the embedding. Files may hold the head all the same, if it is the same.
+void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int threads) {
+  constexpr const char* kHead = "lm_head.weight";
+  if (files.find(kHead) == nullptr) return;
+  const StoredTensor& head = files.parameter(kHead, tensor_shape(embedding));
+  const StoredTensor& table = files.parameter(embedding.name, tensor_shape(embedding));
+  constexpr int64_t kElements = int64_t{1} << 18;
+  parallel_for(threads, ceil_div(embedding.elements(), kElements), [&](int64_t block) {
+    const int64_t begin = block * kElements, count = std::min(kElements, embedding.elements() - begin);
+    std::vector<float> a(static_cast<size_t>(count)), b(a);
+    read_as_f32(head, begin, count, a.data());
+    read_as_f32(table, begin, count, b.data());
+    const auto same = [](float x, float y) { return x == y || std::memcmp(&x, &y, sizeof(float)) == 0; };
+    const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), same).first;
+    if (differs == a.end()) return;
+    const int64_t row = (begin + (differs - a.begin())) / embedding.cols;
+    fail_input(fmt::format(
+        "{}: {} differs from {} (row {}), but config.json says tie_word_embeddings: true; transformers drops it or "
+        "does "
+        "not tie, by version: set tie_word_embeddings to false to train both, or remove {} from the weights",
+        files.file_of(head), kHead, embedding.name, row, kHead));
+  });
+  release_pages(head);
+}
+
+}  // namespace
 
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
   const ModelFiles files(directory);
@@ -27,6 +63,8 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   for (const StoredTensor* stored : files.tensors()) {
     if (!used.count(stored->name)) report.unused.push_back(stored->name);
   }
+  const TensorSpec& embedding = records.front().layout().tensors.front();
+  if (!used.count("lm_head.weight")) check_tied_head(files, embedding, threads);
   for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
     const StoredTensor& stored = *files.find(piece.tensor->name);
     read_as_f32(stored, piece.begin, piece.count, scratch);

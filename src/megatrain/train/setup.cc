@@ -16,6 +16,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/block.h"
 #include "megatrain/model/head.h"
+#include "megatrain/model/known_fields.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/step_program.h"
@@ -69,7 +70,9 @@ ModelSource read_model_source(const TrainConfig& config) {
     log_info(fmt::format("model.path {} is {}", config.model.path, source.directory));
   const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
   source.config_text = read_text_file(path, kMaxConfigBytes);
-  source.config = parse_model_config(parse_json(source.config_text, path, "expected a Hugging Face config.json"), path);
+  const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
+  source.config = parse_model_config(json, path);
+  for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
   return source;
 }
 

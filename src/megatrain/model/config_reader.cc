@@ -1,0 +1,60 @@
+#include "megatrain/model/config_reader.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+ConfigReader::ConfigReader(const nlohmann::json& object, std::string where)
+    : object_(object), where_(std::move(where)) {
+  if (!object.is_object()) fail_input(fmt::format("{} is {}; it must be an object", where_, object.dump()));
+}
+
+int64_t ConfigReader::positive(const char* key, int64_t absent, int64_t most) const {
+  if (!has(key)) {
+    if (absent > 0) return absent;
+    fail_input(fmt::format("{}: '{}' is missing; it must be a positive integer", where_, key));
+  }
+  const nlohmann::json& value = at(key);
+  if (!value.is_number_integer() || value < 1 || value > most)
+    fail_input(fmt::format("{}: '{}' is {}; it must be an integer from 1 to {}", where_, key, value.dump(), most));
+  return value.get<int64_t>();
+}
+
+int64_t ConfigReader::not_negative(const char* key, int64_t absent) const {
+  return has(key) && at(key) == 0 && at(key).is_number_integer() ? 0 : positive(key, absent);
+}
+
+double ConfigReader::number(const char* key, double absent) const {
+  if (!has(key)) return absent;
+  const nlohmann::json& value = at(key);
+  if (!value.is_number()) fail_input(fmt::format("{}: '{}' is {}; it must be a number", where_, key, value.dump()));
+  return value.get<double>();
+}
+
+double ConfigReader::positive_number(const char* key, double absent) const {
+  const double value = number(key, absent);
+  if (!(value > 0) || !std::isfinite(value))
+    fail_input(fmt::format("{}: '{}' is {}; it must be a number above 0", where_, key, value));
+  return value;
+}
+
+bool ConfigReader::boolean(const char* key, bool absent) const {
+  if (!has(key)) return absent;
+  const nlohmann::json& value = at(key);
+  if (!value.is_boolean())
+    fail_input(fmt::format("{}: '{}' is {}; it must be true or false", where_, key, value.dump()));
+  return value.get<bool>();
+}
+
+std::string ConfigReader::string(const char* key, const std::string& absent) const {
+  if (!has(key)) return absent;
+  const nlohmann::json& value = at(key);
+  if (!value.is_string()) fail_input(fmt::format("{}: '{}' is {}; it must be a string", where_, key, value.dump()));
+  return value.get<std::string>();
+}
+
+}  // namespace megatrain

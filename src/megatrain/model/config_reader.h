@@ -1,0 +1,35 @@
+// Typed access to the fields of a config.json; every error names the file, the field and its value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace megatrain {
+
+// Where a value may be absent, null counts as absent. All functions throw Error(bad_input).
+class ConfigReader {
+ public:
+  // `where` names the object in errors. The object must outlive the reader.
+  ConfigReader(const nlohmann::json& object, std::string where);
+
+  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+  const nlohmann::json& at(const char* key) const { return object_.at(key); }
+  const nlohmann::json& object() const { return object_; }
+  const std::string& where() const { return where_; }
+
+  // `absent` 0: the field must be there.
+  int64_t positive(const char* key, int64_t absent = 0, int64_t most = int64_t{1} << 40) const;
+  int64_t not_negative(const char* key, int64_t absent) const;
+  double number(const char* key, double absent) const;
+  double positive_number(const char* key, double absent) const;
+  bool boolean(const char* key, bool absent) const;
+  std::string string(const char* key, const std::string& absent) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,238 @@
+#include "megatrain/model/known_fields.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+namespace {
+
+using nlohmann::json;
+
+// Read by parse_model_config().
+const std::set<std::string> kRead = {
+    "architectures",
+    "attention_bias",
+    "dtype",
+    "head_dim",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "layer_types",
+    "max_position_embeddings",
+    "max_window_layers",
+    "mlp_bias",
+    "model_type",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "original_max_position_embeddings",
+    "pad_token_id",
+    "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "sliding_window",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "use_sliding_window",
+    "vocab_size",
+};
+
+// Python that transformers runs only where the user trusts it, and else does without, as megatrain does.
+constexpr const char* kCode = "auto_map";
+
+struct Only {
+  json value;
+  bool null;  // null means the same
+  const char* what;
+};
+
+// These change the maths (or, in other model classes, would) unless they hold this value.
+const std::map<std::string, Only> kOnly = {
+    {"add_cross_attention", {false, true, "cross-attention is not supported"}},
+    {"attention_dropout", {0.0, true, "dropout is not supported"}},
+    {"compression_config", {nullptr, true, "the weights must be stored plainly"}},
+    {"hidden_act", {"silu", false, "other activations are not supported"}},
+    {"is_causal", {true, false, "a decoder is trained with causal attention"}},
+    {"is_encoder_decoder", {false, true, "encoders are not supported"}},
+    {"partial_rotary_factor", {1.0, true, "the whole head is rotated"}},
+    {"per_layer_config", {json::object(), true, "all layers have one shape"}},
+    {"pretraining_tp", {1, true, "products are not cut as tensor parallelism cut them"}},
+    {"pruned_heads", {json::object(), true, "no head may be left out"}},
+    {"quantization_config", {nullptr, true, "training needs the unquantised weights: use the model it was made from"}},
+    {"rope_interleaved", {false, true, "RoPE pairs the halves of a head"}},
+    {"use_mrope", {false, true, "RoPE has one axis"}},
+};
+
+// These say nothing about the maths of training, whatever they hold: of the file and its writer, of what a call
+// returns, of classifiers, of how attention is computed, of generation (generation_config.json's fields, which older
+// files have here).
+const std::set<std::string> kIrrelevant = {
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_attn_implementation_internal",
+    "_commit_hash",
+    "_experts_implementation",
+    "_experts_implementation_internal",
+    "_flash_attn_2_enabled",
+    "_from_model_config",
+    "_name_or_path",
+    "assistant_confidence_threshold",
+    "assistant_early_exit",
+    "assistant_ensemble_weight",
+    "assistant_lookbehind",
+    "attn_implementation",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bos_token_id",
+    "cache_config",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "classifier_dropout",
+    "compile_config",
+    "constraints",
+    "continuous_batching_config",
+    "cross_attention_hidden_size",
+    "decoder_start_token_id",
+    "disable_compile",
+    "diversity_penalty",
+    "do_sample",
+    "dola_layers",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "eos_token_id",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "experts_implementation",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
+    "force_words_ids",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "gradient_checkpointing",
+    "guidance_scale",
+    "id2label",
+    "is_assistant",
+    "is_decoder",
+    "is_llama_config",
+    "label2id",
+    "length_penalty",
+    "low_memory",
+    "max_cache_len",
+    "max_length",
+    "max_matching_ngram_size",
+    "max_new_tokens",
+    "max_sequence_length",
+    "max_time",
+    "min_length",
+    "min_new_tokens",
+    "min_p",
+    "model_max_length",
+    "name_or_path",
+    "no_repeat_ngram_size",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "num_beam_groups",
+    "num_beams",
+    "num_labels",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "penalty_alpha",
+    "prefill_chunk_size",
+    "prefix",
+    "problem_type",
+    "prompt_lookup_num_tokens",
+    "remove_invalid_values",
+    "renormalize_logits",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    "return_legacy_cache",
+    "sep_token_id",
+    "sequence_bias",
+    "speculation_type",
+    "stop_strings",
+    "suppress_tokens",
+    "target_lookbehind",
+    "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
+    "tie_last_hidden_states",
+    "token_healing",
+    "tokenizer_class",
+    "top_h",
+    "top_k",
+    "top_p",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "typical_p",
+    "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+    "use_cache",
+    "use_mtp",
+    "watermarking_config",
+};
+
+[[noreturn]] void refuse_unknown(const std::string& where, const std::string& key, const json& value) {
+  fail_input(
+      fmt::format("{}: field '{}' is {}: megatrain does not know this field and will not train as if it were not "
+                  "there; if it does not change the model's maths, remove it from the file",
+                  where, key, value.dump().substr(0, 80)));
+}
+
+bool is_listed(const std::string& key) {
+  return kRead.contains(key) || kIrrelevant.contains(key) || kOnly.contains(key);
+}
+
+}  // namespace
+
+void check_known_fields(const ConfigReader& config) {
+  for (const auto& [key, value] : config.object().items()) {
+    if (const auto only = kOnly.find(key); only != kOnly.end()) {
+      const auto& [supported, null, what] = only->second;
+      if (value == supported || (null && value.is_null())) continue;
+      fail_input(
+          fmt::format("{}: '{}' is {}; megatrain supports only {} here, and training without it would change the "
+                      "maths: {}",
+                      config.where(), key, value.dump().substr(0, 80), supported.dump(), what));
+    }
+    if (!is_listed(key) && key != kCode && !value.is_null()) refuse_unknown(config.where(), key, value);
+  }
+}
+
+void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known) {
+  for (const auto& [key, value] : object.object().items()) {
+    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end())
+      refuse_unknown(object.where(), key, value);
+  }
+}
+
+std::vector<std::string> passed_over_fields(const json& config, const std::string& where) {
+  std::vector<std::string> notes;
+  for (const auto& [key, value] : config.items()) {
+    if (key == kCode && !value.is_null()) {
+      notes.push_back(
+          fmt::format("{}: '{}' names code that comes with the model; megatrain does not run it and trains "
+                      "the architecture that the file names",
+                      where, key));
+    } else if (key != kCode && !is_listed(key)) {
+      notes.push_back(fmt::format("{}: field '{}' is unknown to megatrain; it is null and is not used", where, key));
+    }
+  }
+  return notes;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,177 @@
+#include "megatrain/model/rope_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/known_fields.h"
+
+namespace megatrain {
+namespace {
+
+using nlohmann::json;
+
+double yarn_attention_factor(const ConfigReader& rope, double factor) {
+  const auto mscale = [&](double weight) { return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0; };
+  if (rope.has("attention_factor")) return rope.positive_number("attention_factor", 1.0);
+  const double all = rope.number("mscale_all_dim", 0), one = rope.number("mscale", 0);
+  return all != 0 && one != 0 ? mscale(one) / mscale(all) : mscale(1.0);
+}
+
+// One of the two objects, with `theta` where it has none of its own.
+RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double theta, int64_t max_position) {
+  RopeConfig rope;
+  rope.theta = r.positive_number("rope_theta", theta);
+  if (r.number("partial_rotary_factor", 1.0) != 1.0)
+    fail_input(fmt::format("{}: 'partial_rotary_factor' is {}; megatrain supports only 1.0 here", r.where(),
+                           r.at("partial_rotary_factor").dump()));
+  const std::string type = r.string("rope_type", r.string("type", "default"));
+  if (r.string("type", type) != type)
+    fail_input(
+        fmt::format("{}: 'rope_type' is '{}' and 'type' is '{}'; versions of transformers go by different ones: "
+                    "remove the wrong one",
+                    r.where(), type, r.string("type", "")));
+  const auto require = [&](const char* name) {
+    if (!r.has(name)) fail_input(fmt::format("{}: '{}' is missing; scaling '{}' needs it", r.where(), name, type));
+  };
+  std::vector<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+  const auto add = [&](std::initializer_list<const char*> names) {
+    known.insert(known.end(), names.begin(), names.end());
+  };
+
+  // A field of the model itself may stand in for the scaling's own, and max_position_embeddings for both.
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const auto original = [&] {
+    const double own =
+        r.positive_number(kOriginal, model.positive_number(kOriginal, static_cast<double>(max_position)));
+    if (model.positive_number(kOriginal, own) != own)
+      fail_input(
+          fmt::format("{}: '{}' is {} and that of {} is {}; versions of transformers go by different ones: "
+                      "remove the wrong one",
+                      model.where(), kOriginal, model.at(kOriginal).dump(), r.where(), own));
+    add({kOriginal});
+    return own;
+  };
+  if (type == "default") {
+    rope.scaling = RopeScaling::none;
+  } else if (type == "linear") {
+    require("factor");
+    rope.scaling = RopeScaling::linear;
+    rope.factor = r.positive_number("factor", 1.0);
+    add({"factor"});
+  } else if (type == "llama3") {
+    for (const char* name : {"factor", "low_freq_factor", "high_freq_factor"}) require(name);
+    rope.scaling = RopeScaling::llama3;
+    rope.factor = r.positive_number("factor", 1.0);
+    rope.low_freq_factor = r.positive_number("low_freq_factor", 1.0);
+    rope.high_freq_factor = r.positive_number("high_freq_factor", 4.0);
+    rope.original_max_position = original();
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      fail_input(fmt::format("{}: high_freq_factor ({}) must be above low_freq_factor ({})", r.where(),
+                             rope.high_freq_factor, rope.low_freq_factor));
+    }
+    add({"factor", "low_freq_factor", "high_freq_factor"});
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::yarn;
+    rope.original_max_position = original();
+    rope.factor = r.positive_number("factor", static_cast<double>(max_position) / rope.original_max_position);
+    rope.beta_fast = r.positive_number("beta_fast", 32.0);
+    rope.beta_slow = r.positive_number("beta_slow", 1.0);
+    rope.truncate = r.boolean("truncate", true);
+    rope.attention_factor = yarn_attention_factor(r, rope.factor);
+    add({"factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim"});
+  } else {
+    fail_input(fmt::format("{}: RoPE scaling '{}' is not supported; supported are default, linear, llama3 and yarn",
+                           r.where(), type));
+  }
+  check_fields_of(r, known);
+  return rope;
+}
+
+bool same(const RopeConfig& a, const RopeConfig& b) {
+  const auto& [scaling, theta, factor, low, high, original, fast, slow, attention, truncate] = a;
+  return std::tie(scaling, theta, factor, low, high, original, fast, slow, attention, truncate) ==
+         std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor, b.high_freq_factor, b.original_max_position,
+                  b.beta_fast, b.beta_slow, b.attention_factor, b.truncate);
+}
+
+}  // namespace
+
+RopeConfig parse_rope(const ConfigReader& model, int64_t max_position) {
+  static const json kNone = json::object();
+  const auto reader = [&](const char* key) {
+    return ConfigReader(model.has(key) ? model.at(key) : kNone, fmt::format("{}: {}", model.where(), key));
+  };
+  const ConfigReader scaling = reader("rope_scaling"), parameters = reader("rope_parameters");
+  const double theta = model.positive_number("rope_theta", 10000.0);
+  for (const ConfigReader* r : {&scaling, &parameters}) {
+    if (model.has("rope_theta") && r->positive_number("rope_theta", theta) != theta)
+      fail_input(
+          fmt::format("{}: 'rope_theta' is {} and that of {} is {}; versions of transformers go by different "
+                      "ones: remove the wrong one",
+                      model.where(), model.at("rope_theta").dump(), r->where(), r->at("rope_theta").dump()));
+  }
+  if (parameters.object().empty()) return parse_object(scaling, model, theta, max_position);
+  const RopeConfig rope = parse_object(parameters, model, theta, max_position);
+  if (!scaling.object().empty() && !same(parse_object(scaling, model, theta, max_position), rope))
+    fail_input(
+        fmt::format("{}: 'rope_scaling' is {} and 'rope_parameters' is {}; versions of transformers go by "
+                    "different ones: remove the wrong one",
+                    model.where(), scaling.object().dump(), parameters.object().dump()));
+  return rope;
+}
+
+std::vector<double> rope_frequencies(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  const int64_t half = config.head_dim / 2;
+  const double dim = static_cast<double>(config.head_dim);
+  std::vector<double> frequency(static_cast<size_t>(half));
+  // yarn's ramp runs between the pairs that turn beta_fast and beta_slow times within the original context
+  const auto turning_pair = [&](double turns) {
+    return dim * std::log(rope.original_max_position / (turns * 2 * M_PI)) / (2 * std::log(rope.theta));
+  };
+  double low = 0, high = 0;
+  if (rope.scaling == RopeScaling::yarn) {
+    low = turning_pair(rope.beta_fast);
+    high = turning_pair(rope.beta_slow);
+    if (rope.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, dim - 1);
+    if (low == high) high += 0.001;
+  }
+  for (int64_t i = 0; i < half; ++i) {
+    const double base = std::pow(rope.theta, -2.0 * static_cast<double>(i) / dim);
+    double f = base;
+    switch (rope.scaling) {
+      case RopeScaling::none: break;
+      case RopeScaling::linear: f = base / rope.factor; break;
+      case RopeScaling::llama3: {
+        const double wavelength = 2 * M_PI / base;
+        const double turns = rope.original_max_position / wavelength;
+        if (turns < rope.low_freq_factor) {
+          f = base / rope.factor;
+        } else if (turns <= rope.high_freq_factor) {
+          const double smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+          f = (1 - smooth) * base / rope.factor + smooth * base;
+        }
+        break;
+      }
+      case RopeScaling::yarn: {
+        const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+        f = base / rope.factor * ramp + base * (1 - ramp);
+        break;
+      }
+    }
+    frequency[static_cast<size_t>(i)] = f;
+  }
+  return frequency;
+}
+
+}  // namespace megatrain

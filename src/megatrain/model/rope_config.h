@@ -1,0 +1,16 @@
+// The rotary embedding of a config.json, in both forms that files have: rope_theta beside rope_scaling, and
+// transformers 5's rope_parameters.
+#pragma once
+
+#include <cstdint>
+
+#include "megatrain/model/config.h"
+#include "megatrain/model/config_reader.h"
+
+namespace megatrain {
+
+// Throws Error(bad_input) for what is not supported, and where two fields disagree: versions of transformers then go by
+// different ones.
+RopeConfig parse_rope(const ConfigReader& model, int64_t max_position);
+
+}  // namespace megatrain

@@ -1,0 +1,91 @@
+// Weights of a Hugging Face directory into records: what of the files is used, and what contradicts config.json.
+#include "megatrain/model/load_weights.h"
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/device/device.h"
+#include "megatrain/hub/safetensors_writer.h"
+#include "megatrain/model/layers.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+namespace {
+
+constexpr int64_t kVocab = 50, kHidden = 24;
+
+ModelConfig small(bool tied) {
+  return parse_model_config({{"architectures", {"LlamaForCausalLM"}},
+                             {"vocab_size", kVocab},
+                             {"hidden_size", kHidden},
+                             {"intermediate_size", 36},
+                             {"num_hidden_layers", 1},
+                             {"num_attention_heads", 4},
+                             {"tie_word_embeddings", tied}},
+                            "config.json");
+}
+
+// The model's tensors, each element its index, and the head as given: nothing, or a factor for the embedding's values.
+class Weights {
+ public:
+  void write(const std::vector<float>& head, DType head_type = DType::f32) const {
+    std::vector<TensorDeclaration> tensors;
+    for (const LayerLayout& layout : model_layouts(small(true)))
+      for (const TensorSpec& tensor : layout.tensors)
+        tensors.push_back({tensor.name, DType::f32, tensor_shape(tensor)});
+    if (!head.empty()) tensors.push_back({"lm_head.weight", head_type, {kVocab, kHidden}});
+    SafetensorsWriter writer(path() + "/model.safetensors", tensors, {});
+    for (const TensorDeclaration& tensor : tensors) {
+      const bool is_head = tensor.name == "lm_head.weight";
+      const std::vector<float> values = is_head ? head : numbers(tensor.elements());
+      writer.write_f32(tensor.name, 0, values.data(), tensor.elements());
+    }
+    writer.finish();
+  }
+
+  // Small integers, which every type holds.
+  static std::vector<float> numbers(int64_t count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = static_cast<float>(i % 200);
+    return values;
+  }
+
+  LoadReport load(bool tied) const {
+    const std::unique_ptr<Device> device = make_cpu_device();
+    std::vector<LayerRecord> records =
+        make_records(*device, model_layouts(small(tied)), DType::f32, std::vector<Tier>(3, Tier::host));
+    return load_weights(path(), records, 2);
+  }
+
+  const std::string& path() const { return directory_.path(); }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+}  // namespace
+
+TEST(LoadWeights, ATiedModelRefusesAnotherHead) {
+  const Weights weights;
+  for (const int64_t element : {int64_t{0}, kVocab * kHidden / 2, kVocab * kHidden - 1}) {
+    std::vector<float> head = Weights::numbers(kVocab * kHidden);
+    head[static_cast<size_t>(element)] += 1;
+    weights.write(head);
+    expect_error(ExitCode::bad_input,
+                 {"model.safetensors", "lm_head.weight", "model.embed_tokens.weight",
+                  "row " + std::to_string(element / kHidden), "tie_word_embeddings"},
+                 [&] { weights.load(true); });
+    EXPECT_TRUE(weights.load(false).unused.empty());  // untied, it is the head
+  }
+}
+
+TEST(LoadWeights, ATiedModelAcceptsNoHeadOrTheSameInAnyType) {
+  const Weights weights;
+  weights.write({});
+  EXPECT_TRUE(weights.load(true).unused.empty());
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    weights.write(Weights::numbers(kVocab * kHidden), type);
+    EXPECT_EQ(weights.load(true).unused, (std::vector<std::string>{"lm_head.weight"}));
+  }
+}
+
+}  // namespace megatrain
