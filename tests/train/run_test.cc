@@ -143,4 +143,63 @@ TEST_F(RunTest, ResumeRefusesWhateverWouldChangeTheBits) {
   refused("mlp_chunk", [](TrainConfig& o) { o.mlp_chunk = 5; });
 }
 
+TEST_F(RunTest, ResumeRefusesAChangedModelAndChangedData) {
+  TrainConfig c = config("run");
+  const std::string model = directory_ / "model", tokens = directory_ / "tokens.bin";
+  std::filesystem::copy(c.model.path, model, std::filesystem::copy_options::recursive);
+  std::filesystem::copy(c.data.tokens, tokens);
+  c.model.path = model;
+  c.data.tokens = tokens;
+  const std::string expected = run_training(
+                                   [&] {
+                                     TrainConfig straight = c;
+                                     straight.run_dir = directory_ / "straight";
+                                     return straight;
+                                   }(),
+                                   {})
+                                   .state_hash;
+  run_until(c, 2);
+  c.resume = true;
+  const std::string config_text = read_bytes(model + "/config.json"), ids = read_bytes(tokens);
+  const auto refused = [&](const nlohmann::json& change, const std::string& name) {
+    nlohmann::json object = nlohmann::json::parse(config_text);
+    object.erase("layer_types");  // has to go with num_hidden_layers
+    object.update(change);
+    write_bytes(model + "/config.json", object.dump());
+    expect_error(ExitCode::bad_config, {"step-00000002", name, "this run has"}, [&] { run_training(c, {}); });
+  };
+  const nlohmann::json now = nlohmann::json::parse(config_text);
+  refused({{"rope_theta", 77777.0}, {"rope_parameters", nullptr}}, "rope_theta");
+  refused({{"rms_norm_eps", 1e-3}}, "rms_norm_eps");
+  refused({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}, {"rope_parameters", nullptr}}, "rope_type");
+  refused({{"num_attention_heads", 2 * now.at("num_attention_heads").get<int>()},
+           {"num_key_value_heads", 2 * now.at("num_key_value_heads").get<int>()}},
+          "num_attention_heads");
+  refused({{"use_sliding_window", true}, {"sliding_window", 4}, {"max_window_layers", 0}}, "sliding_window");
+  refused({{"pad_token_id", 3}}, "pad_token_id");
+  write_bytes(model + "/config.json", config_text);
+
+  std::string other = ids;
+  other[other.size() / 2] ^= 1;
+  write_bytes(tokens, other);
+  expect_error(ExitCode::bad_config, {"data.tokens", "give the file"}, [&] { run_training(c, {}); });
+  write_bytes(tokens, ids);
+  EXPECT_EQ(run_training(c, {}).state_hash, expected);
+}
+
+TEST_F(RunTest, ResumeWithAnotherLearningRateGoesOnAndSaysSo) {
+  TrainConfig c = config("run");
+  run_until(c, 2);
+  c.resume = true;
+  c.optim.lr = 2e-3;
+  c.steps = kSteps + 1;
+  set_log_quiet(false);
+  testing::internal::CaptureStderr();
+  const RunResult result = run_training(c, {});
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(result.step, kSteps + 1);
+  EXPECT_NE(lines.find("optim.lr was 0.001 in the checkpoint's run, is 0.002 now"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("steps was 5 in the checkpoint's run, is 6 now"), std::string::npos) << lines;
+}
+
 }  // namespace megatrain

@@ -20,6 +20,7 @@
 #include "megatrain/train/checkpoint.h"
 #include "megatrain/train/evaluations.h"
 #include "megatrain/train/gradient_dump.h"
+#include "megatrain/train/identity.h"
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/open_data.h"
 #include "megatrain/train/run_log.h"
@@ -34,40 +35,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-
-// What a resumed run must share with the one that was saved: all that decides the bits of the remaining steps.
-// In order: the chunks may follow from the keys before them.
-nlohmann::ordered_json identity_json(const TrainConfig& c, const RunIdentity& identity, const std::string& data) {
-  return {{"precision", c.precision},
-          {"seq_len", c.seq_len},
-          {"batch", c.batch},
-          {"micro_batch", c.micro_batch},
-          {"seed", c.seed},
-          {"head_chunk", identity.head_chunk},
-          {"mlp_chunk", identity.mlp_chunk},
-          {"freeze", c.freeze},
-          {"train_only", c.train_only},
-          {"data", data}};
-}
-
-// The same with what may differ on another machine: the run then goes on, but not bit for bit.
-nlohmann::ordered_json whole_identity_json(const TrainConfig& c, const RunIdentity& identity, const std::string& data) {
-  nlohmann::ordered_json whole = identity_json(c, identity, data);
-  whole["library"] = identity.library;
-  whole["algorithms"] = identity.algorithms;
-  return whole;
-}
-
-void check_identity(const json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint) {
-  for (const auto& [key, value] : now.items()) {
-    if (!saved.contains(key) || saved.at(key) != json(value)) {
-      fail_config(
-          fmt::format("{} was made with {} = {}, this run has {}: resuming would not be exact; give the same value, or "
-                      "start a new run_dir",
-                      checkpoint, key, saved.contains(key) ? saved.at(key).dump() : "nothing", value.dump()));
-    }
-  }
-}
 
 // A directory of its own for this run: an earlier run's files are moved aside, never overwritten.
 void make_run_dir(const std::string& given, bool resume) {
@@ -124,7 +91,6 @@ class Run {
     if (config.steps > 0 || config.epochs > 0 || config.tokens > 0) data_ = open_data(config, source_, hooks.stop);
     if (data_.stopped) return;
     if (data_.train) config_.steps = steps_of_run(config, *data_.train);
-    data_fingerprint_ = data_.train ? data_.train->fingerprint() : "";
     if (!config.data.chat_template.empty())
       chat_template_ = read_text_file(config.data.chat_template, kMaxTemplateBytes);
     if (config.sample.every > 0) {
@@ -136,12 +102,13 @@ class Run {
     machine_ = open_machine(config.device, config.threads);
     identity_ = make_identity(config, source_.config);
     if (config.resume) checkpoint_ = newest_checkpoint(config.run_dir);
-    if (checkpoint_)
-      check_identity(checkpoint_->identity, identity_json(config, identity_, data_fingerprint_), checkpoint_->path);
+    identity_json_ = identity_json(config, source_.config, identity_, data_.train.get());
+    if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path);
     if (config.resume && !checkpoint_)
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
     // before anything else takes device memory
     choose_algorithms(config, source_.config, machine_, checkpoint_ ? &checkpoint_->identity : nullptr, identity_);
+    add_algorithms(identity_, identity_json_);
 
     const Workload workload = make_workload(config, source_.config, identity_, machine_);
     std::vector<std::string> notes;
@@ -177,7 +144,7 @@ class Run {
     write_text_file(path("model_config.json"), source_.config_text);
     write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
     write_text_file(path("memory.json"), memory_json_.dump(1) + "\n");
-    write_text_file(path("identity.json"), whole_identity_json(config_, identity_, data_fingerprint_).dump(1) + "\n");
+    write_text_file(path("identity.json"), identity_json_.dump(1) + "\n");
     if (config_.resume) {
       std::error_code none;
       fs::remove(path("hash.json"), none);  // of a shorter run that was complete
@@ -312,8 +279,8 @@ class Run {
   void save() {
     settle();
     log_info(fmt::format("saving a checkpoint of step {}", step_));
-    save_checkpoint(config_.run_dir, step_, whole_identity_json(config_, identity_, data_fingerprint_), types_,
-                    trainer_->records(), std::max<int64_t>(config_.checkpoint.keep, 1), threads());
+    save_checkpoint(config_.run_dir, step_, identity_json_, types_, trainer_->records(),
+                    std::max<int64_t>(config_.checkpoint.keep, 1), threads());
   }
 
   void finish() {
@@ -337,12 +304,12 @@ class Run {
   ModelSource source_;
   LearningRate schedule_{};
   RunData data_;
-  std::string data_fingerprint_;
   std::string chat_template_;  // of data.template; goes with the model
   std::optional<Evaluations> evaluations_;
   std::optional<Samples> samples_;
   Machine machine_;
   RunIdentity identity_;
+  nlohmann::ordered_json identity_json_;
   std::optional<Checkpoint> checkpoint_;
   json plan_json_, memory_json_;
   std::unique_ptr<Trainer> trainer_;

@@ -1,0 +1,57 @@
+#include "megatrain/model/config_fields.h"
+
+namespace megatrain {
+namespace {
+
+const char* scaling_name(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::none: return "default";
+    case RopeScaling::linear: return "linear";
+    case RopeScaling::llama3: return "llama3";
+    case RopeScaling::yarn: return "yarn";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::vector<ModelField> model_fields(const ModelConfig& config) {
+  // A field added to either struct does not compile until it is bound here, and an unbound name does not go unused.
+  const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, init_std,
+               pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, rope, window, dtype] = config;
+  const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
+               attention_factor, truncate] = rope;
+  return {
+      {"architectures", architecture, true},
+      {"vocab_size", vocab, true},
+      {"hidden_size", hidden, true},
+      {"intermediate_size", ff, true},
+      {"num_hidden_layers", layers, true},
+      {"num_attention_heads", heads, true},
+      {"num_key_value_heads", kv_heads, true},
+      {"head_dim", head_dim, true},
+      {"max_position_embeddings", max_position, false},
+      {"rms_norm_eps", norm_eps, true},
+      {"initializer_range", init_std, false},
+      {"pad_token_id", pad_id, true},
+      {"tie_word_embeddings", tied, true},
+      {"qkv_bias", qkv_bias, true},
+      {"o_bias", o_bias, true},
+      {"mlp_bias", mlp_bias, true},
+      {"qk_norm", qk_norm, true},
+      {"sliding_window", window, true},
+      {"torch_dtype", dtype ? nlohmann::json(dtype_name(*dtype)) : nlohmann::json(), false},
+      {"rope_type", scaling_name(scaling), true},
+      {"rope_theta", theta, true},
+      {"rope_scaling.factor", factor, true},
+      {"rope_scaling.low_freq_factor", low_freq_factor, true},
+      {"rope_scaling.high_freq_factor", high_freq_factor, true},
+      {"rope_scaling.original_max_position_embeddings", original_max_position, true},
+      {"rope_scaling.beta_fast", beta_fast, true},
+      {"rope_scaling.beta_slow", beta_slow, true},
+      {"rope_scaling.attention_factor", attention_factor, true},
+      {"rope_scaling.truncate", truncate, true},
+  };
+}
+
+}  // namespace megatrain

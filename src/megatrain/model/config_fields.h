@@ -1,0 +1,22 @@
+// The fields of a ModelConfig by name, so that two models can be compared field by field.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/model/config.h"
+
+namespace megatrain {
+
+struct ModelField {
+  std::string name;  // the name in config.json, where it is one field there
+  nlohmann::json value;
+  bool decides_steps;  // the weights after a step depend on it; false: only a fresh start or an export does
+};
+
+// Every field, always in the same order.
+std::vector<ModelField> model_fields(const ModelConfig& config);
+
+}  // namespace megatrain
