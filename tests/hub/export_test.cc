@@ -184,9 +184,9 @@ TEST_F(ModelExportTest, CopiesTokenizerFilesAndLicencesOnly) {
   for (const char* name : {"README.md", "config.json", "model.safetensors", "training_args.bin", ".gitattributes"}) {
     write_bytes(source + "/" + name, "x");
   }
-  fs::remove(source + "/vocab.json");
-  write_bytes(directory_ / "blob", std::string("of vocab.json") + '\0' + "\xff");
-  fs::create_symlink("../blob", source + "/vocab.json");
+  fs::create_directories(source + "/files");
+  fs::rename(source + "/vocab.json", source + "/files/vocab");
+  fs::create_symlink("files/vocab", source + "/vocab.json");
   ExportRequest wish = request({});
   wish.source_directory = source;
   ModelExport model(wish);
@@ -200,6 +200,17 @@ TEST_F(ModelExportTest, CopiesTokenizerFilesAndLicencesOnly) {
     EXPECT_FALSE(fs::is_symlink(out_ + "/" + name)) << name;
   }
   EXPECT_NE(read_bytes(out_ + "/config.json"), "x");
+}
+
+TEST_F(ModelExportTest, RefusesALinkOutOfTheModelAndLeavesNothing) {
+  const std::string source = directory_ / "source";
+  fs::create_directories(source);
+  write_bytes(directory_ / "secret", "private");
+  fs::create_symlink("../secret", source + "/LICENSE");
+  ExportRequest wish = request({});
+  wish.source_directory = source;
+  expect_error(ExitCode::bad_input, {source + "/LICENSE", directory_ / "secret"}, [&] { ModelExport model(wish); });
+  EXPECT_EQ(listing(directory_.path()), (std::set<std::string>{"secret", "source"}));
 }
 
 TEST_F(ModelExportTest, CopiesNamedTemplatesAndReplacesThem) {

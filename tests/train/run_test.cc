@@ -187,6 +187,27 @@ TEST_F(RunTest, ResumeRefusesAChangedModelAndChangedData) {
   EXPECT_EQ(run_training(c, {}).state_hash, expected);
 }
 
+TEST_F(RunTest, ALinkOutOfTheModelsFolderIsRefusedBeforeAnythingIsTrainedOrWritten) {
+  TrainConfig c = config("run");
+  const std::string model = directory_ / "model";
+  std::filesystem::copy(c.model.path, model, std::filesystem::copy_options::recursive);
+  c.model.path = model;
+  write_bytes(directory_ / "secret", "private");
+  std::filesystem::create_symlink("../secret", model + "/LICENSE");
+  int64_t steps = 0;
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics&) { ++steps; };
+  expect_error(ExitCode::bad_input, {model + "/LICENSE", directory_ / "secret"}, [&] { run_training(c, hooks); });
+  EXPECT_EQ(steps, 0);
+  EXPECT_EQ(listing(directory_.path()), (std::set<std::string>{"model", "secret"}));
+
+  // the tokenizer's folder goes with a model that starts from random weights
+  c.model = {.config = model + "/config.json"};
+  c.data.tokenizer = model;
+  expect_error(ExitCode::bad_input, {model + "/LICENSE"}, [&] { run_training(c, hooks); });
+  EXPECT_EQ(listing(directory_.path()), (std::set<std::string>{"model", "secret"}));
+}
+
 TEST_F(RunTest, ResumeWithAnotherLearningRateGoesOnAndSaysSo) {
   TrainConfig c = config("run");
   run_until(c, 2);

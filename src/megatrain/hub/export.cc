@@ -3,40 +3,25 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
-#include "megatrain/base/units.h"
+#include "megatrain/hub/companions.h"
 
 namespace megatrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxCompanionBytes = kGiB;
 constexpr int64_t kHeaderSlack = 256;  // length, metadata, padding
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-constexpr const char* kTemplate = "chat_template.jinja";
-constexpr const char* kNamedTemplates = "additional_chat_templates";  // a folder of NAME.jinja
-
-constexpr std::array<std::string_view, 10> kCompanions = {"tokenizer.json",     "tokenizer_config.json",
-                                                          "tokenizer.model",    "special_tokens_map.json",
-                                                          "added_tokens.json",  "vocab.json",
-                                                          "merges.txt",         kTemplate,
-                                                          "chat_template.json", "generation_config.json"};
-
-bool is_companion(const std::string& name) {
-  return std::find(kCompanions.begin(), kCompanions.end(), name) != kCompanions.end() || name.starts_with("LICENSE");
-}
 
 bool is_named_template(const fs::directory_entry& entry) {
   std::error_code ignored;
@@ -57,7 +42,8 @@ bool is_own(const fs::directory_entry& entry) {
       name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.partial"));
   std::error_code ignored;
   if (name == kNamedTemplates && !entry.is_symlink(ignored)) return holds_only(entry.path(), is_named_template);
-  return entry.is_regular_file(ignored) && (is_companion(name) || shard || name == kIndex || name == "config.json");
+  return entry.is_regular_file(ignored) &&
+         (is_companion_name(name) || shard || name == kIndex || name == "config.json");
 }
 
 bool holds_only_own_files(const std::string& directory) { return holds_only(directory, is_own); }
@@ -119,41 +105,23 @@ ModelExport::ModelExport(ExportRequest request)
 }
 
 void ModelExport::copy_companions() {
-  if (!request_.chat_template.empty()) {
-    write_text_file(partial_.path() + "/" + kTemplate, request_.chat_template);
-    report_.copied.push_back(kTemplate);
+  const bool own_template = !request_.chat_template.empty();
+  if (own_template) {
+    write_text_file(partial_.path() + "/" + kTemplateFile, request_.chat_template);
+    report_.copied.push_back(kTemplateFile);
   }
   if (request_.source_directory.empty()) return;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(request_.source_directory, error)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code ignored;
-    if (!is_companion(name) || !entry.is_regular_file(ignored)) continue;
-    if (name == kTemplate && !request_.chat_template.empty()) continue;
-    write_text_file(partial_.path() + "/" + name, read_text_file(entry.path().string(), kMaxCompanionBytes));
+  const std::string named = partial_.path() + "/" + kNamedTemplates;
+  bool made = false;
+  for (const std::string& name : find_companions(request_.source_directory, !own_template)) {
+    std::error_code error;
+    if (!made && name.starts_with(kNamedTemplates)) made = fs::create_directory(named, error);
+    if (error) fail_io(fmt::format("cannot create {}: {}; check the disk.", named, error.message()));
+    write_text_file(partial_.path() + "/" + name, read_companion(request_.source_directory, name));
     report_.copied.push_back(name);
   }
-  if (error)
-    fail_io(fmt::format("cannot list {}: {}; check its permissions.", request_.source_directory, error.message()));
-  if (request_.chat_template.empty()) copy_named_templates();
+  if (made) sync_directory(named);
   std::sort(report_.copied.begin(), report_.copied.end());
-}
-
-void ModelExport::copy_named_templates() {
-  const std::string from = request_.source_directory + "/" + kNamedTemplates;
-  std::error_code error;
-  if (!fs::is_directory(from, error)) return;
-  const std::string to = partial_.path() + "/" + kNamedTemplates;
-  if (!fs::create_directory(to, error))
-    fail_io(fmt::format("cannot create {}: {}; check the disk.", to, error.message()));
-  for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
-    if (!is_named_template(entry)) continue;
-    const std::string name = entry.path().filename().string();
-    write_text_file(to + "/" + name, read_text_file(entry.path().string(), kMaxCompanionBytes));
-    report_.copied.push_back(std::string(kNamedTemplates) + "/" + name);
-  }
-  if (error) fail_io(fmt::format("cannot list {}: {}; check its permissions.", from, error.message()));
-  sync_directory(to);
 }
 
 void ModelExport::open_shards() {

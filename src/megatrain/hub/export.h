@@ -21,7 +21,7 @@ struct ExportRequest {
   std::string directory;
   std::vector<TensorDeclaration> tensors;    // in the order they shall lie in the shards
   std::string config_json;                   // the text of config.json
-  std::string source_directory;              // tokenizer files and licences are copied from here; empty: none
+  std::string source_directory;              // its companions (companions.h) are copied; empty: none
   std::string chat_template;                 // the text of chat_template.jinja, the only one; empty: the source's own
   int64_t max_shard_bytes = kMaxShardBytes;  // a file's size; only a single tensor larger than this exceeds it
 };
@@ -51,7 +51,6 @@ class ModelExport {
   SafetensorsWriter& shard_of(const std::string& name);
   void open_shards();
   void copy_companions();
-  void copy_named_templates();
   void put_in_place();
 
   ExportRequest request_;

@@ -14,6 +14,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/hub/companions.h"
 #include "megatrain/io/file.h"
 #include "megatrain/optim/learning_rate.h"
 #include "megatrain/train/algorithms.h"
@@ -88,6 +89,10 @@ class Run {
       : given_(given), config_(given), hooks_(hooks), source_(read_model_source(given)) {
     const TrainConfig& config = config_;
     check_model_outside(source_.directory, config.run_dir);
+    // what the export will take along is checked before anything is trained
+    std::error_code none;
+    if (const std::string from = companion_directory(config, source_.directory); fs::is_directory(from, none))
+      find_companions(from, config.data.chat_template.empty());
     if (config.steps > 0 || config.epochs > 0 || config.tokens > 0) data_ = open_data(config, source_, hooks.stop);
     if (data_.stopped) return;
     if (data_.train) config_.steps = steps_of_run(config, *data_.train);
