@@ -226,9 +226,17 @@ eval_steps: 2
                                              place / "."));
   const Outcome outcome =
       succeed({"train", place / "lf.yaml", "--device=cpu", "--data.cache=" + (place / "cache"), "--json"});
-  EXPECT_NE(outcome.err.find("learning_rate is read as optim.lr: 1.0e-4"), std::string::npos) << outcome.err;
+  std::ifstream kept(place / "saves/translation.txt");
+  const std::string table((std::istreambuf_iterator<char>(kept)), {});
+  EXPECT_NE(table.find("learning_rate: 1.0e-4"), std::string::npos) << table;
+  EXPECT_NE(outcome.err.find(table), std::string::npos) << outcome.err;
   EXPECT_TRUE(json::parse(outcome.out).at("eval_loss").is_number());
   EXPECT_TRUE(fs::exists(place / "saves/model/tokenizer.json"));
+  // the resolved configuration alone makes the same run
+  const Outcome again =
+      succeed({"train", place / "saves/config.resolved.yaml", "--run_dir=" + (place / "again"), "--json"});
+  EXPECT_EQ(json::parse(again.out).at("state"), json::parse(outcome.out).at("state"));
+  EXPECT_FALSE(fs::exists(place / "again/translation.txt"));
 }
 
 }  // namespace megatrain::cli

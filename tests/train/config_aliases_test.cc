@@ -82,26 +82,22 @@ TEST(ConfigAliases, ALlamaFactoryConfigurationIsUnderstood) {
   EXPECT_EQ(config.eval.every, 200);
 }
 
-TEST(ConfigAliases, TheLogSaysWhatEachKeyBecameAndWhyOneIsNotNeeded) {
-  testing::internal::CaptureStderr();
-  parse(kLlamaFactory);
-  const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("learning_rate is read as optim.lr: 2.0e-5"), std::string::npos) << log;
-  EXPECT_NE(log.find("per_device_train_batch_size x gradient_accumulation_steps is read as batch: 16"),
-            std::string::npos);
-  EXPECT_NE(log.find("template is not needed: the model's own chat template is used"), std::string::npos);
-  EXPECT_NE(log.find("deepspeed is not needed"), std::string::npos);
-}
-
 constexpr const char* kBase = "model: {path: m}\ndata: {train: a.jsonl}\n";
 
 TEST(ConfigAliases, WhatMegatrainDoesNotDoIsRefused) {
-  EXPECT_NE(refusal("finetuning_type: lora\n").find("c.yaml:1: finetuning_type is 'lora', expected full;"),
+  EXPECT_NE(refusal("finetuning_type: lora\n").find("c.yaml:1: finetuning_type: lora asks for adapters (LoRA)"),
             std::string::npos);
-  EXPECT_NE(refusal("stage: dpo\n").find("expected sft or pt"), std::string::npos);
+  EXPECT_NE(refusal("finetuning_type: half\n").find("c.yaml:1: finetuning_type is 'half', expected full;"),
+            std::string::npos);
+  EXPECT_NE(refusal("stage: grpo\n").find("expected sft or pt"), std::string::npos);
   EXPECT_NE(refusal("optim: adafactor\n").find("the optimizer is AdamW"), std::string::npos);
   EXPECT_EQ(refusal(std::string(kBase) + "optim: adamw_torch\nsteps: 1\n"), "accepted");
   EXPECT_NE(refusal("lr_scheduler_type: polynomial\n").find("expected constant"), std::string::npos);
+}
+
+TEST(ConfigAliases, AValueThatIsRefusedIsNamedInTheirWordsAndOurs) {
+  EXPECT_EQ(refusal(std::string(kBase) + "steps: 1\nlearning_rate: 5000\n"),
+            "c.yaml:4: learning_rate (optim.lr) is '5000', expected a number from 0 to 1000");
 }
 
 TEST(ConfigAliases, TwoNamesOfOneThingInOnePlaceAreRefusedAndTheCommandLineWins) {

@@ -277,6 +277,7 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--batch=6",
                                          "--micro_batch=3",
                                          "--steps=11",
+                                         "--conventions=transformers",
                                          "--head_chunk=5",
                                          "--mlp_chunk=9",
                                          "--freeze=*.[ab]?, c",

@@ -88,6 +88,55 @@ TEST_F(Samples, TheLastStepOfTheEpochsIsFilledWithPadding) {
   EXPECT_EQ(trained, 2 * data.counts().trained);
 }
 
+TEST_F(Samples, UnderTransformersConventionsAnEpochEndsWithAStepOfWhatIsLeft) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(21))}};
+  config.data.packing = false;
+  config.conventions = "transformers";
+  config.batch = 8;
+  config.micro_batch = 2;
+  config.epochs = 1.5;
+  SampleData data = open(config);
+  EXPECT_EQ(data.steps(), 5);  // the ceiling of 1.5 * 3
+  for (const int64_t epoch : {0, 1}) {
+    std::vector<int64_t> seen;
+    const int64_t steps = epoch == 0 ? 3 : 2;
+    for (int64_t step = 3 * epoch; step < 3 * epoch + steps; ++step) {
+      const auto held = samples(data, 8 * step, 8 * (step + 1));
+      EXPECT_EQ(held.size(), step == 2 ? 5u : 8u);
+      EXPECT_GT(data.batch(step).trained, 0);
+      seen.insert(seen.end(), held.begin(), held.end());
+    }
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
+  }
+  // of a run that is given in steps as well
+  config.epochs = 0;
+  config.steps = 100;
+  SampleData endless = open(config);
+  EXPECT_EQ(samples(endless, 8 * 5, 8 * 6).size(), 5u);
+  config.conventions = "megatrain";
+  EXPECT_NE(open(config).fingerprint(), endless.fingerprint());
+}
+
+TEST_F(Samples, ByTurnKeepsPartOfALongPromptAndTheAnswer) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("long.jsonl", conversation(std::string(500, 'q'), "answer"))}};
+  config.data.shuffle = false;
+  config.batch = config.micro_batch = 1;
+  config.data.overlong = "truncate";
+  EXPECT_NE(refusal(config), "accepted");  // nothing of the first 128 tokens is trained
+  config.data.overlong = "by_turn";
+  SampleData data = open(config);
+  EXPECT_EQ(data.counts().truncated, 1);
+  EXPECT_EQ(data.counts().dropped, 0);
+  const Batch batch = data.batch(0);
+  EXPECT_EQ(batch.trained, 6 + 1);  // and the end of the turn
+  const MicroBatch& micro = batch.micro_batches.at(0);
+  EXPECT_EQ(micro.tokens[0], kImStart);
+  EXPECT_EQ(micro.labels[128 - 7 - 1], 'a');
+}
+
 TEST_F(Samples, AWeightSaysHowOftenAnEpochGoesThroughADataset) {
   TrainConfig config = chat_config();
   const std::string a = write("a.jsonl", conversations(20)), b = write("b.jsonl", conversations(40, 100));

@@ -111,7 +111,7 @@ int inspect_data(const Words& words) {
         const SamplePlace place = data.train_samples->place(piece.sample);
         places.push_back(fmt::format("{}:{}", place.file, place.line));
       }
-      if (places.empty()) break;  // the run's end
+      if (data.train_samples->is_past_end(index)) break;
     }
     const auto documents = documents_of(batch.micro_batches[in_step / config.micro_batch], begin,
                                         begin + config.seq_len, places, data.train_samples != nullptr);

@@ -50,10 +50,11 @@ Arguments::Arguments(const Words& words, const std::vector<std::string>& options
           is_value_of(find_config_key(name.substr(2)), words[i + 1]))
         overrides_.push_back(words[++i]);
     } else {
+      const std::string near = nearest_config_key(name.substr(name.rfind("--", 0) == 0 ? 2 : 1));
       fail_config(
-          fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key (the nearest is '--{}'); see "
-                      "'megatrain {} --help'",
-                      name, verb, nearest_config_key(name.substr(name.rfind("--", 0) == 0 ? 2 : 1)), verb));
+          fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key{}; see 'megatrain {} "
+                      "--help'",
+                      name, verb, near.empty() ? "" : fmt::format(" (did you mean '--{}'?)", near), verb));
     }
   }
 }

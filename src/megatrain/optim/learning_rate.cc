@@ -57,6 +57,7 @@ void check_schedule(const LearningRate& s) {
 }
 
 int64_t warmup_steps(const LearningRate& s) {
+  if (s.from_zero && s.warmup < 1) return static_cast<int64_t>(std::ceil(static_cast<double>(s.steps) * s.warmup));
   return s.warmup < 1 ? fraction_of(s.steps, s.warmup) : static_cast<int64_t>(s.warmup);
 }
 
@@ -66,6 +67,7 @@ int64_t decay_steps(const LearningRate& s) {
 
 double learning_rate(const LearningRate& s, int64_t step) {
   const int64_t warmup = warmup_steps(s);
+  if (s.from_zero && step <= warmup) return s.lr * (static_cast<double>(step - 1) / static_cast<double>(warmup));
   if (step <= warmup) return s.lr * static_cast<double>(step) / static_cast<double>(warmup);
   const double factor = decay_factor(s, step - 1);
   return factor == 1 ? s.lr : s.min_lr + (s.lr - s.min_lr) * factor;

@@ -1,7 +1,7 @@
 // Learning-rate schedules. Step s = 1..steps is the optimizer's s-th update. With W warmup steps and c = s - 1 updates
 // done before it:
 //
-//   s <= W     lr * s / W                                 (so that the first step moves; transformers uses c / W)
+//   s <= W     lr * s / W, so that the first step moves; with `from_zero` lr * c / W, as transformers does
 //   constant   lr
 //   linear     min_lr + (lr - min_lr) * (steps - c) / (steps - W)
 //   cosine     min_lr + (lr - min_lr) * (1 + cos(pi * (c - W) / (steps - W))) / 2
@@ -24,6 +24,9 @@ struct LearningRate {
   double warmup = 0;   // whole steps, or below 1 a fraction of `steps` (rounded up)
   double decay = 0.1;  // wsd: the fraction of `steps` that decays (rounded up), at most what warmup leaves
   int64_t steps = 0;
+  // Warmup as transformers counts it: the first step's rate is 0, and a fraction of `steps` is the ceiling of the
+  // product as doubles have it.
+  bool from_zero = false;
 };
 
 // "constant", "linear", "cosine", "wsd"; throws Error(bad_config) for another.

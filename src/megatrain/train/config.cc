@@ -10,12 +10,14 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/train/config_aliases.h"
 #include "megatrain/train/config_keys.h"
+#include "megatrain/train/foreign_keys.h"
 
 namespace megatrain {
 namespace {
@@ -54,6 +56,7 @@ class ConfigReader {
       if (document.IsNull()) return;
       if (!document.IsMap()) fail_config(fmt::format("{}: expected 'key: value' lines", at(document)));
       read_map(document, "");
+      theirs_ = is_their_file();
     } catch (const YAML::Exception& e) {
       fail_config(fmt::format("{}:{}: not valid YAML: {}", name_, e.mark.line + 1, e.msg));
     }
@@ -67,7 +70,7 @@ class ConfigReader {
       const std::string key_name = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
       const bool foreign = is_foreign_key(key_name);
       const ConfigKey& key = foreign ? kForeign : known_config_key("--" + key_name, key_name);
-      Given given{.origin = "--" + key_name, .on_command_line = true};
+      Given given{.value = {}, .origin = "--" + key_name, .on_command_line = true};
       if (equals != std::string::npos) {
         given.value.text = words[i].substr(equals + 1);
       } else if (i + 1 < words.size() && words[i + 1].compare(0, 2, "--") != 0) {
@@ -78,19 +81,24 @@ class ConfigReader {
         fail_config(fmt::format("--{} needs a value: expected {}", key_name, key.accepts));
       }
       given.value.null = given.value.text == "null" || given.value.text == "~";
-      (foreign ? foreign_ : given_)[key_name] = given;
+      if (foreign)
+        foreign_[key_name] = {override_of(given, key_name), true};
+      else
+        given_[key_name] = given;
     }
   }
 
   TrainConfig finish(const ConfigNeeds& needs) {
-    take_foreign();
+    const std::vector<Translation> translations = take_foreign();
+    refuse_unknown();
     TrainConfig config;
     for (const ConfigKey& key : config_keys()) {
       const auto found = given_.find(key.name);
       if (found == given_.end()) continue;
       const Given& given = found->second;
       if (!key.read(config, given.value))
-        fail_config(fmt::format("{}: {} is {}, expected {}", given.origin, key.name,
+        fail_config(fmt::format("{}: {} is {}, expected {}", given.origin,
+                                given.theirs.empty() ? key.name : fmt::format("{} ({})", given.theirs, key.name),
                                 given.value.null            ? "null"
                                 : given.value.items.empty() ? "'" + given.value.text + "'"
                                                             : "a list with something else",
@@ -100,6 +108,7 @@ class ConfigReader {
     if (!is_given("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);
     check_sizes(config);
     finish_dumps(config);
+    if (!translations.empty()) show(translations, config);
     return config;
   }
 
@@ -108,30 +117,88 @@ class ConfigReader {
     ConfigText value;
     std::string origin;  // "FILE:LINE" or "--key"
     bool on_command_line = false;
+    std::string theirs{};  // the key of another trainer that said it
+  };
+
+  struct ForeignGiven {
+    Foreign value;
+    bool on_command_line = false;
   };
 
   // Stands for any key of another trainer where only its name is known.
-  static inline const ConfigKey kForeign{.accepts = "its value", .list = true};
+  static inline const ConfigKey kForeign{.accepts = "its value"};
+
+  static Foreign override_of(const Given& given, const std::string& name) {
+    if (given.value.null) return {.text = "", .where = given.origin, .null = true};
+    return read_foreign_text(given.origin, name, given.value.text);
+  }
+
+  // Named in their way, the model decides; otherwise one key of ours makes the file ours.
+  bool is_their_file() const {
+    const auto is_theirs = [](const auto& entry) { return entry.first != "skip-bad"; };
+    const auto is_ours = [](const auto& entry) { return entry.first != "seed"; };
+    return foreign_.count("model_name_or_path") || (std::any_of(foreign_.begin(), foreign_.end(), is_theirs) &&
+                                                    std::none_of(given_.begin(), given_.end(), is_ours));
+  }
 
   // What keys of other trainers ask for, unless our own key is given in a place that goes over theirs.
-  void take_foreign() {
-    std::map<std::string, Foreign> texts;
-    for (const auto& [name, given] : foreign_)
-      texts[name] = {given.value.null ? "null" : given.value.text, given.origin};
-    for (const Translation& t : translate(texts)) {
-      if (t.key.empty()) {
-        log_info(fmt::format("{} is not needed: {}", t.from, t.why));
+  std::vector<Translation> take_foreign() {
+    std::set<std::string> own;
+    for (const auto& [name, given] : given_) own.insert(name);
+    ForeignKeys keys;
+    for (const auto& [name, given] : foreign_) keys[name] = given.value;
+    const std::vector<Translation> translations = translate(keys, theirs_, own);
+    for (const Translation& t : translations) {
+      if (t.key.empty()) continue;
+      const auto own_key = given_.find(t.key);
+      if (!t.given) {
+        if (own_key == given_.end()) given_[t.key] = {{.text = t.text, .null = t.text == "null"}, name_, false, t.from};
         continue;
       }
-      const Given& from = foreign_.at(t.from.substr(0, t.from.find(' ')));
-      const auto own = given_.find(t.key);
-      if (own != given_.end() && own->second.on_command_line == from.on_command_line)
-        fail_config(fmt::format("{}: {} means {}, which is given too ({}); keep one", from.origin, t.from, t.key,
-                                own->second.origin));
-      if (own != given_.end() && own->second.on_command_line) continue;
-      log_info(fmt::format("{} is read as {}: {}", t.from, t.key, t.text));
-      given_[t.key] = {{.text = t.text, .null = t.text == "null"}, from.origin, from.on_command_line};
+      const ForeignGiven& from = foreign_.at(t.from);
+      if (own_key != given_.end() && own_key->second.on_command_line == from.on_command_line)
+        fail_config(fmt::format("{}: {} means {}, which is given too ({}); keep one", from.value.where, t.from, t.key,
+                                own_key->second.origin));
+      if (own_key != given_.end() && own_key->second.on_command_line) continue;
+      given_[t.key] = {{.text = t.text, .null = t.text == "null"}, from.value.where, from.on_command_line, t.from};
     }
+    return translations;
+  }
+
+  void refuse_unknown() const {
+    if (unknown_.empty()) return;
+    const auto& [name, where] = unknown_.front();
+    if (const std::string near = nearest_foreign_key(name);
+        !near.empty() && (theirs_ || nearest_config_key(name).empty()))
+      fail_config(fmt::format("{}: unknown key '{}'; did you mean '{}'?", where, name, near));
+    known_config_key(where, name);
+  }
+
+  // The table of what became of keys of other trainers, to the log and into the configuration.
+  void show(const std::vector<Translation>& translations, TrainConfig& config) const {
+    std::vector<TranslationRow> rows;
+    for (const Translation& t : translations) {
+      TranslationRow row{t.theirs, t.note, t.given ? "given" : "default"};
+      if (!t.key.empty()) {
+        const Given& given = given_.at(t.key);
+        row.here = fmt::format("{}: {}", t.key, find_config_key(t.key)->write(config));
+        if (given.theirs.empty())
+          row.from = given.origin;
+        else if (!t.note.empty())
+          row.here += fmt::format(" ({})", t.note);
+      }
+      rows.push_back(std::move(row));
+    }
+    std::stable_partition(rows.begin(), rows.end(), [](const TranslationRow& row) { return row.from != "default"; });
+    config.translation = translation_table(rows);
+    log_info(fmt::format("{}, in megatrain's words{}:\n{}", name_,
+                         theirs_ ? ", with LLaMA-Factory's defaults for what is not given" : "",
+                         config.translation.substr(0, config.translation.size() - 1)));
+    if (theirs_ && !foreign_.count("finetuning_type"))
+      log_warn(
+          fmt::format("{}: finetuning_type is not given, which is lora in LLaMA-Factory; here all weights are trained. "
+                      "Write finetuning_type: full",
+                      name_));
   }
 
   std::string at(const YAML::Node& node) const { return fmt::format("{}:{}", name_, node.Mark().line + 1); }
@@ -155,13 +222,40 @@ class ConfigReader {
       if (is_config_section(name) && entry.second.IsMap()) {
         read_map(entry.second, name + ".");
       } else if (prefix.empty() && is_foreign_key(name)) {
-        foreign_[name] = {read_value(where, kForeign, entry.second), where};
+        foreign_[name] = {read_foreign(where, name, entry.second)};
       } else if (name == "optim" && entry.second.IsScalar()) {  // another trainer's word for which optimizer
-        foreign_["optim_type"] = {{.text = entry.second.Scalar()}, where};
+        foreign_["optim_type"] = {{.text = entry.second.Scalar(), .where = where}};
+      } else if (!find_config_key(name) && !is_config_section(name)) {
+        unknown_.emplace_back(name, where);
       } else if (!(is_config_section(name) && entry.second.IsNull())) {
         given_[name] = {read_value(where, known_config_key(where, name), entry.second), where};
       }
     }
+  }
+
+  // A list is its elements with commas between; of a mapping the plain values count.
+  static Foreign read_foreign(const std::string& where, const std::string& name, const YAML::Node& node) {
+    Foreign value{.where = where};
+    value.null = node.IsNull();
+    if (node.IsScalar()) return read_foreign_text(where, name, node.Scalar());
+    if (node.IsSequence()) value.text = read_value(where, ConfigKey{.name = name, .list = true}, node).text;
+    if (!node.IsMap()) return value;
+    value.text = node.size() == 0 ? "{}" : "{…}";
+    for (const auto& entry : node)
+      if (entry.first.IsScalar() && entry.second.IsScalar())
+        value.entries[entry.first.Scalar()] = entry.second.Scalar();
+    return value;
+  }
+
+  // The mapping may also be a text, as on the command line.
+  static Foreign read_foreign_text(const std::string& where, const std::string& name, const std::string& text) {
+    if (name != "lr_scheduler_kwargs" || !text.starts_with('{')) return {.text = text, .where = where};
+    try {
+      const YAML::Node node = YAML::Load(text);
+      if (node.IsMap()) return read_foreign(where, name, node);
+    } catch (const YAML::Exception&) {
+    }
+    fail_config(fmt::format("{}: {} is '{}', expected a mapping such as {{min_lr: 1e-6}}", where, name, text));
   }
 
   static ConfigText read_value(const std::string& where, const ConfigKey& key, const YAML::Node& node) {
@@ -310,8 +404,11 @@ class ConfigReader {
   }
 
   std::string name_;
-  std::map<std::string, Given> given_, foreign_;  // ours, and those of other trainers
-  std::map<std::string, int> seen_;               // keys and sections of the file, with their line
+  std::map<std::string, Given> given_;
+  std::map<std::string, ForeignGiven> foreign_;               // keys of other trainers
+  bool theirs_ = false;                                       // the file is one of LLaMA-Factory
+  std::vector<std::pair<std::string, std::string>> unknown_;  // keys of the file with where they stand
+  std::map<std::string, int> seen_;                           // keys and sections of the file, with their line
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ struct TrainConfig {
     std::string tokenizer;                   // directory, or tokenizer.json; empty: the model's
     std::string chat_template;               // a .jinja file; empty: the model's own
     std::string train_on = "assistant";      // assistant | last | all
-    std::string overlong = "error";          // error | truncate | drop
+    std::string overlong = "error";          // error | truncate | drop | by_turn
     bool packing = true;
     bool shuffle = true;
     int64_t skip_bad = 0;
@@ -105,8 +105,10 @@ struct TrainConfig {
   int64_t micro_batch = 1;  // sequences; divides batch
   // How long the run is: one of the three. With steps given as 0 it loads and exports only.
   int64_t steps = 0;
-  double epochs = 0;       // passes over the training data
-  int64_t tokens = 0;      // of all steps together, padding included
+  double epochs = 0;   // passes over the training data
+  int64_t tokens = 0;  // of all steps together, padding included
+  // How epochs, warmup and fractions are counted: megatrain | transformers (docs/contract.md).
+  std::string conventions = "megatrain";
   int64_t head_chunk = 0;  // tokens of one chunk of the head; 0: chosen by size
   int64_t mlp_chunk = 0;   // tokens of one chunk of the MLP; 0: the whole micro-batch
   Optim optim;
@@ -123,6 +125,9 @@ struct TrainConfig {
   StepSet trace;  // steps whose lanes go to RUN/trace.json
   bool resume = false;
 
+  // What keys of another trainer, given or not, became: a table for people. No key; empty where there are none.
+  std::string translation;
+
   bool operator==(const TrainConfig&) const = default;
 };
 
@@ -135,8 +140,10 @@ struct ConfigNeeds {
 
 // `overrides` are words as they stand on the command line: "--optim.lr=1e-4", or "--optim.lr", "1e-4"; a key that is
 // true or false may stand alone ("--resume"). The last of equal overrides wins.
-// Keys of LLaMA-Factory and the Hugging Face trainer are understood (config_aliases.h); a line of the log says what
-// each became. Throws Error(bad_config) "FILE:LINE: what is wrong, what is accepted", or "--key: ..." for an override.
+// Keys of LLaMA-Factory and the Hugging Face trainer are understood (config_aliases.h), and in a file of theirs their
+// defaults hold; the log has the table `translation` then. A file is theirs when it has model_name_or_path, or has keys
+// of theirs and none of ours. Throws Error(bad_config) "FILE:LINE: what is wrong, what is accepted", or "--key: ..."
+// for an override.
 TrainConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {},
                         const ConfigNeeds& needs = {});
 // The same from text; `name` stands for the file in errors.

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
 
 namespace megatrain {
@@ -90,9 +91,10 @@ std::vector<ConfigKey> make_keys() {
   add(choice_key("data.train_on", "train_on_inputs", {"assistant", "last", "all"},
                  "What of a conversation is trained: every turn of the assistant, the last one, or every token.",
                  MEGATRAIN_FIELD(data.train_on)));
-  add(choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop"},
-                 "A conversation of more than seq_len tokens ends the run, is cut, or is left out. Text is cut into "
-                 "pieces of seq_len in any case.",
+  add(choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn"},
+                 "A conversation of more than seq_len tokens ends the run, is cut, is left out, or by_turn: the prompt "
+                 "and the answer of each turn are cut, as LLaMA-Factory does. Text is cut into pieces of seq_len in "
+                 "any case.",
                  MEGATRAIN_FIELD(data.overlong)));
   add(bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending to itself alone.",
                MEGATRAIN_FIELD(data.packing)));
@@ -118,6 +120,12 @@ std::vector<ConfigKey> make_keys() {
   add(length_key("tokens", "max_tokens train_tokens", "a whole number above 0",
                  "Tokens of all steps together, padding included.", std::numeric_limits<int64_t>::max() / 4,
                  MEGATRAIN_FIELD(tokens)));
+  add(choice_key(
+      "conventions", "", {"megatrain", "transformers"},
+      "How epochs, warmup and fractions are counted. transformers, as the Hugging Face trainer does: the last "
+      "step of an epoch of data.train holds what is left of it, warmup starts at a rate of 0, and fractions "
+      "are rounded up.",
+      MEGATRAIN_FIELD(conventions)));
   add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)));
   add(integer_key("mlp_chunk", "", 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
@@ -213,26 +221,11 @@ const ConfigKey* first_of_section(const std::string& section) {  // nullptr when
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-// Levenshtein distance.
-int64_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<int64_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int64_t>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int64_t diagonal = row[0];
-    row[0] = static_cast<int64_t>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int64_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 // The name as written, or its last part alone when the section differs: one more than the parts' own distance.
 // A longer form of a known word ("optimizer") is as near as one letter.
 int64_t name_distance(const std::string& written, const std::string& known) {
-  const bool longer = written.find('.') == std::string::npos && written.compare(0, known.size(), known) == 0;
+  const bool longer = written.find('.') == std::string::npos && written.starts_with(known) && known.size() >= 4 &&
+                      written.size() <= 2 * known.size();
   if (longer && written != known) return 1;
   return std::min(edit_distance(written, known), 1 + edit_distance(last_part(written), last_part(known)));
 }
@@ -262,12 +255,15 @@ const ConfigKey& known_config_key(const std::string& where, const std::string& n
   if (const ConfigKey* first = first_of_section(name))
     fail_config(
         fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name, first->name));
-  fail_config(fmt::format("{}: unknown key '{}'; did you mean '{}'?", where, name, nearest_config_key(name)));
+  const std::string near = nearest_config_key(name);
+  fail_config(
+      fmt::format("{}: unknown key '{}'; {}", where, name,
+                  near.empty() ? "`megatrain train --help` lists the keys" : fmt::format("did you mean '{}'?", near)));
 }
 
 std::string nearest_config_key(const std::string& unknown) {
   std::string nearest;
-  int64_t least = std::numeric_limits<int64_t>::max();
+  int64_t least = 1 + most_typing_errors(last_part(unknown));
   const auto consider = [&](const std::string& known, const std::string& suggestion) {
     const int64_t distance = name_distance(unknown, known);
     if (distance < least) {

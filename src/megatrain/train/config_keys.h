@@ -17,10 +17,10 @@ const ConfigKey* find_config_key(const std::string& name);  // nullptr when ther
 std::string config_section(const std::string& name);
 bool is_config_section(const std::string& name);
 
-// The key of that name. Throws Error(bad_config) "WHERE: unknown key ...", which names the nearest.
+// The key of that name. Throws Error(bad_config) "WHERE: unknown key ...", which names one that is near.
 const ConfigKey& known_config_key(const std::string& where, const std::string& name);
 
-// The known key or section closest to what was written.
+// The known key or section that is spelled almost like what was written, or is called so elsewhere; empty: none is.
 std::string nearest_config_key(const std::string& unknown);
 
 }  // namespace megatrain

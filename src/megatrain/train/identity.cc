@@ -30,7 +30,7 @@ ordered_json settings_json(const TrainConfig& c) {
           {"optim.eps", eps},       {"optim.weight_decay", weight_decay},
           {"optim.clip", clip},     {"optim.schedule", schedule},
           {"optim.warmup", warmup}, {"optim.min_lr", min_lr},
-          {"optim.decay", decay}};
+          {"optim.decay", decay},   {"conventions", c.conventions}};
 }
 
 ordered_json files_json(const TrainConfig& c) {

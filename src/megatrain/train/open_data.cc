@@ -51,20 +51,28 @@ SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& m
           .epochs = config.epochs,
           .packing = config.data.packing,
           .shuffle = config.data.shuffle,
-          .overlong = config.data.overlong == "truncate" ? Overlong::truncate
-                      : config.data.overlong == "drop"   ? Overlong::drop
-                                                         : Overlong::error};
+          .overlong = config.data.overlong == "truncate"  ? Overlong::truncate
+                      : config.data.overlong == "drop"    ? Overlong::drop
+                      : config.data.overlong == "by_turn" ? Overlong::by_turn
+                                                          : Overlong::error,
+          .recent = config.data.overlong == "by_turn" && config.data.train_on == "last",
+          .short_epochs = config.conventions == "transformers"};
 }
 
 // Moves a part of every set to the second list; which one, the seed says.
-std::vector<SampleSet> split(std::vector<SampleSet>& sets, double part, uint64_t seed) {
+std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& config) {
+  const double part = config.data.eval_split;
+  const bool up = config.conventions == "transformers";
   const int64_t all = std::accumulate(sets.begin(), sets.end(), int64_t{0},
                                       [](int64_t sum, const SampleSet& set) { return sum + std::ssize(set.samples); });
-  const int64_t wanted = part < 1 ? std::llround(part * static_cast<double>(all)) : static_cast<int64_t>(part);
+  const double share = part * static_cast<double>(all);
+  const int64_t wanted = part >= 1 ? static_cast<int64_t>(part)
+                         : up      ? static_cast<int64_t>(std::ceil(share))
+                                   : std::llround(share);
   if (wanted < 1 || wanted >= all)
     fail_input(fmt::format("data.eval_split {} takes {} of {} samples; expected at least one, and one left to train on",
                            part, wanted, all));
-  std::vector<int64_t> order = shuffled(all, seed, kSplit, 0);
+  std::vector<int64_t> order = shuffled(all, config.seed, kSplit, 0);
   order.resize(wanted);
   std::sort(order.begin(), order.end());
   std::vector<SampleSet> taken;
@@ -168,7 +176,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
     data.stopped = true;
     return data;
   }
-  if (config.data.eval_split > 0) eval = split(*train, config.data.eval_split, config.seed);
+  if (config.data.eval_split > 0) eval = split(*train, config);
   options.tolerated = config.data.skip_bad - data.bad;
   auto samples = std::make_unique<SampleData>(std::move(*train), options);
   log_counts("training data", samples->counts(), config.seq_len);

@@ -16,7 +16,6 @@
 #include "megatrain/base/units.h"
 #include "megatrain/hub/companions.h"
 #include "megatrain/io/file.h"
-#include "megatrain/optim/learning_rate.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/checkpoint.h"
 #include "megatrain/train/evaluations.h"
@@ -26,6 +25,7 @@
 #include "megatrain/train/open_data.h"
 #include "megatrain/train/run_log.h"
 #include "megatrain/train/samples.h"
+#include "megatrain/train/schedule.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
@@ -72,15 +72,6 @@ std::string exported_config(const ModelSource& source, DType type) {
   json object = json::parse(source.config_text);
   object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
   return object.dump(2) + "\n";
-}
-
-LearningRate learning_rate_of(const TrainConfig& c) {
-  return {.kind = parse_schedule(c.optim.schedule),
-          .lr = c.optim.lr,
-          .min_lr = c.optim.min_lr,
-          .warmup = c.optim.warmup,
-          .decay = c.optim.decay,
-          .steps = std::max<int64_t>(c.steps, 1)};
 }
 
 class Run {
@@ -146,6 +137,7 @@ class Run {
     from_start.resume = false;  // reproduces the run, however often it was resumed
     from_start.model.path = source_.directory;
     write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
+    if (!given_.translation.empty()) write_text_file(path("translation.txt"), given_.translation);
     write_text_file(path("model_config.json"), source_.config_text);
     write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
     write_text_file(path("memory.json"), memory_json_.dump(1) + "\n");

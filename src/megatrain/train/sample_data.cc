@@ -10,6 +10,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/io/xxh3.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/text/dataset/shorten.h"
 
 namespace megatrain {
 namespace {
@@ -33,7 +34,12 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
   const Epoch& start = epoch(0);
   counts_.sequences = start.packing.sequences();
   for (const SamplePiece& piece : start.packing.pieces) counts_.epoch_tokens += piece.length;
-  if (options_.epochs > 0) {
+  if (options_.epochs > 0 && options_.short_epochs) {
+    // as transformers: the ceiling of the product, as doubles have it
+    const auto epoch_steps = static_cast<double>(ceil_div(counts_.sequences, options_.batch));
+    steps_ = static_cast<int64_t>(std::ceil(options_.epochs * epoch_steps));
+    end_ = steps_ * options_.batch;
+  } else if (options_.epochs > 0) {
     const int64_t whole = static_cast<int64_t>(std::floor(options_.epochs));
     const double rest = options_.epochs - static_cast<double>(whole);
     for (int64_t i = 0; i < whole; ++i) end_ += epoch(i).packing.sequences();
@@ -47,11 +53,12 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
 void SampleData::cut(size_t set) {
   const SampleStore& store = *sets_[set].store;
   const int64_t most = options_.seq_len;
+  std::vector<uint32_t> room;
   const auto keep = [&](int64_t sample, int64_t begin, int64_t length) {
     const SamplePiece piece{base_[set] + sample, static_cast<int32_t>(begin), static_cast<int32_t>(length)};
     int64_t trained = length - 1;  // of a document, which is not read for this
     if (!store.is_text(sample)) {
-      const auto tokens = entries(piece);
+      const auto tokens = entries(piece, room);
       trained = std::count_if(tokens.begin() + 1, tokens.end(), [](uint32_t e) { return e & kTrainedBit; });
     }
     counts_.trained += trained;
@@ -79,12 +86,13 @@ void SampleData::cut(size_t set) {
     const bool refused = length > most && options_.overlong == Overlong::error;
     if (refused && counts_.overlong++ >= options_.tolerated) {
       const SamplePlace place = store.place(sample);
-      fail_input(
-          fmt::format("{}:{}: this conversation has {} tokens, more than seq_len, which is {}; raise seq_len, or give "
-                      "data.overlong: truncate (its first {} tokens are used) or drop (it is left out)",
-                      place.file, place.line, length, most, most));
+      fail_input(fmt::format(
+          "{}:{}: this conversation has {} tokens, more than seq_len, which is {}; raise seq_len, or give "
+          "data.overlong: truncate (its first {} tokens are used), by_turn (each turn is cut) or drop (it is left out)",
+          place.file, place.line, length, most, most));
     }
-    counts_.truncated += length > most && options_.overlong == Overlong::truncate;
+    const bool cut = options_.overlong == Overlong::truncate || options_.overlong == Overlong::by_turn;
+    counts_.truncated += length > most && cut;
     const bool drop = length > most && options_.overlong == Overlong::drop;
     if (refused || drop || !keep(sample, 0, std::min(most, length))) ++counts_.dropped;
   }
@@ -97,6 +105,8 @@ void SampleData::find_fingerprint() {
     all += fmt::format(" {} {} {}", set.store->fingerprint(), set.weight, set.samples.size());
     all += xxh3_128(set.samples.data(), set.samples.size() * sizeof(int64_t));
   }
+  if (options_.short_epochs) all += " short epochs";
+  if (options_.recent) all += " recent";
   fingerprint_ = xxh3_128(all.data(), all.size());
 }
 
@@ -138,17 +148,20 @@ const SampleData::Epoch& SampleData::epoch(int64_t number) {
     std::iota(current_.order.begin(), current_.order.end(), 0);
   }
   current_.number = number;
-  if (number + 1 == std::ssize(first_)) first_.push_back(first_.back() + sequences);
+  const int64_t taken = options_.short_epochs ? round_up(sequences, options_.batch) : sequences;
+  if (number + 1 == std::ssize(first_)) first_.push_back(first_.back() + taken);
   return current_;
 }
 
 std::vector<SamplePiece> SampleData::sequence(int64_t index) {
-  if (end_ > 0 && index >= end_) return {};
+  if (is_past_end(index)) return {};
   while (first_.back() <= index) epoch(std::ssize(first_) - 1);
   const auto next = std::upper_bound(first_.begin(), first_.end(), index);
   const int64_t number = next - first_.begin() - 1;
   const Epoch& in = epoch(number);
-  const auto pieces = in.packing.sequence(in.order[index - first_[number]]);
+  const int64_t place = index - first_[number];
+  if (place >= in.packing.sequences()) return {};  // the rest of the epoch's last step
+  const auto pieces = in.packing.sequence(in.order[place]);
   return {pieces.begin(), pieces.end()};
 }
 
@@ -156,9 +169,17 @@ size_t SampleData::set_of(int64_t sample) const {
   return static_cast<size_t>(std::upper_bound(base_.begin(), base_.end(), sample) - base_.begin()) - 1;
 }
 
-std::span<const uint32_t> SampleData::entries(const SamplePiece& piece) const {
+bool SampleData::is_shortened(const SampleStore& store, int64_t sample) const {
+  return options_.overlong == Overlong::by_turn && !store.is_text(sample) && store.length(sample) > options_.seq_len;
+}
+
+std::span<const uint32_t> SampleData::entries(const SamplePiece& piece, std::vector<uint32_t>& room) const {
   const size_t set = set_of(piece.sample);
-  return sets_[set].store->entries(piece.sample - base_[set]).subspan(piece.begin, piece.length);
+  const int64_t sample = piece.sample - base_[set];
+  const std::span<const uint32_t> all = sets_[set].store->entries(sample);
+  if (!is_shortened(*sets_[set].store, sample)) return all.subspan(piece.begin, piece.length);
+  shorten_turns(all, options_.seq_len, options_.recent, room);
+  return room;
 }
 
 SamplePlace SampleData::place(int64_t sample) const {
@@ -168,9 +189,10 @@ SamplePlace SampleData::place(int64_t sample) const {
 
 void SampleData::append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const {
   int64_t room = options_.seq_len;
+  std::vector<uint32_t> shortened;
   for (const SamplePiece& piece : pieces) {
     into.document_begin.push_back(static_cast<int32_t>(into.tokens.size()));
-    const auto tokens = entries(piece);
+    const auto tokens = entries(piece, shortened);
     for (size_t t = 0; t < tokens.size(); ++t) {
       const bool trained = t + 1 < tokens.size() && (tokens[t + 1] & kTrainedBit);
       into.tokens.push_back(static_cast<int32_t>(tokens[t] & kTokenMask));

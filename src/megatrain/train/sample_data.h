@@ -3,7 +3,8 @@
 // An epoch goes through every dataset as often as its weight says: whole times, and for what is left a part of it that
 // (seed, epoch) chooses. Samples are shuffled, packed best-fit into sequences (text/dataset/packing.h), and the
 // sequences shuffled: a function of (seed, epoch) and the samples' lengths, so a run can go on at any step. What of a
-// sequence is left over is padding: a document of its own in which nothing is trained.
+// sequence is left over is padding: a document of its own in which nothing is trained. With `short_epochs` an epoch
+// fills its last step up with sequences of padding, so that every epoch starts with a step.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct SampleSet {
   double weight = 1;
 };
 
-enum class Overlong { error, truncate, drop };
+enum class Overlong { error, truncate, drop, by_turn };
 
 struct SampleDataOptions {
   int64_t seq_len = 0, batch = 0, micro_batch = 0;  // sequences
@@ -34,7 +35,9 @@ struct SampleDataOptions {
   double epochs = 0;  // sequences past them are padding; 0: for ever
   bool packing = true, shuffle = true;
   Overlong overlong = Overlong::error;
-  int64_t tolerated = 0;  // overlong conversations that are left out before Overlong::error ends the run
+  bool recent = false;        // by_turn keeps the end of a prompt rather than its beginning
+  bool short_epochs = false;  // the last step of an epoch holds what is left of it, and none goes on into the next
+  int64_t tolerated = 0;      // overlong conversations that are left out before Overlong::error ends the run
 };
 
 // What the samples came to.
@@ -66,6 +69,7 @@ class SampleData : public BatchSource {
   SamplePlace place(int64_t sample) const;  // of a SamplePiece
   // The pieces of a sequence of the run; none: padding.
   std::vector<SamplePiece> sequence(int64_t index);
+  bool is_past_end(int64_t index) const { return end_ > 0 && index >= end_; }  // of the epochs
 
  private:
   struct Epoch {
@@ -81,11 +85,13 @@ class SampleData : public BatchSource {
   void append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const;
   void append_padding(int64_t count, MicroBatch& into) const;
   size_t set_of(int64_t sample) const;
-  std::span<const uint32_t> entries(const SamplePiece& piece) const;
+  // Those of a shortened conversation are written to `room`.
+  std::span<const uint32_t> entries(const SamplePiece& piece, std::vector<uint32_t>& room) const;
+  bool is_shortened(const SampleStore& store, int64_t sample) const;
 
   SampleDataOptions options_;
   std::vector<SampleSet> sets_;
-  std::vector<int64_t> base_;               // (sets + 1) the first sample of each, counted over all stores
+  std::vector<int64_t> base_;                     // (sets + 1) the first sample of each, counted over all stores
   std::vector<std::vector<SamplePiece>> pieces_;  // of each set
   SampleCounts counts_;
   std::vector<int64_t> first_;  // sequences before each epoch, as far as known
