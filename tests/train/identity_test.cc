@@ -138,6 +138,7 @@ TEST_F(Identity, AChangedSettingOfTheOptimizerAndAnotherLengthGetALineEach) {
       {"optim.warmup", [](TrainConfig& c) { c.optim.warmup = 3; }},
       {"optim.min_lr", [](TrainConfig& c) { c.optim.min_lr = 1e-6; }},
       {"optim.decay", [](TrainConfig& c) { c.optim.decay = 0.2; }},
+      {"conventions", [](TrainConfig& c) { c.conventions = "transformers"; }},
   };
   EXPECT_EQ(changes.size(), saved().at("settings").size());
   TrainConfig all;
@@ -149,7 +150,7 @@ TEST_F(Identity, AChangedSettingOfTheOptimizerAndAnotherLengthGetALineEach) {
     EXPECT_NE(lines.find(name + " was "), std::string::npos) << lines;
     EXPECT_EQ(count(lines, "\n"), 1) << lines;
   }
-  EXPECT_EQ(count(lines_of(saved(), identity_json(all, model(), {}, nullptr)), "\n"), 11);
+  EXPECT_EQ(count(lines_of(saved(), identity_json(all, model(), {}, nullptr)), "\n"), std::ssize(changes));
   TrainConfig faster;
   faster.optim.lr = 2e-5;
   EXPECT_NE(lines_of(saved(), identity_json(faster, model(), {}, nullptr))
