@@ -40,6 +40,7 @@ void set_weight(const std::string& model, const std::string& tensor, float value
   raw.write(model + "/model.safetensors");
 }
 
+// A weight that is finite, and so large that what is computed with it is not.
 void expect_non_finite(const std::string& tensor, float value, const Words& more) {
   Place place("llama_linear", "steps: 3\n");
   set_weight(place.own_model(), tensor, value);
@@ -47,7 +48,8 @@ void expect_non_finite(const std::string& tensor, float value, const Words& more
   words.insert(words.end(), more.begin(), more.end());
   const Outcome outcome = megatrain(words);
   EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::non_finite)) << outcome.err;
-  EXPECT_NE(outcome.err.find("step 1"), std::string::npos) << outcome.err;
+  for (const char* part : {"step 1: ", "loss is not finite in sequence 0 of ", "/tokens.bin, sequence 2 of "})
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
   EXPECT_EQ(outcome.out, "");
   for (const char* name : {"model", "hash.json", "checkpoints"})
     EXPECT_FALSE(fs::exists(place.run() + "/" + name)) << name;
@@ -337,15 +339,28 @@ TEST(BadConfig, PlanWithSlabsPastAllReason) {
   expect_train_refused(place, ExitCode::bad_config, {"gradient_slabs"}, {"--plan=" + (place / "plan.json")});
 }
 
-TEST(NonFinite, InfiniteWeightStopsTheRun) {
-  expect_non_finite("model.norm.weight", std::numeric_limits<float>::infinity(), {});
+TEST(NonFinite, AnInfiniteLossStopsTheRunAndNamesStepAndSequences) {
+  expect_non_finite("model.norm.weight", 3e38f, {});
 }
-TEST(NonFinite, NanWeightStopsTheRunWithoutClipping) {
-  expect_non_finite("lm_head.weight", std::numeric_limits<float>::quiet_NaN(), {"--optim.clip=0"});
-}
-TEST(NonFinite, InBfloat16Too) {
-  expect_non_finite("model.layers.1.mlp.down_proj.weight", std::numeric_limits<float>::infinity(),
-                    {"--precision=bf16"});
+TEST(NonFinite, WithoutClippingToo) { expect_non_finite("model.norm.weight", 3e38f, {"--optim.clip=0"}); }
+TEST(NonFinite, InBfloat16Too) { expect_non_finite("model.norm.weight", 3e38f, {"--precision=bf16"}); }
+
+TEST(BadModel, AWeightThatIsNotFiniteIsRefusedByName) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::string tensor = "model.layers.1.mlp.down_proj.weight";
+  for (const auto& [value, text] : {std::pair{infinity, "inf"}, {-infinity, "-inf"}, {nan, "nan"}}) {
+    for (const char* precision : {"--precision=fp32", "--precision=bf16"}) {
+      Place place("llama_linear", "steps: 1\n");
+      const std::string model = place.own_model();
+      set_weight(model, tensor, value);
+      expect_train_refused(place, ExitCode::bad_input,
+                           {model, fmt::format("element 0 of tensor {} is {}", tensor, text)}, {precision});
+    }
+  }
+  Place place("llama_linear", "steps: 1\n");
+  set_weight(place.own_model(), tensor, std::numeric_limits<float>::max());
+  expect_train_refused(place, ExitCode::bad_input, {tensor, "infinite in bf16", "--precision=fp32"},
+                       {"--precision=bf16"});
 }
 
 }  // namespace megatrain::cli

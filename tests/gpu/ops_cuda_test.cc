@@ -232,6 +232,11 @@ TEST(CudaOps, AdamWGivesTheBitsOfTheCpu) {
   check_adamw_update(cuda.harness);
 }
 
+TEST(CudaOps, AdamWMarksAMomentThatIsNotFinite) {
+  CudaFixture cuda;
+  check_adamw_marks(cuda.harness);
+}
+
 TEST(CudaOps, AdamWArrivesAtTheCommittedHash) {
   CudaFixture cuda;
   for (const bool split : {true, false}) {

@@ -4,6 +4,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/engine/verify.h"
 #include "tests/parity/parity.h"
+#include "tests/pipeline/non_finite_check.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain {
@@ -41,6 +42,13 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
     EXPECT_GE(2 * streaming, static_cast<int>(kPlans));
   }
 }
+
+TEST(CudaNonFinite, AnInfiniteMomentIsNamedByStepLayerAndTensorWhereverItIsUpdated) {
+  tiny::expect_infinite_moment_is_named("cuda", {});
+  tiny::expect_infinite_moment_is_named("cuda", {.clip = false, .precision = "fp32"});
+}
+
+TEST(CudaNonFinite, TheNextStepFindsAnUpdateThatWasNotFinite) { tiny::expect_next_step_finds_it("cuda"); }
 
 TEST(CudaMemory, SteadyStateAllocatesNothingAndTheDriverAgreesWithThePlan) {
   tiny::Tiny model({.layers = 6, .micro_batches = 4}, "cuda");

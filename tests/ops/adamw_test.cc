@@ -245,6 +245,50 @@ TEST(AdamW, SaysWhenAGradientIsNotFinite) {
   }
 }
 
+TEST(AdamW, SaysWhenAMomentIsNotFiniteThoughTheWeightIs) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  AdamWScalars still = usual_scalars();
+  still.step_size = 0;  // an infinite second moment leaves the weight finite anyway
+  for (const Simd simd : simds_here()) {
+    for (const GradForm grad : kGradForms) {
+      for (const MasterForm form : kMasterForms) {
+        for (const size_t at : {size_t{0}, size_t{17}, size_t{36}}) {
+          const auto finite_after = [&](float m, float v, const AdamWScalars& scalars) {
+            Planes planes(37);
+            for (size_t i = 0; i < 37; ++i) planes.set(i, 0.5f, 0.1f, 0.1f, 1.0f);
+            planes.m[at] = m;
+            planes.v[at] = v;
+            return adamw_cpu(planes.args(scalars, grad, form, 0, 37), simd);
+          };
+          const float largest = std::numeric_limits<float>::max();
+          EXPECT_TRUE(finite_after(0.1f, largest, usual_scalars())) << simd_name(simd);
+          EXPECT_TRUE(finite_after(largest, largest, still)) << simd_name(simd);
+          EXPECT_FALSE(finite_after(0.1f, infinity, usual_scalars())) << simd_name(simd) << " at " << at;
+          for (const float bad : {infinity, -infinity, nan}) {
+            EXPECT_FALSE(finite_after(bad, 0.1f, usual_scalars())) << simd_name(simd) << " at " << at;
+            EXPECT_FALSE(finite_after(0.1f, bad, still)) << simd_name(simd) << " at " << at;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AdamW, SaysWhenTheSquareOfAGradientIsNoFloat) {
+  for (const Simd simd : simds_here()) {
+    for (const GradForm grad : {GradForm::bf16, GradForm::f32}) {
+      for (const MasterForm form : kMasterForms) {
+        for (const float g : {0x1.0p60f, 0x1.0p70f, -0x1.0p70f}) {
+          Planes planes(20);
+          planes.set(19, g, 0.0f, 0.0f, 1.0f);
+          EXPECT_EQ(adamw_cpu(planes.args(usual_scalars(), grad, form, 0, 20), simd), g == 0x1.0p60f)
+              << simd_name(simd) << ", " << g;
+        }
+      }
+    }
+  }
+}
+
 TEST(AdamW, SaysWhenAnUpdateOverflows) {
   AdamWScalars s = usual_scalars();
   s.step_size = 1e30f;

@@ -38,12 +38,13 @@ inline AdamWPlanes random_planes(Harness& h, int64_t count, bool split) {
   return p;
 }
 
-// The op on device copies of the planes; returns whether all stayed finite. rows empty: dense.
-inline bool update_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& scalars, const std::vector<float>& grad,
-                             float clip, const std::vector<int32_t>& rows, int64_t cols) {
+// The op on device copies of the planes; returns the mark that it leaves over `marked`. rows empty: dense.
+inline int32_t mark_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& scalars, const std::vector<float>& grad,
+                              float clip, const std::vector<int32_t>& rows, int64_t cols, int32_t marked,
+                              int32_t mark) {
   const int64_t count = static_cast<int64_t>(p.m.size());
   const Buffer m = h.upload(p.m), v = h.upload(p.v), gradient = h.upload(grad),
-               factor = h.upload(std::vector<float>{clip}), finite = h.upload(std::vector<int32_t>{1}),
+               factor = h.upload(std::vector<float>{clip}), not_finite = h.upload(std::vector<int32_t>{marked}),
                touched = h.upload(rows), master = h.upload(p.master), weight = h.upload(p.weight),
                low = h.upload(p.low);
   const bool split = !p.weight.empty();
@@ -56,7 +57,8 @@ inline bool update_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& sca
                          .low = split ? pointer<uint16_t>(low) : nullptr,
                          .master = split ? nullptr : pointer<float>(master),
                          .clip = pointer<float>(factor),
-                         .finite = pointer<int32_t>(finite),
+                         .not_finite = pointer<int32_t>(not_finite),
+                         .mark = mark,
                          .rows = rows.empty() ? nullptr : pointer<int32_t>(touched),
                          .row_count = static_cast<int64_t>(rows.size()),
                          .cols = cols});
@@ -71,8 +73,14 @@ inline bool update_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& sca
   fetch(p.weight, weight);
   fetch(p.low, low);
   std::vector<int32_t> flag(1);
-  fetch(flag, finite);
-  return flag[0] == 1;
+  fetch(flag, not_finite);
+  return flag[0];
+}
+
+// Returns whether all stayed finite.
+inline bool update_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& scalars, const std::vector<float>& grad,
+                             float clip, const std::vector<int32_t>& rows, int64_t cols) {
+  return mark_on_device(h, p, scalars, grad, clip, rows, cols, 0, 1) == 0;
 }
 
 // adamw_cpu, row by row.
@@ -125,12 +133,41 @@ inline void check_adamw_update(Harness& h) {
         EXPECT_TRUE(update_on_device(h, there, scalars, grad, std::nanf(""), rows, cols));
         EXPECT_TRUE(there == start) << "a factor that is not a number changes nothing";
 
-        for (const float odd : {std::nanf(""), INFINITY, 0x1.0p120f}) {
+        for (const float odd :
+             {std::nanf(""), INFINITY, 0x1.0p120f, 0x1.0p70f}) {  // the square of the last is infinite
           grad[grad.size() / 2] = odd;
           there = here = start;
-          EXPECT_EQ(update_on_device(h, there, scalars, grad, 1.0f, rows, cols),
-                    update_on_host(here, scalars, grad, 1.0f, rows, cols))
-              << odd;
+          EXPECT_FALSE(update_on_device(h, there, scalars, grad, 1.0f, rows, cols)) << odd;
+          EXPECT_FALSE(update_on_host(here, scalars, grad, 1.0f, rows, cols)) << odd;
+        }
+      }
+    }
+  }
+}
+
+// An element of either moment that is infinite or NaN leaves the update's mark, with a gradient or without one, unless
+// another mark is there already.
+inline void check_adamw_marks(Harness& h) {
+  h.start(52);
+  const AdamWScalars scalars = adamw_hash_scalars(3);
+  const int64_t table = 70, cols = 12;
+  for (const bool split : {true, false}) {
+    for (const bool by_rows : {false, true}) {
+      const std::vector<int32_t> rows = by_rows ? std::vector<int32_t>{3, 30} : std::vector<int32_t>{};
+      const std::vector<float> grad(static_cast<size_t>((by_rows ? 2 : table) * cols), 0.01f);
+      const AdamWPlanes start = random_planes(h, table * cols, split);
+      const auto mark_of = [&](bool second, size_t at, float value, int32_t marked) {
+        AdamWPlanes planes = start;
+        (second ? planes.v : planes.m)[at] = value;
+        return mark_on_device(h, planes, scalars, grad, 1.0f, rows, cols, marked, 9);
+      };
+      for (const bool second : {false, true}) {
+        for (const size_t at : {size_t{0}, size_t{3 * cols + 5}, size_t{table * cols - 1}}) {
+          EXPECT_EQ(mark_of(second, at, 0.5f, 0), 0);
+          for (const float bad : {INFINITY, std::nanf("")}) {
+            EXPECT_EQ(mark_of(second, at, bad, 0), 9) << "split " << split << ", second " << second << " at " << at;
+            EXPECT_EQ(mark_of(second, at, bad, 4), 4) << "the first mark stays";
+          }
         }
       }
     }

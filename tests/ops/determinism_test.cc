@@ -210,6 +210,11 @@ TEST(CpuOpsBits, AdamWOnTheDeviceEqualsThePassAloneAndClearsTheFlagOnlyWhenNotFi
   check_adamw_update(cpu.harness);
 }
 
+TEST(CpuOpsBits, AdamWMarksAMomentThatIsNotFinite) {
+  CpuFixture cpu({.threads = 3});
+  check_adamw_marks(cpu.harness);
+}
+
 TEST(CpuOpsBits, ClipFactorIsTheHostsAndNotANumberWhenTheNormIsNotFinite) {
   CpuFixture cpu({.threads = 1});
   check_clip_factor(cpu.harness);

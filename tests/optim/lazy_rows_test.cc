@@ -108,5 +108,23 @@ TEST(LazyRows, SaysWhenAnUpdateThatWasPutOffIsNotFinite) {
   EXPECT_FALSE(finite) << "every slice has been made up";
 }
 
+TEST(LazyRows, SaysWhenAMomentOfARowWithoutAGradientIsInfinite) {
+  const auto device = make_cpu_device();
+  ThreadTeam team(2);
+  const float infinite = INFINITY;
+  for (const bool touched : {false, true}) {
+    LayerRecord record = random_table(*device, DType::bf16);
+    record.write_moment(LayerRecord::Moment::second, 50 * kCols + 3, 1, &infinite);
+    LazyRows rows(record, team);
+    const Step step = some_step(1);
+    const std::vector<bf16> gradient(static_cast<size_t>(kCols), to_bf16(0.1f));
+    bool finite = rows.update(step.scalars, touched ? std::vector<int32_t>{50} : std::vector<int32_t>{},
+                              reinterpret_cast<const std::byte*>(gradient.data()));
+    EXPECT_EQ(finite, !touched) << "a touched row is updated at once";
+    finite = rows.catch_up() && finite;
+    EXPECT_FALSE(finite);
+  }
+}
+
 }  // namespace
 }  // namespace megatrain

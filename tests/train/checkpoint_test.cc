@@ -1,8 +1,12 @@
 // Checkpoints in process: what is kept, what is restored, what is refused.
 #include "megatrain/train/checkpoint.h"
 
+#include <cmath>
 #include <cstring>
 
+#include <fmt/format.h>
+
+#include "megatrain/base/number_text.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/model/layers.h"
 #include "tests/hub/fixtures.h"
@@ -129,6 +133,31 @@ TEST(Checkpoint, FlippedBytesOfTheStateAreFound) {
     write_bytes(path, damaged);
     expect_error(ExitCode::corrupt_checkpoint, {"step-00000002"},
                  [&] { restore_checkpoint(*newest_checkpoint(run.path()), restored.records(), 1); });
+  }
+}
+
+TEST(Checkpoint, RefusesAStateThatIsNotFiniteByName) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const char* plane : {"", ".exp_avg", ".exp_avg_sq"}) {
+      for (const float bad : {INFINITY, -INFINITY, NAN}) {
+        const TemporaryDirectory run;
+        State saved(dtype, 5), restored(dtype, 0);
+        LayerRecord& record = saved.records()[2];
+        const TensorSpec& tensor = record.layout().tensors.back();
+        const std::string name = tensor.name + plane;
+        if (plane[0] == 0) {
+          record.write_master(tensor.offset + 7, 1, &bad);
+        } else {
+          record.write_moment(
+              std::string(plane) == ".exp_avg" ? LayerRecord::Moment::first : LayerRecord::Moment::second,
+              tensor.state_offset + 7, 1, &bad);
+        }
+        save(run, 2, saved);
+        expect_error(ExitCode::corrupt_checkpoint,
+                     {"step-00000002/state.safetensors", fmt::format("element 7 of {} is {}", name, number_text(bad))},
+                     [&] { restore_checkpoint(*newest_checkpoint(run.path()), restored.records(), 1); });
+      }
+    }
   }
 }
 

@@ -117,7 +117,7 @@ void gradient_and_update(OpsBench& bench, int64_t count, DType dtype) {
                                                  .sum_of_squares = sums.as<double>()});
   });
   const View m = bench.tensor(DType::f32, 1, count), v = bench.tensor(DType::f32, 1, count);
-  const View weight = bench.tensor(dtype, 1, count), finite = bench.tensor(DType::i32, 1, 1);
+  const View weight = bench.tensor(dtype, 1, count), mark = bench.tensor(DType::i32, 1, 1);
   const View clip = bench.tensor(DType::f32, 1, 1);  // 0: any factor takes the same time
   AdamWUpdate update{.scalars = adamw_scalars({.lr = 1e-5, .weight_decay = 0.01, .t = 10}),
                      .count = count,
@@ -125,7 +125,7 @@ void gradient_and_update(OpsBench& bench, int64_t count, DType dtype) {
                      .m = m.as<float>(),
                      .v = v.as<float>(),
                      .clip = clip.as<float>(),
-                     .finite = finite.as<int32_t>()};
+                     .not_finite = mark.as<int32_t>()};
   if (dtype == DType::bf16) {
     update.weight = weight.as<bf16>();
     update.low = bench.tensor(DType::u16, 1, count).as<uint16_t>();

@@ -46,11 +46,10 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
       buffers_[std::string(item.tag)] = device.allocate_host(static_cast<size_t>(item.bytes), std::string(item.tag));
   }
 
-  // Nobody writes the gaps between the head's tensors, which its norm reads over, nor a frozen record's sum of squares.
+  // Nobody writes the gaps between the head's tensors, which its norm reads over, nor a frozen record's sum of squares;
+  // what is not finite is marked over a zero.
   const auto stream = device.make_stream("zero");
   for (const char* tag : {"head gradient sum", "report"}) stream->zero(at(tag), buffers_.at(tag).bytes());
-  const int32_t yes[2] = {1, 1};
-  stream->copy(finite(0), yes, sizeof(yes));
   stream->synchronize();
 }
 

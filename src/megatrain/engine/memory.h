@@ -52,9 +52,9 @@ class EngineMemory {
   double* loss_sum() const { return squares(workload_.records()); }
   int64_t* correct_sum() const { return reinterpret_cast<int64_t*>(squares(workload_.records() + 1)); }
   int64_t report_bytes() const { return (workload_.records() + 2) * 8; }
-  // 0 once an update on the device made a weight that is not finite. Even and odd steps have one each: a step's report
-  // reads its predecessor's while its own updates run.
-  int32_t* finite(int64_t sequence) const {
+  // 0, or the record, counted from 1, in which an update on the device first made a weight or a moment that is not
+  // finite. Even and odd steps have one each: a step's report reads its predecessor's while its own updates run.
+  int32_t* not_finite(int64_t sequence) const {
     return reinterpret_cast<int32_t*>(squares(workload_.records() + 2)) + sequence % 2;
   }
   float* clip() const { return reinterpret_cast<float*>(squares(workload_.records() + 4)); }
@@ -66,8 +66,8 @@ class EngineMemory {
   std::byte* host_boundary(const Action& action) const;
   const double* host_report() const {
     return reinterpret_cast<double*>(at("host report"));
-  }                               // squares, loss sum, correct sum
-  int32_t* host_finite() const {  // of the step before
+  }                                   // squares, loss sum, correct sum
+  int32_t* host_not_finite() const {  // of the step before
     return reinterpret_cast<int32_t*>(at("host report") + report_bytes());
   }
   double* host_squares(int64_t record) const {

@@ -122,7 +122,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     }
     case ActionKind::report:
       to_host(stream, const_cast<double*>(memory_.host_report()), memory_.squares(0), memory_.report_bytes());
-      return to_host(stream, memory_.host_finite(), memory_.finite(issued_ + 1), sizeof(int32_t));
+      return to_host(stream, memory_.host_not_finite(), memory_.not_finite(issued_ + 1), sizeof(int32_t));
     case ActionKind::gather_rows:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
     case ActionKind::update:

@@ -1,13 +1,16 @@
 #include "megatrain/model/load_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/finite.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/number_text.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
@@ -46,6 +49,17 @@ void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int t
   release_pages(head);
 }
 
+// Nothing can be trained from, or computed with, a weight that is infinite or NaN.
+void check_finite(const std::string& directory, const TensorPiece& piece, const float* values) {
+  const bool bf16 = piece.record->dtype() == DType::bf16;
+  const int64_t at = first_not_finite(values, piece.count, bf16 ? kMasterFiniteBelow : kFiniteBelow);
+  if (at < 0) return;
+  const std::string what = fmt::format("{}: element {} of tensor {} is {}", directory, piece.begin + at,
+                                       piece.tensor->name, number_text(values[at]));
+  if (std::isfinite(values[at])) fail_input(what + ", which is infinite in bf16; use --precision=fp32.");
+  fail_input(what + "; the file is damaged, or comes from a training that diverged: get another.");
+}
+
 }  // namespace
 
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
@@ -68,6 +82,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
     const StoredTensor& stored = *files.find(piece.tensor->name);
     read_as_f32(stored, piece.begin, piece.count, scratch);
+    check_finite(directory, piece, scratch);
     piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
     if (piece.begin + piece.count == piece.tensor->elements()) release_pages(stored);
   });

@@ -21,7 +21,8 @@ struct LoadReport {
   std::vector<std::string> unused;  // tensors of the files that the model does not have
 };
 
-// Every tensor of every record from a Hugging Face directory; shapes must match. Throws Error(bad_input).
+// Every tensor of every record from a Hugging Face directory; shapes must match and every weight be
+// finite. Throws Error(bad_input).
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads);
 
 }  // namespace megatrain

@@ -54,7 +54,10 @@ struct AdamWUpdate {
   uint16_t* low = nullptr;
   float* master = nullptr;  // ... or plain
   const float* clip;        // gradient factor; NaN: nothing changes
-  int32_t* finite;          // becomes 0 when adamw_cpu would have returned false, and is left alone otherwise
+  // Where adamw_cpu would have returned false, 0 here becomes `mark` (not 0): the first update that is not finite
+  // leaves its mark, and what finds one already there leaves it alone.
+  int32_t* not_finite;
+  int32_t mark = 1;
   // A table of `cols` columns of which only some rows have a gradient: grad is (row_count, cols).
   const int32_t* rows = nullptr;  // (row_count) ascending; null: every element has a gradient
   int64_t row_count = 0;
@@ -68,7 +71,8 @@ Simd best_simd();  // what this CPU can run
 const char* simd_name(Simd simd);
 bool simd_runs_here(Simd simd);
 
-// Updates in place on the calling thread. False when a new master, or the bf16 weight made of it, is not finite.
+// Updates in place on the calling thread. False when a new master, the bf16 weight made of it, or a new moment is not
+// finite.
 bool adamw_cpu(const AdamW& args, Simd simd);
 
 }  // namespace megatrain

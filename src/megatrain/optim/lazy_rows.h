@@ -23,7 +23,8 @@ class LazyRows {
   // Of a record that is one table in host memory; all rows are up to date. Calls must not overlap.
   LazyRows(const LayerRecord& record, ThreadTeam& team);
 
-  // One step. `rows` are ascending, `gradient` is (rows, cols) in the weights' dtype. False: a weight is not finite.
+  // One step. `rows` are ascending, `gradient` is (rows, cols) in the weights' dtype. False: a weight or a
+  // moment is not finite.
   bool update(const AdamWScalars& scalars, const std::vector<int32_t>& rows, const std::byte* gradient);
 
   // The weights of `rows`, up to date, one after the other.

@@ -10,7 +10,7 @@
 namespace megatrain {
 
 // Elements [begin, begin + count) of a trained tensor of the record; `gradient` is that of `begin`, in the weights'
-// dtype, null: zero. False when a new weight is not finite.
+// dtype, null: zero. False when a new weight or moment is not finite.
 bool update_run(const LayerRecord& record, const TensorSpec& tensor, const AdamWScalars& scalars,
                 const std::byte* gradient, int64_t begin, int64_t count);
 

@@ -29,23 +29,34 @@ Updater::Updater(std::vector<LayerRecord>& records, int threads)
 }
 
 void Updater::read_rows(const std::vector<int32_t>& rows, std::byte* out) {
-  if (!lazy_rows_.read(rows, out)) overflowed_ = true;
+  if (!lazy_rows_.read(rows, out)) note_not_finite(0, step_);
 }
 
 void Updater::settle() {
-  if (!lazy_rows_.catch_up()) overflowed_ = true;
+  if (!lazy_rows_.catch_up()) note_not_finite(0, step_);
+}
+
+std::optional<NotFinite> Updater::not_finite() const {
+  std::lock_guard lock(not_finite_lock_);
+  return not_finite_;
+}
+
+void Updater::note_not_finite(int64_t record, int64_t step) {
+  std::lock_guard lock(not_finite_lock_);
+  if (!not_finite_) not_finite_ = {record, step};
 }
 
 void Updater::update(int64_t index, const AdamWStep& step, const HostGradient& gradient, const double* squares) {
   if (observer_) observer_(index, gradient);
   if (squares && !std::isfinite(*squares)) torn_ = true;
   if (torn_ || !std::isfinite(step.clip_factor)) return;
+  step_ = step.t;
   LayerRecord& record = records_[static_cast<size_t>(index)];
   const AdamWScalars decayed = adamw_scalars(step);
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
   if (gradient.rows) {
-    if (!lazy_rows_.update(decayed, *gradient.rows, gradient.data)) overflowed_ = true;
+    if (!lazy_rows_.update(decayed, *gradient.rows, gradient.data)) note_not_finite(index, step.t);
     return;
   }
   const std::vector<Piece>& pieces = pieces_[static_cast<size_t>(index)];
@@ -58,7 +69,7 @@ void Updater::update(int64_t index, const AdamWStep& step, const HostGradient& g
       const TensorSpec& tensor = record.layout().tensors[piece.tensor];
       const std::byte* grad = gradient.data + (tensor.state_offset + piece.begin) * dtype_bytes(record.dtype());
       if (!update_run(record, tensor, tensor.decay ? decayed : plain, grad, piece.begin, piece.count))
-        overflowed_ = true;
+        note_not_finite(index, step.t);
     });
   }
 }

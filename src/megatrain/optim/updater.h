@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "megatrain/host/thread_team.h"
@@ -24,6 +26,12 @@ struct HostGradient {
   const std::vector<int32_t>* rows = nullptr;  // sorted distinct rows of a one-tensor record; the others are zero
 };
 
+// An update that made a weight or a moment infinite or NaN.
+struct NotFinite {
+  int64_t record = 0;
+  int64_t step = 0;
+};
+
 class Updater {
  public:
   Updater(std::vector<LayerRecord>& records, int threads);
@@ -38,11 +46,11 @@ class Updater {
   // The weights of rows of record 0, a table in host memory that gets gradients by rows. Not beside an update of it.
   void read_rows(const std::vector<int32_t>& rows, std::byte* out);
 
-  // Updates that were put off are made up: the records are then what the steps made them.
+  // Applies the updates that were put off, so that the records are what the steps made them.
   void settle();
 
-  bool torn() const { return torn_; }              // a non-finite gradient stopped an update half-way through a step
-  bool overflowed() const { return overflowed_; }  // a new weight was not finite
+  bool torn() const { return torn_; }           // a non-finite gradient stopped an update half-way through a step
+  std::optional<NotFinite> not_finite() const;  // the first there was
 
  private:
   // A run of elements of one trained tensor; small enough to balance, large enough to stream.
@@ -52,13 +60,17 @@ class Updater {
     int64_t count;
   };
 
+  void note_not_finite(int64_t record, int64_t step);
+
   std::vector<LayerRecord>& records_;
   std::vector<std::vector<Piece>> pieces_;
   ThreadTeam team_;
   LazyRows lazy_rows_;  // of record 0
   Observer observer_;
   std::atomic<bool> torn_{false};
-  std::atomic<bool> overflowed_{false};
+  std::atomic<int64_t> step_{0};  // of the last update
+  mutable std::mutex not_finite_lock_;
+  std::optional<NotFinite> not_finite_;
 };
 
 }  // namespace megatrain

@@ -12,7 +12,8 @@ ModelLoss mean_loss(Trainer& trainer, BatchSource& source) {
   Batch batch;
   for (int64_t step = 0; step < source.steps(); ++step) {
     source.load(step, batch);
-    sum += trainer.evaluate(batch).loss * static_cast<double>(batch.trained);
+    sum +=
+        naming_documents(source, step, [&] { return trainer.evaluate(batch).loss; }) * static_cast<double>(batch.trained);
     result.tokens += batch.trained;
   }
   result.loss = sum / static_cast<double>(result.tokens);

@@ -210,7 +210,11 @@ class Run {
     }
     trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
     if (log_->shows_lanes(step)) machine_.device->mark_clock();
-    StepMetrics metrics{.step = step, .steps = config_.steps, .lr = lr, .report = trainer_->step(batch, optim)};
+    StepMetrics metrics{
+        .step = step,
+        .steps = config_.steps,
+        .lr = lr,
+        .report = naming_documents(*data_.train, step_, [&] { return trainer_->step(batch, optim); })};
     step_ = step;
     if (log_->shows_lanes(step)) log_->lanes(step, trainer_->pipeline().spans());
     if (dump) {
@@ -227,7 +231,7 @@ class Run {
     if (hooks_.on_step) hooks_.on_step(metrics);
     if (config_.trace.contains(step)) write_text_file(path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
-      settle();
+      trainer_->settle();
       save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), threads());
     }
     if (samples_ && step % config_.sample.every == 0) samples_->write(step, machine_, *trainer_);
@@ -251,7 +255,7 @@ class Run {
     log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
                          std::exp(loss), trained, best ? " (the lowest so far)" : ""));
     if (best && config_.eval.keep_best) {
-      settle();
+      trainer_->settle();
       write_model("best");
     }
   }
@@ -264,24 +268,15 @@ class Run {
                  types_, trainer_->records(), threads());
   }
 
-  // The state at one version, and whole.
-  void settle() {
-    if (!trainer_->settle()) {
-      fail(ExitCode::non_finite,
-           "the last update was not finite, so this state is not saved; resume from the last checkpoint with a lower "
-           "optim.lr");
-    }
-  }
-
   void save() {
-    settle();
+    trainer_->settle();
     log_info(fmt::format("saving a checkpoint of step {}", step_));
     save_checkpoint(config_.run_dir, step_, identity_json_, types_, trainer_->records(),
                     std::max<int64_t>(config_.checkpoint.keep, 1), threads());
   }
 
   void finish() {
-    settle();
+    trainer_->settle();
     if (evaluations_ && evaluations_->last_step() != step_) evaluate();
     log_info(fmt::format("hashing the state and writing the model to {}", path("model")));
     const StateHash hash = hash_state(trainer_->records(), step_, threads());

@@ -187,6 +187,18 @@ SamplePlace SampleData::place(int64_t sample) const {
   return sets_[set].store->place(sample - base_[set]);
 }
 
+std::string SampleData::place(int64_t step, int64_t micro_batch, int64_t token) {
+  int64_t end = 0;
+  for (const SamplePiece& piece :
+       sequence(step * options_.batch + micro_batch * options_.micro_batch + token / options_.seq_len)) {
+    end += piece.length;
+    if (token % options_.seq_len >= end) continue;
+    const SamplePlace at = place(piece.sample);
+    return fmt::format("{}:{}", at.file, at.line);
+  }
+  return "";
+}
+
 void SampleData::append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const {
   int64_t room = options_.seq_len;
   std::vector<uint32_t> shortened;

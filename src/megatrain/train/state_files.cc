@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/finite.h"
+#include "megatrain/base/number_text.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
@@ -149,6 +151,10 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
       const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
       const auto read = [&](const std::string& name) {
         read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
+        const int64_t at = first_not_finite(scratch, piece.count);
+        if (at >= 0)
+          fail_input(fmt::format("{}: element {} of {} is {}, and a state has finite values alone", path,
+                                 piece.begin + at, name, number_text(scratch[at])));
         return scratch;
       };
       piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, read(piece.tensor->name));

@@ -265,7 +265,8 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
                        .low = at(planes.low),
                        .master = at(planes.master),
                        .clip = memory_.clip(),
-                       .finite = memory_.finite(sequence_)};
+                       .not_finite = memory_.not_finite(sequence_),
+                       .mark = static_cast<int32_t>(a.record + 1)};
     if (rows) {
       update.rows = reinterpret_cast<const int32_t*>(memory_.inputs()) + row_tables_at() + rows_ + 1;
       update.row_count = rows_;

@@ -170,6 +170,11 @@ void TokenData::load(int64_t step, Batch& into) {
         into.tokens));
 }
 
+std::string TokenData::place(int64_t step, int64_t micro_batch, int64_t token) {
+  const int64_t sequence = sequence_at(step * batch_ + micro_batch * micro_batch_ + token / seq_len_);
+  return fmt::format("sequence {} of {}", sequence, token_file_->path());
+}
+
 void TokenData::append_sequence(int64_t sequence, MicroBatch& into) const {
   const int64_t begin = sequence * seq_len_, end = begin + seq_len_;
   check_tokens(begin, end);

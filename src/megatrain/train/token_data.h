@@ -31,6 +31,7 @@ class TokenData : public BatchSource {
 
   void load(int64_t step, Batch& into) override;
   int64_t steps() const override { return steps_; }
+  std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
 
  private:
   void append_sequence(int64_t sequence, MicroBatch& into) const;

@@ -10,6 +10,7 @@
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
+#include "megatrain/base/number_text.h"
 #include "megatrain/engine/verify.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/model/rope_table.h"
@@ -84,24 +85,40 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
 
 StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   if (trace_) machine_.device->mark_clock();
+  last_step_ = optim.adamw.t;
   const StepReport report = run(*training_, batch, optim);
   if (trace_) trace_->add(optim.adamw.t, training_->spans());
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
-    fail(ExitCode::non_finite,
-         fmt::format("step {}: loss is {} and the gradient norm {}: not finite. {}", optim.adamw.t, report.loss,
-                     report.grad_norm,
-                     optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data, then "
-                                      "resume from the last checkpoint"
-                                    : "Without clipping some layers were already updated, so this state is not saved; "
-                                      "resume from the last checkpoint"));
+    const std::string layer = first_bad_gradient({memory_.host_report(), static_cast<size_t>(workload_.records())});
+    throw NonFiniteLoss(
+        fmt::format("step {}: loss is {} and the gradient norm {}: not finite{}. {}", optim.adamw.t,
+                    number_text(report.loss), number_text(report.grad_norm),
+                    layer.empty() ? "" : ", in backward from " + layer + " on",
+                    optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data, then "
+                                     "resume from the last checkpoint"
+                                   : "Without clipping some layers were already updated, so this state is not saved; "
+                                     "resume from the last checkpoint"),
+        documents_with_bad_losses(batch));
   }
-  if (updater_.overflowed() || *memory_.host_finite() == 0) {
-    drain();
-    fail(ExitCode::non_finite,
-         "a weight became infinite or NaN in the last update; lower optim.lr and resume from the last checkpoint");
-  }
+  if (const auto update = updater_.not_finite()) fail_not_finite(*update);
+  if (const int32_t mark = *memory_.host_not_finite()) fail_not_finite({.record = mark - 1, .step = optim.adamw.t - 1});
   return report;
+}
+
+std::vector<DocumentAt> Trainer::documents_with_bad_losses(const Batch& batch) {
+  std::vector<float> losses(static_cast<size_t>(batch.tokens));
+  machine_.device->copy_now(losses.data(), memory_.losses(0), losses.size() * sizeof(float));
+  return documents_not_finite(batch, losses);
+}
+
+void Trainer::fail_not_finite(const NotFinite& update) {
+  drain();
+  const std::string what = not_finite_in(records_[static_cast<size_t>(update.record)]);
+  fail(ExitCode::non_finite,
+       fmt::format("step {}: the update made {} infinite or NaN{}, so this state is not saved; lower optim.lr, and "
+                   "resume from the last checkpoint",
+                   update.step, record_name(update.record, workload_.records()), what.empty() ? "" : ": " + what));
 }
 
 void Trainer::watch(const StallLimits& limits, std::function<void(const std::string&)> end) {
@@ -120,6 +137,9 @@ StepReport Trainer::evaluate(const Batch& batch) {
   }
   const StepReport report = run(*evaluation_, batch, {});
   drain();
+  if (!std::isfinite(report.loss))
+    throw NonFiniteLoss(fmt::format("the loss of an evaluation is {}: not finite", number_text(report.loss)),
+                        documents_with_bad_losses(batch));
   return report;
 }
 
@@ -138,11 +158,21 @@ void Trainer::drain() {
   updater_.settle();
 }
 
-bool Trainer::settle() {
+void Trainer::settle() {
   drain();
-  int32_t finite[2] = {};
-  machine_.device->copy_now(finite, memory_.finite(0), sizeof(finite));
-  return finite[0] != 0 && finite[1] != 0 && !updater_.torn() && !updater_.overflowed();
+  if (const auto update = updater_.not_finite()) fail_not_finite(*update);
+  const int64_t next = training_->next_sequence();
+  for (const int64_t back : {2, 1}) {
+    if (next < back) continue;
+    int32_t mark = 0;
+    machine_.device->copy_now(&mark, memory_.not_finite(next - back), sizeof(mark));
+    if (mark != 0) fail_not_finite({.record = mark - 1, .step = last_step_ - back + 1});
+  }
+  if (updater_.torn())
+    fail(ExitCode::non_finite,
+         fmt::format("step {}: a gradient was not finite and some layers were already updated, so "
+                     "this state is not saved; resume from the last checkpoint",
+                     last_step_));
 }
 
 void Trainer::device_gradients(const Updater::Observer& look) {

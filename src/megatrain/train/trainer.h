@@ -12,6 +12,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/optim/updater.h"
 #include "megatrain/train/batch.h"
+#include "megatrain/train/non_finite.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/step_program.h"
 
@@ -42,8 +43,9 @@ class Trainer {
   Updater& updater() { return updater_; }
   const Pipeline& pipeline() const { return *training_; }
 
-  // One optimizer step. Returns when loss and norm are known; updates run on into the next step. Throws
-  // Error(non_finite) when the loss or the norm is not finite (with clipping the state is then untouched).
+  // One optimizer step. Returns when loss and norm are known; updates run on into the next step. Throws NonFiniteLoss
+  // when the loss or the norm is not finite (with clipping the state is then untouched), and Error(non_finite) when an
+  // update before it made a weight or a moment infinite or NaN.
   StepReport step(const Batch& batch, const OptimStep& optim);
 
   // Writes the next steps' lanes down; nullptr stops it.
@@ -52,7 +54,7 @@ class Trainer {
   // From now on a step, an evaluation or a drain that hangs is told from one that works.
   void watch(const StallLimits& limits, std::function<void(const std::string&)> end);
 
-  // Losses only; the state does not change.
+  // Losses only; the state does not change. Throws NonFiniteLoss.
   StepReport evaluate(const Batch& batch);
 
   // (tokens of the step) 1 where the label had the largest logit; 0 elsewhere and where nothing is trained.
@@ -61,8 +63,9 @@ class Trainer {
   // Until every update is done: the state is then at one version. Throws what a lane threw.
   void drain();
 
-  // Drains. False when the last updates tore the state or made a weight infinite or NaN: it must not be saved.
-  bool settle();
+  // Drains. Throws Error(non_finite), which names step, layer and tensor, when the last updates tore the state or made
+  // a weight or a moment infinite or NaN: it must not be saved.
+  void settle();
 
   // Calls look(record, gradient) with the last step's gradient of every record that is updated on the device, as the
   // optimizer saw it; the updater's observer sees the others. Drains first.
@@ -71,6 +74,8 @@ class Trainer {
  private:
   StepReport run(Pipeline& pipeline, const Batch& batch, const OptimStep& optim);
   std::unique_ptr<StallWatch::Watching> watching(const Pipeline& pipeline);
+  std::vector<DocumentAt> documents_with_bad_losses(const Batch& batch);
+  [[noreturn]] void fail_not_finite(const NotFinite& update);
 
   Machine& machine_;
   Workload workload_;
@@ -84,6 +89,7 @@ class Trainer {
   std::unique_ptr<StallWatch> watch_;
   Trace* trace_ = nullptr;
   double last_report_s_ = 0;
+  int64_t last_step_ = 0;  // the number of the last one that was issued
 };
 
 }  // namespace megatrain

@@ -14,16 +14,13 @@
 
 #include <cstdint>
 
+#include "megatrain/base/finite.h"
 #include "megatrain/ops/adamw.h"
 
 namespace megatrain {
 namespace {
 
 constexpr float kFlushBelow = 0x1.0p-100f;
-
-// Bits of |u| below this: u and hi = (u + 0x8000) >> 16 are both finite. At or above it (infinities and NaNs are above)
-// one of them is not.
-constexpr uint32_t kFiniteBelow = 0x7F800000u - 0x8000u;
 
 // Which form of gradient and of master a loop reads.
 enum class Grad { none, bf16, f32 };
@@ -45,9 +42,17 @@ struct Constants {
         flush(Vec::set(kFlushBelow)) {}
 };
 
-// Elements [i, i + kLanes); returns the largest |u| seen so far.
+// The largest magnitudes seen so far, as bits.
+template <class Vec>
+struct Worst {
+  typename Vec::U master = Vec::zero(), moment = Vec::zero();
+
+  bool finite() const { return Vec::largest(master) < kMasterFiniteBelow && Vec::largest(moment) < kFiniteBelow; }
+};
+
+// Elements [i, i + kLanes).
 template <class Vec, Grad kGrad, Master kMaster>
-inline typename Vec::U update_lanes(const AdamW& args, const Constants<Vec>& c, int64_t i, typename Vec::U worst) {
+inline void update_lanes(const AdamW& args, const Constants<Vec>& c, int64_t i, Worst<Vec>& worst) {
   using F = typename Vec::F;
   F g = Vec::as_float(Vec::zero());
   if constexpr (kGrad == Grad::bf16) {
@@ -80,13 +85,14 @@ inline typename Vec::U update_lanes(const AdamW& args, const Constants<Vec>& c, 
   } else {
     Vec::store(args.master + i, w);
   }
-  return Vec::largest_magnitude(worst, w);
+  worst.master = Vec::largest_magnitude(worst.master, w);
+  worst.moment = Vec::largest_magnitude(Vec::largest_magnitude(worst.moment, m), v);
 }
 
 // The last count % kLanes elements, through a whole vector of lanes beside the tensor; the lanes left over repeat the
 // last element, so they add nothing to the finite flag.
 template <class Vec, Grad kGrad, Master kMaster>
-inline typename Vec::U update_tail(const AdamW& args, const Constants<Vec>& c, int64_t begin, typename Vec::U worst) {
+inline void update_tail(const AdamW& args, const Constants<Vec>& c, int64_t begin, Worst<Vec>& worst) {
   constexpr int kLanes = Vec::kLanes;
   bf16 grad_bf16[kLanes], weight[kLanes];
   float grad_f32[kLanes], m[kLanes], v[kLanes], master[kLanes];
@@ -113,7 +119,7 @@ inline typename Vec::U update_tail(const AdamW& args, const Constants<Vec>& c, i
                     .weight = weight,
                     .low = low,
                     .master = master};
-  worst = update_lanes<Vec, kGrad, kMaster>(lanes, c, 0, worst);
+  update_lanes<Vec, kGrad, kMaster>(lanes, c, 0, worst);
   for (int64_t i = begin; i < args.count; ++i) {
     args.m[i] = m[i - begin];
     args.v[i] = v[i - begin];
@@ -124,17 +130,16 @@ inline typename Vec::U update_tail(const AdamW& args, const Constants<Vec>& c, i
       args.master[i] = master[i - begin];
     }
   }
-  return worst;
 }
 
 template <class Vec, Grad kGrad, Master kMaster>
 bool update(const AdamW& args) {
   const Constants<Vec> c(args.scalars);
-  auto worst = Vec::zero();
+  Worst<Vec> worst;
   const int64_t whole = args.count - args.count % Vec::kLanes;
-  for (int64_t i = 0; i < whole; i += Vec::kLanes) worst = update_lanes<Vec, kGrad, kMaster>(args, c, i, worst);
-  if (whole < args.count) worst = update_tail<Vec, kGrad, kMaster>(args, c, whole, worst);
-  return Vec::largest(worst) < kFiniteBelow;
+  for (int64_t i = 0; i < whole; i += Vec::kLanes) update_lanes<Vec, kGrad, kMaster>(args, c, i, worst);
+  if (whole < args.count) update_tail<Vec, kGrad, kMaster>(args, c, whole, worst);
+  return worst.finite();
 }
 
 template <class Vec, Master kMaster>

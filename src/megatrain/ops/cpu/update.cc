@@ -55,7 +55,7 @@ void adamw(const Context& context, const AdamWUpdate& args) {
       update(first, std::min(kBlock, args.count - first), args.grad + first);
     });
   }
-  if (!finite.load(std::memory_order_relaxed)) *args.finite = 0;
+  if (!finite.load(std::memory_order_relaxed) && *args.not_finite == 0) *args.not_finite = args.mark;
 }
 
 }  // namespace megatrain::cpu

@@ -1,4 +1,5 @@
 // AdamW bit for bit as adamw_cpu: every operation is a correctly rounded intrinsic, so the compiler contracts nothing.
+#include "megatrain/base/finite.h"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"
 
@@ -9,8 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kVec = 4;
 
-// |u| below this: u and hi = (u + 0x8000) >> 16 are both finite.
-constexpr uint32_t kFiniteBelow = 0x7F800000u - 0x8000u;
+__device__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFu; }
 
 __device__ float flush(float x) { return fabsf(x) < 0x1.0p-100f ? 0.0f : x; }
 
@@ -52,7 +52,8 @@ __device__ bool update_pack(const AdamWUpdate& args, const AdamWScalars& scalars
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
     update(scalars, g[j], m[j], v[j], w[j]);
-    finite = finite && (__float_as_uint(w[j]) & 0x7FFFFFFFu) < kFiniteBelow;
+    finite = finite && magnitude(w[j]) < kMasterFiniteBelow && magnitude(m[j]) < kFiniteBelow &&
+             magnitude(v[j]) < kFiniteBelow;
   }
   store<float, kCount>(args.m + i, m);
   store<float, kCount>(args.v + i, v);
@@ -90,6 +91,9 @@ __device__ bool update_span(const AdamWUpdate& args, const AdamWScalars& scalars
   return fine;
 }
 
+// Only the first mark stays.
+__device__ void mark(const AdamWUpdate& args) { atomicCAS(args.not_finite, 0, args.mark); }
+
 __device__ bool read_clip(const AdamWUpdate& args, AdamWScalars& scalars) {
   scalars = args.scalars;
   scalars.clip = *args.clip;
@@ -101,7 +105,7 @@ __global__ void adamw_kernel(AdamWUpdate args) {
   AdamWScalars scalars;
   if (!read_clip(args, scalars)) return;
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVec;
-  if (!update_span<kSplit, kAligned>(args, scalars, args.grad, 0, args.count, i, args.count)) *args.finite = 0;
+  if (!update_span<kSplit, kAligned>(args, scalars, args.grad, 0, args.count, i, args.count)) mark(args);
 }
 
 // One block a row of the table.
@@ -123,7 +127,7 @@ __global__ void adamw_rows_kernel(AdamWUpdate args) {
   const float* grad = touched ? args.grad + low * args.cols : nullptr;
   if (!update_span<kSplit, kAligned>(args, scalars, grad, row * args.cols, (row + 1) * args.cols, threadIdx.x * kVec,
                                      kThreads * kVec))
-    *args.finite = 0;
+    mark(args);
 }
 
 bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }

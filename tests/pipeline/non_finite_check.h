@@ -1,0 +1,90 @@
+// What a trainer says when an update makes something that is not finite, wherever the update runs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+
+// Plans under which records are updated on the host, on the device, and, where gradients are clipped, visiting it.
+inline std::vector<std::pair<std::string, Plan>> update_places(const Tiny& tiny) {
+  const Workload& workload = tiny.workload();
+  const auto made = [&](Tier tier, bool visits) {
+    Plan plan = tiny.default_plan();
+    std::fill(plan.state.begin(), plan.state.end(), tier);
+    std::fill(plan.weights.begin(), plan.weights.end(), Tier::hbm);
+    std::fill(plan.visits.begin(), plan.visits.end(), visits);
+    plan.host_gradient_slabs = plan.host_updated_blocks(workload);
+    check_plan(workload, plan);
+    return plan;
+  };
+  std::vector<std::pair<std::string, Plan>> places = {{"host", made(Tier::host, false)},
+                                                      {"device", made(Tier::hbm, false)}};
+  if (workload.clip) places.emplace_back("visiting", made(Tier::host, true));
+  return places;
+}
+
+// An infinite second moment, which leaves every weight finite: the state is not saved, and the message names the step,
+// the layer and the tensor.
+inline void expect_infinite_moment_is_named(const std::string& device, const Shape& shape) {
+  Tiny tiny(shape, device);
+  for (const auto& [where, plan] : update_places(tiny)) {
+    const int64_t records = tiny.workload().records();
+    for (const int64_t record : {int64_t{0}, int64_t{1}, int64_t{4}, records - 1}) {
+      const auto trainer = tiny.trainer(plan);
+      tiny.step(*trainer, 1);
+      trainer->settle();
+      const TensorSpec& tensor = trainer->records()[static_cast<size_t>(record)].layout().tensors.back();
+      const float infinite = INFINITY;
+      trainer->records()[static_cast<size_t>(record)].write_moment(LayerRecord::Moment::second, tensor.state_offset + 3,
+                                                                   1, &infinite);
+      std::string said;
+      try {
+        tiny.step(*trainer, 2);  // a fast host may be done with the update already
+        trainer->settle();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::non_finite);
+        said = error.what();
+      }
+      const std::string layer = record == 0             ? "the embedding"
+                                : record == records - 1 ? "the head"
+                                                        : fmt::format("layer {}", record - 1);
+      EXPECT_NE(said.find("step 2: the update made " + layer + " infinite or NaN"), std::string::npos)
+          << where << ", record " << record << ": " << said;
+      EXPECT_NE(said.find("the second moment of " + tensor.name + ", at element 3"), std::string::npos)
+          << where << ", record " << record << ": " << said;
+    }
+  }
+}
+
+// A step whose update is not finite is found by the next step too, and named as the one before it.
+inline void expect_next_step_finds_it(const std::string& device) {
+  Tiny tiny({}, device);
+  for (const auto& [where, plan] : update_places(tiny)) {
+    const auto trainer = tiny.trainer(plan);
+    tiny.step(*trainer, 1);
+    trainer->drain();
+    const float infinite = INFINITY;
+    trainer->records()[2].write_moment(LayerRecord::Moment::second, 0, 1, &infinite);
+    std::string said;
+    try {
+      tiny.step(*trainer, 2);
+      trainer->drain();
+      tiny.step(*trainer, 3);
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    EXPECT_NE(said.find("step 2: the update made layer 1 infinite or NaN"), std::string::npos) << where << ": " << said;
+  }
+}
+
+}  // namespace megatrain::tiny
