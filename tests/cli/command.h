@@ -29,10 +29,12 @@ struct Outcome {
 
 class Process {
  public:
-  // `input` is what it reads from standard input.
-  explicit Process(const Words& words, const std::string& input = "") {
+  // `input` is what it reads from standard input. `shell`, where given, is what sh runs, with the program as $0 and the
+  // words as $@.
+  explicit Process(const Words& words, const std::string& input = "", const std::string& shell = "") {
     write_bytes(in(), input);
     Words all = {MEGATRAIN_PROGRAM};
+    if (!shell.empty()) all = {"/bin/sh", "-c", shell, MEGATRAIN_PROGRAM};
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
     for (std::string& word : all) argv.push_back(word.data());
@@ -47,6 +49,14 @@ class Process {
   }
 
   void signal(int number) const { ::kill(pid_, number); }
+
+  // What it has said so far.
+  std::string said() const { return read_bytes(err()); }
+
+  bool ended() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+  }
 
   Outcome wait() {
     int status = 0;

@@ -65,6 +65,7 @@ std::string checkpointed_run(const Place& place) {
 }  // namespace
 
 TEST(Resume, IsExactAfterSigterm) { expect_signal_saves_and_resume_is_exact(SIGTERM, "fp32"); }
+TEST(Resume, IsExactAfterSighup) { expect_signal_saves_and_resume_is_exact(SIGHUP, "fp32"); }
 TEST(Resume, IsExactAfterSigintInBfloat16) { expect_signal_saves_and_resume_is_exact(SIGINT, "bf16"); }
 
 TEST(Resume, IsExactAfterAKillBetweenCheckpoints) {

@@ -2,11 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+
+#include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/train/model_loss.h"
 #include "megatrain/train/run.h"
+#include "megatrain/train/state_files.h"
 #include "tests/train/chat_fixture.h"
 
 namespace megatrain {
@@ -168,6 +173,134 @@ TEST_F(DatasetRun, SamplesAreWrittenAndChangeNothing) {
     EXPECT_TRUE(sample.at("text").is_string());
   }
   EXPECT_EQ(count, 6);
+}
+
+// A stop at any step, which finds answers and evaluation still to be done: they are given up, not written by halves,
+// and the resumed run does them first, once.
+TEST_F(DatasetRun, AnEvaluationThatAStopGaveUpIsDoneByTheResumedRun) {
+  write("data.jsonl", conversations(30));
+  const auto made = [&](const std::string& name) {
+    TrainConfig config = run_config(name);
+    config.steps = 4;
+    config.data.eval_split = 5;
+    config.eval = {.every = 2, .keep_best = true};
+    config.sample = {.every = 1, .prompts = {"question 1", "question 2"}, .max_tokens = 3};
+    return config;
+  };
+  const auto lines = [&](const std::string& run, const std::string& file) {
+    return std::filesystem::exists(at(run + "/" + file)) ? read_text_file(at(run + "/" + file), 1 << 20) : "";
+  };
+  const RunResult whole = run_training(made("whole"), {});
+  for (int64_t step = 1; step <= 4; ++step) {
+    const std::string run = "stopped-" + std::to_string(step);
+    TrainConfig config = made(run);
+    volatile std::sig_atomic_t stop = 0;
+    RunHooks hooks;
+    hooks.stop = &stop;
+    hooks.on_step = [&](const StepMetrics& metrics) { stop = metrics.step == step ? SIGHUP : 0; };
+    const RunResult stopped = run_training(config, hooks);
+    EXPECT_EQ(stopped.stopped_by, SIGHUP);
+    EXPECT_EQ(stopped.step, step);
+    const auto says = [&](const std::string& file) {
+      return lines(run, file).find("{\"step\":" + std::to_string(step) + ",") != std::string::npos;
+    };
+    EXPECT_FALSE(says("eval.jsonl")) << "after step " << step;
+    EXPECT_FALSE(says("samples.jsonl")) << "after step " << step;
+    config.resume = true;
+    EXPECT_EQ(run_training(config, {}).state_hash, whole.state_hash);
+    for (const char* file : {"eval.jsonl", "samples.jsonl"}) EXPECT_EQ(lines(run, file), lines("whole", file)) << step;
+    EXPECT_EQ(lines(run, "best/model.safetensors"), lines("whole", "best/model.safetensors")) << step;
+    config.run_dir = at(run);
+    run_training(config, {});
+    EXPECT_EQ(lines(run, "eval.jsonl"), lines("whole", "eval.jsonl")) << "resumed once more";
+  }
+}
+
+TEST_F(DatasetRun, AnEvaluationIsGivenUpAtTheNextStepOfItsData) {
+  struct Stopping : BatchSource {
+    BatchSource& source;
+    int64_t loads = 0;
+    volatile std::sig_atomic_t stop = 0;
+    explicit Stopping(BatchSource& from) : source(from) {}
+    void load(int64_t step, Batch& into) override {
+      source.load(step, into);
+      if (++loads == 2) stop = SIGTERM;
+    }
+    int64_t steps() const override { return source.steps(); }
+  };
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("none");
+  config.epochs = 1;
+  RunData data = open_data(config, model_source());
+  ASSERT_GE(data.train->steps(), 4);
+  Machine machine = open_machine("cpu", 1);
+  const ModelConfig model = model_source().config;
+  const RunIdentity identity = make_identity(config, model);
+  const Workload workload = make_workload(config, model, identity, machine);
+  const Plan plan =
+      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
+  Trainer trainer(machine, model, identity, ops_shape(config, model, identity), workload, plan, 1);
+  init_weights(model, 1, trainer.records(), 1);
+  Stopping source(*data.train);
+  EXPECT_FALSE(mean_loss(trainer, source, {.stop = &source.stop}).has_value());
+  EXPECT_EQ(source.loads, 2);
+  EXPECT_TRUE(mean_loss(trainer, source).has_value());
+}
+
+TEST_F(DatasetRun, AStopBeforeTheFirstStepTrainsAndSavesNothing) {
+  write("tokens.bin", std::string(4096, '\1'));
+  TrainConfig config = run_config("run");
+  config.data.train.clear();
+  config.data.tokens = at("tokens.bin");
+  config.steps = 3;
+  const volatile std::sig_atomic_t stop = SIGTERM;
+  RunHooks hooks;
+  hooks.stop = &stop;
+  const RunResult result = run_training(config, hooks);
+  EXPECT_EQ(result.stopped_by, SIGTERM);
+  EXPECT_EQ(result.step, 0);
+  EXPECT_FALSE(std::filesystem::exists(at("run")));
+}
+
+TEST_F(DatasetRun, ALossThatIsNotFiniteNamesTheSamplesItComesFrom) {
+  write("data.jsonl", conversations(8));
+  RunData data = open_data(run_config("none"), model_source());
+  std::set<std::string> places;
+  Batch batch;
+  for (int64_t step = 0; step < 3; ++step) {
+    data.train->load(step, batch);
+    for (const MicroBatch& micro : batch.micro_batches) {
+      const int64_t m = &micro - batch.micro_batches.data();
+      for (size_t d = 0; d + 1 < micro.document_begin.size(); ++d)
+        places.insert(data.train->place(step, m, micro.document_begin[d]));
+    }
+  }
+  std::set<std::string> expected = {""};  // padding
+  for (int line = 1; line <= 8; ++line) expected.insert(fmt::format("{}:{}", at("data.jsonl"), line));
+  EXPECT_EQ(places, expected);
+  std::vector<DocumentAt> all;
+  for (size_t d = 0; d + 1 < batch.micro_batches[0].document_begin.size(); ++d)
+    all.push_back({.micro_batch = 0, .token = batch.micro_batches[0].document_begin[d]});
+  const std::string named = name_documents(*data.train, 2, all);
+  EXPECT_NE(named.find("The loss is not finite in " + at("data.jsonl") + ":"), std::string::npos) << named;
+}
+
+TEST_F(DatasetRun, AWishToSaveIsGrantedAfterTheStepAndTheRunGoesOn) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("plain");
+  config.steps = 6;
+  const std::string expected = run_training(config, {}).state_hash;
+  config.run_dir = at("saved");
+  config.checkpoint = {.every = 4, .keep = 2};
+  int64_t step = 0;
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics& metrics) { step = metrics.step; };
+  hooks.take_save_wish = [&] { return step == 2 || step == 5; };
+  EXPECT_EQ(run_training(config, hooks).state_hash, expected);
+  std::set<std::string> kept;
+  for (const auto& entry : std::filesystem::directory_iterator(at("saved/checkpoints")))
+    kept.insert(entry.path().filename());
+  EXPECT_EQ(kept, (std::set<std::string>{"step-00000004", "step-00000005"}));
 }
 
 TEST_F(DatasetRun, AStopWhileTokenisingSaysSoAndMakesNoRun) {

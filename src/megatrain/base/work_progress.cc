@@ -9,8 +9,9 @@
 
 namespace megatrain {
 
-WorkProgress::WorkProgress(std::string what, int64_t total, double between_s)
+WorkProgress::WorkProgress(std::string what, int64_t total, double between_s, WorkOptions options)
     : what_(std::move(what)),
+      work_(what_, std::move(options)),
       total_(static_cast<double>(total)),
       between_s_(between_s),
       start_s_(now_s()),
@@ -20,6 +21,7 @@ WorkProgress::~WorkProgress() { end_log_status(); }
 
 void WorkProgress::add(int64_t done) {
   const double part = static_cast<double>(done_.fetch_add(done) + done) / total_;
+  work_.advance(part);
   const double now = now_s();
   double told = told_s_.load();
   if (now - told < between_s_ || !told_s_.compare_exchange_strong(told, now)) return;

@@ -1,4 +1,4 @@
-// How far a long piece of work is: a status line now and then, none for short work.
+// How far a long piece of work is: a status line now and then, none for short work; and the answer to a signal (Work).
 #pragma once
 
 #include <atomic>
@@ -6,13 +6,15 @@
 #include <string>
 
 #include "megatrain/base/log.h"
+#include "megatrain/base/work.h"
 
 namespace megatrain {
 
 class WorkProgress {
  public:
   // `total` in any unit; the line is "WHAT: 45%, 12s left", at most one in `between_s` seconds.
-  WorkProgress(std::string what, int64_t total, double between_s = log_is_terminal() ? 1 : 10);
+  WorkProgress(std::string what, int64_t total, double between_s = log_is_terminal() ? 1 : 10,
+               WorkOptions options = {});
   ~WorkProgress();
   WorkProgress(const WorkProgress&) = delete;
   WorkProgress& operator=(const WorkProgress&) = delete;
@@ -22,6 +24,7 @@ class WorkProgress {
 
  private:
   std::string what_;
+  Work work_;
   double total_, between_s_, start_s_;
   std::atomic<int64_t> done_{0};
   std::atomic<double> told_s_;

@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <new>
@@ -6,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/train/config.h"
@@ -35,7 +38,7 @@ optimizer state live in host memory, and layers stream through the device.
 
 'megatrain VERB --help' says more. Results go to standard output (as JSON with --json), logs to standard error.
 Exit codes: 0 done, 1 internal error, 2 bad config or usage, 3 bad model or data file, 4 cannot fit, 5 I/O or disk,
-6 non-finite, 7 corrupt checkpoint, 8 stalled, 130/143 stopped by a signal after a durable save.
+6 non-finite, 7 corrupt checkpoint, 8 stalled, 129/130/143 stopped by a signal after a durable save.
 )";
 
 constexpr const char* kGenerateHelp =
@@ -92,8 +95,8 @@ const std::map<std::string, std::string>& verb_help() {
       {"train",
        "megatrain train CONFIG.yaml [--dotted.key=value ...] [--json]\n\nTrains as CONFIG.yaml says; words of the "
        "command line go over the file. "
-       "Paths are relative to the current\ndirectory. --resume goes on from the newest checkpoint of run_dir. SIGINT "
-       "and SIGTERM save, then stop.\n\nKeys:\n" +
+       "Paths are relative to the current\ndirectory. --resume goes on from the newest checkpoint of run_dir. SIGINT, "
+       "SIGTERM and SIGHUP save, then stop;\nSIGUSR1 saves and goes on.\n\nKeys:\n" +
            config_help()},
       {"prepare",
        "megatrain prepare CONFIG.yaml [--dotted.key=value ...] [--out DIR] [--json]\n\nTokenises data.train and "
@@ -171,20 +174,27 @@ int dispatch(const Words& words) {
   return verb->second(rest);
 }
 
+int result_lost(int why) {
+  say_error(fmt::format("the result could not be written to standard output: {}", std::strerror(why)));
+  return static_cast<int>(ExitCode::io);
+}
+
 }  // namespace
 
 int run_command_line(const Words& words) {
   try {
-    return dispatch(words);
+    const int code = dispatch(words);
+    if (std::fflush(stdout) != 0 && code == 0) return result_lost(errno);
+    return code;
   } catch (const Error& error) {
-    fmt::print(stderr, "megatrain: {}\n", error.what());
+    say_error(error.what());
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "megatrain: out of host memory; lower memory.host or the batch\n");
+    say_error("out of host memory; lower memory.host or the batch");
     return static_cast<int>(ExitCode::cannot_fit);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "megatrain: internal error: {}; please report this with the command that led to it\n",
-               error.what());
+    if (std::ferror(stdout)) return result_lost(errno);
+    say_error(fmt::format("internal error: {}; please report this with the command that led to it", error.what()));
     return static_cast<int>(ExitCode::internal);
   }
 }

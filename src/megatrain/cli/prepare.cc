@@ -7,7 +7,8 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
-#include "megatrain/cli/stop_signal.h"
+#include "megatrain/base/work.h"
+#include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
 #include "megatrain/ops/cross_entropy.h"
@@ -83,7 +84,9 @@ int verb_prepare(const Words& words) {
   const Arguments arguments(words, {"--out"}, {"--json"}, "prepare");
   const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false});
   if (config.data.train.empty()) fail_config("there is nothing to prepare: the configuration has no data.train");
-  const volatile std::sig_atomic_t* stop = watch_stop_signals();
+  const SignalWatch signals(/*saves=*/false);
+  const Work work("the preparation", {.then = "what is done is kept, and the next call goes on from there"});
+  const volatile std::sig_atomic_t* stop = signals.stop();
   RunData data = open_data(config, read_model_source(config), stop);
   if (data.stopped) {
     log_info("stopped; what is done is kept, and the next call goes on from there");

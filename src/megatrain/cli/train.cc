@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -7,7 +6,8 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/cli/progress.h"
-#include "megatrain/cli/stop_signal.h"
+#include "megatrain/cli/signal_watch.h"
+#include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/train/run.h"
 
@@ -16,16 +16,19 @@ namespace megatrain {
 int verb_train(const Words& words) {
   const Arguments arguments(words, {}, {"--json"}, "train");
   const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides());
+  SignalWatch signals(/*saves=*/true);
   RunHooks hooks;
-  hooks.stop = watch_stop_signals();
+  hooks.stop = signals.stop();
+  hooks.take_save_wish = [&signals] { return signals.take_save_wish(); };
   Progress progress;
   hooks.on_step = [&progress](const StepMetrics& metrics) { progress.show(metrics); };
   hooks.on_stall = [](const std::string& why) {
-    fmt::print(stderr, "megatrain: {}\n", why);
+    say_error(why);
     std::_Exit(static_cast<int>(ExitCode::stalled));
   };
   const RunResult result = run_training(config, hooks);
   end_log_status();
+  std::string text;
   if (arguments.flag("--json")) {
     const nlohmann::json json = {
         {"run_dir", result.run_dir},
@@ -34,11 +37,15 @@ int verb_train(const Words& words) {
         {"model", result.stopped_by ? nlohmann::json() : nlohmann::json(result.run_dir + "/model")},
         {"eval_loss", result.eval_loss ? nlohmann::json(*result.eval_loss) : nlohmann::json()},
         {"state", result.state_hash.empty() ? nlohmann::json() : nlohmann::json(result.state_hash)}};
-    fmt::print("{}\n", json.dump());
+    text = json.dump() + "\n";
   } else if (!result.stopped_by) {
-    fmt::print("{}/model\n", result.run_dir);
+    text = result.run_dir + "/model\n";
   }
-  return result.stopped_by ? 128 + result.stopped_by : 0;
+  const std::string failed = write_result(text);
+  if (!failed.empty()) log_warn("the run is over, but its result could not be written to standard output: " + failed);
+  if (result.stopped_by) return 128 + result.stopped_by;
+  // A path that nobody reads is no loss; an object that was asked for is.
+  return static_cast<int>(failed.empty() || !arguments.flag("--json") ? ExitCode::ok : ExitCode::io);
 }
 
 }  // namespace megatrain

@@ -26,7 +26,7 @@ void answer_some(Generator& generator, const ModelText& text, const std::vector<
   const std::vector<Generation> generations = generator.generate(
       requests, prompts[begin].chat ? text.chat_end_ids : text.end_ids, [&](size_t request, int32_t id) {
         tell(request, texts[request].add(id));
-        return !texts[request].stopped();
+        return !texts[request].stopped() && !(options.stop && *options.stop);
       });
   for (size_t i = 0; i < generations.size(); ++i) {
     tell(i, texts[i].finish());

@@ -19,25 +19,24 @@ Evaluations::Evaluations(std::string path, int64_t patience) : path_(std::move(p
   }
 }
 
-bool Evaluations::count(const Evaluation& evaluation) {
+void Evaluations::count(const Evaluation& evaluation) {
   last_loss_ = evaluation.loss;
   last_step_ = evaluation.step;
-  const bool best = evaluation.loss < best_loss_;
+  const bool best = is_lowest(evaluation.loss);
   since_best_ = best ? 0 : since_best_ + 1;
   if (best) {
     best_loss_ = evaluation.loss;
     best_step_ = evaluation.step;
   }
-  return best;
 }
 
-bool Evaluations::add(const Evaluation& evaluation) {
+void Evaluations::add(const Evaluation& evaluation) {
   std::ofstream file(path_, std::ios::app);
   file << fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{:.17g},\"tokens\":{}}}\n", evaluation.step,
                       evaluation.loss, std::exp(evaluation.loss), evaluation.tokens)
        << std::flush;
   if (!file) fail_io(fmt::format("could not write {}; check the disk", path_));
-  return count(evaluation);
+  count(evaluation);
 }
 
 }  // namespace megatrain

@@ -18,8 +18,11 @@ class Evaluations {
   // Goes on from what the file holds. `patience`: evaluations in a row without a lower loss that exhaust; 0: never.
   Evaluations(std::string path, int64_t patience);
 
-  // Appends a line; true when the loss is the lowest so far.
-  bool add(const Evaluation& evaluation);
+  // Whether this loss would be the lowest so far.
+  bool is_lowest(double loss) const { return loss < best_loss_; }
+
+  // Appends a line.
+  void add(const Evaluation& evaluation);
 
   bool exhausted() const { return patience_ > 0 && since_best_ >= patience_; }
   double best_loss() const { return best_loss_; }
@@ -28,7 +31,7 @@ class Evaluations {
   int64_t last_step() const { return last_step_; }  // -1: none
 
  private:
-  bool count(const Evaluation& evaluation);
+  void count(const Evaluation& evaluation);
 
   std::string path_;
   int64_t patience_;

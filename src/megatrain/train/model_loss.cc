@@ -1,20 +1,25 @@
 #include "megatrain/train/model_loss.h"
 
+#include "megatrain/base/work_progress.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/train/open_data.h"
 
 namespace megatrain {
 
-ModelLoss mean_loss(Trainer& trainer, BatchSource& source) {
+std::optional<ModelLoss> mean_loss(Trainer& trainer, BatchSource& source, const LossOptions& options) {
+  WorkProgress progress(options.what, source.steps(), log_is_terminal() ? 1 : 10,
+                        {.expected_s = options.expected_s, .ends_at_stop = true});
   ModelLoss result;
   double sum = 0;
   Batch batch;
   for (int64_t step = 0; step < source.steps(); ++step) {
+    if (options.stop && *options.stop) return std::nullopt;
     source.load(step, batch);
-    sum +=
-        naming_documents(source, step, [&] { return trainer.evaluate(batch).loss; }) * static_cast<double>(batch.trained);
+    sum += naming_documents(source, step, [&] { return trainer.evaluate(batch).loss; }) *
+           static_cast<double>(batch.trained);
     result.tokens += batch.trained;
+    progress.add(1);
   }
   result.loss = sum / static_cast<double>(result.tokens);
   return result;
@@ -34,7 +39,7 @@ ModelLoss measure_loss(TrainConfig config) {
                   static_cast<int>(config.threads));
   load_weights(source.directory, trainer.records(), static_cast<int>(config.threads));
 
-  return mean_loss(trainer, *data);
+  return *mean_loss(trainer, *data);
 }
 
 }  // namespace megatrain

@@ -10,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/work.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
 #include "megatrain/text/dataset/tokenize_dataset.h"
@@ -126,6 +127,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
   std::vector<SampleSet> sets;
   for (const DatasetChoice& choice : choices) {
     const Dataset dataset = dataset_of(choice, config.data.info);
+    Work work("tokenising " + dataset.name, {.ends_at_stop = true});
     double last = now_s();
     TokenizeOptions options;
     options.cache_directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
@@ -134,6 +136,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
     options.train_on = train_on(config.data.train_on);
     options.stop = stop;
     options.progress = [&](double fraction, int64_t tokens) {
+      work.advance(fraction);
       if (now_s() - last < kSecondsBetweenLines) return;
       last = now_s();
       log_info(fmt::format("tokenising {}: {:.0f}%, {} tokens", dataset.name, 100 * fraction, tokens));

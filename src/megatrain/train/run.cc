@@ -11,9 +11,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/base/work.h"
 #include "megatrain/hub/companions.h"
 #include "megatrain/io/file.h"
 #include "megatrain/train/algorithms.h"
@@ -103,7 +105,9 @@ class Run {
     if (config.resume && !checkpoint_)
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
     // before anything else takes device memory
+    std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
     choose_algorithms(config, source_.config, machine_, checkpoint_ ? &checkpoint_->identity : nullptr, identity_);
+    choosing.reset();
     add_algorithms(identity_, identity_json_);
 
     const Workload workload = make_workload(config, source_.config, identity_, machine_);
@@ -112,6 +116,8 @@ class Run {
                                   machine_profile(*machine_.device), &notes);
     plan_json_ = plan_to_json(plan);
     memory_json_ = memory_to_json(memory_need(workload, plan));
+    if (machine_.device->kind() == DeviceKind::cuda)  // what the first step should take
+      step_s_ = estimate(workload, plan, machine_profile(*machine_.device)).step_s;
     log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
                          static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
     for (const std::string& note : notes) log_info("plan: " + note);
@@ -130,6 +136,12 @@ class Run {
     if (data_.stopped) {
       result_.stopped_by = static_cast<int>(*hooks_.stop);
       log_info("stopped while tokenising; what is done is kept, and the next start goes on from there");
+      return result_;
+    }
+    result_.step = step_;
+    if (stop_asked()) {
+      result_.stopped_by = stop_asked();
+      log_info("stopped before the first step: nothing was trained, so nothing is saved");
       return result_;
     }
     make_run_dir(config_.run_dir, config_.resume);
@@ -151,23 +163,36 @@ class Run {
     if (step_ == 0 && config_.dump.state.contains(0))
       save_state(path("state-0.safetensors"), 0, trainer_->records(), threads());
 
+    expect_save();
+    if (step_ > 0) sample_and_evaluate();  // unless the run that was stopped at this step has done it
     Batch batch;
-    while (step_ < config_.steps && !ended_early()) {
+    while (!stop_asked() && step_ < config_.steps && !ended_early()) {
       data_.train->load(step_, batch);
       one_step(batch);
-      if (const int signal = hooks_.stop ? static_cast<int>(*hooks_.stop) : 0) {
-        save();
-        log_info(fmt::format("stopped by signal {} after step {}; saved. Go on with --resume", signal, step_));
-        result_.step = step_;
-        result_.stopped_by = signal;
-        return result_;
-      }
     }
-    finish();
+    if (!stop_asked()) finish();
+    if (result_.state_hash.empty()) stop();
     return result_;
   }
 
  private:
+  int stop_asked() const { return hooks_.stop ? static_cast<int>(*hooks_.stop) : 0; }
+
+  void stop() {
+    result_.step = step_;
+    result_.stopped_by = stop_asked();
+    if (steps_done_ > 0) save();
+    log_info(fmt::format("stopped by signal {} after step {}; {}. Go on with --resume", result_.stopped_by, step_,
+                         steps_done_ > 0 ? "saved" : "its checkpoint is the one this run began with"));
+  }
+
+  // What a signal to stop leads to while it trains.
+  void expect_save() {
+    const std::string bytes = format_bytes(state_bytes(trainer_->records()));
+    phase_.become("the run", fmt::format("it then saves a checkpoint of {}{} and stops", bytes,
+                                         save_s_ > 0 ? " (about " + format_duration(std::ceil(save_s_)) + ")" : ""));
+  }
+
   std::string path(const std::string& name) const { return config_.run_dir + "/" + name; }
 
   void fill() {
@@ -210,12 +235,15 @@ class Run {
     }
     trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
     if (log_->shows_lanes(step)) machine_.device->mark_clock();
-    StepMetrics metrics{
-        .step = step,
-        .steps = config_.steps,
-        .lr = lr,
-        .report = naming_documents(*data_.train, step_, [&] { return trainer_->step(batch, optim); })};
+    std::optional<Work> work(std::in_place, fmt::format("step {}", step), WorkOptions{.expected_s = step_s_});
+    StepMetrics metrics{.step = step,
+                        .steps = config_.steps,
+                        .lr = lr,
+                        .report = naming_documents(*data_.train, step_, [&] { return trainer_->step(batch, optim); })};
+    work.reset();
     step_ = step;
+    ++steps_done_;
+    step_s_ = metrics.report.seconds;
     if (log_->shows_lanes(step)) log_->lanes(step, trainer_->pipeline().spans());
     if (dump) {
       trainer_->device_gradients(
@@ -234,9 +262,19 @@ class Run {
       trainer_->settle();
       save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), threads());
     }
-    if (samples_ && step % config_.sample.every == 0) samples_->write(step, machine_, *trainer_);
-    if (evaluations_ && config_.eval.every > 0 && step % config_.eval.every == 0) evaluate();
-    if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) save();
+    sample_and_evaluate();
+    if (stop_asked()) return;  // which saves too
+    const bool wished = hooks_.take_save_wish && hooks_.take_save_wish();
+    if (wished || (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0)) save();
+    if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run goes on", step));
+  }
+
+  // What is due after step_. A signal to stop gives it up: nothing of it is written, and a resumed run does it first.
+  void sample_and_evaluate() {
+    if (samples_ && step_ % config_.sample.every == 0 && !samples_->has(step_))
+      samples_->write(step_, machine_, *trainer_, hooks_.stop);
+    if (evaluations_ && config_.eval.every > 0 && step_ % config_.eval.every == 0 && evaluations_->last_step() != step_)
+      evaluate();
   }
 
   int threads() const { return static_cast<int>(config_.threads); }
@@ -249,15 +287,28 @@ class Run {
   }
 
   void evaluate() {
-    const auto [loss, trained] = mean_loss(*trainer_, *data_.eval);
-    log_->add_scalar("eval/loss", step_, loss);
-    const bool best = evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
-    log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
-                         std::exp(loss), trained, best ? " (the lowest so far)" : ""));
-    if (best && config_.eval.keep_best) {
+    constexpr double kForwardOfStep = 1.0 / 3;
+    const LossOptions options{.what = fmt::format("the evaluation after step {}", step_),
+                              .expected_s = step_s_ * kForwardOfStep * static_cast<double>(data_.eval->steps()),
+                              .stop = hooks_.stop};
+    std::optional<ModelLoss> measured;
+    try {
+      measured = mean_loss(*trainer_, *data_.eval, options);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::non_finite && steps_done_ > 0) save();  // the state itself is finite
+      throw;
+    }
+    if (!measured) return;
+    const auto [loss, trained] = *measured;
+    const bool best = evaluations_->is_lowest(loss);
+    if (best && config_.eval.keep_best) {  // before the line is written: a kill in between does both again
       trainer_->settle();
       write_model("best");
     }
+    evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
+    log_->add_scalar("eval/loss", step_, loss);
+    log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
+                         std::exp(loss), trained, best ? " (the lowest so far)" : ""));
   }
 
   void write_model(const char* name) {
@@ -271,13 +322,19 @@ class Run {
   void save() {
     trainer_->settle();
     log_info(fmt::format("saving a checkpoint of step {}", step_));
+    const Work work(fmt::format("the checkpoint of step {}", step_), {.expected_s = save_s_, .then = "it then stops"});
+    const double start_s = now_s();
     save_checkpoint(config_.run_dir, step_, identity_json_, types_, trainer_->records(),
                     std::max<int64_t>(config_.checkpoint.keep, 1), threads());
+    save_s_ = now_s() - start_s;
+    expect_save();
   }
 
   void finish() {
     trainer_->settle();
     if (evaluations_ && evaluations_->last_step() != step_) evaluate();
+    if (stop_asked()) return;
+    phase_.become("the end of the run", "the run is then complete");
     log_info(fmt::format("hashing the state and writing the model to {}", path("model")));
     const StateHash hash = hash_state(trainer_->records(), step_, threads());
     write_text_file(path("hash.json"), to_json(hash).dump(1) + "\n");
@@ -288,8 +345,10 @@ class Run {
     }
     result_.step = step_;
     result_.state_hash = hash.state;
+    if (hooks_.take_save_wish && hooks_.take_save_wish()) save();
   }
 
+  Work phase_{"starting the run", {.then = "nothing is trained yet, so it then stops without saving"}};
   const TrainConfig& given_;
   TrainConfig config_;  // with the steps that epochs or tokens come to
   const RunHooks& hooks_;
@@ -308,6 +367,8 @@ class Run {
   TensorTypes types_;
   Trace trace_;
   int64_t step_ = 0;
+  int64_t steps_done_ = 0;          // by this process
+  double step_s_ = 0, save_s_ = 0;  // of the last one
   std::unique_ptr<RunLog> log_;
   RunResult result_;
 };

@@ -25,6 +25,7 @@ struct RunResult {
 struct RunHooks {
   std::function<void(const StepMetrics&)> on_step;   // after each step
   const volatile std::sig_atomic_t* stop = nullptr;  // becomes the number of a signal: save and stop
+  std::function<bool()> take_save_wish;              // true once when a checkpoint is wanted after the running step
   std::function<void(const std::string&)> on_stall;  // the run hangs, and why; ends the process (StallWatch)
 };
 

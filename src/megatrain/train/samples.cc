@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/base/work.h"
 #include "megatrain/io/file.h"
 
 namespace megatrain {
@@ -28,8 +30,21 @@ Samples::Samples(std::string path, const TrainConfig::Sample& sample, const Mode
   }
 }
 
-void Samples::write(int64_t step, Machine& machine, Trainer& trainer) {
+bool Samples::has(int64_t step) const {
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
+    if (object["step"].get<int64_t>() == step) return true;
+  }
+  return false;
+}
+
+void Samples::write(int64_t step, Machine& machine, Trainer& trainer, const volatile std::sig_atomic_t* stop) {
   if (!fits_) return;
+  const Work work(fmt::format("the answers to sample.prompts after step {}", step),
+                  {.expected_s = seconds_, .ends_at_stop = true});
+  const double start_s = now_s();
   constexpr int64_t kMargin = 64 * kMiB;
   trainer.drain();
   std::vector<Answer> answers;
@@ -39,13 +54,15 @@ void Samples::write(int64_t step, Machine& machine, Trainer& trainer) {
                         {.max_context = context_of(prompts_, model_.max_position),
                          .max_batch = std::min<int64_t>(std::ssize(prompts_), 8),
                          .memory_bytes = cuda ? machine.device->memory_free() - kMargin : host_memory_available() / 2});
-    answers = answer(generator, text_, prompts_, {});
+    answers = answer(generator, text_, prompts_, {.stop = stop});
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;
     log_warn(fmt::format("no samples in this run: {}; lower memory.gpu to leave room for them", error.what()));
     fits_ = false;
     return;
   }
+  if (stop && *stop) return;
+  seconds_ = now_s() - start_s;
   std::ofstream file(path_, std::ios::app);
   for (size_t i = 0; i < answers.size(); ++i) {
     const nlohmann::ordered_json line = {{"step", step}, {"prompt", texts_[i]}, {"text", answers[i].text}};

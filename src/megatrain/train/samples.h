@@ -1,6 +1,7 @@
 // What a model in training answers to a few prompts: RUN/samples.jsonl and a line of the log each.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,8 +18,11 @@ class Samples {
   Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text);
 
   // Answers greedily with the weights as they are after `step`. What does not fit beside the training is a warning, and
-  // no more samples then: a run does not end for them.
-  void write(int64_t step, Machine& machine, Trainer& trainer);
+  // no more samples then: a run does not end for them. Writes nothing once `stop` is not 0.
+  void write(int64_t step, Machine& machine, Trainer& trainer, const volatile std::sig_atomic_t* stop);
+
+  // Whether the file has the answers of a step.
+  bool has(int64_t step) const;
 
  private:
   std::string path_;
@@ -27,6 +31,7 @@ class Samples {
   const ModelText& text_;
   std::vector<Prompt> prompts_;
   bool fits_ = true;
+  double seconds_ = 0;  // that the last ones took
 };
 
 }  // namespace megatrain

@@ -144,6 +144,12 @@ StateHash save_state(const std::string& path, int64_t step, const std::vector<La
   return hash;
 }
 
+int64_t state_bytes(const std::vector<LayerRecord>& records) {
+  int64_t elements = 0;
+  for (const auto& [name, plane] : planes_by_name(records)) elements += plane.tensor->elements();
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads) {
   try {
     const ModelFiles file(path);

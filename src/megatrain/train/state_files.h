@@ -30,6 +30,9 @@ void export_model(const std::string& directory, const ExportTexts& texts, const 
 // its hash.
 StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, int threads);
 
+// Bytes of the tensors that save_state writes.
+int64_t state_bytes(const std::vector<LayerRecord>& records);
+
 // What save_state wrote, bit for bit. Throws Error(corrupt_checkpoint).
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads);
 

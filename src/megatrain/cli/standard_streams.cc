@@ -1,0 +1,27 @@
+#include "megatrain/cli/standard_streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace megatrain {
+
+void open_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // open takes the lowest number that is free, which is this one
+    if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) != descriptor) ::_exit(1);
+  }
+}
+
+std::string write_result(const std::string& text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return "";
+  return std::strerror(errno != 0 ? errno : EIO);
+}
+
+void say_error(const std::string& message) { std::fprintf(stderr, "megatrain: %s\n", message.c_str()); }
+
+}  // namespace megatrain
