@@ -230,6 +230,35 @@ TEST_F(Identity, AnotherByteOfAnyRawFileIsRefusedByItsKey) {
   EXPECT_NE(lines_of(earlier, identity(config)).find("the files of data.tokens"), std::string::npos);
 }
 
+TEST_F(Identity, AnOrderMayGrowAtItsEndAndNowhereElse) {
+  TrainConfig config;
+  config.seq_len = 2;
+  config.batch = config.micro_batch = config.steps = 1;
+  config.data.tokens = directory_ / "tokens";
+  config.data.order = directory_ / "order";
+  write_bytes(config.data.tokens, std::string("\1\0\2\0\3\0\4\0", 8));
+  const std::string zero(8, '\0'), one = std::string("\1") + std::string(7, '\0');
+  const auto identity = [&](const std::string& order) {
+    write_bytes(config.data.order, order);
+    const TokenData data(config, 100);
+    return identity_json(config, model(), {}, &data);
+  };
+  const json before = json::parse(identity(zero + one).dump());
+  const auto resume = [&](const std::string& order) {
+    check_identity(before, identity(order), "step-2", config.data.order);
+  };
+  testing::internal::CaptureStderr();
+  resume(zero + one);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  resume(zero + one + zero);
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count(lines, "\n"), 1) << lines;
+  EXPECT_NE(lines.find("data.order was"), std::string::npos) << lines;
+  for (const std::string& order : {one + one, zero, zero + zero + one, one + one + zero})
+    expect_error(ExitCode::bad_config, {"data.order", "step-2"}, [&] { resume(order); });
+}
+
 TEST_F(Identity, AFingerprintIsOfTheWholeContentAndNotOfThreads) {
   const std::string path = directory_ / "file";
   constexpr int64_t kMiB = 1 << 20;
@@ -256,7 +285,7 @@ TEST_F(Identity, OfAFileWithTooManyBlocksTheSizeTheFirstTheLastAndSomeBetweenCou
   std::string content(kBlocks * kBlock, 'a');
   const auto fingerprint = [&](const std::string& bytes) {
     write_bytes(path, bytes);
-    return file_fingerprint(path, 2, kMost);
+    return file_fingerprint(path, 2, {.most = kMost});
   };
   const std::string whole = fingerprint(content);
   EXPECT_NE(fingerprint(content + "a"), whole);

@@ -1,5 +1,7 @@
 #include "megatrain/train/identity.h"
 
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -7,6 +9,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/io/file.h"
 #include "megatrain/model/config_fields.h"
 #include "megatrain/train/file_fingerprint.h"
 
@@ -20,6 +23,7 @@ using nlohmann::ordered_json;
 constexpr const char* kModel = "model";        // fields of config.json that decide steps
 constexpr const char* kExported = "exported";  // fields of config.json that do not
 constexpr const char* kFiles = "files";        // fingerprints of raw files, by key
+constexpr const char* kOrder = "data.order";   // of kFiles: grows with the run
 constexpr const char* kSettings = "settings";  // keys that may change on the way
 
 ordered_json settings_json(const TrainConfig& c) {
@@ -33,6 +37,14 @@ ordered_json settings_json(const TrainConfig& c) {
           {"optim.decay", decay},   {"conventions", c.conventions}};
 }
 
+// Of the first `numbers` of data.order, at most all of them.
+ordered_json order_json(const std::string& path, int64_t numbers = std::numeric_limits<int64_t>::max() / 8) {
+  if (path.empty()) return "";
+  constexpr int64_t kNumberBytes = 8;
+  numbers = std::clamp<int64_t>(numbers, 0, File::open_to_read(path).bytes() / kNumberBytes);
+  return {{"numbers", numbers}, {"hash", file_fingerprint(path, 1, {.bytes = numbers * kNumberBytes})}};
+}
+
 ordered_json files_json(const TrainConfig& c) {
   ordered_json files = {{"data.dtype", c.data.dtype}};
   const auto add = [&](const char* key, const std::string& path) {
@@ -41,7 +53,7 @@ ordered_json files_json(const TrainConfig& c) {
   add("data.tokens", c.data.tokens);
   add("data.documents", c.data.documents);
   add("data.labels", c.data.labels);
-  add("data.order", c.data.order);
+  files[kOrder] = order_json(c.data.order);
   return files;
 }
 
@@ -76,8 +88,8 @@ std::string advice(const std::string& group, const std::string& field) {
 
 class Comparison {
  public:
-  Comparison(const std::string& checkpoint, const json& saved, const ordered_json& now)
-      : checkpoint_(checkpoint), saved_(saved), now_(now) {}
+  Comparison(const std::string& checkpoint, const json& saved, const ordered_json& now, const std::string& order)
+      : checkpoint_(checkpoint), saved_(saved), now_(now), order_(order) {}
 
   void compare_keys() const {
     for (const auto& [key, value] : now_.items()) {
@@ -105,7 +117,7 @@ class Comparison {
         unknown_.push_back(name_of(group, field));
       } else if (before.at(field) != json(value)) {
         const std::string was = before.at(field).dump(), is = value.dump();
-        if (refused) refuse(checkpoint_, group, field, was, is);
+        if (refused && !(field == kOrder && begins_as(before.at(field)))) refuse(checkpoint_, group, field, was, is);
         log_info(fmt::format("{} was {} in the checkpoint's run, is {} now", name_of(group, field), was, is));
       }
     }
@@ -122,9 +134,16 @@ class Comparison {
   }
 
  private:
+  // A longer run needs a longer order; what the checkpoint's run had of it must be the same.
+  bool begins_as(const json& before) const {
+    return !order_.empty() && before.is_object() && before.value("numbers", json()).is_number_integer() &&
+           json(order_json(order_, before.at("numbers").get<int64_t>())) == before;
+  }
+
   const std::string& checkpoint_;
   const json& saved_;
   const ordered_json& now_;
+  const std::string& order_;
   std::vector<std::string> unknown_;
 };
 
@@ -156,8 +175,9 @@ void add_algorithms(const RunIdentity& identity, ordered_json& json) {
   json["algorithms"] = identity.algorithms;
 }
 
-void check_identity(const json& saved, const ordered_json& now, const std::string& checkpoint) {
-  Comparison comparison(checkpoint, saved, now);
+void check_identity(const json& saved, const ordered_json& now, const std::string& checkpoint,
+                    const std::string& order) {
+  Comparison comparison(checkpoint, saved, now, order);
   comparison.compare(kModel, true);  // before the chunks, which may follow from it
   comparison.compare_keys();
   comparison.compare(kFiles, true);

@@ -22,6 +22,8 @@ void add_algorithms(const RunIdentity& identity, nlohmann::ordered_json& json);
 // Throws Error(bad_config) when `now` would not continue the run that `saved` describes: the message has the field,
 // both values and what to do. A changed setting of the optimizer, the length of the run and what decides no step get a
 // line of the log each; what `saved` does not hold, because an earlier version wrote it, gets one line together.
-void check_identity(const nlohmann::json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint);
+// `order` is the file of data.order, if there is one: it may have grown at its end.
+void check_identity(const nlohmann::json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint,
+                    const std::string& order = "");
 
 }  // namespace megatrain

@@ -101,7 +101,7 @@ class Run {
     identity_ = make_identity(config, source_.config);
     if (config.resume) checkpoint_ = newest_checkpoint(config.run_dir);
     identity_json_ = identity_json(config, source_.config, identity_, data_.train.get());
-    if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path);
+    if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order);
     if (config.resume && !checkpoint_)
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
     // before anything else takes device memory
