@@ -247,6 +247,34 @@ TEST_F(TokenizeTest, WhateverDecidesTheTokensDecidesTheFingerprint) {
   EXPECT_TRUE(std::find(seen.begin(), seen.end() - 1, seen.back()) != seen.end() - 1);
 }
 
+TEST_F(TokenizeTest, TheStoreTellsHowManyConversationsTrainNothingThatEndsTheLastAnswer) {
+  const std::string file = write("a.jsonl", R"({"question":"Q","answer":"A"}
+{"question":"Q","answer":"B"}
+)");
+  EXPECT_EQ(tokenized(file).endless(), 0);
+  ChatTemplate bare("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "bare");
+  bare.add_special_tokens({"<|im_end|>"});
+  TextCoder text = model(&bare);
+  text.template_identity = "bare";
+  for (int again = 0; again < 2; ++again) {  // made, then found
+    EXPECT_EQ(tokenize(open_dataset(file), text, options()).value().endless(), 2);
+  }
+}
+
+TEST_F(TokenizeTest, TheLastAnswerIsTheLastMessageWhereverTheTemplateWritesIt) {
+  const std::string file = write("a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant",)"
+                                            R"("content":"A"},{"role":"user","content":"R"},)"
+                                            R"({"role":"assistant","content":"B"}]})");
+  const ChatTemplate backwards("{% for m in messages | reverse %}<{{ m.role }}>{{ m.content }}<|im_end|>{% endfor %}",
+                               "backwards", {{"eos_token", "<|im_end|>"}});
+  TextCoder text = model(&backwards);
+  text.template_identity = "backwards";
+  TokenizeOptions how = options();
+  how.train_on = TrainOn::last;
+  EXPECT_EQ(shown(tokenize(open_dataset(file), text, how).value(), 0),
+            "<assistant>[B<|im_end|>]<user>R<|im_end|><assistant>A<|im_end|><user>Q<|im_end|>");
+}
+
 TEST_F(TokenizeTest, AFileThatChangedInPlaceIsHashedAgain) {
   const std::string file = write("a.txt", "aaaa");
   const auto old = std::filesystem::last_write_time(file) - std::chrono::hours(1);

@@ -63,6 +63,28 @@ void expect_near(const Gradients& a, const Gradients& b, const std::string& what
   }
 }
 
+TEST_F(DatasetRun, WarnsOnceADatasetWhenNothingThatEndsTheLastAnswerIsTrained) {
+  TrainConfig config = run_config("run");
+  write("data.jsonl", conversations(3));
+  write("bare.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    open_data(config, model_source(), nullptr);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string sentence = "nothing that ends the last answer is trained";
+  config.steps = 1;
+  EXPECT_EQ(said().find(sentence), std::string::npos);
+  config.data.chat_template = at("bare.jinja");
+  for (int again = 0; again < 2; ++again) {  // tokenised, then from the cache
+    const std::string log = said();
+    const size_t at = log.find(sentence);
+    ASSERT_NE(at, std::string::npos) << log;
+    EXPECT_NE(log.find("in 3 of 3 samples"), std::string::npos) << log;
+    EXPECT_EQ(log.find(sentence, at + 1), std::string::npos) << log;
+  }
+}
+
 TEST_F(DatasetRun, PackedPaddedAndOneByOneGiveTheSameGradient) {
   write("data.jsonl", conversations(8));
   RunData data = open_data(run_config("none"), model_source());

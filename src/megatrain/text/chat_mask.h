@@ -1,4 +1,12 @@
 // Which bytes of a rendered conversation are the assistant's answers.
+//
+// Every byte of the text knows the message it came from and the message whose turn wrote it (text/jinja/text.h). An
+// answer is, in every place that its turn wrote its data to, and where its data stands outside of all turns:
+//   from the end of the header: the generation prompt, where the place begins with it; else what the template writes
+//   before the data of a message that has content alone,
+//   to the end of the tokens that close the turn: inside of it, in the template's text behind it, or first thing in the
+//   next message's turn, as some templates write them.
+// What another message's turn quotes of an answer is not trained there.
 #pragma once
 
 #include <functional>
@@ -8,21 +16,33 @@
 
 #include "megatrain/text/chat_template.h"
 #include "megatrain/text/jinja/text.h"
+#include "megatrain/text/special_tokens.h"
 
 namespace megatrain {
 
 struct MaskInputs {
   const jinja::Text& text;
-  std::vector<bool> is_assistant;  // of each message
-  const std::vector<std::string>& special_tokens;
-  std::string eos_token;  // may be empty
-  // The first `count` messages with or without the generation prompt; nothing where the template refuses them.
-  std::function<std::optional<jinja::Text>(size_t count, bool generation_prompt)> render;
+  const std::vector<std::string>& roles;  // of each message
+  const SpecialTokens& special_tokens;
+  const SpecialTokens& end_tokens;  // those known to end a turn: eos and its like
+  // Another rendering of the conversation; nothing where the template refuses it.
+  struct Variant {
+    size_t count;  // the first messages alone
+    bool generation_prompt = false;
+    bool plain = false;  // each answer is a short text, without tool calls or reasoning
+  };
+  std::function<std::optional<jinja::Text>(const Variant&)> render;
 };
 
-std::vector<TrainedSpan> find_trained(const MaskInputs& inputs);
+struct ChatMask {
+  std::vector<TrainedSpan> trained;
+  bool ends = true;  // something that ends the last answer is trained
+};
+
+// Renders a bounded number of variants, however long the conversation is.
+ChatMask find_trained(const MaskInputs& inputs);
 
 // What {% generation %} blocks wrote.
-std::vector<TrainedSpan> find_generated(const jinja::Text& text);
+ChatMask find_generated(const jinja::Text& text, const SpecialTokens& special_tokens);
 
 }  // namespace megatrain

@@ -131,7 +131,10 @@ ChatTemplate::ChatTemplate(const std::string& source, const std::string& name,
                            std::vector<std::pair<std::string, std::string>> special_tokens)
     : named_tokens_(std::move(special_tokens)), directory_(name) {
   add_source("default", source, name);
-  for (const auto& [key, token] : named_tokens_) add_once(special_tokens_, token);
+  for (const auto& [key, token] : named_tokens_) {
+    special_tokens_.add(token);
+    if (key == "eos_token") end_tokens_.add(token);
+  }
 }
 
 void ChatTemplate::add_source(const std::string& name, const std::string& source, const std::string& where) {
@@ -140,13 +143,17 @@ void ChatTemplate::add_source(const std::string& name, const std::string& source
 }
 
 std::vector<std::string> ChatTemplate::written_tokens() const {
-  std::vector<std::string> tokens = special_tokens_;
+  std::vector<std::string> tokens = special_tokens_.all();
   for (const std::string& token : source_tokens_) add_once(tokens, token);
   return tokens;
 }
 
 void ChatTemplate::add_special_tokens(const std::vector<std::string>& tokens) {
-  for (const std::string& token : tokens) add_once(special_tokens_, token);
+  for (const std::string& token : tokens) special_tokens_.add(token);
+}
+
+void ChatTemplate::add_end_tokens(const std::vector<std::string>& tokens) {
+  for (const std::string& token : tokens) end_tokens_.add(token);
 }
 
 void ChatTemplate::read_config(const Json& config, const std::string& path) {
@@ -158,19 +165,19 @@ void ChatTemplate::read_config(const Json& config, const std::string& path) {
     const auto token = token_text(config[key]);
     if (!token) fail_input(fmt::format("{}: \"{}\" has to be a string or an object with \"content\".", path, key));
     named_tokens_.emplace_back(key, *token);
-    add_once(special_tokens_, *token);
+    if (key == "eos_token") end_tokens_.add(*token);
+    special_tokens_.add(*token);
   }
   for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
     if (!config.contains(key)) continue;
     for (const Json& item : config[key]) {
-      if (const auto token = token_text(item)) add_once(special_tokens_, *token);
+      if (const auto token = token_text(item)) special_tokens_.add(*token);
     }
   }
   if (config.contains("added_tokens_decoder")) {
     for (const Json& item : config["added_tokens_decoder"]) {
       const auto token = token_text(item);
-      if (token && item.is_object() && item.contains("special") && item["special"] == true)
-        add_once(special_tokens_, *token);
+      if (token && item.is_object() && item.contains("special") && item["special"] == true) special_tokens_.add(*token);
     }
   }
 }
@@ -264,37 +271,40 @@ RenderedChat ChatTemplate::render(const ChatInputs& inputs) const {
   }
   for (const auto& [name, token] : named_tokens_) base.variables.emplace_back(name, jinja::Value::of(token));
 
-  const auto render_first = [&](size_t count, bool generation_prompt) {
+  const auto render_with = [&](std::vector<jinja::Value> values, bool generation_prompt) {
     jinja::Inputs all = base;
-    const auto end = messages.begin() + static_cast<ptrdiff_t>(count);
-    all.variables.emplace_back("messages", jinja::Value::list({messages.begin(), end}));
+    all.variables.emplace_back("messages", jinja::Value::list(std::move(values)));
     all.variables.emplace_back("add_generation_prompt", jinja::Value::of(generation_prompt));
     return source.render(std::move(all));
   };
-  const jinja::Text text = render_first(messages.size(), inputs.add_generation_prompt);
-  RenderedChat chat{.text = text.bytes()};
-  if (source.has_generation_tags()) {
-    chat.trained = find_generated(text);
-    return chat;
+  const jinja::Text text = render_with(messages, inputs.add_generation_prompt);
+  RenderedChat chat{.text = text.bytes(), .renderings = 1};
+  std::vector<std::string> roles;
+  for (const Json& message : inputs.messages) {
+    const auto role = message.find("role");
+    roles.push_back(role != message.end() && role->is_string() ? role->get<std::string>() : "");
   }
-  std::vector<bool> is_assistant;
-  for (const Json& message : inputs.messages)
-    is_assistant.push_back(message.contains("role") && message["role"] == "assistant");
-  std::string eos;
-  for (const auto& [name, token] : named_tokens_) {
-    if (name == "eos_token") eos = token;
-  }
-  chat.trained = find_trained({.text = text,
-                               .is_assistant = std::move(is_assistant),
-                               .special_tokens = special_tokens_,
-                               .eos_token = std::move(eos),
-                               .render = [&](size_t count, bool generation_prompt) -> std::optional<jinja::Text> {
-                                 try {
-                                   return render_first(count, generation_prompt);
-                                 } catch (const Error&) {
-                                   return std::nullopt;
-                                 }
-                               }});
+  const auto render = [&](const MaskInputs::Variant& variant) -> std::optional<jinja::Text> {
+    std::vector<jinja::Value> values(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(variant.count));
+    for (size_t i = 0; variant.plain && i < values.size(); ++i) {
+      if (roles[i] != "assistant") continue;
+      values[i] = message_value({{"role", "assistant"}, {"content", "x"}}, static_cast<int32_t>(i));
+    }
+    ++chat.renderings;
+    try {
+      return render_with(std::move(values), variant.generation_prompt);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  };
+  ChatMask mask = source.has_generation_tags() ? find_generated(text, special_tokens_)
+                                               : find_trained({.text = text,
+                                                               .roles = roles,
+                                                               .special_tokens = special_tokens_,
+                                                               .end_tokens = end_tokens_,
+                                                               .render = render});
+  chat.trained = std::move(mask.trained);
+  chat.ends = mask.ends;
   return chat;
 }
 

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/units.h"
+#include "megatrain/text/special_tokens.h"
 
 namespace megatrain {
 
@@ -33,6 +34,8 @@ struct TrainedSpan {
 struct RenderedChat {
   std::string text;
   std::vector<TrainedSpan> trained;  // in order, disjoint, not empty
+  bool ends = true;                  // something that ends the last answer is trained
+  int renderings = 0;                // of the template that it took, this text and what its mask was found by
 };
 
 struct ChatInputs {
@@ -59,13 +62,14 @@ class ChatTemplate {
 
   // Tokens that may end a turn, known from tokenizer.json.
   void add_special_tokens(const std::vector<std::string>& tokens);
+  // Tokens that end an answer when a model writes them; eos_token is one.
+  void add_end_tokens(const std::vector<std::string>& tokens);
 
   // Tokens that it may write as such: those known, and what stands in its source as <|...|>.
   std::vector<std::string> written_tokens() const;
 
-  // The text, and a span for each assistant message: from the end of what the template writes to prompt for an answer
-  // to the token that ends the turn, this token included. Where the template has {% generation %} blocks, what they
-  // wrote. Throws Error(bad_input) where the template refuses the conversation.
+  // The text, and spans for each assistant message, as text/chat_mask.h says; where the template has
+  // {% generation %} blocks, what they wrote. Throws Error(bad_input) where the template refuses the conversation.
   RenderedChat render(const ChatInputs& inputs) const;
 
  private:
@@ -81,7 +85,7 @@ class ChatTemplate {
 
   std::vector<Named> templates_;
   std::vector<std::pair<std::string, std::string>> named_tokens_;
-  std::vector<std::string> special_tokens_;
+  SpecialTokens special_tokens_, end_tokens_;
   std::vector<std::string> source_tokens_;
   std::string directory_;
 };

@@ -27,8 +27,9 @@ bool is_file(const fs::path& path) {
 
 json read_optional(const fs::path& path) { return is_file(path) ? read_json_file(path.string()) : json::object(); }
 
-// Of every file that a chat template's text depends on.
-std::string template_hash(const fs::path& directory, const std::string& template_file) {
+// Of every file that a chat template's text depends on, and of the end tokens, which its mask depends on.
+std::string template_hash(const fs::path& directory, const std::string& template_file,
+                          const std::vector<std::string>& ends) {
   std::vector<fs::path> files = {directory / "tokenizer_config.json", directory / "special_tokens_map.json",
                                  template_file.empty() ? directory / "chat_template.jinja" : fs::path(template_file)};
   std::error_code none;
@@ -42,6 +43,7 @@ std::string template_hash(const fs::path& directory, const std::string& template
     hash.update(head.data(), head.size());
     hash.update(text.data(), text.size());
   }
+  for (const std::string& end : ends) hash.update(end.data(), end.size() + 1);
   return hash.digest();
 }
 
@@ -92,7 +94,11 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
     for (int32_t id = 0; id < model.tokenizer.vocab_size(); ++id)
       if (model.tokenizer.is_special(id)) specials.push_back(model.tokenizer.token_of(id));
     model.chat_template->add_special_tokens(specials);
-    model.template_identity = template_hash(directory, template_file);
+    std::vector<std::string> ends;
+    for (const int32_t id : model.end_ids)
+      if (id >= 0 && id < model.tokenizer.vocab_size()) ends.push_back(model.tokenizer.token_of(id));
+    model.chat_template->add_end_tokens(ends);
+    model.template_identity = template_hash(directory, template_file, ends);
     model.find_turn_end();
   }
   return model;

@@ -149,6 +149,13 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
     std::optional<SampleStore> store = tokenize(dataset, model, options);
     if (!store) return std::nullopt;
     for (const BadSample& one : store->bad()) log_warn(sentence_of(one) + " (left out)");
+    if (store->endless() > 0) {
+      log_warn(fmt::format(
+          "dataset {}: in {} of {} samples nothing that ends the last answer is trained, so the model does "
+          "not learn to stop; let the chat template write its end token (eos_token) behind the answer, in a "
+          "file of your own (data.template) if need be",
+          dataset.name, store->endless(), store->samples()));
+    }
     bad += std::ssize(store->bad());
     SampleSet set{std::make_shared<const SampleStore>(std::move(*store)), {}, dataset.weight};
     const int64_t count = set.store->samples();

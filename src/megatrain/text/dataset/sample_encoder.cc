@@ -79,7 +79,7 @@ EncodedBlock SampleEncoder::encode(const SampleBlock& block) const {
   for (const RawSample& raw : block.samples) {
     const size_t begin = out.entries.size();
     try {
-      const bool text = encode_one(block.good_text(raw), raw, out.entries);
+      const bool text = encode_one(block.good_text(raw), raw, out);
       if (out.entries.size() == begin) fail_input("the tokenizer makes no token of it");
       out.samples.push_back(
           {.end = static_cast<int64_t>(out.entries.size()), .line = raw.line, .file = raw.file, .text = text ? 1 : 0});
@@ -94,7 +94,8 @@ EncodedBlock SampleEncoder::encode(const SampleBlock& block) const {
   return out;
 }
 
-bool SampleEncoder::encode_one(std::string_view text, const RawSample& raw, std::vector<uint32_t>& entries) const {
+bool SampleEncoder::encode_one(std::string_view text, const RawSample& raw, EncodedBlock& out) const {
+  std::vector<uint32_t>& entries = out.entries;
   if (!raw.json) {
     if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
       fail_input(fmt::format("byte {} of the file is NUL, which no text holds; remove the file if it is not text",
@@ -107,7 +108,7 @@ bool SampleEncoder::encode_one(std::string_view text, const RawSample& raw, std:
   switch (sample.kind) {
     case Sample::Kind::document: encode_document(sample.text, entries); return true;
     case Sample::Kind::continuation: encode_continuation(sample, entries); return false;
-    case Sample::Kind::conversation: encode_conversation(std::move(sample), entries); return false;
+    case Sample::Kind::conversation: encode_conversation(std::move(sample), out); return false;
   }
   return false;
 }
@@ -161,7 +162,8 @@ void SampleEncoder::check_tokens(const RenderedChat& chat, const Sample& sample)
   }
 }
 
-void SampleEncoder::encode_conversation(Sample sample, std::vector<uint32_t>& entries) const {
+void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const {
+  std::vector<uint32_t>& entries = out.entries;
   check_answers(sample);
   RenderedChat chat;
   ChatInputs inputs{.messages = std::move(sample.messages),
@@ -180,7 +182,8 @@ void SampleEncoder::encode_conversation(Sample sample, std::vector<uint32_t>& en
   if (options_.train_on == TrainOn::all) {
     spans = {{.begin = 0, .end = chat.text.size()}};
   } else {
-    const int32_t last = spans.empty() ? -1 : spans.back().message;
+    int32_t last = -1;
+    for (const TrainedSpan& span : spans) last = std::max(last, span.message);
     std::erase_if(spans, [&](const TrainedSpan& span) {
       if (options_.train_on == TrainOn::last && span.message != last) return true;
       return span.message >= 0 && has_no_weight(sample.messages[static_cast<size_t>(span.message)]);
@@ -190,7 +193,9 @@ void SampleEncoder::encode_conversation(Sample sample, std::vector<uint32_t>& en
   append(model_.tokenizer.encode_with_ranges(chat.text, false), spans, entries);
   // The first token is nobody's label.
   for (size_t i = begin + 1; i < entries.size(); ++i) {
-    if ((entries[i] & kTrainedBit) != 0) return;
+    if ((entries[i] & kTrainedBit) == 0) continue;
+    if (!chat.ends) ++out.endless;
+    return;
   }
   fail_input(spans.empty() ? "the chat template writes nothing that is the assistant's, so nothing is trained"
                            : "the conversation has no token that can be trained");

@@ -27,6 +27,7 @@ struct EncodedBlock {
   std::vector<SampleStore::Record> samples;  // ends count from the block's first entry
   std::vector<BadRecord> bad;
   int64_t trained_tokens = 0;
+  int64_t endless = 0;  // conversations with nothing trained that ends their last answer
 };
 
 // Safe to use from several threads at once.
@@ -39,10 +40,10 @@ class SampleEncoder {
 
  private:
   // Append a sample's entries; return whether it is a document. Error(bad_input): the sample is bad.
-  bool encode_one(std::string_view text, const RawSample& raw, std::vector<uint32_t>& entries) const;
+  bool encode_one(std::string_view text, const RawSample& raw, EncodedBlock& out) const;
   void encode_document(std::string_view text, std::vector<uint32_t>& entries) const;
   void encode_continuation(const Sample& sample, std::vector<uint32_t>& entries) const;
-  void encode_conversation(Sample sample, std::vector<uint32_t>& entries) const;
+  void encode_conversation(Sample sample, EncodedBlock& out) const;
   void check_answers(const Sample& sample) const;
   void check_tokens(const RenderedChat& chat, const Sample& sample) const;
 

@@ -38,6 +38,7 @@ SampleStore::SampleStore(const std::string& directory, std::vector<std::string> 
     samples_ = json.at("samples").get<int64_t>();
     tokens_ = json.at("tokens").get<int64_t>();
     trained_tokens_ = json.at("trained_tokens").get<int64_t>();
+    endless_ = json.at("endless").get<int64_t>();
     const std::string text = read_text_file(directory + "/bad.jsonl", kMaxBadBytes);
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());

@@ -48,6 +48,8 @@ class SampleStore {
   int64_t samples() const { return samples_; }
   int64_t tokens() const { return tokens_; }
   int64_t trained_tokens() const { return trained_tokens_; }
+  // Conversations with nothing trained that ends their last answer.
+  int64_t endless() const { return endless_; }
 
   int64_t length(int64_t sample) const { return record(sample).end - begin(sample); }
   std::span<const uint32_t> entries(int64_t sample) const;
@@ -67,7 +69,7 @@ class SampleStore {
   std::string directory_, fingerprint_;
   std::vector<std::string> files_;
   MappedFile tokens_file_, samples_file_;
-  int64_t samples_ = 0, tokens_ = 0, trained_tokens_ = 0;
+  int64_t samples_ = 0, tokens_ = 0, trained_tokens_ = 0, endless_ = 0;
   std::vector<BadSample> bad_;
 };
 

@@ -46,13 +46,14 @@ void SampleWriter::read_journal() {
     if (end == std::string::npos) break;
     const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_array() || line.size() != 9) break;
+    if (!line.is_array() || line.size() != 10) break;
     state_ = {.place = {.file = line[0], .offset = line[1], .line = line[2], .phase = line[3].get<ReadPlace::Phase>()},
               .samples = line[4],
               .tokens = line[5],
               .trained_tokens = line[6],
-              .bad = line[7],
-              .bad_bytes = line[8]};
+              .endless = line[7],
+              .bad = line[8],
+              .bad_bytes = line[9]};
     begin = end + 1;
     journal_bytes_ = static_cast<int64_t>(begin);
   }
@@ -89,6 +90,7 @@ void SampleWriter::add(const EncodedBlock& block, const ReadPlace& after) {
   state_.samples += static_cast<int64_t>(records.size());
   state_.tokens += static_cast<int64_t>(block.entries.size());
   state_.trained_tokens += block.trained_tokens;
+  state_.endless += block.endless;
   state_.bad += static_cast<int64_t>(block.bad.size());
   state_.bad_bytes += static_cast<int64_t>(bad.size());
 }
@@ -110,6 +112,7 @@ void SampleWriter::save() {
                      state_.samples,
                      state_.tokens,
                      state_.trained_tokens,
+                     state_.endless,
                      state_.bad,
                      state_.bad_bytes};
   const std::string text = line.dump() + '\n';
@@ -121,11 +124,9 @@ void SampleWriter::save() {
 
 void SampleWriter::finish(const std::string& fingerprint) {
   sync();
-  const nlohmann::ordered_json json = {{"fingerprint", fingerprint},
-                                       {"samples", state_.samples},
-                                       {"tokens", state_.tokens},
-                                       {"trained_tokens", state_.trained_tokens},
-                                       {"bad", state_.bad}};
+  const nlohmann::ordered_json json = {{"fingerprint", fingerprint}, {"samples", state_.samples},
+                                       {"tokens", state_.tokens},    {"trained_tokens", state_.trained_tokens},
+                                       {"endless", state_.endless},  {"bad", state_.bad}};
   write_text_file(directory_ + "/store.json", json.dump(2) + '\n');
   sync_directory(directory_);
 }

@@ -25,7 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kFormat = 1;                // of the stores: another one, another fingerprint
+constexpr int kFormat = 2;                // of the stores: another one, another fingerprint
 constexpr int64_t kDetectSamples = 1000;  // so many are looked at for one whose form is known
 constexpr auto kLockPoll = std::chrono::milliseconds(100);
 constexpr double kProgressSeconds = 0.2;
