@@ -1,6 +1,9 @@
 #include "megatrain/io/json_file.h"
 
+#include <fmt/format.h>
+
 #include "tests/hub/fixtures.h"
+#include "tests/io/cpu_time.h"
 
 namespace megatrain {
 namespace {
@@ -60,6 +63,23 @@ TEST(JsonFile, NamesAFileThatIsNotThere) {
   TemporaryDirectory directory;
   expect_error(ExitCode::bad_input, {"config.json", "No such file"},
                [&] { read_json_file(directory / "config.json"); });
+}
+
+// A parser that goes over all members when one ends takes minutes for these.
+TEST(JsonFile, ManyMembersTakeTimeInProportion) {
+  constexpr int kMembers = 200'000;
+  std::string object = "{", list = "[";
+  for (int i = 0; i < kMembers; ++i) {
+    object += fmt::format("{}\"t{}\": {{\"a\": []}}", i == 0 ? "" : ", ", i);
+    list += i == 0 ? "{}" : ", {}";
+  }
+  object += "}";
+  list += "]";
+  const double seconds = cpu_seconds([&] {
+    EXPECT_EQ(parse_json(object, "o", "").size(), size_t{kMembers});
+    EXPECT_EQ(parse_json(list, "l", "").size(), size_t{kMembers});
+  });
+  EXPECT_LT(seconds, 20);
 }
 
 }  // namespace

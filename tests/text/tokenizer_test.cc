@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
+#include "tests/io/cpu_time.h"
 #include "tests/text/goldens.h"
 
 namespace megatrain {
@@ -130,22 +131,13 @@ TEST(Tokenizer, StreamOfBytesThatAreNoTextDoesNotHoldThemForever) {
   EXPECT_GT(given, 3u * 900);
 }
 
-// Of this thread: the machine's other work does not count.
-double cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
 TEST(Tokenizer, WordsOfAMillionLettersTakeTimeThatGrowsAsTheirLength) {
   for (const char* const name : {"llama3", "llama2"}) {
     const Tokenizer tokenizer = Tokenizer::from_file(testing::golden_path(std::string(name) + ".tokenizer.json"));
     const auto seconds = [&](size_t letters) {
       std::string word;
       while (word.size() < letters) word += "thewordofand";
-      const double start = cpu_seconds();
-      EXPECT_FALSE(tokenizer.encode(word, false).empty());
-      return cpu_seconds() - start;
+      return cpu_seconds([&] { EXPECT_FALSE(tokenizer.encode(word, false).empty()); });
     };
     seconds(1000);
     EXPECT_LT(seconds(1 << 20), 60 * std::max(seconds(1 << 16), 0.005))
@@ -183,8 +175,22 @@ TEST(TokenizerFile, ThatIsAbsentOrNotJsonIsRefusedWithItsName) {
   EXPECT_NE(refusal("[1, 2]").find("not a JSON object"), std::string::npos);
   EXPECT_NE(refusal(std::string("{}\0", 3)).find("NUL"), std::string::npos);
   EXPECT_NE(refusal("{\"model\": 1, \"model\": 2}").find("twice"), std::string::npos);
-  EXPECT_NE(refusal(std::string(40, '[')).find("deeper"), std::string::npos);
+  EXPECT_NE(refusal(std::string(65, '[')).find("deeper"), std::string::npos);
   EXPECT_NE(refusal("\xFF\xFE").find("not valid JSON"), std::string::npos);
+}
+
+TEST(TokenizerFile, ManyAddedTokensTakeTimeInProportionAndEndlessOnesAreRefused) {
+  const auto added = [](const std::string& content, int id) {
+    return Json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  const auto with = [&](const Json& tokens) { return refusal_of([&](Json& json) { json["added_tokens"] = tokens; }); };
+  Json many = Json::array();
+  for (int i = 0; i < 100'000; i++) many.push_back(added("<|" + std::to_string(i) + "|>", i + 1000));
+  EXPECT_LT(cpu_seconds([&] { EXPECT_EQ(with(many), ""); }), 20);
+  EXPECT_NE(
+      with(Json::array({added(std::string(5000, 'a'), 1000)})).find("has 5000 bytes, where a token has at most 4096"),
+      std::string::npos);
 }
 
 TEST(TokenizerFile, WithAFeatureThatIsNotSupportedIsRefusedByTheFeaturesName) {

@@ -10,6 +10,8 @@
 namespace megatrain {
 namespace {
 
+constexpr size_t kMaxTokenBytes = 4096;  // a text may look like the beginning of a token at each of its bytes
+
 const CodePointSet& spaces() {
   static const auto made = CodePointSet::of(tokenizer_unicode::kRustSpace, tokenizer_unicode::kRustSpace_size);
   return made;
@@ -115,6 +117,9 @@ AddedTokens::AddedTokens(const TokenizerNode& list, const Bpe& model, const Norm
     token.normalized = node.boolean("normalized");
     token.special = node.boolean("special");
     if (token.content.empty()) continue;
+    if (token.content.size() > kMaxTokenBytes) {
+      node.refuse(fmt::format("has {} bytes, where a token has at most {}", token.content.size(), kMaxTokenBytes));
+    }
     if (const auto known = ids_.find(token.content); known != ids_.end()) {
       token.id = known->second;
     } else if (const int32_t id = model.id_of(token.content); id >= 0) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/text/tokenizer/tokenizer_json.h"
 #include "megatrain/text/unicode/unicode.h"
 
@@ -53,7 +54,7 @@ Tokenizer Tokenizer::from_file(const std::string& path) {
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& file) {
-  const nlohmann::json json = parse_tokenizer_json(text, file);
+  const nlohmann::json json = parse_json(text, file, "correct the file or download it again");
   return Tokenizer(checked(TokenizerNode(json, file, "")));
 }
 

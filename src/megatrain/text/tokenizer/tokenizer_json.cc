@@ -1,8 +1,5 @@
 #include "megatrain/text/tokenizer/tokenizer_json.h"
 
-#include <algorithm>
-#include <unordered_set>
-
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
@@ -10,8 +7,6 @@
 
 namespace megatrain {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 32;
 
@@ -83,38 +78,6 @@ uint32_t TokenizerNode::code(const char* key) const {
   }
   const char* at = text.data();
   return next_code(at);
-}
-
-nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& file) {
-  if (text.find('\0') != std::string_view::npos) {
-    fail_input(fmt::format("{} is not valid JSON: it holds a NUL byte; correct the file or download it again.", file));
-  }
-  std::vector<std::unordered_set<std::string>> open;  // keys of the objects being read
-  const auto check = [&](int depth, Json::parse_event_t event, const Json& value) {
-    if (depth > kMaxDepth) {
-      fail_input(
-          fmt::format("{} nests deeper than {} levels; correct the file or download it again.", file, kMaxDepth));
-    }
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(value.get_ref<const std::string&>()).second) {
-      fail_input(fmt::format(
-          "{} has the key {} twice in one object, where each may stand once; correct the file or download it again.",
-          file, Json(value).dump(-1, ' ', true)));
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(),
-                       [&](int depth, Json::parse_event_t event, Json& value) { return check(depth, event, value); });
-  } catch (const Json::parse_error& error) {
-    const size_t byte = std::min(text.size(), error.byte == 0 ? 0 : error.byte - 1);
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
-    fail_input(fmt::format("{} is not valid JSON at line {} (byte {}); correct the file or download it again.", file,
-                           line, byte));
-  } catch (const Json::exception& error) {
-    fail_input(fmt::format("{} is not usable JSON: {}; correct the file or download it again.", file, error.what()));
-  }
 }
 
 std::vector<TokenizerNode> flatten_sequence(const TokenizerNode& node, const char* key) {

@@ -42,9 +42,6 @@ class TokenizerNode {
   std::string path_;
 };
 
-// Strict JSON: no key twice in one object, no NUL. Errors name the file and the line.
-nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& file);
-
 // The object itself, or with {"type": "Sequence", key: […]} all it holds, in order.
 std::vector<TokenizerNode> flatten_sequence(const TokenizerNode& node, const char* key);
 
