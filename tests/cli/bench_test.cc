@@ -152,6 +152,8 @@ TEST(BenchSuite, ReadsJsonAndRefusesWhatIsNoSuite) {
   expect_refusal({"bench", "suite", file}, ExitCode::bad_config, {file + ":1", "list"});
   write_bytes(file, "- {name: a, args: [x]}\n- {name: b}\n");
   expect_refusal({"bench", "suite", file}, ExitCode::bad_config, {file + ":2", "args"});
+  write_bytes(file, "- &a {name: a, args: [*a]}\n");
+  expect_refusal({"bench", "suite", file}, ExitCode::bad_config, {file + ":1", "alias"});
   expect_refusal({"bench", "suite", directory / "absent"}, ExitCode::bad_input, {"absent"});
 }
 

@@ -1,5 +1,7 @@
 #include "megatrain/train/config.h"
 
+#include <fmt/format.h>
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -198,6 +200,16 @@ TEST(Config, BrokenYamlIsRefusedWithItsLine) {
   EXPECT_NE(refusal("steps: *nowhere\n").find("not valid YAML"), std::string::npos);
   EXPECT_NE(refusal("? [a, b]\n: 1\n").find("expected a plain key name"), std::string::npos);
   EXPECT_NE(refusal("").find("no model"), std::string::npos);
+}
+
+TEST(Config, AliasesThatNeverEndOrExpandToTooMuchAreRefusedWithTheirLine) {
+  EXPECT_EQ(refusal("model.path: m\nsteps: 1\ndata:\n  train:\n  - &a {path: x, columns: *a}\n"),
+            "c.yaml:5: this alias stands inside what it names, which would never end; write the value out");
+  std::string bomb = "model.path: m\nsteps: 1\ndata:\n  train:\n  - &l0 {path: x}\n";
+  for (int line = 1; line < 30; ++line) {
+    bomb += fmt::format("  - &l{} {{path: x, columns: {{a: *l{}, b: *l{}}}}}\n", line, line - 1, line - 1);
+  }
+  EXPECT_NE(refusal(bomb).find("values, each alias counted as what it stands for"), std::string::npos);
 }
 
 TEST(Config, DumpStepsAcceptEveryForm) {

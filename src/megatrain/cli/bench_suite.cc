@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <yaml-cpp/yaml.h>
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
@@ -14,6 +13,7 @@
 #include "megatrain/cli/table.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/yaml.h"
 
 namespace megatrain {
 
@@ -31,7 +31,7 @@ std::vector<Row> read_rows(const std::string& path) {
   };
   std::vector<Row> rows;
   try {
-    const YAML::Node list = YAML::Load(read_text_file(path, kMiB));
+    const YAML::Node list = parse_yaml(read_text_file(path, kMiB), path);
     if (!list.IsSequence()) refuse(list, "this is no list");
     for (const YAML::Node& node : list) {
       if (!node.IsMap() || node.size() != 2 || !node["name"] || !node["args"])

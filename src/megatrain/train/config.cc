@@ -1,8 +1,6 @@
 #include "megatrain/train/config.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,33 +13,13 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/io/yaml.h"
 #include "megatrain/train/config_aliases.h"
 #include "megatrain/train/config_keys.h"
 #include "megatrain/train/foreign_keys.h"
 
 namespace megatrain {
 namespace {
-
-class IgnoreEvents : public YAML::EventHandler {
- public:
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-};
-
-// Also false for text after the document that yaml-cpp neither reads nor refuses (YAML::LoadAll never returns on it).
-bool is_one_document(const std::string& text) {
-  std::stringstream stream(text);
-  YAML::Parser parser(stream);
-  IgnoreEvents ignore;
-  return !parser.HandleNextDocument(ignore) || !parser.HandleNextDocument(ignore);
-}
 
 // Collects the given values with where they stand, then applies them in the order of the key table.
 class ConfigReader {
@@ -50,9 +28,7 @@ class ConfigReader {
 
   void read_yaml(const std::string& text) {
     try {
-      if (!is_one_document(text))
-        fail_config(fmt::format("{}: expected one YAML document of 'key: value' lines", name_));
-      const YAML::Node document = YAML::Load(text);
+      const YAML::Node document = parse_yaml(text, name_);
       if (document.IsNull()) return;
       if (!document.IsMap()) fail_config(fmt::format("{}: expected 'key: value' lines", at(document)));
       read_map(document, "");
@@ -69,8 +45,8 @@ class ConfigReader {
       const size_t equals = words[i].find('=');
       const std::string key_name = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
       const bool foreign = is_foreign_key(key_name);
-      const ConfigKey& key = foreign ? kForeign : known_config_key("--" + key_name, key_name);
       Given given{.value = {}, .origin = "--" + key_name, .on_command_line = true};
+      const ConfigKey& key = foreign ? kForeign : known_config_key(given.origin, key_name);
       if (equals != std::string::npos) {
         given.value.text = words[i].substr(equals + 1);
       } else if (i + 1 < words.size() && words[i + 1].compare(0, 2, "--") != 0) {

@@ -1,0 +1,131 @@
+#include "megatrain/io/yaml.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+namespace {
+
+constexpr int64_t kMaxBytes = 4 * kMiB;
+constexpr int64_t kMaxLevels = 32;
+constexpr int64_t kMaxNodes = 100'000;
+
+// Measures what the parser reads, before anything is built of it. A node with an anchor keeps its size and its height
+// for the aliases that follow, so that a few lines of aliases of aliases are measured without being walked.
+class Measure : public YAML::EventHandler {
+ public:
+  explicit Measure(const std::string& name) : name_(name) {}
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { leaf(mark, anchor); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, const std::string&) override {
+    leaf(mark, anchor);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    start(mark, anchor);
+  }
+  void OnSequenceEnd() override { end(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    start(mark, anchor);
+  }
+  void OnMapEnd() override { end(); }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchored_.find(anchor);
+    if (found == anchored_.end()) {  // it is still open
+      refuse(mark, "this alias stands inside what it names, which would never end; write the value out");
+    }
+    add(mark, found->second);
+  }
+
+ private:
+  struct Size {
+    int64_t nodes = 1;   // with all it holds
+    int64_t levels = 1;  // of lists and maps below it, itself included
+  };
+  struct Open {
+    Size size;
+    YAML::anchor_t anchor = 0;
+    YAML::Mark mark;
+  };
+
+  [[noreturn]] void refuse(const YAML::Mark& mark, const std::string& what) const {
+    fail_config(fmt::format("{}:{}: {}", name_, mark.line + 1, what));
+  }
+
+  void leaf(const YAML::Mark& mark, YAML::anchor_t anchor) { close(mark, {.nodes = 1, .levels = 0}, anchor); }
+
+  void start(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    open_.push_back({.anchor = anchor, .mark = mark});
+    check_levels(mark, std::ssize(open_));
+  }
+
+  void end() {
+    const Open done = open_.back();
+    open_.pop_back();
+    close(done.mark, done.size, done.anchor);
+  }
+
+  void close(const YAML::Mark& mark, const Size& size, YAML::anchor_t anchor) {
+    if (anchor != 0) anchored_[anchor] = size;
+    add(mark, size);
+  }
+
+  // To what is open around it; it is never above the limits by more than one alias, so nothing overflows.
+  void add(const YAML::Mark& mark, const Size& size) {
+    check_levels(mark, std::ssize(open_) + size.levels);
+    const int64_t nodes = size.nodes + (open_.empty() ? 0 : open_.back().size.nodes);
+    if (nodes > kMaxNodes) {
+      refuse(mark, fmt::format("the document has more than {} values, each alias counted as what it stands for; make "
+                               "it smaller",
+                               kMaxNodes));
+    }
+    if (open_.empty()) return;
+    Size& around = open_.back().size;
+    around.nodes = nodes;
+    around.levels = std::max(around.levels, size.levels + 1);
+  }
+
+  void check_levels(const YAML::Mark& mark, int64_t levels) const {
+    if (levels > kMaxLevels) refuse(mark, fmt::format("this nests deeper than {} levels; make it flatter", kMaxLevels));
+  }
+
+  const std::string& name_;
+  std::vector<Open> open_;  // lists and maps, the outermost first
+  std::map<YAML::anchor_t, Size> anchored_;
+};
+
+}  // namespace
+
+YAML::Node parse_yaml(const std::string& text, const std::string& name) {
+  if (std::ssize(text) > kMaxBytes) {
+    fail_config(fmt::format("{} has {} bytes, where a YAML file of at most {} is expected", name, text.size(),
+                            format_bytes(kMaxBytes)));
+  }
+  try {
+    std::stringstream stream(text);
+    YAML::Parser parser(stream);
+    Measure measure(name);
+    // A second document may also be text after the first that yaml-cpp neither reads nor refuses (YAML::LoadAll never
+    // returns on it).
+    if (parser.HandleNextDocument(measure) && parser.HandleNextDocument(measure)) {
+      fail_config(fmt::format("{}: expected one YAML document", name));
+    }
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    fail_config(fmt::format("{}:{}: not valid YAML: {}", name, error.mark.line + 1, error.msg));
+  }
+}
+
+}  // namespace megatrain

@@ -1,0 +1,15 @@
+// YAML with errors a person can act on, and within bounds that no text can get round: aliases are counted as what they
+// stand for, so that whatever walks the result ends soon.
+#pragma once
+
+#include <string>
+
+#include <yaml-cpp/yaml.h>
+
+namespace megatrain {
+
+// One document of at most 4 MiB, 32 levels and 100,000 nodes, aliases expanded; an alias inside what it names is
+// refused. `name` is the file's in errors, which are Error(bad_config), "FILE:LINE: …".
+YAML::Node parse_yaml(const std::string& text, const std::string& name);
+
+}  // namespace megatrain
