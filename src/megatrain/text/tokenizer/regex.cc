@@ -3,17 +3,28 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/text/tokenizer/linear_regex.h"
 
 namespace megatrain {
 namespace {
 
 constexpr size_t kFirstStackBytes = 64 << 10;
 constexpr size_t kMaxStackBytes = 256 << 20;  // grown into only by deep repetitions of groups
+
+// A backtracking matcher may look at the same characters once for every match, or far more often. So it is given a few
+// characters at a time, and what it cannot decide by them, or within a number of steps, linear_regex.h decides. The
+// last two are for patterns that it cannot take.
+constexpr size_t kWindow = 1024;  // code points after the start of a match
+constexpr uint32_t kMatchLimit = 100'000;
+constexpr uint32_t kLoneMatchLimit = 10'000'000;
+constexpr size_t kLooksPerCode = 1000;
 
 template <auto Free>
 struct Freed {
@@ -34,7 +45,6 @@ struct Matcher {
   Matcher() {
     ensure(data && context && stack, "PCRE2 gives its match data");
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-    pcre2_set_match_limit(context.get(), UINT32_MAX);
     pcre2_set_depth_limit(context.get(), UINT32_MAX);
   }
 };
@@ -42,6 +52,12 @@ struct Matcher {
 Matcher& this_threads_matcher() {
   thread_local Matcher matcher;
   return matcher;
+}
+
+// Not an answer: the window ended, or there were too many steps.
+bool is_undecided(int result) {
+  return result == PCRE2_ERROR_PARTIAL || result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_JIT_STACKLIMIT ||
+         result == PCRE2_ERROR_DEPTHLIMIT || result == PCRE2_ERROR_HEAPLIMIT;
 }
 
 std::string pcre2_reason(int code) {
@@ -65,6 +81,13 @@ void to_classes(std::string_view text, const CodePointMap<uint8_t>& classes, std
 struct TokenizerRegex::Compiled {
   std::unique_ptr<pcre2_code, Freed<pcre2_code_free>> code;
   bool jit = false;
+  std::optional<LinearRegex> linear;
+
+  int match(std::string_view text, size_t from, uint32_t options, Matcher& matcher) const {
+    const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    return (jit ? pcre2_jit_match : pcre2_match)(code.get(), subject, text.size(), from, options, matcher.data.get(),
+                                                 matcher.context.get());
+  }
 };
 
 TokenizerRegex::TokenizerRegex(std::string_view pattern, const std::string& where)
@@ -80,7 +103,11 @@ TokenizerRegex::TokenizerRegex(std::string_view pattern, const std::string& wher
         fmt::format("{}: the regular expression \"{}\" cannot be used: {}; correct the file or download it again.",
                     where, pattern.substr(0, 200), pcre2_reason(error)));
   }
-  compiled_->jit = pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE) == 0;
+  // PCRE2 10.42's compiled code misses matches of a lazy repetition in an atomic group; its interpreter does not.
+  const bool atomic = translated.pattern.find("(?>") != std::string::npos;
+  compiled_->jit =
+      !atomic && pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
+  compiled_->linear = LinearRegex::compile(translated.pattern);
 }
 
 TokenizerRegex::~TokenizerRegex() = default;
@@ -97,10 +124,11 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
   matches.clear();
   Matcher& matcher = this_threads_matcher();
   to_classes(text, classes_, matcher.classes);
-  const size_t codes = matcher.classes.size();
+  const std::string_view classes = matcher.classes;
+  const size_t codes = classes.size();
   const bool ascii = codes == text.size();
-  const auto subject = reinterpret_cast<PCRE2_SPTR>(matcher.classes.data());
   const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(matcher.data.get());
+  pcre2_set_match_limit(matcher.context.get(), compiled_->linear ? kMatchLimit : kLoneMatchLimit);
 
   // Byte offset of the code point of a given number; numbers asked for only grow.
   size_t code_at = 0, byte_at = 0;
@@ -111,20 +139,40 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
     return static_cast<uint32_t>(byte_at);
   };
 
-  size_t from = 0;
+  std::optional<LinearRegex::Search> linear;
+  size_t from = 0, window = kWindow, looked_at = 0;
   bool any = false;
   size_t last_end = 0;
   while (from <= codes) {
-    const int result =
-        compiled_->jit
-            ? pcre2_jit_match(compiled_->code.get(), subject, codes, from, 0, matcher.data.get(), matcher.context.get())
-            : pcre2_match(compiled_->code.get(), subject, codes, from, 0, matcher.data.get(), matcher.context.get());
-    if (result == PCRE2_ERROR_NOMATCH) break;
-    if (result < 0) {
-      fail_input(fmt::format("{}: the regular expression fails on a text of {} bytes: {}; split the text.", where_,
-                             text.size(), pcre2_reason(result)));
+    const size_t reach = std::min(codes, from + window);
+    const bool whole = reach == codes;
+    const int result = compiled_->match(classes.substr(0, reach), from, whole ? 0 : PCRE2_PARTIAL_HARD, matcher);
+    size_t begin = 0, end = 0;
+    if (result >= 0) {
+      begin = found[0];
+      end = found[1];
+    } else if (is_undecided(result) && compiled_->linear) {
+      if (!linear) linear.emplace(*compiled_->linear, classes);
+      const std::optional<LinearRegex::Search::Match> match = linear->find(from);
+      if (linear->exhausted()) fail_on(text, "it needs too much memory");
+      if (!match) break;
+      begin = match->begin;
+      end = match->end;
+    } else if (result == PCRE2_ERROR_PARTIAL) {
+      window *= 2;
+      looked_at += reach - from;
+      if (looked_at > kLooksPerCode * codes) fail_on(text, "it looks at the same characters too often");
+      continue;
+    } else if (result != PCRE2_ERROR_NOMATCH) {
+      fail_on(text, pcre2_reason(result));
     }
-    const size_t begin = found[0], end = found[1];
+    // An assertion at the window's end has not seen what follows.
+    if (result == PCRE2_ERROR_NOMATCH || (!whole && begin == reach && result >= 0)) {
+      if (whole) break;
+      from = reach;
+      continue;
+    }
+    window = kWindow;
     if (begin == end && any && last_end == end) {  // nothing, just after a match
       from++;
       continue;
@@ -134,6 +182,11 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
     from = last_end = end;
     any = true;
   }
+}
+
+void TokenizerRegex::fail_on(std::string_view text, const std::string& reason) const {
+  fail_input(fmt::format("{}: the regular expression fails on a text of {} bytes: {}; split the text.", where_,
+                         text.size(), reason));
 }
 
 }  // namespace megatrain

@@ -35,11 +35,14 @@ class TokenizerRegex {
 
   bool may_match_nothing() const;
 
-  // Matches of valid UTF-8 from left to right, none overlapping. Thread-safe.
+  // Matches of valid UTF-8 from left to right, none overlapping, in time that grows as the text unless linear_regex.h
+  // cannot decide the pattern. Thread-safe.
   void find_all(std::string_view text, std::vector<ByteRange>& matches) const;
 
  private:
   struct Compiled;
+  [[noreturn]] void fail_on(std::string_view text, const std::string& reason) const;
+
   std::string where_;
   CodePointMap<uint8_t> classes_;
   std::unique_ptr<Compiled> compiled_;
