@@ -25,6 +25,14 @@ TEST(Log, WritesToStandardErrorAndMarksWarnings) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
 }
 
+TEST(Log, ControlCharactersOfAMessageNeverReachTheTerminal) {
+  testing::internal::CaptureStderr();
+  log_info("key \x1b]0;owned\x07 of\nx.json");
+  log_warn("role \u009b31m \xff");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "key \\x1b]0;owned\\x07 of\nx.json\nwarning: role \\u009b31m \\xff\n");
+}
+
 TEST(Log, IsSilentWhenQuiet) {
   testing::internal::CaptureStderr();
   set_log_quiet(true);

@@ -6,16 +6,19 @@
 #include <atomic>
 #include <cstdio>
 
+#include "megatrain/base/escape.h"
+
 namespace megatrain {
 namespace {
 
 std::atomic<bool> g_quiet{false};
 std::atomic<bool> g_status_open{false};  // the terminal's cursor stands behind a status
 
-// One call a line: stdio locks the stream, so lines of several threads never mix.
+// One call a line: stdio locks the stream, so lines of several threads never mix. Messages quote files, so what a
+// terminal would obey is escaped here, for every caller.
 void write_line(const char* prefix, const std::string& message) {
   if (g_quiet.load(std::memory_order_relaxed)) return;
-  std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix, message.c_str());
+  std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix, escape_controls(message).c_str());
 }
 
 size_t terminal_columns() {
@@ -32,7 +35,7 @@ void log_status(const std::string& message) {
   if (!log_is_terminal()) return log_info(message);
   if (g_quiet.load(std::memory_order_relaxed)) return;
   g_status_open = true;
-  std::fprintf(stderr, "\r\x1b[K%s", message.substr(0, terminal_columns() - 1).c_str());
+  std::fprintf(stderr, "\r\x1b[K%s", escape_line(message).substr(0, terminal_columns() - 1).c_str());
 }
 
 void end_log_status() {

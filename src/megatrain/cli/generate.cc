@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -7,6 +9,7 @@
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
+#include "megatrain/base/escape.h"
 #include "megatrain/base/units.h"
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
@@ -141,8 +144,10 @@ int verb_generate(const Words& words) {
   if (lines) {
     answering.on_answer = [&](size_t i, const Answer& answer) { print_line(to_json(prompts[i], answer)); };
   } else if (!json) {
-    answering.on_text = [](size_t, const std::string& text) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
+    // A model may write anything; a terminal would obey it.
+    answering.on_text = [watched = isatty(STDOUT_FILENO) == 1](size_t, const std::string& text) {
+      const std::string shown = watched ? escape_controls(text) : text;
+      std::fwrite(shown.data(), 1, shown.size(), stdout);
       std::fflush(stdout);
     };
   }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/escape.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/train/open_data.h"
@@ -60,9 +61,10 @@ std::string text_of(const Document& document, const Tokenizer* tokenizer, const 
       trained = document.trained[t];
       text += trained ? marks.trained : marks.other;
     }
-    text += decoder ? decoder->add(document.tokens[t]) : fmt::format("{}{}", t ? " " : "", document.tokens[t]);
+    text += decoder ? escape_controls(decoder->add(document.tokens[t]))
+                    : fmt::format("{}{}", t ? " " : "", document.tokens[t]);
   }
-  if (decoder) text += decoder->finish();
+  if (decoder) text += escape_controls(decoder->finish());
   if (trained || !marks.other.empty()) text += marks.end;
   return text;
 }
@@ -128,8 +130,9 @@ int inspect_data(const Words& words) {
         fmt::print("\u2500\u2500 {} tokens of padding\n", document.tokens.size());
         continue;
       }
-      fmt::print("\u2500\u2500 {}{} tokens, {} trained\n{}\n", document.place.empty() ? "" : document.place + ": ",
-                 document.tokens.size(), trained, text_of(document, tokenizer, marks));
+      fmt::print("\u2500\u2500 {}{} tokens, {} trained\n{}\n",
+                 document.place.empty() ? "" : escape_line(document.place) + ": ", document.tokens.size(), trained,
+                 text_of(document, tokenizer, marks));
     }
   }
   if (arguments.flag("--json")) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/escape.h"
 #include "megatrain/base/units.h"
 #include "megatrain/cli/inspect.h"
 #include "megatrain/cli/svg_axis.h"
@@ -191,7 +192,7 @@ std::string text_of(const ordered_json& value) {
   return value.is_null() ? "none" : value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, value); }
+void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, escape_line(value)); }
 
 void print(const ordered_json& json, const InspectOptions& options) {
   const int64_t parameters = json.at("parameters").at("total");

@@ -5,6 +5,7 @@
 #include "megatrain/cli/inspect.h"
 #include "megatrain/cli/run_history.h"
 #include "megatrain/cli/svg_axis.h"
+#include "megatrain/base/escape.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/config.h"
@@ -54,7 +55,7 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
   return json;
 }
 
-void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, value); }
+void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, escape_line(value)); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/target.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/train/setup.h"
@@ -95,7 +96,7 @@ int verb_plan(const Words& words) {
     for (const std::string& change : changes) fmt::print("to fit: {}\n", change);
   }
   if (problem.empty()) return 0;
-  if (!arguments.flag("--json")) fmt::print(stderr, "megatrain: {}\n", problem);
+  if (!arguments.flag("--json")) say_error(problem);
   return static_cast<int>(ExitCode::cannot_fit);
 }
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "megatrain/base/escape.h"
+
 namespace megatrain {
 
 void open_standard_streams() {
@@ -22,6 +24,8 @@ std::string write_result(const std::string& text) {
   return std::strerror(errno != 0 ? errno : EIO);
 }
 
-void say_error(const std::string& message) { std::fprintf(stderr, "megatrain: %s\n", message.c_str()); }
+void say_error(const std::string& message) {
+  std::fprintf(stderr, "megatrain: %s\n", escape_controls(message).c_str());
+}
 
 }  // namespace megatrain
