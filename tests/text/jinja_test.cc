@@ -81,18 +81,144 @@ TEST(Jinja, ATemplateThatRunsAwayEndsInAnError) {
   EXPECT_NE(error_of(sum + " }}"), "");
 }
 
+// Each does far more than its text says; the meter has to end it, whichever operation the work is in.
+const char* const kBombs[] = {
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ 'y' in s }}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ s.count('y') }}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s|count %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s|upper %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s.lower() %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s|tojson %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s[1:] %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s[-1] %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s ~ i %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s + 'y' %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s == 'x' * 4000000 %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = '%s' % s %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = '{}'.format(s) %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s|wordcount %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% if s is upper %}{% endif %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s.strip('yz') %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s|trim %}{% endfor %}",
+    "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{% set t = s.startswith(s) %}{% endfor %}",
+    "{% set s = 'a' * 30000000 %}{% for i in range(99) %}{{ ('a' * 15000000 ~ 'b') in s }}{% endfor %}",
+    "{% set s = 'a' * 30000000 %}{% for i in range(99) %}{{ s.rfind('b' ~ 'a' * 15000000) }}{% endfor %}",
+    "{{ ('x' * 1000)|replace('', 'y' * 1000000) }}",
+    "{{ (['x' * 1000] * 1000)|join('y' * 1000000) }}",
+    "{{ ('y' * 1000000).join('x' * 1000) }}",
+    "{{ ('\n' * 1000)|indent('x' * 1000000, true, true) }}",
+    "{{ 'x' * 99999999999 }}",
+    "{{ [1] * 99999999999 }}",
+    "{{ [] * 99999999999 }}{{ '%99999d' * 900 % ((1,) * 900) }}",
+    "{% set s = 'x y' * 9000000 %}{{ s.split(' ')|length }}",
+    "{% set s = 'x' * 9000000 %}{{ s|list|length }}",
+    "{% set s = 'x\n' * 9000000 %}{{ s.splitlines()|length }}",
+    "{% set s = 'x' * 9000000 %}{% for c in s %}{% endfor %}",
+    "{% set s = 'x' * 9000000 %}{{ s|map('upper')|list|length }}",
+    "{% set l = range(99999)|list %}{% for i in l %}{% set m = l + l %}{% endfor %}",
+    "{% set l = range(99999)|list %}{% for i in l %}{{ -1 in l }}{% endfor %}",
+    "{% set l = range(99999)|list %}{% for i in l %}{% set m = l[::-1] %}{% endfor %}",
+    "{% set l = range(99999)|list %}{% for i in l %}{% set m = l|sort %}{% endfor %}",
+    "{% set l = range(99999)|list %}{% for i in l %}{% set m = l|first %}{% endfor %}",
+    "{% set l = range(99999)|list %}{{ l|unique|list|length }}",
+    "{% set l = range(99999)|list %}{% for i in l %}{% set m = l.count(-1) %}{% endfor %}",
+    "{% set l = range(99999)|list %}{% for i in l %}{% set m = l|tojson %}{% endfor %}",
+    "{% set d = dict(range(99999)|map('string')|batch(2)) %}{% for k in d %}{{ d[k] }}{% endfor %}",
+    "{% set l = ['x' * 4000000] * 1000 %}{{ l|sort|length }}{{ l|unique|list|length }}{{ l|max|length }}",
+    "{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t }}",
+    "{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t|tojson }}",
+    "{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t|pprint }}",
+    "{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t ~ '' }}",
+    "{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ '%s' % [ns.t] "
+    "}}",
+    "{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ {}[(ns.t, 1)] "
+    "}}",
+    "{% set ns = namespace(t=[1], u=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% set ns.u = [ns.u, "
+    "ns.u] "
+    "%}{% endfor %}{{ ns.t == ns.u }}",
+    "{% set ns = namespace(t=(1,), u=(1,)) %}{% for i in range(99) %}{% set ns.t = (ns.t, ns.t) %}{% set ns.u = (ns.u, "
+    "ns.u) %}{% endfor %}{{ ns.t < ns.u }}{{ [ns.t]|sum(start=[]) }}",
+    "{% set ns = namespace(t=[1], u=[1]) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% set ns.u = [ns.u, "
+    "ns.u] "
+    "%}{% endfor %}{{ ns.t in [ns.u] }}",
+    "{% set ns = namespace(t='x' * 60000000) %}{% set l = [ns.t ~ 1, ns.t ~ 2, ns.t ~ 3, ns.t ~ 4, ns.t ~ 5, ns.t ~ 6] "
+    "%}",
+    "{% set l = range(99999)|list %}{% set l = l * 10 %}{% set a = l + [] %}{% set b = l + [] %}{% set c = l + [] %}",
+    "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{% for i in [1] recursive %}{{ loop([1, 1]) if loop.depth < 60 }}{% endfor %}",
+    "{% macro f(n) %}{{ f(n - 1) ~ f(n - 1) if n else 'x' }}{% endmacro %}{{ f(60) }}",
+    "{{ 7 ** 999999999 }}{{ 2 ** 99999 }}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+};
+
+TEST(Jinja, EveryBombEndsInASentenceWithinItsStepsAndBytes) {
+  constexpr int64_t kSteps = 300'000;
+  for (const char* const bomb : kBombs) {
+    SCOPED_TRACE(bomb);
+    Inputs inputs;
+    inputs.max_steps = kSteps;
+    RenderCost cost;
+    std::string what;
+    try {
+      Template(bomb, "t").render(std::move(inputs), &cost);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_input);
+      what = error.what();
+    }
+    const bool known = what.find("steps") != std::string::npos || what.find("grew past") != std::string::npos ||
+                       what.find("more than 100 deep") != std::string::npos;
+    EXPECT_TRUE(known) << what;
+    EXPECT_LE(cost.steps, kSteps);
+    EXPECT_LE(cost.peak_bytes, Interpreter::kMaxHeldBytes + kMaxTextBytes + kMaxItems * 128);
+  }
+}
+
+TEST(Jinja, LargeValuesAreCountedAsLongAsTheyLive) {
+  const auto peak = [](const std::string& source) {
+    RenderCost cost;
+    try {
+      Template(source, "t").render({}, &cost);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("grew past"), std::string::npos) << error.what();
+    }
+    return cost.peak_bytes;
+  };
+  // Each is gone before the next is made, or all of them stay.
+  EXPECT_LT(peak("{% for i in range(40) %}{% set t = 'x' * 9000000 %}{% endfor %}"), Interpreter::kMaxHeldBytes);
+  EXPECT_GT(peak("{% set ns = namespace(l=[]) %}{% for i in range(40) %}{% set ns.l = ns.l + ['x' * 9000000 ~ i] %}{% "
+                 "endfor %}"),
+            Interpreter::kMaxHeldBytes);
+}
+
+TEST(Jinja, WorkInProportionToItsInputIsWithinTheSteps) {
+  Inputs inputs;
+  inputs.max_steps = 10'000;
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  for (int i = 0; i < 1000; ++i) messages.push_back({{"role", "user"}, {"content", std::string(5000, 'x')}});
+  inputs.variables.emplace_back("messages", from_json(messages));
+  const Text text =
+      Template(
+          "{% for m in messages %}{% if loop.index <= messages|length and 'y' not in m.content %}{{ m.role "
+          "}}{{ m.content|trim|upper }}{{ m|tojson }}{{ messages[loop.index0].content[1:] }}{% endif %}{% "
+          "endfor %}",
+          "t")
+          .render(inputs);
+  EXPECT_GT(text.size(), 15'000'000u);
+}
+
 TEST(Jinja, WhatItCannotRunIsRefused) {
   for (const char* source : {"{% include 'x' %}",
                              "{% extends 'x' %}",
-                             "{% block b %}{% endblock %}",
                              "{% import 'x' as y %}",
                              "{% do x %}",
                              "{% trans %}{% endtrans %}",
-                             "{% for x in y recursive %}{% endfor %}",
                              "{{ 'x'.encode() }}",
-                             "{{ 'x'|urlencode }}",
-                             "{{ ('<'|escape) + 'x' }}",
                              "{{ lipsum() }}",
+                             "{{ 'x'|xmlattr }}",
+                             "{{ ('<'|safe).upper() }}",
+                             "{{ 1.5|round(-301) }}",
+                             "{% block a required %}{% endblock %}",
+                             "{% for i in [1] %}{{ loop([2]) }}{% endfor %}",
                              "{{ 0x10 }}",
                              "{{ '\\ud83d' }}",
                              "{{ '\\N{DASH}' }}",

@@ -532,6 +532,146 @@ not 99999999999999999999
 odd.unsigned
 odd.unsigned|tojson
 odd.unsigned + 1
+'<b>'|safe + '<i>'
+'<i>' + '<b>'|safe
+'<b>'|safe + '<i>'|safe
+'"' + html|safe + '"'
+html|safe + 1
+1 + html|safe
+html|safe + none
+'{"a": ' + (d|tojson|safe) + '}'
+'<b>'|safe * 2
+2 * ('<b>'|safe) + '<'
+'<b>%s</b>'|safe % '<i>'
+'<b>%s %d %s</b>'|safe % ('<i>', 3, '<u>'|safe)
+'<b>%(a)s</b>'|safe % {'a': '<'}
+'%s' % ('<b>'|safe)
+'<b>%s</b>'|safe|format('<')
+'%s'|format('<b>'|safe)
+'<b>'|safe ~ '<i>'
+('<b>'|safe ~ '<i>') + '<u>'
+'<b>'|safe == '<b>'
+'<'|safe < '<a'
+'b' in '<b>'|safe
+('<b>'|safe)[0] + '<'
+('<b>'|safe)[1:] + '<'
+('<b>'|safe)[::-1] + '<'
+'<b>'|safe|upper + '<'
+'<b>'|safe|trim + '<'
+'<b>'|safe|replace('b', 'i') + '<'
+'<b>'|safe|title + '<'
+'<b>'|safe|capitalize + '<'
+'<b>'|safe|reverse + '<'
+'<b>'|safe|first + '<'
+'<b>'|safe|last + '<'
+'<b>'|safe|center(9) + '<'
+'<b>\n<i>'|safe|indent + '<'
+'<b>'|safe|string + '<'
+'<b>'|safe|default('x') + '<'
+nope|default('<'|safe) + '<'
+['<b>'|safe, '<i>']|join('<') + '<'
+'<b>'|safe|join('<')
+['<b>'|safe]
+{'a': '<b>'|safe}
+['<b>'|safe, 1]|string
+'<b>'|safe|tojson
+'<b>'|safe|escape
+'<'|escape + '<'
+'<'|e ~ '<'
+('<'|e)|safe + '&'
+'<b>'|safe is escaped
+('<b>'|safe + 'x') is escaped
+('<b>'|safe ~ 'x') is escaped
+'<b>'|safe|length
+'<b>'|safe - 1
+-('<b>'|safe)
+'<b>'|safe + x|string
+long|truncate(9)
+long|truncate(10)
+long|truncate(5, true)
+'a bc def ghij'|truncate(9)
+'a bc def ghij'|truncate(9, leeway=0)
+'a bc def ghij'|truncate(9, true, '', 0)
+'a bc def ghij'|truncate(9, true, '>>', 0)
+'a bc def ghij'|truncate(2)
+'abcdefghijkl'|truncate(6, leeway=0)
+uni|truncate(10, false, '…', 0)
+'a bc def ghij klmno'|safe|truncate(9, end='<', leeway=0)
+items|truncate
+5|truncate
+'x'|truncate(9, leeway=-1)
+'one, two_three  4 é-ñ'|wordcount
+''|wordcount
+uni|wordcount
+123|wordcount
+'ab'|center(7)
+'ab'|center(6) ~ '|'
+'abc'|center(6) ~ '|'
+'abc'|center(2)
+'ab'|center|length
+items|center(20)
+'a b/c?d=é&~'|urlencode
+{'a b': 'c/d', 'é': 1, 'n': none}|urlencode
+[('a', 'x y'), ('b', '&')]|urlencode
+[1, 2]|urlencode
+5|urlencode
+'👋🏽'|urlencode
+[1, 2, 3, 4, 5, 6, 7]|slice(3)|list
+[1, 2, 3, 4, 5, 6, 7]|slice(3, 'x')|list
+[1, 2]|slice(4)|list
+[1, 2]|slice(4, 0)|list
+[]|slice(2, 'x')|list
+'abcde'|slice(2)|list
+[1, 2]|slice(0)|list
+[1, 2]|slice(-1)|list
+[1, 2]|slice(2)
+d|pprint
+nested|pprint
+users|pprint
+mixed|pprint
+'a'|pprint
+uni|pprint
+text|pprint
+odd|pprint
+(1,)|pprint
+('x' * 90)|pprint
+('word ' * 40)|pprint
+('line one is long\n' * 8)|pprint
+{'k': 'word ' * 40, 'a': {'b': ['x' * 30, 'y' * 30, 'z' * 30], 'c': (1, 2)}}|pprint
+[['word ' * 10, 'word ' * 20], ('a' * 80,), {}]|pprint
+{'tuple': ('x' * 50, 'y' * 50), 'one': ('z' * 100,), 'list': [[['deep ' * 20]]]}|pprint
+{2: 'b' * 50, 1: 'a' * 50, 'x': [1, 2]}|pprint
+[users, users]|pprint
+none|pprint
+x|pprint
+nope|pprint
+1234|round(-1)
+1235|round(-1)
+1245|round(-1)
+1250|round(-2)
+1350|round(-2)
+-1250|round(-2)
+5|round(-1)
+15|round(-1)
+4|round(-1)
+99|round(-2)
+49|round(-2)
+50|round(-2)
+1|round(-5)
+1234.5|round(-1)
+1235.0|round(-1)
+1245.0|round(-1)
+1245.0000001|round(-1)
+-15.0|round(-1)
+4.9|round(-1)
+-4.9|round(-1)
+1e20|round(-3)
+15511210043330985984000000|round(-20)
+15511210043330985984000000|round(-30)
+1234|round(-2, 'ceil')
+1234|round(-2, 'floor')
+1234.5|round(-1, 'floor')
+true|round(-1)
 """
 
 STATEMENTS = [
@@ -595,6 +735,17 @@ STATEMENTS = [
     "{{ '%s' % (1, 2) }}", "{{ '%s %s' % [1, 2] }}", "{{ 'no args' % () }}", "{{ 'x' % 5 }}", "{{ ('a', 'b')|join('+') }}{{ 'a,b'|replace(',', '\\n') }}",
     "{{ '\\u2028' }}", "{{ '\\x4' }}", "line\n{{ raise_exception('here') }}", "{% set big = 'x' * 3 %}{{ big }}",
     "{{ ' a  b '.split(' ') }}{{ 'a\\tb c'.split() }}{{ 'x'.split('x') }}", "{{ 'aXbX'.rsplit('X') }}{{ ' a b c '.rsplit(None, 1) }}", "{{ (' a b c ').split(None, 1) }}",
+    "{% block a %}x{{ n }}{% endblock %}|{% block b %}{{ name }}{% endblock b %}", "{% block a %}{% endblock c %}", "{% block a %}{% endblock %}{% block a %}{% endblock %}",
+    "{% set v = 1 %}{% block a %}{{ v }}{% set v = 2 %}{{ v }}{% endblock %}{{ v }}", "{% block a %}{% set w = 1 %}{% endblock %}{{ w is defined }}",
+    "{% for i in items %}{% block a %}{{ i is defined }}{{ loop is defined }}{% endblock %}{% endfor %}", "{% for i in items %}{% block a scoped %}{{ i }}{{ loop.index }}{% endblock %}{% endfor %}",
+    "{% if yes %}{% set v = 1 %}{% block a %}{{ v }}{% block b %}[{{ n }}]{% endblock %}{% endblock %}{% endif %}", "{% with q = 1 %}{% block a %}{{ q is defined }}{% endblock %}{% endwith %}",
+    "{% for i in items %}{% block a scoped %}{% break %}{% endblock %}{% endfor %}", "{% macro f() %}m{% endmacro %}{% block a %}{{ f() }}{% endblock %}", "  {% block a %}\n x\n {% endblock %}\n y", "{% block %}{% endblock %}", "{% block a %}",
+    "{% for i in [[1, [2, [3]]], [4]] recursive %}{{ loop.depth }}{{ loop.depth0 }}:{% if i is iterable %}({{ loop(i) }}){% else %}{{ i }}{% endif %};{% endfor %}",
+    "{% for i in [{'n': 'a', 'c': [{'n': 'b', 'c': []}, {'n': 'd'}]}] recursive %}<{{ i.n }}{% if i.c %}{{ loop(i.c) }}{% endif %}>{% endfor %}",
+    "{% for i in [1, 2, 3] if i > 1 recursive %}{{ i }}{% if i == 2 %}[{{ loop([0, 5]) }}]{% endif %}{% else %}none{% endfor %}", "{% for i in [1] recursive %}{{ loop([]) }}{% else %}none{% endfor %}", "{% for i in [] recursive %}{% else %}none{% endfor %}",
+    "{% set v = 1 %}{% for i in [1, [2]] recursive %}{{ v }}{% if i is iterable %}{% set v = 2 %}{{ v }}{{ loop(i) }}{{ v }}{% endif %}{% endfor %}", "{% for i in items %}{{ loop([1]) }}{% endfor %}", "{% for i in [1] recursive %}{{ loop() }}{% endfor %}",
+    "{% for i in [[1]] recursive %}{% set l = loop %}{% if i is iterable %}{% for j in [7] %}{{ l(i) }}{% endfor %}{% else %}{{ i }}{{ loop.index }}/{{ loop.length }}{% endif %}{% endfor %}", "{% for i in [[1, 2]] recursive %}{{ (loop(i) if i is iterable else i)|string|upper }}{% endfor %}",
+    "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "{% for k, v in {'a': {'b': {}}}.items() recursive %}{{ k }}({{ loop(v.items()) }}){% endfor %}", "{% for i in items recursive %}{{ i }}{% if i == 1 %}{% break %}{% endif %}{% endfor %}",
     "{% set s = 'a' %}{% set s = s ~ 'b' %}{{ s }}{% set s = s + 'c' %}{{ s }}", "{{ not nope }}{{ not none }}{{ not 0 }}{{ not '' }}{{ not [] }}{{ not {} }}{{ not 0.0 }}",
     "{{ true }}{{ True }}{{ false }}{{ False }}{{ none }}{{ None }}", "{{ 'a'.join(['1', '2', '3']) }}{{ ''.join([]) }}", "{{ [[1, 2], [3]]|sum(start=[]) }}",
 ]

@@ -60,6 +60,7 @@ enum class StatementKind {
   filter_block,
   with,
   generation,
+  block,
   break_,
   continue_,
 };
@@ -87,6 +88,8 @@ struct Statement {
   Body body;
   Body otherwise;
   std::unique_ptr<MacroNode> macro;  // macro, call_block
+  bool recursive = false;            // for
+  bool scoped = false;               // block
 };
 
 }  // namespace megatrain::jinja

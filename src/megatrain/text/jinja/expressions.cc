@@ -10,6 +10,20 @@ namespace megatrain::jinja {
 Value Interpreter::evaluate(const Expression& expression) {
   line_ = expression.line;
   spend(1);
+  switch (expression.kind) {
+    case ExpressionKind::constant: return expression.constant;
+    case ExpressionKind::name: return lookup(expression.name);
+    case ExpressionKind::call:
+    case ExpressionKind::binary:
+    case ExpressionKind::concat:
+    case ExpressionKind::list:
+    case ExpressionKind::tuple:
+    case ExpressionKind::dict: return held(evaluate_parts(expression));
+    default: return evaluate_parts(expression);
+  }
+}
+
+Value Interpreter::evaluate_parts(const Expression& expression) {
   const auto& items = expression.items;
   switch (expression.kind) {
     case ExpressionKind::constant: return expression.constant;
@@ -98,6 +112,8 @@ Value Interpreter::evaluate_compare(const Expression& expression) {
     const std::string& op = expression.operators[i];
     line_ = expression.line;
     bool holds = false;
+    const bool search = op.ends_with("in");
+    search ? touch(weight(right) + shallow(left)) : compare(left, right);
     if (op == "==") holds = equal(left, right);
     if (op == "!=") holds = !equal(left, right);
     if (op == "<") holds = less(left, right);
@@ -116,15 +132,15 @@ Value Interpreter::evaluate_slice(const Value& object, const Expression& slice) 
   if (const Undefined* undefined = object.get<Undefined>()) raise(*undefined->message);
   Value bounds[3];
   for (size_t i = 0; i < 3; ++i) bounds[i] = slice.items[i] ? evaluate(*slice.items[i]) : Value::none();
+  touch(shallow(object));
   Value sliced = slice_value(object, bounds[0], bounds[1], bounds[2]);
-  spend(object.text() ? object.text()->size() / 64 : 1);
-  return sliced;
+  sliced.markup = object.markup;
+  return held(std::move(sliced));
 }
 
 Value Interpreter::evaluate_concat(const Expression& expression) {
   Text text;
-  for (const auto& part : expression.items) text.append(to_text(evaluate(*part)));
-  spend(text.size() / 64);
+  for (const auto& part : expression.items) text.append(text_of(evaluate(*part)));
   if (turn_ >= 0) text.stamp_turn(turn_);
   return Value::of(std::move(text));
 }
@@ -134,8 +150,9 @@ Arguments Interpreter::evaluate_arguments(const Expression& expression) {
   for (size_t i = 1; i < expression.items.size(); ++i) arguments.positional.push_back(evaluate(*expression.items[i]));
   for (const auto& [name, value] : expression.named) arguments.named.emplace_back(name, evaluate(*value));
   if (expression.spread_positional) {
-    for (Value& value : iterate(evaluate(*expression.spread_positional)))
-      arguments.positional.push_back(std::move(value));
+    const Value spread = evaluate(*expression.spread_positional);
+    touch(shallow(spread));
+    for (Value& value : iterate(spread)) arguments.positional.push_back(std::move(value));
   }
   if (expression.spread_named) {
     const Value named = evaluate(*expression.spread_named);
@@ -150,6 +167,7 @@ Arguments Interpreter::evaluate_arguments(const Expression& expression) {
 Value Interpreter::attribute(const Value& object, std::string_view name) {
   if (const Undefined* undefined = object.get<Undefined>()) raise(*undefined->message);
   if (const auto* space = object.get<std::shared_ptr<Namespace>>()) {
+    touch((*space)->attributes.size() * sizeof(Value));
     for (const auto& [attribute, value] : (*space)->attributes) {
       if (attribute == name) return value;
     }
@@ -164,8 +182,8 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
     if (name == "first") return Value::of(index == 0);
     if (name == "last") return Value::of(index + 1 == count);
     if (name == "length") return Value::of(count);
-    if (name == "depth") return Value::of(int64_t{1});
-    if (name == "depth0") return Value::of(int64_t{0});
+    if (name == "depth") return Value::of(loop.depth + 1);
+    if (name == "depth0") return Value::of(loop.depth);
     if (name == "previtem")
       return index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
     if (name == "nextitem")
@@ -189,6 +207,7 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
         Callable{.kind = CallableKind::method, .name = std::string(name), .self = object})};
   }
   if (const Dict* dict = object.as_dict()) {
+    touch(dict->entries.size() * 8);
     if (const Value* value = find(*dict, name)) return *value;
   }
   return Value::undefined(fmt::format("'{}' has no attribute '{}'", object_type_name(object), name));
@@ -197,6 +216,7 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
 Value Interpreter::item(const Value& object, const Value& key) {
   if (const Undefined* undefined = object.get<Undefined>()) raise(*undefined->message);
   if (const Dict* dict = object.as_dict()) {
+    touch(dict->entries.size() * 8 + weight(key));
     if (const Value* value = find(*dict, key)) return *value;
   }
   const bool is_index = key.get<int64_t>() || key.get<bool>();
@@ -207,13 +227,16 @@ Value Interpreter::item(const Value& object, const Value& key) {
     if (index >= 0 && index < count) return sequence->items[static_cast<size_t>(index)];
   }
   if (const Text* text = object.text(); text && is_index) {
-    spend(text->size() / 64);
+    touch(text->size());
     int64_t index = to_index(key, "an index");
     if (index < 0) index += length(object);
     if (index >= 0) {
       const size_t begin = char_offset(text->bytes(), static_cast<size_t>(index));
       if (begin < text->size()) {
-        return Value::of(text->sub(begin, begin + char_length(static_cast<unsigned char>(text->bytes()[begin]))));
+        Value found =
+            Value::of(text->sub(begin, begin + char_length(static_cast<unsigned char>(text->bytes()[begin]))));
+        found.markup = object.markup;
+        return found;
       }
     }
   }
@@ -224,6 +247,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
     return Value::undefined(
         fmt::format("'{}' has no attribute {}", object_type_name(object), show_string(name->bytes())));
   }
+  spend(weight(key));
   return Value::undefined(fmt::format("{} has no element {}", object_type_name(object), to_repr(key).bytes()));
 }
 

@@ -10,6 +10,7 @@
 
 #include "megatrain/text/jinja/interpreter.h"
 #include "megatrain/text/jinja/numbers.h"
+#include "megatrain/text/jinja/text_filters.h"
 
 namespace megatrain::jinja {
 namespace {
@@ -53,6 +54,7 @@ Items sorted(Interpreter& interpreter, const Items& items, const std::vector<Val
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    interpreter.compare(keys[a], keys[b]);
     interpreter.spend(1);
     return reverse ? less(keys[b], keys[a]) : less(keys[a], keys[b]);
   });
@@ -82,11 +84,9 @@ Value join(Interpreter& interpreter, const Value& value, const Arguments& argume
   Text out;
   bool first = true;
   for (const Value& item : iterate(value)) {
-    if (item.markup) raise("joining strings marked safe or escaped is not supported");
     if (!first) out.append(separator);
     first = false;
     out.append(to_text(p[1] && !p[1]->is_none() ? walk(interpreter, item, *p[1], nullptr) : item));
-    interpreter.spend(out.size() / 4096);
   }
   return Value::of(std::move(out));
 }
@@ -163,8 +163,12 @@ Value unique(Interpreter& interpreter, const Value& value, const Arguments& argu
   Items out, seen;
   for (const Value& item : iterate(value)) {
     const Value key = sort_key(interpreter, item, p[1], flag(p[0]));
-    interpreter.spend(seen.size());
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(key, other); })) continue;
+    const auto same = [&](const Value& other) {
+      interpreter.spend(1);
+      interpreter.compare(key, other);
+      return equal(key, other);
+    };
+    if (std::any_of(seen.begin(), seen.end(), same)) continue;
     seen.push_back(key);
     out.push_back(item);
   }
@@ -179,6 +183,7 @@ Value extreme(Interpreter& interpreter, const Value& value, const Arguments& arg
   Value best_key = sort_key(interpreter, items[0], p[1], flag(p[0]));
   for (size_t i = 1; i < items.size(); ++i) {
     Value key = sort_key(interpreter, items[i], p[1], flag(p[0]));
+    interpreter.compare(best_key, key);
     if (most ? less(best_key, key) : less(key, best_key)) {
       best = i;
       best_key = std::move(key);
@@ -196,6 +201,7 @@ Value groupby(Interpreter& interpreter, const Value& value, const Arguments& arg
   Value last;
   for (const Value& item : sorted(interpreter, items, keys, false)) {
     const Value key = folded(walk(interpreter, item, *p[0], p[1]), flag(p[2]));
+    interpreter.compare(key, last);
     if (groups.empty() || !equal(key, last)) groups.emplace_back();
     groups.back().push_back(item);
     last = key;
@@ -267,7 +273,6 @@ Value indent(Interpreter&, const Value& value, const Arguments& arguments) {
     if (is_first ? flag(p[1]) : !line.empty() || flag(p[2])) out.append(margin);
     out.append(line);
     is_first = false;
-    if (out.size() > kMaxTextBytes) raise("the indented text is too long");
   }
   return Value::of(std::move(out));
 }
@@ -284,6 +289,25 @@ Value batch(Interpreter&, const Value& value, const Arguments& arguments) {
   if (!row.empty()) {
     if (p[1] && !p[1]->is_none()) row.resize(static_cast<size_t>(count), *p[1]);
     out.push_back(Value::list(std::move(row)));
+  }
+  return Value::list(std::move(out), SequenceKind::iterator);
+}
+
+Value slice(Interpreter&, const Value& value, const Arguments& arguments) {
+  const Parameters p(arguments, "slice", {"slices", "fill_with"}, 1);
+  const int64_t count = to_index(*p[0], "slice's number of slices");
+  if (count == 0) raise("integer division or modulo by zero");
+  if (count > 100'000) raise("more than 100000 slices are not supported");
+  const Items items = iterate(value);
+  Items out;
+  size_t begin = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t size = static_cast<int64_t>(items.size()), extra = size % count;
+    const size_t end = begin + static_cast<size_t>(size / count + (i < extra ? 1 : 0));
+    Items part(items.begin() + static_cast<ptrdiff_t>(begin), items.begin() + static_cast<ptrdiff_t>(end));
+    if (p[1] && !p[1]->is_none() && i >= extra) part.push_back(*p[1]);
+    out.push_back(Value::list(std::move(part)));
+    begin = end;
   }
   return Value::list(std::move(out), SequenceKind::iterator);
 }
@@ -305,7 +329,10 @@ Value last(Interpreter&, const Value& value, const Arguments& arguments) {
   if (value.sequence() && value.sequence()->kind == SequenceKind::iterator)
     raise("'generator' object is not reversible");
   const Items items = iterate(value);
-  return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
+  if (items.empty()) return Value::undefined("No last item, sequence was empty.");
+  Value back = items.back();
+  back.markup = back.markup || value.markup;
+  return back;
 }
 
 Value reverse(Interpreter&, const Value& value, const Arguments& arguments) {
@@ -329,15 +356,7 @@ Value sum(Interpreter& interpreter, const Value& value, const Arguments& argumen
 
 Value escape(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "escape", {});
-  if (value.markup) return value;
-  Text text = to_text(value);
-  for (const auto& [from, to] :
-       {std::pair{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}) {
-    text = replace(text, from, Text(to), -1);
-  }
-  Value escaped = Value::of(std::move(text));
-  escaped.markup = true;
-  return escaped;
+  return escaped(value);
 }
 
 Value safe(Interpreter&, const Value& value, const Arguments& arguments) {
@@ -351,7 +370,7 @@ Value format(Interpreter&, const Value& value, const Arguments& arguments) {
   if (!arguments.positional.empty() && !arguments.named.empty()) {
     raise("can't handle positional and keyword arguments at the same time");
   }
-  const Text text = to_text(value);
+  const Value text = value.text() ? value : Value::of(to_text(value));
   if (arguments.named.empty()) return format_percent(text, Value::list(arguments.positional, SequenceKind::tuple));
   std::vector<std::pair<Value, Value>> entries;
   for (const auto& [name, item] : arguments.named) entries.emplace_back(Value::of(name), item);
@@ -394,6 +413,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"attr", attr},
       {"batch", batch},
       {"capitalize", cased<Case::capitalize>},
+      {"center", filter_center},
       {"count", length_filter},
       {"d", default_filter},
       {"default", default_filter},
@@ -415,6 +435,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"map", map},
       {"max", [](Interpreter& i, const Value& v, const Arguments& a) { return extreme(i, v, a, true); }},
       {"min", [](Interpreter& i, const Value& v, const Arguments& a) { return extreme(i, v, a, false); }},
+      {"pprint", filter_pprint},
       {"reject", [](Interpreter& i, const Value& v, const Arguments& a) { return choose(i, v, a, false, false); }},
       {"rejectattr", [](Interpreter& i, const Value& v, const Arguments& a) { return choose(i, v, a, false, true); }},
       {"replace", replace_filter},
@@ -423,25 +444,51 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"safe", safe},
       {"select", [](Interpreter& i, const Value& v, const Arguments& a) { return choose(i, v, a, true, false); }},
       {"selectattr", [](Interpreter& i, const Value& v, const Arguments& a) { return choose(i, v, a, true, true); }},
+      {"slice", slice},
       {"sort", sort},
       {"string", string},
       {"sum", sum},
       {"title", cased<Case::jinja_title>},
       {"tojson", tojson},
       {"trim", trim},
+      {"truncate", filter_truncate},
       {"unique", unique},
       {"upper", cased<Case::upper>},
+      {"urlencode", filter_urlencode},
+      {"wordcount", filter_wordcount},
   };
   return table;
 }
 
 }  // namespace
 
+size_t filter_steps(std::string_view name, const Value& value) {
+  constexpr std::string_view kOutside[] = {
+      "attr", "batch", "count",  "d",          "default", "dictsort", "first",      "items", "last", "length",
+      "list", "map",   "reject", "rejectattr", "reverse", "select",   "selectattr", "slice", "sum"};
+  constexpr std::string_view kCopied[] = {"string", "safe", "trim", "replace", "indent", "join", "format", "truncate"};
+  const auto among = [&](const auto& names) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
+  constexpr size_t kUnit = Interpreter::kBytesPerStep;
+  if (among(kOutside)) {
+    if (const Sequence* sequence = value.sequence())
+      return name == "length" || name == "count" ? 1 : sequence->items.size();
+    if (const Dict* dict = value.as_dict()) return dict->entries.size();
+    return value.text() ? (name == "length" || name == "count" ? weight(value) / kUnit : weight(value)) : 1;
+  }
+  if (value.text() && among(kCopied)) return weight(value) / kUnit;
+  return weight(value);
+}
+
 bool is_filter(std::string_view name) { return filters().find(name) != filters().end(); }
 
 Value run_filter(Interpreter& interpreter, const std::string& name, const Value& value, const Arguments& arguments) {
   Value result = filters().find(name)->second(interpreter, value, arguments);
   if (value.source >= 0 && result.source < 0) result.source = value.source;
+  // What Python's methods of str keep marked; other filters make plain strings of marked ones.
+  constexpr std::string_view kKeep[] = {"upper", "lower", "capitalize", "trim", "reverse", "center", "indent"};
+  if (value.markup && std::find(std::begin(kKeep), std::end(kKeep), name) != std::end(kKeep)) result.markup = true;
   return result;
 }
 

@@ -100,11 +100,13 @@ Text truncated(const Text& text, const Spec& spec) {
   return spec.precision < 0 ? text : text.sub(0, char_offset(text.bytes(), static_cast<size_t>(spec.precision)));
 }
 
-Text percent_piece(const Value& value, Spec spec) {
+Text percent_piece(const Value& value, Spec spec, bool markup) {
   if (spec.left) spec.aligned = true;
   switch (spec.type) {
-    case 's': return padded(truncated(to_text(value), spec), spec, true);
-    case 'r': return padded(truncated(to_repr(value), spec), spec, true);
+    case 's': return padded(truncated(markup ? *escaped(value).text() : to_text(value), spec), spec, true);
+    case 'r':
+      if (markup) raise("the format %r in a string marked safe or escaped is not supported");
+      return padded(truncated(to_repr(value), spec), spec, true);
     case 'd':
     case 'i':
     case 'f':
@@ -124,7 +126,8 @@ Text percent_piece(const Value& value, Spec spec) {
 
 }  // namespace
 
-Value format_percent(const Text& format, const Value& values) {
+Value format_percent(const Value& source, const Value& values) {
+  const Text& format = *source.text();
   const std::string_view text = format.bytes();
   const Sequence* tuple =
       values.sequence() && values.sequence()->kind == SequenceKind::tuple ? values.sequence() : nullptr;
@@ -167,12 +170,13 @@ Value format_percent(const Text& format, const Value& values) {
       out.append("%", format.origin_at(at - 1));
       continue;
     }
-    out.append(percent_piece(value ? *value : next(), spec));
-    if (out.size() > kMaxTextBytes) raise("the formatted text is too long");
+    out.append(percent_piece(value ? *value : next(), spec, source.markup));
   }
   const bool all = keyed || (tuple ? used == tuple->items.size() : used == 1 || values.as_dict());
   if (!all && !(values.sequence() && !tuple)) raise("not all arguments converted during string formatting");
-  return Value::of(std::move(out));
+  Value formatted = Value::of(std::move(out));
+  formatted.markup = source.markup;
+  return formatted;
 }
 
 namespace {
@@ -290,7 +294,6 @@ Value format_braces(Interpreter& interpreter, const Text& format, const Argument
       field.remove_prefix(bracket ? stop + 1 : stop);
     }
     out.append(brace_piece(value, spec));
-    if (out.size() > kMaxTextBytes) raise("the formatted text is too long");
     at = end + 1;
   }
   return Value::of(std::move(out));

@@ -31,7 +31,8 @@ Value range(const Arguments& arguments) {
   return value;
 }
 
-std::vector<std::pair<Value, Value>> dict_entries(const Arguments& arguments, std::string_view function) {
+std::vector<std::pair<Value, Value>> dict_entries(Interpreter& interpreter, const Arguments& arguments,
+                                                  std::string_view function) {
   std::vector<std::pair<Value, Value>> entries;
   if (arguments.positional.size() > 1) raise(fmt::format("{} expected at most 1 argument", function));
   if (!arguments.positional.empty()) {
@@ -40,6 +41,7 @@ std::vector<std::pair<Value, Value>> dict_entries(const Arguments& arguments, st
       entries = from.as_dict()->entries;
     } else {
       for (const Value& item : iterate(from)) {
+        interpreter.touch(entries.size() * 8 + weight(item));
         const auto pair = iterate(item);
         if (pair.size() != 2) raise("a dict is made of pairs");
         set_entry(entries, pair[0], pair[1]);
@@ -50,9 +52,9 @@ std::vector<std::pair<Value, Value>> dict_entries(const Arguments& arguments, st
   return entries;
 }
 
-Value make_namespace(const Arguments& arguments) {
+Value make_namespace(Interpreter& interpreter, const Arguments& arguments) {
   const auto space = std::make_shared<Namespace>();
-  for (const auto& [key, value] : dict_entries(arguments, "namespace")) {
+  for (const auto& [key, value] : dict_entries(interpreter, arguments, "namespace")) {
     const std::string& name = to_string_argument(key, "a namespace's attribute").bytes();
     if (name.starts_with("_")) {
       raise("Chat templates cannot store underscore-prefixed attributes on a namespace, but got " + show_string(name));
@@ -90,10 +92,11 @@ Value run_global(Interpreter& interpreter, const std::string& name, const Argume
     interpreter.spend(made.sequence()->items.size());
     return made;
   }
-  if (name == "dict") return Value::dict(dict_entries(arguments, "dict"));
-  if (name == "namespace") return make_namespace(arguments);
+  if (name == "dict") return Value::dict(dict_entries(interpreter, arguments, "dict"));
+  if (name == "namespace") return make_namespace(interpreter, arguments);
   if (name == "strftime_now") return strftime_now(interpreter, arguments);
   const Parameters p(arguments, name, {"message"}, 1);
+  interpreter.spend(weight(*p[0]));
   throw Raise(to_text(*p[0]).bytes());
 }
 

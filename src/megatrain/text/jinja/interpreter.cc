@@ -25,7 +25,14 @@ class Restore {
 }  // namespace
 
 Interpreter::Interpreter(const Body& body, Inputs inputs)
-    : body_(body), inputs_(std::move(inputs)), frame_(std::make_shared<Frame>()) {}
+    : body_(body), inputs_(std::move(inputs)), frame_(std::make_shared<Frame>()) {
+  root_ = frame_;
+  constexpr size_t kStepsPerByte = 8;
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  size_t bytes = 0;
+  for (const auto& [name, value] : inputs_.variables) bytes = std::min(bytes + weight(value), kMostBytes);
+  max_steps_ = inputs_.max_steps + static_cast<int64_t>(kStepsPerByte * bytes);
+}
 
 Interpreter::~Interpreter() {
   for (const auto& closure : closures_) {
@@ -36,8 +43,63 @@ Interpreter::~Interpreter() {
 Text Interpreter::render() { return capture(body_); }
 
 void Interpreter::spend(size_t steps) {
+  if (steps > static_cast<size_t>(max_steps_ - steps_)) {
+    raise(fmt::format("the template ran for more than {} steps", max_steps_));
+  }
   steps_ += static_cast<int64_t>(steps);
-  if (steps_ > inputs_.max_steps) raise(fmt::format("the template ran for more than {} steps", inputs_.max_steps));
+}
+
+size_t Interpreter::shallow(const Value& value) {
+  if (value.text()) return weight(value);
+  if (const Sequence* sequence = value.sequence()) return sequence->items.size() * sizeof(Value);
+  if (const Dict* dict = value.as_dict()) return dict->entries.size() * 2 * sizeof(Value);
+  if (const BigInteger* big = value.big()) return big->limbs() * big->limbs();  // of a product
+  return 0;
+}
+
+Text Interpreter::text_of(const Value& value) {
+  if (!value.text()) spend(weight(value));
+  return to_text(value);
+}
+
+Value Interpreter::held(Value value) {
+  constexpr size_t kLarge = size_t{64} << 10, kItemBytes = 128;
+  if (const auto* text = value.get<std::shared_ptr<const Text>>()) {
+    const size_t bytes = (*text)->weight();
+    touch(bytes);
+    if (bytes >= kLarge) hold(*text, bytes);
+  } else if (const auto* sequence = value.get<std::shared_ptr<Sequence>>()) {
+    const size_t bytes = (*sequence)->items.size() * kItemBytes;
+    touch(bytes);
+    if (bytes >= kLarge) hold(*sequence, bytes);
+  } else if (const auto* dict = value.get<std::shared_ptr<const Dict>>()) {
+    const size_t bytes = (*dict)->entries.size() * 2 * kItemBytes;
+    if (bytes >= kLarge) hold(*dict, bytes);
+  }
+  return value;
+}
+
+// A value may be counted more than once while it is used again and again; what is gone or known is then forgotten.
+void Interpreter::hold(std::weak_ptr<const void> owner, size_t bytes) {
+  held_.push_back({std::move(owner), bytes});
+  held_bytes_ += bytes;
+  if (held_bytes_ <= kMaxHeldBytes && held_.size() < 4096) {
+    peak_bytes_ = std::max(peak_bytes_, held_bytes_);
+    return;
+  }
+  std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) { return a.owner.owner_before(b.owner); });
+  const auto same = [](const Held& a, const Held& b) {
+    return !a.owner.owner_before(b.owner) && !b.owner.owner_before(a.owner);
+  };
+  held_.erase(std::unique(held_.begin(), held_.end(), same), held_.end());
+  std::erase_if(held_, [](const Held& one) { return one.owner.expired(); });
+  held_bytes_ = 0;
+  for (const Held& one : held_) held_bytes_ += one.bytes;
+  spend(held_.size());
+  peak_bytes_ = std::max(peak_bytes_, held_bytes_);
+  if (held_bytes_ > kMaxHeldBytes) {
+    raise(fmt::format("the template's values grew past {} bytes", kMaxHeldBytes));
+  }
 }
 
 Text Interpreter::capture(const Body& body) {
@@ -49,10 +111,9 @@ Text Interpreter::capture(const Body& body) {
 }
 
 void Interpreter::emit(Text text) {
-  spend(text.size() / 64);
+  touch(text.weight());
   if (turn_ >= 0) text.stamp_turn(turn_);
   out_->append(text);
-  if (out_->size() > kMaxTextBytes) raise(fmt::format("the output grew past {} bytes", kMaxTextBytes));
 }
 
 Interpreter::Flow Interpreter::run(const Body& body) {
@@ -68,7 +129,7 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
   spend(1);
   switch (statement.kind) {
     case StatementKind::data: emit(statement.data); break;
-    case StatementKind::output: emit(to_text(evaluate(*statement.expression))); break;
+    case StatementKind::output: emit(text_of(evaluate(*statement.expression))); break;
     case StatementKind::if_:
       for (const auto& [condition, body] : statement.branches) {
         if (truth(evaluate(*condition))) return run(body);
@@ -82,7 +143,7 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
       {
         const Restore restore(frame_);
         frame_ = std::make_shared<Frame>(Frame{.parent = frame_});
-        block = Value::of(capture(statement.body));
+        block = held(Value::of(capture(statement.body)));
       }
       const Restore restore(block_);
       block_ = &block;
@@ -90,7 +151,7 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
       if (statement.kind == StatementKind::set_block) {
         assign(*statement.target, value);
       } else {
-        emit(to_text(value));
+        emit(text_of(value));
       }
       break;
     }
@@ -117,6 +178,11 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
       emit(std::move(text));
       break;
     }
+    case StatementKind::block: {  // it sees what is set outside of all loops, unless it is scoped
+      const Restore restore(frame_);
+      frame_ = std::make_shared<Frame>(Frame{.parent = statement.scoped ? frame_ : root_});
+      return run(statement.body);
+    }
     case StatementKind::break_: return Flow::break_;
     case StatementKind::continue_: return Flow::continue_;
   }
@@ -124,12 +190,32 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
 }
 
 Interpreter::Flow Interpreter::run_for(const Statement& statement) {
-  std::vector<Value> items = iterate(evaluate(*statement.expression));
+  return run_loop(statement, evaluate(*statement.expression), frame_, 0);
+}
+
+Value Interpreter::call_loop(const Loop& loop, const Arguments& arguments) {
+  if (!loop.recursive) raise("The loop must have the 'recursive' marker to be called.");
+  const Parameters p(arguments, "loop", {"iterable"}, 1);
+  if (++calls_ > kMaxCalls) raise(fmt::format("macros and loops call each other more than {} deep", kMaxCalls));
+  const Restore restore_line(line_);
+  Text text;
+  {
+    const Restore restore(out_);
+    out_ = &text;
+    run_loop(*loop.recursive, *p[0], loop.outer, loop.depth + 1);
+  }
+  --calls_;
+  return Value::of(std::move(text));
+}
+
+Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value& over, std::shared_ptr<Frame> outer,
+                                        int64_t depth) {
+  touch(shallow(over));
+  std::vector<Value> items = iterate(over);
   spend(items.size());
   const Restore restore_frame(frame_);
   const Restore restore_turn(turn_);
   const Restore restore_indices(over_indices_);
-  const std::shared_ptr<Frame> outer = frame_;
   if (statement.condition) {
     std::vector<Value> kept;
     for (Value& item : items) {
@@ -145,6 +231,12 @@ Interpreter::Flow Interpreter::run_for(const Statement& statement) {
   }
   const auto loop = std::make_shared<Loop>();
   loop->items = std::move(items);
+  loop->depth = depth;
+  if (statement.recursive) {
+    loop->recursive = &statement;
+    loop->outer = outer;
+  }
+  if (loop->items.size() > 1000) hold(std::weak_ptr<const Loop>(loop), loop->items.size() * sizeof(Value));
   const int32_t outer_turn = turn_;
   for (size_t i = 0; i < loop->items.size(); ++i) {
     loop->index = i;
@@ -163,11 +255,12 @@ void Interpreter::run_call_block(const Statement& statement) {
   const Value callee = evaluate(*statement.expression->items[0]);
   Arguments arguments = evaluate_arguments(*statement.expression);
   arguments.named.emplace_back("caller", make_macro(*statement.macro));
-  emit(to_text(call(callee, arguments)));
+  emit(text_of(call(callee, arguments)));
 }
 
 void Interpreter::assign(const Expression& target, const Value& value) {
   if (target.kind == ExpressionKind::tuple) {
+    touch(shallow(value));
     const auto items = iterate(value);
     if (items.size() != target.items.size()) {
       raise(fmt::format("{} values to unpack (expected {}, got {})",
@@ -222,6 +315,7 @@ Value Interpreter::lookup(const std::string& name) const {
 
 Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   if (const Undefined* undefined = callee.get<Undefined>()) raise(*undefined->message);
+  if (const auto* loop = callee.get<std::shared_ptr<Loop>>()) return call_loop(**loop, arguments);
   const auto* held = callee.get<std::shared_ptr<const Callable>>();
   if (!held) raise(fmt::format("'{}' object is not callable", type_name(callee)));
   const Callable& callable = **held;
@@ -241,7 +335,7 @@ Value Interpreter::make_macro(const MacroNode& node) {
 
 Value Interpreter::call_macro(const Callable& callable, const Arguments& arguments) {
   const MacroNode& macro = *callable.macro;
-  if (++calls_ > kMaxCalls) raise(fmt::format("macros call each other more than {} deep", kMaxCalls));
+  if (++calls_ > kMaxCalls) raise(fmt::format("macros and loops call each other more than {} deep", kMaxCalls));
   const Restore restore_frame(frame_);
   const Restore restore_line(line_);
   const auto frame = std::make_shared<Frame>(Frame{.parent = callable.closure});
@@ -291,11 +385,18 @@ Value Interpreter::call_macro(const Callable& callable, const Arguments& argumen
 
 Value Interpreter::apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
   if (!is_filter(name)) raise(fmt::format("No filter named '{}'.", name));
-  spend(value.text() ? value.text()->size() / 64 : 1);
-  return run_filter(*this, name, value, arguments);
+  spend(filter_steps(name, value));
+  for (const Value& argument : arguments.positional) touch(shallow(argument));
+  return held(run_filter(*this, name, value, arguments));
 }
 
 bool Interpreter::apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
+  if (!arguments.positional.empty()) {
+    const Value& other = arguments.positional[0];
+    name == "in" ? touch(weight(other)) : compare(value, other);
+  }
+  if (value.text()) touch(weight(value));
+  if (name == "lower" || name == "upper") spend(weight(value));
   return run_test(name, value, arguments);
 }
 

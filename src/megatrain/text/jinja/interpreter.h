@@ -1,6 +1,7 @@
 // Runs a parsed template: Jinja's scopes and Python's values, as transformers' sandbox has them.
 #pragma once
 
+#include <algorithm>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -19,10 +20,16 @@ struct Frame {
   std::vector<std::pair<std::string, Value>> variables;
 };
 
+// What a rendering took.
+struct RenderCost {
+  int64_t steps = 0;
+  size_t peak_bytes = 0;  // of large values at once
+};
+
 struct Inputs {
   std::vector<std::pair<std::string, Value>> variables;
   std::tm now = {};                // local time, of strftime_now
-  int64_t max_steps = 50'000'000;  // a runaway template ends in an error
+  int64_t max_steps = 30'000'000;  // beside what its input weighs; a runaway template ends in an error
 };
 
 class Interpreter {
@@ -41,8 +48,16 @@ class Interpreter {
   Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
   bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
   Value operate(const std::string& op, const Value& a, const Value& b) { return binary(op, a, b); }
+  // The meter: all work is counted in steps, about as long as it takes to evaluate a name, and all large values in
+  // bytes. What an operation reads is counted before it runs, what it made behind it; both raise past their bounds.
   void spend(size_t steps);
+  void touch(size_t bytes) { spend(bytes / kBytesPerStep); }  // copied or searched
+  void compare(const Value& a, const Value& b) { touch(std::min(weight(a), weight(b))); }
+  RenderCost cost() const { return {.steps = steps_, .peak_bytes = peak_bytes_}; }
   const std::tm& now() const { return inputs_.now; }
+
+  static constexpr size_t kBytesPerStep = 32;
+  static constexpr size_t kMaxHeldBytes = size_t{128} << 20;
 
  private:
   enum class Flow { next, break_, continue_ };
@@ -50,12 +65,19 @@ class Interpreter {
   Flow run(const Body& body);
   Flow run(const Statement& statement);
   Flow run_for(const Statement& statement);
+  Flow run_loop(const Statement& statement, const Value& over, std::shared_ptr<Frame> outer, int64_t depth);
+  Value call_loop(const Loop& loop, const Arguments& arguments);
   void run_call_block(const Statement& statement);
   Text capture(const Body& body);
   void emit(Text text);
+  Text text_of(const Value& value);           // str(x), counted
+  static size_t shallow(const Value& value);  // bytes of the value without what is in it
+  Value held(Value value);                    // counts a value that an operation made
+  void hold(std::weak_ptr<const void> owner, size_t bytes);
   void assign(const Expression& target, const Value& value);
 
   Value evaluate(const Expression& expression);
+  Value evaluate_parts(const Expression& expression);
   Value evaluate_compare(const Expression& expression);
   Value evaluate_slice(const Value& object, const Expression& slice);
   Value evaluate_concat(const Expression& expression);
@@ -68,7 +90,7 @@ class Interpreter {
 
   const Body& body_;
   Inputs inputs_;
-  std::shared_ptr<Frame> frame_;
+  std::shared_ptr<Frame> frame_, root_;
   std::vector<std::weak_ptr<Frame>> closures_;  // frames that macros hold: emptied at the end, since they form cycles
   Text* out_ = nullptr;
   const Value* block_ = nullptr;  // what a filter or set block wrote
@@ -76,7 +98,13 @@ class Interpreter {
   bool over_indices_ = false;  // the loop runs over numbers, so a message is bound by set
   int line_ = 1;
   int calls_ = 0;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, max_steps_ = 0;
+  struct Held {
+    std::weak_ptr<const void> owner;
+    size_t bytes;
+  };
+  std::vector<Held> held_;  // large values, those that are gone by now among them
+  size_t held_bytes_ = 0, peak_bytes_ = 0;
 };
 
 // Positional and named arguments by parameter; raises as Python does when they do not fit.
@@ -91,6 +119,7 @@ class Parameters {
 };
 
 bool is_filter(std::string_view name);
+size_t filter_steps(std::string_view name, const Value& value);  // what reading its operand costs
 Value run_filter(Interpreter& interpreter, const std::string& name, const Value& value, const Arguments& arguments);
 bool run_test(const std::string& name, const Value& value, const Arguments& arguments);
 bool has_method(const Value& object, std::string_view name);
@@ -100,7 +129,7 @@ bool is_global(std::string_view name);
 Value run_global(Interpreter& interpreter, const std::string& name, const Arguments& arguments);
 
 // Python's "…" % values and "…".format(…).
-Value format_percent(const Text& format, const Value& values);
+Value format_percent(const Value& format, const Value& values);
 Value format_braces(Interpreter& interpreter, const Text& format, const Arguments& arguments);
 
 void set_entry(std::vector<std::pair<Value, Value>>& entries, const Value& key, const Value& value);

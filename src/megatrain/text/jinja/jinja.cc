@@ -41,11 +41,17 @@ Template::Template(const std::string& source, std::string name) : name_(std::mov
   has_generation_tags_ = has_generation(body_);
 }
 
-Text Template::render(Inputs inputs) const {
+Text Template::render(Inputs inputs, RenderCost* cost) const {
   Interpreter interpreter(body_, std::move(inputs));
+  const auto note = [&] {
+    if (cost) *cost = interpreter.cost();
+  };
   try {
-    return interpreter.render();
+    Text text = interpreter.render();
+    note();
+    return text;
   } catch (const Raise& raised) {
+    note();
     fail_input(fmt::format("{}, line {}: {}", name_, interpreter.line(), raised.what()));
   }
 }

@@ -12,7 +12,7 @@ class Template {
   // `name` is for error messages.
   Template(const std::string& source, std::string name);
 
-  Text render(Inputs inputs) const;
+  Text render(Inputs inputs, RenderCost* cost = nullptr) const;  // the cost also where it fails
   bool has_generation_tags() const { return has_generation_tags_; }
 
  private:

@@ -93,10 +93,15 @@ Value find_method(const Text& text, const std::string& name, const Arguments& ar
     if (!within.valid) return Value::of(int64_t{0});
     if (part.empty()) return Value::of(static_cast<int64_t>(count_chars(bytes)) + 1);
     int64_t found = 0;
-    for (size_t at = bytes.find(part); at != std::string_view::npos; at = bytes.find(part, at + part.size())) ++found;
+    for (size_t at = find_text(bytes, part); at != std::string_view::npos;
+         at = find_text(bytes, part, at + part.size())) {
+      ++found;
+    }
     return Value::of(found);
   }
-  const size_t at = !within.valid ? std::string_view::npos : name[0] == 'r' ? bytes.rfind(part) : bytes.find(part);
+  const size_t at = !within.valid    ? std::string_view::npos
+                    : name[0] == 'r' ? find_last_text(bytes, part)
+                                     : find_text(bytes, part);
   if (at == std::string_view::npos) {
     if (name == "index" || name == "rindex") raise("substring not found");
     return Value::of(int64_t{-1});
@@ -109,7 +114,8 @@ Value partition_method(const Text& text, const std::string& name, const Argument
   const Text& separator = to_string_argument(*p[0], name + "'s separator");
   if (separator.empty()) raise("empty separator");
   const bool right = name == "rpartition";
-  const size_t at = right ? text.bytes().rfind(separator.bytes()) : text.bytes().find(separator.bytes());
+  const size_t at =
+      right ? find_last_text(text.bytes(), separator.bytes()) : find_text(text.bytes(), separator.bytes());
   if (at == std::string::npos) {
     return right ? texts({Text(), Text(), text}, SequenceKind::tuple)
                  : texts({text, Text(), Text()}, SequenceKind::tuple);
@@ -164,13 +170,11 @@ Value join_method(const Text& separator, const Arguments& arguments) {
     if (!first) out.append(separator);
     first = false;
     out.append(*item.text());
-    if (out.size() > kMaxTextBytes) raise("the joined text is too long");
   }
   return Value::of(std::move(out));
 }
 
 Value string_method(Interpreter& interpreter, const Text& text, const std::string& name, const Arguments& arguments) {
-  interpreter.spend(text.size() / 64);
   if (name == "strip" || name == "lstrip" || name == "rstrip") return strip_method(text, name, arguments);
   if (name == "split" || name == "rsplit") return split_method(text, name, arguments);
   if (name == "startswith" || name == "endswith") return affix_method(text, name, arguments);
@@ -262,6 +266,26 @@ Value loop_method(Loop& loop, const std::string& name, const Arguments& argument
   return Value::of(!same);
 }
 
+// What reading the object and the arguments costs.
+size_t method_steps(const Callable& method, const Arguments& arguments) {
+  constexpr size_t kUnit = Interpreter::kBytesPerStep;
+  size_t bytes = 0;
+  for (const Value& argument : arguments.positional) bytes += weight(argument);
+  for (const auto& [name, argument] : arguments.named) bytes += weight(argument);
+  const std::string& name = method.name;
+  const Value& self = method.self;
+  if (const Dict* dict = self.as_dict()) return dict->entries.size() / 8 + (name == "get" ? 0 : dict->entries.size());
+  if (self.get<std::shared_ptr<Loop>>()) return bytes / kUnit;
+  if (!self.text()) return weight(self) / kUnit + 1;
+  constexpr std::string_view kCopied[] = {"split",     "rsplit",     "replace",      "startswith",  "endswith",
+                                          "find",      "rfind",      "index",        "rindex",      "count",
+                                          "partition", "rpartition", "removeprefix", "removesuffix"};
+  if (name.ends_with("strip") && !arguments.positional.empty()) return weight(self) / kUnit * (1 + bytes / kUnit);
+  if (name == "join" || among(kCopied, name)) return (weight(self) + bytes) / kUnit;
+  if (name.ends_with("strip")) return weight(self) / kUnit;
+  return weight(self) + bytes / kUnit;
+}
+
 }  // namespace
 
 bool has_method(const Value& object, std::string_view name) {
@@ -281,6 +305,7 @@ bool changes_object(const Value& object, std::string_view name) {
 
 Value run_method(Interpreter& interpreter, const Callable& method, const Arguments& arguments) {
   if (method.self.markup) raise("a method of a string marked safe or escaped is not supported");
+  interpreter.spend(method_steps(method, arguments));
   Value result;
   if (const Text* text = method.self.text()) {
     result = string_method(interpreter, *text, method.name, arguments);

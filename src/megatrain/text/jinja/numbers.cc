@@ -68,6 +68,24 @@ Value truncated(double value) {
   return Value::of(BigInteger::of_whole(std::trunc(value)));
 }
 
+// Decimal digits, with a sign and a fraction or not, rounded to tens, hundreds, …: half to even.
+std::string rounded(std::string_view text, size_t zeros) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  const size_t dot = std::min(text.find('.'), text.size());
+  const std::string_view whole = text.substr(0, dot);
+  const std::string_view fraction = text.substr(std::min(dot + 1, text.size()));
+  const std::string padded =
+      std::string(zeros + 1 > whole.size() ? zeros + 1 - whole.size() : 0, '0') + std::string(whole);
+  const std::string head = padded.substr(0, padded.size() - zeros);
+  const std::string rest = padded.substr(head.size()) + std::string(fraction);
+  const std::string half = "5" + std::string(rest.size() - 1, '0');
+  const bool odd = (head.back() - '0') % 2 != 0;
+  BigInteger kept = *BigInteger::of_digits(head);
+  if (rest > half || (rest == half && odd)) kept = kept + BigInteger(1);
+  return (negative ? "-" : "") + kept.digits() + std::string(zeros, '0');
+}
+
 }  // namespace
 
 Value filter_abs(Interpreter&, const Value& value, const Arguments& arguments) {
@@ -106,14 +124,21 @@ Value filter_float(Interpreter&, const Value& value, const Arguments& arguments)
 Value filter_round(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "round", {"precision", "method"});
   const int64_t precision = p[0] ? to_index(*p[0], "round's precision") : 0;
-  if (precision < 0 || precision > 15) raise("a precision of round below 0 or above 15 is not supported");
+  if (precision < -300 || precision > 15) raise("a precision of round below -300 or above 15 is not supported");
   const std::string method = p[1] ? to_text(*p[1]).bytes() : "common";
   if (method != "common" && method != "ceil" && method != "floor") raise("method must be common, ceil or floor");
   const auto number = value.text() ? std::nullopt : real_of(value);
   if (!number) raise(fmt::format("type {} doesn't define __round__ method", type_name(value)));
   if (method == "common") {
-    if (!value.get<double>()) return Value::of(*whole_number(value));
+    if (!value.get<double>()) {
+      const std::string digits = whole_number(value)->digits();
+      return precision < 0 ? Value::integer(rounded(digits, static_cast<size_t>(-precision))) : Value::integer(digits);
+    }
     if (!std::isfinite(*number)) return value;
+    if (precision < 0) {
+      const std::string exact = fmt::format("{:.1074f}", *number);
+      return Value::of(std::strtod(rounded(exact, static_cast<size_t>(-precision)).c_str(), nullptr));
+    }
     return Value::of(std::strtod(fmt::format("{:.{}f}", *number, precision).c_str(), nullptr));
   }
   const double scale = std::pow(10.0, static_cast<double>(precision));

@@ -171,11 +171,25 @@ class Parser {
       if (loops_ == 0) throw SyntaxFailure{line, fmt::format("'{}' outside a loop", tag)};
       return make_statement(tag == "break" ? StatementKind::break_ : StatementKind::continue_, line);
     }
-    if (tag == "block" || tag == "extends" || tag == "include" || tag == "import" || tag == "from" ||
-        tag == "autoescape" || tag == "print" || tag == "trans" || tag == "do") {
+    if (tag == "block") return parse_named_block(line);
+    if (tag == "extends" || tag == "include" || tag == "import" || tag == "from" || tag == "autoescape" ||
+        tag == "print" || tag == "trans" || tag == "do") {
       throw SyntaxFailure{line, fmt::format("the tag '{}' is not supported in a chat template", tag)};
     }
     throw SyntaxFailure{line, fmt::format("Encountered unknown tag '{}'.", tag)};
+  }
+
+  std::unique_ptr<Statement> parse_named_block(int line) {
+    auto statement = make_statement(StatementKind::block, line);
+    const std::string name = expect_name();
+    if (std::find(blocks_.begin(), blocks_.end(), name) != blocks_.end())
+      fail(fmt::format("block '{}' defined twice", name));
+    blocks_.push_back(name);
+    statement->scoped = skip_name("scoped");
+    if (at_name("required")) fail("a required block is not supported in a chat template");
+    parse_captured(*statement, "endblock");
+    skip_name(name);
+    return statement;
   }
 
   std::unique_ptr<Statement> parse_if(int line) {
@@ -200,7 +214,7 @@ class Parser {
     if (!skip_name("in")) fail(fmt::format("expected token 'in', got '{}'", describe(current())));
     statement->expression = parse_tuple(false, {"recursive"}, false);
     if (skip_name("if")) statement->condition = parse_expression(true);
-    if (at_name("recursive")) fail("a recursive loop is not supported");
+    statement->recursive = skip_name("recursive");
     ++loops_;
     statement->body = parse_block({"endfor", "else"});
     --loops_;
@@ -642,6 +656,7 @@ class Parser {
   size_t at_ = 0;
   int depth_ = 0;
   int loops_ = 0;
+  std::vector<std::string> blocks_;  // their names
 };
 
 }  // namespace

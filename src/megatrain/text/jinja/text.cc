@@ -1,10 +1,20 @@
 #include "megatrain/text/jinja/text.h"
 
+#include <string.h>
+
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "megatrain/text/jinja/unicode.h"
 
 namespace megatrain::jinja {
+
+void raise(const std::string& message) { throw Raise(message); }
+
+void check_items(size_t count) {
+  if (count > kMaxItems) raise(fmt::format("a list grew past {} items", kMaxItems));
+}
 
 Text::Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)) {
   if (!bytes_.empty()) runs_.push_back({bytes_.size(), origin});
@@ -19,6 +29,7 @@ Origin Text::origin_at(size_t byte) const {
 
 void Text::append(std::string_view bytes, Origin origin) {
   if (bytes.empty()) return;
+  if (weight() + bytes.size() > kMaxTextBytes) raise(fmt::format("a text grew past {} bytes", kMaxTextBytes));
   bytes_.append(bytes);
   if (!runs_.empty() && runs_.back().origin == origin) {
     runs_.back().end = bytes_.size();
@@ -131,6 +142,21 @@ bool is_valid_utf8(std::string_view bytes) {
   return true;
 }
 
+size_t find_text(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (part.empty()) return from;
+  const void* const found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : std::string_view::npos;
+}
+
+size_t find_last_text(std::string_view text, std::string_view part) {
+  constexpr size_t kShort = 64;
+  if (part.size() <= kShort) return text.rfind(part);
+  const std::string backwards(text.rbegin(), text.rend()), wanted(part.rbegin(), part.rend());
+  const size_t found = find_text(backwards, wanted);
+  return found == std::string_view::npos ? found : text.size() - found - part.size();
+}
+
 Text strip(const Text& text, std::optional<std::string_view> chars, Side side) {
   const std::string_view bytes = text.bytes();
   const auto drops = [&](size_t begin, size_t end) {
@@ -170,6 +196,7 @@ std::vector<Text> split_at_spaces(const Text& text, int64_t limit, bool from_rig
     const size_t begin = at;
     const bool space = is_space(decode_char(bytes, at));
     if (!space && !inside) words.push_back({begin, at});
+    check_items(words.size());
     if (!space) words.back().end = at;
     inside = !space;
   }
@@ -199,9 +226,10 @@ std::vector<Text> split(const Text& text, std::optional<std::string_view> separa
     size_t end = bytes.size();
     while (parts.size() < most) {
       if (end < separator->size()) break;
-      const size_t found = bytes.rfind(*separator, end - separator->size());
+      const size_t found = find_last_text(bytes.substr(0, end), *separator);
       if (found == std::string_view::npos) break;
       parts.push_back(text.sub(found + separator->size(), end));
+      check_items(parts.size());
       end = found;
     }
     parts.push_back(text.sub(0, end));
@@ -210,9 +238,10 @@ std::vector<Text> split(const Text& text, std::optional<std::string_view> separa
   }
   size_t begin = 0;
   while (parts.size() < most) {
-    const size_t found = bytes.find(*separator, begin);
+    const size_t found = find_text(bytes, *separator, begin);
     if (found == std::string_view::npos) break;
     parts.push_back(text.sub(begin, found));
+    check_items(parts.size());
     begin = found + separator->size();
   }
   parts.push_back(text.sub(begin, bytes.size()));
@@ -230,6 +259,7 @@ std::vector<Text> split_lines(const Text& text, bool keep_ends) {
     if (!ends) continue;
     if (c == '\r' && at < bytes.size() && bytes[at] == '\n') ++at;
     lines.push_back(text.sub(begin, keep_ends ? at : here));
+    check_items(lines.size());
     begin = at;
   }
   if (begin < bytes.size()) lines.push_back(text.sub(begin, bytes.size()));
@@ -252,7 +282,7 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t li
     }
   } else {
     while (limit < 0 || done < limit) {
-      const size_t found = bytes.find(from, begin);
+      const size_t found = find_text(bytes, from, begin);
       if (found == std::string_view::npos) break;
       out.append(text, begin, found);
       out.append(to);
@@ -265,6 +295,10 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t li
 }
 
 Text repeat(const Text& text, int64_t times) {
+  const size_t each = text.runs().size() > 1 ? text.weight() : text.size();  // runs of one origin become one
+  if (static_cast<double>(each) * static_cast<double>(times) > static_cast<double>(kMaxTextBytes)) {
+    raise(fmt::format("a text grew past {} bytes", kMaxTextBytes));
+  }
   Text out;
   for (int64_t i = 0; i < times; ++i) out.append(text);
   return out;
@@ -273,6 +307,7 @@ Text repeat(const Text& text, int64_t times) {
 std::vector<Text> characters(const Text& text) {
   std::vector<Text> out;
   const std::string_view bytes = text.bytes();
+  check_items(count_chars(bytes));
   for (size_t at = 0; at < bytes.size();) {
     const size_t next = at + char_length(static_cast<unsigned char>(bytes[at]));
     out.push_back(text.sub(at, next));
@@ -284,13 +319,22 @@ std::vector<Text> characters(const Text& text) {
 namespace {
 
 // A capital sigma is final when a cased letter stands before it and none after, case-ignorable characters aside.
-bool is_final_sigma(const std::vector<char32_t>& chars, size_t at) {
-  size_t before = at;
-  while (before > 0 && is_case_ignorable(chars[before - 1])) --before;
-  if (before == 0 || !is_cased(chars[before - 1])) return false;
-  size_t after = at + 1;
-  while (after < chars.size() && is_case_ignorable(chars[after])) ++after;
-  return after == chars.size() || !is_cased(chars[after]);
+bool is_final_sigma(std::string_view bytes, size_t begin, size_t end) {
+  char32_t c = U' ';
+  for (bool ignorable = true; ignorable;) {
+    if (begin == 0) return false;
+    do --begin;
+    while ((static_cast<unsigned char>(bytes[begin]) & 0xC0) == 0x80);
+    size_t at = begin;
+    c = decode_char(bytes, at);
+    ignorable = is_case_ignorable(c);
+  }
+  if (!is_cased(c)) return false;
+  while (end < bytes.size()) {
+    c = decode_char(bytes, end);
+    if (!is_case_ignorable(c)) return !is_cased(c);
+  }
+  return true;
 }
 
 bool starts_jinja_word(char32_t c) { return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<'; }
@@ -299,18 +343,13 @@ bool starts_jinja_word(char32_t c) { return is_space(c) || c == '-' || c == '(' 
 
 Text change_case(const Text& text, Case to) {
   const std::string_view bytes = text.bytes();
-  std::vector<char32_t> chars;
-  std::vector<size_t> offsets;
-  for (size_t at = 0; at < bytes.size();) {
-    offsets.push_back(at);
-    chars.push_back(decode_char(bytes, at));
-  }
   Text out;
   bool in_word = false;
-  for (size_t i = 0; i < chars.size(); ++i) {
-    const char32_t c = chars[i];
+  for (size_t end = 0; end < bytes.size();) {
+    const size_t begin = end;
+    const char32_t c = decode_char(bytes, end);
     Case how = to;
-    if (to == Case::capitalize) how = i == 0 ? Case::title : Case::lower;
+    if (to == Case::capitalize) how = begin == 0 ? Case::title : Case::lower;
     if (to == Case::title) how = in_word ? Case::lower : Case::title;
     if (to == Case::jinja_title) how = in_word ? Case::lower : Case::upper;
     if (to == Case::swap) how = is_upper(c) ? Case::lower : is_lower(c) ? Case::upper : Case::swap;
@@ -318,9 +357,8 @@ Text change_case(const Text& text, Case to) {
     std::string_view mapped;
     if (how == Case::upper) mapped = upper_of(c);
     if (how == Case::title) mapped = title_of(c);
-    if (how == Case::lower) mapped = c == 0x3A3 && is_final_sigma(chars, i) ? "\xCF\x82" : lower_of(c);
-    const size_t end = i + 1 < chars.size() ? offsets[i + 1] : bytes.size();
-    out.append(mapped.empty() ? bytes.substr(offsets[i], end - offsets[i]) : mapped, text.origin_at(offsets[i]));
+    if (how == Case::lower) mapped = c == 0x3A3 && is_final_sigma(bytes, begin, end) ? "\xCF\x82" : lower_of(c);
+    out.append(mapped.empty() ? bytes.substr(begin, end - begin) : mapped, text.origin_at(begin));
   }
   return out;
 }

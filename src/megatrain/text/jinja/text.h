@@ -6,11 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace megatrain::jinja {
+
+// A template's failure; the interpreter adds the line.
+class Raise : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+[[noreturn]] void raise(const std::string& message);
+
+constexpr size_t kMaxTextBytes = size_t{64} << 20;  // of one text, its runs included
+constexpr size_t kMaxItems = 1'000'000;             // of one list
+void check_items(size_t count);                     // raises above kMaxItems
 
 struct Origin {
   int32_t message = -1;     // the message whose data the byte is; -1: the template's own text
@@ -35,8 +47,10 @@ class Text {
   const std::vector<Run>& runs() const { return runs_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
+  size_t weight() const { return bytes_.size() + runs_.size() * sizeof(Run); }  // bytes of memory
   Origin origin_at(size_t byte) const;  // the last byte's past the end; the default origin of an empty text
 
+  // Raises where the text grows past kMaxTextBytes.
   void append(std::string_view bytes, Origin origin = {});
   void append(const Text& other) { append(other, 0, other.size()); }
   void append(const Text& other, size_t begin, size_t end);
@@ -62,6 +76,10 @@ bool is_space(char32_t c);                                 // as Python's str.is
 bool is_valid_utf8(std::string_view bytes);
 
 enum class Side { left, right, both };
+
+// Linear in the text, whatever the part.
+size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
+size_t find_last_text(std::string_view text, std::string_view part);
 
 // Python's str methods; positions and counts are of characters.
 Text strip(const Text& text, std::optional<std::string_view> chars, Side side);

@@ -11,8 +11,6 @@
 
 namespace megatrain::jinja {
 
-void raise(const std::string& message) { throw Raise(message); }
-
 namespace {
 
 int depth_of(const Value& value) {
@@ -23,6 +21,8 @@ int depth_of(const Value& value) {
   }
   return 0;
 }
+
+size_t joined(size_t a, size_t b) { return std::min(a + b, size_t{1} << 62); }
 
 int checked_depth(int depth) {
   if (depth > kMaxValueDepth) raise(fmt::format("a value nests deeper than {} levels", kMaxValueDepth));
@@ -67,16 +67,32 @@ Value Value::integer(std::string_view digits) {
   return of(*value);
 }
 
-Value Value::of(Text text) {
-  if (text.size() > kMaxTextBytes) raise(fmt::format("a string grew past {} bytes", kMaxTextBytes));
-  return {std::make_shared<const Text>(std::move(text))};
+size_t weight(const Value& value) {
+  constexpr size_t kScalar = 16;
+  if (const Text* text = value.text()) return text->weight() + kScalar;
+  if (const Sequence* sequence = value.sequence()) return sequence->weight;
+  if (const Dict* dict = value.as_dict()) return dict->weight;
+  if (const BigInteger* big = value.big()) return kScalar + 4 * big->limbs();
+  size_t sum = kScalar;
+  if (const auto* space = value.get<std::shared_ptr<Namespace>>()) {
+    for (const auto& [name, item] : (*space)->attributes) sum = joined(sum, weight(item));
+  }
+  return sum;
 }
+
+Value Value::of(Text text) { return {std::make_shared<const Text>(std::move(text))}; }
 
 Value Value::list(std::vector<Value> items, SequenceKind kind) {
   int depth = 0;
-  for (const Value& item : items) depth = std::max(depth, depth_of(item));
+  size_t sum = sizeof(Value);
+  check_items(items.size());
+  for (const Value& item : items) {
+    depth = std::max(depth, depth_of(item));
+    sum = joined(sum, sizeof(Value) + jinja::weight(item));
+  }
   auto sequence = std::make_shared<Sequence>();
   sequence->kind = kind;
+  sequence->weight = sum;
   sequence->items = std::move(items);
   sequence->depth = checked_depth(depth + 1);
   return {std::move(sequence)};
@@ -84,8 +100,14 @@ Value Value::list(std::vector<Value> items, SequenceKind kind) {
 
 Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
   int depth = 0;
-  for (const auto& [key, value] : entries) depth = std::max({depth, depth_of(key), depth_of(value)});
+  size_t sum = sizeof(Value);
+  check_items(entries.size());
+  for (const auto& [key, value] : entries) {
+    depth = std::max({depth, depth_of(key), depth_of(value)});
+    sum = joined(sum, 2 * sizeof(Value) + jinja::weight(key) + jinja::weight(value));
+  }
   auto dict = std::make_shared<Dict>();
+  dict->weight = sum;
   dict->entries = std::move(entries);
   dict->depth = checked_depth(depth + 1);
   return {std::shared_ptr<const Dict>(std::move(dict))};
@@ -156,10 +178,12 @@ bool equal(const Value& a, const Value& b) {
   }
   if (const Dict* s = a.as_dict(), *t = b.as_dict(); s && t) {
     if (s->entries.size() != t->entries.size()) return false;
-    return std::all_of(s->entries.begin(), s->entries.end(), [&](const auto& entry) {
-      const Value* other = find(*t, entry.first);
-      return other && equal(entry.second, *other);
-    });
+    for (size_t i = 0; i < s->entries.size(); ++i) {
+      const auto& [key, value] = s->entries[i];
+      const Value* const other = equal(key, t->entries[i].first) ? &t->entries[i].second : find(*t, key);
+      if (!other || !equal(value, *other)) return false;
+    }
+    return true;
   }
   if (const auto* s = a.get<std::shared_ptr<Namespace>>(), *t = b.get<std::shared_ptr<Namespace>>(); s && t)
     return *s == *t;
@@ -190,7 +214,7 @@ bool contains(const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     const Text* part = item.text();
     if (!part) raise(fmt::format("'in <string>' requires string as left operand, not {}", type_name(item)));
-    return text->bytes().find(part->bytes()) != std::string::npos;
+    return find_text(text->bytes(), part->bytes()) != std::string_view::npos;
   }
   if (const Dict* dict = container.as_dict()) return find(*dict, item) != nullptr;
   if (container.is_undefined()) return false;
@@ -312,8 +336,10 @@ void append_repr(const Text& text, Text& out) {
 void append_repr(const Value& value, Text& out) {
   const Origin origin{.message = value.source};
   if (const Text* text = value.text()) {
-    if (value.markup) raise("the repr of a string marked safe is not supported");
-    return append_repr(*text, out);
+    if (!value.markup) return append_repr(*text, out);
+    out.append("Markup(", text->origin_at(0));
+    append_repr(*text, out);
+    return out.append(")", text->origin_at(text->size()));
   }
   if (const Sequence* sequence = value.sequence()) {
     if (sequence->kind == SequenceKind::range) return out.append(sequence->shown, origin);
@@ -381,6 +407,18 @@ Text to_text(const Value& value) {
   if (const Text* text = value.text()) return *text;
   if (value.is_undefined()) return Text();
   return to_repr(value);
+}
+
+Value escaped(const Value& value) {
+  if (value.markup) return value;
+  Text text = to_text(value);
+  for (const auto& [from, to] :
+       {std::pair{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}) {
+    text = replace(text, from, Text(to), -1);
+  }
+  Value marked = Value::of(std::move(text));
+  marked.markup = true;
+  return marked;
 }
 
 std::vector<Value> iterate(const Value& value) {

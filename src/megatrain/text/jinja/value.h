@@ -5,7 +5,6 @@
 #include <compare>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,15 +17,9 @@
 namespace megatrain::jinja {
 
 struct MacroNode;
+struct Statement;
 struct Frame;
 struct Value;
-
-// A template's failure; the interpreter adds the line.
-class Raise : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-[[noreturn]] void raise(const std::string& message);
 
 struct None {};
 struct Undefined {
@@ -40,6 +33,7 @@ struct Sequence {
   SequenceKind kind = SequenceKind::list;
   std::vector<Value> items;
   int depth = 1;
+  size_t weight = 0;     // as weight() counts it
   std::string shown;     // a range's repr
   bool grouped = false;  // a pair of groupby, with names
 };
@@ -47,6 +41,7 @@ struct Sequence {
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;  // in order of insertion
   int depth = 1;
+  size_t weight = 0;
   int32_t message = -1;  // this is that whole message
 };
 
@@ -57,7 +52,10 @@ struct Namespace {
 struct Loop {
   size_t index = 0;  // from 0
   std::vector<Value> items;
-  std::vector<Value> last_seen;  // of loop.changed
+  std::vector<Value> last_seen;          // of loop.changed
+  int64_t depth = 0;                     // of calls inside each other
+  const Statement* recursive = nullptr;  // where it may be called
+  std::shared_ptr<Frame> outer;          // of the statement, where it may be called
 };
 
 enum class CallableKind { global, method, macro };
@@ -111,7 +109,10 @@ struct Arguments {
 };
 
 constexpr int kMaxValueDepth = 128;
-constexpr size_t kMaxTextBytes = size_t{64} << 20;  // of one value
+
+// Bytes that a walk over the value and all that is in it visits, shared parts as often as they are met. No operation on
+// a value touches more but by what it makes. At most 2^62.
+size_t weight(const Value& value);
 
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b);
@@ -132,6 +133,7 @@ Text to_text(const Value& value);                  // str(x)
 Text to_repr(const Value& value);                  // repr(x)
 std::string show_float(double value);              // repr of a float
 std::string show_string(std::string_view text);    // repr of a str
+Value escaped(const Value& value);                 // markupsafe's escape(x)
 
 // The items a for loop visits; an iterator is empty afterwards.
 std::vector<Value> iterate(const Value& value);
