@@ -47,6 +47,19 @@ bool users_fault(int error) {
   fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), advice(error)));
 }
 
+// An empty file of a name that no other writer of `path` has, on this machine or another.
+std::string reserve_name_beside(const std::string& path) {
+  for (int n = 0;; ++n) {
+    std::string name = fmt::format("{}.{}-{}.partial", path, ::getpid(), n);
+    const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
+    if (descriptor >= 0) {
+      ::close(descriptor);
+      return name;
+    }
+    if (errno != EEXIST) fail_errno("create", path, errno);
+  }
+}
+
 }  // namespace
 
 File File::open_to_read(const std::string& path) {
@@ -213,9 +226,15 @@ std::string read_text_file(const std::string& path, int64_t limit) {
 }
 
 void write_text_file(const std::string& path, std::string_view text) {
-  File file = File::create(path);
+  PartialPath partial(reserve_name_beside(path));
+  partial.created();
+  File file = File::open_to_write(partial.path());
   file.write_at(0, text.data(), static_cast<int64_t>(text.size()));
   file.sync();
+  file.close();
+  rename_path(partial.path(), path);
+  partial.keep();
+  sync_directory(parent_directory(path));
 }
 
 void sync_directory(const std::string& directory) {

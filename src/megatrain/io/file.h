@@ -95,7 +95,7 @@ class PartialPath {
 // At most `limit` bytes; a longer file is Error(bad_input).
 std::string read_text_file(const std::string& path, int64_t limit);
 
-// Written and synced under its final name: for files inside a directory that is itself renamed into place.
+// All or nothing: written and synced as NAME.PID-N.partial beside it, renamed, and durable when this returns.
 void write_text_file(const std::string& path, std::string_view text);
 
 // Makes names (created, renamed, removed) in `directory` durable.

@@ -49,11 +49,7 @@ void AlgorithmCache::save(const AlgorithmTable& table) const {
   try {
     std::error_code code;
     fs::create_directories(directory_, code);
-    PartialPath partial(fmt::format("{}.{}.partial", path_, getpid()));
-    partial.created();
-    write_text_file(partial.path(), json{{"library", library_}, {"algorithms", table}}.dump(1) + "\n");
-    rename_path(partial.path(), path_);
-    partial.keep();
+    write_text_file(path_, json{{"library", library_}, {"algorithms", table}}.dump(1) + "\n");
   } catch (const Error& error) {
     log_warn(fmt::format("the timed algorithms are not kept: {}; the next run times them again and may differ in bits",
                          error.what()));

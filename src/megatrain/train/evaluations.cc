@@ -1,18 +1,21 @@
 #include "megatrain/train/evaluations.h"
 
 #include <cmath>
-#include <fstream>
+#include <limits>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "megatrain/base/error.h"
+#include "megatrain/io/line_file.h"
+#include "megatrain/io/replace.h"
 
 namespace megatrain {
 
 Evaluations::Evaluations(std::string path, int64_t patience) : path_(std::move(path)), patience_(patience) {
-  std::ifstream file(path_);
-  for (std::string line; std::getline(file, line);) {
+  if (!can_read(path_)) return;
+  std::istringstream lines(read_text_file(path_, std::numeric_limits<int64_t>::max()));
+  for (std::string line; std::getline(lines, line);) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (object.is_object() && object.contains("step") && object.contains("loss") && object["loss"].is_number())
       count({.step = object["step"], .loss = object["loss"]});
@@ -31,11 +34,10 @@ void Evaluations::count(const Evaluation& evaluation) {
 }
 
 void Evaluations::add(const Evaluation& evaluation) {
-  std::ofstream file(path_, std::ios::app);
-  file << fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{:.17g},\"tokens\":{}}}\n", evaluation.step,
-                      evaluation.loss, std::exp(evaluation.loss), evaluation.tokens)
-       << std::flush;
-  if (!file) fail_io(fmt::format("could not write {}; check the disk", path_));
+  LineFile file(path_);
+  file.append(fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{:.17g},\"tokens\":{}}}", evaluation.step,
+                          evaluation.loss, std::exp(evaluation.loss), evaluation.tokens));
+  file.sync();  // the lowest loss is remembered here alone
   count(evaluation);
 }
 

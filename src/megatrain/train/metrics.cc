@@ -1,12 +1,8 @@
 #include "megatrain/train/metrics.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "megatrain/io/file.h"
 
 namespace megatrain {
 
@@ -41,17 +37,6 @@ std::string metrics_line(const StepMetrics& m, const std::string& left) {
       r.stall.seconds < 0.005 * r.seconds
           ? ""
           : fmt::format(", longest wait {:.2g} s for {}", r.stall.seconds, r.stall.cause));
-}
-
-void truncate_metrics(const std::string& path, int64_t last_step) {
-  std::ifstream in(path);
-  if (!in) return;
-  std::string kept;
-  for (std::string line; std::getline(in, line);) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-    if (object.is_object() && object.value("step", int64_t{0}) <= last_step) kept += line + "\n";
-  }
-  write_text_file(path, kept);
 }
 
 }  // namespace megatrain

@@ -20,7 +20,4 @@ std::string metrics_json(const StepMetrics& metrics);  // floats with 17 signifi
 // `left` says how long the run will still take; empty: nothing is said of it.
 std::string metrics_line(const StepMetrics& metrics, const std::string& left = "");
 
-// Keeps the lines of steps up to `last_step`: what a resumed run goes on from. A missing file is fine.
-void truncate_metrics(const std::string& path, int64_t last_step);
-
 }  // namespace megatrain

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
-
-#include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
 
 namespace megatrain {
@@ -43,14 +40,13 @@ RunLog::RunLog(const std::string& run_dir, int64_t step, int64_t steps, bool res
       events_(run_dir + "/tensorboard", step + 1) {
   if (resumed) {
     for (const char* name : {"metrics.jsonl", "eval.jsonl", "samples.jsonl"})
-      truncate_metrics(run_dir + "/" + name, step);
+      keep_lines_up_to(run_dir + "/" + name, step);
   }
-  metrics_.open(run_dir + "/metrics.jsonl", std::ios::app);
+  metrics_.emplace(run_dir + "/metrics.jsonl");
 }
 
 void RunLog::step(const StepMetrics& m) {
-  metrics_ << metrics_json(m) << "\n" << std::flush;
-  if (!metrics_) fail_io(fmt::format("could not write {}/metrics.jsonl; check the disk", run_dir_));
+  metrics_->append(metrics_json(m));
   const StepReport& r = m.report;
   events_.scalar("train/loss", m.step, r.loss);
   events_.scalar("train/grad_norm", m.step, r.grad_norm);

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "megatrain/engine/trace.h"
+#include "megatrain/io/line_file.h"
 #include "megatrain/train/metrics.h"
 #include "megatrain/train/tensorboard.h"
 
@@ -32,7 +33,7 @@ class RunLog {
  private:
   std::string run_dir_;
   int64_t lanes_step_ = 0;
-  std::ofstream metrics_;
+  std::optional<LineFile> metrics_;
   EventFile events_;
 };
 

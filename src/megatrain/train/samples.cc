@@ -11,7 +11,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
-#include "megatrain/io/file.h"
+#include "megatrain/io/line_file.h"
 
 namespace megatrain {
 
@@ -63,13 +63,12 @@ void Samples::write(int64_t step, Machine& machine, Trainer& trainer, const vola
   }
   if (stop && *stop) return;
   seconds_ = now_s() - start_s;
-  std::ofstream file(path_, std::ios::app);
+  LineFile file(path_);
   for (size_t i = 0; i < answers.size(); ++i) {
     const nlohmann::ordered_json line = {{"step", step}, {"prompt", texts_[i]}, {"text", answers[i].text}};
-    file << line.dump() << "\n" << std::flush;
+    file.append(line.dump());
     log_info(fmt::format("step {}: {} -> {}", step, printable(texts_[i]), printable(answers[i].text)));
   }
-  if (!file) fail_io(fmt::format("could not write {}; check the disk", path_));
 }
 
 }  // namespace megatrain

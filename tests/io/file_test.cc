@@ -1,0 +1,120 @@
+// Files that are replaced whole, and files that grow by lines.
+#include "megatrain/io/file.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "megatrain/io/line_file.h"
+#include "megatrain/io/replace.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// No file of this process can become longer than `bytes` while this lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &former_);
+    const rlimit limit{bytes, former_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &former_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit former_{};
+};
+
+std::string whole(const File& file) {
+  std::string text(static_cast<size_t>(file.bytes()), '\0');
+  file.read_at(0, text.data(), file.bytes());
+  return text;
+}
+
+}  // namespace
+
+TEST(WriteTextFile, LeavesTheFormerTextAsItIsAndTakesItsPlace) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "metrics.jsonl";
+  write_text_file(path, "the former text");
+  const File former = File::open_to_read(path);
+  write_text_file(path, "new");
+  EXPECT_EQ(whole(former), "the former text");  // a kill at any moment would have left it in its place
+  EXPECT_EQ(read_bytes(path), "new");
+  EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"metrics.jsonl"}));
+}
+
+TEST(WriteTextFile, ThatFailsLeavesTheFormerTextAndNothingElse) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "eval.jsonl";
+  write_text_file(path, "the former text");
+  {
+    const FileSizeLimit limit(1000);
+    expect_error(ExitCode::io, {"eval.jsonl"}, [&] { write_text_file(path, std::string(2000, 'x')); });
+  }
+  EXPECT_EQ(read_bytes(path), "the former text");
+  EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"eval.jsonl"}));
+}
+
+TEST(ReplaceDirectory, GivesTheFormerOneBackWhole) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"fresh", "place"}) {
+    fs::create_directory(directory / name);
+    write_bytes((directory / name) + "/file", name);
+  }
+  const std::string former = replace_directory(directory / "fresh", directory / "place", directory / "aside");
+  EXPECT_EQ(read_bytes(directory / "place/file"), "fresh");
+  EXPECT_EQ(read_bytes(former + "/file"), "place");
+  fs::remove_all(former);
+  EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"place"}));
+  EXPECT_EQ(replace_directory(directory / "place", directory / "free", directory / "aside"), "");
+  EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"free"}));
+}
+
+TEST(CanRead, TellsAnAbsentFileFromOneThatCannotBeOpened) {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "file", "");
+  fs::create_symlink("loop", directory / "loop");
+  EXPECT_TRUE(can_read(directory / "file"));
+  EXPECT_FALSE(can_read(directory / "absent"));
+  EXPECT_FALSE(can_read(directory / "file/below"));
+  expect_error(ExitCode::io, {"loop"}, [&] { can_read(directory / "loop"); });
+}
+
+TEST(LineFile, ALineThatWasCutDoesNotJoinTheNext) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "samples.jsonl";
+  { LineFile(path).append("one"); }
+  { LineFile(path).append("two"); }
+  EXPECT_EQ(read_bytes(path), "one\ntwo\n");
+  write_bytes(path, "one\nt");
+  LineFile file(path);
+  file.append("three");
+  file.append("four");
+  EXPECT_EQ(read_bytes(path), "one\nt\nthree\nfour\n");
+}
+
+TEST(KeepLinesUpTo, DropsLaterStepsAndCutLinesButNeverInPlace) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "metrics.jsonl";
+  const std::string before = "{\"step\":1}\n{\"note\":\"x\"}\n{\"step\":\"y\"}\n{\"step\":2}\n{\"step\":3}\n{\"st";
+  write_bytes(path, before);
+  const File former = File::open_to_read(path);
+  keep_lines_up_to(path, 2);
+  EXPECT_EQ(read_bytes(path), "{\"step\":1}\n{\"note\":\"x\"}\n{\"step\":2}\n");
+  EXPECT_EQ(whole(former), before);
+  keep_lines_up_to(directory / "absent", 2);
+  EXPECT_FALSE(fs::exists(directory / "absent"));
+  fs::create_symlink("loop", directory / "loop");
+  expect_error(ExitCode::io, {"loop"}, [&] { keep_lines_up_to(directory / "loop", 2); });
+}
+
+}  // namespace megatrain
