@@ -1,4 +1,5 @@
 // Stop, save, resume: the run that was interrupted ends with the bits of the one that was not.
+#include "megatrain/io/sealed_json.h"
 #include "tests/cli/command.h"
 
 namespace megatrain::cli {
@@ -60,6 +61,18 @@ std::string checkpointed_run(const Place& place) {
   succeed({"train", place.config(), "--checkpoint.every=2"});
   EXPECT_EQ(listing(place.run() + "/checkpoints"), (std::set<std::string>{"step-00000002", "step-00000004"}));
   return newest_checkpoint_of(place.run());
+}
+
+void flip_byte(const std::string& path, size_t from_end) {
+  std::string bytes = read_bytes(path);
+  bytes[bytes.size() - from_end] = static_cast<char>(bytes[bytes.size() - from_end] ^ 1);
+  write_bytes(path, bytes);
+}
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
 }
 
 }  // namespace
@@ -132,49 +145,124 @@ TEST(Resume, SaysWhenTheLibraryIsAnotherAndGoesOn) {
   EXPECT_EQ(succeed({"train", place.config(), "--resume", "--steps=5"}).err.find("bit-exact"), std::string::npos);
 
   checkpoint["identity"]["library"] = "GPU 7, cuBLASLt 1";
-  write_bytes(file, checkpoint.dump());
+  write_bytes(file, sealed(checkpoint).dump());
   const Outcome outcome = succeed({"train", place.config(), "--resume", "--steps=5"});
   EXPECT_NE(outcome.err.find("cannot be bit-exact: GPU 7, cuBLASLt 1 became " + library), std::string::npos)
       << outcome.err;
 }
 
-TEST(Resume, RefusesACheckpointWithAFlippedByte) {
-  const Place place("llama_linear", "steps: 4\n");
-  const std::string file = checkpointed_run(place) + "/state.safetensors";
-  std::string bytes = read_bytes(file);
-  bytes[bytes.size() - 1000] = static_cast<char>(bytes[bytes.size() - 1000] ^ 1);
-  write_bytes(file, bytes);
-  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint,
-                 {"step-00000004", "hash"});
+TEST(Resume, ASignalDuringAStepThatIsSavedAnywaySavesItOnce) {
+  const Place place("llama_linear", "steps: 100000\ncheckpoint.every: 1\ncheckpoint.keep: 1\n");
+  Process process({"train", place.config(), "--json"});
+  ASSERT_TRUE(eventually([&] { return fs::exists(place.run() + "/checkpoints/step-00000002"); }));
+  process.signal(SIGTERM);
+  const Outcome stopped = process.wait();
+  ASSERT_EQ(stopped.code, 128 + SIGTERM) << stopped.err;
+  const int64_t step = json::parse(stopped.out).at("step");
+  EXPECT_EQ(count(stopped.err, fmt::format("saving a checkpoint of step {}\n", step)), 1) << stopped.err;
+  EXPECT_EQ(listing(place.run() + "/checkpoints"), (std::set<std::string>{fmt::format("step-{:08d}", step)}));
 }
 
-TEST(Resume, RefusesATruncatedCheckpoint) {
-  const Place place("llama_linear", "steps: 4\n");
-  const std::string file = checkpointed_run(place) + "/state.safetensors";
-  write_bytes(file, read_bytes(file).substr(0, 5000));
-  expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint,
-                 {"step-00000004/state.safetensors"});
-}
-
-TEST(Resume, RefusesACheckpointWithoutItsState) {
-  const Place place("llama_linear", "steps: 4\n");
-  fs::remove(checkpointed_run(place) + "/state.safetensors");
-  expect_refusal({"train", place.config(), "--resume"}, ExitCode::corrupt_checkpoint,
-                 {"step-00000004/state.safetensors"});
-}
-
-TEST(Resume, RefusesACheckpointWhoseDescriptionIsNoJson) {
-  const Place place("llama_linear", "steps: 4\n");
-  write_bytes(checkpointed_run(place) + "/checkpoint.json", "{\"step\": 4,");
-  expect_refusal({"train", place.config(), "--resume"}, ExitCode::corrupt_checkpoint, {"step-00000004"});
-}
-
-TEST(Resume, OlderCheckpointServesOnceTheDamagedOneIsRemoved) {
-  const Place place("llama_linear", "steps: 4\n");
+TEST(Resume, ASecondOwnerIsRefusedAndTheFirstEndsAsIfAlone) {
+  const Place place("qwen3_norm", "steps: 300\ncheckpoint.every: 50\n");
   succeed({"train", place.config(), "--run_dir=" + (place / "straight")});
-  fs::remove_all(checkpointed_run(place));
-  succeed({"train", place.config(), "--resume"});
+  Process first({"train", place.config()});
+  ASSERT_TRUE(eventually([&] { return read_bytes(place.run() + "/metrics.jsonl").find('\n') != std::string::npos; }));
+  const std::string owner =
+      fmt::format("pid {} on host ", json::parse(read_bytes(place.run() + "/lock")).at("pid").get<int64_t>());
+  expect_refusal({"train", place.config()}, ExitCode::bad_config, {place.run(), owner, "--run_dir"});
+  expect_refusal({"train", place.config(), "--resume"}, ExitCode::bad_config, {place.run(), owner});
+  expect_refusal({"demo", "--run_dir=" + place.run(), "--steps=1"}, ExitCode::bad_config, {place.run(), owner});
+  ASSERT_EQ(first.wait().code, 0);
   expect_same_end(place.run(), place / "straight");
+  EXPECT_FALSE(fs::exists(place / "run.1"));
+  EXPECT_FALSE(fs::exists(place.run() + "/lock"));
+}
+
+TEST(Resume, OfACheckpointOfVersion1IsExactAndSaysSo) {
+  const Place place("llama_linear", "steps: 4\n");
+  succeed({"train", place.config(), "--steps=6", "--run_dir=" + (place / "straight")});
+  const std::string file = checkpointed_run(place) + "/checkpoint.json";
+  json checkpoint = json::parse(read_bytes(file));
+  for (const char* key : {"version", "files", "checksum"}) checkpoint.erase(key);
+  write_bytes(file, checkpoint.dump(1) + "\n");
+  const Outcome outcome = succeed({"train", place.config(), "--steps=6", "--resume"});
+  EXPECT_NE(outcome.err.find("step-00000004 is of version 1"), std::string::npos) << outcome.err;
+  expect_same_end(place.run(), place / "straight");
+}
+
+TEST(Resume, FallsBackToTheOlderCheckpointAndNamesBoth) {
+  using Damage = std::function<void(const std::string&)>;
+  const Place straight("llama_linear", "steps: 4\n");
+  succeed({"train", straight.config()});
+  for (const Damage& damage :
+       std::vector<Damage>{[](const std::string& path) { flip_byte(path + "/state.safetensors", 1000); },
+                           [](const std::string& path) { fs::resize_file(path + "/state.safetensors", 5000); },
+                           [](const std::string& path) { write_bytes(path + "/checkpoint.json", "{\"step\": 4,"); }}) {
+    const Place place("llama_linear", "steps: 4\n");
+    damage(checkpointed_run(place));
+    const Outcome outcome = succeed({"train", place.config(), "--resume"});
+    for (const char* part : {"step-00000004: the checkpoint is damaged", "step-00000004 is damaged and stays",
+                             "resumed from", "step-00000002"})
+      EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " in " << outcome.err;
+    EXPECT_EQ(outcome.err.find("remove"), std::string::npos) << outcome.err;
+    EXPECT_EQ(listing(place.run() + "/checkpoints"), (std::set<std::string>{"step-00000002", "step-00000004"}));
+    expect_same_end(place.run(), straight.run());
+  }
+}
+
+TEST(Resume, IsRefusedWhenTheOnlyCheckpointIsDamaged) {
+  using Damage = std::function<void(const std::string&)>;
+  for (const Damage& damage :
+       std::vector<Damage>{[](const std::string& path) { flip_byte(path + "/state.safetensors", 1000); },
+                           [](const std::string& path) { fs::remove(path + "/state.safetensors"); },
+                           [](const std::string& path) {
+                             json checkpoint = json::parse(read_bytes(path + "/checkpoint.json"));
+                             checkpoint["step"] = -5;
+                             write_bytes(path + "/checkpoint.json", checkpoint.dump());
+                           }}) {
+    const Place place("llama_linear", "steps: 4\n");
+    succeed({"train", place.config(), "--checkpoint.every=4"});
+    damage(newest_checkpoint_of(place.run()));
+    const std::string before = read_bytes(place.run() + "/metrics.jsonl");
+    expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint,
+                   {"step-00000004", "no whole checkpoint"});
+    EXPECT_EQ(read_bytes(place.run() + "/metrics.jsonl"), before);
+    EXPECT_EQ(listing(place.run() + "/checkpoints"), (std::set<std::string>{"step-00000004"}));
+  }
+}
+
+TEST(Resume, WithAnotherNumberOfLayersBlamesTheConfiguration) {
+  Place place("llama_linear", "steps: 4\n");
+  const std::string config = place.own_model() + "/config.json";
+  checkpointed_run(place);
+  json model = json::parse(read_bytes(config));
+  model["num_hidden_layers"] = model.at("num_hidden_layers").get<int64_t>() - 1;
+  write_bytes(config, model.dump());
+  const Outcome outcome = megatrain({"train", place.config(), "--resume"});
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::bad_config)) << outcome.err;
+  EXPECT_NE(outcome.err.find("step-00000004"), std::string::npos) << outcome.err;
+  for (const char* part : {"damaged", "remove"}) EXPECT_EQ(outcome.err.find(part), std::string::npos) << outcome.err;
+}
+
+TEST(Resume, AStateThatCannotBeOpenedIsAnErrorOfTheDisk) {
+  const Place place("llama_linear", "steps: 4\n");
+  const std::string file = checkpointed_run(place) + "/state.safetensors";
+  fs::remove(file);
+  fs::create_symlink("state.safetensors", file);
+  expect_refusal({"train", place.config(), "--resume"}, ExitCode::io, {file, "symbolic links"});
+}
+
+TEST(Resume, GoesOnFromACompleteCheckpointThatLacksItsName) {
+  const Place place("llama_linear", "steps: 4\n");
+  succeed({"train", place.config(), "--steps=6", "--run_dir=" + (place / "straight")});
+  const std::string checkpoint = checkpointed_run(place);
+  fs::rename(checkpoint, checkpoint + ".partial");
+  fs::create_directories(place.run() + "/model.partial");
+  const Outcome outcome = succeed({"train", place.config(), "--steps=6", "--resume"});
+  EXPECT_NE(outcome.err.find("resumed from " + checkpoint + "\n"), std::string::npos) << outcome.err;
+  expect_same_end(place.run(), place / "straight");
+  expect_no_partial(place.run());
 }
 
 }  // namespace megatrain::cli

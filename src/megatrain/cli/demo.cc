@@ -1,7 +1,6 @@
 // `megatrain demo`: a small model learns two-digit addition from nothing. Questions are split by the seed: those asked
 // before and after are never trained on.
 #include <algorithm>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "megatrain/cli/words.h"
 #include "megatrain/optim/learning_rate.h"
 #include "megatrain/train/metrics.h"
+#include "megatrain/train/run_directory.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
@@ -115,6 +115,7 @@ int verb_demo(const Words& words) {
   config.optim = {
       .lr = 2e-3, .beta2 = 0.98, .weight_decay = 0.0, .clip = 1.0, .schedule = "cosine", .warmup = 50, .min_lr = 1e-5};
 
+  RunDirectory directory(config.run_dir, false);
   const ModelConfig model = parse_model_config(kModel, "the demo's model");
   Machine machine = open_machine(config.device, config.threads);
   const RunIdentity identity = make_identity(config, model);
@@ -179,11 +180,7 @@ int verb_demo(const Words& words) {
   for (const LayerRecord& record : trainer.records()) {
     for (const TensorSpec& tensor : record.layout().tensors) types[tensor.name] = DType::f32;
   }
-  std::error_code code;
-  std::filesystem::create_directories(config.run_dir, code);
-  if (code)
-    fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", config.run_dir,
-                        code.message()));
+  directory.make();
   export_model(config.run_dir + "/model", {.config_json = kModel.dump(2) + "\n"}, types, trainer.records(),
                static_cast<int>(config.threads));
   if (arguments.flag("--json")) {

@@ -7,8 +7,8 @@
 #include "megatrain/cli/words.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/hub_cache.h"
-#include "megatrain/io/json_file.h"
-#include "megatrain/train/checkpoint.h"
+#include "megatrain/train/checkpoints.h"
+#include "megatrain/train/run_files.h"
 
 namespace megatrain {
 
@@ -16,19 +16,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A run's hash is that of its final state, or of its newest checkpoint when it has not finished.
+// A run's hash is that of its final state, or of its newest checkpoint when it has not finished. What still holds that
+// state is read through and compared with what was recorded.
+nlohmann::json hash_run(const std::string& path) {
+  const auto checkpoints = list_checkpoints(path);
+  if (const std::optional<RunHash> hash = read_run_hash(path)) {
+    for (const auto& [step, checkpoint] : checkpoints) {
+      if (step == hash->step) verify_checkpoint(read_checkpoint(checkpoint));
+    }
+    if (fs::exists(path + "/model")) verify_run_model(path, *hash);
+    return hash->state;
+  }
+  if (!checkpoints.empty()) return to_json(verify_checkpoint(read_checkpoint(checkpoints.back().second)));
+  fail_input(
+      fmt::format("{} is a run that has neither finished nor saved a checkpoint; there is no state to hash yet", path));
+}
+
 nlohmann::json hash_path(const std::string& given) {
   const std::string path = find_model(given, ModelParts::weights);
   if (!fs::exists(path))
     fail_input(
-        fmt::format("{} does not exist; give a run directory, a Hugging Face directory or a safetensors file", path));
+        fmt::format("{} does not exist; give a run directory, a checkpoint, a Hugging Face directory or a safetensors "
+                    "file",
+                    path));
   if (!fs::is_directory(path)) return to_json(hash_file(path));
-  if (!fs::exists(path + "/config.resolved.yaml")) return to_json(hash_directory(path));
-  if (fs::exists(path + "/hash.json")) return read_json_file(path + "/hash.json");
-  if (const auto checkpoint = newest_checkpoint(path))
-    return to_json(hash_file(checkpoint->path + "/state.safetensors"));
-  fail_input(
-      fmt::format("{} is a run that has neither finished nor saved a checkpoint; there is no state to hash yet", path));
+  if (is_run_directory(path)) return hash_run(path);
+  if (is_checkpoint_directory(path)) return to_json(verify_checkpoint(read_checkpoint(path)));
+  return to_json(hash_directory(path));
 }
 
 }  // namespace

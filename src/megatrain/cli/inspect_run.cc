@@ -5,12 +5,14 @@
 #include "megatrain/cli/inspect.h"
 #include "megatrain/cli/run_history.h"
 #include "megatrain/cli/svg_axis.h"
+#include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
+#include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
-#include "megatrain/train/checkpoint.h"
+#include "megatrain/train/checkpoints.h"
 #include "megatrain/train/run_files.h"
 
 namespace megatrain {
@@ -31,8 +33,11 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
   json["tokens_per_s"] = history.tokens_per_s();
   json["seconds"] = history.seconds();
   json["checkpoints"] = ordered_json::array();
-  for (const auto& [step, path] : list_checkpoints(run.path))
+  for (const auto& [step, path] : list_checkpoints(run.path)) {
     json["checkpoints"].push_back({{"step", step}, {"path", path}});
+    if (const std::string damage = damage_of_checkpoint(path); !damage.empty())
+      json["checkpoints"].back()["damage"] = damage;
+  }
   json["model"] = run.complete_step ? ordered_json(run.path + "/model") : ordered_json();
   if (!run.model_config.empty()) {
     const ModelConfig model =
@@ -55,6 +60,17 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
   return json;
 }
 
+// A damaged checkpoint is told of when everything else is.
+int exit_code(const ordered_json& json) {
+  ExitCode code = ExitCode::ok;
+  for (const ordered_json& checkpoint : json.at("checkpoints")) {
+    if (!checkpoint.contains("damage")) continue;
+    log_warn(checkpoint.at("damage").get<std::string>());
+    code = ExitCode::corrupt_checkpoint;
+  }
+  return static_cast<int>(code);
+}
+
 void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, escape_line(value)); }
 
 }  // namespace
@@ -65,7 +81,7 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   const ordered_json json = describe(run, history);
   if (options.json) {
     fmt::print("{}\n", json.dump(1));
-    return 0;
+    return exit_code(json);
   }
   const TrainConfig& c = run.config;
   row("run", fmt::format("{}, {}", run.path, run.complete_step ? "complete" : "not complete"));
@@ -85,13 +101,16 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   }
   row("training", fmt::format("{}, {} x {} tokens a step, lr {:g} {}, clip {:g}, seed {}", c.precision, c.batch,
                               c.seq_len, c.optim.lr, c.optim.schedule, c.optim.clip, c.seed));
-  for (const auto& [step, path] : list_checkpoints(run.path)) row("checkpoint", fmt::format("step {}, {}", step, path));
+  for (const ordered_json& checkpoint : json.at("checkpoints"))
+    row("checkpoint",
+        fmt::format("step {}, {}{}", checkpoint.at("step").get<int64_t>(), checkpoint.at("path").get<std::string>(),
+                    checkpoint.contains("damage") ? " (damaged)" : ""));
   if (run.complete_step) {
     row("result", run.path + "/model");
   } else {
     row("go on with", fmt::format("megatrain train {}/config.resolved.yaml --resume", run.path));
   }
-  return 0;
+  return exit_code(json);
 }
 
 }  // namespace megatrain

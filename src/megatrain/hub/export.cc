@@ -1,18 +1,15 @@
 #include "megatrain/hub/export.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/hub/companions.h"
+#include "megatrain/io/replace.h"
 
 namespace megatrain {
 namespace {
@@ -20,13 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kHeaderSlack = 256;  // length, metadata, padding
+constexpr const char* kPrevious = ".previous";
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-
-bool is_named_template(const fs::directory_entry& entry) {
-  std::error_code ignored;
-  return entry.path().extension() == ".jinja" && entry.is_regular_file(ignored);
-}
 
 bool holds_only(const fs::path& directory, bool (*wanted)(const fs::directory_entry&)) {
   std::error_code error;
@@ -36,12 +29,26 @@ bool holds_only(const fs::path& directory, bool (*wanted)(const fs::directory_en
   return !error;
 }
 
+// NAME of NAME.PID-N.partial, as write_text_file has it for a moment.
+std::string without_partial_suffix(const std::string& name) {
+  if (!name.ends_with(".partial")) return name;
+  const fs::path stem = fs::path(name).stem();
+  const std::string number = stem.extension().string();
+  return number.size() > 1 && number.find_first_not_of("-0123456789", 1) == std::string::npos ? stem.stem().string()
+                                                                                              : name;
+}
+
+bool is_own_template(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return without_partial_suffix(entry.path().filename().string()).ends_with(".jinja") && entry.is_regular_file(ignored);
+}
+
 bool is_own(const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
+  const std::string name = without_partial_suffix(entry.path().filename().string());
   const bool shard =
       name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.partial"));
   std::error_code ignored;
-  if (name == kNamedTemplates && !entry.is_symlink(ignored)) return holds_only(entry.path(), is_named_template);
+  if (name == kNamedTemplates && !entry.is_symlink(ignored)) return holds_only(entry.path(), is_own_template);
   return entry.is_regular_file(ignored) &&
          (is_companion_name(name) || shard || name == kIndex || name == "config.json");
 }
@@ -78,8 +85,8 @@ ExportRequest checked(ExportRequest request) {
 }
 
 std::string unused_sibling(const std::string& directory) {
-  std::string name = directory + ".previous";
-  for (int i = 2; fs::exists(fs::symlink_status(name)); ++i) name = fmt::format("{}.previous-{}", directory, i);
+  std::string name = directory + kPrevious;
+  for (int i = 2; fs::exists(fs::symlink_status(name)); ++i) name = fmt::format("{}{}-{}", directory, kPrevious, i);
   return name;
 }
 
@@ -175,37 +182,40 @@ ExportReport ModelExport::finish() {
   }
   sync_directory(partial_.path());
   put_in_place();
-  sync_directory(parent_directory(request_.directory));
   return report_;
 }
 
 void ModelExport::put_in_place() {
   const std::string& directory = request_.directory;
-  if (!fs::exists(directory)) {
-    rename_path(partial_.path(), directory);
-    partial_.keep();
-    return;
-  }
-  const bool disposable = holds_only_own_files(directory);
-  // Exchanged, the former directory bears the partial's name and goes with it.
-  if (disposable && ::renameat2(AT_FDCWD, partial_.path().c_str(), AT_FDCWD, directory.c_str(), RENAME_EXCHANGE) == 0) {
-    partial_.remove();
-    return;
-  }
+  const bool disposable = fs::exists(directory) && holds_only_own_files(directory);
   const std::string aside = unused_sibling(directory);
-  rename_path(directory, aside);
-  if (std::rename(partial_.path().c_str(), directory.c_str()) != 0) {
-    const int error = errno;
-    rename_path(aside, directory);
-    fail_io(fmt::format("cannot rename {} to {}: {}; check the parent directory.", partial_.path(), directory,
-                        std::strerror(error)));
-  }
+  const std::string former = replace_directory(partial_.path(), directory, aside);
   partial_.keep();
+  sync_directory(parent_directory(directory));
+  if (former.empty()) return;
   if (disposable) {
-    std::error_code ignored;
-    fs::remove_all(aside, ignored);
+    std::error_code code;
+    fs::remove_all(former, code);
+    if (code) log_warn(fmt::format("could not remove {}, the former {}: {}", former, directory, code.message()));
+    return;
+  }
+  if (former != aside) rename_path(former, aside);
+  report_.kept = aside;
+}
+
+void recover_export(const std::string& directory) {
+  std::error_code code;
+  const std::string partial = directory + ".partial", previous = directory + kPrevious;
+  if (!fs::exists(directory) && fs::exists(previous)) {
+    rename_path(previous, directory);
+    log_info(fmt::format("{} is back: an export that was to replace it was killed", directory));
+  }
+  if (!fs::exists(partial) || !holds_only_own_files(partial)) return;
+  fs::remove_all(partial, code);
+  if (code) {
+    log_warn(fmt::format("could not remove {}, which a killed export left: {}", partial, code.message()));
   } else {
-    report_.kept = aside;
+    log_info(fmt::format("removed {}, which a killed export left", partial));
   }
 }
 

@@ -60,4 +60,8 @@ class ModelExport {
   std::map<std::string, size_t> shard_by_tensor_;
 };
 
+// What a killed export to `directory` left: a half-written one is removed, a former directory that already had another
+// name gets its own back, each with a line. Only while nothing else exports there.
+void recover_export(const std::string& directory);
+
 }  // namespace megatrain

@@ -13,7 +13,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/text/chat_template.h"
-#include "megatrain/train/checkpoint.h"
+#include "megatrain/train/checkpoints.h"
 #include "megatrain/train/run_files.h"
 #include "megatrain/train/state_files.h"
 
@@ -33,27 +33,18 @@ struct Source {
 
 Source of_checkpoint(const std::string& path) {
   const Checkpoint checkpoint = read_checkpoint(path);
-  const std::string state = path + "/state.safetensors";
   log_info(fmt::format("checking {}", path));
-  std::string found;
-  try {
-    found = hash_file(state).state;
-  } catch (const Error& error) {
-    fail(ExitCode::corrupt_checkpoint,
-         fmt::format("the checkpoint cannot be read: {}; export an older one", error.what()));
-  }
-  if (found != checkpoint.state_hash) {
-    fail(ExitCode::corrupt_checkpoint, fmt::format("{}: the state's hash is {}, expected {}: the file is damaged; "
-                                                   "export an older checkpoint",
-                                                   path, found, checkpoint.state_hash));
-  }
-  return {path, state, checkpoint.step, checkpoint.types};
+  verify_checkpoint(checkpoint);
+  return {path, checkpoint.state_file(), checkpoint.step, checkpoint.types};
 }
 
 Source newest_of(const RunFiles& run) {
   const auto checkpoints = list_checkpoints(run.path);
-  if (run.complete_step && (checkpoints.empty() || checkpoints.back().first < *run.complete_step))
-    return {run.path + "/model", run.path + "/model", *run.complete_step, {}};
+  if (run.hash && (checkpoints.empty() || checkpoints.back().first < run.hash->step)) {
+    log_info(fmt::format("checking {}/model", run.path));
+    verify_run_model(run.path, *run.hash);
+    return {run.path + "/model", run.path + "/model", run.hash->step, {}};
+  }
   if (checkpoints.empty()) {
     fail_input(
         fmt::format("{} has neither finished nor saved a checkpoint; there is nothing to export yet (see "
@@ -84,7 +75,7 @@ DType type_of(const Source& source, const StoredTensor& stored) {
 ExportedRun export_run(const std::string& given, const std::string& out, std::optional<DType> type) {
   const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
   if (fs::exists(out)) fail_config(fmt::format("{} is there already; give --out a new directory", out));
-  const bool checkpoint = fs::exists(path + "/checkpoint.json");
+  const bool checkpoint = is_checkpoint_directory(path);
   // RUN/checkpoints/step-N
   const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
   if (run.model_config.empty()) {

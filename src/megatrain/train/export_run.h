@@ -17,8 +17,8 @@ struct ExportedRun {
 };
 
 // `path` is RUN or RUN/checkpoints/step-N. Of a run it takes the newest state: its last checkpoint, or RUN/model when
-// that is of a later step. Tensors keep the type they were trained from, unless `type` is given. A checkpoint is
-// checked against its hash. Throws Error(bad_config) when `out` is there already.
+// that is of a later step. Tensors keep the type they were trained from, unless `type` is given. Either is checked
+// against its recorded hash first. Throws Error(bad_config) when `out` is there already.
 ExportedRun export_run(const std::string& path, const std::string& out, std::optional<DType> type);
 
 }  // namespace megatrain

@@ -19,12 +19,14 @@
 #include "megatrain/hub/companions.h"
 #include "megatrain/io/file.h"
 #include "megatrain/train/algorithms.h"
-#include "megatrain/train/checkpoint.h"
+#include "megatrain/train/checkpoints.h"
 #include "megatrain/train/evaluations.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/identity.h"
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/open_data.h"
+#include "megatrain/train/run_directory.h"
+#include "megatrain/train/run_files.h"
 #include "megatrain/train/run_log.h"
 #include "megatrain/train/samples.h"
 #include "megatrain/train/schedule.h"
@@ -38,22 +40,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-
-// A directory of its own for this run: an earlier run's files are moved aside, never overwritten.
-void make_run_dir(const std::string& given, bool resume) {
-  std::error_code code;
-  const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
-  if (!resume && fs::exists(path + "/config.resolved.yaml", code)) {
-    int n = 1;
-    while (fs::exists(fmt::format("{}.{}", path, n), code)) ++n;
-    const std::string aside = fmt::format("{}.{}", path, n);
-    rename_path(path, aside);
-    log_warn(fmt::format("{} held an earlier run; it was moved to {} (use --resume to go on with it)", path, aside));
-  }
-  fs::create_directories(given, code);
-  if (code)
-    fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path, code.message()));
-}
 
 // The run directory may be moved aside and its model is replaced at the end: nothing may be trained from inside it.
 void check_model_outside(const std::string& model, const std::string& run_dir) {
@@ -79,7 +65,12 @@ std::string exported_config(const ModelSource& source, DType type) {
 class Run {
  public:
   Run(const TrainConfig& given, const RunHooks& hooks)
-      : given_(given), config_(given), hooks_(hooks), source_(read_model_source(given)) {
+      : given_(given),
+        config_(given),
+        hooks_(hooks),
+        directory_(given.run_dir, given.resume),
+        checkpoints_(given.run_dir, std::max<int64_t>(given.checkpoint.keep, 1)),
+        source_(read_model_source(given)) {
     const TrainConfig& config = config_;
     check_model_outside(source_.directory, config.run_dir);
     // what the export will take along is checked before anything is trained
@@ -99,7 +90,7 @@ class Run {
     check_schedule(schedule_);
     machine_ = open_machine(config.device, config.threads);
     identity_ = make_identity(config, source_.config);
-    if (config.resume) checkpoint_ = newest_checkpoint(config.run_dir);
+    if (config.resume) checkpoint_ = checkpoints_.newest();
     identity_json_ = identity_json(config, source_.config, identity_, data_.train.get());
     if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order);
     if (config.resume && !checkpoint_)
@@ -144,7 +135,7 @@ class Run {
       log_info("stopped before the first step: nothing was trained, so nothing is saved");
       return result_;
     }
-    make_run_dir(config_.run_dir, config_.resume);
+    directory_.make();
     TrainConfig from_start = given_;
     from_start.resume = false;  // reproduces the run, however often it was resumed
     from_start.model.path = source_.directory;
@@ -198,11 +189,10 @@ class Run {
   void fill() {
     const DType drawn = source_.config.dtype.value_or(identity_.dtype);
     if (checkpoint_) {
-      log_info(fmt::format("loading {}", checkpoint_->path));
-      restore_checkpoint(*checkpoint_, trainer_->records(), threads());
-      types_ = checkpoint_->types;
-      step_ = checkpoint_->step;
-      log_info(fmt::format("resumed from {}", checkpoint_->path));
+      const Checkpoint restored = checkpoints_.restore_newest(trainer_->records(), threads());
+      if (restored.identity != checkpoint_->identity) check_fallback(restored);
+      types_ = restored.types;
+      step_ = restored.step;
     } else if (!source_.directory.empty()) {
       log_info(fmt::format("loading the weights from {}", source_.directory));
       LoadReport report = load_weights(source_.directory, trainer_->records(), threads());
@@ -216,6 +206,20 @@ class Run {
         for (const TensorSpec& tensor : record.layout().tensors) types_[tensor.name] = drawn;
       }
     }
+  }
+
+  // The newest checkpoint turned out to be damaged, and this older one was made under another identity.
+  void check_fallback(const Checkpoint& restored) {
+    nlohmann::ordered_json decided = identity_json_;
+    decided.erase("library");
+    decided.erase("algorithms");
+    check_identity(restored.identity, decided, restored.path, config_.data.order);
+    if (restored.identity.value("library", json()) != json(identity_json_.at("library")) ||
+        restored.identity.value("algorithms", json()) != json(identity_json_.at("algorithms")))
+      log_warn(
+          fmt::format("{} was made on another machine or with other libraries: the continuation cannot be "
+                      "bit-exact",
+                      restored.path));
   }
 
   void one_step(const Batch& batch) {
@@ -311,21 +315,21 @@ class Run {
                          std::exp(loss), trained, best ? " (the lowest so far)" : ""));
   }
 
-  void write_model(const char* name) {
-    export_model(path(name),
-                 {.source_directory = companion_directory(config_, source_.directory),
-                  .config_json = exported_config(source_, identity_.dtype),
-                  .chat_template = chat_template_},
-                 types_, trainer_->records(), threads());
+  StateHash write_model(const char* name) {
+    return export_model(path(name),
+                        {.source_directory = companion_directory(config_, source_.directory),
+                         .config_json = exported_config(source_, identity_.dtype),
+                         .chat_template = chat_template_},
+                        types_, trainer_->records(), threads());
   }
 
   void save() {
+    if (checkpoints_.saved(step_)) return;
     trainer_->settle();
     log_info(fmt::format("saving a checkpoint of step {}", step_));
     const Work work(fmt::format("the checkpoint of step {}", step_), {.expected_s = save_s_, .then = "it then stops"});
     const double start_s = now_s();
-    save_checkpoint(config_.run_dir, step_, identity_json_, types_, trainer_->records(),
-                    std::max<int64_t>(config_.checkpoint.keep, 1), threads());
+    checkpoints_.save(step_, identity_json_, types_, trainer_->records(), threads());
     save_s_ = now_s() - start_s;
     expect_save();
   }
@@ -337,8 +341,7 @@ class Run {
     phase_.become("the end of the run", "the run is then complete");
     log_info(fmt::format("hashing the state and writing the model to {}", path("model")));
     const StateHash hash = hash_state(trainer_->records(), step_, threads());
-    write_text_file(path("hash.json"), to_json(hash).dump(1) + "\n");
-    write_model("model");
+    write_run_hash(config_.run_dir, hash, write_model("model"));
     if (evaluations_) {
       result_.eval_loss = evaluations_->last_loss();
       result_.best_step = evaluations_->best_step();
@@ -352,6 +355,8 @@ class Run {
   const TrainConfig& given_;
   TrainConfig config_;  // with the steps that epochs or tokens come to
   const RunHooks& hooks_;
+  RunDirectory directory_;
+  Checkpoints checkpoints_;
   ModelSource source_;
   LearningRate schedule_{};
   RunData data_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -82,18 +83,17 @@ void for_plane_pieces(const std::map<std::string, Plane>& planes, int threads, c
   });
 }
 
-// The hash of the planes, and also(piece, values) for each of their pieces. Pieces are read side by side; each of the
-// hasher's two halves takes them in order.
-template <class Also>
-StateHash hash_planes(const std::map<std::string, Plane>& planes, int64_t step, int threads, const std::string& what,
-                      const Also& also) {
+// The hash of what bytes_of(piece) gives for each piece of the planes, a vector. Pieces are read side by side; each of
+// the hasher's two halves takes them in order.
+template <class BytesOf>
+StateHash hash_planes(const std::map<std::string, Plane>& planes, std::optional<int64_t> step, int threads,
+                      const std::string& what, const BytesOf& bytes_of) {
   StateHasher hasher;
   InOrder together, each;
   for_plane_pieces(planes, threads, what, [&](int64_t i, const PlanePiece& piece) {
     try {
-      const std::vector<float> values = piece.read();
-      const size_t bytes = values.size() * sizeof(float);
-      also(piece, values);
+      const auto values = bytes_of(piece);
+      const size_t bytes = values.size() * sizeof(values[0]);
       together.pass(i, [&] { hasher.update_together(piece.name, values.data(), bytes); });
       each.pass(i, [&] { hasher.update_each(piece.name, values.data(), bytes); });
     } catch (...) {
@@ -114,8 +114,8 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
   });
 }
 
-void export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
-                  const std::vector<LayerRecord>& records, int threads) {
+StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
+                       const std::vector<LayerRecord>& records, int threads) {
   ExportRequest request{.directory = directory,
                         .config_json = texts.config_json,
                         .source_directory = texts.source_directory,
@@ -125,10 +125,17 @@ void export_model(const std::string& directory, const ExportTexts& texts, const 
       request.tensors.push_back({tensor.name, types.at(tensor.name), tensor_shape(tensor)});
   }
   ModelExport out(std::move(request));
-  for_plane_pieces(masters_by_name(records), threads, "writing the model", [&](int64_t, const PlanePiece& piece) {
-    out.write_f32(piece.name, piece.begin, piece.read().data(), piece.count);
-  });
+  const StateHash hash =
+      hash_planes(masters_by_name(records), {}, threads, "writing the model", [&](const PlanePiece& piece) {
+        const DType type = types.at(piece.name);
+        const int64_t width = dtype_bytes(type);
+        std::vector<std::byte> bytes(static_cast<size_t>(piece.count * width));
+        write_from_f32(piece.read().data(), piece.count, type, bytes.data());
+        out.write(piece.name, piece.begin * width, bytes.data(), std::ssize(bytes));
+        return bytes;
+      });
   out.finish();
+  return hash;
 }
 
 StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, int threads) {
@@ -136,10 +143,11 @@ StateHash save_state(const std::string& path, int64_t step, const std::vector<La
   std::vector<TensorDeclaration> tensors;
   for (const auto& [name, plane] : planes) tensors.push_back({name, DType::f32, tensor_shape(*plane.tensor)});
   SafetensorsWriter out(path, std::move(tensors), {{"format", "pt"}, {"step", std::to_string(step)}});
-  const StateHash hash = hash_planes(planes, step, threads, "saving the state",
-                                     [&](const PlanePiece& piece, const std::vector<float>& values) {
-                                       out.write_f32(piece.name, piece.begin, values.data(), piece.count);
-                                     });
+  const StateHash hash = hash_planes(planes, step, threads, "saving the state", [&](const PlanePiece& piece) {
+    std::vector<float> values = piece.read();
+    out.write_f32(piece.name, piece.begin, values.data(), piece.count);
+    return values;
+  });
   out.finish();
   return hash;
 }
@@ -151,34 +159,28 @@ int64_t state_bytes(const std::vector<LayerRecord>& records) {
 }
 
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads) {
-  try {
-    const ModelFiles file(path);
-    for_pieces(records, threads, "reading the checkpoint", [&](const TensorPiece& piece, float* scratch) {
-      const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
-      const auto read = [&](const std::string& name) {
-        read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
-        const int64_t at = first_not_finite(scratch, piece.count);
-        if (at >= 0)
-          fail_input(fmt::format("{}: element {} of {} is {}, and a state has finite values alone", path,
-                                 piece.begin + at, name, number_text(scratch[at])));
-        return scratch;
-      };
-      piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, read(piece.tensor->name));
-      if (!piece.tensor->trainable) return;
-      const int64_t at = piece.tensor->state_offset + piece.begin;
-      piece.record->write_moment(LayerRecord::Moment::first, at, piece.count, read(piece.tensor->name + ".exp_avg"));
-      piece.record->write_moment(LayerRecord::Moment::second, at, piece.count,
-                                 read(piece.tensor->name + ".exp_avg_sq"));
-    });
-  } catch (const Error& error) {
-    fail(ExitCode::corrupt_checkpoint,
-         fmt::format("the checkpoint cannot be read: {}; resume from an older one by removing this", error.what()));
-  }
+  const ModelFiles file(path);
+  for_pieces(records, threads, "reading the checkpoint", [&](const TensorPiece& piece, float* scratch) {
+    const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
+    const auto read = [&](const std::string& name) {
+      read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
+      const int64_t at = first_not_finite(scratch, piece.count);
+      if (at >= 0)
+        fail_input(fmt::format("{}: element {} of {} is {}, and a state has finite values alone", path,
+                               piece.begin + at, name, number_text(scratch[at])));
+      return scratch;
+    };
+    piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, read(piece.tensor->name));
+    if (!piece.tensor->trainable) return;
+    const int64_t at = piece.tensor->state_offset + piece.begin;
+    piece.record->write_moment(LayerRecord::Moment::first, at, piece.count, read(piece.tensor->name + ".exp_avg"));
+    piece.record->write_moment(LayerRecord::Moment::second, at, piece.count, read(piece.tensor->name + ".exp_avg_sq"));
+  });
 }
 
 StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step, int threads) {
   return hash_planes(planes_by_name(records), step, threads, "hashing the state",
-                     [](const PlanePiece&, const std::vector<float>&) {});
+                     [](const PlanePiece& piece) { return piece.read(); });
 }
 
 }  // namespace megatrain

@@ -17,14 +17,15 @@ namespace megatrain {
 // The family's random initialisation.
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
-// A Hugging Face directory with every tensor in the type `types` gives it.
+// A Hugging Face directory with every tensor in the type `types` gives it. Returns the hash of what it holds, as
+// hash_directory() would read it.
 struct ExportTexts {
   std::string source_directory;  // as in ExportRequest
   std::string config_json;
   std::string chat_template;
 };
-void export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
-                  const std::vector<LayerRecord>& records, int threads);
+StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
+                       const std::vector<LayerRecord>& records, int threads);
 
 // NAME (fp32 master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns
 // its hash.
@@ -33,7 +34,7 @@ StateHash save_state(const std::string& path, int64_t step, const std::vector<La
 // Bytes of the tensors that save_state writes.
 int64_t state_bytes(const std::vector<LayerRecord>& records);
 
-// What save_state wrote, bit for bit. Throws Error(corrupt_checkpoint).
+// What save_state wrote, bit for bit. Throws Error(bad_input).
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads);
 
 // Over the logical fp32 bytes, as `megatrain hash` of a state file gives it.

@@ -1,0 +1,83 @@
+#include "megatrain/train/run_directory.h"
+
+#include <filesystem>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/hub/export.h"
+#include "megatrain/io/file.h"
+#include "megatrain/train/checkpoints.h"
+#include "megatrain/train/run_files.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string without_final_slash(const std::string& path) {
+  const size_t last = path.find_last_not_of('/');
+  return last == std::string::npos ? path : path.substr(0, last + 1);
+}
+
+bool holds_run(const std::string& path) { return is_run_directory(path) || !list_checkpoints(path).empty(); }
+
+// Files that write_text_file and the writers of dumps were not done with.
+void remove_partial_files(const std::string& directory) {
+  std::vector<fs::path> stale;
+  std::error_code code;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, code)) {
+    std::error_code ignored;
+    if (entry.path().extension() == ".partial" && entry.symlink_status(ignored).type() == fs::file_type::regular)
+      stale.push_back(entry.path());
+  }
+  for (const fs::path& path : stale) {
+    if (fs::remove(path, code))
+      log_info(fmt::format("removed {}, which a killed run was not done with", path.string()));
+    if (code) log_warn(fmt::format("could not remove {}, which a killed run left: {}", path.string(), code.message()));
+  }
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const std::string& path, bool resume) : path_(without_final_slash(path)), resume_(resume) {
+  if (!holds_run(path_) || !lock_.take(path_) || !resume_) return;
+  recover_checkpoints(path_);
+  for (const char* name : {"/model", "/best"}) recover_export(path_ + name);
+  remove_partial_files(path_);
+}
+
+void RunDirectory::make() {
+  for (;;) {
+    std::error_code code;
+    fs::create_directories(path_, code);
+    if (code)
+      fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path_, code.message()));
+    const bool held = lock_.held_at(path_);
+    if (!held && !lock_.take(path_)) continue;
+    if (!holds_run(path_) || (resume_ && held)) break;
+    if (resume_)
+      fail_config(
+          fmt::format("another run has used {} since this one was started, which found nothing there to go on from; "
+                      "start it again",
+                      path_));
+    move_aside();
+  }
+  sync_directory(parent_directory(path_));
+}
+
+void RunDirectory::move_aside() {
+  std::error_code code;
+  int n = 1;
+  while (fs::exists(fs::symlink_status(fmt::format("{}.{}", path_, n), code))) ++n;
+  const std::string aside = fmt::format("{}.{}", path_, n);
+  rename_path(path_, aside);
+  lock_.moved_to(aside);
+  lock_.release();
+  log_warn(fmt::format("{} held an earlier run; it was moved to {} (use --resume to go on with it)", path_, aside));
+}
+
+}  // namespace megatrain

@@ -1,0 +1,28 @@
+// The directory of a run: its one owner, an earlier run in it, and what a killed one left half-written.
+#pragma once
+
+#include <string>
+
+#include "megatrain/train/run_lock.h"
+
+namespace megatrain {
+
+class RunDirectory {
+ public:
+  // A directory that holds a run is locked at once, so that one in use is refused before anything is loaded: throws
+  // Error(bad_config). When `resume`, it is then mended: complete checkpoints that lack only their name get it, and
+  // everything else that a killed run left half-written is removed, each with a line. Nothing else is touched.
+  RunDirectory(const std::string& path, bool resume);
+
+  // Makes the directory this run's own. An earlier run in it is moved aside, unless this one goes on with it.
+  void make();
+
+ private:
+  void move_aside();
+
+  std::string path_;  // without a final slash
+  bool resume_;
+  RunLock lock_;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,66 @@
+// What hash, inspect and export say of damaged checkpoints and models.
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+void flip_byte(const std::string& path, size_t from_end) {
+  std::string bytes = read_bytes(path);
+  bytes[bytes.size() - from_end] = static_cast<char>(bytes[bytes.size() - from_end] ^ 1);
+  write_bytes(path, bytes);
+}
+
+}  // namespace
+
+TEST(Damage, OfACheckpointIsFoundByHashInspectAndExport) {
+  const Place place("llama_linear", "steps: 4\n");
+  succeed({"train", place.config(), "--checkpoint.every=2"});
+  const std::string checkpoint = place.run() + "/checkpoints/step-00000004", state = checkpoint + "/state.safetensors";
+  EXPECT_EQ(hash_of(checkpoint), hash_of(place.run()));
+  EXPECT_EQ(hash_of(checkpoint).at("step"), 4);
+  const std::string whole = read_bytes(state);
+  flip_byte(state, 1000);
+  for (const std::string& path : {checkpoint, place.run()})
+    expect_refusal({"hash", path}, ExitCode::corrupt_checkpoint, {"step-00000004", "hash"});
+  expect_refusal({"export", place.run(), "--out", place / "x"}, ExitCode::corrupt_checkpoint, {"step-00000004"});
+  fs::remove(place.run() + "/hash.json");  // of a run that has not finished
+  expect_refusal({"hash", place.run()}, ExitCode::corrupt_checkpoint, {"step-00000004", "hash"});
+
+  for (const bool cut : {true, false}) {
+    write_bytes(state, cut ? whole.substr(0, whole.size() - 1) : whole);
+    if (!cut) flip_byte(checkpoint + "/checkpoint.json", 30);
+    const Outcome outcome = megatrain({"inspect", place.run(), "--json"});
+    EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::corrupt_checkpoint)) << outcome.err;
+    EXPECT_NE(outcome.err.find("step-00000004: the checkpoint is damaged"), std::string::npos) << outcome.err;
+    const json checkpoints = json::parse(outcome.out).at("checkpoints");
+    EXPECT_FALSE(checkpoints.at(0).contains("damage"));
+    EXPECT_TRUE(checkpoints.at(1).contains("damage"));
+    for (const std::string& path : {checkpoint, place.run()})
+      expect_refusal({"hash", path}, ExitCode::corrupt_checkpoint, {"step-00000004"});
+  }
+}
+
+TEST(Damage, OfTheModelIsFoundByHashAndExport) {
+  const Place place("qwen2_tied", "steps: 2\n");
+  succeed({"train", place.config()});
+  const std::string shard = place.run() + "/model/model.safetensors", whole = read_bytes(shard);
+  EXPECT_EQ(json::parse(read_bytes(place.run() + "/hash.json")).at("model"),
+            hash_of(place.run() + "/model").at("weights"));
+  flip_byte(shard, 100);
+  expect_refusal({"export", place.run(), "--out", place / "x"}, ExitCode::bad_input, {"run/model", "damaged"});
+  expect_refusal({"hash", place.run()}, ExitCode::bad_input, {"run/model", "damaged"});
+  write_bytes(shard, whole.substr(0, whole.size() - 10));
+  expect_refusal({"export", place.run(), "--out", place / "x"}, ExitCode::bad_input, {"model.safetensors"});
+  write_bytes(shard, whole);
+  succeed({"hash", place.run()});
+  const std::string hash = place.run() + "/hash.json";
+  std::string text = read_bytes(hash);
+  const size_t digit = text.find("\"state\": \"") + 12;
+  text[digit] = text[digit] == '0' ? '1' : '0';
+  write_bytes(hash, text);
+  expect_refusal({"hash", place.run()}, ExitCode::bad_input, {"hash.json", "checksum"});
+  EXPECT_FALSE(fs::exists(place / "x"));
+}
+
+}  // namespace megatrain::cli
