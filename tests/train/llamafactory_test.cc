@@ -179,6 +179,12 @@ TEST(FactoryRates, AreThoseOfTransformersScheduleFunctions) {
       rates({{"lr_scheduler_type", "constant_with_warmup"}, {"learning_rate", "3e-5"}, {"warmup_steps", "10"}}, 100);
   for (const auto& [step, lr] : {std::pair<int64_t, double>{1, 0.0}, {6, 1.5e-05}, {11, 3e-05}, {60, 3e-05}})
     EXPECT_DOUBLE_EQ(learning_rate(constant, step), lr) << step;
+  for (const char* kwargs :
+       {"{min_lr: 2e-6, num_cycles: 1}", "{min_lr: {a: 1}}", "{min_lr: 1e-6, x: [1]}", "{x: 1}", "7"})
+    EXPECT_TRUE(
+        has(refusal(with(supervised(), {{"lr_scheduler_type", "cosine_with_min_lr"}, {"lr_scheduler_kwargs", kwargs}})),
+            "expected"))
+        << kwargs;
   // get_constant_schedule knows no warmup; 0.07 * 100 is a little more than 7.
   EXPECT_DOUBLE_EQ(learning_rate(rates({{"lr_scheduler_type", "constant"}}, 100), 1), 1e-5);
   EXPECT_EQ(warmup_steps(rates({{"warmup_ratio", "0.07"}}, 100)), 8);

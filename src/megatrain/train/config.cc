@@ -209,17 +209,19 @@ class ConfigReader {
     }
   }
 
-  // A list is its elements with commas between; of a mapping the plain values count.
+  // A list is its elements with commas between.
   static Foreign read_foreign(const std::string& where, const std::string& name, const YAML::Node& node) {
     Foreign value{.where = where};
     value.null = node.IsNull();
     if (node.IsScalar()) return read_foreign_text(where, name, node.Scalar());
-    if (node.IsSequence()) value.text = read_value(where, ConfigKey{.name = name, .list = true}, node).text;
+    if (node.IsSequence())
+      value.text =
+          read_value(where, ConfigKey{.name = name, .accepts = "a value or a list of values", .list = true}, node).text;
     if (!node.IsMap()) return value;
     value.text = node.size() == 0 ? "{}" : "{…}";
     for (const auto& entry : node)
-      if (entry.first.IsScalar() && entry.second.IsScalar())
-        value.entries[entry.first.Scalar()] = entry.second.Scalar();
+      value.entries[entry.first.IsScalar() ? entry.first.Scalar() : "?"] =
+          entry.second.IsScalar() ? entry.second.Scalar() : "{…}";
     return value;
   }
 

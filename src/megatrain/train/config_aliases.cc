@@ -220,11 +220,11 @@ class Translator {
   void least_rate(const std::string& schedule) {
     const Foreign* given = find("lr_scheduler_kwargs");
     const bool entries = given && !given->entries.empty();
+    if (given && !entries && given->text != "{}")
+      fail_config(fmt::format("{}: lr_scheduler_kwargs is '{}', expected a mapping", given->where, given->text));
     if (schedule == "cosine_with_min_lr" && !entries && !own_.count("optim.min_lr"))
       fail_config(fmt::format("{}: cosine_with_min_lr needs lr_scheduler_kwargs: {{min_lr: …}}",
                               given_.at("lr_scheduler_type").where));
-    if (given && !entries && given->text != "{}" && given->text != "{…}")
-      fail_config(fmt::format("{}: lr_scheduler_kwargs is '{}', expected a mapping", given->where, given->text));
     if (!entries) return idle("lr_scheduler_kwargs", "nothing is in it");
     const auto& [name, text] = *given->entries.begin();
     const Foreign value{.text = text, .where = given->where};

@@ -6,7 +6,8 @@
 
 namespace megatrain {
 
-// A key of theirs as it was given. Of a mapping, `text` is "{…}" and `entries` has its plain values by name.
+// A key of theirs as it was given. Of a mapping, `text` is "{…}" and `entries` has its values by name, with "{…}" for
+// one that is no plain value.
 struct Foreign {
   std::string text;
   std::string where;  // "FILE:LINE" or "--key"
