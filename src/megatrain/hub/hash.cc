@@ -16,6 +16,7 @@ StateHash hash_model(const ModelFiles& model) {
     hasher.update(tensor->name, tensor->data, static_cast<size_t>(tensor->bytes));
     release_pages(*tensor);
   }
+  model.check_whole();
   std::optional<int64_t> step;
   const auto& metadata = model.files().front().metadata();
   if (const auto found = metadata.find("step"); found != metadata.end()) {

@@ -173,6 +173,10 @@ const StoredTensor& ModelFiles::parameter(std::string_view name, const std::vect
   return *tensor;
 }
 
+void ModelFiles::check_whole() const {
+  for (const SafetensorsFile& file : files_) file.check_whole();
+}
+
 const std::string& ModelFiles::file_of(const StoredTensor& tensor) const {
   for (const SafetensorsFile& file : files_) {
     const StoredTensor* first = file.tensors().data();

@@ -24,6 +24,9 @@ class ModelFiles {
   // cannot be read as a parameter.
   const StoredTensor& parameter(std::string_view name, const std::vector<int64_t>& shape) const;
 
+  // Error(io) where a file was cut since it was opened; to be called when tensors have been read.
+  void check_whole() const;
+
   // The file that holds `tensor`, for messages.
   const std::string& file_of(const StoredTensor& tensor) const;
 

@@ -41,6 +41,8 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return contents_.metadata; }
   std::vector<std::string> names() const;
   const StoredTensor* find(std::string_view name) const;  // null when absent
+  // Error(io) where the file was cut since it was opened; to be called when its tensors have been read.
+  void check_whole() const { file_.check_whole(); }
 
  private:
   MappedFile file_;

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/io/mapping_guard.h"
 
 namespace megatrain {
 namespace {
@@ -182,29 +183,41 @@ bool DirectoryLock::is_at(const std::string& path) const {
          ours.st_ino == theirs.st_ino;
 }
 
-MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const File file = File::open_to_read(path);
-  bytes_ = file.bytes();
+MappedFile::MappedFile(const std::string& path) : file_(File::open_to_read(path)) {
+  bytes_ = file_.bytes();
   if (bytes_ == 0) return;
-  void* mapping = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  void* mapping = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_PRIVATE, file_.descriptor(), 0);
   if (mapping == MAP_FAILED) fail_errno("map", path, errno);
   data_ = static_cast<const std::byte*>(mapping);
+  watched_ = watch_mapping(data_, bytes_, path);
 }
 
 MappedFile::~MappedFile() {
+  forget_mapping(watched_);
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(bytes_));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
+    : file_(std::move(other.file_)),
       data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+      bytes_(std::exchange(other.bytes_, 0)),
+      watched_(std::exchange(other.watched_, nullptr)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
+  std::swap(file_, other.file_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(watched_, other.watched_);
   return *this;
+}
+
+void MappedFile::check_whole() const {
+  const int64_t now = file_.bytes();
+  if (now >= bytes_) return;
+  fail_io(
+      fmt::format("{} has {} bytes, where it had {} when it was opened: it was cut while it was in use; restore the "
+                  "file and start again.",
+                  path(), now, bytes_));
 }
 
 void PartialPath::remove() noexcept {

@@ -56,7 +56,10 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
-// A whole file, read-only.
+struct WatchedMapping;
+
+// A whole file, read-only. A read that fails, because the file was cut under it, ends the process with a sentence
+// (io/mapping_guard.h).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -64,14 +67,19 @@ class MappedFile {
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 
+  // Error(io) where the file is shorter than when it was mapped: what was cut off its last page reads as zeros, without
+  // a fault. To be called after bytes were read that decide something.
+  void check_whole() const;
+
  private:
-  std::string path_;
+  File file_;
   const std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
+  WatchedMapping* watched_ = nullptr;
 };
 
 // A path under construction: once created it is removed, with all below it, unless kept.

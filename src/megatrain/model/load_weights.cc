@@ -86,6 +86,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
     piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
     if (piece.begin + piece.count == piece.tensor->elements()) release_pages(stored);
   });
+  files.check_whole();
   return report;
 }
 

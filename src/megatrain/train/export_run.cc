@@ -127,6 +127,7 @@ ExportedRun export_run(const std::string& given, const std::string& out, std::op
     }
     release_pages(stored);
   }
+  files.check_whole();
   return {source.from, source.step, model_export.finish()};
 }
 

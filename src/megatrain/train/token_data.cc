@@ -57,6 +57,13 @@ std::span<const T> elements(const MappedFile& file, const char* key, const char*
   return {reinterpret_cast<const T*>(file.data()), static_cast<size_t>(file.bytes() / size)};
 }
 
+// An entry that was right when the file was opened is not any more.
+[[noreturn]] void fail_changed(const MappedFile& file, const char* key, int64_t entry) {
+  file.check_whole();
+  fail_io(fmt::format("{} {}: entry {} changed while it was in use; restore the file and start again", key, file.path(),
+                      entry));
+}
+
 }  // namespace
 
 TokenData::TokenData(const TrainConfig& config, int64_t vocab)
@@ -149,6 +156,7 @@ void TokenData::check_labels(int64_t begin, int64_t end) const {
 int64_t TokenData::sequence_at(int64_t index) const {
   if (!order_file_) return index % sequences_;
   ensure(index < static_cast<int64_t>(order_.size()), "a step stays within data.order");
+  if (order_[index] >= static_cast<uint64_t>(sequences_)) fail_changed(*order_file_, "data.order", index);
   return static_cast<int64_t>(order_[index]);
 }
 
@@ -164,6 +172,8 @@ void TokenData::load(int64_t step, Batch& into) {
     into.tokens += static_cast<int64_t>(micro.tokens.size());
     into.trained += micro.trained;
   }
+  for (const auto* const file : {&token_file_, &document_file_, &label_file_, &order_file_})
+    if (*file) (*file)->check_whole();
   if (into.trained == 0)
     fail_input(fmt::format(
         "step {}: none of its {} tokens is trained; check data.labels and data.documents for these sequences", step + 1,
@@ -183,7 +193,10 @@ void TokenData::append_sequence(int64_t sequence, MicroBatch& into) const {
 
   const int64_t base = static_cast<int64_t>(into.tokens.size());
   for (int64_t document = begin; document < end;) {
-    const int64_t document_end = next == documents_.end() ? end : std::min(end, static_cast<int64_t>(*next));
+    const uint64_t next_begin = next == documents_.end() ? static_cast<uint64_t>(end) : *next;
+    if (next_begin <= static_cast<uint64_t>(document))
+      fail_changed(*document_file_, "data.documents", next - documents_.begin());
+    const int64_t document_end = static_cast<int64_t>(std::min(static_cast<uint64_t>(end), next_begin));
     into.document_begin.push_back(static_cast<int32_t>(base + document - begin));
     for (int64_t t = document; t < document_end; ++t) {
       int32_t label = kIgnoreLabel;
