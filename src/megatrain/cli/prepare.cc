@@ -1,5 +1,6 @@
 // `megatrain prepare`: tokenise what a configuration trains on, say what it came to, and write it out when asked.
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@ namespace megatrain {
 
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 ordered_json to_json(const SampleData* data, int64_t seq_len) {
@@ -45,17 +47,56 @@ class Column {
   int64_t at_ = 0;
 };
 
+// A directory that is written beside its final name and takes it whole, so that what a killed process leaves is never
+// taken for a prepared dataset.
+class OutDirectory {
+ public:
+  // Refuses a path that holds anything. Error(bad_config), or Error(io).
+  explicit OutDirectory(const std::string& path) : path_(without_slash(path)), partial_(path_ + ".partial") {
+    std::error_code code;
+    if (fs::exists(path_, code) && !fs::is_empty(path_, code))
+      fail_config(fmt::format("--out {} is there and not empty; give a directory that is new", path));
+    fs::create_directories(partial_.path(), code);
+    if (code) fail_io(fmt::format("could not create {}: {}", partial_.path(), code.message()));
+    lock_.emplace(partial_.path());
+    if (!lock_->try_lock() || !lock_->is_at(partial_.path()))
+      fail_config(
+          fmt::format("--out {} is being written by another process; wait for it, or give another directory", path));
+    partial_.created();
+    for (const fs::directory_entry& left : fs::directory_iterator(partial_.path())) fs::remove_all(left.path(), code);
+  }
+
+  const std::string& partial() const { return partial_.path(); }
+  const std::string& path() const { return path_; }
+
+  void finish() {
+    sync_directory(partial_.path());
+    rename_path(partial_.path(), path_);
+    partial_.keep();
+    sync_directory(parent_directory(path_));
+  }
+
+ private:
+  static std::string without_slash(std::string path) {
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    return path;
+  }
+
+  std::string path_;
+  PartialPath partial_;
+  std::optional<DirectoryLock> lock_;
+};
+
 // The sequences of `steps` steps in the order of the run, as data.tokens, data.labels and data.documents read them.
-void write_out(const std::string& directory, BatchSource& source, int64_t steps) {
-  std::error_code code;
-  std::filesystem::create_directories(directory, code);
-  if (code) fail_io(fmt::format("could not create {}: {}", directory, code.message()));
-  Column<uint32_t> tokens(directory + "/tokens.bin");
-  Column<int32_t> labels(directory + "/labels.bin");
-  Column<uint64_t> documents(directory + "/documents.bin");
+// False when it was stopped; then nothing is left.
+bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, const volatile std::sig_atomic_t* stop) {
+  Column<uint32_t> tokens(out.partial() + "/tokens.bin");
+  Column<int32_t> labels(out.partial() + "/labels.bin");
+  Column<uint64_t> documents(out.partial() + "/documents.bin");
   int64_t base = 0;
   Batch batch;
   for (int64_t step = 0; step < steps; ++step) {
+    if (*stop != 0) return false;
     source.load(step, batch);
     for (const MicroBatch& micro : batch.micro_batches) {
       std::vector<int32_t> unshifted(micro.tokens.size(), kIgnoreLabel);
@@ -72,10 +113,17 @@ void write_out(const std::string& directory, BatchSource& source, int64_t steps)
   tokens.finish();
   labels.finish();
   documents.finish();
+  out.finish();
   log_info(
       fmt::format("wrote {} tokens: data: {{tokens: {}/tokens.bin, dtype: uint32, labels: {}/labels.bin, documents: "
                   "{}/documents.bin}}",
-                  base, directory, directory, directory));
+                  base, out.path(), out.path(), out.path()));
+  return true;
+}
+
+int say_stopped(const volatile std::sig_atomic_t* stop) {
+  log_info("stopped; what is done is kept, and the next call goes on from there");
+  return 128 + static_cast<int>(*stop);
 }
 
 }  // namespace
@@ -87,15 +135,14 @@ int verb_prepare(const Words& words) {
   const SignalWatch signals(/*saves=*/false);
   const Work work("the preparation", {.then = "what is done is kept, and the next call goes on from there"});
   const volatile std::sig_atomic_t* stop = signals.stop();
+  std::optional<OutDirectory> out;  // refused before anything is tokenised
+  if (const auto path = arguments.option("--out")) out.emplace(*path);
   RunData data = open_data(config, read_model_source(config), stop);
-  if (data.stopped) {
-    log_info("stopped; what is done is kept, and the next call goes on from there");
-    return 128 + static_cast<int>(*stop);
-  }
+  if (data.stopped) return say_stopped(stop);
   const int64_t epoch_steps = ceil_div(data.train_samples->counts().sequences, config.batch);
   const int64_t run_steps = steps_of_run(config, *data.train);
   const int64_t steps = run_steps > 0 ? run_steps : epoch_steps;
-  if (const auto out = arguments.option("--out")) write_out(*out, *data.train, steps);
+  if (out && !write_out(*out, *data.train, steps, stop)) return say_stopped(stop);
   const ordered_json json = {{"train", to_json(data.train_samples, config.seq_len)},
                              {"eval", to_json(data.eval_samples, config.seq_len)},
                              {"bad", data.bad},
