@@ -18,6 +18,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/text/chat_template.h"
+#include "megatrain/text/tokenizer/config_tokens.h"
 #include "megatrain/text/tokenizer/tokenizer.h"
 
 namespace megatrain {
@@ -98,7 +99,7 @@ ordered_json describe_tokenizer(const std::string& directory, Found& found) {
   if (fs::exists(path)) {
     attempt(found, [&] {
       json["kind"] = tokenizer_kind(read_json_file(path));
-      json["vocab"] = Tokenizer::from_file(path).vocab_size();
+      json["vocab"] = Tokenizer::from_file(path, config_tokens(TokenizerConfigFiles::read(directory))).vocab_size();
     });
   } else if (fs::exists(directory + "/tokenizer.model")) {
     json["kind"] = "SentencePiece (tokenizer.model only)";

@@ -199,9 +199,12 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_director
   const std::filesystem::path directory(model_directory);
   const std::filesystem::path config_path = directory / "tokenizer_config.json";
   const Json config = read_json(config_path);
+  // The map counts before the configuration where that has no added_tokens_decoder, else not at all.
+  if (!config.contains("added_tokens_decoder") || config["added_tokens_decoder"].is_null()) {
+    const std::filesystem::path map_path = directory / "special_tokens_map.json";
+    chat.read_config(read_json(map_path), map_path.string());
+  }
   chat.read_config(config, config_path.string());
-  const std::filesystem::path map_path = directory / "special_tokens_map.json";
-  chat.read_config(read_json(map_path), map_path.string());
   const auto add = [&](const std::string& name, const std::string& source, const std::string& where) {
     chat.add_source(name, source, where);
   };

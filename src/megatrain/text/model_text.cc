@@ -7,10 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/xxh3.h"
+#include "megatrain/text/tokenizer/config_tokens.h"
 
 namespace megatrain {
 namespace {
@@ -61,6 +63,28 @@ int32_t named_id(const json& config, const char* key, const Tokenizer& tokenizer
   return id;
 }
 
+// Of tokenizer.json and, where the files beside it change the tokens, of these changes.
+std::string identity_of(const std::string& text, const Tokenizer& tokenizer) {
+  Xxh3 hash;
+  hash.update(text.data(), text.size());
+  for (const AddedToken& token : tokenizer.tokens_beyond_file()) {
+    const std::string line = fmt::format("\n{} {} {} {} {} {} {}", token.id, token.single_word, token.left_strip,
+                                         token.right_strip, token.normalized, token.special, token.content);
+    hash.update(line.data(), line.size());
+  }
+  return hash.digest();
+}
+
+// Ids follow the order of the tokens, as in transformers, whatever the file says.
+void warn_of_other_ids(const std::vector<ConfigToken>& tokens, const Tokenizer& tokenizer, const std::string& file) {
+  for (const auto& [token, priority] : tokens) {
+    const int32_t id = tokenizer.id_of(token.content);
+    if (token.id < 0 || token.id == id || priority != ConfigToken::Priority::always) continue;
+    log_warn(fmt::format("{}: added_tokens_decoder gives {} the id {}; it has {}, as in transformers", file,
+                         printable(token.content), token.id, id));
+  }
+}
+
 }  // namespace
 
 ModelText ModelText::load(const std::string& path, const std::string& template_file) {
@@ -76,11 +100,13 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
                                            "made of, or give data.tokenizer a directory that has one"));
   }
   const std::string text = read_text_file(file, kMaxTextBytes);
-  ModelText model{.path = path, .tokenizer = Tokenizer::from_json(text, file)};
-  model.tokenizer_identity = xxh3_128(text.data(), text.size());
-
+  const TokenizerConfigFiles files = TokenizerConfigFiles::read(directory.string());
+  const json config = files.named();
   const std::string config_file = (directory / "tokenizer_config.json").string();
-  const json config = read_optional(config_file);
+  const std::vector<ConfigToken> more = config_tokens(files);
+  ModelText model{.path = path, .tokenizer = Tokenizer::from_json(text, file, more)};
+  model.tokenizer_identity = identity_of(text, model.tokenizer);
+  warn_of_other_ids(more, model.tokenizer, config_file);
   model.eos = named_id(config, "eos_token", model.tokenizer, config_file, true);
   model.read_end_ids(directory.string());
   if (model.eos < 0 && !model.end_ids.empty()) model.eos = *model.end_ids.begin();

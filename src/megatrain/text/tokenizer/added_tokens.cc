@@ -105,36 +105,38 @@ bool TextFinder::find(std::string_view text, size_t from, ByteRange& range, int3
   return false;
 }
 
-AddedTokens::AddedTokens(const TokenizerNode& list, const Bpe& model, const Normalizer& normalizer) {
-  auto next_id = static_cast<int32_t>(model.entries());
+AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Bpe& model,
+                         const Normalizer& normalizer)
+    : next_id_(static_cast<int32_t>(model.entries())) {
   for (const TokenizerNode& node : list.items()) {
-    AddedToken token;
     node.whole("id");
-    token.content = node.text("content");
-    token.single_word = node.boolean("single_word");
-    token.left_strip = node.boolean("lstrip");
-    token.right_strip = node.boolean("rstrip");
-    token.normalized = node.boolean("normalized");
-    token.special = node.boolean("special");
-    if (token.content.empty()) continue;
-    if (token.content.size() > kMaxTokenBytes) {
-      node.refuse(fmt::format("has {} bytes, where a token has at most {}", token.content.size(), kMaxTokenBytes));
+    if (const size_t bytes = node.text("content").size(); bytes > kMaxTokenBytes) {
+      node.refuse(fmt::format("has {} bytes, where a token has at most {}", bytes, kMaxTokenBytes));
     }
-    if (const auto known = ids_.find(token.content); known != ids_.end()) {
-      token.id = known->second;
-    } else if (const int32_t id = model.id_of(token.content); id >= 0) {
-      token.id = id;
-    } else {
-      token.id = next_id++;
+    add({.content = node.text("content"),
+         .single_word = node.boolean("single_word"),
+         .left_strip = node.boolean("lstrip"),
+         .right_strip = node.boolean("rstrip"),
+         .normalized = node.boolean("normalized"),
+         .special = node.boolean("special")},
+        model, normalizer);
+  }
+  const std::unordered_map<int32_t, AddedToken> of_file = by_id_;
+  for (const ConfigToken& each : more) {
+    using Priority = ConfigToken::Priority;
+    if (each.token.content.empty()) continue;
+    if (each.token.content.size() > kMaxTokenBytes) {
+      list.refuse(fmt::format("gets a token of {} bytes from tokenizer_config.json, where one has at most {}",
+                              each.token.content.size(), kMaxTokenBytes));
     }
-    token.written = token.content;
-    if (token.normalized) {
-      if (std::optional<AlignedText> text = normalizer.normalize(token.content, 0, false))
-        token.written = std::move(text->text);
-    }
-    ids_[token.content] = token.id;
-    if (token.special) special_[token.content] = true;
-    by_id_[token.id] = std::move(token);
+    const bool if_new = each.priority == Priority::if_not_added || each.priority == Priority::if_known;
+    if (if_new && ids_.contains(each.token.content)) continue;
+    if (each.priority == Priority::if_known && model.id_of(each.token.content) < 0) continue;
+    if (each.priority == Priority::if_id_is_free && of_file.contains(each.token.id)) continue;
+    add(each.token, model, normalizer);
+    const AddedToken& added = *find(each.token.content);
+    const auto before = of_file.find(added.id);
+    if (before == of_file.end() || before->second != added) beyond_file_.push_back(added);
   }
   for (const auto& [id, token] : by_id_) {
     if (!(token.normalized ? after_ : before_).add(token.written, id)) {
@@ -142,6 +144,26 @@ AddedTokens::AddedTokens(const TokenizerNode& list, const Bpe& model, const Norm
                               nlohmann::json(token.content).dump()));
     }
   }
+}
+
+// A token whose text is known takes the place of what has that text.
+void AddedTokens::add(AddedToken token, const Bpe& model, const Normalizer& normalizer) {
+  if (token.content.empty()) return;
+  if (const auto known = ids_.find(token.content); known != ids_.end()) {
+    token.id = known->second;
+  } else if (const int32_t id = model.id_of(token.content); id >= 0) {
+    token.id = id;
+  } else {
+    token.id = next_id_++;
+  }
+  token.written = token.content;
+  if (token.normalized) {
+    if (std::optional<AlignedText> text = normalizer.normalize(token.content, 0, false))
+      token.written = std::move(text->text);
+  }
+  ids_[token.content] = token.id;
+  if (token.special) special_[token.content] = true;
+  by_id_[token.id] = std::move(token);
 }
 
 void AddedTokens::cut(const TextPiece& piece, bool after_normalizing, std::vector<TextPiece>& out) const {

@@ -24,6 +24,20 @@ struct AddedToken {
   bool right_strip = false;
   bool normalized = false;
   bool special = false;
+
+  bool operator==(const AddedToken&) const = default;
+};
+
+// A token of a file beside tokenizer.json; its id, where it has one, is what that file says, not what it gets.
+struct ConfigToken {
+  enum class Priority {
+    always,         // also over a token of tokenizer.json that has its text
+    if_id_is_free,  // no token of tokenizer.json has its id
+    if_not_added,   // no added token has its text
+    if_known,       // neither, and the vocabulary has it
+  };
+  AddedToken token;
+  Priority priority = Priority::always;
 };
 
 // Finds the leftmost and there the longest of a set of texts.
@@ -49,8 +63,10 @@ class TextFinder {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // Ids of tokens that the model lacks follow its vocabulary, in the order of the file.
-  AddedTokens(const TokenizerNode& list, const Bpe& model, const Normalizer& normalizer);
+  // `list` is tokenizer.json's "added_tokens"; ids of tokens that the model lacks follow its vocabulary, in the order
+  // of the file, then of `more`.
+  AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Bpe& model,
+              const Normalizer& normalizer);
 
   // Appends `piece`, cut where tokens of one kind stand: those found before normalizing, or those found after.
   void cut(const TextPiece& piece, bool after_normalizing, std::vector<TextPiece>& out) const;
@@ -58,10 +74,16 @@ class AddedTokens {
   const AddedToken* find(int32_t id) const;
   const AddedToken* find(std::string_view content) const;
   const std::unordered_map<int32_t, AddedToken>& by_id() const { return by_id_; }
+  // Those of `more` that are not as tokenizer.json alone has them, in order.
+  const std::vector<AddedToken>& beyond_file() const { return beyond_file_; }
   // A token's text names a special token.
   bool is_special(const std::string& text) const { return special_.contains(text); }
 
  private:
+  void add(AddedToken token, const Bpe& model, const Normalizer& normalizer);
+
+  int32_t next_id_ = 0;
+  std::vector<AddedToken> beyond_file_;
   std::unordered_map<int32_t, AddedToken> by_id_;
   std::unordered_map<std::string, int32_t> ids_;
   std::unordered_map<std::string, bool> special_;

@@ -43,26 +43,28 @@ T part_of(const TokenizerNode& root, const char* key) {
 
 }  // namespace
 
-Tokenizer Tokenizer::from_file(const std::string& path) {
+Tokenizer Tokenizer::from_file(const std::string& path, const std::vector<ConfigToken>& more) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
     fail_input(fmt::format("Cannot open {}: a model's tokenizer.json is expected there; check the path.", path));
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.bad())
     fail_io(fmt::format("Cannot read {}: the file system reports an error; try again or check the disk.", path));
-  return from_json(text, path);
+  return from_json(text, path, more);
 }
 
-Tokenizer Tokenizer::from_json(std::string_view text, const std::string& file) {
-  const nlohmann::json json = parse_json(text, file, "correct the file or download it again");
-  return Tokenizer(checked(TokenizerNode(json, file, "")));
+Tokenizer Tokenizer::from_json(std::string_view text, const std::string& file, const std::vector<ConfigToken>& more) {
+  nlohmann::json json = parse_json(text, file, "correct the file or download it again");
+  if (json.is_object() && (!json.contains("added_tokens") || json["added_tokens"].is_null()))
+    json["added_tokens"] = nlohmann::json::array();
+  return Tokenizer(checked(TokenizerNode(json, file, "")), more);
 }
 
-Tokenizer::Tokenizer(const TokenizerNode& root)
+Tokenizer::Tokenizer(const TokenizerNode& root, const std::vector<ConfigToken>& more)
     : normalizer_(part_of<Normalizer>(root, "normalizer")),
       pre_tokenizer_(part_of<PreTokenizer>(root, "pre_tokenizer")),
       model_(root.at("model"), pre_tokenizer_.ends_in_bytes()),
-      added_(root.has("added_tokens") ? AddedTokens(root.at("added_tokens"), model_, normalizer_) : AddedTokens()),
+      added_(root.at("added_tokens"), more, model_, normalizer_),
       decoder_(part_of<Decoder>(root, "decoder")) {
   vocab_size_ = model_.last_id() + 1;
   for (const auto& [id, token] : added_.by_id()) vocab_size_ = std::max<int64_t>(vocab_size_, id + 1);

@@ -28,9 +28,10 @@ struct Encoding {
 
 class Tokenizer {
  public:
-  static Tokenizer from_file(const std::string& path);
+  // `more` are tokens of the files beside it.
+  static Tokenizer from_file(const std::string& path, const std::vector<ConfigToken>& more = {});
   // `file` names the text in errors.
-  static Tokenizer from_json(std::string_view text, const std::string& file);
+  static Tokenizer from_json(std::string_view text, const std::string& file, const std::vector<ConfigToken>& more = {});
 
   // All of these are thread-safe. A text that is not UTF-8 is Error(bad_input); texts are below 4 GiB.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
@@ -42,9 +43,11 @@ class Tokenizer {
   std::string token_of(int32_t id) const;       // empty: none
   bool is_special(int32_t id) const;
   int64_t vocab_size() const { return vocab_size_; }  // one above the highest id
+  // Added tokens that are not as tokenizer.json alone has them.
+  const std::vector<AddedToken>& tokens_beyond_file() const { return added_.beyond_file(); }
 
  private:
-  explicit Tokenizer(const TokenizerNode& root);
+  Tokenizer(const TokenizerNode& root, const std::vector<ConfigToken>& more);
 
   struct TemplatePart {
     bool text = false;  // the input's tokens stand here
