@@ -10,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
+#include "megatrain/text/jinja/json.h"
 
 namespace megatrain {
 namespace {
@@ -49,7 +50,10 @@ class Builder : public nlohmann::json_sax<Json> {
   bool boolean(bool value) override { return put(value); }
   bool number_integer(number_integer_t value) override { return put(value); }
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  // An integer past 64 bits comes as a float, too; templates print all its digits.
+  bool number_float(number_float_t value, const string_t& text) override {
+    return put(text.find_first_of(".eE") == string_t::npos ? jinja::json_integer(text) : Json(value));
+  }
   bool string(string_t& value) override { return put(std::move(value)); }
   bool binary(binary_t&) override { return false; }
 

@@ -8,7 +8,7 @@
 namespace megatrain {
 
 // Strict JSON: UTF-8, no comments, no duplicate keys, nothing after the value, at most 64 levels. Error(bad_input) is a
-// sentence that follows a place ("FILE:LINE: "), without its end.
+// sentence that follows a place ("FILE:LINE: "), without its end. An integer past 64 bits is a jinja::json_integer.
 nlohmann::ordered_json parse_sample_json(std::string_view text);
 
 // "a number", "a list", ...: for sentences.
