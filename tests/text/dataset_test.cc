@@ -51,12 +51,97 @@ TEST_F(OpenDatasetTest, WhatIsNotThereOrNotReadIsRefusedWithWhatToDo) {
                 "pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True, "
                 "force_ascii=False).");
   write("e/a.png", "");
-  EXPECT_EQ(refusal([&] { open_dataset(path("e")); }),
-            "the folder " + path("e") +
-                " holds no samples: expected .jsonl, .ndjson or .json files, or text (.txt .text .md .markdown .rst "
-                ".tex); give another folder, or name a file of it.");
+  EXPECT_EQ(refusal([&] { open_dataset(path("e")); }), "the folder " + path("e") +
+                                                           " holds no samples: expected .jsonl, .jsonlines, .ndjson or "
+                                                           ".json files, or text (.txt .text .md .markdown .rst "
+                                                           ".tex); give another folder, or name a file of it.");
   EXPECT_EQ(refusal([&] { tokenized(write("empty.jsonl", "\n")); }),
             "the dataset " + path("empty.jsonl") + " has no sample; give files that hold some.");
+}
+
+TEST_F(OpenDatasetTest, AFolderOfTablesIsRefusedAndNotItsDescriptionRead) {
+  int number = 0;
+  for (const char* const name :
+       {"data/train.parquet", "train.csv", "train.jsonl.gz", "train.tsv", "data.tar", "x.ARROW"}) {
+    const std::string folder = fmt::format("f{}", number++);
+    write(folder + "/README.md", "# About");
+    write(folder + "/" + name, "x");
+    const std::string what = refusal([&] { open_dataset(path(folder)); });
+    EXPECT_TRUE(what.starts_with(path(folder + "/" + name) + " is ")) << what;
+    EXPECT_NE(what.find("which is not read; "), std::string::npos) << what;
+  }
+  for (const char* const name : {"m/README.md", "m/b.parquet", "m/a.parquet", "m/notes.txt"}) write(name, "x");
+  EXPECT_EQ(refusal([&] { open_dataset(path("m")); }),
+            "the folder " + path("m") + " holds " + path("m/a.parquet") + ", " + path("m/b.parquet") +
+                ", and no JSON; the first is a Parquet file, which is not read; convert it to JSON Lines: "
+                "pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True, force_ascii=False).");
+}
+
+TEST_F(OpenDatasetTest, FilesThatAFolderHasAndAreNotReadAreNamed) {
+  for (const char* const name : {"j/a.jsonl", "j/README.md", "j/LICENSE", "j/state.json", "j/b.parquet", "j/c.txt"})
+    write(name, "{}");
+  EXPECT_EQ(
+      passed_over_sentence(open_dataset(path("j"))),
+      "of the folder " + path("j") + " these files are not read: " + path("j/b.parquet") + ", " + path("j/c.txt"));
+  for (const char* const name : {"k/a.jsonl", "k/README.md"}) write(name, "{}");
+  EXPECT_EQ(passed_over_sentence(open_dataset(path("k"))), "");
+}
+
+TEST_F(OpenDatasetTest, JsonlinesFilesAreJsonLines) {
+  EXPECT_EQ(shown(tokenized(write("a.jsonlines", "{\"question\":\"Q\",\"answer\":\"A\"}\n"))),
+            (Shown{turn("user", "Q") + answer("A")}));
+}
+
+TEST_F(OpenDatasetTest, JsonLinesUnderTheNameOfTextAreRefusedUnlessAskedForAsText) {
+  const std::string line = "{\"text\": \"a\"}\n";
+  for (const auto& [name, text] :
+       std::map<std::string, std::string>{{"a.dat", line + line},
+                                          {"b", "\n" + line},
+                                          {"c.txt", "\xEF\xBB\xBF" + line},
+                                          {"d.jl", "[\n " + line + "]"},
+                                          {"e.txt", "{\"text\": \"" + std::string(100'000, 'x') + "\"}\n"}}) {
+    const std::string file = write(name, text);
+    EXPECT_EQ(refusal([&] { tokenized(file); }),
+              file +
+                  " is text by its name, but its first line is JSON; rename it to end in .jsonl, or give the "
+                  "dataset as {path: " +
+                  file + ", format: text} to train on it as text.");
+    Dataset as_text = open_dataset(file);
+    as_text.form = DatasetForm::text;
+    EXPECT_EQ(tokenized(as_text).samples(), 1);
+    Dataset as_samples = open_dataset(file);
+    as_samples.form = DatasetForm::prompt;
+    EXPECT_NE(refusal([&] { tokenized(as_samples); }).find("it has no \"prompt\""), std::string::npos);
+  }
+  for (const char* const text :
+       {"{not json}\n", "{ \"a\" is a set }\n", "{\n \"a\": 1\n}\n", "[1, 2]\n", "{{% if %}}", ""})
+    EXPECT_EQ(tokenized(write("text.txt", std::string(text) + "prose")).samples(), 1) << text;
+}
+
+TEST_F(OpenDatasetTest, LlamaFactorysPretrainingSetsAreTexts) {
+  const std::string eos = "<|endoftext|>";
+  write("info/c4.jsonl", "{\"text\":\"one\",\"url\":\"u\"}\n{\"text\":\"two\",\"url\":\"v\"}\n");
+  EXPECT_EQ(shown(tokenized(named(R"({"file_name": "c4.jsonl", "columns": {"prompt": "text"}})"))),
+            (Shown{"[one" + eos + "]", "[two" + eos + "]"}));
+  write("info/other.json", R"([{"content":"x"}])");
+  EXPECT_EQ(shown(tokenized(named(R"({"file_name": "other.json", "columns": {"prompt": "content"}})"))),
+            (Shown{"[x" + eos + "]"}));
+  // Of a text file, each line is a sample under the column "text".
+  write("info/wiki.txt", "first line\n\nsecond: {line}\r\nthird");
+  const SampleStore store = tokenized(named(R"({"file_name": "wiki.txt", "columns": {"prompt": "text"}})"));
+  EXPECT_EQ(shown(store), (Shown{"[first line" + eos + "]", "[second: {line}" + eos + "]", "[third" + eos + "]"}));
+  EXPECT_TRUE(store.is_text(0));
+  EXPECT_EQ(store.place(1).line, 3);
+  EXPECT_NE(tokenized(path("info/wiki.txt")).fingerprint(), store.fingerprint());  // there it is one document
+  EXPECT_NE(refused(R"({"file_name": "wiki.txt"})").find("is a text file, whose lines are its only column"),
+            std::string::npos);
+}
+
+TEST_F(OpenDatasetTest, ColumnsThatAnEntryDoesNotNameAreNotRead) {
+  write("info/a.json", R"([{"instruction":"I","input":"J","output":"O"}])");
+  EXPECT_EQ(
+      shown(tokenized(named(R"({"file_name": "a.json", "columns": {"prompt": "instruction", "response": "output"}})"))),
+      (Shown{turn("user", "I") + answer("O")}));
 }
 
 TEST_F(OpenDatasetTest, AFormThatCannotBeToldIsRefusedWithTheKeysOfTheFirstSample) {

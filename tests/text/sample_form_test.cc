@@ -74,6 +74,70 @@ TEST_F(SampleFormTest, ConversationsWithRolesAreMessages) {
   EXPECT_EQ(shown(tokenized(file)), (Shown{turn("user", "Q") + answer("A")}));
 }
 
+TEST_F(SampleFormTest, IntegersOfAnySizeKeepTheirDigits) {
+  const ChatTemplate printing(
+      "{{ tools | tojson }}{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.tool_calls %}"
+      "{{ message.tool_calls[0].function.arguments | tojson }}{{ message.tool_calls[0].function.arguments.a }}"
+      "{% endif %}{{ message.content }}<|im_end|>\n{% endfor %}",
+      "printing", {{"eos_token", "<|im_end|>"}});
+  const std::string numbers =
+      R"({"a": 15511210043330985984000000, "b": [9223372036854775807, 9223372036854775808, 18446744073709551615], )"
+      R"("c": 18446744073709551616, "d": [-9223372036854775808, -9223372036854775809], "e": [1e+25, 2.5, 0]})";
+  const std::string file =
+      write("a.jsonl", R"({"tools":[{"n":123456789012345678901234567890}],"messages":[{"role":"user","content":"Q"},)"
+                       R"({"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":)" +
+                           numbers + "}}]}]}");
+  const SampleStore store = tokenize(open_dataset(file), model(&printing), options()).value();
+  EXPECT_EQ(shown(store), (Shown{R"([{"n": 123456789012345678901234567890}])" + turn("user", "Q") +
+                                 answer(numbers + "15511210043330985984000000")}));
+  // ShareGPT's calls and tools are JSON inside a text.
+  const std::string shared =
+      write("b.jsonl", R"({"conversations":[{"from":"human","value":"Q"},{"from":"function_call","value":)"
+                       R"("{\"name\": \"f\", \"arguments\": {\"a\": 18446744073709551616}}"}]})");
+  EXPECT_EQ(shown(tokenize(open_dataset(shared), model(&printing), options()).value()),
+            (Shown{"null" + turn("user", "Q") + answer(R"({"a": 18446744073709551616}18446744073709551616)")}));
+}
+
+TEST_F(SampleFormTest, WhatAQuestionIsAboutFollowsItOnANewLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"instruction":"Q","context":"C","response":"A","category":"open_qa"})", "Q\nC"},  // Dolly
+      {R"({"instruction":"Q","context":"","response":"A"})", "Q"},
+      {R"({"instruction":"Q","context":"C","output":"A"})", "Q\nC"},
+      {R"({"instruction":"Q","input":"C","response":"A"})", "Q\nC"},
+      {R"({"instruction":"Q","input":"C","output":"A"})", "Q\nC"},
+      {R"({"question":"Q","context":"C","answer":"A"})", "Q\nC"},
+      {R"({"input":"Q","context":"C","output":"A"})", "Q\nC"},
+      {R"({"problem":"Q","solution":"A"})", "Q"},
+      {R"({"question":"Q","response":"A"})", "Q"},
+  };
+  for (const auto& [row, question] : cases)
+    EXPECT_EQ(shown(tokenized(write("a.jsonl", row))), (Shown{turn("user", question) + answer("A")})) << row;
+  EXPECT_EQ(shown(tokenized(write("a.jsonl", R"({"system_prompt":"S","question":"Q","response":"A"})"))),
+            (Shown{turn("system", "S") + turn("user", "Q") + answer("A")}));
+}
+
+TEST_F(SampleFormTest, ColumnsThatHoldTextAndAreNotReadAreNamedOnceWithAPlace) {
+  const std::string file = write("a.jsonl", R"({"question":"Q","answer":"A","id":7,"note":"","label":null})"
+                                            "\n"
+                                            R"({"question":"Q","answer":"A","id":8,"note":"see","choices":["x","y"]})"
+                                            "\n"
+                                            R"({"question":"Q","answer":"A","note":"again"})");
+  for (int time = 0; time < 2; ++time) {  // the second time the store is there
+    ::testing::internal::CaptureStderr();
+    tokenized(file);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("the dataset " + file + " has text in columns that are not used: \"note\" (" + file +
+                        ":2), \"choices\" (" + file + ":2);"),
+              std::string::npos)
+        << said;
+  }
+  ::testing::internal::CaptureStderr();
+  tokenized(write(
+      "b.jsonl",
+      R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"tools":[],"system":"s"})"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(SampleFormTest, ToolsAndCallsReachTheTemplateInOpenAisShape) {
   const ChatTemplate printing(
       "{{ tools | tojson }}{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.tool_calls %}"

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "megatrain/io/xxh3.h"
 #include "megatrain/text/dataset/sample_encoder.h"
 #include "megatrain/text/dataset/sample_writer.h"
 #include "tests/text/dataset_fixture.h"
@@ -117,7 +118,8 @@ TEST_F(TokenizeTest, GoingOnAfterAnyBlockGivesTheSameBytes) {
   const SampleEncoder encoder(text, how,
                               SampleForm::settle(DatasetForm::prompt, {}, {{"question", ""}, {"answer", ""}}));
   const std::vector<SampleFile> files = {{path("data/1.jsonl"), true}, {path("data/2.json"), true}};
-  const std::string partial = path("cache/" + reference.fingerprint() + ".partial");
+  const std::string partial =
+      path("cache/" + std::filesystem::path(reference.directory()).filename().string() + ".partial");
   int blocks_in_all = 0;
   for (int stop = 1, done = 0; done == 0; ++stop) {
     std::filesystem::remove_all(path("cache"));
@@ -173,7 +175,8 @@ TEST_F(TokenizeTest, AProcessKilledAnywhereIsGoneOnFrom) {
   write_many(300);
   const SampleStore reference = tokenized(path("data"), in_cache("reference"));
   const Bytes expected = bytes_of(reference);
-  const std::string partial = path("cache/" + reference.fingerprint() + ".partial");
+  const std::string partial =
+      path("cache/" + std::filesystem::path(reference.directory()).filename().string() + ".partial");
   const auto saves = [&] {
     const std::string journal = read_bytes(partial + "/journal.jsonl");
     return std::count(journal.begin(), journal.end(), '\n');
@@ -316,13 +319,101 @@ TEST_F(TokenizeTest, AnyNumberAtOnceMakeOneStore) {
   EXPECT_EQ(made(in_cache("cache")), expected);
 }
 
-TEST_F(TokenizeTest, AStoreThatIsNotAsItWasWrittenIsRefused) {
-  const SampleStore store = tokenized(write("a.txt", "some text"));
-  std::filesystem::resize_file(store.directory() + "/tokens.bin", 4);
-  EXPECT_EQ(refusal([&] { tokenized(path("a.txt")); }, ExitCode::io),
-            store.directory() +
-                " is not a store of samples as it was written: tokens.bin or samples.bin has another "
-                "size; remove this directory, and it is made again.");
+TEST_F(TokenizeTest, AStoreThatIsNotAsItWasWrittenIsMadeAgain) {
+  write_many(20);
+  const SampleStore reference = tokenized(path("data"), in_cache("cache"));
+  const std::string store = reference.directory();
+  const Bytes expected = bytes_of(reference);
+  const auto flip = [&](const std::string& name, size_t at) {
+    std::string bytes = read_bytes(store + "/" + name);
+    bytes.at(at) = static_cast<char>(bytes.at(at) ^ 0x40);
+    std::ofstream(store + "/" + name, std::ios::binary) << bytes;
+  };
+  const auto describe = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json json = nlohmann::json::parse(read_bytes(store + "/store.json"));
+    json[key] = value;
+    std::ofstream(store + "/store.json") << json.dump();
+  };
+  const std::function<void()> damages[] = {
+      [&] { std::filesystem::resize_file(store + "/tokens.bin", 4); },
+      [&] { flip("tokens.bin", 9); },
+      [&] { flip("samples.bin", 24 + 3); },
+      [&] { flip("samples.bin", 16); },
+      [&] { flip("bad.jsonl", 2); },
+      [&] { std::filesystem::resize_file(store + "/bad.jsonl", 0); },
+      [&] { std::filesystem::remove(store + "/tokens.bin"); },
+      [&] { std::filesystem::remove(store + "/bad.jsonl"); },
+      [&] { std::filesystem::remove(store + "/store.json"); },
+      [&] { std::filesystem::resize_file(store + "/store.json", 20); },
+      [&] { describe("samples", -1); },
+      [&] { describe("tokens", int64_t{1} << 62); },
+      [&] { describe("bad", "none"); },
+  };
+  size_t number = 0;
+  for (const auto& damage : damages) {
+    damage();
+    EXPECT_TRUE(made(in_cache("cache")) == expected) << "damage " << number;
+    ++number;
+  }
+  // Records that agree with their checksum are looked at all the same.
+  std::string records = read_bytes(store + "/samples.bin");
+  records[24 + 5] = '\x7f';  // the end of the second sample
+  std::ofstream(store + "/samples.bin", std::ios::binary) << records;
+  describe("samples_xxh3", xxh3_128(records.data(), records.size()));
+  EXPECT_NE(refusal([&] { SampleStore(store, {path("data/1.jsonl"), path("data/2.json")}); }, ExitCode::io), "");
+  EXPECT_TRUE(made(in_cache("cache")) == expected);
+}
+
+TEST_F(TokenizeTest, AJournalOrFilesThatAreDamagedAreNotGoneOnWith) {
+  write_many(100);
+  const SampleStore reference = tokenized(path("data"), in_cache("reference"));
+  const Bytes expected = bytes_of(reference);
+  const std::string partial =
+      path("cache/" + std::filesystem::path(reference.directory()).filename().string() + ".partial");
+  const std::function<void()> damages[] = {
+      [&] { std::filesystem::resize_file(partial + "/tokens.bin", 0); },
+      [&] { std::filesystem::resize_file(partial + "/samples.bin", 24); },
+      [&] {
+        std::string journal = read_bytes(partial + "/journal.jsonl");
+        journal.at(journal.find(',') + 1) = '9';  // where in the file to go on
+        std::ofstream(partial + "/journal.jsonl", std::ios::binary) << journal;
+      },
+  };
+  for (const auto& damage : damages) {
+    std::filesystem::remove_all(path("cache"));
+    TokenizeOptions how = in_cache("cache");
+    volatile std::sig_atomic_t stop = 0;
+    how.stop = &stop;
+    how.progress = [&](double, int64_t) { stop = 1; };
+    ASSERT_FALSE(tokenize(open_dataset(path("data")), model(), how).has_value());
+    ASSERT_TRUE(std::filesystem::exists(partial));
+    damage();
+    EXPECT_EQ(made(in_cache("cache")), expected);
+  }
+}
+
+TEST_F(TokenizeTest, WhatKilledProcessesLeftIsRemovedWhenNoneHoldsItOrWillGoOn) {
+  const std::string file = write("a.txt", "some text");
+  const auto leave = [&](char digit, const std::string& journal, const char* ending = ".partial") {
+    const std::string folder = "cache/" + std::string(32, digit) + ending;
+    write(folder + "/tokens.bin", "x");
+    if (!journal.empty()) write(folder + "/journal.jsonl", journal);
+    return path(folder);
+  };
+  const std::string unsaved = leave('a', ""), saved = leave('b', "[0]\n"), old = leave('c', "[0]\n");
+  const std::string held = leave('d', ""), damaged = leave('e', "", ".damaged");
+  write("cache/mine.partial/notes", "not ours");
+  std::filesystem::last_write_time(old + "/journal.jsonl",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(8 * 24));
+  DirectoryLock lock(held);
+  ASSERT_TRUE(lock.try_lock());
+  tokenized(file);
+  EXPECT_FALSE(std::filesystem::exists(unsaved));
+  EXPECT_TRUE(std::filesystem::exists(saved));  // it can be gone on with
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(held));
+  EXPECT_FALSE(std::filesystem::exists(damaged));
+  EXPECT_TRUE(std::filesystem::exists(path("cache/mine.partial/notes")));
 }
 
 }  // namespace

@@ -34,9 +34,14 @@ struct EvalRow {
   std::string answer;
 };
 
-EvalRow pair_of(const JsonRow& row, const char* question, const char* answer) {
-  const std::string text = text_field(row, question);
+// `about` is a column whose text follows the question on a new line, as in training; nothing: there is none.
+EvalRow pair_of(const JsonRow& row, const char* question, const char* answer, const char* about = nullptr) {
+  std::string text = text_field(row, question);
   if (text.empty()) fail_input(fmt::format("{}\"{}\" is empty; expected what to ask", row.where, question));
+  if (about != nullptr && row.object.contains(about) && !row.object.at(about).is_null()) {
+    const std::string more = text_field(row, about);
+    if (!more.empty()) text += "\n" + more;
+  }
   return {.where = row.where,
           .line = row.line,
           .messages = Json::array({{{"role", "user"}, {"content", text}}}),
@@ -62,7 +67,7 @@ EvalRow conversation_of(const JsonRow& row) {
 
 EvalRow read_row(const JsonRow& row) {
   if (row.object.contains("messages")) return conversation_of(row);
-  if (row.object.contains("question")) return pair_of(row, "question", "answer");
+  if (row.object.contains("question")) return pair_of(row, "question", "answer", "context");
   if (row.object.contains("prompt")) return pair_of(row, "prompt", "completion");
   fail_input(
       fmt::format("{}it has neither \"question\" and \"answer\", nor \"prompt\" and \"completion\", nor "

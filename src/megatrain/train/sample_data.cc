@@ -175,11 +175,16 @@ bool SampleData::is_shortened(const SampleStore& store, int64_t sample) const {
 
 std::span<const uint32_t> SampleData::entries(const SamplePiece& piece, std::vector<uint32_t>& room) const {
   const size_t set = set_of(piece.sample);
+  const SampleStore& store = *sets_[set].store;
   const int64_t sample = piece.sample - base_[set];
-  const std::span<const uint32_t> all = sets_[set].store->entries(sample);
-  if (!is_shortened(*sets_[set].store, sample)) return all.subspan(piece.begin, piece.length);
-  shorten_turns(all, options_.seq_len, options_.recent, room);
-  return room;
+  std::span<const uint32_t> found = store.entries(sample);
+  if (is_shortened(store, sample)) {
+    shorten_turns(found, options_.seq_len, options_.recent, room);
+    found = room;
+  }
+  if (piece.begin + int64_t{piece.length} > std::ssize(found))
+    store.fail_damaged(fmt::format("sample {} is shorter than it was", sample));
+  return found.subspan(piece.begin, piece.length);
 }
 
 SamplePlace SampleData::place(int64_t sample) const {
@@ -199,12 +204,23 @@ std::string SampleData::place(int64_t step, int64_t micro_batch, int64_t token) 
   return "";
 }
 
+// Ids were checked when the data were opened, or the tokenizer makes no others: another one now is damage.
+void SampleData::check_ids(const SamplePiece& piece, std::span<const uint32_t> tokens) const {
+  uint32_t largest = 0;
+  for (const uint32_t entry : tokens) largest = std::max(largest, entry & kTokenMask);
+  if (static_cast<int64_t>(largest) < options_.vocab) return;
+  const size_t set = set_of(piece.sample);
+  sets_[set].store->fail_damaged(fmt::format("sample {} holds token id {}, but the model's vocabulary has {} ids",
+                                             piece.sample - base_[set], largest, options_.vocab));
+}
+
 void SampleData::append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const {
   int64_t room = options_.seq_len;
   std::vector<uint32_t> shortened;
   for (const SamplePiece& piece : pieces) {
     into.document_begin.push_back(static_cast<int32_t>(into.tokens.size()));
     const auto tokens = entries(piece, shortened);
+    check_ids(piece, tokens);
     for (size_t t = 0; t < tokens.size(); ++t) {
       const bool trained = t + 1 < tokens.size() && (tokens[t + 1] & kTrainedBit);
       into.tokens.push_back(static_cast<int32_t>(tokens[t] & kTokenMask));
@@ -236,6 +252,7 @@ void SampleData::load(int64_t step, Batch& into) {
     into.tokens += static_cast<int64_t>(micro.tokens.size());
     into.trained += micro.trained;
   }
+  for (const SampleSet& set : sets_) set.store->check_whole();
   ensure(into.trained > 0, "a step of samples has something to train");
 }
 

@@ -89,6 +89,7 @@ class SampleData : public BatchSource {
   // Those of a shortened conversation are written to `room`.
   std::span<const uint32_t> entries(const SamplePiece& piece, std::vector<uint32_t>& room) const;
   bool is_shortened(const SampleStore& store, int64_t sample) const;
+  void check_ids(const SamplePiece& piece, std::span<const uint32_t> tokens) const;
 
   SampleDataOptions options_;
   std::vector<SampleSet> sets_;

@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
 #include "megatrain/text/dataset/dataset_info.h"
 
 namespace megatrain {
@@ -15,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kJsonEndings[] = {".jsonl", ".ndjson", ".json"};
+constexpr std::string_view kJsonEndings[] = {".jsonl", ".jsonlines", ".ndjson", ".json"};
 constexpr std::string_view kTextEndings[] = {".txt", ".text", ".md", ".markdown", ".rst", ".tex"};
 constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json",
                                               "state.json"};
@@ -36,9 +39,23 @@ constexpr Unread kUnread[] = {
     {".zst", "compressed", "unpack it with unzstd"},
     {".xz", "compressed", "unpack it with unxz"},
     {".bz2", "compressed", "unpack it with bunzip2"},
+    {".lz4", "compressed", "unpack it with unlz4"},
     {".zip", "compressed", "unpack it with unzip"},
+    {".7z", "compressed", "unpack it with 7z x"},
     {".tar", "an archive", "unpack it with tar"},
+    {".tgz", "an archive", "unpack it with tar"},
+    {".feather", "an Arrow file",
+     "convert it to JSON Lines: pandas.read_feather(FILE).to_json(OUT, orient=\"records\", lines=True, "
+     "force_ascii=False)"},
+    {".orc", "an ORC file",
+     "convert it to JSON Lines: pandas.read_orc(FILE).to_json(OUT, orient=\"records\", lines=True, "
+     "force_ascii=False)"},
+    {".xlsx", "a table",
+     "convert it to JSON Lines: pandas.read_excel(FILE).to_json(OUT, orient=\"records\", lines=True)"},
+    {".pkl", "a pickle", "write its samples to a JSON Lines file"},
 };
+constexpr size_t kShownFiles = 8;
+constexpr int64_t kHeadBytes = 64 * kKiB;  // looked at to tell text from JSON Lines
 
 std::string ending_of(const std::string& path) {
   std::string ending = fs::path(path).extension().string();
@@ -60,6 +77,13 @@ const Unread* unread(const std::string& path) {
 
 [[noreturn]] void refuse(const std::string& path, const Unread& format) {
   fail_input(fmt::format("{} is {}, which is not read; {}.", path, format.what, format.advice));
+}
+
+// "a, b, ... (12 in all)"
+std::string some_of(const std::vector<std::string>& names) {
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShownFiles));
+  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "),
+                     end == names.end() ? "" : fmt::format(", ... ({} in all)", names.size()));
 }
 
 std::vector<std::string> files_below(const std::string& folder) {
@@ -87,14 +111,22 @@ void add_folder(const std::string& folder, Dataset& dataset) {
     const bool wanted = json ? is_samples(path) : is_one_of(ending_of(path), kTextEndings);
     (wanted ? dataset.files : dataset.passed_over).push_back(path);
   }
-  if (!dataset.files.empty()) return;
+  if (json) return;
+  std::vector<std::string> tables;
   for (const std::string& path : all) {
-    if (const Unread* const format = unread(path)) refuse(path, *format);
+    if (unread(path)) tables.push_back(path);
   }
-  fail_input(
-      fmt::format("the folder {} holds no samples: expected .jsonl, .ndjson or .json files, or text ({}); give another "
-                  "folder, or name a file of it.",
-                  folder, fmt::join(kTextEndings, " ")));
+  if (tables.size() == 1) refuse(tables.front(), *unread(tables.front()));
+  if (!tables.empty()) {
+    const Unread& format = *unread(tables.front());
+    fail_input(fmt::format("the folder {} holds {}, and no JSON; the first is {}, which is not read; {}.", folder,
+                           some_of(tables), format.what, format.advice));
+  }
+  if (!dataset.files.empty()) return;
+  fail_input(fmt::format(
+      "the folder {} holds no samples: expected .jsonl, .jsonlines, .ndjson or .json files, or text ({}); give another "
+      "folder, or name a file of it.",
+      folder, fmt::join(kTextEndings, " ")));
 }
 
 }  // namespace
@@ -121,6 +153,46 @@ std::string_view word_of(DatasetForm form) {
 }
 
 bool is_json_name(const std::string& path) { return is_one_of(ending_of(path), kJsonEndings); }
+
+void check_is_text(const std::string& path) {
+  const File file = File::open_to_read(path);
+  std::string head(static_cast<size_t>(std::min(file.bytes(), kHeadBytes)), '\0');
+  file.read_at(0, head.data(), std::ssize(head));
+  std::string_view text = head;
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  // An object with a key, or an array of these.
+  std::string_view begin = text;
+  for (const char expected : {'[', '{', '"'}) {
+    if (!begin.starts_with(expected)) {
+      if (expected == '[') continue;
+      return;
+    }
+    begin.remove_prefix(1);
+    begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
+  }
+  if (text.starts_with('{')) {
+    const size_t end = text.find('\n');
+    const bool whole = end != std::string_view::npos || file.bytes() <= kHeadBytes;
+    const std::string_view line = text.substr(0, end);
+    if (whole && !nlohmann::json::accept(line.begin(), line.end())) return;
+  }
+  fail_input(
+      fmt::format("{} is text by its name, but its first line is JSON; rename it to end in .jsonl, or give the dataset "
+                  "as {{path: {}, format: text}} to train on it as text.",
+                  path, path));
+}
+
+std::string passed_over_sentence(const Dataset& dataset) {
+  std::vector<std::string> names;
+  for (const std::string& path : dataset.passed_over) {
+    const std::string name = fs::path(path).filename().string();
+    const bool describes = name.starts_with("README") || name.starts_with("LICENSE") || is_one_of(name, kDescriptions);
+    if (!describes) names.push_back(path);
+  }
+  if (names.empty()) return "";
+  return fmt::format("of the folder {} these files are not read: {}", dataset.name, some_of(names));
+}
 
 void add_files(const std::string& path, Dataset& dataset) {
   std::error_code error;

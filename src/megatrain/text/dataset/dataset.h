@@ -1,7 +1,8 @@
 // What a dataset is: files of samples, the form they have, and what their columns are called.
 //
 // A sample is a conversation (messages, ShareGPT, Alpaca and prompt forms) or a document (text form). Files of samples
-// are JSON Lines or one JSON array of objects, whichever their first byte says; any other file is text, a document.
+// are JSON Lines or one JSON array of objects, whichever their first byte says; any other file is text, a document (or,
+// named in LLaMA-Factory's dataset_info.json, a document a line).
 #pragma once
 
 #include <string>
@@ -36,22 +37,30 @@ struct DatasetColumns {
 struct Dataset {
   std::string name;                      // for messages
   std::vector<std::string> files;        // in order
-  std::vector<std::string> passed_over;  // files of the folder that hold no samples by their names
+  std::vector<std::string> passed_over;  // files of the folder that are not read
   DatasetForm form = DatasetForm::detect;
+  bool text_lines = false;  // each line of a text file is a document
   DatasetColumns columns;
   double weight = 1;
 };
 
 // A name in LLaMA-Factory's `info_directory`/dataset_info.json, else a file, else a folder.
 //
-// Of a folder, at any depth and in order of their paths: the .jsonl, .ndjson and .json files, or where there are none
-// the .txt, .text, .md, .markdown, .rst and .tex files. Hidden ones are passed over, and so are the names that describe
-// datasets (dataset_info.json, dataset_infos.json, dataset_dict.json, state.json).
+// Of a folder, at any depth and in order of their paths: the .jsonl, .jsonlines, .ndjson and .json files, or where
+// there are none the .txt, .text, .md, .markdown, .rst and .tex files. Hidden ones are passed over, and so are the
+// names that describe datasets (dataset_info.json, dataset_infos.json, dataset_dict.json, state.json).
 //
-// Error(bad_input) where nothing is there, or in a shape that is not read (.parquet, .gz, ...), with what to do.
+// Error(bad_input) where nothing is there, or in a shape that is not read (.parquet, .gz, ...), with what to do; also
+// of a folder that holds such files and text, but no JSON: the text would be the data's description.
 Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory = "");
 
 // By its name, this file holds JSON samples; otherwise it is a document.
 bool is_json_name(const std::string& path);
+
+// Refuses a file that is text by its name and JSON Lines by its first line. Error(bad_input).
+void check_is_text(const std::string& path);
+
+// One sentence about the files of `passed_over` that may hold data; empty where there are none.
+std::string passed_over_sentence(const Dataset& dataset);
 
 }  // namespace megatrain

@@ -93,14 +93,32 @@ DatasetForm read_form(const Entry& entry, const Json& value) {
 
 Json member(const Json& object, const char* key) { return object.contains(key) ? object[key] : Json(); }
 
-// What LLaMA-Factory does not read unless it is named.
-void close_optional(DatasetColumns& columns, const Json& named) {
+// What LLaMA-Factory does not read: of an entry with "columns", the optional ones that these do not name; of one
+// without, those that have no default there.
+void close_optional(DatasetColumns& columns, bool named) {
   for (const Field& field : kColumns) {
-    const bool optional = field.key == "system" || field.key == "tools" || field.key == "history";
+    const bool optional =
+        field.key == "system" || field.key == "tools" || field.key == "history" || (named && field.key == "query");
     if (optional && (columns.*(field.column)).empty()) columns.*(field.column) = kNoColumn;
   }
-  // An Alpaca column that is named null is not read either.
-  if (named.is_object() && named.contains("query") && named["query"].is_null()) columns.query = kNoColumn;
+}
+
+// Columns that name a prompt and no response are those of a pretraining set: the prompt is the text. Their loader gives
+// the lines of a text file under the one column "text".
+void settle_text(const Entry& entry, bool named, Dataset& dataset) {
+  DatasetColumns& columns = dataset.columns;
+  if (named && dataset.form == DatasetForm::alpaca && !columns.prompt.empty() && columns.response.empty()) {
+    dataset.form = DatasetForm::text;
+    columns.text = std::exchange(columns.prompt, "");
+  }
+  if (std::all_of(dataset.files.begin(), dataset.files.end(), is_json_name)) return;
+  if (dataset.form != DatasetForm::text || columns.text != "text") {
+    entry.refuse(
+        fmt::format("{} is a text file, whose lines are its only column; give \"columns\": {{\"prompt\": \"text\"}}, "
+                    "or a JSON file",
+                    *std::find_if_not(dataset.files.begin(), dataset.files.end(), is_json_name)));
+  }
+  dataset.text_lines = true;
 }
 
 }  // namespace
@@ -131,8 +149,9 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   const Json columns = member(json, "columns");
   read_fields(entry, columns, "columns", kColumns, dataset.columns);
   read_fields(entry, member(json, "tags"), "tags", kTags, dataset.columns);
-  close_optional(dataset.columns, columns);
+  close_optional(dataset.columns, columns.is_object());
   add_files((std::filesystem::path(info_directory) / file.get<std::string>()).string(), dataset);
+  settle_text(entry, columns.is_object(), dataset);
   return dataset;
 }
 

@@ -174,7 +174,7 @@ void SampleBlocks::begin_file() {
   refuse_compressed(file.path, head);
   if (head.starts_with(kByteOrderMark)) place_.offset = static_cast<int64_t>(kByteOrderMark.size());
   if (!file.json) {
-    place_.phase = Phase::document;
+    place_.phase = file.lines ? Phase::lines : Phase::document;
     return;
   }
   int64_t line = 1;

@@ -13,7 +13,8 @@ namespace megatrain {
 
 struct SampleFile {
   std::string path;
-  bool json = false;  // lines or an array of samples; otherwise a document
+  bool json = false;   // lines or an array of samples; otherwise a document
+  bool lines = false;  // of text: a document a line
 };
 
 // Where in the files reading goes on; a value that can be kept and read on from.

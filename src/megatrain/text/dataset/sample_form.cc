@@ -21,10 +21,10 @@ struct Pair {
   const char *prompt, *response;
   bool chat_only;
 };
-constexpr Pair kPairs[] = {{"prompt", "completion", false},    {"prompt", "response", true},
-                           {"question", "answer", true},       {"query", "response", true},
-                           {"input", "output", true},          {"instruction", "response", true},
-                           {"instruction", "completion", true}};
+constexpr Pair kPairs[] = {
+    {"prompt", "completion", false},   {"prompt", "response", true},        {"question", "answer", true},
+    {"question", "response", true},    {"query", "response", true},         {"input", "output", true},
+    {"instruction", "response", true}, {"instruction", "completion", true}, {"problem", "solution", true}};
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
@@ -88,7 +88,7 @@ std::string take_text(Json& value, const std::string& what) {
 
 // Empty where it is absent or null.
 std::string take_optional_text(Json& object, const std::string& column) {
-  const auto found = object.find(column);
+  const auto found = column.empty() ? object.end() : object.find(column);
   if (found == object.end() || found->is_null()) return "";
   return take_text(*found, printable(column));
 }
@@ -144,6 +144,11 @@ std::string known_forms() {
          "\"output\"}, {\"prompt\", \"completion\"}, {\"question\", \"answer\"} or {\"text\"}";
 }
 
+bool carries_text(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return !is_blank(value.get_ref<const std::string&>());
+  return value.is_structured() && std::any_of(value.begin(), value.end(), carries_text);
+}
+
 std::string keys_of(const nlohmann::ordered_json& object) {
   constexpr size_t kShown = 8;
   std::vector<std::string> names;
@@ -173,29 +178,54 @@ std::optional<SampleForm> SampleForm::settle(DatasetForm form, const DatasetColu
       break;
     case DatasetForm::alpaca:
       names.prompt = or_else(columns.prompt, "instruction");
-      names.query = or_else(columns.query, "input");
+      names.query = or_else(columns.query, !has(first, "input") && has(first, "context") ? "context" : "input");
+      if (columns.query.empty() && names.query == "context") settled.found_.push_back(names.query);
       names.response = or_else(columns.response, "output");
       names.history = or_else(columns.history, "history");
       break;
-    case DatasetForm::prompt: {
-      const Pair* pair = &kPairs[0];
-      for (const Pair& each : kPairs) {
-        if (has(first, or_else(columns.prompt, each.prompt)) && has(first, or_else(columns.response, each.response))) {
-          pair = &each;
-          break;
-        }
-      }
-      names.prompt = or_else(columns.prompt, pair->prompt);
-      names.response = or_else(columns.response, pair->response);
-      settled.chat_only_ = pair->chat_only && (columns.prompt.empty() || columns.response.empty());
-      break;
-    }
+    case DatasetForm::prompt: settled.settle_pair(columns, first); break;
     case DatasetForm::text: names.text = or_else(columns.text, "text"); break;
   }
-  names.system = or_else(columns.system, "system");
+  names.system =
+      or_else(columns.system, !has(first, "system") && has(first, "system_prompt") ? "system_prompt" : "system");
+  if (columns.system.empty() && names.system == "system_prompt") settled.found_.push_back(names.system);
   names.tools = or_else(columns.tools, "tools");
   settled.settle_roles();
   return settled;
+}
+
+// The first pair of names that is there. Beside two texts that do not read on as one, what the question is about may
+// stand in a column of its own, as Dolly's context.
+void SampleForm::settle_pair(const DatasetColumns& columns, const Json& first) {
+  const Pair* pair = &kPairs[0];
+  for (const Pair& each : kPairs) {
+    if (has(first, or_else(columns.prompt, each.prompt)) && has(first, or_else(columns.response, each.response))) {
+      pair = &each;
+      break;
+    }
+  }
+  names_.prompt = or_else(columns.prompt, pair->prompt);
+  names_.response = or_else(columns.response, pair->response);
+  chat_only_ = pair->chat_only && (columns.prompt.empty() || columns.response.empty());
+  if (!columns.query.empty() || !chat_only_) return;
+  for (const char* const name : {"input", "context"}) {
+    if (name == names_.prompt || name == names_.response || !has(first, name)) continue;
+    names_.query = name;
+    found_.push_back(name);
+    return;
+  }
+}
+
+std::vector<std::string> SampleForm::found_columns() const { return found_; }
+
+bool SampleForm::reads(std::string_view column, bool has_template) const {
+  if (column.empty() || column == kNoColumn) return false;
+  if (form_ == DatasetForm::text) return column == names_.text;
+  const bool list = form_ == DatasetForm::messages || form_ == DatasetForm::sharegpt;
+  if (list ? column == names_.messages : column == names_.prompt || column == names_.response) return true;
+  if (!has_template) return false;  // a prompt and its completion alone
+  return column == names_.system || column == names_.tools || (!list && column == names_.query) ||
+         (form_ == DatasetForm::alpaca && column == names_.history);
 }
 
 void SampleForm::settle_roles() {
@@ -321,6 +351,14 @@ Sample SampleForm::read_messages(Json& object) const {
   return sample;
 }
 
+// The prompt's text and, on a new line, what it is about.
+std::string SampleForm::take_question(Json& prompt, Json& object) const {
+  std::string question = take_text(prompt, printable(names_.prompt));
+  const std::string query = take_optional_text(object, names_.query);
+  if (!question.empty() && !query.empty()) question += '\n';
+  return question + query;
+}
+
 Sample SampleForm::read_alpaca(Json& object) const {
   Sample sample{.messages = Json::array()};
   add_system(object, sample.messages);
@@ -334,11 +372,7 @@ Sample SampleForm::read_alpaca(Json& object) const {
       sample.messages.push_back(message_of("assistant", take_text(turn[1], "an answer of the history")));
     }
   }
-  std::string question = take_text(column_of(object, names_.prompt), printable(names_.prompt));
-  const std::string query = take_optional_text(object, names_.query);
-  if (!question.empty() && !query.empty()) question += '\n';
-  question += query;
-  sample.messages.push_back(message_of("user", std::move(question)));
+  sample.messages.push_back(message_of("user", take_question(column_of(object, names_.prompt), object)));
   sample.messages.push_back(
       message_of("assistant", take_text(column_of(object, names_.response), printable(names_.response))));
   sample.tools = take_tools(object);
@@ -370,7 +404,15 @@ Sample SampleForm::read_prompt(Json& object, bool has_template) const {
       sample.messages.push_back(message_of(role, take_text(value, printable(column))));
     }
   };
-  add(prompt, names_.prompt, "user");
+  if (prompt.is_string()) {
+    sample.messages.push_back(message_of("user", take_question(prompt, object)));
+  } else {
+    if (!is_blank(take_optional_text(object, names_.query))) {
+      fail_input(fmt::format("{} is a list of messages, so {} has no place; put its text into a message",
+                             printable(names_.prompt), printable(names_.query)));
+    }
+    add(prompt, names_.prompt, "user");
+  }
   add(response, names_.response, "assistant");
   add_system(object, sample.messages);
   sample.tools = take_tools(object);

@@ -33,6 +33,11 @@ class SampleForm {
 
   DatasetForm form() const { return form_; }
 
+  // Columns that are read because the first sample has them, under no name of the form's own.
+  std::vector<std::string> found_columns() const;
+  // A column of a sample is read; `has_template`: of the model.
+  bool reads(std::string_view column, bool has_template) const;
+
   // Error(bad_input) where the object does not fit. `has_template`: of the model; without one only documents and
   // {"prompt", "completion"} of texts can be read.
   Sample read(nlohmann::ordered_json object, bool has_template) const;
@@ -43,6 +48,7 @@ class SampleForm {
     std::string word, role;
   };
 
+  void settle_pair(const DatasetColumns& columns, const Json& first);
   void settle_roles();
   Sample read_messages(Json& object) const;
   Sample read_alpaca(Json& object) const;
@@ -52,12 +58,17 @@ class SampleForm {
   Json read_message(Json& message, size_t number) const;
   void add_system(Json& object, Json& messages) const;
   Json take_tools(Json& object) const;
+  std::string take_question(Json& prompt, Json& object) const;
 
   DatasetForm form_ = DatasetForm::detect;
   DatasetColumns names_;  // none empty but those the form does not have
   std::vector<RoleWord> roles_;
   bool chat_only_ = false;  // prompt form: the two texts do not read on as one
+  std::vector<std::string> found_;
 };
+
+// Some text stands in it, at any depth.
+bool carries_text(const nlohmann::ordered_json& value);
 
 // What samples may look like, for messages.
 std::string known_forms();

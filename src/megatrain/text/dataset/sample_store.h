@@ -4,7 +4,7 @@
 //   tokens.bin   uint32, entries of all samples in order
 //   samples.bin  SampleStore::Record of each sample
 //   bad.jsonl    {"file", "line", "what"} of each sample that was left out
-//   store.json   counts, written last
+//   store.json   counts and checksums, written last
 // All little-endian. Files of the dataset are known by number: the bytes depend on what they hold, not on their paths.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
 
 namespace megatrain {
@@ -33,6 +34,16 @@ struct BadSample {
 // "FILE:LINE: what"
 std::string sentence_of(const BadSample& bad);
 
+// The store is not as it was written. It can be removed and made again.
+class DamagedStore : public Error {
+ public:
+  DamagedStore(const std::string& directory, const std::string& what);
+  const std::string& what_is_wrong() const { return what_; }
+
+ private:
+  std::string what_;
+};
+
 class SampleStore {
  public:
   struct Record {
@@ -42,7 +53,8 @@ class SampleStore {
     int32_t text = 0;  // 1: a document
   };
 
-  // A complete directory; `files` are the dataset's, in its order. Error(io) where it is not as it was written.
+  // A complete directory; `files` are the dataset's, in its order. DamagedStore where it is not as it was written:
+  // every record is checked, and tokens.bin by its checksum below 1 GiB.
   SampleStore(const std::string& directory, std::vector<std::string> files);
 
   int64_t samples() const { return samples_; }
@@ -51,11 +63,15 @@ class SampleStore {
   // Conversations with nothing trained that ends their last answer.
   int64_t endless() const { return endless_; }
 
-  int64_t length(int64_t sample) const { return record(sample).end - begin(sample); }
+  // DamagedStore where the files changed since, so that a sample would lie outside them.
+  int64_t length(int64_t sample) const { return static_cast<int64_t>(entries(sample).size()); }
   std::span<const uint32_t> entries(int64_t sample) const;
   SamplePlace place(int64_t sample) const;
   // A document, which may be cut; a conversation may not.
   bool is_text(int64_t sample) const { return record(sample).text != 0; }
+  // Error(io) where a file was cut since it was opened; to be called after samples were read.
+  void check_whole() const;
+  [[noreturn]] void fail_damaged(const std::string& what) const;
 
   // xxh3_128 of all that decides the samples: equal inputs, equal fingerprint, wherever the files are.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -64,12 +80,14 @@ class SampleStore {
 
  private:
   const Record& record(int64_t sample) const;
-  int64_t begin(int64_t sample) const { return sample == 0 ? 0 : record(sample - 1).end; }
+  void read_description();
+  void check_samples() const;
 
   std::string directory_, fingerprint_;
   std::vector<std::string> files_;
   MappedFile tokens_file_, samples_file_;
   int64_t samples_ = 0, tokens_ = 0, trained_tokens_ = 0, endless_ = 0;
+  std::string tokens_checksum_, samples_checksum_;
   std::vector<BadSample> bad_;
 };
 

@@ -1,5 +1,6 @@
 #include "megatrain/text/dataset/sample_writer.h"
 
+#include <algorithm>
 #include <bit>
 #include <filesystem>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/io/xxh3.h"
 
 namespace megatrain {
 namespace {
@@ -16,11 +18,34 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMaxJournalBytes = kGiB;
+constexpr int64_t kHashBytes = 4 * kMiB;  // read at once
 
 static_assert(std::endian::native == std::endian::little, "stores are little-endian");
 static_assert(sizeof(SampleStore::Record) == 24);
 
-std::string journal_path(const std::string& directory) { return directory + "/journal.jsonl"; }
+// The numbers of a journal's line, which end in their own checksum.
+std::string checksum_of(const Json& numbers) {
+  const std::string text = numbers.dump();
+  return xxh3_128(text.data(), text.size());
+}
+
+bool is_journal_line(Json line) {
+  if (!line.is_array() || line.size() != 11 || !line.back().is_string()) return false;
+  const std::string checksum = line.back().get<std::string>();
+  line.erase(line.size() - 1);
+  return checksum_of(line) == checksum;
+}
+
+std::string checksum_of(const File& file, int64_t bytes) {
+  Xxh3 hash;
+  std::vector<char> buffer(static_cast<size_t>(std::clamp<int64_t>(bytes, 1, kHashBytes)));
+  for (int64_t at = 0; at < bytes; at += std::ssize(buffer)) {
+    const int64_t count = std::min<int64_t>(bytes - at, std::ssize(buffer));
+    file.read_at(at, buffer.data(), count);
+    hash.update(buffer.data(), static_cast<size_t>(count));
+  }
+  return hash.digest();
+}
 
 }  // namespace
 
@@ -31,11 +56,15 @@ SampleWriter::SampleWriter(const std::string& directory)
       bad_file_(File::open_to_write(directory + "/bad.jsonl")),
       journal_(File::open_to_write(journal_path(directory))) {
   read_journal();
+  if (!is_whole() || !read_bad()) {
+    state_ = saved_ = {};
+    journal_bytes_ = 0;
+    bad_.clear();
+  }
   tokens_.truncate(state_.tokens * static_cast<int64_t>(sizeof(uint32_t)));
   samples_.truncate(state_.samples * static_cast<int64_t>(sizeof(SampleStore::Record)));
   bad_file_.truncate(state_.bad_bytes);
   journal_.truncate(journal_bytes_);
-  read_bad();
 }
 
 // The last line that is whole counts; a line was written only when what it tells of was durable.
@@ -46,7 +75,7 @@ void SampleWriter::read_journal() {
     if (end == std::string::npos) break;
     const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_array() || line.size() != 10) break;
+    if (!is_journal_line(line)) break;
     state_ = {.place = {.file = line[0], .offset = line[1], .line = line[2], .phase = line[3].get<ReadPlace::Phase>()},
               .samples = line[4],
               .tokens = line[5],
@@ -60,16 +89,29 @@ void SampleWriter::read_journal() {
   saved_ = state_;
 }
 
-void SampleWriter::read_bad() {
+// The files hold at least what the journal says.
+bool SampleWriter::is_whole() const {
+  return tokens_.bytes() >= state_.tokens * static_cast<int64_t>(sizeof(uint32_t)) &&
+         samples_.bytes() >= state_.samples * static_cast<int64_t>(sizeof(SampleStore::Record)) &&
+         bad_file_.bytes() >= state_.bad_bytes;
+}
+
+bool SampleWriter::read_bad() {
   std::string text(static_cast<size_t>(state_.bad_bytes), '\0');
   bad_file_.read_at(0, text.data(), state_.bad_bytes);
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
-    const Json line =
-        Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end));
-    bad_.push_back({.file = line.at("file"), .line = line.at("line"), .what = line.at("what")});
+    if (end == std::string::npos) return false;
+    try {
+      const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    text.begin() + static_cast<std::ptrdiff_t>(end));
+      bad_.push_back({.file = line.at("file"), .line = line.at("line"), .what = line.at("what")});
+    } catch (const Json::exception&) {
+      return false;
+    }
     begin = end + 1;
   }
+  return std::ssize(bad_) == state_.bad;
 }
 
 void SampleWriter::add(const EncodedBlock& block, const ReadPlace& after) {
@@ -105,16 +147,17 @@ void SampleWriter::save() {
   if (state_.place == saved_.place) return;
   sync();
   const ReadPlace& place = state_.place;
-  const Json line = {place.file,
-                     place.offset,
-                     place.line,
-                     static_cast<int32_t>(place.phase),
-                     state_.samples,
-                     state_.tokens,
-                     state_.trained_tokens,
-                     state_.endless,
-                     state_.bad,
-                     state_.bad_bytes};
+  Json line = {place.file,
+               place.offset,
+               place.line,
+               static_cast<int32_t>(place.phase),
+               state_.samples,
+               state_.tokens,
+               state_.trained_tokens,
+               state_.endless,
+               state_.bad,
+               state_.bad_bytes};
+  line.push_back(checksum_of(line));
   const std::string text = line.dump() + '\n';
   journal_.write_at(journal_bytes_, text.data(), static_cast<int64_t>(text.size()));
   journal_.sync();
@@ -124,12 +167,21 @@ void SampleWriter::save() {
 
 void SampleWriter::finish(const std::string& fingerprint) {
   sync();
-  const nlohmann::ordered_json json = {{"fingerprint", fingerprint}, {"samples", state_.samples},
-                                       {"tokens", state_.tokens},    {"trained_tokens", state_.trained_tokens},
-                                       {"endless", state_.endless},  {"bad", state_.bad}};
+  const int64_t tokens_bytes = state_.tokens * static_cast<int64_t>(sizeof(uint32_t));
+  const int64_t samples_bytes = state_.samples * static_cast<int64_t>(sizeof(SampleStore::Record));
+  const nlohmann::ordered_json json = {{"fingerprint", fingerprint},
+                                       {"samples", state_.samples},
+                                       {"tokens", state_.tokens},
+                                       {"trained_tokens", state_.trained_tokens},
+                                       {"endless", state_.endless},
+                                       {"bad", state_.bad},
+                                       {"tokens_xxh3", checksum_of(tokens_, tokens_bytes)},
+                                       {"samples_xxh3", checksum_of(samples_, samples_bytes)}};
   write_text_file(directory_ + "/store.json", json.dump(2) + '\n');
   sync_directory(directory_);
 }
+
+std::string journal_path(const std::string& directory) { return directory + "/journal.jsonl"; }
 
 void remove_journal(const std::string& directory) {
   std::error_code ignored;

@@ -16,7 +16,7 @@ namespace megatrain {
 
 class SampleWriter {
  public:
-  // Goes on with what `directory`, which exists, holds.
+  // Goes on with what `directory`, which exists, holds; from nothing where that is not as it was written.
   explicit SampleWriter(const std::string& directory);
 
   const ReadPlace& place() const { return state_.place; }  // where the input was read to
@@ -38,7 +38,8 @@ class SampleWriter {
   };
   void sync() const;
   void read_journal();
-  void read_bad();
+  bool is_whole() const;
+  bool read_bad();
 
   std::string directory_;
   File tokens_, samples_, bad_file_, journal_;
@@ -47,6 +48,7 @@ class SampleWriter {
   std::vector<BadRecord> bad_;
 };
 
+std::string journal_path(const std::string& directory);
 // Of a store that has its name.
 void remove_journal(const std::string& directory);
 

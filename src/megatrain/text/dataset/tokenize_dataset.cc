@@ -13,11 +13,13 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/io/xxh3.h"
 #include "megatrain/text/dataset/content_hash.h"
+#include "megatrain/text/dataset/sample_cache.h"
 #include "megatrain/text/dataset/sample_encoder.h"
-#include "megatrain/text/dataset/sample_json.h"
 #include "megatrain/text/dataset/sample_writer.h"
+#include "megatrain/text/dataset/settle_form.h"
 
 namespace megatrain {
 namespace {
@@ -25,8 +27,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kFormat = 2;                // of the stores: another one, another fingerprint
-constexpr int64_t kDetectSamples = 1000;  // so many are looked at for one whose form is known
+constexpr int kIdentity = 2;  // of what decides the samples: another one, another fingerprint
+constexpr int kFormat = 3;    // of the stores, and of how samples are read: another one, another directory
 constexpr auto kLockPoll = std::chrono::milliseconds(100);
 constexpr double kProgressSeconds = 0.2;
 
@@ -53,7 +55,8 @@ std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& opti
     auto content = content_hash(path, memory, options.stop);
     if (!content) return std::nullopt;
     const bool json = is_json_name(path) || (dataset.form != DatasetForm::detect && dataset.form != DatasetForm::text);
-    input.files.push_back({.path = path, .json = json});
+    if (!json && dataset.form == DatasetForm::detect) check_is_text(path);
+    input.files.push_back({.path = path, .json = json, .lines = !json && dataset.text_lines});
     input.begins.push_back(bytes);
     bytes += content->stamp.bytes;
     input.contents.push_back(std::move(*content));
@@ -68,63 +71,36 @@ Json to_json(const DatasetColumns& columns) {
           columns.user_tag, columns.assistant_tag, columns.system_tag, columns.observation_tag, columns.function_tag};
 }
 
-std::string fingerprint_of(const Dataset& dataset, const Input& input, const TextCoder& model,
-                           const TokenizeOptions& options) {
-  Json files = Json::array();
-  for (size_t i = 0; i < input.files.size(); ++i) {
-    files.push_back({input.contents[i].hash, input.contents[i].stamp.bytes, input.files[i].json});
-  }
-  const std::tm& date = options.date;
-  const Json key = {{"format", kFormat},
-                    {"files", std::move(files)},
-                    {"form", word_of(dataset.form)},
-                    {"columns", to_json(dataset.columns)},
-                    {"tokenizer", model.tokenizer_identity},
-                    {"template", model.chat_template == nullptr ? Json() : Json(model.template_identity)},
-                    {"eos", model.eos},
-                    {"train_on", static_cast<int>(options.train_on)},
-                    {"variables", options.variables},
-                    {"date", {date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour, date.tm_min, date.tm_sec}}};
+std::string hash_of(const Json& key) {
   const std::string text = key.dump(-1, ' ', false, Json::error_handler_t::replace);
   return xxh3_128(text.data(), text.size());
 }
 
-BlockLimits limits_of(const TokenizeOptions& options) {
-  return {.block_bytes = options.block_bytes, .sample_bytes = kMaxSampleBytes, .document_bytes = kMaxDocumentBytes};
+// All that decides the samples.
+Json identity_of(const Dataset& dataset, const Input& input, const std::optional<SampleForm>& form,
+                 const TextCoder& model, const TokenizeOptions& options) {
+  Json files = Json::array();
+  for (size_t i = 0; i < input.files.size(); ++i) {
+    files.push_back({input.contents[i].hash, input.contents[i].stamp.bytes, input.files[i].json});
+    if (input.files[i].lines) files.back().push_back("lines");
+  }
+  const std::tm& date = options.date;
+  Json key = {{"format", kIdentity},
+              {"files", std::move(files)},
+              {"form", word_of(dataset.form)},
+              {"columns", to_json(dataset.columns)},
+              {"tokenizer", model.tokenizer_identity},
+              {"template", model.chat_template == nullptr ? Json() : Json(model.template_identity)},
+              {"eos", model.eos},
+              {"train_on", static_cast<int>(options.train_on)},
+              {"variables", options.variables},
+              {"date", {date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour, date.tm_min, date.tm_sec}}};
+  if (form && !form->found_columns().empty()) key["found"] = form->found_columns();
+  return key;
 }
 
-// The form of the JSON samples, from the first whose keys are known. Nothing where there are none.
-std::optional<SampleForm> settle_form(const Dataset& dataset, const Input& input, const TokenizeOptions& options) {
-  std::vector<SampleFile> files;
-  for (const SampleFile& file : input.files) {
-    if (file.json) files.push_back(file);
-  }
-  if (files.empty()) return std::nullopt;
-  SampleBlocks blocks(files, limits_of(options));
-  SampleBlock block;
-  std::string first;  // what the first one has
-  for (int64_t seen = 0; seen < kDetectSamples && blocks.next(block);) {
-    for (const RawSample& raw : block.samples) {
-      if (++seen > kDetectSamples) break;
-      const std::string where = fmt::format("{}:{}", files[static_cast<size_t>(raw.file)].path, raw.line);
-      try {
-        const Json object = parse_sample_json(block.good_text(raw));
-        if (auto form = SampleForm::settle(dataset.form, dataset.columns, object)) return form;
-        if (first.empty()) {
-          first = object.is_object() ? fmt::format("{} has the keys {}", where, keys_of(object))
-                                     : fmt::format("{} is {}", where, kind_of(object));
-        }
-      } catch (const Error& error) {
-        if (error.code() != ExitCode::bad_input) throw;
-        if (first.empty()) first = fmt::format("{}: {}", where, error.what());
-      }
-    }
-  }
-  if (first.empty()) return SampleForm::settle(DatasetForm::text, {}, Json::object());
-  fail_input(
-      fmt::format("the form of the dataset {} cannot be told: {}; expected {}, or give the form and the names of "
-                  "the columns.",
-                  dataset.name, first, known_forms()));
+BlockLimits limits_of(const TokenizeOptions& options) {
+  return {.block_bytes = options.block_bytes, .sample_bytes = kMaxSampleBytes, .document_bytes = kMaxDocumentBytes};
 }
 
 void check_bad(const std::vector<BadSample>& bad, int64_t skip_bad) {
@@ -232,9 +208,9 @@ class EncodingTeam {
 };
 
 // All blocks from where the writer stands to the end; false when stopped.
-bool run(const Dataset& dataset, const Input& input, const TextCoder& model, const TokenizeOptions& options,
-         SampleWriter& writer) {
-  const SampleEncoder encoder(model, options, settle_form(dataset, input, options));
+bool run(const Dataset& dataset, const Input& input, const std::optional<SampleForm>& form, const TextCoder& model,
+         const TokenizeOptions& options, SampleWriter& writer) {
+  const SampleEncoder encoder(model, options, form);
   SampleBlocks blocks(input.files, limits_of(options), writer.place());
   EncodingTeam team(encoder, options.threads);
   const int64_t most = 2 * int64_t{options.threads};
@@ -320,11 +296,28 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
   ensure(options.threads >= 1 && options.block_bytes >= 1, "tokenising has a thread and a block size");
   const auto input = examine(dataset, options);
   if (!input) return std::nullopt;
-  const std::string fingerprint = fingerprint_of(dataset, *input, model, options);
-  const std::string complete = options.cache_directory + "/" + fingerprint;
+  if (const std::string sentence = passed_over_sentence(dataset); !sentence.empty()) log_warn(sentence);
+  const std::optional<SampleForm> form =
+      settle_form(dataset, input->files, limits_of(options), model.chat_template != nullptr);
+  Json identity = identity_of(dataset, *input, form, model, options);
+  const std::string fingerprint = hash_of(identity);
+  identity["format"] = kFormat;
+  const std::string complete = options.cache_directory + "/" + hash_of(identity);
   const std::string partial = complete + ".partial";
+  remove_leftovers(options.cache_directory);
+  std::string damage;  // what is wrong with the store that is there
+  const auto find_store = [&]() -> std::optional<SampleStore> {
+    damage.clear();
+    if (!std::filesystem::exists(complete)) return std::nullopt;
+    try {
+      return open_store(complete, dataset, options);
+    } catch (const DamagedStore& error) {
+      damage = error.what_is_wrong();
+      return std::nullopt;
+    }
+  };
   while (true) {
-    if (std::filesystem::exists(complete)) return open_store(complete, dataset, options);
+    if (auto store = find_store()) return store;
     std::error_code error;
     std::filesystem::create_directory(partial, error);
     if (error) fail_io(fmt::format("cannot create {}: {}; check the disk.", partial, error.message()));
@@ -336,13 +329,17 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     if (!lock.is_at(partial)) continue;  // another process finished it, or gave up
     PartialPath unsaved(partial);        // what was not saved is of no use
     unsaved.created();
-    if (std::filesystem::exists(complete)) continue;
+    if (auto store = find_store()) return store;  // made by another process before the lock was held
+    if (!damage.empty()) {
+      log_warn(fmt::format("the tokenised samples in {} are damaged ({}); they are made again", complete, damage));
+      remove_damaged_store(complete);
+    }
     SampleWriter writer(partial);
     const auto keep_saved = [&] {
       if (writer.has_saved()) unsaved.keep();
     };
     try {
-      if (!run(dataset, *input, model, options, writer)) {
+      if (!run(dataset, *input, form, model, options, writer)) {
         keep_saved();
         return std::nullopt;
       }
