@@ -161,5 +161,28 @@ TEST_F(ModelFilesTest, ChecksParametersAgainstTheirSpec) {
   expect_error(ExitCode::bad_input, {"\"q\"", "F8_E4M3", "BF16"}, [&] { model.parameter("q", {2}); });
 }
 
+TEST_F(ModelFilesTest, AFileThatIsCutWhileItIsReadEndsWithASentenceThatNamesIt) {
+  const std::string path = directory_ / "model.safetensors";
+  const int64_t bytes = int64_t{1} << 18;
+  write_bytes(path, safetensors_bytes(R"({"a":{"dtype":"U8","shape":[262144],"data_offsets":[0,262144]}})",
+                                      std::string(static_cast<size_t>(bytes), 'x')));
+  const auto whole = static_cast<int64_t>(std::filesystem::file_size(path));
+  {
+    const ModelFiles files(directory_.path());
+    files.check_whole();
+    std::filesystem::resize_file(path, static_cast<uintmax_t>(whole - 3));  // inside the last page: it reads as zeros
+    expect_error(ExitCode::io, {path, "cut while it was in use"}, [&] { files.check_whole(); });
+  }
+  const auto read_cut = [&] {
+    std::filesystem::resize_file(path, static_cast<uintmax_t>(whole));
+    const ModelFiles files(directory_.path());
+    std::filesystem::resize_file(path, 0);
+    const StoredTensor& tensor = *files.find("a");
+    ::_exit(std::to_integer<int>(*const_cast<const volatile std::byte*>(tensor.data + bytes - 1)) == 'x' ? 0 : 1);
+  };
+  EXPECT_EXIT(read_cut(), testing::ExitedWithCode(static_cast<int>(ExitCode::io)),
+              "megatrain: cannot read .*model.safetensors: the file was cut");
+}
+
 }  // namespace
 }  // namespace megatrain
