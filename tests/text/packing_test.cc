@@ -62,7 +62,9 @@ TEST(Packing, EveryPieceStandsInOneSequenceAndNoneIsOverfull) {
       }
       EXPECT_EQ(seen.size(), pieces.size());
       EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), pieces.size());
-      if (order == PackingOrder::one_each) EXPECT_EQ(packing.sequences(), std::ssize(pieces));
+      if (order == PackingOrder::one_each) {
+        EXPECT_EQ(packing.sequences(), std::ssize(pieces));
+      }
     }
   }
 }

@@ -11,7 +11,7 @@
 namespace megatrain {
 
 // All that decides the bits of the remaining steps: the keys, the model's fields, fingerprints of the data, and under
-// "optim" what a user may change on the way. `config.steps` is what epochs or tokens came to; `data` may be null. The
+// "settings" what a user may change on the way. `config.steps` is what epochs or tokens came to; `data` may be null. The
 // products' algorithms are not part of it: add_algorithms() adds them.
 nlohmann::ordered_json identity_json(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                                      const BatchSource* data);
