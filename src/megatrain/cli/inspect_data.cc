@@ -105,6 +105,7 @@ int inspect_data(const Words& words) {
   nlohmann::ordered_json sequences = nlohmann::ordered_json::array();
   Batch batch;
   for (int64_t index = 0; index < count; ++index) {
+    if (data.train_samples && data.train_samples->is_past_end(index)) break;
     if (index % config.batch == 0) data.train->load(index / config.batch, batch);
     const int64_t in_step = index % config.batch, begin = in_step % config.micro_batch * config.seq_len;
     std::vector<std::string> places;
@@ -113,7 +114,6 @@ int inspect_data(const Words& words) {
         const SamplePlace place = data.train_samples->place(piece.sample);
         places.push_back(fmt::format("{}:{}", place.file, place.line));
       }
-      if (data.train_samples->is_past_end(index)) break;
     }
     const auto documents = documents_of(batch.micro_batches[in_step / config.micro_batch], begin,
                                         begin + config.seq_len, places, data.train_samples != nullptr);

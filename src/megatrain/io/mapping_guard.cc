@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/escape.h"
 
 namespace megatrain {
 
@@ -79,7 +80,7 @@ WatchedMapping* watch_mapping(const std::byte* begin, int64_t bytes, const std::
   node->sentence = fmt::format(
       "megatrain: cannot read {}: the file was cut while it was in use, or its disk gave an error; restore the file or "
       "check the disk, and start again.\n",
-      path);
+      escape_line(path));
   node->begin.store(begin, std::memory_order_release);
   if (fresh) {
     node->next = first_mapping.load(std::memory_order_relaxed);

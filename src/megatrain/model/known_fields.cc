@@ -54,6 +54,7 @@ struct Only {
 
 // These change the maths (or, in other model classes, would) unless they hold this value.
 const std::map<std::string, Only> kOnly = {
+    {"activation", {"swiglu", true, "other activations are not supported"}},
     {"add_cross_attention", {false, true, "cross-attention is not supported"}},
     {"attention_dropout", {0.0, true, "dropout is not supported"}},
     {"compression_config", {nullptr, true, "the weights must be stored plainly"}},
@@ -103,6 +104,7 @@ const std::set<std::string> kIrrelevant = {
     "diversity_penalty",
     "do_sample",
     "dola_layers",
+    "dual_chunk_attention_config",
     "early_stopping",
     "encoder_no_repeat_ngram_size",
     "encoder_repetition_penalty",
@@ -182,6 +184,7 @@ const std::set<std::string> kIrrelevant = {
     "unsloth_version",
     "use_bfloat16",
     "use_cache",
+    "use_flash_attention_2",
     "use_mtp",
     "watermarking_config",
 };

@@ -84,6 +84,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
     rope.truncate = r.boolean("truncate", true);
     rope.attention_factor = yarn_attention_factor(r, rope.factor);
     add({"factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim"});
+    add({"attn_factor", "finetuned"});  // of files that transformers reads without looking at them
   } else {
     fail_input(fmt::format("{}: RoPE scaling '{}' is not supported; supported are default, linear, llama3 and yarn",
                            r.where(), type));

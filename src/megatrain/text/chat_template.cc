@@ -306,6 +306,14 @@ RenderedChat ChatTemplate::render(const ChatInputs& inputs) const {
                                                                .special_tokens = special_tokens_,
                                                                .end_tokens = end_tokens_,
                                                                .render = render});
+  chat.said.resize(roles.size());
+  size_t begin = 0;
+  for (const jinja::Text::Run& run : text.runs()) {
+    const int32_t message = run.origin.message;
+    if (message >= 0 && static_cast<size_t>(message) < roles.size() && !run.origin.role)
+      chat.said[static_cast<size_t>(message)].append(text.bytes(), begin, run.end - begin);
+    begin = run.end;
+  }
   chat.trained = std::move(mask.trained);
   chat.ends = mask.ends;
   return chat;

@@ -34,6 +34,7 @@ struct TrainedSpan {
 struct RenderedChat {
   std::string text;
   std::vector<TrainedSpan> trained;  // in order, disjoint, not empty
+  std::vector<std::string> said;     // by message: the bytes of its data, its role aside, that the text holds
   bool ends = true;                  // something that ends the last answer is trained
   int renderings = 0;                // of the template that it took, this text and what its mask was found by
 };

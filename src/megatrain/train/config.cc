@@ -214,6 +214,10 @@ class ConfigReader {
     Foreign value{.where = where};
     value.null = node.IsNull();
     if (node.IsScalar()) return read_foreign_text(where, name, node.Scalar());
+    const bool list = takes_foreign_list(name), mapping = takes_foreign_mapping(name);
+    if ((node.IsSequence() && !list) || (node.IsMap() && !mapping))
+      fail_config(fmt::format("{}: {} is a {}, expected {}", where, name, node.IsMap() ? "section" : "list",
+                              list ? "a value or a list of values" : "one value"));
     if (node.IsSequence())
       value.text =
           read_value(where, ConfigKey{.name = name, .accepts = "a value or a list of values", .list = true}, node).text;

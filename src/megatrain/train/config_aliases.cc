@@ -88,6 +88,8 @@ class Translator {
       text = foreign_flag(each.name, value) != inverted ? "true" : "false";
     }
     if (std::string(each.name) == "dataset_dir") check_directory(value);
+    if (std::string(each.name) == "max_samples" && !value.null && text == "0")
+      fail_config(fmt::format("{}: max_samples is 0, which leaves no sample; leave the line out for all", value.where));
     add(each.name, each.standard ? each.standard : "", each.key, text,
         text == kAllCheckpoints ? "all stay" : each.note);
   }
@@ -338,15 +340,12 @@ class Translator {
   void resume() {
     const Foreign* value = find("resume_from_checkpoint");
     if (!value) return idle("resume_from_checkpoint", "give --resume to go on");
-    const Foreign* directory = find("output_dir");
-    const bool path = directory && value->text.starts_with(directory->text + "/");
-    const bool elsewhere = !path && value->text.find('/') != std::string::npos;
-    if (elsewhere)
+    if (value->text.find('/') != std::string::npos || value->text.find("checkpoint") != std::string::npos)
       fail_config(
-          fmt::format("{}: resume_from_checkpoint is '{}', expected true, false or a checkpoint in output_dir; "
-                      "only checkpoints of megatrain's own runs can be gone on from",
+          fmt::format("{}: resume_from_checkpoint is '{}', expected true or false: a run goes on from the newest "
+                      "checkpoint of its output_dir; to go on from an older one, move the newer ones away",
                       value->where, value->text));
-    const bool on = path || foreign_flag("resume_from_checkpoint", *value);
+    const bool on = foreign_flag("resume_from_checkpoint", *value);
     add("resume_from_checkpoint", "", "resume", on ? "true" : "false",
         on ? "from the newest checkpoint of run_dir" : "");
   }

@@ -74,6 +74,16 @@ bool is_foreign_key(const std::string& name) {
          is_method_key(name);
 }
 
+bool takes_foreign_mapping(const std::string& name) {
+  const bool renamed = std::any_of(std::begin(kRenamed), std::end(kRenamed), [&](auto& r) { return name == r.name; });
+  const bool ruled = std::find(std::begin(kOwnRules), std::end(kOwnRules), name) != std::end(kOwnRules);
+  return name == "lr_scheduler_kwargs" || (!renamed && !ruled);
+}
+
+bool takes_foreign_list(const std::string& name) {
+  return name == "dataset" || name == "eval_dataset" || takes_foreign_mapping(name);
+}
+
 std::string nearest_foreign_key(const std::string& unknown) {
   std::vector<std::string> names = idle_keys();
   for (const RenamedKey& each : kRenamed) names.push_back(each.name);

@@ -24,6 +24,9 @@ std::span<const RenamedKey> renamed_keys();
 inline constexpr const char* kAllCheckpoints = "1000000000";
 
 bool is_foreign_key(const std::string& name);
+// Whether a mapping, or a list, may be its value: of keys that megatrain obeys hardly ever.
+bool takes_foreign_mapping(const std::string& name);
+bool takes_foreign_list(const std::string& name);
 
 // The key that is spelled almost like this one; empty: none is.
 std::string nearest_foreign_key(const std::string& unknown);

@@ -70,6 +70,7 @@ ModelSource read_model_source(const TrainConfig& config) {
     log_info(fmt::format("model.path {} is {}", config.model.path, source.directory));
   const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
   source.config_text = read_text_file(path, kMaxConfigBytes);
+  if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers reads none
   const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
   source.config = parse_model_config(json, path);
   for (const std::string& note : passed_over_fields(json, path)) log_warn(note);

@@ -61,6 +61,9 @@ struct Entry {
   }
 };
 
+// What an entry may have. `subset` and `folder` are of hubs, where a file needs neither.
+constexpr std::string_view kEntryKeys[] = {"file_name", "formatting", "columns", "tags", "ranking", "split"};
+
 bool is_set(const Json& value) { return !value.is_null() && value != false && value != ""; }
 
 void check_refused(const Entry& entry, const std::string& key, const Json& value) {
@@ -137,13 +140,17 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   const Entry entry{path, name};
   const Json& json = info[name];
   if (!json.is_object()) entry.refuse("has to be an object with \"file_name\"");
-  for (const auto& [key, value] : json.items()) check_refused(entry, key, value);
+  for (const auto& [key, value] : json.items()) {
+    check_refused(entry, key, value);
+    const bool known = std::find(std::begin(kEntryKeys), std::end(kEntryKeys), key) != std::end(kEntryKeys);
+    if (!known && is_set(value)) entry.refuse(fmt::format("has {}, which is not known", printable(key)));
+  }
   if (is_set(member(json, "ranking")))
     entry.refuse("\"ranking\" makes it one of preferences, which are not trained on");
   const Json split = member(json, "split");
   if (!split.is_null() && split != "train") entry.refuse("\"split\" names a part of it; write that part to a file");
   const Json file = member(json, "file_name");
-  if (!file.is_string()) entry.refuse("has to have a \"file_name\", of a file or folder beside dataset_info.json");
+  if (!file.is_string() || file == "") entry.refuse("has to have a \"file_name\", of a file or folder beside dataset_info.json");
 
   Dataset dataset{.name = name, .form = read_form(entry, member(json, "formatting"))};
   const Json columns = member(json, "columns");

@@ -37,9 +37,18 @@ bool says_something(const Json& message) {
   return false;
 }
 
+// "weight" is 0 or 1, as OpenAI's form has it; nothing is trained in part.
 bool has_no_weight(const Json& message) {
   const auto weight = message.find("weight");
-  return weight != message.end() && weight->is_number() && *weight == 0;
+  return weight != message.end() && weight->is_number() && weight->get<double>() == 0;
+}
+
+void check_weight(const Json& message, size_t index) {
+  const auto weight = message.find("weight");
+  if (weight == message.end() || weight->is_null()) return;
+  if (!weight->is_number() || (weight->get<double>() != 0 && weight->get<double>() != 1))
+    fail_input(fmt::format("message {} has the weight {}, expected 0 (not trained) or 1", index + 1,
+                           printable(weight->dump(-1, ' ', false, Json::error_handler_t::replace))));
 }
 
 // The bytes of the token and of the span have one in common; a token of no bytes stands inside the span.
@@ -133,6 +142,7 @@ void SampleEncoder::encode_continuation(const Sample& sample, std::vector<uint32
 
 // Something has to be learned from the conversation, before its template is asked.
 void SampleEncoder::check_answers(const Sample& sample) const {
+  for (size_t i = 0; i < sample.messages.size(); ++i) check_weight(sample.messages[i], i);
   if (options_.train_on == TrainOn::all) return;
   const Json* last = nullptr;
   bool any = false;
@@ -149,6 +159,34 @@ void SampleEncoder::check_answers(const Sample& sample) const {
                    "trained"
                  : "every message of the assistant is empty or has the weight 0, so nothing in the conversation is "
                    "trained");
+}
+
+// Every answer that is trained has to be in the text as it was meant: some templates leave out what they do not know
+// (tool calls, content in parts), or print it as Python does.
+void SampleEncoder::check_written(const RenderedChat& chat, const Sample& sample) const {
+  if (options_.train_on == TrainOn::all) return;
+  size_t first = 0;
+  for (size_t i = 0; options_.train_on == TrainOn::last && i < sample.messages.size(); ++i) {
+    if (is_assistant(sample.messages[i])) first = i;
+  }
+  for (size_t i = first; i < sample.messages.size(); ++i) {
+    const Json& message = sample.messages[i];
+    if (!is_assistant(message) || has_no_weight(message)) continue;
+    const std::string& said = chat.said[i];
+    if (said.empty() && says_something(message))
+      fail_input(
+          fmt::format("the chat template writes nothing of message {}, an answer of the assistant; take a template "
+                      "that writes its content and its tool calls, or leave the sample out",
+                      i + 1));
+    const Json content = message.contains("content") ? message["content"] : Json("");
+    const std::string given = message.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const auto prints = [&](const char* python) {
+      return said.find(python) != std::string::npos && given.find(python) == std::string::npos;
+    };
+    if ((content.is_array() && prints("'type': ")) || (content.is_null() && prints("None")))
+      fail_input(fmt::format("the chat template writes the content of message {} as Python prints {}; give it as text",
+                             i + 1, content.is_null() ? "null (None)" : "a list"));
+  }
 }
 
 void SampleEncoder::check_tokens(const RenderedChat& chat, const Sample& sample) const {
@@ -178,6 +216,7 @@ void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const 
   }
   sample.messages = std::move(inputs.messages);
   check_tokens(chat, sample);
+  check_written(chat, sample);
   std::vector<TrainedSpan>& spans = chat.trained;
   if (options_.train_on == TrainOn::all) {
     spans = {{.begin = 0, .end = chat.text.size()}};

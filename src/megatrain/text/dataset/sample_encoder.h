@@ -45,6 +45,7 @@ class SampleEncoder {
   void encode_continuation(const Sample& sample, std::vector<uint32_t>& entries) const;
   void encode_conversation(Sample sample, EncodedBlock& out) const;
   void check_answers(const Sample& sample) const;
+  void check_written(const RenderedChat& chat, const Sample& sample) const;
   void check_tokens(const RenderedChat& chat, const Sample& sample) const;
 
   const TextCoder& model_;

@@ -94,7 +94,11 @@ Json read_object(const std::filesystem::path& path) {
 
 TokenizerConfigFiles TokenizerConfigFiles::read(const std::string& directory) {
   const std::filesystem::path folder(directory);
-  return {.config = read_object(folder / "tokenizer_config.json"),
+  Json config = read_object(folder / "tokenizer_config.json");
+  if (flag(config, "split_special_tokens", false))
+    refuse(directory, "tokenizer_config.json",
+           "\"split_special_tokens\" is true, which splits the tokens of chat templates and is not supported");
+  return {.config = std::move(config),
           .special_tokens_map = read_object(folder / "special_tokens_map.json"),
           .added_tokens = read_object(folder / "added_tokens.json"),
           .directory = directory};
