@@ -188,8 +188,18 @@ TEST(ModelConfig, PassesWhatSaysNothingOfTheMaths) {
                                        {"transformers_version", "4.45.0"},
                                        {"_name_or_path", "x"},
                                        {"attention_dropout", 0.0},
-                                       {"pretraining_tp", 1}});
+                                       {"pretraining_tp", 1},
+                                       {"activation", "swiglu"},
+                                       {"use_flash_attention_2", false},
+                                       {"dual_chunk_attention_config", {{"chunk_size", 262144}}}});
   EXPECT_EQ(c.hidden, 256);
+  const ModelConfig yarn = parse(kLlama, {{"rope_scaling",
+                                           {{"rope_type", "yarn"},
+                                            {"factor", 4.0},
+                                            {"original_max_position_embeddings", 32768},
+                                            {"attn_factor", 0.8782488562869419},
+                                            {"finetuned", true}}}});
+  EXPECT_EQ(yarn.rope.factor, 4.0);
 }
 
 TEST(ModelConfig, AttentionIsCausalOrRefused) {

@@ -183,6 +183,10 @@ TEST_F(OpenDatasetTest, WhatLlamaFactoryHasAndWeDoNotIsRefusedInASentence) {
             "\"columns\" has \"promt\", which is not known.");
   EXPECT_EQ(refused(R"({"file_name": "a.json", "formatting": "vicuna"})"),
             "\"formatting\" is \"vicuna\", where alpaca, sharegpt or openai is expected.");
+  EXPECT_EQ(refused(R"({"file_name": "a.json", "colums": {"prompt": "p"}})"), "has \"colums\", which is not known.");
+  EXPECT_EQ(refused(R"({"file_name": "a.json", "folder": "x"})"), "has \"folder\", which is not known.");
+  EXPECT_EQ(refused(R"({"file_name": ""})"),
+            "has to have a \"file_name\", of a file or folder beside dataset_info.json.");
   EXPECT_EQ(refused("{}"), "has to have a \"file_name\", of a file or folder beside dataset_info.json.");
   EXPECT_EQ(refusal([&] { named(R"({"file_name": "gone.json"})"); }),
             "there is no file or folder " + path("info/gone.json") + "; check the path.");

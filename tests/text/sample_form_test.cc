@@ -58,6 +58,39 @@ TEST_F(SampleFormTest, AnAnswerOfWeightZeroIsNotTrained) {
             (Shown{turn("user", "Q") + turn("assistant", "A") + turn("user", "R") + answer("B")}));
 }
 
+TEST_F(SampleFormTest, AWeightOtherThanZeroAndOneIsRefused) {
+  for (const char* weight : {"0.5", "2", "-1", "false", "\"0\"", "[]"}) {
+    EXPECT_EQ(bad_line(fmt::format(R"({{"messages":[{{"role":"user","content":"Q"}},)"
+                                   R"({{"role":"assistant","content":"A","weight":{}}}]}})",
+                                   weight)),
+              fmt::format("message 2 has the weight {}, expected 0 (not trained) or 1.",
+                          nlohmann::json(nlohmann::json::parse(weight).dump()).dump()));
+  }
+}
+
+// Rendered by a template that knows texts alone.
+TEST_F(SampleFormTest, AnAnswerThatTheTemplateDropsOrPrintsAsPythonIsRefused) {
+  const ChatTemplate texts("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string or loop.first %}"
+                           "{{ m.content }}{% elif m.shown %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}",
+                           "texts", {{"eos_token", "<|im_end|>"}});
+  const auto said = [&](const std::string& answer) {
+    const std::string file = write(fmt::format("a{}.jsonl", count_++),
+                                   R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant",)" + answer + "}]}");
+    const std::string what = refusal([&] { tokenize(open_dataset(file), model(&texts), options()); });
+    return what.substr(std::min(what.size(), file.size() + 4));
+  };
+  const std::string calls = R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":{}}}])";
+  const std::string dropped =
+      "the chat template writes nothing of message 2, an answer of the assistant; take a template that writes its "
+      "content and its tool calls, or leave the sample out.";
+  EXPECT_EQ(said(R"("content":"",)" + calls), dropped);
+  EXPECT_EQ(said(R"("content":[{"type":"text","text":"A"}])"), dropped);
+  EXPECT_EQ(said(R"("content":[{"type":"text","text":"A"}],"shown":true)"),
+            "the chat template writes the content of message 2 as Python prints a list; give it as text.");
+  EXPECT_EQ(said(R"("content":null,"shown":true,)" + calls),
+            "the chat template writes the content of message 2 as Python prints null (None); give it as text.");
+}
+
 TEST_F(SampleFormTest, SharegptWordsBecomeRolesAndTheSystemColumnGoesFirst) {
   const std::string file = write(
       "a.jsonl",
@@ -344,7 +377,8 @@ TEST_F(SampleFormTest, AConversationThatTrainsNothingIsBadAndSaysWhy) {
                             "silent");
   const std::string file = write("q.jsonl", R"({"question":"Q","answer":"A"})");
   EXPECT_EQ(refusal([&] { tokenize(open_dataset(file), model(&silent), options()); }),
-            file + ":1: the chat template writes nothing that is the assistant's, so nothing is trained.");
+            file + ":1: the chat template writes nothing of message 2, an answer of the assistant; take a template that "
+                   "writes its content and its tool calls, or leave the sample out.");
 }
 
 TEST_F(SampleFormTest, ATemplatesRefusalIsGivenInItsWords) {

@@ -388,6 +388,25 @@ TEST(FactoryValues, BooleansAreThoseOfTheirYamlParser) {
   EXPECT_TRUE(has(refusal(with(supervised(), {{"mask_history", "1"}, {"train_on_prompt", "1"}})), "keep one"));
 }
 
+TEST(FactoryValues, AListOrASectionForOneValueIsRefused) {
+  for (const char* key : {"output_dir", "learning_rate", "cutoff_len", "packing", "bf16", "max_steps", "warmup_ratio",
+                          "lr_scheduler_type", "dataset_dir", "model_name_or_path"}) {
+    EXPECT_TRUE(has(refusal(with(supervised(), {{key, "[1]"}})), fmt::format("{} is a list, expected one value", key)))
+        << refusal(with(supervised(), {{key, "[1]"}}));
+    EXPECT_TRUE(
+        has(refusal(with(supervised(), {{key, "{a: 1}"}})), fmt::format("{} is a section, expected one value", key)))
+        << refusal(with(supervised(), {{key, "{a: 1}"}}));
+  }
+}
+
+TEST(FactoryValues, WhatWouldBeIgnoredIsRefused) {
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"resume_from_checkpoint", "saves/run/checkpoint-500"}})),
+                  "resume_from_checkpoint is 'saves/run/checkpoint-500', expected true or false"));
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"tokenized_path", "/tmp"}})),
+                  "tokenized_path /tmp is there, and LLaMA-Factory would train on it alone"));
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"max_samples", "0"}})), "max_samples is 0, which leaves no sample"));
+}
+
 TEST(FactoryValues, NumbersAreThoseOfTheirYamlParser) {
   const auto with_value = [](const std::string& key, const std::string& value) {
     return parse(with(supervised(), {{key, value}}));

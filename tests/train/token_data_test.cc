@@ -53,6 +53,26 @@ class Data : public testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(Data, AFileThatIsOverwrittenWhileItIsInUseIsAnErrorOfTheDisk) {
+  for (const char* name : {"tokens", "documents", "labels"}) {
+    TrainConfig config = small();
+    config.data.documents = write<uint64_t>("documents", {0, 3, 8});
+    config.data.labels = write<int32_t>("labels", {10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
+    TokenData data(config, 100);
+    data.batch(0);
+    const auto bytes = std::filesystem::file_size(folder_ / name);
+    std::fstream file(folder_ / name, std::ios::binary | std::ios::in | std::ios::out);
+    file << std::string(bytes, std::string(name) == "labels" ? '\x7f' : '\xff') << std::flush;
+    try {
+      data.batch(1);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::io) << name;
+      EXPECT_NE(std::string(error.what()).find("changed while it was in use"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST_F(Data, APositionPredictsTheNextTokenAndTheLastOfASequenceIsNotTrained) {
   TokenData data(small(), 100);
   EXPECT_EQ(data.tokens(), 12);

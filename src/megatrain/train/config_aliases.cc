@@ -1,6 +1,7 @@
 #include "megatrain/train/config_aliases.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,6 +34,7 @@ class Translator {
     evaluations();
     resume();
     if (theirs_) counting();
+    check_tokenized();
     for (const auto& [name, value] : given_) {
       if (is_idle_key(name)) idle(name, idle_note(name, value));
       if (is_method_key(name)) idle(name, method_note(name));
@@ -348,6 +350,17 @@ class Translator {
     const bool on = foreign_flag("resume_from_checkpoint", *value);
     add("resume_from_checkpoint", "", "resume", on ? "true" : "false",
         on ? "from the newest checkpoint of run_dir" : "");
+  }
+
+  // There, what stands at tokenized_path is the dataset, and `dataset` is not read.
+  void check_tokenized() const {
+    const Foreign* value = find("tokenized_path");
+    std::error_code none;
+    if (value && std::filesystem::exists(value->text, none))
+      fail_config(
+          fmt::format("{}: tokenized_path {} is there, and LLaMA-Factory would train on it alone; megatrain reads "
+                      "`dataset` and keeps its own cache: drop this key",
+                      value->where, value->text));
   }
 
   // What no key of theirs says.

@@ -82,7 +82,7 @@ const std::map<std::string, Idle>& table() {
       {"dataloader_prefetch_factor", {nullptr, kData}},
       {"dataloader_drop_last", {"false", "every sample of an epoch is used"}},
       {"data_shared_file_system", {nullptr, kData}},
-      {"tokenized_path", {"null", kData}},
+      {"tokenized_path", {nullptr, kData}},
       {"streaming", {nullptr, "datasets are tokenised in bounded memory, and shuffled whole"}},
       {"buffer_size", {nullptr, "datasets are tokenised in bounded memory, and shuffled whole"}},
       {"mix_strategy", {"concat", "the weights of data.train mix datasets"}},

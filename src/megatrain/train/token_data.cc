@@ -89,7 +89,10 @@ TokenData::TokenData(const TrainConfig& config, int64_t vocab)
         token_file_->path(), tokens_, seq_len_));
   steps_ =
       static_cast<int64_t>(std::ceil(config.epochs * static_cast<double>(sequences_) / static_cast<double>(batch_)));
-  if (token_file_->bytes() < kScanBytes) check_tokens(0, tokens_);
+  if (token_file_->bytes() < kScanBytes) {
+    check_tokens(0, tokens_);
+    tokens_checked_ = true;
+  }
   if (document_file_) {
     documents_ = elements<uint64_t>(*document_file_, "data.documents", "uint64");
     check_documents();
@@ -99,7 +102,10 @@ TokenData::TokenData(const TrainConfig& config, int64_t vocab)
     if (static_cast<int64_t>(labels_.size()) != tokens_)
       fail_input(fmt::format("data.labels {} has {} labels, expected one for each of the {} tokens of {}",
                              label_file_->path(), labels_.size(), tokens_, token_file_->path()));
-    if (label_file_->bytes() < kScanBytes) check_labels(0, tokens_);
+    if (label_file_->bytes() < kScanBytes) {
+      check_labels(0, tokens_);
+      labels_checked_ = true;
+    }
   }
   if (order_file_) {
     order_ = elements<uint64_t>(*order_file_, "data.order", "uint64");
@@ -132,6 +138,7 @@ void TokenData::check_order(int64_t needed) const {
 
 void TokenData::check_tokens(int64_t begin, int64_t end) const {
   const int64_t at = wide_ ? find_large(wide_ids_, begin, end, vocab_) : find_large(ids_, begin, end, vocab_);
+  if (at >= 0 && tokens_checked_) fail_changed(*token_file_, "data.tokens", at);
   if (at >= 0)
     fail_input(fmt::format(
         "data.tokens {}: token {} has id {}, but the model's vocabulary has {} ids; tokenize with this model's "
@@ -147,6 +154,7 @@ void TokenData::check_labels(int64_t begin, int64_t end) const {
     return any;
   };
   const int64_t at = find_bad(labels_, begin, end, suspect, bad);
+  if (at >= 0 && labels_checked_) fail_changed(*label_file_, "data.labels", at);
   if (at >= 0)
     fail_input(fmt::format(
         "data.labels {}: label {} is {}, expected {} (not trained) or an id below the model's vocabulary of {}",
@@ -194,7 +202,8 @@ void TokenData::append_sequence(int64_t sequence, MicroBatch& into) const {
   const int64_t base = static_cast<int64_t>(into.tokens.size());
   for (int64_t document = begin; document < end;) {
     const uint64_t next_begin = next == documents_.end() ? static_cast<uint64_t>(end) : *next;
-    if (next_begin <= static_cast<uint64_t>(document))
+    const bool past = next != documents_.end() && *next >= static_cast<uint64_t>(tokens_);
+    if (past || next_begin <= static_cast<uint64_t>(document))
       fail_changed(*document_file_, "data.documents", next - documents_.begin());
     const int64_t document_end = static_cast<int64_t>(std::min(static_cast<uint64_t>(end), next_begin));
     into.document_begin.push_back(static_cast<int32_t>(base + document - begin));

@@ -49,6 +49,7 @@ class TokenData : public BatchSource {
   std::span<const int32_t> labels_;
   std::span<const uint64_t> order_;
   int64_t vocab_ = 0, tokens_ = 0, sequences_ = 0;
+  bool tokens_checked_ = false, labels_checked_ = false;  // the whole file was, when it was opened
   int64_t seq_len_ = 0, batch_ = 0, micro_batch_ = 0, steps_ = 0;
 };
 
