@@ -140,7 +140,7 @@ TEST_F(Identity, AChangedSettingOfTheOptimizerAndAnotherLengthGetALineEach) {
       {"optim.decay", [](TrainConfig& c) { c.optim.decay = 0.2; }},
       {"conventions", [](TrainConfig& c) { c.conventions = "transformers"; }},
   };
-  EXPECT_EQ(changes.size(), saved().at("settings").size());
+  EXPECT_EQ(changes.size() + 1, saved().at("settings").size());  // data.eval is no value of the configuration
   TrainConfig all;
   for (const auto& [name, change] : changes) {
     TrainConfig one;
@@ -296,6 +296,17 @@ TEST_F(Identity, OfAFileWithTooManyBlocksTheSizeTheFirstTheLastAndSomeBetweenCou
     if (fingerprint(other) != whole) seen.push_back(block);
   }
   EXPECT_EQ(seen, (std::vector<int64_t>{0, 3, 6, 9}));
+}
+
+TEST_F(Identity, OtherEvaluationDataGetALine) {
+  struct Source : BatchSource {
+    void load(int64_t, Batch&) override {}
+    int64_t steps() const override { return 0; }
+    std::string fingerprint() const override { return "abc"; }
+  } eval;
+  EXPECT_NE(lines_of(saved(), identity_json({}, model(), {}, nullptr, &eval))
+                .find("data.eval was \"\" in the checkpoint's run, is \"abc\" now"),
+            std::string::npos);
 }
 
 }  // namespace megatrain

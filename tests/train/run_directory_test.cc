@@ -159,4 +159,60 @@ TEST(RunDirectory, WhatAKilledRunLeftHalfWrittenIsRemovedWithALine) {
   EXPECT_TRUE(listing(run + "/checkpoints").empty());
 }
 
+TEST(RunDirectory, FilesOfTheUserStayWhateverTheirEnding) {
+  const TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  make_earlier_run(run);
+  const std::set<std::string> theirs = {"notes.partial", "notes.12-3.partial", "state-x.safetensors.partial",
+                                        "model.safetensors.partial"};
+  for (const std::string& name : theirs) write_bytes(run + "/" + name, "mine");
+  { const RunDirectory owner(run, true); }
+  for (const std::string& name : theirs) EXPECT_TRUE(fs::exists(run + "/" + name)) << name;
+}
+
+TEST(RunDirectory, OneWithNothingToGoOnFromIsMovedAsideWhole) {
+  const TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  make_earlier_run(run);
+  RunDirectory owner(run, true);
+  owner.start_over();
+  owner.make();
+  EXPECT_EQ(listing(run), (std::set<std::string>{"lock"}));
+  EXPECT_EQ(listing(run + ".1"), (std::set<std::string>{"config.resolved.yaml"}));
+}
+
+TEST(RunDirectory, CheckpointsThatCannotBeReadAreNotNone) {
+  const TemporaryDirectory directory;
+  const std::string run = directory / "run", folder = run + "/checkpoints";
+  make_earlier_run(run);
+  EXPECT_TRUE(list_checkpoints(run).empty());
+  const auto refused = [&] {
+    expect_error(ExitCode::io, {folder}, [&] { list_checkpoints(run); });
+    expect_error(ExitCode::io, {folder}, [&] { const RunDirectory owner(run, true); });
+  };
+  fs::create_symlink("nowhere", folder);
+  refused();
+  fs::remove(folder);
+  fs::create_symlink("checkpoints", folder);  // as root may read everything, a loop stands for what it may not
+  refused();
+  fs::remove(folder);
+  write_bytes(folder, "a file");
+  refused();
+}
+
+TEST(RunDirectory, OneThatIsMovedOrReplacedIsNoticed) {
+  const TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  RunDirectory owner(run, false);
+  owner.make();
+  owner.check_in_place();
+  fs::rename(run, directory / "elsewhere");
+  expect_error(ExitCode::io, {run, "moved or replaced"}, [&] { owner.check_in_place(); });
+  make_earlier_run(run);  // another's
+  expect_error(ExitCode::io, {run, "moved or replaced"}, [&] { owner.check_in_place(); });
+  fs::remove_all(run);
+  fs::rename(directory / "elsewhere", run);
+  owner.check_in_place();
+}
+
 }  // namespace megatrain

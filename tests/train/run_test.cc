@@ -223,4 +223,44 @@ TEST_F(RunTest, ResumeWithAnotherLearningRateGoesOnAndSaysSo) {
   EXPECT_NE(lines.find("steps was 5 in the checkpoint's run, is 6 now"), std::string::npos) << lines;
 }
 
+TEST_F(RunTest, ResumingWithoutACheckpointMovesTheEarlierRunAside) {
+  TrainConfig c = config("run");
+  run_training(c, {});
+  const std::string metrics = read_bytes(c.run_dir + "/metrics.jsonl");
+  const std::string model = read_bytes(c.run_dir + "/model/model.safetensors");
+  c.resume = true;
+  c.optim.lr = 2e-3;
+  EXPECT_EQ(run_training(c, {}).step, kSteps);
+  EXPECT_EQ(read_bytes(c.run_dir + ".1/metrics.jsonl"), metrics);
+  EXPECT_EQ(read_bytes(c.run_dir + ".1/model/model.safetensors"), model);
+  EXPECT_NE(read_bytes(c.run_dir + "/model/model.safetensors"), model);
+}
+
+TEST_F(RunTest, ARunWhoseDirectoryIsMovedEndsAndWritesNothingIntoAnothers) {
+  TrainConfig c = config("run");
+  c.checkpoint.every = 1;
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics& metrics) {
+    if (metrics.step != 2) return;
+    std::filesystem::rename(c.run_dir, directory_ / "moved");
+    std::filesystem::create_directory(c.run_dir);
+    write_bytes(c.run_dir + "/theirs", "mine");
+  };
+  expect_error(ExitCode::io, {c.run_dir, "moved or replaced"}, [&] { run_training(c, hooks); });
+  EXPECT_EQ(listing(c.run_dir), (std::set<std::string>{"theirs"}));
+  EXPECT_EQ(listing(directory_ / "moved/checkpoints"), (std::set<std::string>{"step-00000001"}));
+}
+
+TEST_F(RunTest, ResumingToFewerStepsThanAreDoneIsRefused) {
+  TrainConfig c = config("run");
+  run_until(c, 3);
+  c.resume = true;
+  c.steps = 2;
+  expect_error(ExitCode::bad_config, {"step-00000003", "step 3", "2 steps"}, [&] { run_training(c, {}); });
+  c.steps = 3;
+  const RunResult result = run_training(c, {});
+  EXPECT_EQ(result.step, 3);
+  EXPECT_FALSE(result.last_loss);  // of no step of this process
+}
+
 }  // namespace megatrain

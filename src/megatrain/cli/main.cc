@@ -1,7 +1,10 @@
+#include <csignal>
+
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails with a sentence
   megatrain::open_standard_streams();
   return megatrain::run_command_line(megatrain::Words(argv + 1, argv + argc));
 }

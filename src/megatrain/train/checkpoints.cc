@@ -1,6 +1,9 @@
 #include "megatrain/train/checkpoints.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -20,6 +23,26 @@ namespace {
 constexpr const char* kRemovedSuffix = ".removed";  // of what is about to be removed or replaced
 
 std::string folder(const std::string& run_dir) { return run_dir + "/checkpoints"; }
+
+// What is in RUN/checkpoints. Only a folder that is not there has nothing: one that cannot be read may hold all there
+// is.
+std::vector<fs::path> entries_of(const std::string& path) {
+  struct stat status {};
+  const bool found = ::lstat(path.c_str(), &status) == 0;
+  if (!found && (errno == ENOENT || errno == ENOTDIR)) return {};
+  std::error_code code = found ? std::error_code() : std::error_code(errno, std::generic_category());
+  std::vector<fs::path> entries;
+  if (!code) {
+    for (fs::directory_iterator it(path, code), end; !code && it != end; it.increment(code))
+      entries.push_back(it->path());
+  }
+  if (code)
+    fail_io(
+        fmt::format("cannot read {}, where the run's checkpoints are: {}; check its permissions and the disk, and "
+                    "where it leads if it is a link",
+                    path, code.message()));
+  return entries;
+}
 
 std::string without(const std::string& name, const char* suffix) {
   return name.ends_with(suffix) ? name.substr(0, name.size() - std::string_view(suffix).size()) : name;
@@ -42,10 +65,9 @@ void remove_checkpoint(const std::string& path) {
 
 std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& run_dir) {
   std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder(run_dir), none)) {
-    if (const std::optional<int64_t> step = step_of_name(entry.path().filename().string()))
-      found.emplace_back(*step, entry.path().string());
+  for (const fs::path& entry : entries_of(folder(run_dir))) {
+    if (const std::optional<int64_t> step = step_of_name(entry.filename().string()))
+      found.emplace_back(*step, entry.string());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -53,11 +75,10 @@ std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string&
 
 void recover_checkpoints(const std::string& run_dir) {
   std::vector<std::string> partial, removed;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder(run_dir), none)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& entry : entries_of(folder(run_dir))) {
+    const std::string name = entry.filename().string();
     for (const auto& [suffix, into] : {std::pair{kPartialSuffix, &partial}, {kRemovedSuffix, &removed}}) {
-      if (name.ends_with(suffix) && step_of_name(without(name, suffix))) into->push_back(entry.path().string());
+      if (name.ends_with(suffix) && step_of_name(without(name, suffix))) into->push_back(entry.string());
     }
   }
   for (const std::string& path : partial) {

@@ -13,7 +13,8 @@
 
 namespace megatrain {
 
-// Paths of the run's checkpoints by step, oldest first.
+// Paths of the run's checkpoints by step, oldest first. Throws Error(io) when RUN/checkpoints is there but cannot be
+// read.
 std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& run_dir);
 
 // What a killed run left in RUN/checkpoints: a complete step-N.partial becomes step-N, what is not complete is removed,

@@ -150,7 +150,7 @@ class Comparison {
 }  // namespace
 
 ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const RunIdentity& identity,
-                           const BatchSource* data) {
+                           const BatchSource* data, const BatchSource* eval) {
   // In order: the chunks may follow from the keys before them.
   ordered_json all = {{"precision", c.precision},
                       {"seq_len", c.seq_len},
@@ -167,6 +167,7 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
   }
   if (data && !c.data.tokens.empty()) all[kFiles] = files_json(c);
   all[kSettings] = settings_json(c);
+  all[kSettings]["data.eval"] = eval ? eval->fingerprint() : "";
   return all;
 }
 

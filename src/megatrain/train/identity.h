@@ -11,10 +11,10 @@
 namespace megatrain {
 
 // All that decides the bits of the remaining steps: the keys, the model's fields, fingerprints of the data, and under
-// "settings" what a user may change on the way. `config.steps` is what epochs or tokens came to; `data` may be null. The
-// products' algorithms are not part of it: add_algorithms() adds them.
+// "settings" what a user may change on the way. `config.steps` is what epochs or tokens came to; `data` and `eval` may
+// be null. The products' algorithms are not part of it: add_algorithms() adds them.
 nlohmann::ordered_json identity_json(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                                     const BatchSource* data);
+                                     const BatchSource* data, const BatchSource* eval = nullptr);
 
 // What may be another on another machine: the run then goes on, but not bit for bit.
 void add_algorithms(const RunIdentity& identity, nlohmann::ordered_json& json);

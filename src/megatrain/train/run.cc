@@ -91,10 +91,17 @@ class Run {
     machine_ = open_machine(config.device, config.threads);
     identity_ = make_identity(config, source_.config);
     if (config.resume) checkpoint_ = checkpoints_.newest();
-    identity_json_ = identity_json(config, source_.config, identity_, data_.train.get());
+    identity_json_ = identity_json(config, source_.config, identity_, data_.train.get(), data_.eval.get());
     if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order);
-    if (config.resume && !checkpoint_)
+    if (config.resume && !checkpoint_) {
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
+      directory_.start_over();
+    }
+    if (checkpoint_ && config.steps < checkpoint_->step)
+      fail_config(
+          fmt::format("{} is of step {}, this run has {} steps: it has done more already; give at least --steps={}, or "
+                      "start again without --resume, which moves that run aside",
+                      checkpoint_->path, checkpoint_->step, config.steps, checkpoint_->step));
     // before anything else takes device memory
     std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
     choose_algorithms(config, source_.config, machine_, checkpoint_ ? &checkpoint_->identity : nullptr, identity_);
@@ -173,8 +180,10 @@ class Run {
     result_.step = step_;
     result_.stopped_by = stop_asked();
     if (steps_done_ > 0) save();
-    log_info(fmt::format("stopped by signal {} after step {}; {}. Go on with --resume", result_.stopped_by, step_,
-                         steps_done_ > 0 ? "saved" : "its checkpoint is the one this run began with"));
+    const char* saved = steps_done_ > 0 ? "saved. Go on with --resume"
+                        : checkpoint_   ? "its checkpoint is the one this run began with. Go on with --resume"
+                                        : "nothing is trained yet and nothing was saved";
+    log_info(fmt::format("stopped by signal {} after step {}; {}", result_.stopped_by, step_, saved));
   }
 
   // What a signal to stop leads to while it trains.
@@ -185,6 +194,12 @@ class Run {
   }
 
   std::string path(const std::string& name) const { return config_.run_dir + "/" + name; }
+
+  // Of a file that is written now.
+  std::string own_path(const std::string& name) const {
+    directory_.check_in_place();
+    return path(name);
+  }
 
   void fill() {
     const DType drawn = source_.config.dtype.value_or(identity_.dtype);
@@ -232,7 +247,8 @@ class Run {
         .clip = o.clip};
     std::unique_ptr<GradientDump> dump;
     if (config_.dump.grads.contains(step)) {
-      dump = std::make_unique<GradientDump>(path(fmt::format("grads-{}.safetensors", step)), step, trainer_->records());
+      dump = std::make_unique<GradientDump>(own_path(fmt::format("grads-{}.safetensors", step)), step,
+                                            trainer_->records());
       trainer_->drain();
       trainer_->updater().observe(
           [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
@@ -248,7 +264,10 @@ class Run {
     step_ = step;
     ++steps_done_;
     step_s_ = metrics.report.seconds;
-    if (log_->shows_lanes(step)) log_->lanes(step, trainer_->pipeline().spans());
+    if (log_->shows_lanes(step)) {
+      directory_.check_in_place();
+      log_->lanes(step, trainer_->pipeline().spans());
+    }
     if (dump) {
       trainer_->device_gradients(
           [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
@@ -258,13 +277,12 @@ class Run {
     metrics.hbm_peak = std::max(machine_.device->ledger().peak_bytes(), machine_.device->memory_used());
     metrics.host_peak = host_memory_peak();
     log_->step(metrics);
-    if (result_.first_loss == 0) result_.first_loss = metrics.report.loss;
     result_.last_loss = metrics.report.loss;
     if (hooks_.on_step) hooks_.on_step(metrics);
-    if (config_.trace.contains(step)) write_text_file(path("trace.json"), trace_.json());
+    if (config_.trace.contains(step)) write_text_file(own_path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
       trainer_->settle();
-      save_state(path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), threads());
+      save_state(own_path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), threads());
     }
     sample_and_evaluate();
     if (stop_asked()) return;  // which saves too
@@ -275,8 +293,10 @@ class Run {
 
   // What is due after step_. A signal to stop gives it up: nothing of it is written, and a resumed run does it first.
   void sample_and_evaluate() {
-    if (samples_ && step_ % config_.sample.every == 0 && !samples_->has(step_))
+    if (samples_ && step_ % config_.sample.every == 0 && !samples_->has(step_)) {
+      directory_.check_in_place();
       samples_->write(step_, machine_, *trainer_, hooks_.stop);
+    }
     if (evaluations_ && config_.eval.every > 0 && step_ % config_.eval.every == 0 && evaluations_->last_step() != step_)
       evaluate();
   }
@@ -309,6 +329,7 @@ class Run {
       trainer_->settle();
       write_model("best");
     }
+    directory_.check_in_place();
     evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
     log_->add_scalar("eval/loss", step_, loss);
     log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
@@ -316,7 +337,7 @@ class Run {
   }
 
   StateHash write_model(const char* name) {
-    return export_model(path(name),
+    return export_model(own_path(name),
                         {.source_directory = companion_directory(config_, source_.directory),
                          .config_json = exported_config(source_, identity_.dtype),
                          .chat_template = chat_template_},
@@ -325,6 +346,7 @@ class Run {
 
   void save() {
     if (checkpoints_.saved(step_)) return;
+    directory_.check_in_place();
     trainer_->settle();
     log_info(fmt::format("saving a checkpoint of step {}", step_));
     const Work work(fmt::format("the checkpoint of step {}", step_), {.expected_s = save_s_, .then = "it then stops"});
@@ -341,7 +363,9 @@ class Run {
     phase_.become("the end of the run", "the run is then complete");
     log_info(fmt::format("hashing the state and writing the model to {}", path("model")));
     const StateHash hash = hash_state(trainer_->records(), step_, threads());
-    write_run_hash(config_.run_dir, hash, write_model("model"));
+    const StateHash model = write_model("model");
+    directory_.check_in_place();
+    write_run_hash(config_.run_dir, hash, model);
     if (evaluations_) {
       result_.eval_loss = evaluations_->last_loss();
       result_.best_step = evaluations_->best_step();

@@ -14,8 +14,8 @@ namespace megatrain {
 
 struct RunResult {
   std::string run_dir;
-  int64_t step = 0;  // the last one done
-  double first_loss = 0, last_loss = 0;
+  int64_t step = 0;                 // the last one done
+  std::optional<double> last_loss;  // of the last step that this process did
   std::optional<double> eval_loss;  // the last one
   int64_t best_step = 0;            // of the lowest evaluation loss
   std::string state_hash;

@@ -1,6 +1,8 @@
 #include "megatrain/train/run_directory.h"
 
 #include <filesystem>
+#include <regex>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -25,13 +27,30 @@ std::string without_final_slash(const std::string& path) {
 
 bool holds_run(const std::string& path) { return is_run_directory(path) || !list_checkpoints(path).empty(); }
 
-// Files that write_text_file and the writers of dumps were not done with.
+// NAME of NAME.PID-N.partial, as write_text_file has it for a moment; else empty.
+std::string name_of_text(const std::string& partial) {
+  static const std::regex kForm(R"((.+)\.\d+-\d+\.partial)");
+  std::smatch parts;
+  return std::regex_match(partial, parts, kForm) ? parts[1].str() : "";
+}
+
+bool is_own_partial(const std::string& name) {
+  static const std::set<std::string> kTexts = {
+      "config.resolved.yaml", "translation.txt", "model_config.json", "plan.json",
+      "memory.json",          "identity.json",   "hash.json",         "trace.json",
+      "lanes.json",           "metrics.jsonl",   "eval.jsonl",        "samples.jsonl"};
+  static const std::regex kDump(R"((state|grads)-\d+\.safetensors\.partial)");
+  return kTexts.contains(name_of_text(name)) || std::regex_match(name, kDump);
+}
+
+// Files that write_text_file and the writers of dumps were not done with. Other names are not ours to remove.
 void remove_partial_files(const std::string& directory) {
   std::vector<fs::path> stale;
   std::error_code code;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, code)) {
     std::error_code ignored;
-    if (entry.path().extension() == ".partial" && entry.symlink_status(ignored).type() == fs::file_type::regular)
+    if (is_own_partial(entry.path().filename().string()) &&
+        entry.symlink_status(ignored).type() == fs::file_type::regular)
       stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) {
@@ -58,15 +77,25 @@ void RunDirectory::make() {
       fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path_, code.message()));
     const bool held = lock_.held_at(path_);
     if (!held && !lock_.take(path_)) continue;
-    if (!holds_run(path_) || (resume_ && held)) break;
-    if (resume_)
+    const bool goes_on = resume_ && !(starts_over_ && held);
+    if (!holds_run(path_) || (goes_on && held)) break;
+    if (goes_on)
       fail_config(
           fmt::format("another run has used {} since this one was started, which found nothing there to go on from; "
                       "start it again",
                       path_));
     move_aside();
   }
+  made_.emplace(path_);
   sync_directory(parent_directory(path_));
+}
+
+void RunDirectory::check_in_place() const {
+  if (made_ && made_->is_at(path_)) return;
+  fail_io(
+      fmt::format("{} was moved or replaced while this run was using it; nothing more is written there. Go on from the "
+                  "last checkpoint with --resume and --run_dir=DIR, where DIR is its place now",
+                  path_));
 }
 
 void RunDirectory::move_aside() {
@@ -77,7 +106,8 @@ void RunDirectory::move_aside() {
   rename_path(path_, aside);
   lock_.moved_to(aside);
   lock_.release();
-  log_warn(fmt::format("{} held an earlier run; it was moved to {} (use --resume to go on with it)", path_, aside));
+  log_warn(fmt::format("{} held an earlier run; it was moved to {}{}", path_, aside,
+                       starts_over_ ? "" : " (use --resume to go on with it)"));
 }
 
 }  // namespace megatrain
