@@ -1,4 +1,6 @@
 // What a file says reaches the terminal as text, never as something that the terminal obeys.
+#include <algorithm>
+
 #include "tests/cli/command.h"
 
 namespace megatrain::cli {
@@ -34,6 +36,18 @@ TEST(Messages, ShowKeysAndValuesOfAConfigurationEscaped) {
   expect_escaped({"train", file});
   write_bytes(file, R"(steps: "\e]0;owned\a\N\x9b31m")");
   expect_escaped({"train", file});
+}
+
+TEST(Messages, AreOneLineOfALengthAPersonReads) {
+  const TemporaryDirectory directory;
+  const std::string file = directory / "c.yaml";
+  for (const std::string& value : {std::string(R"(x\nmegatrain: everything is fine)"), std::string(100'000, 'x')}) {
+    write_bytes(file, "steps: \"" + value + "\"\n");
+    const Outcome outcome = megatrain({"train", file});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err.substr(0, 4000);
+    EXPECT_LT(outcome.err.size(), 2'100u);
+  }
 }
 
 TEST(Messages, ShowPathsEscaped) {

@@ -49,6 +49,20 @@ TEST(Yaml, RefusesAnAliasInsideWhatItNamesWithItsLine) {
   expect_refused({"train.yaml:1:", "inside what it names"}, "&a {? *a : 1}");
 }
 
+TEST(Yaml, RefusesNulsWithTheirLine) {
+  expect_refused({"train.yaml:2:", "NUL"}, "a: 1\ndata: {cache: \"cache\\0zzz\"}\n");
+  expect_refused({"train.yaml:2:", "NUL"}, "a: 1\n\"b\\x00c\": 2\n");
+  expect_refused({"train.yaml:3:", "NUL"}, std::string("a: 1\nb: 2\nc: x\0y\n", 17));
+}
+
+TEST(Yaml, RefusesTagsWithTheirLine) {
+  for (const char* value :
+       {"!foo 1", "!!binary aGVsbG8=", "!!null x", "!!set {a}", "!!str 1", "!x [1]", "!<tag:x> 2"}) {
+    expect_refused({"train.yaml:2:", "tag", "not supported"}, std::string("a: 1\nb: ") + value + "\n");
+  }
+  EXPECT_EQ(parse_yaml("a: '1'\nb: \"x\"\nc: |\n  text\nd: {e: []}\n", "train.yaml")["b"].as<std::string>(), "x");
+}
+
 TEST(Yaml, RefusesAliasesThatExpandToTooMuchWithoutExpandingThem) {
   expect_refused({"train.yaml:", "more than 100000 values"}, alias_tower(12, 9));
   expect_refused({"train.yaml:", "more than 100000 values"}, alias_tower(30, 2));

@@ -70,6 +70,15 @@ TEST(Packing, EveryPieceStandsInOneSequenceAndNoneIsOverfull) {
 }
 
 // No two sequences could be one: what best fit guarantees.
+TEST(Packing, RoomThatNothingFillsCostsNothing) {
+  const auto pieces = pieces_of({6, 7, 4, 3, 4, 2});
+  for (const PackingOrder order : {PackingOrder::as_given, PackingOrder::longest_first}) {
+    const Packing wide = pack(pieces, int64_t{1} << 60, order);
+    EXPECT_EQ(wide.sequences(), 1);
+    EXPECT_EQ(samples_of(wide), samples_of(pack(pieces, 26, order)));
+  }
+}
+
 TEST(Packing, NoTwoSequencesFitIntoOne) {
   const Packing packing = pack(pieces_of(random_lengths(7, 2000, 300)), 512, PackingOrder::longest_first);
   std::vector<int64_t> filled;

@@ -46,6 +46,25 @@ std::string refusal_of(const std::function<void(Json&)>& change) {
   return refusal(json.dump());
 }
 
+TEST(Tokenizer, ANormalizerThatGrowsATextWithoutBoundIsRefused) {
+  const Json grow = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}};
+  Json chain = Json::array();
+  for (int i = 0; i < 12; ++i) chain.push_back(grow);
+  for (const Json& normalizer : {Json{{"type", "Sequence"}, {"normalizers", chain}},
+                                 Json{{"type", "Prepend"}, {"prepend", std::string(10'000'000, 'a')}}}) {
+    Json json = small();
+    json["normalizer"] = normalizer;
+    const Tokenizer tokenizer = made(json);
+    try {
+      tokenizer.encode("abcab", false);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_input);
+      EXPECT_NE(std::string(error.what()).find("t.json: normalizer"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Tokenizer, MergesTheLowestRankFirstAndFusesUnknownCharacters) {
   const Tokenizer tokenizer = made(small());
   EXPECT_EQ(tokenizer.encode("abcab", false), (std::vector<int32_t>{7, 6}));

@@ -18,7 +18,7 @@ std::atomic<bool> g_status_open{false};  // the terminal's cursor stands behind 
 // terminal would obey is escaped here, for every caller.
 void write_line(const char* prefix, const std::string& message) {
   if (g_quiet.load(std::memory_order_relaxed)) return;
-  std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix, escape_controls(message).c_str());
+  std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix, escape_line(message).c_str());
 }
 
 size_t terminal_columns() {

@@ -8,6 +8,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/model/presets.h"
 
 namespace megatrain {
@@ -114,7 +115,7 @@ int verb_bench(const Words& words) {
   const bool json = std::erase(rest, "--json") > 0;
   const BenchResult result = verb->run(rest);
   if (json) {
-    fmt::print("{}\n", result.json.dump());
+    fmt::print("{}\n", json_text(result.json));
   } else {
     fmt::print("{}", result.text);
   }

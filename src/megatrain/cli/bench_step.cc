@@ -121,7 +121,8 @@ BenchResult bench_step(const Words& words, BenchSession& session) {
   }
   plan.serial = plan.serial || arguments.flag("--serial");
   check_plan(workload, plan);
-  log_info(explain(workload, plan, estimate(workload, plan, profile)));
+  std::istringstream lines(explain(workload, plan, estimate(workload, plan, profile)));
+  for (std::string line; std::getline(lines, line);) log_info(line);
   Trainer trainer(machine, target.model, identity, ops_shape(config, target.model, identity), workload, plan,
                   static_cast<int>(config.threads));
   init_weights(target.model, config.seed, trainer.records(), static_cast<int>(config.threads));

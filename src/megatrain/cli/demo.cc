@@ -9,6 +9,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/cli/words.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/optim/learning_rate.h"
 #include "megatrain/train/metrics.h"
 #include "megatrain/train/run_directory.h"
@@ -184,15 +185,14 @@ int verb_demo(const Words& words) {
   export_model(config.run_dir + "/model", {.config_json = kModel.dump(2) + "\n"}, types, trainer.records(),
                static_cast<int>(config.threads));
   if (arguments.flag("--json")) {
-    fmt::print("{}\n", nlohmann::json{{"loss_first", first_loss},
-                                      {"loss_last", last_loss},
-                                      {"accuracy_before", before},
-                                      {"accuracy_after", after},
-                                      {"test_questions", test.size()},
-                                      {"steps", config.steps},
-                                      {"seed", config.seed},
-                                      {"model", config.run_dir + "/model"}}
-                           .dump());
+    fmt::print("{}\n", json_text(nlohmann::json{{"loss_first", first_loss},
+                                                {"loss_last", last_loss},
+                                                {"accuracy_before", before},
+                                                {"accuracy_after", after},
+                                                {"test_questions", test.size()},
+                                                {"steps", config.steps},
+                                                {"seed", config.seed},
+                                                {"model", config.run_dir + "/model"}}));
   } else {
     fmt::print(
         "loss {:.3f} -> {:.3f}, right answers to unseen questions {:.1f}% -> {:.1f}%; the model is in {}/model\n",

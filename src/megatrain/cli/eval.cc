@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/text/dataset/dataset.h"
 #include "megatrain/text/dataset/json_rows.h"
 #include "megatrain/train/model_loss.h"
@@ -56,7 +58,7 @@ EvalRow conversation_of(const JsonRow& row) {
     fail_input(
         fmt::format("{}the last message is {}; expected the assistant's answer, {{\"role\": \"assistant\", "
                     "\"content\": \"...\"}}",
-                    row.where, printable(last.dump())));
+                    row.where, printable(json_text(last))));
   }
   asked.answer = last.at("content").get<std::string>();
   asked.messages.erase(asked.messages.size() - 1);
@@ -72,7 +74,7 @@ EvalRow read_row(const JsonRow& row) {
   fail_input(
       fmt::format("{}it has neither \"question\" and \"answer\", nor \"prompt\" and \"completion\", nor "
                   "\"messages\"; found {}",
-                  row.where, printable(row.object.dump())));
+                  row.where, printable(json_text(row.object))));
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -162,7 +164,10 @@ int verb_eval(const Words& words) {
   const std::optional<int64_t> max_tokens = arguments.integer("--max-tokens");
   if (max_tokens && *max_tokens < 1) fail_config(fmt::format("--max-tokens is {}; expected 1 or more", *max_tokens));
   const std::optional<int64_t> seq_len = arguments.integer("--seq-len");
-  if (seq_len && *seq_len < 2) fail_config(fmt::format("--seq-len is {}; expected 2 or more", *seq_len));
+  constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+  if (seq_len && (*seq_len < 2 || *seq_len > kMostTokens)) {
+    fail_config(fmt::format("--seq-len is {}; expected 2 to {}", *seq_len, kMostTokens));
+  }
 
   const std::string &name = arguments.plain()[0], &file = arguments.plain()[1];
   const auto rows = read_rows(file);
@@ -184,7 +189,7 @@ int verb_eval(const Words& words) {
     log_info("no loss: it is that of answers as the model's chat template writes them, and the model has none");
   }
   if (arguments.flag("--json")) {
-    fmt::print("{}\n", result.dump());
+    fmt::print("{}\n", json_text(result));
     return 0;
   }
   if (result.contains("exact_match")) print_exact_match(result);

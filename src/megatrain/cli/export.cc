@@ -4,6 +4,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/cli/words.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/train/export_run.h"
 
 namespace megatrain {
@@ -29,13 +30,12 @@ int verb_export(const Words& words) {
   if (!out || out->empty()) fail_config("'megatrain export' needs --out DIR, a directory that is not there yet");
   const ExportedRun done = export_run(from, *out, type_option(arguments.option("--dtype")));
   if (arguments.flag("--json")) {
-    fmt::print("{}\n", nlohmann::json{{"model", *out},
-                                      {"from", done.from},
-                                      {"step", done.step},
-                                      {"bytes", done.files.tensor_bytes},
-                                      {"shards", done.files.shards},
-                                      {"copied", done.files.copied}}
-                           .dump());
+    fmt::print("{}\n", json_text(nlohmann::json{{"model", *out},
+                                                {"from", done.from},
+                                                {"step", done.step},
+                                                {"bytes", done.files.tensor_bytes},
+                                                {"shards", done.files.shards},
+                                                {"copied", done.files.copied}}));
   } else {
     fmt::print("{}\n", *out);
   }

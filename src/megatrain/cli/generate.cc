@@ -14,6 +14,7 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/text/dataset/json_rows.h"
 
 namespace megatrain {
@@ -113,7 +114,7 @@ Json to_json(const Prompt& prompt, const Answer& answer) {
 
 // Text with bytes that are no UTF-8 cannot occur: the decoder replaces them.
 void print_line(const Json& json) {
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", json_text(json));
   std::fflush(stdout);
 }
 

@@ -7,6 +7,7 @@
 #include "megatrain/cli/words.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/hub_cache.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/train/checkpoints.h"
 #include "megatrain/train/run_files.h"
 
@@ -51,7 +52,7 @@ int verb_hash(const Words& words) {
   const Arguments arguments(words, {}, {"--json"}, "hash");
   const nlohmann::json hash = hash_path(arguments.one("RUN, DIR or FILE"));
   if (arguments.flag("--json")) {
-    fmt::print("{}\n", hash.dump(1));
+    fmt::print("{}\n", json_text(hash, 1));
     return 0;
   }
   for (const char* key : {"step", "state", "weights"}) {

@@ -12,6 +12,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
 #include "megatrain/cli/words.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/train/open_data.h"
 
@@ -136,7 +137,7 @@ int inspect_data(const Words& words) {
     }
   }
   if (arguments.flag("--json")) {
-    fmt::print("{}\n", sequences.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(sequences));
   } else {
     fmt::print("{} is trained, the rest is read only\n", coloured ? "green" : "what stands in \u27e6\u27e7");
   }

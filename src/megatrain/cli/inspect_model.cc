@@ -15,6 +15,7 @@
 #include "megatrain/cli/table.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/text/chat_template.h"
@@ -251,7 +252,7 @@ int inspect_model(const std::string& directory, const InspectOptions& options) {
   Found found = look(directory);
   const ordered_json json = describe(directory, found, options);
   if (options.json) {
-    fmt::print("{}\n", json.dump(1));
+    fmt::print("{}\n", json_text(json, 1));
   } else {
     print(json, options);
   }

@@ -10,6 +10,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/train/checkpoints.h"
@@ -80,7 +81,7 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   const RunHistory history = read_history(run.path);
   const ordered_json json = describe(run, history);
   if (options.json) {
-    fmt::print("{}\n", json.dump(1));
+    fmt::print("{}\n", json_text(json, 1));
     return exit_code(json);
   }
   const TrainConfig& c = run.config;

@@ -5,6 +5,7 @@
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/target.h"
 #include "megatrain/cli/words.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/train/setup.h"
 
 namespace megatrain {
@@ -90,7 +91,7 @@ int verb_plan(const Words& words) {
     nlohmann::json json = problem.empty() ? describe(workload, plan, profile) : nlohmann::json::object();
     json["fits"] = problem.empty();
     json["changes"] = changes;
-    fmt::print("{}\n", json.dump(1));
+    fmt::print("{}\n", json_text(json, 1));
   } else if (problem.empty()) {
     fmt::print("{}", explain(workload, plan, estimate(workload, plan, profile)));
     for (const std::string& change : changes) fmt::print("to fit: {}\n", change);

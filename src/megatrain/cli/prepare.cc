@@ -12,6 +12,7 @@
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/train/open_data.h"
 
@@ -150,7 +151,7 @@ int verb_prepare(const Words& words) {
                              {"epoch_steps", epoch_steps},
                              {"steps", steps}};
   if (arguments.flag("--json")) {
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_text(json));
     return 0;
   }
   for (const auto& [name, samples] : {std::pair{"train", data.train_samples}, {"eval", data.eval_samples}}) {

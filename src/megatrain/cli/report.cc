@@ -10,6 +10,7 @@
 #include "megatrain/cli/words.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/train/run_files.h"
@@ -92,16 +93,15 @@ int verb_report(const Words& words) {
   if (arguments.flag("--json")) {
     const RunHistory& h = data.history;
     const RunEvaluation* best = h.best_evaluation();
-    fmt::print("{}\n", json{{"report", out},
-                            {"bytes", page.size()},
-                            {"complete", data.complete},
-                            {"steps", h.steps.size()},
-                            {"loss", h.steps.empty() ? json() : json(h.steps.back().loss)},
-                            {"best_evaluation_loss", best ? json(best->loss) : json()},
-                            {"tokens", h.tokens()},
-                            {"tokens_per_s", h.tokens_per_s()},
-                            {"seconds", h.seconds()}}
-                           .dump());
+    fmt::print("{}\n", json_text(json{{"report", out},
+                                      {"bytes", page.size()},
+                                      {"complete", data.complete},
+                                      {"steps", h.steps.size()},
+                                      {"loss", h.steps.empty() ? json() : json(h.steps.back().loss)},
+                                      {"best_evaluation_loss", best ? json(best->loss) : json()},
+                                      {"tokens", h.tokens()},
+                                      {"tokens_per_s", h.tokens_per_s()},
+                                      {"seconds", h.seconds()}}));
   } else {
     fmt::print("{}\n", out);
   }

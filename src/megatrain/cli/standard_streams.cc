@@ -25,7 +25,15 @@ std::string write_result(const std::string& text) {
 }
 
 void say_error(const std::string& message) {
-  std::fprintf(stderr, "megatrain: %s\n", escape_controls(message).c_str());
+  // One line, so that what a message quotes cannot pass for a second message, and no longer than a person reads.
+  constexpr size_t kMostBytes = 2000;
+  std::string line = escape_line(message);
+  if (line.size() > kMostBytes) {
+    size_t end = kMostBytes;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;  // never within a character
+    line = line.substr(0, end) + "\u2026";
+  }
+  std::fprintf(stderr, "megatrain: %s\n", line.c_str());
 }
 
 }  // namespace megatrain

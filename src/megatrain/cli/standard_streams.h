@@ -12,7 +12,7 @@ void open_standard_streams();
 // Writes to standard output at once; empty when it is all there, else why not.
 std::string write_result(const std::string& text);
 
-// "megatrain: MESSAGE" on standard error; dropped when that cannot be written.
+// "megatrain: MESSAGE" on standard error, one line of at most about 2,000 bytes; dropped when that cannot be written.
 void say_error(const std::string& message);
 
 }  // namespace megatrain

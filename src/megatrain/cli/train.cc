@@ -9,6 +9,7 @@
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/words.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/train/run.h"
 
 namespace megatrain {
@@ -37,7 +38,7 @@ int verb_train(const Words& words) {
         {"model", result.stopped_by ? nlohmann::json() : nlohmann::json(result.run_dir + "/model")},
         {"eval_loss", result.eval_loss ? nlohmann::json(*result.eval_loss) : nlohmann::json()},
         {"state", result.state_hash.empty() ? nlohmann::json() : nlohmann::json(result.state_hash)}};
-    text = json.dump() + "\n";
+    text = json_text(json) + "\n";
   } else if (!result.stopped_by) {
     text = result.run_dir + "/model\n";
   }

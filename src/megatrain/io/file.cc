@@ -50,6 +50,7 @@ bool users_fault(int error) {
 
 // An empty file of a name that no other writer of `path` has, on this machine or another.
 std::string reserve_name_beside(const std::string& path) {
+  constexpr int kMostNames = 10'000;  // of one process for one path, at once
   for (int n = 0;; ++n) {
     std::string name = fmt::format("{}.{}-{}.partial", path, ::getpid(), n);
     const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
@@ -57,7 +58,7 @@ std::string reserve_name_beside(const std::string& path) {
       ::close(descriptor);
       return name;
     }
-    if (errno != EEXIST) fail_errno("create", path, errno);
+    if (errno != EEXIST || n == kMostNames) fail_errno("create", path, errno);
   }
 }
 

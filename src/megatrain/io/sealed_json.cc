@@ -1,5 +1,6 @@
 #include "megatrain/io/sealed_json.h"
 
+#include "megatrain/io/json_text.h"
 #include "megatrain/io/xxh3.h"
 
 namespace megatrain {
@@ -12,7 +13,7 @@ constexpr const char* kKey = "checksum";
 
 nlohmann::json sealed(nlohmann::json document) {
   document.erase(kKey);
-  const std::string text = document.dump();
+  const std::string text = json_text(document);
   document[kKey] = xxh3_128(text.data(), text.size());
   return document;
 }

@@ -27,16 +27,21 @@ class Measure : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { leaf(mark, anchor); }
-  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, const std::string&) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    refuse_tag(mark, tag);
+    if (value.find('\0') != std::string::npos) refuse(mark, "this value holds a NUL, which no text here may hold");
     leaf(mark, anchor);
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
+    refuse_tag(mark, tag);
     start(mark, anchor);
   }
   void OnSequenceEnd() override { end(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
+    refuse_tag(mark, tag);
     start(mark, anchor);
   }
   void OnMapEnd() override { end(); }
@@ -62,6 +67,12 @@ class Measure : public YAML::EventHandler {
 
   [[noreturn]] void refuse(const YAML::Mark& mark, const std::string& what) const {
     fail_config(fmt::format("{}:{}: {}", name_, mark.line + 1, what));
+  }
+
+  // yaml-cpp gives what has no tag one of these two; a tag that is written out would change what a value is.
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    refuse(mark, fmt::format("the tag {} is not supported; write the value without a tag", tag));
   }
 
   void leaf(const YAML::Mark& mark, YAML::anchor_t anchor) { close(mark, {.nodes = 1, .levels = 0}, anchor); }
@@ -112,6 +123,10 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
   if (std::ssize(text) > kMaxBytes) {
     fail_config(fmt::format("{} has {} bytes, where a YAML file of at most {} is expected", name, text.size(),
                             format_bytes(kMaxBytes)));
+  }
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    const auto before = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n');
+    fail_config(fmt::format("{}:{}: the file holds a NUL byte; it must be text in UTF-8", name, before + 1));
   }
   try {
     std::stringstream stream(text);

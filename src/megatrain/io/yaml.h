@@ -9,7 +9,7 @@
 namespace megatrain {
 
 // One document of at most 4 MiB, 32 levels and 100,000 nodes, aliases expanded; an alias inside what it names is
-// refused. `name` is the file's in errors, which are Error(bad_config), "FILE:LINE: …".
+// refused, and so are NULs and tags. `name` is the file's in errors, which are Error(bad_config), "FILE:LINE: …".
 YAML::Node parse_yaml(const std::string& text, const std::string& name);
 
 }  // namespace megatrain

@@ -11,6 +11,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/io/replace.h"
 #include "megatrain/io/sealed_json.h"
 
@@ -228,7 +229,7 @@ void write_checkpoint(const std::string& directory, int64_t step, const json& id
       {"version", kCheckpointVersion}, {"step", step},
       {"identity", identity},          {"types", names},
       {"state", hash.state},           {"files", {{kStateFile, {{"bytes", File::open_to_read(state).bytes()}}}}}};
-  write_text_file(directory + "/checkpoint.json", sealed(document).dump(1) + "\n");
+  write_text_file(directory + "/checkpoint.json", json_text(sealed(document), 1) + "\n");
 }
 
 StateHash verify_checkpoint(const Checkpoint& checkpoint) {

@@ -167,9 +167,10 @@ class ConfigReader {
     }
     std::stable_partition(rows.begin(), rows.end(), [](const TranslationRow& row) { return row.from != "default"; });
     config.translation = translation_table(rows);
-    log_info(fmt::format("{}, in megatrain's words{}:\n{}", name_,
-                         theirs_ ? ", with LLaMA-Factory's defaults for what is not given" : "",
-                         config.translation.substr(0, config.translation.size() - 1)));
+    log_info(fmt::format("{}, in megatrain's words{}:", name_,
+                         theirs_ ? ", with LLaMA-Factory's defaults for what is not given" : ""));
+    std::istringstream lines(config.translation);
+    for (std::string line; std::getline(lines, line);) log_info(line);
     if (theirs_ && !foreign_.count("finetuning_type"))
       log_warn(
           fmt::format("{}: finetuning_type is not given, which is lora in LLaMA-Factory; here all weights are trained. "

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/escape.h"
 #include "megatrain/train/foreign_idle.h"
 #include "megatrain/train/foreign_keys.h"
 #include "megatrain/train/foreign_methods.h"
@@ -393,7 +394,7 @@ std::string translation_table(const std::vector<TranslationRow>& rows) {
   }
   std::string text;
   const auto add = [&](const TranslationRow& row) {
-    text += fmt::format("{:{}}  {:{}}  {}\n", row.theirs, theirs, row.here, here, row.from);
+    text += escape_line(fmt::format("{:{}}  {:{}}  {}", row.theirs, theirs, row.here, here, row.from)) + '\n';
   };
   add({"theirs", "here", "given or default"});
   for (const TranslationRow& row : rows) add(row);

@@ -11,6 +11,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/text/chat_template.h"
 #include "megatrain/train/checkpoints.h"
@@ -62,7 +63,7 @@ std::string config_of_type(const std::string& text, const std::string& where, DT
   if (!given && (has || has_new)) return text;
   if (has || !has_new) object["torch_dtype"] = name;
   if (has_new) object["dtype"] = name;
-  return object.dump(2) + "\n";
+  return json_text(object, 2) + "\n";
 }
 
 DType type_of(const Source& source, const StoredTensor& stored) {

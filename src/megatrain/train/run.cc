@@ -18,6 +18,7 @@
 #include "megatrain/base/work.h"
 #include "megatrain/hub/companions.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/checkpoints.h"
 #include "megatrain/train/evaluations.h"
@@ -59,7 +60,7 @@ std::string exported_config(const ModelSource& source, DType type) {
   if (source.config.dtype) return source.config_text;
   json object = json::parse(source.config_text);
   object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
-  return object.dump(2) + "\n";
+  return json_text(object, 2) + "\n";
 }
 
 class Run {
@@ -149,9 +150,9 @@ class Run {
     write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
     if (!given_.translation.empty()) write_text_file(path("translation.txt"), given_.translation);
     write_text_file(path("model_config.json"), source_.config_text);
-    write_text_file(path("plan.json"), plan_json_.dump(1) + "\n");
-    write_text_file(path("memory.json"), memory_json_.dump(1) + "\n");
-    write_text_file(path("identity.json"), identity_json_.dump(1) + "\n");
+    write_text_file(path("plan.json"), json_text(plan_json_, 1) + "\n");
+    write_text_file(path("memory.json"), json_text(memory_json_, 1) + "\n");
+    write_text_file(path("identity.json"), json_text(identity_json_, 1) + "\n");
     if (config_.resume) {
       std::error_code none;
       fs::remove(path("hash.json"), none);  // of a shorter run that was complete

@@ -8,6 +8,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/io/replace.h"
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/train/setup.h"
@@ -30,7 +31,7 @@ bool is_run_directory(const std::string& path) { return exists(path + "/config.r
 void write_run_hash(const std::string& run_dir, const StateHash& state, const StateHash& model) {
   nlohmann::json document = to_json(state);
   document["model"] = model.weights;
-  write_text_file(hash_path(run_dir), sealed(document).dump(1) + "\n");
+  write_text_file(hash_path(run_dir), json_text(sealed(document), 1) + "\n");
 }
 
 std::optional<RunHash> read_run_hash(const std::string& run_dir) {

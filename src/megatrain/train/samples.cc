@@ -11,6 +11,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/io/line_file.h"
 
 namespace megatrain {
@@ -66,7 +67,7 @@ void Samples::write(int64_t step, Machine& machine, Trainer& trainer, const vola
   LineFile file(path_);
   for (size_t i = 0; i < answers.size(); ++i) {
     const nlohmann::ordered_json line = {{"step", step}, {"prompt", texts_[i]}, {"text", answers[i].text}};
-    file.append(line.dump());
+    file.append(json_text(line));
     log_info(fmt::format("step {}: {} -> {}", step, printable(texts_[i]), printable(answers[i].text)));
   }
 }

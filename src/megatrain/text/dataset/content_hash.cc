@@ -16,6 +16,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/io/xxh3.h"
 
 namespace megatrain {
@@ -51,7 +52,7 @@ std::optional<std::string> recall(const std::string& memory, const std::string& 
 void remember(const std::string& memory, const std::string& path, const ContentHash& content) {
   const std::string partial = fmt::format("{}.{}", memory, ::getpid());
   try {
-    write_text_file(partial, to_json(path, content).dump());
+    write_text_file(partial, json_text(to_json(path, content)));
     rename_path(partial, memory);
   } catch (const Error&) {
     std::error_code ignored;

@@ -55,8 +55,13 @@ std::vector<int64_t> longest_first(std::span<const SamplePiece> pieces, int64_t 
 
 Packing pack(std::span<const SamplePiece> pieces, int64_t capacity, PackingOrder order) {
   const int64_t count = static_cast<int64_t>(pieces.size());
-  for (const SamplePiece& piece : pieces)
+  int64_t tokens = 0;
+  for (const SamplePiece& piece : pieces) {
     ensure(piece.length >= 1 && piece.length <= capacity, "a piece fits into a sequence");
+    tokens += piece.length;
+  }
+  // More room than all pieces fill changes nothing, and would have to be held in memory.
+  capacity = std::min(capacity, tokens);
   std::vector<int64_t> sequence_of(count);
   std::vector<int64_t> visit;
   int64_t sequences = 0;

@@ -10,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/io/xxh3.h"
 
 namespace megatrain {
@@ -124,7 +125,7 @@ void SampleWriter::add(const EncodedBlock& block, const ReadPlace& after) {
   std::string bad;
   for (const BadRecord& record : block.bad) {
     const nlohmann::ordered_json line = {{"file", record.file}, {"line", record.line}, {"what", record.what}};
-    bad += line.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+    bad += json_text(line) + '\n';
     bad_.push_back(record);
   }
   bad_file_.write_at(state_.bad_bytes, bad.data(), static_cast<int64_t>(bad.size()));
@@ -158,7 +159,7 @@ void SampleWriter::save() {
                state_.bad,
                state_.bad_bytes};
   line.push_back(checksum_of(line));
-  const std::string text = line.dump() + '\n';
+  const std::string text = json_text(line) + '\n';
   journal_.write_at(journal_bytes_, text.data(), static_cast<int64_t>(text.size()));
   journal_.sync();
   journal_bytes_ += static_cast<int64_t>(text.size());
@@ -177,7 +178,7 @@ void SampleWriter::finish(const std::string& fingerprint) {
                                        {"bad", state_.bad},
                                        {"tokens_xxh3", checksum_of(tokens_, tokens_bytes)},
                                        {"samples_xxh3", checksum_of(samples_, samples_bytes)}};
-  write_text_file(directory_ + "/store.json", json.dump(2) + '\n');
+  write_text_file(directory_ + "/store.json", json_text(json, 2) + '\n');
   sync_directory(directory_);
 }
 

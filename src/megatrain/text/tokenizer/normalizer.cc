@@ -6,11 +6,16 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/text/unicode/tables.h"
 #include "megatrain/text/unicode/bytes.h"
 
 namespace megatrain {
 namespace {
+
+// What a text may become: Unicode's forms and byte characters grow it less than 64 times, and so does what Replace and
+// Prepend are for. Beyond that a tokenizer.json would fill the memory with a few lines.
+constexpr size_t kFreeBytes = 4096, kMostGrowth = 64;
 
 const CodePointMap<uint16_t>& lowercase_index() {  // index + 1 in kLowercase; 0: stays
   static const CodePointMap<uint16_t> made = [] {
@@ -161,7 +166,7 @@ AlignedText to_byte_characters(const AlignedText& text) {
   return result;
 }
 
-Normalizer::Normalizer(const TokenizerNode& node) {
+Normalizer::Normalizer(const TokenizerNode& node) : where_(node.where()) {
   for (const TokenizerNode& step : flatten_sequence(node, "normalizers")) steps_.push_back(read_step(step));
 }
 
@@ -190,7 +195,13 @@ bool Normalizer::leaves_alone(const Step& step, std::string_view text) {
   return false;
 }
 
-AlignedText Normalizer::apply(const Step& step, const AlignedText& text) {
+void Normalizer::refuse_above(size_t most, size_t bytes) const {
+  if (bytes <= most) return;
+  fail_input(fmt::format("{} makes {} bytes of a text where at most {} are expected; correct its Replace and Prepend",
+                         where_, bytes, most));
+}
+
+AlignedText Normalizer::apply(const Step& step, const AlignedText& text, size_t most) const {
   return std::visit(
       [&](const auto& chosen) {
         using T = std::decay_t<decltype(chosen)>;
@@ -205,10 +216,14 @@ AlignedText Normalizer::apply(const Step& step, const AlignedText& text) {
         } else if constexpr (std::is_same_v<T, Strip>) {
           return stripped(text, chosen.left, chosen.right);
         } else if constexpr (std::is_same_v<T, Prepend>) {
+          refuse_above(most, text.text.size() + chosen.text.size());
           return prepended(text, chosen.text);
         } else {
           std::vector<ByteRange> matches;
           chosen.pattern.find_all(text.text, matches);
+          size_t bytes = text.text.size() + matches.size() * chosen.content.size();
+          for (const ByteRange& match : matches) bytes -= match.end - match.begin;
+          refuse_above(most, bytes);
           return replace_all(text, matches, chosen.content);
         }
       },
@@ -216,11 +231,13 @@ AlignedText Normalizer::apply(const Step& step, const AlignedText& text) {
 }
 
 std::optional<AlignedText> Normalizer::normalize(std::string_view text, uint32_t origin, bool track) const {
+  const size_t most = kFreeBytes + kMostGrowth * text.size();
   std::optional<AlignedText> result;
   for (const Step& step : steps_) {
     if (leaves_alone(step, result ? std::string_view(result->text) : text)) continue;
     if (!result) result = align_text(text, origin, track);
-    result = apply(step, *result);
+    result = apply(step, *result, most);
+    refuse_above(most, result->text.size());
   }
   return result;
 }

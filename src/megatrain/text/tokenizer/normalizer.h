@@ -34,7 +34,8 @@ class Normalizer {
   Normalizer() = default;
   explicit Normalizer(const TokenizerNode& node);
 
-  // Nothing when the text stays as it is (then it is a copy saved). Origins in `text` count from `origin` on.
+  // Nothing when the text stays as it is (then it is a copy saved); Error(bad_input) when it grows past 64 times its
+  // size and 4 KiB. Origins in `text` count from `origin` on.
   std::optional<AlignedText> normalize(std::string_view text, uint32_t origin, bool track) const;
   bool empty() const { return steps_.empty(); }
 
@@ -56,9 +57,11 @@ class Normalizer {
 
   static Step read_step(const TokenizerNode& node);
   static bool leaves_alone(const Step& step, std::string_view text);
-  static AlignedText apply(const Step& step, const AlignedText& text);
+  AlignedText apply(const Step& step, const AlignedText& text, size_t most) const;
+  void refuse_above(size_t most, size_t bytes) const;
 
   std::vector<Step> steps_;
+  std::string where_;  // the place in tokenizer.json
 };
 
 // Each character of a text with where it came from.
