@@ -295,12 +295,12 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t li
 }
 
 Text repeat(const Text& text, int64_t times) {
-  const size_t each = text.runs().size() > 1 ? text.weight() : text.size();  // runs of one origin become one
-  if (static_cast<double>(each) * static_cast<double>(times) > static_cast<double>(kMaxTextBytes)) {
-    raise(fmt::format("a text grew past {} bytes", kMaxTextBytes));
-  }
   Text out;
-  for (int64_t i = 0; i < times; ++i) out.append(text);
+  Text power = text;  // of 1, 2, 4, … times, so that a long text is made in few appends
+  for (int64_t rest = times; rest > 0; rest >>= 1) {
+    if ((rest & 1) != 0) out.append(power);
+    if (rest > 1) power.append(Text(power));
+  }
   return out;
 }
 
