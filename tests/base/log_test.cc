@@ -30,7 +30,7 @@ TEST(Log, ControlCharactersOfAMessageNeverReachTheTerminal) {
   log_info("key \x1b]0;owned\x07 of\nx.json");
   log_warn("role \u009b31m \xff");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "key \\x1b]0;owned\\x07 of\nx.json\nwarning: role \\u009b31m \\xff\n");
+            "key \\x1b]0;owned\\x07 of\\nx.json\nwarning: role \\u009b31m \\xff\n");
 }
 
 TEST(Log, IsSilentWhenQuiet) {
