@@ -127,6 +127,18 @@ TEST(Config, UnknownKeyNamesItsLineAndTheNearestKey) {
             "--optim.beta3: unknown key 'optim.beta3'; did you mean 'optim.beta1'?");
 }
 
+TEST(Config, ABudgetOfDiskIsRefusedByNameButWhatAnEarlierVersionWroteIsRead) {
+  const std::string said =
+      "memory.nvme is not supported: the state of a run lives in host memory and on the GPU, not on disk; remove the "
+      "key";
+  EXPECT_EQ(refusal("memory:\n  nvme: 100GiB\n"), "c.yaml:2: " + said);
+  EXPECT_EQ(refusal("memory.nvme: 0\n"), "c.yaml:1: " + said);
+  EXPECT_EQ(refusal(kMinimal, {"--memory.nvme=100GiB"}), "--memory.nvme: " + said);
+  EXPECT_TRUE(is_config_override("--memory.nvme=100GiB"));  // so that the command line says the same
+  EXPECT_EQ(parse_config(kMinimal + "memory:\n  nvme: auto\n", "config.resolved.yaml"),
+            parse_config(kMinimal, "c.yaml"));
+}
+
 TEST(Config, DuplicateKeysAreRefusedWithBothLines) {
   EXPECT_EQ(refusal("steps: 3\nbatch: 2\nsteps: 4\n"),
             "c.yaml:3: key 'steps' is given twice (first on line 1); keep one");
@@ -306,7 +318,6 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--optim.decay=0.25",
                                          "--memory.gpu=3GiB",
                                          "--memory.host=1.5TiB",
-                                         "--memory.nvme=0",
                                          "--memory.state=host",
                                          "--threads=3",
                                          "--plan=p.json",

@@ -202,6 +202,8 @@ class ConfigReader {
         foreign_[name] = {read_foreign(where, name, entry.second)};
       } else if (name == "optim" && entry.second.IsScalar()) {  // another trainer's word for which optimizer
         foreign_["optim_type"] = {{.text = entry.second.Scalar(), .where = where}};
+      } else if (is_retired_config_key(name) && entry.second.IsScalar() && entry.second.Scalar() == "auto") {
+        continue;  // an earlier version wrote it into config.resolved.yaml
       } else if (!find_config_key(name) && !is_config_section(name)) {
         unknown_.emplace_back(name, where);
       } else if (!(is_config_section(name) && entry.second.IsNull())) {
@@ -439,7 +441,7 @@ std::string config_help() {
 bool is_config_override(const std::string& word) {
   if (word.compare(0, 2, "--") != 0) return false;
   const std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
-  return find_config_key(name) != nullptr || is_foreign_key(name);
+  return find_config_key(name) != nullptr || is_retired_config_key(name) || is_foreign_key(name);
 }
 
 }  // namespace megatrain

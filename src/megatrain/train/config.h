@@ -79,7 +79,6 @@ struct TrainConfig {
   struct Memory {
     std::optional<int64_t> gpu_bytes;  // budgets; none: the plan measures the machine
     std::optional<int64_t> host_bytes;
-    std::optional<int64_t> nvme_bytes;
     std::string state = "auto";  // auto | host
     bool operator==(const Memory&) const = default;
   };
