@@ -79,7 +79,13 @@ TEST(CudaOps, AlignedShapesAgreeWithTheCpu) {
     check(RmsNormCase{dtype, 20, 128, 28, 16, false, false, true});
     check(RopeCase{dtype, 30, 6, 128, 256});
     check(LinearCase{dtype, 256, 512, 384, true, true, 16});
-    check(SwigluCase{dtype, 9, 2304, true});
+    check(GatedCase{dtype, 9, 2304, true});
+    check(GatedCase{dtype, 9, 2304, true, Activation::gelu_tanh});
+    check(EmbeddingCase{dtype, 20, 90, 1536, 39.25f});
+    check(RmsNormCase{dtype, 40, 3584, 1, 8, true, true, false, 1.0f, true});
+    check(RmsNormCase{dtype, 20, 128, 28, 16, false, false, true, 1.0f});
+    check(RopeCase{dtype, 30, 6, 128, 256, 96});
+    check(AttentionCase{dtype, {40, 25}, 2, 1, 256, 20, 0.077f});
     check(CrossEntropyCase{dtype, 7, 5120, 5, false, 4.0f});
     check(AttentionCase{dtype, {40, 25}, 2, 1, 256});
     check(AttentionCase{dtype, {37}, 2, 2, 130, 9});
@@ -99,6 +105,8 @@ const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {300, 700, 24, 1, 515}, 28, 4, 128},
     {DType::bf16, {900, 37, 600}, 8, 2, 64, 128},
     {DType::bf16, {256, 256}, 4, 1, 256},
+    {DType::bf16, {512, 512}, 8, 4, 256, 128, 0.0770f},  // Gemma's heads, windows and scale
+    {DType::bf16, {300, 700, 24}, 8, 4, 256, 0, 0.0770f},
     {DType::bf16, {100, 200}, 6, 3, 40},
     {DType::bf16, std::vector<int32_t>(12, 2048), 16, 2, 32},     // uniform documents, four a call
     {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},  // ragged documents, two a call

@@ -14,6 +14,7 @@ struct CachedAttentionCase {
   int64_t heads, kv_heads, head_dim;
   int64_t window = 0;
   int64_t gap = 0;  // of the rows of q, k and v, beyond them
+  float scale = 0;  // 0: 1 / sqrt(head_dim)
 };
 
 inline const std::vector<CachedAttentionCase> kCachedAttentionCases = {
@@ -30,6 +31,8 @@ inline const std::vector<CachedAttentionCase> kCachedAttentionCases = {
     {DType::bf16, {0, 33}, {70, 65}, 4, 4, 80, 33, 8},
     {DType::bf16, {700, 129}, {1, 4}, 14, 2, 128},
     {DType::bf16, {31, 0}, {1, 40}, 4, 1, 256, 16},
+    {DType::f32, {9, 0}, {3, 12}, 4, 2, 10, 4, 0, 0.9f},
+    {DType::bf16, {31, 0}, {1, 40}, 4, 1, 256, 16, 0, 0.0770f},
 };
 
 inline std::string name_of(const CachedAttentionCase& c) {
@@ -41,7 +44,7 @@ inline std::string name_of(const CachedAttentionCase& c) {
 }
 
 inline float scale_of(const CachedAttentionCase& c) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
+  return c.scale > 0 ? c.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
 }
 
 // `in`: q, k, v of all tokens, sequence after sequence. `out`: "out" of the new tokens, and what the caches then hold

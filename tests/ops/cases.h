@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatrain/ops/elementwise.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain::testing {
@@ -15,6 +16,7 @@ namespace megatrain::testing {
 struct EmbeddingCase {
   DType dtype;
   int64_t rows, tokens, hidden;
+  float scale = 1;
 };
 
 struct RmsNormCase {
@@ -25,12 +27,15 @@ struct RmsNormCase {
   bool residual = false;
   bool accumulate = false;
   bool in_place = false;  // out is x; grad_x is grad_out
+  float weight_offset = 0;
+  bool adds = false;  // the forward adds a residual, which lies in out unless that is x
 };
 
 struct RopeCase {
   DType dtype;
   int64_t rows, heads, head_dim;
   int64_t gap = 0;
+  int64_t rotary_dim = 0;  // 0: head_dim
 };
 
 struct LinearCase {
@@ -47,12 +52,14 @@ struct AttentionCase {
   std::vector<int32_t> documents;  // tokens of each
   int64_t heads, kv_heads, head_dim;
   int64_t window = 0;
+  float scale = 0;  // 0: 1 / sqrt(head_dim)
 };
 
-struct SwigluCase {
+struct GatedCase {
   DType dtype;
   int64_t rows, size;
   bool in_place = false;  // grad_gate_up is gate_up
+  Activation activation = Activation::silu;
 };
 
 struct CrossEntropyCase {
@@ -74,8 +81,17 @@ struct SumLossesCase {
 };
 
 inline const std::vector<EmbeddingCase> kEmbeddingCases = {
-    {DType::f32, 1, 1, 1},   {DType::f32, 5, 40, 7},    {DType::f32, 13, 9, 64},     {DType::f32, 40, 300, 600},
-    {DType::bf16, 5, 40, 7}, {DType::bf16, 3, 100, 33}, {DType::bf16, 64, 200, 520},
+    {DType::f32, 1, 1, 1},
+    {DType::f32, 5, 40, 7},
+    {DType::f32, 13, 9, 64},
+    {DType::f32, 40, 300, 600},
+    {DType::bf16, 5, 40, 7},
+    {DType::bf16, 3, 100, 33},
+    {DType::bf16, 64, 200, 520},
+    {DType::f32, 5, 40, 7, 25.298221f},
+    {DType::f32, 40, 300, 600, 0.3f},
+    {DType::bf16, 9, 70, 41, 25.25f},
+    {DType::bf16, 64, 200, 520, 33.75f},
 };
 
 inline const std::vector<RmsNormCase> kRmsNormCases = {
@@ -88,11 +104,22 @@ inline const std::vector<RmsNormCase> kRmsNormCases = {
     {DType::bf16, 5, 64, 1, 0, true, true},
     {DType::bf16, 9, 24, 5, 7, false, true, true},
     {DType::bf16, 70, 1537, 1, 1, true},
+    {DType::f32, 3, 7, 1, 0, false, false, false, 1.0f},
+    {DType::f32, 5, 64, 1, 3, true, true, false, 1.0f, true},
+    {DType::f32, 6, 16, 4, 0, false, false, true, 1.0f},
+    {DType::f32, 37, 1100, 1, 0, true, false, true, 1.0f, true},
+    {DType::f32, 11, 40, 1, 2, false, false, false, 0.0f, true},
+    {DType::bf16, 5, 64, 1, 0, true, true, false, 1.0f, true},
+    {DType::bf16, 9, 24, 5, 7, false, true, true, 1.0f},
+    {DType::bf16, 70, 1537, 1, 1, true, false, false, 1.0f, true},
 };
 
 inline const std::vector<RopeCase> kRopeCases = {
-    {DType::f32, 1, 1, 2},    {DType::f32, 5, 3, 6, 5},   {DType::f32, 40, 6, 64, 64},
-    {DType::f32, 3, 1, 2080}, {DType::bf16, 7, 2, 10, 3}, {DType::bf16, 300, 9, 128},
+    {DType::f32, 1, 1, 2},          {DType::f32, 5, 3, 6, 5},         {DType::f32, 40, 6, 64, 64},
+    {DType::f32, 3, 1, 2080},       {DType::bf16, 7, 2, 10, 3},       {DType::bf16, 300, 9, 128},
+    {DType::f32, 5, 3, 7, 5, 2},    {DType::f32, 9, 4, 64, 0, 48},    {DType::f32, 8, 3, 24, 8, 16},
+    {DType::bf16, 7, 2, 11, 3, 6},  {DType::bf16, 60, 9, 128, 0, 96}, {DType::bf16, 8, 3, 24, 8, 16},
+    {DType::bf16, 8, 3, 20, 0, 16},
 };
 
 inline const std::vector<LinearCase> kLinearCases = {
@@ -116,16 +143,35 @@ inline const std::vector<LinearCase> kLinearCases = {
 };
 
 inline const std::vector<AttentionCase> kAttentionCases = {
-    {DType::f32, {1}, 1, 1, 1},         {DType::f32, {7}, 2, 2, 3},           {DType::f32, {5, 1, 9}, 4, 2, 6},
-    {DType::f32, {6, 11}, 8, 1, 5, 4},  {DType::f32, {3, 70, 2}, 4, 1, 20},   {DType::f32, {140, 65}, 2, 1, 16, 50},
-    {DType::f32, {300}, 2, 2, 32},      {DType::f32, {64, 64, 64}, 8, 2, 24}, {DType::f32, {200}, 2, 2, 8, 1},
-    {DType::bf16, {5, 1, 9}, 4, 2, 6},  {DType::bf16, {130, 40}, 8, 1, 64},   {DType::bf16, {129, 1, 70}, 4, 4, 80, 33},
+    {DType::f32, {1}, 1, 1, 1},
+    {DType::f32, {7}, 2, 2, 3},
+    {DType::f32, {5, 1, 9}, 4, 2, 6},
+    {DType::f32, {6, 11}, 8, 1, 5, 4},
+    {DType::f32, {3, 70, 2}, 4, 1, 20},
+    {DType::f32, {140, 65}, 2, 1, 16, 50},
+    {DType::f32, {300}, 2, 2, 32},
+    {DType::f32, {64, 64, 64}, 8, 2, 24},
+    {DType::f32, {200}, 2, 2, 8, 1},
+    {DType::bf16, {5, 1, 9}, 4, 2, 6},
+    {DType::bf16, {130, 40}, 8, 1, 64},
+    {DType::bf16, {129, 1, 70}, 4, 4, 80, 33},
     {DType::bf16, {64, 64}, 8, 2, 128},
+    {DType::f32, {5, 1, 9}, 4, 2, 6, 0, 0.9f},
+    {DType::f32, {70}, 2, 1, 256, 20, 0.11f},
+    {DType::bf16, {64, 64}, 4, 1, 256, 0, 0.0625f},
+    {DType::bf16, {50, 90}, 4, 1, 256, 32, 0.0770f},
 };
 
-inline const std::vector<SwigluCase> kSwigluCases = {
-    {DType::f32, 1, 1},  {DType::f32, 3, 5, true},     {DType::f32, 20, 1300},
-    {DType::bf16, 3, 5}, {DType::bf16, 40, 777, true},
+inline const std::vector<GatedCase> kGatedCases = {
+    {DType::f32, 1, 1},
+    {DType::f32, 3, 5, true},
+    {DType::f32, 20, 1300},
+    {DType::bf16, 3, 5},
+    {DType::bf16, 40, 777, true},
+    {DType::f32, 3, 5, true, Activation::gelu_tanh},
+    {DType::f32, 20, 1300, false, Activation::gelu_tanh},
+    {DType::bf16, 3, 5, false, Activation::gelu_tanh},
+    {DType::bf16, 40, 777, true, Activation::gelu_tanh},
 };
 
 inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
@@ -159,15 +205,21 @@ inline std::string sizes(std::initializer_list<int64_t> list) {
   return text;
 }
 inline std::string name_of(const EmbeddingCase& c) {
-  return std::string("embedding ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.tokens, c.hidden});
+  return std::string("embedding ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.tokens, c.hidden}) +
+         flags({{c.scale != 1, "scaled"}});
 }
 inline std::string name_of(const RmsNormCase& c) {
   return std::string("rmsnorm ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.groups, c.size}) +
-         flags({{c.gap > 0, "gap"}, {c.residual, "residual"}, {c.accumulate, "accumulate"}, {c.in_place, "in-place"}});
+         flags({{c.gap > 0, "gap"},
+                {c.residual, "residual"},
+                {c.accumulate, "accumulate"},
+                {c.in_place, "in-place"},
+                {c.weight_offset != 0, "offset"},
+                {c.adds, "adds"}});
 }
 inline std::string name_of(const RopeCase& c) {
   return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) +
-         flags({{c.gap > 0, "gap"}});
+         flags({{c.gap > 0, "gap"}, {c.rotary_dim > 0, "partial"}});
 }
 inline std::string name_of(const LinearCase& c) {
   return std::string("linear ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.in, c.out}) +
@@ -177,11 +229,12 @@ inline std::string name_of(const AttentionCase& c) {
   std::string text = std::string("attention ") + dtype_name(c.dtype) + " " + sizes({c.heads, c.kv_heads, c.head_dim});
   text.append(" documents");
   for (int32_t size : c.documents) text.append(" ").append(std::to_string(size));
-  return c.window > 0 ? text.append(" window ").append(std::to_string(c.window)) : text;
+  if (c.window > 0) text.append(" window ").append(std::to_string(c.window));
+  return c.scale > 0 ? text.append(" scale ").append(std::to_string(c.scale)) : text;
 }
-inline std::string name_of(const SwigluCase& c) {
-  return std::string("swiglu ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
-         flags({{c.in_place, "in-place"}});
+inline std::string name_of(const GatedCase& c) {
+  return std::string(c.activation == Activation::silu ? "swiglu " : "geglu ") + dtype_name(c.dtype) + " " +
+         sizes({c.rows, c.size}) + flags({{c.in_place, "in-place"}});
 }
 inline std::string name_of(const CrossEntropyCase& c) {
   return std::string("cross_entropy ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.vocab}) +

@@ -99,8 +99,60 @@ TEST(CpuOps, RmsNormMatchesTheDefinitionAndItsDifferences) { check_all(kRmsNormC
 TEST(CpuOps, RopeMatchesTheDefinitionAndItsDifferences) { check_all(kRopeCases); }
 TEST(CpuOps, LinearMatchesTheDefinitionAndItsDifferences) { check_all(kLinearCases); }
 TEST(CpuOps, AttentionMatchesTheDefinitionAndItsDifferences) { check_all(kAttentionCases); }
-TEST(CpuOps, SwigluMatchesTheDefinitionAndItsDifferences) { check_all(kSwigluCases); }
+TEST(CpuOps, GatedActivationsMatchTheDefinitionAndItsDifferences) { check_all(kGatedCases); }
 TEST(CpuOps, CrossEntropyMatchesTheDefinitionAndItsDifferences) { check_all(kCrossEntropyCases); }
+
+// 1 + w is no bf16 number for a small w: the sum and the product are fp32, and only the result is rounded.
+TEST(CpuOps, RmsNormAddsTheOffsetInFp32AndRoundsOnce) {
+  CpuFixture cpu({.threads = 1});
+  const RmsNormCase c{DType::bf16, 5, 64, 3, 0, false, false, false, 1.0f, true};
+  const OpRun r = run(cpu.harness, c, 3);
+  const auto at = [](const Vector& values, size_t i) { return static_cast<float>(values[i]); };
+  for (size_t i = 0; i < r.out.at("out").size(); ++i) {
+    const float inv_rms = at(r.out.at("inv_rms"), i / 64), weight = 1.0f + at(r.in.at("weight"), i % 64);
+    const float sum = at(r.in.at("x"), i) * inv_rms * weight + at(r.in.at("residual"), i);
+    ASSERT_EQ(r.out.at("out")[i], to_float(to_bf16(sum))) << i;
+  }
+}
+
+TEST(CpuOps, AnEmbeddingsScaleIsRoundedToTheWeightsDtypeAndItsProductOnce) {
+  EXPECT_EQ(embedding_scale(std::sqrt(640.0), DType::bf16), 25.25f);
+  EXPECT_EQ(embedding_scale(std::sqrt(640.0), DType::f32), static_cast<float>(std::sqrt(640.0)));
+  CpuFixture cpu({.threads = 1});
+  const EmbeddingCase c{DType::bf16, 6, 20, 33, 25.25f};
+  const OpRun r = run(cpu.harness, c, 3);
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    const int64_t row = static_cast<int64_t>(r.in.at("index")[t]);
+    for (int64_t i = 0; i < c.hidden; ++i) {
+      const float product = static_cast<float>(r.in.at("table")[row * c.hidden + i]) * c.scale;
+      ASSERT_EQ(r.out.at("out")[t * c.hidden + i], to_float(to_bf16(product)));
+    }
+  }
+}
+
+TEST(CpuOps, GatedActivationsOfLargeGatesAreTheGateOrNothing) {
+  CpuFixture cpu({.threads = 1});
+  Harness& h = cpu.harness;
+  const std::vector<double> gates{-3e4, -100, -30, 30, 100, 3e4};
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+    Vector row = gates;
+    row.insert(row.end(), gates.size(), 1.0);  // up
+    const Tensor gate_up = h.filled(DType::f32, 1, 12, row), grad_out = h.filled(DType::f32, 1, 6, Vector(6, 1.0));
+    const Tensor out = h.poisoned(DType::f32, 1, 6), grad = h.poisoned(DType::f32, 1, 12);
+    h.ops.gated_forward(h.stream, {.gate_up = gate_up.view, .out = out.view, .activation = activation});
+    h.ops.gated_backward(h.stream, {.gate_up = gate_up.view,
+                                    .grad_out = grad_out.view,
+                                    .grad_gate_up = grad.view,
+                                    .out = {},
+                                    .activation = activation});
+    const Vector values = h.read(out), slopes = h.read(grad);
+    for (size_t i = 0; i < gates.size(); ++i) {
+      EXPECT_NEAR(values[i], std::max(gates[i], 0.0), 1e-11) << gates[i];
+      EXPECT_NEAR(slopes[i], gates[i] > 0 ? 1.0 : 0.0, 1e-11) << gates[i];
+      EXPECT_NEAR(slopes[i + 6], std::max(gates[i], 0.0), 1e-11) << gates[i];
+    }
+  }
+}
 
 TEST(CpuOps, CrossEntropyWithoutBackwardLeavesTheLogits) {
   CpuFixture cpu({.threads = 1});

@@ -37,7 +37,7 @@ TEST(OpNotes, WritesDownWhatItIsGivenInOrder) {
                                        .bias = {},
                                        .residual = nowhere(3, 4, 16),
                                        .out = nowhere(4, 4, 16)});
-  notes.swiglu_forward(*bench.stream, {.gate_up = nowhere(1, 4, 16), .out = nowhere(2, 4, 8)});
+  notes.gated_forward(*bench.stream, {.gate_up = nowhere(1, 4, 16), .out = nowhere(2, 4, 8)});
   const std::vector<OpNote> taken = notes.take();
   ASSERT_EQ(taken.size(), 2u);
   EXPECT_EQ(note_text(taken[0]), "linear 4x8 bf16 by 16x8 bf16 + residual");
@@ -46,6 +46,21 @@ TEST(OpNotes, WritesDownWhatItIsGivenInOrder) {
   EXPECT_TRUE(is_library_call(taken[0]));
   EXPECT_FALSE(is_library_call(taken[1]));
   EXPECT_TRUE(notes.take().empty());
+}
+
+TEST(OpNotes, ToldApartByWhatTheyCompute) {
+  const Rope rope{.x = nowhere(1, 4, 32), .heads = 2, .head_dim = 16, .rotary_dim = 12, .backward = true};
+  EXPECT_EQ(note_text(rope), "rope 4x32 bf16 of 12/16 backward");
+  EXPECT_EQ(note_bytes(rope), 2.0 * 2 * 4 * 2 * 12);
+  const GatedForward geglu{.gate_up = nowhere(1, 4, 16), .out = nowhere(2, 4, 8), .activation = Activation::gelu_tanh};
+  EXPECT_EQ(note_text(geglu), "geglu 4x16 bf16");
+  const RmsNormForward norm{.x = nowhere(1, 4, 16),
+                            .weight = nowhere(2, 1, 16),
+                            .weight_offset = 1,
+                            .residual = nowhere(3, 4, 16),
+                            .out = nowhere(4, 4, 16)};
+  EXPECT_EQ(note_text(norm), "rmsnorm 4x16 bf16 + residual");
+  EXPECT_EQ(note_bytes(norm), 2.0 * (3 * 4 * 16 + 16));
 }
 
 TEST(NoteMemory, PlacesEveryOperandApartAndAligned) {
@@ -89,6 +104,16 @@ TEST(NoteMemory, EveryPlacedCallComputesFiniteNumbers) {
     EXPECT_GT(cross_entropy.loss[t], 3.0f);
     EXPECT_LT(cross_entropy.loss[t], 5.0f);  // about log(50)
   }
+
+  const auto norm = std::get<RmsNormForward>(bench.memory.place(RmsNormForward{.x = nowhere(1, 4, 16),
+                                                                               .weight = nowhere(2, 1, 16),
+                                                                               .weight_offset = 1,
+                                                                               .eps = 1e-6f,
+                                                                               .residual = nowhere(3, 4, 16),
+                                                                               .out = nowhere(4, 4, 16)}));
+  run_note(*bench.ops, *bench.stream, norm);
+  bench.stream->synchronize();
+  for (int64_t i = 0; i < norm.out.elements(); ++i) EXPECT_TRUE(std::isfinite(to_float(norm.out.as<bf16>()[i])));
 }
 
 TEST(CallTimer, MeasuresTheWorkAndNotTheCaller) {

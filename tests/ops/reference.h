@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "tests/ops/run_cases.h"
 
@@ -13,7 +14,7 @@ inline Values reference(const EmbeddingCase& c, const Values& in) {
   Vector out(static_cast<size_t>(c.tokens * c.hidden));
   for (int64_t t = 0; t < c.tokens; ++t) {
     const int64_t row = static_cast<int64_t>(index[t]);
-    for (int64_t i = 0; i < c.hidden; ++i) out[t * c.hidden + i] = table[row * c.hidden + i];
+    for (int64_t i = 0; i < c.hidden; ++i) out[t * c.hidden + i] = table[row * c.hidden + i] * c.scale;
   }
   return {{"out", out}};
 }
@@ -25,15 +26,18 @@ inline Values reference(const RmsNormCase& c, const Values& in) {
     double squares = 0;
     for (int64_t i = 0; i < c.size; ++i) squares += x[v * c.size + i] * x[v * c.size + i];
     inv_rms[v] = 1.0 / std::sqrt(squares / static_cast<double>(c.size) + static_cast<double>(kRmsNormEps));
-    for (int64_t i = 0; i < c.size; ++i) out[v * c.size + i] = x[v * c.size + i] * inv_rms[v] * weight[i];
+    for (int64_t i = 0; i < c.size; ++i) {
+      out[v * c.size + i] = x[v * c.size + i] * inv_rms[v] * (c.weight_offset + weight[i]);
+      if (c.adds) out[v * c.size + i] += in.at("residual")[v * c.size + i];
+    }
   }
   return {{"out", out}, {"inv_rms", inv_rms}};
 }
 
 inline Values reference(const RopeCase& c, const Values& in) {
   const Vector &x = in.at("x"), &positions = in.at("positions"), &cosines = in.at("cos"), &sines = in.at("sin");
-  Vector out(x.size());
-  const int64_t half = c.head_dim / 2;
+  Vector out = x;
+  const int64_t half = (c.rotary_dim > 0 ? c.rotary_dim : c.head_dim) / 2;
   for (int64_t t = 0; t < c.rows; ++t) {
     const int64_t position = static_cast<int64_t>(positions[t]);
     for (int64_t head = 0; head < c.heads; ++head) {
@@ -94,13 +98,16 @@ inline Values reference(const AttentionCase& c, const Values& in) {
   return {{"out", out}};
 }
 
-inline Values reference(const SwigluCase& c, const Values& in) {
+inline Values reference(const GatedCase& c, const Values& in) {
   const Vector& gate_up = in.at("gate_up");
   Vector out(static_cast<size_t>(c.rows * c.size));
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t i = 0; i < c.size; ++i) {
       const double gate = gate_up[t * 2 * c.size + i], up = gate_up[(t * 2 + 1) * c.size + i];
-      out[t * c.size + i] = gate / (1.0 + std::exp(-gate)) * up;
+      const double cubic = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+      const double active =
+          c.activation == Activation::silu ? gate / (1.0 + std::exp(-gate)) : 0.5 * gate * (1.0 + std::tanh(cubic));
+      out[t * c.size + i] = active * up;
     }
   }
   return {{"out", out}};

@@ -46,7 +46,8 @@ inline OpRun run(Harness& h, const EmbeddingCase& c, uint64_t seed) {
   const Tensor grad = h.filled(DType::f32, c.rows, c.hidden, r.in["before_table"]);
   const Tensor out = h.poisoned(c.dtype, c.tokens, c.hidden);
   h.launch(r.seconds["forward"], [&] {
-    h.ops.embedding_forward(h.stream, {.table = table.view, .index = pointer<int32_t>(index_d), .out = out.view});
+    h.ops.embedding_forward(
+        h.stream, {.table = table.view, .index = pointer<int32_t>(index_d), .scale = c.scale, .out = out.view});
   });
   h.launch(r.seconds["backward"], [&] {
     h.ops.embedding_backward(h.stream, {.grad_out = grad_out.view,
@@ -54,6 +55,7 @@ inline OpRun run(Harness& h, const EmbeddingCase& c, uint64_t seed) {
                                         .begin = pointer<int32_t>(begin),
                                         .row = pointer<int32_t>(row),
                                         .segments = static_cast<int64_t>(s.row.size()),
+                                        .scale = c.scale,
                                         .grad = grad.view});
   });
   r.out["out"] = h.read(out);
@@ -72,28 +74,34 @@ inline OpRun run(Harness& h, const RmsNormCase& c, uint64_t seed) {
   r.in["grad_out"] = h.random(c.rows * cols, c.dtype);
   if (c.residual) r.in["before_x"] = h.random(c.rows * cols, c.dtype);
   if (c.accumulate) r.in["before_weight"] = h.random(c.size, DType::f32);
+  if (c.adds) r.in["residual"] = h.random(c.rows * cols, c.dtype);
   const Tensor x = h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap);
   const Tensor weight = h.filled(c.dtype, 1, c.size, r.in["weight"]);
   const Tensor grad_out = h.filled(c.dtype, c.rows, cols, r.in["grad_out"], c.gap);
   const Tensor residual = c.residual ? h.filled(c.dtype, c.rows, cols, r.in["before_x"]) : Tensor{};
   const Tensor grad_weight =
       c.accumulate ? h.filled(DType::f32, 1, c.size, r.in["before_weight"]) : h.poisoned(DType::f32, 1, c.size);
-  const Tensor out_d =
+  const Tensor added = c.adds ? h.filled(c.dtype, c.rows, cols, r.in["residual"], c.gap) : Tensor{};
+  const Tensor apart =
       c.in_place ? h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap) : h.poisoned(c.dtype, c.rows, cols, c.gap);
+  const Tensor& out_d = c.adds && !c.in_place ? added : apart;
   const Tensor grad_x_d = h.poisoned(c.dtype, c.rows, cols, c.gap);
   const Tensor& grad_x = c.in_place ? grad_out : grad_x_d;
   const Tensor inv_rms = h.poisoned(DType::f32, c.rows, c.groups);
   h.launch(r.seconds["forward"], [&] {
     h.ops.rmsnorm_forward(h.stream, {.x = c.in_place ? out_d.view : x.view,
                                      .weight = weight.view,
+                                     .weight_offset = c.weight_offset,
                                      .eps = kRmsNormEps,
                                      .groups = c.groups,
+                                     .residual = added.view,
                                      .out = out_d.view,
                                      .inv_rms = inv_rms.view.as<float>()});
   });
   h.launch(r.seconds["backward"], [&] {
     h.ops.rmsnorm_backward(h.stream, {.x = x.view,
                                       .weight = weight.view,
+                                      .weight_offset = c.weight_offset,
                                       .inv_rms = inv_rms.view.as<float>(),
                                       .groups = c.groups,
                                       .grad_out = grad_out.view,
@@ -112,7 +120,8 @@ inline OpRun run(Harness& h, const RmsNormCase& c, uint64_t seed) {
 inline OpRun run(Harness& h, const RopeCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
-  const int64_t cols = c.heads * c.head_dim, half = c.head_dim / 2, positions = 50;
+  const int64_t rotary = c.rotary_dim > 0 ? c.rotary_dim : c.head_dim;
+  const int64_t cols = c.heads * c.head_dim, half = rotary / 2, positions = 50;
   std::vector<int32_t> position(static_cast<size_t>(c.rows));
   for (size_t t = 0; t < position.size(); ++t) position[t] = static_cast<int32_t>(h.random_index(t, positions));
   Vector cos(static_cast<size_t>(positions * half)), sin(cos.size());
@@ -135,6 +144,7 @@ inline OpRun run(Harness& h, const RopeCase& c, uint64_t seed) {
   Rope args{.x = x.view,
             .heads = c.heads,
             .head_dim = c.head_dim,
+            .rotary_dim = rotary,
             .positions = pointer<int32_t>(position_d),
             .cos = cos_d.view.as<float>(),
             .sin = sin_d.view.as<float>(),
@@ -207,7 +217,7 @@ inline AttentionShape shape_of(const AttentionCase& c) {
           .kv_heads = c.kv_heads,
           .head_dim = c.head_dim,
           .window = c.window,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
+          .scale = c.scale > 0 ? c.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
 }
 
 // q, k and v lie in one (T, (heads + 2 kv_heads) D) product, as the model has them; so do their gradients.
@@ -283,7 +293,7 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
   return r;
 }
 
-inline OpRun run(Harness& h, const SwigluCase& c, uint64_t seed) {
+inline OpRun run(Harness& h, const GatedCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
   r.in["gate_up"] = h.random(c.rows * 2 * c.size, c.dtype, 3.0);
@@ -293,11 +303,16 @@ inline OpRun run(Harness& h, const SwigluCase& c, uint64_t seed) {
   const Tensor out = h.poisoned(c.dtype, c.rows, c.size);
   const Tensor apart = h.poisoned(c.dtype, c.rows, 2 * c.size);
   const Tensor& grad = c.in_place ? gate_up : apart;
-  h.launch(r.seconds["forward"], [&] { h.ops.swiglu_forward(h.stream, {.gate_up = gate_up.view, .out = out.view}); });
+  h.launch(r.seconds["forward"], [&] {
+    h.ops.gated_forward(h.stream, {.gate_up = gate_up.view, .out = out.view, .activation = c.activation});
+  });
   const Tensor again = h.poisoned(c.dtype, c.rows, c.size);
   h.launch(r.seconds["backward"], [&] {
-    h.ops.swiglu_backward(
-        h.stream, {.gate_up = gate_up.view, .grad_out = grad_out.view, .grad_gate_up = grad.view, .out = again.view});
+    h.ops.gated_backward(h.stream, {.gate_up = gate_up.view,
+                                    .grad_out = grad_out.view,
+                                    .grad_gate_up = grad.view,
+                                    .out = again.view,
+                                    .activation = c.activation});
   });
   r.out["out"] = h.read(out);
   EXPECT_EQ(h.read(again), r.out["out"]) << "backward repeats the forward's output bit for bit";
@@ -413,7 +428,7 @@ inline std::vector<NamedCase> all_cases() {
   append(kRopeCases);
   append(kLinearCases);
   append(kAttentionCases);
-  append(kSwigluCases);
+  append(kGatedCases);
   append(kCrossEntropyCases);
   append(kFinishGradientCases);
   append(kSumLossesCases);

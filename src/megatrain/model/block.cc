@@ -161,7 +161,7 @@ void BlockTemplate::forward(Ops& ops, Stream& stream, const Forward& a) const {
     const View act = w.act.tokens(begin, count);
     post_norm(ops, stream, weights, w, begin, count);
     gate_up(ops, stream, weights, w, begin, count);
-    ops.swiglu_forward(stream, {.gate_up = w.gate_up.tokens(begin, count), .out = act});
+    ops.gated_forward(stream, {.gate_up = w.gate_up.tokens(begin, count), .out = act});
     ops.linear_forward(stream, {.x = act,
                                 .weight = weights.down,
                                 .bias = weights.down_bias,
@@ -198,10 +198,10 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
     if (a.keep < Keep::everything) post_norm(ops, stream, weights, w, begin, count);
     if (a.keep < Keep::products) gate_up(ops, stream, weights, w, begin, count);
     ops.linear_backward_input(stream, {.grad_out = grad, .weight = weights.down, .grad_x = grad_act});
-    ops.swiglu_backward(stream, {.gate_up = gate_up_here,
-                                 .grad_out = grad_act,
-                                 .grad_gate_up = gate_up_here,
-                                 .out = a.keep < Keep::everything ? act : View{}});
+    ops.gated_backward(stream, {.gate_up = gate_up_here,
+                                .grad_out = grad_act,
+                                .grad_gate_up = gate_up_here,
+                                .out = a.keep < Keep::everything ? act : View{}});
     weight_gradients(ops, stream, a.weight_grads, to.down, grad, act, accumulate);
     weight_gradients(ops, stream, a.weight_grads, to.gate_up, gate_up_here, w.post_normed.tokens(begin, count),
                      accumulate);
@@ -234,6 +234,7 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
   ops.rope(stream, {.x = w.grad_qkv.slice_cols(0, c.q_dim() + c.kv_dim()),
                     .heads = c.heads + c.kv_heads,
                     .head_dim = c.head_dim,
+                    .rotary_dim = c.head_dim,
                     .positions = a.micro_batch.positions,
                     .cos = rope_.cos,
                     .sin = rope_.sin,

@@ -77,7 +77,7 @@ void BlockDecode::run(Ops& ops, Stream& stream, const Args& a) const {
   ops.linear_forward(
       stream,
       {.x = w.normed, .weight = weights.gate_up, .bias = weights.gate_up_bias, .residual = {}, .out = w.gate_up});
-  ops.swiglu_forward(stream, {.gate_up = w.gate_up, .out = w.act});
+  ops.gated_forward(stream, {.gate_up = w.gate_up, .out = w.act});
   ops.linear_forward(stream,
                      {.x = w.act, .weight = weights.down, .bias = weights.down_bias, .residual = a.x, .out = a.x});
 }

@@ -42,6 +42,7 @@ QkvViews qkv_forward(Ops& ops, Stream& stream, const ModelConfig& config, const 
   ops.rope(stream, {.x = a.qkv.slice_cols(0, config.q_dim() + config.kv_dim()),
                     .heads = config.heads + config.kv_heads,
                     .head_dim = config.head_dim,
+                    .rotary_dim = config.head_dim,
                     .positions = a.positions,
                     .cos = a.rope.cos,
                     .sin = a.rope.sin,

@@ -1,21 +1,31 @@
-// SwiGLU.
+// Gated activations: SwiGLU and GeGLU.
 #pragma once
 
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
 
-// out = silu(gate) * up, where a row of gate_up is gate then up
-struct SwigluForward {
+// Both are gate * sigmoid(z). silu: z = gate. gelu_tanh: z = 2 sqrt(2 / pi) (gate + 0.044715 gate^3), which is the tanh
+// form of GELU, as 1 + tanh(u) = 2 sigmoid(2u).
+enum class Activation { silu, gelu_tanh };
+
+// out = activation(gate) * up, where a row of gate_up is gate then up
+struct GatedForward {
   View gate_up;  // (T, 2F)
   View out;      // (T, F)
+  Activation activation = Activation::silu;
 };
 
-struct SwigluBackward {
+struct GatedBackward {
   View gate_up;       // (T, 2F)
   View grad_out;      // (T, F)
   View grad_gate_up;  // (T, 2F); may be gate_up itself
   View out;           // (T, F) the forward's output once more, bit for bit; or empty
+  Activation activation = Activation::silu;
 };
+
+// z = gate (kGeluLinear + kGeluCubic gate^2)
+inline constexpr float kGeluLinear = 0x1.988454p+0f;  // 2 sqrt(2 / pi)
+inline constexpr float kGeluCubic = 0x1.2444f2p-4f;   // 0.044715 of it
 
 }  // namespace megatrain

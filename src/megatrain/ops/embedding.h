@@ -1,26 +1,36 @@
 // Embedding over gathered rows: the caller has brought only the touched rows of the table to the device.
 #pragma once
 
+#include "megatrain/base/bf16.h"
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
 
-// out[t] = table[index[t]]
+// A model's scale of its embeddings as its forward and backward take it: rounded to the weights' dtype, as transformers
+// does.
+inline float embedding_scale(double scale, DType weights) {
+  const float rounded = static_cast<float>(scale);
+  return weights == DType::bf16 ? to_float(to_bf16(rounded)) : rounded;
+}
+
+// out[t] = table[index[t]] * scale, rounded once
 struct EmbeddingForward {
   View table;            // (R, H) touched rows
   const int32_t* index;  // (T) row of `table` for each token
-  View out;              // (T, H) same dtype as table
+  float scale = 1;
+  View out;  // (T, H) same dtype as table
 };
 
-// grad[row[u]] += sum over segment u of grad_out[order[i]], i in [begin[u], begin[u+1]), added one by one in that order
-// in fp32 onto what is there, so that splitting the tokens over several calls gives the same bits.
+// grad[row[u]] += sum over segment u of grad_out[order[i]] * scale, i in [begin[u], begin[u+1]), added one by one in
+// that order in fp32 onto what is there, so that splitting the tokens over several calls gives the same bits.
 struct EmbeddingBackward {
   View grad_out;         // (T, H)
   const int32_t* order;  // (T) token positions sorted by row, ascending within a row
   const int32_t* begin;  // (U + 1)
   const int32_t* row;    // (U) row of `grad` that segment u adds to; distinct
   int64_t segments;      // U
-  View grad;             // (R, H) fp32
+  float scale = 1;
+  View grad;  // (R, H) fp32
 };
 
 }  // namespace megatrain

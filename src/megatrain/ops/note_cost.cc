@@ -17,6 +17,8 @@ std::string shape(const View& view) {
 
 std::string mark(bool given, const char* text) { return given ? text : ""; }
 
+const char* name_of(Activation activation) { return activation == Activation::silu ? "swiglu" : "geglu"; }
+
 std::string attention_text(const char* name, const AttentionShape& shape, const Documents& documents, const View& q) {
   std::string text = std::string(name) + " " + number(documents.count) + (documents.uniform ? " x " : " up to ") +
                      number(documents.longest) + ", " + number(shape.heads) + "/" + number(shape.kv_heads) +
@@ -54,17 +56,20 @@ struct Text {
     return attention_text("attention backward", a.shape, a.documents, a.q);
   }
   std::string operator()(const RmsNormForward& a) const {
-    return "rmsnorm " + shape(a.x) + mark(a.groups > 1, " by head");
+    return "rmsnorm " + shape(a.x) + mark(a.groups > 1, " by head") + mark(!a.residual.empty(), " + residual");
   }
   std::string operator()(const RmsNormBackward& a) const {
     return "rmsnorm backward " + shape(a.x) + mark(a.groups > 1, " by head") +
            mark(!a.residual.empty(), " + residual") + mark(a.grad_weight.empty(), ", frozen") +
            mark(a.accumulate, ", added");
   }
-  std::string operator()(const Rope& a) const { return "rope " + shape(a.x) + mark(a.backward, " backward"); }
-  std::string operator()(const SwigluForward& a) const { return "swiglu " + shape(a.gate_up); }
-  std::string operator()(const SwigluBackward& a) const {
-    return "swiglu backward " + shape(a.gate_up) + mark(!a.out.empty(), " and forward");
+  std::string operator()(const Rope& a) const {
+    const std::string part = a.rotary_dim < a.head_dim ? " of " + number(a.rotary_dim) + "/" + number(a.head_dim) : "";
+    return "rope " + shape(a.x) + part + mark(a.backward, " backward");
+  }
+  std::string operator()(const GatedForward& a) const { return name_of(a.activation) + (" " + shape(a.gate_up)); }
+  std::string operator()(const GatedBackward& a) const {
+    return name_of(a.activation) + (" backward " + shape(a.gate_up)) + mark(!a.out.empty(), " and forward");
   }
   std::string operator()(const CrossEntropy& a) const {
     return "cross entropy " + shape(a.logits) + mark(a.backward, " with backward");
@@ -107,11 +112,13 @@ struct Bytes {
   double operator()(const AttentionBackward& a) const {
     return sum(a.q, a.k, a.v, a.out, a.grad_out, a.grad_q, a.grad_k, a.grad_v);
   }
-  double operator()(const RmsNormForward& a) const { return sum(a.x, a.weight, a.out); }
+  double operator()(const RmsNormForward& a) const { return sum(a.x, a.weight, a.residual, a.out); }
   double operator()(const RmsNormBackward& a) const { return sum(a.x, a.weight, a.grad_out, a.residual, a.grad_x); }
-  double operator()(const Rope& a) const { return 2 * sum(a.x); }
-  double operator()(const SwigluForward& a) const { return sum(a.gate_up, a.out); }
-  double operator()(const SwigluBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  double operator()(const Rope& a) const {
+    return 2 * sum(a.x) * static_cast<double>(a.rotary_dim) / static_cast<double>(a.head_dim);
+  }
+  double operator()(const GatedForward& a) const { return sum(a.gate_up, a.out); }
+  double operator()(const GatedBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
   double operator()(const CrossEntropy& a) const { return (a.backward ? 2 : 1) * sum(a.logits); }
 };
 

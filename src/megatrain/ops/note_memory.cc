@@ -34,7 +34,7 @@ class Placer {
     documents(a.shape, a.documents);
   }
   void operator()(RmsNormForward& a) {
-    place(a.x, a.weight, a.out);
+    place(a.x, a.weight, a.residual, a.out);
     a.inv_rms = floats(a.x.rows * a.groups);
   }
   void operator()(RmsNormBackward& a) {
@@ -44,11 +44,11 @@ class Placer {
   void operator()(Rope& a) {
     place(a.x);
     a.positions = list(std::vector<int32_t>(static_cast<size_t>(a.x.rows), 0));
-    a.cos = floats(a.head_dim / 2);
-    a.sin = floats(a.head_dim / 2);
+    a.cos = floats(a.rotary_dim / 2);
+    a.sin = floats(a.rotary_dim / 2);
   }
-  void operator()(SwigluForward& a) { place(a.gate_up, a.out); }
-  void operator()(SwigluBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  void operator()(GatedForward& a) { place(a.gate_up, a.out); }
+  void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
   void operator()(CrossEntropy& a) {
     place(a.logits);
     std::vector<int32_t> labels;

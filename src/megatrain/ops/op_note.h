@@ -15,7 +15,7 @@ namespace megatrain {
 
 using OpNote =
     std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward, AttentionBackward,
-                 RmsNormForward, RmsNormBackward, Rope, SwigluForward, SwigluBackward, CrossEntropy>;
+                 RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, CrossEntropy>;
 
 // A matrix product or attention: what a library computes, and nearly all of a step's arithmetic.
 inline bool is_library_call(const OpNote& note) {
@@ -28,7 +28,7 @@ inline bool is_library_call(const OpNote& note) {
 // What a backward pass calls only to have its inner activations again.
 inline bool is_forward_call(const OpNote& note) {
   return std::holds_alternative<LinearForward>(note) || std::holds_alternative<AttentionForward>(note) ||
-         std::holds_alternative<RmsNormForward>(note) || std::holds_alternative<SwigluForward>(note) ||
+         std::holds_alternative<RmsNormForward>(note) || std::holds_alternative<GatedForward>(note) ||
          (std::holds_alternative<Rope>(note) && !std::get<Rope>(note).backward);
 }
 

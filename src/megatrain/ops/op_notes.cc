@@ -16,8 +16,8 @@ struct Caller {
   void operator()(const RmsNormForward& args) const { ops.rmsnorm_forward(stream, args); }
   void operator()(const RmsNormBackward& args) const { ops.rmsnorm_backward(stream, args); }
   void operator()(const Rope& args) const { ops.rope(stream, args); }
-  void operator()(const SwigluForward& args) const { ops.swiglu_forward(stream, args); }
-  void operator()(const SwigluBackward& args) const { ops.swiglu_backward(stream, args); }
+  void operator()(const GatedForward& args) const { ops.gated_forward(stream, args); }
+  void operator()(const GatedBackward& args) const { ops.gated_backward(stream, args); }
   void operator()(const CrossEntropy& args) const { ops.cross_entropy(stream, args); }
 };
 

@@ -28,8 +28,8 @@ class OpNotes final : public Ops {
   void linear_backward_weight(Stream&, const LinearBackwardWeight& args) override { notes_.emplace_back(args); }
   void attention_forward(Stream&, const AttentionForward& args) override { notes_.emplace_back(args); }
   void attention_backward(Stream&, const AttentionBackward& args) override { notes_.emplace_back(args); }
-  void swiglu_forward(Stream&, const SwigluForward& args) override { notes_.emplace_back(args); }
-  void swiglu_backward(Stream&, const SwigluBackward& args) override { notes_.emplace_back(args); }
+  void gated_forward(Stream&, const GatedForward& args) override { notes_.emplace_back(args); }
+  void gated_backward(Stream&, const GatedBackward& args) override { notes_.emplace_back(args); }
   void cross_entropy(Stream&, const CrossEntropy& args) override { notes_.emplace_back(args); }
 
   // The layer templates of a training step call none of these.

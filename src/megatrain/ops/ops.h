@@ -65,8 +65,8 @@ class Ops {
   virtual void attention_forward(Stream&, const AttentionForward&) = 0;
   virtual void attention_backward(Stream&, const AttentionBackward&) = 0;
   virtual void attention_cached(Stream&, const CachedAttention&) = 0;
-  virtual void swiglu_forward(Stream&, const SwigluForward&) = 0;
-  virtual void swiglu_backward(Stream&, const SwigluBackward&) = 0;
+  virtual void gated_forward(Stream&, const GatedForward&) = 0;
+  virtual void gated_backward(Stream&, const GatedBackward&) = 0;
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
   virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
   virtual void sum_losses(Stream&, const SumLosses&) = 0;

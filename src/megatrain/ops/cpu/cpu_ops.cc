@@ -32,8 +32,8 @@ class CpuOps final : public Ops {
   void attention_forward(Stream& s, const AttentionForward& a) override { run(s, cpu::attention_forward, a); }
   void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
   void attention_cached(Stream& s, const CachedAttention& a) override { run(s, cpu::attention_cached, a); }
-  void swiglu_forward(Stream& s, const SwigluForward& a) override { run(s, cpu::swiglu_forward, a); }
-  void swiglu_backward(Stream& s, const SwigluBackward& a) override { run(s, cpu::swiglu_backward, a); }
+  void gated_forward(Stream& s, const GatedForward& a) override { run(s, cpu::gated_forward, a); }
+  void gated_backward(Stream& s, const GatedBackward& a) override { run(s, cpu::gated_backward, a); }
   void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }
   void finish_gradient(Stream& s, const FinishGradient& a) override { run(s, cpu::finish_gradient, a); }
   void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }

@@ -25,8 +25,8 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
 void attention_forward(const Context& context, const AttentionForward& args);
 void attention_backward(const Context& context, const AttentionBackward& args);
 void attention_cached(const Context& context, const CachedAttention& args);
-void swiglu_forward(const Context& context, const SwigluForward& args);
-void swiglu_backward(const Context& context, const SwigluBackward& args);
+void gated_forward(const Context& context, const GatedForward& args);
+void gated_backward(const Context& context, const GatedBackward& args);
 void cross_entropy(const Context& context, const CrossEntropy& args);
 void finish_gradient(const Context& context, const FinishGradient& args);
 void sum_losses(const Context& context, const SumLosses& args);

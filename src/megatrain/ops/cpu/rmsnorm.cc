@@ -30,6 +30,14 @@ void weight_gradient(const Context& context, const RmsNormBackward& args) {
   });
 }
 
+// weight[begin, begin + count) and the offset, in fp32.
+const float* read_weight(const View& weight, float offset, int64_t begin, int64_t count, float* scratch) {
+  const float* stored = read(weight, 0, begin, count, scratch);
+  if (offset == 0) return stored;
+  for (int64_t i = 0; i < count; ++i) scratch[i] = offset + stored[i];
+  return scratch;
+}
+
 }  // namespace
 
 void rmsnorm_forward(const Context& context, const RmsNormForward& args) {
@@ -41,7 +49,7 @@ void rmsnorm_forward(const Context& context, const RmsNormForward& args) {
   for_rows(context.team, args.x.rows * args.groups, size, [&](int64_t index) {
     const int64_t row = index / args.groups;
     const int64_t first = index % args.groups * size;
-    Chunk x_buffer, w_buffer, out;
+    Chunk x_buffer, w_buffer, r_buffer, out;
     double squares = 0;
     for_chunks(size, [&](int64_t begin, int64_t count) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());
@@ -52,14 +60,18 @@ void rmsnorm_forward(const Context& context, const RmsNormForward& args) {
     args.inv_rms[index] = inv_rms;
     for_chunks(size, [&](int64_t begin, int64_t count) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());
-      const float* w = read(args.weight, 0, begin, count, w_buffer.data());
+      const float* w = read_weight(args.weight, args.weight_offset, begin, count, w_buffer.data());
       for (int64_t i = 0; i < count; ++i) out[i] = x[i] * inv_rms * w[i];
+      if (!args.residual.empty()) {
+        const float* residual = read(args.residual, row, first + begin, count, r_buffer.data());
+        for (int64_t i = 0; i < count; ++i) out[i] += residual[i];
+      }
       narrow(out.data(), args.out, row, first + begin, count);
     });
   });
 }
 
-// With r = inv_rms and g = grad_out * weight: d = r g - x r^3 mean(g x)
+// With r = inv_rms and g = grad_out * (offset + weight): d = r g - x r^3 mean(g x)
 void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
   check_dtype(args.x);
   check_dtype(args.grad_out);
@@ -75,7 +87,7 @@ void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
     double product = 0;
     for_chunks(size, [&](int64_t begin, int64_t count) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());
-      const float* w = read(args.weight, 0, begin, count, w_buffer.data());
+      const float* w = read_weight(args.weight, args.weight_offset, begin, count, w_buffer.data());
       const float* g = read(args.grad_out, row, first + begin, count, g_buffer.data());
       product += sum_of(count, [&](int64_t i) { return static_cast<double>(g[i] * w[i]) * x[i]; });
     });
@@ -84,7 +96,7 @@ void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
     const float along = static_cast<float>(r * r * r * product / static_cast<double>(size));
     for_chunks(size, [&](int64_t begin, int64_t count) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());
-      const float* w = read(args.weight, 0, begin, count, w_buffer.data());
+      const float* w = read_weight(args.weight, args.weight_offset, begin, count, w_buffer.data());
       const float* g = read(args.grad_out, row, first + begin, count, g_buffer.data());
       for (int64_t i = 0; i < count; ++i) out[i] = g[i] * w[i] * inv_rms - x[i] * along;
       if (!args.residual.empty()) {

@@ -5,8 +5,10 @@ namespace megatrain::cpu {
 
 void rope(const Context& context, const Rope& args) {
   check_dtype(args.x);
-  const int64_t half = args.head_dim / 2;
-  ensure(args.head_dim % 2 == 0 && args.x.cols == args.heads * args.head_dim, "RoPE rotates whole heads of even size");
+  const int64_t half = args.rotary_dim / 2;
+  ensure(args.x.cols == args.heads * args.head_dim, "RoPE takes whole heads");
+  ensure(args.rotary_dim > 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
+         "RoPE turns an even number of a head's elements");
   const float sign = args.backward ? -1.0f : 1.0f;
   for_rows(context.team, args.x.rows, args.x.cols, [&](int64_t row) {
     const float* cos = args.cos + args.positions[row] * half;

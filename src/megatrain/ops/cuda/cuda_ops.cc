@@ -74,8 +74,8 @@ class CudaOps final : public Ops {
 
   void attention_cached(Stream& stream, const CachedAttention& args) override { launch(args, native_stream(stream)); }
 
-  void swiglu_forward(Stream& stream, const SwigluForward& args) override { launch(args, native_stream(stream)); }
-  void swiglu_backward(Stream& stream, const SwigluBackward& args) override { launch(args, native_stream(stream)); }
+  void gated_forward(Stream& stream, const GatedForward& args) override { launch(args, native_stream(stream)); }
+  void gated_backward(Stream& stream, const GatedBackward& args) override { launch(args, native_stream(stream)); }
   void cross_entropy(Stream& stream, const CrossEntropy& args) override { launch(args, native_stream(stream)); }
   void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }
   void sum_losses(Stream& stream, const SumLosses& args) override { launch(args, native_stream(stream)); }

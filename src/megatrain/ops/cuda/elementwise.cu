@@ -8,10 +8,23 @@ namespace {
 
 constexpr int kMostThreads = 256;
 
-__device__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+// The sigmoid's argument and gate times its slope.
+struct Silu {
+  static __device__ float argument(float gate) { return gate; }
+  static __device__ float gate_slope(float gate) { return gate; }
+};
+struct GeluTanh {
+  static __device__ float argument(float gate) { return gate * (kGeluLinear + kGeluCubic * (gate * gate)); }
+  static __device__ float gate_slope(float gate) { return gate * (kGeluLinear + 3.0f * kGeluCubic * (gate * gate)); }
+};
 
-template <class T, int kVec>
-__global__ void swiglu_forward_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int64_t cols) {
+template <class Act>
+__device__ float gated(float gate, float up) {
+  return gate / (1.0f + expf(-Act::argument(gate))) * up;
+}
+
+template <class Act, class T, int kVec>
+__global__ void gated_forward_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int64_t cols) {
   const T* gate = gate_up + blockIdx.x * in_stride;
   T* to = out + blockIdx.x * out_stride;
   for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
@@ -19,14 +32,14 @@ __global__ void swiglu_forward_kernel(const T* gate_up, int64_t in_stride, T* ou
     load<T, kVec>(gate + c, g);
     load<T, kVec>(gate + cols + c, u);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) g[j] = swiglu(g[j], u[j]);
+    for (int j = 0; j < kVec; ++j) g[j] = gated<Act>(g[j], u[j]);
     store<T, kVec>(to + c, g);
   }
 }
 
-template <class T, int kVec>
-__global__ void swiglu_backward_kernel(const T* gate_up, int64_t in_stride, const T* grad_out, int64_t out_stride,
-                                       T* grad_gate_up, int64_t grad_stride, T* out, int64_t act_stride, int64_t cols) {
+template <class Act, class T, int kVec>
+__global__ void gated_backward_kernel(const T* gate_up, int64_t in_stride, const T* grad_out, int64_t out_stride,
+                                      T* grad_gate_up, int64_t grad_stride, T* out, int64_t act_stride, int64_t cols) {
   const T* gate = gate_up + blockIdx.x * in_stride;
   const T* dy = grad_out + blockIdx.x * out_stride;
   T* grad = grad_gate_up + blockIdx.x * grad_stride;
@@ -38,15 +51,15 @@ __global__ void swiglu_backward_kernel(const T* gate_up, int64_t in_stride, cons
     if (out) {
       float act[kVec];
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) act[j] = swiglu(g[j], u[j]);
+      for (int j = 0; j < kVec; ++j) act[j] = gated<Act>(g[j], u[j]);
       store<T, kVec>(out + blockIdx.x * act_stride + c, act);
     }
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
-      const float sigmoid = 1.0f / (1.0f + expf(-g[j]));
-      const float silu = g[j] * sigmoid;
-      const float grad_gate = d[j] * u[j] * (sigmoid * (1.0f + g[j] * (1.0f - sigmoid)));
-      u[j] = d[j] * silu;
+      const float sigmoid = 1.0f / (1.0f + expf(-Act::argument(g[j])));
+      const float active = g[j] * sigmoid;
+      const float grad_gate = d[j] * u[j] * (sigmoid * (1.0f + Act::gate_slope(g[j]) * (1.0f - sigmoid)));
+      u[j] = d[j] * active;
       g[j] = grad_gate;
     }
     store<T, kVec>(grad + c, g);
@@ -54,17 +67,26 @@ __global__ void swiglu_backward_kernel(const T* gate_up, int64_t in_stride, cons
   }
 }
 
+// Calls body with the activation's type.
+template <class Body>
+void visit_activation(Activation activation, const Body& body) {
+  activation == Activation::silu ? body.template operator()<Silu>() : body.template operator()<GeluTanh>();
+}
+
 }  // namespace
 
-void launch(const SwigluForward& args, cudaStream_t stream) {
+void launch(const GatedForward& args, cudaStream_t stream) {
   if (args.out.rows == 0) return;
-  ensure(args.gate_up.cols == 2 * args.out.cols && args.gate_up.dtype == args.out.dtype, "SwiGLU halves a row");
+  ensure(args.gate_up.cols == 2 * args.out.cols && args.gate_up.dtype == args.out.dtype,
+         "a gated activation halves a row");
   visit_elements(args.out.dtype, [&](auto element) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
       const unsigned threads = row_threads(ceil_div(args.out.cols, kVec), kMostThreads);
-      swiglu_forward_kernel<T, kVec><<<grid_size(args.out.rows), threads, 0, stream>>>(
-          args.gate_up.as<T>(), args.gate_up.row_stride, args.out.as<T>(), args.out.row_stride, args.out.cols);
+      visit_activation(args.activation, [&]<class Act>() {
+        gated_forward_kernel<Act, T, kVec><<<grid_size(args.out.rows), threads, 0, stream>>>(
+            args.gate_up.as<T>(), args.gate_up.row_stride, args.out.as<T>(), args.out.row_stride, args.out.cols);
+      });
     };
     // The up half starts at column F, so F itself must be a whole number of packs.
     if (packs(args.gate_up, kPack<T>) && packs(args.out, kPack<T>)) {
@@ -76,20 +98,22 @@ void launch(const SwigluForward& args, cudaStream_t stream) {
   check_launch();
 }
 
-void launch(const SwigluBackward& args, cudaStream_t stream) {
+void launch(const GatedBackward& args, cudaStream_t stream) {
   if (args.grad_out.rows == 0) return;
   ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols,
-         "SwiGLU halves a row");
+         "a gated activation halves a row");
   ensure(args.gate_up.dtype == args.grad_out.dtype && args.grad_gate_up.dtype == args.grad_out.dtype,
-         "SwiGLU tensors share a dtype");
+         "tensors of a gated activation share a dtype");
   visit_elements(args.grad_out.dtype, [&](auto element) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
       const unsigned threads = row_threads(ceil_div(args.grad_out.cols, kVec), kMostThreads);
-      swiglu_backward_kernel<T, kVec><<<grid_size(args.grad_out.rows), threads, 0, stream>>>(
-          args.gate_up.as<T>(), args.gate_up.row_stride, args.grad_out.as<T>(), args.grad_out.row_stride,
-          args.grad_gate_up.as<T>(), args.grad_gate_up.row_stride, args.out.as<T>(), args.out.row_stride,
-          args.grad_out.cols);
+      visit_activation(args.activation, [&]<class Act>() {
+        gated_backward_kernel<Act, T, kVec><<<grid_size(args.grad_out.rows), threads, 0, stream>>>(
+            args.gate_up.as<T>(), args.gate_up.row_stride, args.grad_out.as<T>(), args.grad_out.row_stride,
+            args.grad_gate_up.as<T>(), args.grad_gate_up.row_stride, args.out.as<T>(), args.out.row_stride,
+            args.grad_out.cols);
+      });
     };
     if (packs(args.gate_up, kPack<T>) && packs(args.grad_out, kPack<T>) && packs(args.grad_gate_up, kPack<T>) &&
         packs(args.out, kPack<T>)) {

@@ -32,8 +32,8 @@ void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream);
 void launch(const Rope& args, cudaStream_t stream);
 
 // elementwise.cu
-void launch(const SwigluForward& args, cudaStream_t stream);
-void launch(const SwigluBackward& args, cudaStream_t stream);
+void launch(const GatedForward& args, cudaStream_t stream);
+void launch(const GatedBackward& args, cudaStream_t stream);
 
 // cross_entropy.cu
 void launch(const CrossEntropy& args, cudaStream_t stream);

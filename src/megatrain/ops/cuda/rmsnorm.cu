@@ -21,9 +21,19 @@ struct Rows {
 };
 Rows rows_of(const View& view) { return {view.data, view.row_stride}; }
 
-template <class T, int kVec>
-__global__ void forward_kernel(Rows x, const T* weight, float eps, int64_t groups, int64_t size, Rows out,
-                               float* inv_rms) {
+// Adds the offset of the weights where there is one.
+template <bool kOffset, int kVec>
+__device__ void add_offset(float (&w)[kVec], float offset) {
+  if constexpr (kOffset) {
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) w[j] += offset;
+  }
+}
+
+// kMore: there is an offset of the weights or a residual.
+template <class T, int kVec, bool kMore>
+__global__ void forward_kernel(Rows x, const T* weight, float offset, float eps, int64_t groups, int64_t size,
+                               Rows residual, Rows out, float* inv_rms) {
   __shared__ float shared[32];
   const int64_t v = blockIdx.x;
   const T* from = x.vector<T>(v, groups, size);
@@ -42,17 +52,27 @@ __global__ void forward_kernel(Rows x, const T* weight, float eps, int64_t group
     float a[kVec], w[kVec];
     load<T, kVec>(from + c, a);
     load<T, kVec>(weight + c, w);
+    add_offset<kMore>(w, offset);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) a[j] = a[j] * inv * w[j];
+    if constexpr (kMore) {
+      if (residual.data) {
+        float r[kVec];
+        load<T, kVec>(residual.vector<T>(v, groups, size) + c, r);
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) a[j] += r[j];
+      }
+    }
     store<T, kVec>(to + c, a);
   }
 }
 
 // sums[(k * kVec + j) * threads + thread] is the weight gradient of column (k * threads + thread) * kVec + j: each
 // thread touches only its own, and a warp touches 32 banks.
-template <class T, int kVec>
-__global__ void backward_kernel(Rows x, const T* weight, const float* inv_rms, int64_t groups, int64_t size,
-                                int64_t vectors, Rows grad_out, Rows residual, Rows grad_x, float* partials) {
+template <class T, int kVec, bool kOffset>
+__global__ void backward_kernel(Rows x, const T* weight, float offset, const float* inv_rms, int64_t groups,
+                                int64_t size, int64_t vectors, Rows grad_out, Rows residual, Rows grad_x,
+                                float* partials) {
   extern __shared__ float sums[];
   __shared__ float shared[32];
   const int64_t stride = static_cast<int64_t>(blockDim.x) * kVec;
@@ -73,6 +93,7 @@ __global__ void backward_kernel(Rows x, const T* weight, const float* inv_rms, i
       load<T, kVec>(in + c, a);
       load<T, kVec>(dy + c, d);
       load<T, kVec>(weight + c, w);
+      add_offset<kOffset>(w, offset);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
         dot += d[j] * w[j] * a[j];
@@ -86,6 +107,7 @@ __global__ void backward_kernel(Rows x, const T* weight, const float* inv_rms, i
       load<T, kVec>(in + c, a);
       load<T, kVec>(dy + c, d);
       load<T, kVec>(weight + c, w);
+      add_offset<kOffset>(w, offset);
       if (res) load<T, kVec>(res + c, r);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
@@ -105,6 +127,16 @@ __global__ void backward_kernel(Rows x, const T* weight, const float* inv_rms, i
 // Packs must not straddle groups, so the vector's size counts, not the row's.
 bool packs_groups(const View& view, int64_t size, int count) { return packs(view, count) && size % count == 0; }
 
+// Calls body with how many elements are accessed at once and whether the kernel does `more`.
+template <int kPacked, class Body>
+void visit_variant(bool packed, bool more, const Body& body) {
+  if (packed) {
+    more ? body.template operator()<kPacked, true>() : body.template operator()<kPacked, false>();
+  } else {
+    more ? body.template operator()<1, true>() : body.template operator()<1, false>();
+  }
+}
+
 }  // namespace
 
 void launch(const RmsNormForward& args, cudaStream_t stream) {
@@ -114,16 +146,15 @@ void launch(const RmsNormForward& args, cudaStream_t stream) {
   ensure(args.weight.dtype == args.x.dtype && args.out.dtype == args.x.dtype, "RMSNorm tensors share a dtype");
   visit_elements(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    const auto run = [&]<int kVec>() {
-      forward_kernel<T, kVec><<<grid_size(vectors), row_threads(ceil_div(size, kVec), kMostThreads), 0, stream>>>(
-          rows_of(args.x), args.weight.as<T>(), args.eps, args.groups, size, rows_of(args.out), args.inv_rms);
-    };
-    constexpr int kVec = kPack<T>;
-    if (packs_groups(args.x, size, kVec) && packs_groups(args.out, size, kVec) && packs(args.weight, kVec)) {
-      run.template operator()<kVec>();
-    } else {
-      run.template operator()<1>();
-    }
+    const bool packed = packs_groups(args.x, size, kPack<T>) && packs_groups(args.out, size, kPack<T>) &&
+                        packs(args.residual, kPack<T>) && packs(args.weight, kPack<T>);
+    const bool more = args.weight_offset != 0 || !args.residual.empty();
+    visit_variant<kPack<T>>(packed, more, [&]<int kVec, bool kMore>() {
+      forward_kernel<T, kVec, kMore>
+          <<<grid_size(vectors), row_threads(ceil_div(size, kVec), kMostThreads), 0, stream>>>(
+              rows_of(args.x), args.weight.as<T>(), args.weight_offset, args.eps, args.groups, size,
+              rows_of(args.residual), rows_of(args.out), args.inv_rms);
+    });
   });
   check_launch();
 }
@@ -143,25 +174,21 @@ void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream) {
   if (vectors > 0) {
     visit_elements(args.x.dtype, [&](auto element) {
       using T = decltype(element);
-      const auto run = [&]<int kVec>() {
+      const bool packed = packs_groups(args.x, size, kPack<T>) && packs_groups(args.grad_out, size, kPack<T>) &&
+                          packs_groups(args.grad_x, size, kPack<T>) && packs(args.residual, kPack<T>) &&
+                          packs(args.weight, kPack<T>);
+      visit_variant<kPack<T>>(packed, args.weight_offset != 0, [&]<int kVec, bool kOffset>() {
         const unsigned threads = row_threads(ceil_div(size, kVec), kMostThreads);
         const int64_t shared =
             round_up(size, static_cast<int64_t>(threads) * kVec) * static_cast<int64_t>(sizeof(float));
         if (shared > 40 * 1024) {
-          CUDA_CHECK(cudaFuncSetAttribute(backward_kernel<T, kVec>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(shared)));
+          CUDA_CHECK(cudaFuncSetAttribute(backward_kernel<T, kVec, kOffset>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
         }
-        backward_kernel<T, kVec><<<grid_size(blocks), threads, static_cast<size_t>(shared), stream>>>(
-            rows_of(args.x), args.weight.as<T>(), args.inv_rms, args.groups, size, vectors, rows_of(args.grad_out),
-            rows_of(args.residual), rows_of(args.grad_x), partials);
-      };
-      constexpr int kVec = kPack<T>;
-      if (packs_groups(args.x, size, kVec) && packs_groups(args.grad_out, size, kVec) &&
-          packs_groups(args.grad_x, size, kVec) && packs(args.residual, kVec) && packs(args.weight, kVec)) {
-        run.template operator()<kVec>();
-      } else {
-        run.template operator()<1>();
-      }
+        backward_kernel<T, kVec, kOffset><<<grid_size(blocks), threads, static_cast<size_t>(shared), stream>>>(
+            rows_of(args.x), args.weight.as<T>(), args.weight_offset, args.inv_rms, args.groups, size, vectors,
+            rows_of(args.grad_out), rows_of(args.residual), rows_of(args.grad_x), partials);
+      });
     });
     check_launch();
   }

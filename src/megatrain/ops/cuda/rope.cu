@@ -5,15 +5,15 @@ namespace megatrain {
 
 namespace {
 
-// One block a token; a thread rotates kVec pairs (i, i + half) of one head.
+// One block a token; a thread rotates kVec pairs (i, i + half) of one head of `size` elements.
 template <class T, int kVec>
-__global__ void rope_kernel(T* x, int64_t row_stride, int64_t heads, int64_t half, const int32_t* positions,
-                            const float* cos, const float* sin, float direction) {
+__global__ void rope_kernel(T* x, int64_t row_stride, int64_t heads, int64_t size, int64_t half,
+                            const int32_t* positions, const float* cos, const float* sin, float direction) {
   const int64_t token = blockIdx.x;
   const int64_t angles = positions[token] * half;
   for (int64_t i = threadIdx.x * kVec; i < heads * half; i += blockDim.x * kVec) {
     const int64_t head = i / half, at = i % half;
-    T* first = x + token * row_stride + head * 2 * half + at;
+    T* first = x + token * row_stride + head * size + at;
     float a[kVec], b[kVec], c[kVec], s[kVec];
     load<T, kVec>(first, a);
     load<T, kVec>(first + half, b);
@@ -35,20 +35,23 @@ __global__ void rope_kernel(T* x, int64_t row_stride, int64_t heads, int64_t hal
 
 void launch(const Rope& args, cudaStream_t stream) {
   if (args.x.rows == 0 || args.heads == 0) return;
-  ensure(args.head_dim % 2 == 0 && args.x.cols >= args.heads * args.head_dim, "RoPE rows hold heads of an even size");
-  const int64_t half = args.head_dim / 2;
+  ensure(args.x.cols >= args.heads * args.head_dim, "RoPE rows hold whole heads");
+  ensure(args.rotary_dim > 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
+         "RoPE turns an even number of a head's elements");
+  const int64_t half = args.rotary_dim / 2;
   visit_elements(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
       rope_kernel<T, kVec><<<grid_size(args.x.rows), row_threads(ceil_div(args.heads * half, kVec), 256), 0, stream>>>(
-          args.x.as<T>(), args.x.row_stride, args.heads, half, args.positions, args.cos, args.sin,
+          args.x.as<T>(), args.x.row_stride, args.heads, args.head_dim, half, args.positions, args.cos, args.sin,
           args.backward ? -1.0f : 1.0f);
     };
     const View angles{const_cast<float*>(args.cos), DType::f32, 2, half, half};
     const View sines{const_cast<float*>(args.sin), DType::f32, 2, half, half};
     View rows = args.x;
     rows.cols = args.heads * args.head_dim;
-    if (packs(rows, kPack<T>) && packs(angles, kPack<T>) && packs(sines, kPack<T>)) {
+    // Both halves of every head start at whole packs.
+    if (args.head_dim % kPack<T> == 0 && packs(rows, kPack<T>) && packs(angles, kPack<T>) && packs(sines, kPack<T>)) {
       run.template operator()<kPack<T>>();
     } else {
       run.template operator()<1>();
