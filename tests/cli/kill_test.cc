@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "megatrain/base/rng.h"
-#include "megatrain/train/checkpoints.h"
+#include "megatrain/run/checkpoints.h"
 #include "tests/cli/command.h"
 
 namespace megatrain::cli {

@@ -1,7 +1,8 @@
 // Generation from a trainer's own records, between steps.
 #include <algorithm>
 
-#include "megatrain/train/token_data.h"
+#include "megatrain/data/token_data.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"

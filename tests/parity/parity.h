@@ -12,13 +12,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megatrain/data/token_data.h"
 #include "megatrain/hub/convert.h"
-#include "megatrain/io/json_file.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
-#include "megatrain/train/token_data.h"
 #include "megatrain/train/trainer.h"
 
 namespace megatrain::parity {

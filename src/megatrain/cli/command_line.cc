@@ -8,10 +8,11 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/bench/bench.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
+#include "megatrain/config/config.h"
 #include "megatrain/model/presets.h"
-#include "megatrain/train/config.h"
 
 #include <fmt/ranges.h>
 

@@ -3,9 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/train/export_run.h"
+#include "megatrain/run/export_run.h"
 
 namespace megatrain {
 

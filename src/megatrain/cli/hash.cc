@@ -4,12 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/train/checkpoints.h"
-#include "megatrain/train/run_files.h"
+#include "megatrain/run/checkpoints.h"
+#include "megatrain/run/run_files.h"
 
 namespace megatrain {
 

@@ -1,4 +1,5 @@
 #include "megatrain/cli/inspect.h"
+#include "megatrain/cli/verbs.h"
 
 #include <filesystem>
 
@@ -6,9 +7,9 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/cli/inspect_data.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/config/arguments.h"
 #include "megatrain/hub/hub_cache.h"
-#include "megatrain/train/run_files.h"
+#include "megatrain/run/run_files.h"
 
 namespace megatrain {
 

@@ -11,10 +11,11 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/config/arguments.h"
+#include "megatrain/data/open_data.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/ops/cross_entropy.h"
-#include "megatrain/train/open_data.h"
 
 namespace megatrain {
 

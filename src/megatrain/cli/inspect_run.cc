@@ -2,19 +2,19 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "megatrain/cli/inspect.h"
-#include "megatrain/cli/run_history.h"
-#include "megatrain/cli/svg_axis.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/cli/inspect.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
-#include "megatrain/train/checkpoints.h"
-#include "megatrain/train/run_files.h"
+#include "megatrain/report/run_history.h"
+#include "megatrain/report/svg_axis.h"
+#include "megatrain/run/checkpoints.h"
+#include "megatrain/run/run_files.h"
 
 namespace megatrain {
 

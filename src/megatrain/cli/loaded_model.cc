@@ -9,6 +9,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/host/memory.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/layers.h"

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/cli/words.h"
+#include "megatrain/config/arguments.h"
+#include "megatrain/config/config.h"
 #include "megatrain/generate/answer.h"
 #include "megatrain/model/config.h"
 #include "megatrain/store/record.h"
-#include "megatrain/train/config.h"
 #include "megatrain/train/setup.h"
 
 namespace megatrain {

@@ -3,10 +3,11 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/cli/standard_streams.h"
-#include "megatrain/cli/target.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/train/setup.h"
+#include "megatrain/train/target.h"
 
 namespace megatrain {
 

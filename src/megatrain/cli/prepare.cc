@@ -10,11 +10,13 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/work.h"
 #include "megatrain/cli/signal_watch.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
+#include "megatrain/data/open_data.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/ops/cross_entropy.h"
-#include "megatrain/train/open_data.h"
 
 namespace megatrain {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "megatrain/train/metrics.h"
+#include "megatrain/run/metrics.h"
 
 namespace megatrain {
 

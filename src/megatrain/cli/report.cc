@@ -6,14 +6,15 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/cli/report_page.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/layers.h"
-#include "megatrain/train/run_files.h"
+#include "megatrain/report/report_page.h"
+#include "megatrain/run/run_files.h"
 
 namespace megatrain {
 

@@ -8,9 +8,10 @@
 #include "megatrain/cli/progress.h"
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/standard_streams.h"
-#include "megatrain/cli/words.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/train/run.h"
+#include "megatrain/run/run.h"
 
 namespace megatrain {
 

@@ -2,12 +2,9 @@
 // standard error, and returns the exit code; errors are thrown.
 #pragma once
 
-#include <string>
-#include <vector>
+#include "megatrain/config/arguments.h"
 
 namespace megatrain {
-
-using Words = std::vector<std::string>;
 
 int verb_train(const Words& words);
 int verb_prepare(const Words& words);
@@ -19,7 +16,6 @@ int verb_inspect(const Words& words);
 int verb_export(const Words& words);
 int verb_report(const Words& words);
 int verb_demo(const Words& words);
-int verb_bench(const Words& words);
 
 // Runs the program: argv without its first word. Errors become a sentence on standard error and the contract's code.
 int run_command_line(const Words& words);

@@ -1,9 +1,10 @@
 #include "megatrain/train/model_loss.h"
 
 #include "megatrain/base/work_progress.h"
+#include "megatrain/data/open_data.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/model/load_weights.h"
-#include "megatrain/train/open_data.h"
+#include "megatrain/model/model_source.h"
 
 namespace megatrain {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "megatrain/train/batch.h"
-#include "megatrain/train/config.h"
+#include "megatrain/config/config.h"
+#include "megatrain/data/batch.h"
 #include "megatrain/train/trainer.h"
 
 namespace megatrain {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "megatrain/base/error.h"
+#include "megatrain/data/batch.h"
 #include "megatrain/store/record.h"
-#include "megatrain/train/batch.h"
 
 namespace megatrain {
 

@@ -1,8 +1,8 @@
 // The learning rates of a configuration.
 #pragma once
 
+#include "megatrain/config/config.h"
 #include "megatrain/optim/learning_rate.h"
-#include "megatrain/train/config.h"
 
 namespace megatrain {
 

@@ -1,8 +1,6 @@
 #include "megatrain/train/setup.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -10,37 +8,16 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/host/memory.h"
 #include "megatrain/host/thread_team.h"
-#include "megatrain/hub/hub_cache.h"
-#include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/block.h"
 #include "megatrain/model/head.h"
-#include "megatrain/model/known_fields.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/step_program.h"
 
 namespace megatrain {
-
-namespace {
-
-// A field of the kernel's "Name:   12345 kB" tables.
-int64_t read_kilobytes(const char* file, const std::string& field) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    if (line.rfind(field + ":", 0) == 0) return std::stoll(line.substr(field.size() + 1)) * kKiB;
-  }
-  return 0;
-}
-
-constexpr int64_t kMaxConfigBytes = 16 * kMiB;
-
-}  // namespace
-
-int64_t host_memory_available() { return read_kilobytes("/proc/meminfo", "MemAvailable"); }
-int64_t host_memory_used() { return read_kilobytes("/proc/self/status", "VmRSS"); }
-int64_t host_memory_peak() { return read_kilobytes("/proc/self/status", "VmHWM"); }
 
 std::unique_ptr<Ops> make_ops(Device& device, int64_t threads) {
   if (device.kind() == DeviceKind::cuda) return make_cuda_ops(device);
@@ -61,27 +38,6 @@ Machine open_machine(const std::string& name, int64_t threads) {
   }
   machine.ops = make_ops(*machine.device, threads);
   return machine;
-}
-
-ModelSource read_model_source(const TrainConfig& config) {
-  ModelSource source;
-  source.directory = find_model(config.model.path, ModelParts::weights);
-  if (source.directory != config.model.path)
-    log_info(fmt::format("model.path {} is {}", config.model.path, source.directory));
-  const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
-  source.config_text = read_text_file(path, kMaxConfigBytes);
-  if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers reads none
-  const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
-  source.config = parse_model_config(json, path);
-  for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
-  return source;
-}
-
-std::string companion_directory(const TrainConfig& config, const std::string& model_directory) {
-  const std::string& tokenizer = config.data.tokenizer;
-  if (!model_directory.empty() || tokenizer.empty()) return model_directory;
-  std::error_code none;
-  return std::filesystem::is_directory(tokenizer, none) ? tokenizer : parent_directory(tokenizer);
 }
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {

@@ -4,12 +4,12 @@
 #include <memory>
 #include <string>
 
+#include "megatrain/config/config.h"
 #include "megatrain/device/device.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/plan.h"
-#include "megatrain/train/config.h"
 
 namespace megatrain {
 
@@ -23,17 +23,6 @@ std::unique_ptr<Ops> make_ops(Device& device, int64_t threads);
 
 // `device`: auto (CUDA if there is one, else the CPU with one line saying why), cpu, cuda. Throws Error(bad_config).
 Machine open_machine(const std::string& device, int64_t threads);
-
-// The model's own files: the text of config.json and what it means. model.path may be a name in the Hugging Face cache.
-struct ModelSource {
-  ModelConfig config;
-  std::string config_text;
-  std::string directory;  // of model.path; empty for random weights
-};
-ModelSource read_model_source(const TrainConfig& config);
-
-// Where an export's tokenizer files come from: the model's directory, for random weights data.tokenizer's; empty: none.
-std::string companion_directory(const TrainConfig& config, const std::string& model_directory);
 
 // Everything that changes bits beside data and seed. Chosen once, kept in the run directory and every checkpoint.
 struct RunIdentity {
@@ -63,9 +52,5 @@ MachineProfile machine_profile(const Device& device);
 // The plan the configuration names, or the planner's; checked against workload and budgets.
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,
                  const MachineProfile& machine, std::vector<std::string>* notes);
-
-int64_t host_memory_available();  // bytes
-int64_t host_memory_used();       // by this process
-int64_t host_memory_peak();       // of this process
 
 }  // namespace megatrain

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatrain/data/batch.h"
 #include "megatrain/engine/pipeline.h"
 #include "megatrain/model/block.h"
 #include "megatrain/model/head.h"
 #include "megatrain/optim/updater.h"
-#include "megatrain/train/batch.h"
 
 namespace megatrain {
 

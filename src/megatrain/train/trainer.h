@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/data/batch.h"
 #include "megatrain/engine/pipeline.h"
 #include "megatrain/engine/stall_watch.h"
 #include "megatrain/model/config.h"
 #include "megatrain/optim/updater.h"
-#include "megatrain/train/batch.h"
 #include "megatrain/train/non_finite.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/step_program.h"

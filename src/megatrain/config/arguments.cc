@@ -1,0 +1,107 @@
+#include "megatrain/config/arguments.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/config/config.h"
+#include "megatrain/config/config_keys.h"
+
+namespace megatrain {
+
+namespace {
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+// "--optim.lr 1e-4": the value follows as a word of its own. After a key that may stand alone, only what it accepts is
+// one. After a key of another trainer, every word that is no option is one.
+bool is_value_of(const ConfigKey* key, const std::string& word) {
+  TrainConfig ignored;
+  return key ? !key->flag || key->read(ignored, {.text = word}) : word.rfind("--", 0) != 0;
+}
+
+}  // namespace
+
+Arguments::Arguments(const Words& words, const std::vector<std::string>& options, const std::vector<std::string>& flags,
+                     const std::string& verb)
+    : verb_(verb) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.size() < 2 || word[0] != '-') {
+      plain_.push_back(word);
+      continue;
+    }
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    if (contains(flags, word)) {
+      flags_.push_back(word);
+    } else if (contains(options, name)) {
+      if (equals == std::string::npos && i + 1 == words.size())
+        fail_config(fmt::format("{} needs a value, such as {}=1", name, name));
+      options_.emplace_back(name, equals == std::string::npos ? words[++i] : word.substr(equals + 1));
+    } else if (is_config_override(word)) {
+      overrides_.push_back(word);
+      if (equals == std::string::npos && i + 1 < words.size() &&
+          is_value_of(find_config_key(name.substr(2)), words[i + 1]))
+        overrides_.push_back(words[++i]);
+    } else {
+      const std::string near = nearest_config_key(name.substr(name.rfind("--", 0) == 0 ? 2 : 1));
+      fail_config(
+          fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key{}; see 'megatrain {} "
+                      "--help'",
+                      name, verb, near.empty() ? "" : fmt::format(" (did you mean '--{}'?)", near), verb));
+    }
+  }
+}
+
+bool Arguments::flag(const std::string& name) const { return contains(flags_, name); }
+
+std::optional<std::string> Arguments::option(const std::string& name) const {
+  for (auto it = options_.rbegin(); it != options_.rend(); ++it) {
+    if (it->first == name) return it->second;
+  }
+  return {};
+}
+
+std::vector<std::string> Arguments::all(const std::string& name) const {
+  std::vector<std::string> values;
+  for (const auto& [option, value] : options_) {
+    if (option == name) values.push_back(value);
+  }
+  return values;
+}
+
+std::optional<double> Arguments::number(const std::string& name) const {
+  const std::optional<std::string> text = option(name);
+  if (!text) return {};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || !std::isfinite(value))
+    fail_config(fmt::format("{} is '{}'; expected a number", name, *text));
+  return value;
+}
+
+std::optional<int64_t> Arguments::integer(const std::string& name) const {
+  const std::optional<std::string> text = option(name);
+  if (!text) return {};
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size())
+    fail_config(fmt::format("{} is '{}'; expected a whole number", name, *text));
+  return value;
+}
+
+const std::string& Arguments::one(const std::string& what) const {
+  if (plain_.size() != 1) {
+    fail_config(fmt::format("'megatrain {}' takes one {}, {} given; see 'megatrain {} --help'", verb_, what,
+                            plain_.empty() ? "none was" : fmt::format("{} were", plain_.size()), verb_));
+  }
+  return plain_.front();
+}
+
+}  // namespace megatrain

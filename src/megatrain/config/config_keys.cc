@@ -1,0 +1,289 @@
+#include "megatrain/config/config_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <string_view>
+
+#include "megatrain/base/edit_distance.h"
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+namespace {
+
+#define MEGATRAIN_FIELD(member) \
+  [](TrainConfig & config) -> auto& { return config.member; }
+
+constexpr int64_t kCount = 1'000'000'000;
+constexpr int64_t kTokens = std::numeric_limits<int32_t>::max();
+
+// Null, also as printed: epochs or tokens say how long the run is.
+ConfigKey steps_key() {
+  ConfigKey key =
+      integer_key("steps", "max_steps num_steps train_steps", 0, kCount,
+                  "Optimizer steps of the run; 0 loads the model and exports it. Give one of steps, epochs and tokens.",
+                  MEGATRAIN_FIELD(steps));
+  key.accepts += ", or null";
+  key.read = [read = key.read](TrainConfig& config, const ConfigText& value) {
+    return value.null || read(config, value);
+  };
+  key.write = [write = key.write](const TrainConfig& config) {
+    return config.epochs > 0 || config.tokens > 0 ? std::string("null") : write(config);
+  };
+  return key;
+}
+
+// Also "steps=5-6".
+ConfigKey trace_key() {
+  ConfigKey key =
+      step_set_key("trace", "profile",
+                   "Steps whose lanes go to RUN/trace.json, for Chrome's or Perfetto's viewer; steps=5-6 reads as 5-6.",
+                   MEGATRAIN_FIELD(trace));
+  key.read = [read = key.read](TrainConfig& config, ConfigText value) {
+    constexpr std::string_view kSteps = "steps=";
+    if (value.text.starts_with(kSteps)) value.text.erase(0, kSteps.size());
+    return read(config, value);
+  };
+  return key;
+}
+
+std::vector<ConfigKey> make_keys() {
+  std::vector<ConfigKey> keys;
+  const auto add = [&keys](ConfigKey key) { keys.push_back(std::move(key)); };
+  add(path_key("model.path", "model.name_or_path model_name_or_path model",
+               "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)));
+  add(path_key("model.config", "config model.config_file",
+               "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)));
+  add(natural_key("seed", "random_seed", "Seed of every random number of the run.", MEGATRAIN_FIELD(seed)));
+  add(choice_key("device", "accelerator", {"auto", "cpu", "cuda"},
+                 "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)));
+  add(choice_key("precision", "dtype torch_dtype mixed_precision", {"bf16", "fp32"},
+                 "Arithmetic of the device; the master and the optimizer state are fp32 in both.",
+                 MEGATRAIN_FIELD(precision)));
+  add(path_key("data.tokens", "data.path dataset data", "Raw little-endian token ids.", MEGATRAIN_FIELD(data.tokens)));
+  add(choice_key("data.dtype", "", {"uint16", "uint32"}, "Type of the ids in data.tokens.",
+                 MEGATRAIN_FIELD(data.dtype)));
+  add(path_key("data.documents", "data.offsets",
+               "uint64 token offsets at which documents start; attention and positions restart there.",
+               MEGATRAIN_FIELD(data.documents)));
+  add(path_key("data.labels", "data.mask", "int32 label of each token, -100: not trained. Default: the tokens.",
+               MEGATRAIN_FIELD(data.labels)));
+  add(path_key("data.order", "data.shuffle",
+               "uint64 sequence numbers, used one after another. Default: 0, 1, 2, ... starting over after the last.",
+               MEGATRAIN_FIELD(data.order)));
+  add(datasets_key("data.train", "datasets train_dataset train_file data.files",
+                   "Datasets to train on: JSONL or JSON of conversations (messages, ShareGPT, Alpaca, prompt and "
+                   "completion), text files, folders of them, or names in dataset_info.json.",
+                   MEGATRAIN_FIELD(data.train)));
+  add(datasets_key("data.eval", "validation_file data.validation", "Datasets to evaluate on.",
+                   MEGATRAIN_FIELD(data.eval)));
+  add(path_key("data.info", "data.dataset_info", "Directory of a dataset_info.json, for datasets given by name.",
+               MEGATRAIN_FIELD(data.info)));
+  add(real_key("data.eval_split", "test_size data.val_size", {0, kCount},
+               "Training samples kept for evaluation: below 1 a fraction, else a number of them.",
+               MEGATRAIN_FIELD(data.eval_split)));
+  add(path_key("data.tokenizer", "tokenizer tokenizer_name",
+               "Directory with a tokenizer.json, or the file. Default: the model's.", MEGATRAIN_FIELD(data.tokenizer)));
+  add(path_key("data.template", "chat_template", "A Jinja file. Default: the model's own chat template.",
+               MEGATRAIN_FIELD(data.chat_template)));
+  add(choice_key("data.train_on", "train_on_inputs", {"assistant", "last", "all"},
+                 "What of a conversation is trained: every turn of the assistant, the last one, or every token.",
+                 MEGATRAIN_FIELD(data.train_on)));
+  add(choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn"},
+                 "A conversation of more than seq_len tokens ends the run, is cut, is left out, or by_turn: the prompt "
+                 "and the answer of each turn are cut, as LLaMA-Factory does. Text is cut into pieces of seq_len in "
+                 "any case.",
+                 MEGATRAIN_FIELD(data.overlong)));
+  add(bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending to itself alone.",
+               MEGATRAIN_FIELD(data.packing)));
+  add(bool_key("data.shuffle", "shuffle", "A new order in every epoch, a function of seed and epoch.",
+               MEGATRAIN_FIELD(data.shuffle)));
+  add(integer_key("data.skip_bad", "skip_bad", 0, kCount, "Bad samples to leave out and count before giving up.",
+                  MEGATRAIN_FIELD(data.skip_bad)));
+  add(integer_key("data.max_samples", "", 0, kCount, "The first samples of each dataset that are used; 0: all.",
+                  MEGATRAIN_FIELD(data.max_samples)));
+  add(path_key("data.cache", "cache_dir", "Where tokenised datasets are kept. Default: the user's cache directory.",
+               MEGATRAIN_FIELD(data.cache)));
+  add(integer_key("seq_len", "sequence_length max_seq_len block_size context_length", 2, kTokens,
+                  "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)));
+  add(integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kCount, "Sequences of a step.",
+                  MEGATRAIN_FIELD(batch)));
+  add(integer_key(
+      "micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,
+      "Sequences that pass through a layer at once; divides batch. Not given: the most that hold at most 8192 tokens.",
+      MEGATRAIN_FIELD(micro_batch)));
+  add(steps_key());
+  add(length_key("epochs", "num_epochs n_epochs", "a number above 0, at most 1000000",
+                 "Passes over the training data; 0.5 is half of one.", 1e6, MEGATRAIN_FIELD(epochs)));
+  add(length_key("tokens", "max_tokens train_tokens", "a whole number above 0",
+                 "Tokens of all steps together, padding included.", std::numeric_limits<int64_t>::max() / 4,
+                 MEGATRAIN_FIELD(tokens)));
+  add(choice_key(
+      "conventions", "", {"megatrain", "transformers"},
+      "How epochs, warmup and fractions are counted. transformers, as the Hugging Face trainer does: the last "
+      "step of an epoch of data.train holds what is left of it, warmup starts at a rate of 0, and fractions "
+      "are rounded up.",
+      MEGATRAIN_FIELD(conventions)));
+  add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
+                  MEGATRAIN_FIELD(head_chunk)));
+  add(integer_key("mlp_chunk", "", 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
+                  MEGATRAIN_FIELD(mlp_chunk)));
+  add(patterns_key(
+      "freeze", "frozen freeze_modules freeze_patterns",
+      "Tensors that are not trained, by patterns over their names: * any text, ? one character, [0-9] a set.",
+      MEGATRAIN_FIELD(freeze)));
+  add(patterns_key("train_only", "trainable trainable_modules unfrozen",
+                   "Patterns as in freeze: a tensor that matches none of them is frozen.",
+                   MEGATRAIN_FIELD(train_only)));
+  add(real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000}, "Peak learning rate.",
+               MEGATRAIN_FIELD(optim.lr)));
+  add(real_key("optim.beta1", "adam_beta1", {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
+               MEGATRAIN_FIELD(optim.beta1)));
+  add(real_key("optim.beta2", "adam_beta2", {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",
+               MEGATRAIN_FIELD(optim.beta2)));
+  add(real_key("optim.eps", "adam_epsilon optim.epsilon", {1e-30, 1}, "Added to the root of the second moment.",
+               MEGATRAIN_FIELD(optim.eps)));
+  add(real_key("optim.weight_decay", "optim.wd", {0, 1000},
+               "Decoupled weight decay; never on norms, biases and other 1-D tensors.",
+               MEGATRAIN_FIELD(optim.weight_decay)));
+  add(real_key("optim.clip", "max_grad_norm grad_clip gradient_clipping",
+               {.least = 0, .most = 1e30, .null_is_zero = true},
+               "Largest global gradient norm; 0 or null: no clipping.", MEGATRAIN_FIELD(optim.clip)));
+  add(choice_key("optim.schedule", "lr_scheduler_type scheduler", {"constant", "linear", "cosine", "wsd"},
+                 "How lr moves after warmup.", MEGATRAIN_FIELD(optim.schedule)));
+  add(real_key("optim.warmup", "warmup_steps optim.warmup_steps warmup_ratio", {0, kCount},
+               "Steps in which lr rises linearly to optim.lr; below 1, a fraction of steps.",
+               MEGATRAIN_FIELD(optim.warmup)));
+  add(real_key("optim.min_lr", "", {0, 1000}, "Where linear, cosine and wsd end; at most optim.lr.",
+               MEGATRAIN_FIELD(optim.min_lr)));
+  add(real_key("optim.decay", "optim.decay_fraction", {1e-9, 1}, "wsd: the last part of the steps, in which lr falls.",
+               MEGATRAIN_FIELD(optim.decay)));
+  add(integer_key("eval.every", "eval_interval", 0, kCount,
+                  "Steps between evaluations; 0: at the end alone, where there is data to evaluate on.",
+                  MEGATRAIN_FIELD(eval.every)));
+  add(integer_key("eval.patience", "early_stopping_patience", 0, kCount,
+                  "Evaluations in a row without a lower loss after which the run ends; 0: never.",
+                  MEGATRAIN_FIELD(eval.patience)));
+  add(bool_key("eval.keep_best", "keep_best",
+               "Write the model of the lowest evaluation loss to RUN/best, each time it is one.",
+               MEGATRAIN_FIELD(eval.keep_best)));
+  add(integer_key("sample.every", "", 0, kCount, "Steps between answers to sample.prompts; 0: none.",
+                  MEGATRAIN_FIELD(sample.every)));
+  add(texts_key("sample.prompts", "",
+                "What the samples answer: as a user's message where the model has a chat template, else as text.",
+                MEGATRAIN_FIELD(sample.prompts)));
+  add(integer_key("sample.max_tokens", "max_new_tokens", 1, 1'000'000, "The longest answer, in tokens.",
+                  MEGATRAIN_FIELD(sample.max_tokens)));
+  add(budget_key("memory.gpu", "memory.hbm memory.device", "GPU memory the run may use.",
+                 MEGATRAIN_FIELD(memory.gpu_bytes)));
+  add(budget_key("memory.host", "memory.ram memory.cpu", "Host memory the run may use.",
+                 MEGATRAIN_FIELD(memory.host_bytes)));
+  add(choice_key("memory.state", "", {"auto", "host"},
+                 "Where the optimizer state lives; auto keeps some on the GPU when there is room.",
+                 MEGATRAIN_FIELD(memory.state)));
+  add(integer_key("threads", "num_threads", 0, 4096, "CPU threads; 0: all of this machine's.",
+                  MEGATRAIN_FIELD(threads)));
+  add(path_key("plan", "", "A plan from `megatrain plan --json`. Default: made for this machine.",
+               MEGATRAIN_FIELD(plan)));
+  add(step_set_key("dump.steps", "",
+                   "Steps (from 1) that dump.grads and dump.state mean when they are true. Alone, it dumps both.",
+                   MEGATRAIN_FIELD(dump.steps)));
+  add(step_flag_key("dump.grads", "",
+                    "Write RUN/grads-STEP.safetensors; true: at dump.steps, or at all when none are given.",
+                    MEGATRAIN_FIELD(dump.grads), MEGATRAIN_FIELD(dump.steps)));
+  add(step_flag_key(
+      "dump.state", "",
+      "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
+      MEGATRAIN_FIELD(dump.state), MEGATRAIN_FIELD(dump.steps)));
+  add(trace_key());
+  add(path_key("run_dir", "output_dir out_dir", "Where metrics, dumps, checkpoints and the model go.",
+               MEGATRAIN_FIELD(run_dir)));
+  add(integer_key("checkpoint.every", "save_steps checkpoint.interval", 0, kCount,
+                  "Steps between checkpoints; 0: none.", MEGATRAIN_FIELD(checkpoint.every)));
+  add(integer_key("checkpoint.keep", "save_total_limit", 1, kCount, "How many of the newest checkpoints stay.",
+                  MEGATRAIN_FIELD(checkpoint.keep)));
+  add(bool_key("resume", "resume_from_checkpoint", "Go on from the newest checkpoint of run_dir.",
+               MEGATRAIN_FIELD(resume)));
+  return keys;
+}
+
+#undef MEGATRAIN_FIELD
+
+const ConfigKey* first_of_section(const std::string& section) {  // nullptr when there is none
+  for (const ConfigKey& key : config_keys())
+    if (!section.empty() && config_section(key.name) == section) return &key;
+  return nullptr;
+}
+
+std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+// The name as written, or its last part alone when the section differs: one more than the parts' own distance.
+// A longer form of a known word ("optimizer") is as near as one letter.
+int64_t name_distance(const std::string& written, const std::string& known) {
+  const bool longer = written.find('.') == std::string::npos && written.starts_with(known) && known.size() >= 4 &&
+                      written.size() <= 2 * known.size();
+  if (longer && written != known) return 1;
+  return std::min(edit_distance(written, known), 1 + edit_distance(last_part(written), last_part(known)));
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+  static const std::vector<ConfigKey> keys = make_keys();
+  return keys;
+}
+
+const ConfigKey* find_config_key(const std::string& name) {
+  for (const ConfigKey& key : config_keys())
+    if (key.name == name) return &key;
+  return nullptr;
+}
+
+bool is_retired_config_key(const std::string& name) { return name == "memory.nvme"; }
+
+std::string config_section(const std::string& name) {
+  const size_t dot = name.find('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+bool is_config_section(const std::string& name) { return first_of_section(name) != nullptr; }
+
+const ConfigKey& known_config_key(const std::string& where, const std::string& name) {
+  if (const ConfigKey* key = find_config_key(name)) return *key;
+  if (is_retired_config_key(name))
+    fail_config(
+        fmt::format("{}: {} is not supported: the state of a run lives in host memory and on the GPU, not on "
+                    "disk; remove the key",
+                    where, name));
+  if (const ConfigKey* first = first_of_section(name))
+    fail_config(
+        fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name, first->name));
+  const std::string near = nearest_config_key(name);
+  fail_config(
+      fmt::format("{}: unknown key '{}'; {}", where, name,
+                  near.empty() ? "`megatrain train --help` lists the keys" : fmt::format("did you mean '{}'?", near)));
+}
+
+std::string nearest_config_key(const std::string& unknown) {
+  std::string nearest;
+  int64_t least = 1 + most_typing_errors(last_part(unknown));
+  const auto consider = [&](const std::string& known, const std::string& suggestion) {
+    const int64_t distance = name_distance(unknown, known);
+    if (distance < least) {
+      least = distance;
+      nearest = suggestion;
+    }
+  };
+  for (const ConfigKey& key : config_keys()) consider(key.name, key.name);
+  for (const ConfigKey& key : config_keys()) {
+    const std::string section = config_section(key.name);
+    if (!section.empty()) consider(section, section);
+    std::stringstream habits(key.habits);
+    for (std::string habit; habits >> habit;) consider(habit, key.name);
+  }
+  return nearest;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,358 @@
+#include "megatrain/config/config_kinds.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+namespace {
+
+template <class Number>
+bool read_number(const std::string& text, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end && !text.empty();
+}
+
+bool read_bool(const std::string& text, bool& value) {
+  std::string lower = text;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  value = lower == "true" || lower == "yes" || lower == "on";
+  return value || lower == "false" || lower == "no" || lower == "off";
+}
+
+bool read_steps(const std::string& text, StepSet& steps) {
+  try {
+    steps = parse_steps(text);
+    return true;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// A YAML sequence of what are YAML values already; null where there are none.
+std::string list_of(const std::vector<std::string>& values) {
+  return values.empty() ? std::string("null") : fmt::format("[{}]", fmt::join(values, ", "));
+}
+
+template <class T>
+const T& value_of(ConfigField<T> field, const TrainConfig& config) {
+  return field(const_cast<TrainConfig&>(config));  // only read
+}
+
+constexpr const char* kDatasetOptions[] = {
+    "columns.messages", "columns.role",   "columns.content",  "columns.system",   "columns.tools",
+    "columns.prompt",   "columns.query",  "columns.response", "columns.history",  "columns.text",
+    "tags.user",        "tags.assistant", "tags.system",      "tags.observation", "tags.function"};
+constexpr const char* kFormats[] = {"auto", "messages", "sharegpt", "alpaca", "prompt", "text"};
+
+template <class List>
+bool among(const List& list, const std::string& text) {
+  return std::find(std::begin(list), std::end(list), text) != std::end(list);
+}
+
+bool read_dataset(const std::map<std::string, std::string>& entries, DatasetChoice& dataset) {
+  for (const auto& [name, text] : entries) {
+    if (name.empty() || name == "path") {
+      dataset.path = text;
+    } else if (name == "format") {
+      dataset.format = text;
+      if (!among(kFormats, text)) return false;
+    } else if (name == "weight") {
+      if (!read_number(text, dataset.weight) || !(dataset.weight > 0 && dataset.weight <= 1000)) return false;
+    } else if (among(kDatasetOptions, name)) {
+      dataset.options[name] = text;
+    } else {
+      return false;
+    }
+  }
+  return !dataset.path.empty();
+}
+
+std::string write_dataset(const DatasetChoice& dataset) {
+  std::string text = "{path: " + quoted(dataset.path);
+  if (dataset.format != "auto") text += ", format: " + dataset.format;
+  if (dataset.weight != 1) text += fmt::format(", weight: {}", dataset.weight);
+  for (const auto& [name, value] : dataset.options) text += fmt::format(", {}: {}", name, quoted(value));
+  return text + "}";
+}
+
+template <class Number>
+ConfigKey length_key_of(const char* name, const char* habits, const char* accepts, const char* help, Number most,
+                        ConfigField<Number> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = accepts,
+          .help = help,
+          .read =
+              [field, most](TrainConfig& config, const ConfigText& value) {
+                if (value.null) return true;
+                Number& number = field(config);
+                return read_number(value.text, number) && number > 0 && number <= most;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                return value_of(field, config) > 0 ? fmt::format("{}", value_of(field, config)) : std::string("null");
+              }};
+}
+
+}  // namespace
+
+ConfigKey path_key(const char* name, const char* habits, const char* help, ConfigField<std::string> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "a path",
+          .help = help,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                field(config) = value.null ? "" : value.text;
+                return value.null || !value.text.empty();
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                return value_of(field, config).empty() ? "null" : quoted(value_of(field, config));
+              }};
+}
+
+ConfigKey choice_key(const char* name, const char* habits, std::vector<std::string> choices, const char* help,
+                     ConfigField<std::string> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format("{}", fmt::join(choices, " or ")),
+          .help = help,
+          .read =
+              [field, choices](TrainConfig& config, const ConfigText& value) {
+                field(config) = value.text;
+                return !value.null && std::find(choices.begin(), choices.end(), value.text) != choices.end();
+              },
+          .write = [field](const TrainConfig& config) { return value_of(field, config); }};
+}
+
+ConfigKey integer_key(const char* name, const char* habits, int64_t least, int64_t most, const char* help,
+                      ConfigField<int64_t> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format("a whole number from {} to {}", least, most),
+          .help = help,
+          .read =
+              [field, least, most](TrainConfig& config, const ConfigText& value) {
+                return !value.null && read_number(value.text, field(config)) && field(config) >= least &&
+                       field(config) <= most;
+              },
+          .write = [field](const TrainConfig& config) { return std::to_string(value_of(field, config)); }};
+}
+
+ConfigKey natural_key(const char* name, const char* habits, const char* help, ConfigField<uint64_t> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format("a whole number from 0 to {}", std::numeric_limits<uint64_t>::max()),
+          .help = help,
+          .read = [field](TrainConfig& config,
+                          const ConfigText& value) { return !value.null && read_number(value.text, field(config)); },
+          .write = [field](const TrainConfig& config) { return std::to_string(value_of(field, config)); }};
+}
+
+ConfigKey real_key(const char* name, const char* habits, ConfigInterval in, const char* help,
+                   ConfigField<double> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format("a number from {} {} {}{}", in.least, in.open ? "to below" : "to", in.most,
+                                 in.null_is_zero ? ", or null" : ""),
+          .help = help,
+          .read =
+              [field, in](TrainConfig& config, const ConfigText& value) {
+                double& number = field(config);
+                if (value.null && in.null_is_zero) {
+                  number = 0;
+                  return true;
+                }
+                return !value.null && read_number(value.text, number) && std::isfinite(number) && number >= in.least &&
+                       (in.open ? number < in.most : number <= in.most);
+              },
+          .write = [field](const TrainConfig& config) { return fmt::format("{}", value_of(field, config)); }};
+}
+
+ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, int64_t most,
+                     ConfigField<int64_t> field) {
+  return length_key_of(name, habits, accepts, help, most, field);
+}
+
+ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, double most,
+                     ConfigField<double> field) {
+  return length_key_of(name, habits, accepts, help, most, field);
+}
+
+ConfigKey bool_key(const char* name, const char* habits, const char* help, ConfigField<bool> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "true or false",
+          .help = help,
+          .flag = true,
+          .read = [field](TrainConfig& config,
+                          const ConfigText& value) { return !value.null && read_bool(value.text, field(config)); },
+          .write = [field](const TrainConfig& config) { return value_of(field, config) ? "true" : "false"; }};
+}
+
+ConfigKey budget_key(const char* name, const char* habits, const char* help,
+                     ConfigField<std::optional<int64_t>> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "auto or a size (24GiB, 512MB, 1048576)",
+          .help = help,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                field(config).reset();
+                if (value.null || value.text == "auto") return true;
+                try {
+                  field(config) = parse_bytes(value.text);
+                } catch (const Error&) {
+                  return false;
+                }
+                return *field(config) >= 0;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                return value_of(field, config) ? std::to_string(*value_of(field, config)) : std::string("auto");
+              }};
+}
+
+ConfigKey patterns_key(const char* name, const char* habits, const char* help,
+                       ConfigField<std::vector<std::string>> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "none or a list of patterns ([\"model.embed_tokens.*\", \"model.layers.[0-9].*\"] or \"a,b\")",
+          .help = help,
+          .list = true,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                std::vector<std::string>& patterns = field(config);
+                patterns.clear();
+                if (value.null || value.text == "none") return true;
+                std::stringstream parts(value.text + ",");
+                for (std::string part; std::getline(parts, part, ',');) {
+                  const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
+                  if (first == std::string::npos) return false;
+                  patterns.push_back(part.substr(first, last + 1 - first));
+                }
+                return true;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                const std::vector<std::string>& patterns = value_of(field, config);
+                return patterns.empty() ? "none" : quoted(fmt::format("{}", fmt::join(patterns, ",")));
+              }};
+}
+
+ConfigKey texts_key(const char* name, const char* habits, const char* help,
+                    ConfigField<std::vector<std::string>> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "a text or a list of texts",
+          .help = help,
+          .items = true,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                std::vector<std::string>& texts = field(config);
+                texts.clear();
+                for (const auto& entries : value.items) {
+                  if (entries.size() != 1 || !entries.begin()->first.empty()) return false;
+                  texts.push_back(entries.begin()->second);
+                }
+                if (!value.null && value.items.empty()) texts.push_back(value.text);
+                return true;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                std::vector<std::string> texts;
+                for (const std::string& text : value_of(field, config)) texts.push_back(quoted(text));
+                return list_of(texts);
+              }};
+}
+
+ConfigKey datasets_key(const char* name, const char* habits, const char* help,
+                       ConfigField<std::vector<DatasetChoice>> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format("a path, paths separated by commas, or a list of paths and of {{path, format ({}), "
+                                 "weight (above 0), columns.*, tags.*}}",
+                                 fmt::join(kFormats, ", ")),
+          .help = help,
+          .items = true,
+          .read =
+              [field](TrainConfig& config, const ConfigText& value) {
+                std::vector<DatasetChoice>& datasets = field(config);
+                datasets.clear();
+                if (value.null) return true;
+                for (const auto& entries : value.items)
+                  if (!read_dataset(entries, datasets.emplace_back())) return false;
+                if (!value.items.empty()) return true;
+                std::stringstream paths(value.text);
+                for (std::string path; std::getline(paths, path, ',');) {
+                  path.erase(0, path.find_first_not_of(' '));
+                  path.erase(path.find_last_not_of(' ') + 1);
+                  if (path.empty()) return false;
+                  datasets.emplace_back().path = path;
+                }
+                return !datasets.empty();
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                std::vector<std::string> texts;
+                for (const DatasetChoice& dataset : value_of(field, config)) texts.push_back(write_dataset(dataset));
+                return list_of(texts);
+              }};
+}
+
+ConfigKey step_set_key(const char* name, const char* habits, const char* help, ConfigField<StepSet> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = "none, all, a step (3), a list ([1, 5] or \"1,5\") or a range (2-4)",
+          .help = help,
+          .list = true,
+          .read = [field](TrainConfig& config,
+                          const ConfigText& value) { return !value.null && read_steps(value.text, field(config)); },
+          .write = [field](const TrainConfig& config) { return format_steps(value_of(field, config)); }};
+}
+
+ConfigKey step_flag_key(const char* name, const char* habits, const char* help, ConfigField<StepSet> field,
+                        ConfigField<StepSet> meant) {
+  ConfigKey key = step_set_key(name, habits, help, field);
+  key.accepts = "true, false, " + key.accepts;
+  key.flag = true;
+  key.read = [field, meant, read_set = key.read](TrainConfig& config, const ConfigText& value) {
+    bool on = false;
+    if (value.null || !read_bool(value.text, on)) return read_set(config, value);
+    StepSet& steps = field(config);
+    steps = on ? meant(config) : StepSet{};
+    if (on && steps.empty()) steps.all = true;
+    return true;
+  };
+  return key;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,212 @@
+#include "megatrain/data/open_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/math.h"
+#include "megatrain/base/work.h"
+#include "megatrain/data/token_data.h"
+#include "megatrain/host/thread_team.h"
+#include "megatrain/io/user_cache.h"
+#include "megatrain/text/dataset/tokenize_dataset.h"
+
+namespace megatrain {
+namespace {
+
+constexpr uint64_t kSplit = 0x73706c6974;  // purpose of random numbers
+constexpr double kSecondsBetweenLines = 5;
+
+Dataset dataset_of(const DatasetChoice& choice, const std::string& info) {
+  Dataset dataset = open_dataset(choice.path, info);
+  if (choice.format != "auto") dataset.form = dataset_form(choice.format);
+  dataset.weight *= choice.weight;
+  DatasetColumns& columns = dataset.columns;
+  const std::map<std::string, std::string*> fields = {
+      {"columns.messages", &columns.messages},  {"columns.role", &columns.role},
+      {"columns.content", &columns.content},    {"columns.system", &columns.system},
+      {"columns.tools", &columns.tools},        {"columns.prompt", &columns.prompt},
+      {"columns.query", &columns.query},        {"columns.response", &columns.response},
+      {"columns.history", &columns.history},    {"columns.text", &columns.text},
+      {"tags.user", &columns.user_tag},         {"tags.assistant", &columns.assistant_tag},
+      {"tags.system", &columns.system_tag},     {"tags.observation", &columns.observation_tag},
+      {"tags.function", &columns.function_tag},
+  };
+  for (const auto& [name, value] : choice.options) *fields.at(name) = value;
+  return dataset;
+}
+
+SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& model, const ModelText& text) {
+  return {.seq_len = config.seq_len,
+          .batch = config.batch,
+          .micro_batch = config.micro_batch,
+          .vocab = model.vocab,
+          .check_ids = text.tokenizer.vocab_size() > model.vocab,
+          .padding = static_cast<int32_t>(text.padding < model.vocab ? text.padding : 0),
+          .seed = config.seed,
+          .epochs = config.epochs,
+          .packing = config.data.packing,
+          .shuffle = config.data.shuffle,
+          .overlong = config.data.overlong == "truncate"  ? Overlong::truncate
+                      : config.data.overlong == "drop"    ? Overlong::drop
+                      : config.data.overlong == "by_turn" ? Overlong::by_turn
+                                                          : Overlong::error,
+          .recent = config.data.overlong == "by_turn" && config.data.train_on == "last",
+          .short_epochs = config.conventions == "transformers"};
+}
+
+// Moves a part of every set to the second list; which one, the seed says.
+std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& config) {
+  const double part = config.data.eval_split;
+  const bool up = config.conventions == "transformers";
+  const int64_t all = std::accumulate(sets.begin(), sets.end(), int64_t{0},
+                                      [](int64_t sum, const SampleSet& set) { return sum + std::ssize(set.samples); });
+  const double share = part * static_cast<double>(all);
+  const int64_t wanted = part >= 1 ? static_cast<int64_t>(part)
+                         : up      ? static_cast<int64_t>(std::ceil(share))
+                                   : std::llround(share);
+  if (wanted < 1 || wanted >= all)
+    fail_input(fmt::format("data.eval_split {} takes {} of {} samples; expected at least one, and one left to train on",
+                           part, wanted, all));
+  std::vector<int64_t> order = shuffled(all, config.seed, kSplit, 0);
+  order.resize(wanted);
+  std::sort(order.begin(), order.end());
+  std::vector<SampleSet> taken;
+  auto next = order.begin();
+  int64_t index = 0;
+  for (SampleSet& set : sets) {
+    SampleSet apart{set.store, {}, 1};
+    std::vector<int64_t> rest;
+    for (const int64_t sample : set.samples) {
+      const bool take = next != order.end() && *next == index++;
+      if (take) ++next;
+      (take ? apart.samples : rest).push_back(sample);
+    }
+    set.samples = std::move(rest);
+    taken.push_back(std::move(apart));
+  }
+  return taken;
+}
+
+void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
+  log_info(fmt::format("{}: {} samples, {} tokens ({} trained), {} sequences of {}, {:.1f}% filled{}{}", what,
+                       counts.samples, counts.tokens, counts.trained, counts.sequences, seq_len,
+                       100 * counts.filled(seq_len),
+                       counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
+                       counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
+}
+
+std::unique_ptr<SampleData> make_evaluation(std::vector<SampleSet> sets, SampleDataOptions options) {
+  options.epochs = 1;
+  options.shuffle = false;
+  for (SampleSet& set : sets) set.weight = 1;
+  auto samples = std::make_unique<SampleData>(std::move(sets), options);
+  log_counts("evaluation data", samples->counts(), options.seq_len);
+  return samples;
+}
+
+}  // namespace
+
+ModelText open_text(const TrainConfig& config, const std::string& model_directory) {
+  const std::string& path = config.data.tokenizer.empty() ? model_directory : config.data.tokenizer;
+  if (path.empty())
+    fail_config(
+        "data.train and sample.prompts need a tokenizer: give data.tokenizer (a directory with a tokenizer.json) "
+        "beside model.config");
+  return ModelText::load(path, config.data.chat_template);
+}
+
+std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
+                                                const ModelText& text, const volatile std::sig_atomic_t* stop,
+                                                int64_t& bad) {
+  std::vector<SampleSet> sets;
+  for (const DatasetChoice& choice : choices) {
+    const Dataset dataset = dataset_of(choice, config.data.info);
+    Work work("tokenising " + dataset.name, {.ends_at_stop = true});
+    double last = now_s();
+    TokenizeOptions options;
+    options.cache_directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
+    options.threads = team_size(config.threads);
+    options.skip_bad = config.data.skip_bad - bad;
+    options.train_on = train_on(config.data.train_on);
+    options.stop = stop;
+    options.progress = [&](double fraction, int64_t tokens) {
+      work.advance(fraction);
+      if (now_s() - last < kSecondsBetweenLines) return;
+      last = now_s();
+      log_info(fmt::format("tokenising {}: {:.0f}%, {} tokens", dataset.name, 100 * fraction, tokens));
+    };
+    const TextCoder model{.tokenizer = text.tokenizer,
+                          .tokenizer_identity = text.tokenizer_identity,
+                          .chat_template = text.chat_template ? &*text.chat_template : nullptr,
+                          .template_identity = text.template_identity,
+                          .eos = text.eos};
+    std::optional<SampleStore> store = tokenize(dataset, model, options);
+    if (!store) return std::nullopt;
+    for (const BadSample& one : store->bad()) log_warn(sentence_of(one) + " (left out)");
+    if (store->endless() > 0) {
+      log_warn(fmt::format(
+          "dataset {}: in {} of {} samples nothing that ends the last answer is trained, so the model does "
+          "not learn to stop; let the chat template write its end token (eos_token) behind the answer, in a "
+          "file of your own (data.template) if need be",
+          dataset.name, store->endless(), store->samples()));
+    }
+    bad += std::ssize(store->bad());
+    SampleSet set{std::make_shared<const SampleStore>(std::move(*store)), {}, dataset.weight};
+    const int64_t count = set.store->samples();
+    set.samples.resize(config.data.max_samples > 0 ? std::min(config.data.max_samples, count) : count);
+    std::iota(set.samples.begin(), set.samples.end(), 0);
+    sets.push_back(std::move(set));
+  }
+  return sets;
+}
+
+int64_t steps_of_run(const TrainConfig& config, const BatchSource& source) {
+  if (config.epochs > 0) return source.steps();
+  if (config.tokens > 0) return ceil_div(config.tokens, config.batch * config.seq_len);
+  return config.steps;
+}
+
+RunData open_data(const TrainConfig& config, const ModelSource& model, const volatile std::sig_atomic_t* stop) {
+  RunData data;
+  if (config.data.train.empty()) {
+    data.train = std::make_unique<TokenData>(config, model.config.vocab);
+    return data;
+  }
+  data.text = open_text(config, model.directory);
+  SampleDataOptions options = sample_options(config, model.config, *data.text);
+  auto train = open_sets(config, config.data.train, *data.text, stop, data.bad);
+  auto eval = open_sets(config, config.data.eval, *data.text, stop, data.bad);
+  if (!train || !eval) {
+    data.stopped = true;
+    return data;
+  }
+  if (config.data.eval_split > 0) eval = split(*train, config);
+  options.tolerated = config.data.skip_bad - data.bad;
+  auto samples = std::make_unique<SampleData>(std::move(*train), options);
+  log_counts("training data", samples->counts(), config.seq_len);
+  data.train_samples = samples.get();
+  data.train = std::move(samples);
+  if (!eval->empty()) {
+    auto held = make_evaluation(std::move(*eval), options);
+    data.eval_samples = held.get();
+    data.eval = std::move(held);
+  }
+  return data;
+}
+
+std::unique_ptr<BatchSource> open_evaluation(const TrainConfig& config, const ModelSource& model) {
+  const ModelText text = open_text(config, model.directory);
+  SampleDataOptions options = sample_options(config, model.config, text);
+  int64_t bad = 0;
+  auto sets = open_sets(config, config.data.eval, text, nullptr, bad);
+  options.tolerated = config.data.skip_bad - bad;
+  return make_evaluation(std::move(*sets), options);
+}
+
+}  // namespace megatrain

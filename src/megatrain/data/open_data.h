@@ -1,0 +1,43 @@
+// From a configuration's data keys to the batches of a run.
+#pragma once
+
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "megatrain/config/config.h"
+#include "megatrain/data/sample_data.h"
+#include "megatrain/model/model_source.h"
+#include "megatrain/text/model_text.h"
+
+namespace megatrain {
+
+struct RunData {
+  std::unique_ptr<BatchSource> train, eval;  // eval: nothing where there is no data for it
+  std::optional<ModelText> text;             // of datasets
+  // The same objects, where they are samples of datasets.
+  SampleData* train_samples = nullptr;
+  SampleData* eval_samples = nullptr;
+  int64_t bad = 0;       // samples left out
+  bool stopped = false;  // by the signal, while tokenising; nothing else is filled then
+};
+
+// Tokenises what is not yet in the cache, with a line of the log now and then. Throws Error(bad_input).
+RunData open_data(const TrainConfig& config, const ModelSource& model,
+                  const volatile std::sig_atomic_t* stop = nullptr);
+
+// `config.data.eval` alone, in one pass and the order of the files.
+std::unique_ptr<BatchSource> open_evaluation(const TrainConfig& config, const ModelSource& model);
+
+// Steps that steps, epochs or tokens come to; 0: none of them is given.
+int64_t steps_of_run(const TrainConfig& config, const BatchSource& source);
+
+// The datasets of one list, tokenised; nothing when it was stopped. `bad` counts the samples left out.
+std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
+                                                const ModelText& text, const volatile std::sig_atomic_t* stop,
+                                                int64_t& bad);
+
+// data.tokenizer, else the model's directory.
+ModelText open_text(const TrainConfig& config, const std::string& model_directory);
+
+}  // namespace megatrain

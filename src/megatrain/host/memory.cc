@@ -1,0 +1,27 @@
+#include "megatrain/host/memory.h"
+
+#include <fstream>
+#include <string>
+
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+
+namespace {
+
+// A field of the kernel's "Name:   12345 kB" tables.
+int64_t read_kilobytes(const char* file, const std::string& field) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(field + ":", 0) == 0) return std::stoll(line.substr(field.size() + 1)) * kKiB;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int64_t host_memory_available() { return read_kilobytes("/proc/meminfo", "MemAvailable"); }
+int64_t host_memory_used() { return read_kilobytes("/proc/self/status", "VmRSS"); }
+int64_t host_memory_peak() { return read_kilobytes("/proc/self/status", "VmHWM"); }
+
+}  // namespace megatrain

@@ -1,0 +1,44 @@
+#include "megatrain/model/model_source.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/hub/hub_cache.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/known_fields.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int64_t kMaxConfigBytes = 16 * kMiB;
+
+}  // namespace
+
+ModelSource read_model_source(const TrainConfig& config) {
+  ModelSource source;
+  source.directory = find_model(config.model.path, ModelParts::weights);
+  if (source.directory != config.model.path)
+    log_info(fmt::format("model.path {} is {}", config.model.path, source.directory));
+  const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
+  source.config_text = read_text_file(path, kMaxConfigBytes);
+  if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers reads none
+  const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
+  source.config = parse_model_config(json, path);
+  for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
+  return source;
+}
+
+std::string companion_directory(const TrainConfig& config, const std::string& model_directory) {
+  const std::string& tokenizer = config.data.tokenizer;
+  if (!model_directory.empty() || tokenizer.empty()) return model_directory;
+  std::error_code none;
+  return std::filesystem::is_directory(tokenizer, none) ? tokenizer : parent_directory(tokenizer);
+}
+
+}  // namespace megatrain

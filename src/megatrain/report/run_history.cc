@@ -1,0 +1,116 @@
+#include "megatrain/report/run_history.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/io/json_file.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+// One object of a line; what it lacks is refused by name.
+class Line {
+ public:
+  Line(const json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) fail_input(fmt::format("{} is not a JSON object; the file is damaged", where_));
+  }
+  bool has(const char* key) const { return object_.contains(key); }
+  double number(const char* key) const { return value(key, &json::is_number, "a number").get<double>(); }
+  int64_t integer(const char* key) const {
+    return value(key, &json::is_number_integer, "a whole number").get<int64_t>();
+  }
+  std::string text(const char* key) const { return value(key, &json::is_string, "a text").get<std::string>(); }
+
+ private:
+  const json& value(const char* key, bool (json::*is)() const noexcept, const char* what) const {
+    if (!object_.contains(key) || !(object_.at(key).*is)())
+      fail_input(fmt::format("{} has no \"{}\" that is {}; the file is damaged", where_, key, what));
+    return object_.at(key);
+  }
+
+  const json& object_;
+  std::string where_;
+};
+
+void for_lines(const std::string& path, const std::function<void(const Line&)>& use) {
+  std::ifstream in(path);
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (in.eof()) return;  // no newline yet: somebody is writing it
+    const std::string where = fmt::format("{}:{}", path, number);
+    const json object = parse_json(line, where, "the file is damaged");
+    use(Line(object, where));
+  }
+}
+
+}  // namespace
+
+RunHistory read_history(const std::string& run_dir) {
+  RunHistory history;
+  for_lines(run_dir + "/metrics.jsonl", [&](const Line& line) {
+    if (line.has("eval_loss")) {
+      history.evaluations.push_back({line.integer("step"), line.number("eval_loss")});
+      return;
+    }
+    if (line.has("steps")) history.planned_steps = line.integer("steps");
+    history.steps.push_back({.step = line.integer("step"),
+                             .loss = line.number("loss"),
+                             .grad_norm = line.number("grad_norm"),
+                             .lr = line.number("lr"),
+                             .seconds = line.number("seconds"),
+                             .tokens_per_s = line.number("tokens_per_s"),
+                             .tokens = line.integer("tokens"),
+                             .trained_tokens = line.integer("trained_tokens"),
+                             .hbm_peak = line.integer("hbm_peak"),
+                             .host_peak = line.integer("host_peak"),
+                             .bound_by = line.text("bound_by")});
+  });
+  for_lines(run_dir + "/eval.jsonl", [&](const Line& line) {
+    history.evaluations.push_back({line.integer("step"), line.number("loss")});
+  });
+  for_lines(run_dir + "/samples.jsonl", [&](const Line& line) {
+    history.samples.push_back({line.integer("step"), line.text("prompt"), line.text("text")});
+  });
+  const auto by_step = [](const auto& a, const auto& b) { return a.step < b.step; };
+  std::stable_sort(history.steps.begin(), history.steps.end(), by_step);
+  std::stable_sort(history.evaluations.begin(), history.evaluations.end(), by_step);
+  return history;
+}
+
+double RunHistory::seconds() const {
+  double sum = 0;
+  for (const RunStep& step : steps) sum += step.seconds;
+  return sum;
+}
+
+int64_t RunHistory::tokens() const {
+  int64_t sum = 0;
+  for (const RunStep& step : steps) sum += step.tokens;
+  return sum;
+}
+
+double RunHistory::tokens_per_s() const {
+  std::vector<double> speeds;
+  for (const RunStep& step : steps) speeds.push_back(step.tokens_per_s);
+  if (speeds.size() > 1) speeds.erase(speeds.begin());
+  if (speeds.empty()) return 0;
+  const auto middle = speeds.begin() + static_cast<int64_t>(speeds.size() / 2);
+  std::nth_element(speeds.begin(), middle, speeds.end());
+  return *middle;
+}
+
+const RunEvaluation* RunHistory::best_evaluation() const {
+  const auto best = std::min_element(evaluations.begin(), evaluations.end(),
+                                     [](const RunEvaluation& a, const RunEvaluation& b) { return a.loss < b.loss; });
+  return best == evaluations.end() ? nullptr : &*best;
+}
+
+}  // namespace megatrain

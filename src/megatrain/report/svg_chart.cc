@@ -1,0 +1,152 @@
+#include "megatrain/report/svg_chart.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "megatrain/report/html.h"
+#include "megatrain/report/svg_axis.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr size_t kMostPoints = 1000;
+constexpr double kLeft = 58, kRight = 14, kTop = 10, kBottom = 34;
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  bool empty() const { return low > high; }
+  void add(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+};
+
+std::string path_of(const std::vector<Point>& points, const Scale& x, const Scale& y) {
+  std::string text;
+  for (const Point& p : points) text += fmt::format("{}{},{}", text.empty() ? "" : " ", pixels(x(p.x)), pixels(y(p.y)));
+  return text;
+}
+
+std::string draw_curve(const Curve& curve, const Scale& x, const Scale& y) {
+  const std::vector<Point> points = thin_out(curve.points, kMostPoints);
+  std::string text = fmt::format("<polyline class=\"curve {}\" data-name=\"{}\" points=\"{}\"/>\n", curve.style,
+                                 escape_html(curve.name), path_of(points, x, y));
+  if (curve.dots || points.size() == 1) {
+    for (const Point& p : points)
+      text += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>\n", curve.style, pixels(x(p.x)),
+                          pixels(y(p.y)));
+  }
+  return text;
+}
+
+// Room above and below the curves; a flat curve stands in the middle.
+void widen(Range& range, bool logarithmic, bool from_zero) {
+  if (logarithmic) {
+    const double room = std::pow(range.high / range.low, 0.05);
+    range = {range.low / room, range.high * room};
+    return;
+  }
+  if (from_zero) range.low = std::min(range.low, 0.0);
+  const double room = range.high > range.low ? 0.05 * (range.high - range.low)
+                      : range.low != 0       ? 0.1 * std::abs(range.low)
+                                             : 1.0;
+  const bool at_zero = range.low == 0;
+  range = {at_zero ? 0 : range.low - room, range.high + room};
+}
+
+// Of one curve alone the title says enough.
+std::string legend(const std::vector<Curve>& curves) {
+  const auto drawn = [](const Curve& curve) { return !curve.points.empty(); };
+  if (std::count_if(curves.begin(), curves.end(), drawn) < 2) return "";
+  std::string text;
+  for (const Curve& curve : curves) {
+    if (drawn(curve))
+      text += fmt::format("<span class=\"key\"><i class=\"{}\"></i>{}</span>", curve.style, escape_html(curve.name));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit) {
+  if (points.size() <= limit) return points;
+  // two points a stretch, beside the first and the last
+  const size_t stretches = limit / 2 - 1, inner = points.size() - 2;
+  std::vector<Point> kept = {points.front()};
+  for (size_t i = 0; i < stretches; ++i) {
+    const auto begin = points.begin() + 1 + static_cast<int64_t>(i * inner / stretches),
+               end = points.begin() + 1 + static_cast<int64_t>((i + 1) * inner / stretches);
+    auto [low, high] = std::minmax_element(begin, end, [](const Point& a, const Point& b) { return a.y < b.y; });
+    if (high < low) std::swap(low, high);
+    kept.push_back(*low);
+    if (high != low) kept.push_back(*high);
+  }
+  kept.push_back(points.back());
+  return kept;
+}
+
+std::vector<Point> smoothed(const std::vector<Point>& points, double window) {
+  std::vector<Point> out;
+  double sum = 0, weight = 0;
+  const double keep = 1 - 2 / (window + 1);
+  for (const Point& p : points) {
+    sum = keep * sum + p.y;
+    weight = keep * weight + 1;
+    out.push_back({p.x, sum / weight});
+  }
+  return out;
+}
+
+std::string svg_chart(const Chart& chart) {
+  Range across, up;
+  for (const Curve& curve : chart.curves) {
+    for (const Point& p : curve.points) {
+      across.add(p.x);
+      up.add(p.y);
+    }
+  }
+  std::string head = fmt::format("<figure><figcaption>{}<span class=\"keys\">{}</span></figcaption>\n",
+                                 escape_html(chart.title), legend(chart.curves));
+  if (across.empty()) return head + "<p class=\"none\">nothing yet</p></figure>\n";
+  if (across.high == across.low) across.add(across.low + 1);
+  const bool logarithmic = chart.logarithmic && up.low > 0 && up.high / up.low > 30;
+  widen(up, logarithmic, chart.from_zero);
+  const Scale x{.low = across.low, .high = across.high, .from = kLeft, .to = chart.width - kRight};
+  const Scale y{.low = up.low, .high = up.high, .from = chart.height - kBottom, .to = kTop, .logarithmic = logarithmic};
+
+  std::string text = head;
+  text += fmt::format(
+      "<svg class=\"chart\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {} {}\" data-x=\"{:.17g} {:.17g} {} {}\" "
+      "data-y=\"{:.17g} {:.17g} {} {}\" data-log=\"{:d}\">\n",
+      escape_html(chart.title), chart.width, chart.height, x.low, x.high, pixels(x.from), pixels(x.to), y.low, y.high,
+      pixels(y.from), pixels(y.to), logarithmic);
+  const int rows = std::max(3, static_cast<int>(chart.height / 55)), columns = static_cast<int>(chart.width / 110);
+  for (const Tick& tick : logarithmic ? logarithmic_ticks(y.low, y.high) : linear_ticks(y.low, y.high, rows)) {
+    const std::string at = pixels(y(tick.value));
+    text += fmt::format(
+        "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"end\" "
+        "x=\"{}\" y=\"{}\" dy=\".32em\">{}</text>\n",
+        pixels(x.from), pixels(x.to), at, at, pixels(x.from - 8), at, tick.label);
+  }
+  for (const Tick& tick : whole_ticks(x.low, x.high, columns)) {
+    const std::string at = pixels(x(tick.value));
+    text += fmt::format(
+        "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"middle\" "
+        "x=\"{}\" y=\"{}\">{}</text>\n",
+        at, at, pixels(y.from), pixels(y.from + 4), at, pixels(y.from + 17), tick.label);
+  }
+  text += fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", pixels(x.from), pixels(x.to),
+                      pixels(y.from), pixels(y.from));
+  text += fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{}\">step</text>\n", pixels(x.to),
+                      pixels(y.from + 30));
+  for (const Curve& curve : chart.curves) {
+    if (!curve.points.empty()) text += draw_curve(curve, x, y);
+  }
+  return text + "</svg></figure>\n";
+}
+
+}  // namespace megatrain

@@ -1,0 +1,167 @@
+#include "megatrain/report/svg_lanes.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/report/html.h"
+#include "megatrain/report/svg_axis.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr double kWidth = 1060, kLeft = 74, kRight = 14, kTop = 4, kRow = 30, kBar = 22, kBottom = 30;
+
+// What an action is for; the page has a colour for each.
+struct Purpose {
+  const char* style;
+  const char* name;
+  std::array<const char*, 4> actions;
+};
+constexpr Purpose kPurposes[] = {
+    {"forward", "forward", {"block forward", "embed forward"}},
+    {"head", "head and loss", {"head", "finish losses"}},
+    {"backward", "backward", {"block backward", "embed backward"}},
+    {"update", "optimizer update", {"update", "update on device"}},
+    {"weights", "weights and inputs", {"fetch weights", "fetch rows", "fetch inputs", "gather rows"}},
+    {"gradients", "gradients out", {"offload gradient"}},
+    {"activations", "activations", {"fetch boundary", "offload boundary"}},
+    {"state", "visiting state", {"fetch state", "return state"}},
+    {"other", "norms, reports", {}},
+};
+
+const Purpose& purpose_of(const std::string& action) {
+  for (const Purpose& purpose : kPurposes) {
+    for (const char* name : purpose.actions) {
+      if (name && action == name) return purpose;
+    }
+  }
+  return kPurposes[std::size(kPurposes) - 1];
+}
+
+struct Box {
+  const Purpose* purpose;
+  double start_s, end_s;
+  int64_t count;
+  const LaneSpan* first;
+};
+
+// Neighbours of one purpose that lie closer than `near_s` and are no wider become one box.
+std::vector<Box> boxes_of(const std::vector<LaneSpan>& spans, double near_s) {
+  std::vector<Box> boxes;
+  for (const LaneSpan& span : spans) {
+    const Purpose* purpose = &purpose_of(span.action);
+    if (!boxes.empty()) {
+      Box& last = boxes.back();
+      const bool narrow = span.end_s - span.start_s < near_s || last.end_s - last.start_s < near_s;
+      if (last.purpose == purpose && narrow && span.start_s - last.end_s < near_s) {
+        last.end_s = std::max(last.end_s, span.end_s);
+        ++last.count;
+        continue;
+      }
+    }
+    boxes.push_back({purpose, span.start_s, span.end_s, 1, &span});
+  }
+  return boxes;
+}
+
+std::string duration(double seconds) {
+  return seconds >= 1      ? fmt::format("{:.3g} s", seconds)
+         : seconds >= 1e-3 ? fmt::format("{:.3g} ms", seconds * 1e3)
+                           : fmt::format("{:.3g} us", seconds * 1e6);
+}
+
+std::string describe(const Box& box) {
+  std::string text = box.count == 1 ? box.first->action : fmt::format("{} x {}", box.count, box.purpose->name);
+  if (box.count == 1 && box.first->layer >= 0) text += fmt::format(" of layer {}", box.first->layer);
+  return fmt::format("{}: {}, at {}", text, duration(box.end_s - box.start_s), duration(box.start_s));
+}
+
+std::string legend(const LaneTracks& tracks) {
+  std::set<const Purpose*> used;
+  for (const LaneTracks::Lane& lane : tracks.lanes) {
+    for (const LaneSpan& span : lane.spans) used.insert(&purpose_of(span.action));
+  }
+  std::string text;
+  for (const Purpose& purpose : kPurposes) {
+    if (used.count(&purpose))
+      text += fmt::format("<span class=\"key\"><i class=\"box {}\"></i>{}</span>", purpose.style, purpose.name);
+  }
+  return text;
+}
+
+}  // namespace
+
+LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
+  LaneTracks tracks;
+  std::map<int64_t, size_t> lane_of;
+  try {
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
+      const int64_t track = event.at("tid").get<int64_t>();
+      if (event.at("ph") == "M") {
+        lane_of[track] = tracks.lanes.size();
+        tracks.lanes.push_back({.name = event.at("args").at("name").get<std::string>()});
+        continue;
+      }
+      const nlohmann::json& args = event.at("args");
+      if (tracks.step == 0) tracks.step = args.at("step").get<int64_t>();
+      if (args.at("step") != tracks.step) continue;
+      LaneSpan span{.action = event.at("name").get<std::string>(), .layer = args.at("layer").get<int64_t>()};
+      const std::string number = fmt::format(" {}", span.layer);
+      if (span.layer >= 0 && span.action.ends_with(number)) span.action.resize(span.action.size() - number.size());
+      span.start_s = event.at("ts").get<double>() * 1e-6;
+      span.end_s = span.start_s + event.at("dur").get<double>() * 1e-6;
+      tracks.lanes.at(lane_of.at(track)).spans.push_back(std::move(span));
+    }
+  } catch (const std::exception& error) {
+    fail_input(fmt::format("{} is not the lanes of a step: {}; remove it to report without it", where, error.what()));
+  }
+  for (LaneTracks::Lane& lane : tracks.lanes) {
+    std::stable_sort(lane.spans.begin(), lane.spans.end(),
+                     [](const LaneSpan& a, const LaneSpan& b) { return a.start_s < b.start_s; });
+  }
+  return tracks;
+}
+
+std::string svg_lanes(const LaneTracks& tracks) {
+  double end_s = 0;
+  for (const LaneTracks::Lane& lane : tracks.lanes) {
+    for (const LaneSpan& span : lane.spans) end_s = std::max(end_s, span.end_s);
+  }
+  if (end_s == 0) return "";
+  const double bottom = kTop + kRow * static_cast<double>(tracks.lanes.size()), height = bottom + kBottom;
+  const Scale x{.low = 0, .high = end_s, .from = kLeft, .to = kWidth - kRight};
+  std::string text = fmt::format(
+      "<figure><figcaption>Lanes of step {}<span class=\"keys\">{}</span></figcaption>\n<svg class=\"lanes\" "
+      "role=\"img\" aria-label=\"Lanes of step {}\" viewBox=\"0 0 {} {}\">\n",
+      tracks.step, legend(tracks), tracks.step, kWidth, height);
+  for (const Tick& tick : time_ticks(end_s, 9)) {
+    const std::string at = pixels(x(tick.value));
+    text += fmt::format(
+        "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"middle\" "
+        "x=\"{}\" y=\"{}\">{}</text>\n",
+        at, at, kTop, pixels(bottom), at, pixels(bottom + 17), tick.label);
+  }
+  const double pixel_s = end_s / (x.to - x.from);
+  double top = kTop;
+  for (const LaneTracks::Lane& lane : tracks.lanes) {
+    double busy_s = 0;
+    for (const LaneSpan& span : lane.spans) busy_s += span.end_s - span.start_s;
+    text += fmt::format("<text class=\"lane\" x=\"0\" y=\"{}\" dy=\".32em\">{}<title>{} busy of {}</title></text>\n",
+                        pixels(top + kRow / 2), escape_html(lane.name), duration(busy_s), duration(end_s));
+    for (const Box& box : boxes_of(lane.spans, pixel_s)) {
+      text +=
+          fmt::format("<rect class=\"box {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n",
+                      box.purpose->style, pixels(x(box.start_s)), pixels(top + (kRow - kBar) / 2),
+                      pixels(std::max(0.4, x(box.end_s) - x(box.start_s))), kBar, escape_html(describe(box)));
+    }
+    top += kRow;
+  }
+  return text + "</svg></figure>\n";
+}
+
+}  // namespace megatrain

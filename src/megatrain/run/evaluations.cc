@@ -1,0 +1,44 @@
+#include "megatrain/run/evaluations.h"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/io/line_file.h"
+#include "megatrain/io/replace.h"
+
+namespace megatrain {
+
+Evaluations::Evaluations(std::string path, int64_t patience) : path_(std::move(path)), patience_(patience) {
+  if (!can_read(path_)) return;
+  std::istringstream lines(read_text_file(path_, std::numeric_limits<int64_t>::max()));
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    if (object.is_object() && object.contains("step") && object.contains("loss") && object["loss"].is_number())
+      count({.step = object["step"], .loss = object["loss"]});
+  }
+}
+
+void Evaluations::count(const Evaluation& evaluation) {
+  last_loss_ = evaluation.loss;
+  last_step_ = evaluation.step;
+  const bool best = is_lowest(evaluation.loss);
+  since_best_ = best ? 0 : since_best_ + 1;
+  if (best) {
+    best_loss_ = evaluation.loss;
+    best_step_ = evaluation.step;
+  }
+}
+
+void Evaluations::add(const Evaluation& evaluation) {
+  LineFile file(path_);
+  file.append(fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{:.17g},\"tokens\":{}}}", evaluation.step,
+                          evaluation.loss, std::exp(evaluation.loss), evaluation.tokens));
+  file.sync();  // the lowest loss is remembered here alone
+  count(evaluation);
+}
+
+}  // namespace megatrain

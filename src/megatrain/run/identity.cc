@@ -1,0 +1,190 @@
+#include "megatrain/run/identity.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/data/file_fingerprint.h"
+#include "megatrain/io/file.h"
+#include "megatrain/model/config_fields.h"
+
+namespace megatrain {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// Groups of the identity. A field of one is named GROUP.FIELD in messages, but for `files`, whose fields are keys.
+constexpr const char* kModel = "model";        // fields of config.json that decide steps
+constexpr const char* kExported = "exported";  // fields of config.json that do not
+constexpr const char* kFiles = "files";        // fingerprints of raw files, by key
+constexpr const char* kOrder = "data.order";   // of kFiles: grows with the run
+constexpr const char* kSettings = "settings";  // keys that may change on the way
+
+ordered_json settings_json(const TrainConfig& c) {
+  // A setting added to the optimizer does not compile until it is bound here.
+  const auto& [lr, beta1, beta2, eps, weight_decay, clip, schedule, warmup, min_lr, decay] = c.optim;
+  return {{"steps", c.steps},       {"optim.lr", lr},
+          {"optim.beta1", beta1},   {"optim.beta2", beta2},
+          {"optim.eps", eps},       {"optim.weight_decay", weight_decay},
+          {"optim.clip", clip},     {"optim.schedule", schedule},
+          {"optim.warmup", warmup}, {"optim.min_lr", min_lr},
+          {"optim.decay", decay},   {"conventions", c.conventions}};
+}
+
+// Of the first `numbers` of data.order, at most all of them.
+ordered_json order_json(const std::string& path, int64_t numbers = std::numeric_limits<int64_t>::max() / 8) {
+  if (path.empty()) return "";
+  constexpr int64_t kNumberBytes = 8;
+  numbers = std::clamp<int64_t>(numbers, 0, File::open_to_read(path).bytes() / kNumberBytes);
+  return {{"numbers", numbers}, {"hash", file_fingerprint(path, 1, {.bytes = numbers * kNumberBytes})}};
+}
+
+ordered_json files_json(const TrainConfig& c) {
+  ordered_json files = {{"data.dtype", c.data.dtype}};
+  const auto add = [&](const char* key, const std::string& path) {
+    files[key] = path.empty() ? "" : file_fingerprint(path, static_cast<int>(c.threads));
+  };
+  add("data.tokens", c.data.tokens);
+  add("data.documents", c.data.documents);
+  add("data.labels", c.data.labels);
+  files[kOrder] = order_json(c.data.order);
+  return files;
+}
+
+// Of a whole group, for a checkpoint without it.
+std::string name_of_all(const std::string& group) {
+  if (group == kModel) return "the model's fields";
+  if (group == kExported) return "what its export says of it";
+  if (group == kFiles) return "the files of data.tokens";
+  return "the optimizer's settings and the steps of the run";
+}
+
+std::string name_of(const std::string& group, const std::string& field) {
+  return group == kModel || group == kExported ? "the model's " + field : field;
+}
+
+// Where the difference comes from, and what the user can do about it.
+std::string advice(const std::string& group, const std::string& field) {
+  if (group == kModel)
+    return "restore the config.json that the run began with (RUN/model_config.json is a copy), or start a new run_dir";
+  if (group == kFiles) return "give the file that the run began with, or start a new run_dir";
+  if (field == "data")
+    return "the samples differ, or their tokenizer, chat template, or one of the data keys that choose and order them; "
+           "restore these, or start a new run_dir";
+  return "give the same value, or start a new run_dir";
+}
+
+[[noreturn]] void refuse(const std::string& checkpoint, const std::string& group, const std::string& field,
+                         const std::string& before, const std::string& now) {
+  fail_config(fmt::format("{} was made with {} = {}, this run has {}: resuming would not be exact; {}", checkpoint,
+                          name_of(group, field), before, now, advice(group, field)));
+}
+
+class Comparison {
+ public:
+  Comparison(const std::string& checkpoint, const json& saved, const ordered_json& now, const std::string& order)
+      : checkpoint_(checkpoint), saved_(saved), now_(now), order_(order) {}
+
+  void compare_keys() const {
+    for (const auto& [key, value] : now_.items()) {
+      if (value.is_object()) continue;  // a group
+      const bool known = saved_.contains(key);
+      if (!known || saved_.at(key) != json(value))
+        refuse(checkpoint_, "", key, known ? saved_.at(key).dump() : "nothing", value.dump());
+    }
+  }
+
+  void compare(const char* group, bool refused) {
+    if (!now_.contains(group)) return;
+    if (!saved_.contains(group)) {
+      unknown_.push_back(name_of_all(group));
+      return;
+    }
+    const ordered_json& now = now_.at(group);
+    const json& before = saved_.at(group);
+    if (!before.is_object())
+      fail(ExitCode::corrupt_checkpoint,
+           fmt::format("{}: '{}' of its identity is no object; the file is damaged: resume from an older checkpoint",
+                       checkpoint_, group));
+    for (const auto& [field, value] : now.items()) {
+      if (!before.contains(field)) {
+        unknown_.push_back(name_of(group, field));
+      } else if (before.at(field) != json(value)) {
+        const std::string was = before.at(field).dump(), is = value.dump();
+        if (refused && !(field == kOrder && begins_as(before.at(field)))) refuse(checkpoint_, group, field, was, is);
+        log_info(fmt::format("{} was {} in the checkpoint's run, is {} now", name_of(group, field), was, is));
+      }
+    }
+    for (const auto& [field, value] : before.items()) {
+      if (!now.contains(field)) unknown_.push_back(name_of(group, field));
+    }
+  }
+
+  void report_unknown() const {
+    if (unknown_.empty()) return;
+    log_warn(
+        fmt::format("{} was written by another version of megatrain: whether {} {} as before could not be compared",
+                    checkpoint_, fmt::join(unknown_, ", "), unknown_.size() == 1 ? "is" : "are"));
+  }
+
+ private:
+  // A longer run needs a longer order; what the checkpoint's run had of it must be the same.
+  bool begins_as(const json& before) const {
+    return !order_.empty() && before.is_object() && before.value("numbers", json()).is_number_integer() &&
+           json(order_json(order_, before.at("numbers").get<int64_t>())) == before;
+  }
+
+  const std::string& checkpoint_;
+  const json& saved_;
+  const ordered_json& now_;
+  const std::string& order_;
+  std::vector<std::string> unknown_;
+};
+
+}  // namespace
+
+ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const RunIdentity& identity,
+                           const BatchSource* data, const BatchSource* eval) {
+  // In order: the chunks may follow from the keys before them.
+  ordered_json all = {{"precision", c.precision},
+                      {"seq_len", c.seq_len},
+                      {"batch", c.batch},
+                      {"micro_batch", c.micro_batch},
+                      {"seed", c.seed},
+                      {"head_chunk", identity.head_chunk},
+                      {"mlp_chunk", identity.mlp_chunk},
+                      {"freeze", c.freeze},
+                      {"train_only", c.train_only},
+                      {"data", data ? data->fingerprint() : ""}};
+  for (ModelField& field : model_fields(model)) {
+    all[field.decides_steps ? kModel : kExported][field.name] = std::move(field.value);
+  }
+  if (data && !c.data.tokens.empty()) all[kFiles] = files_json(c);
+  all[kSettings] = settings_json(c);
+  all[kSettings]["data.eval"] = eval ? eval->fingerprint() : "";
+  return all;
+}
+
+void add_algorithms(const RunIdentity& identity, ordered_json& json) {
+  json["library"] = identity.library;
+  json["algorithms"] = identity.algorithms;
+}
+
+void check_identity(const json& saved, const ordered_json& now, const std::string& checkpoint,
+                    const std::string& order) {
+  Comparison comparison(checkpoint, saved, now, order);
+  comparison.compare(kModel, true);  // before the chunks, which may follow from it
+  comparison.compare_keys();
+  comparison.compare(kFiles, true);
+  comparison.compare(kExported, false);
+  comparison.compare(kSettings, false);
+  comparison.report_unknown();
+}
+
+}  // namespace megatrain

@@ -1,0 +1,42 @@
+#include "megatrain/run/metrics.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace megatrain {
+
+std::string metrics_json(const StepMetrics& m) {
+  const StepReport& r = m.report;
+  std::string lanes;
+  for (int i = 0; i < kLanes; ++i) {
+    const double busy = r.lanes.busy[static_cast<size_t>(i)];
+    lanes += fmt::format("{}\"{}\":{{\"busy_s\":{:.17g},\"wait_s\":{:.17g}}}", i ? "," : "",
+                         lane_name(static_cast<Lane>(i)), busy, std::max(0.0, r.seconds - busy));
+  }
+  return fmt::format(
+      "{{\"step\":{},\"steps\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"clip_factor\":{:.17g},\"lr\":{:.17g},"
+      "\"tokens\":{},"
+      "\"trained_tokens\":{},"
+      "\"seconds\":{:.17g},\"tokens_per_s\":{:.17g},\"bound_by\":\"{}\",\"stall\":{{\"seconds\":{:.17g},\"for\":\"{}\"}"
+      "},\"lanes\":{{{}}},"
+      "\"bytes\":{{\"h2d\":{},\"d2h\":{},\"disk_read\":0,\"disk_write\":0}},\"hbm_peak\":{},\"host_peak\":{}}}",
+      m.step, m.steps, r.loss, r.grad_norm, r.clip_factor, m.lr, r.tokens, r.trained_tokens, r.seconds,
+      static_cast<double>(r.tokens) / r.seconds, r.bound_by(), r.stall.seconds, r.stall.cause, lanes, r.h2d_bytes,
+      r.d2h_bytes, m.hbm_peak, m.host_peak);
+}
+
+std::string metrics_line(const StepMetrics& m, const std::string& left) {
+  const StepReport& r = m.report;
+  return fmt::format(
+      "step {}/{} {}%  loss {:.4f}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s  {:.3g} s{}  bound by {} (compute {:.0f}% "
+      "busy{})",
+      m.step, m.steps, 100 * m.step / std::max<int64_t>(m.steps, 1), r.loss, r.grad_norm, m.lr,
+      static_cast<double>(r.tokens) / r.seconds, r.seconds, left.empty() ? "" : "  ETA " + left, r.bound_by(),
+      100 * r.lanes.busy[static_cast<size_t>(Lane::compute)] / r.seconds,
+      r.stall.seconds < 0.005 * r.seconds
+          ? ""
+          : fmt::format(", longest wait {:.2g} s for {}", r.stall.seconds, r.stall.cause));
+}
+
+}  // namespace megatrain

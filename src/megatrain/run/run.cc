@@ -1,0 +1,412 @@
+#include "megatrain/run/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/base/work.h"
+#include "megatrain/data/open_data.h"
+#include "megatrain/host/memory.h"
+#include "megatrain/hub/companions.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/model/model_source.h"
+#include "megatrain/run/checkpoints.h"
+#include "megatrain/run/evaluations.h"
+#include "megatrain/run/identity.h"
+#include "megatrain/run/run_directory.h"
+#include "megatrain/run/run_files.h"
+#include "megatrain/run/run_log.h"
+#include "megatrain/run/samples.h"
+#include "megatrain/train/algorithms.h"
+#include "megatrain/train/gradient_dump.h"
+#include "megatrain/train/model_loss.h"
+#include "megatrain/train/schedule.h"
+#include "megatrain/train/setup.h"
+#include "megatrain/train/state_files.h"
+#include "megatrain/train/trainer.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+// The run directory may be moved aside and its model is replaced at the end: nothing may be trained from inside it.
+void check_model_outside(const std::string& model, const std::string& run_dir) {
+  if (model.empty()) return;
+  std::error_code code;
+  const fs::path inner = fs::weakly_canonical(model, code) / "", outer = fs::weakly_canonical(run_dir, code) / "";
+  if (std::mismatch(outer.begin(), std::prev(outer.end()), inner.begin(), inner.end()).first ==
+      std::prev(outer.end())) {
+    fail_config(fmt::format(
+        "model.path {} lies in run_dir {}, where this run will write its own model; choose another --run_dir=DIR",
+        model, run_dir));
+  }
+}
+
+// config.json of an export says in which type the weights are.
+std::string exported_config(const ModelSource& source, DType type) {
+  if (source.config.dtype) return source.config_text;
+  json object = json::parse(source.config_text);
+  object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
+  return json_text(object, 2) + "\n";
+}
+
+class Run {
+ public:
+  Run(const TrainConfig& given, const RunHooks& hooks)
+      : given_(given),
+        config_(given),
+        hooks_(hooks),
+        directory_(given.run_dir, given.resume),
+        checkpoints_(given.run_dir, std::max<int64_t>(given.checkpoint.keep, 1)),
+        source_(read_model_source(given)) {
+    const TrainConfig& config = config_;
+    check_model_outside(source_.directory, config.run_dir);
+    // what the export will take along is checked before anything is trained
+    std::error_code none;
+    if (const std::string from = companion_directory(config, source_.directory); fs::is_directory(from, none))
+      find_companions(from, config.data.chat_template.empty());
+    if (config.steps > 0 || config.epochs > 0 || config.tokens > 0) data_ = open_data(config, source_, hooks.stop);
+    if (data_.stopped) return;
+    if (data_.train) config_.steps = steps_of_run(config, *data_.train);
+    if (!config.data.chat_template.empty())
+      chat_template_ = read_text_file(config.data.chat_template, kMaxTemplateBytes);
+    if (config.sample.every > 0) {
+      if (!data_.text) data_.text = open_text(config, source_.directory);
+      samples_.emplace(path("samples.jsonl"), config.sample, source_.config, *data_.text);
+    }
+    schedule_ = learning_rate_of(config);
+    check_schedule(schedule_);
+    machine_ = open_machine(config.device, config.threads);
+    identity_ = make_identity(config, source_.config);
+    if (config.resume) checkpoint_ = checkpoints_.newest();
+    identity_json_ = identity_json(config, source_.config, identity_, data_.train.get(), data_.eval.get());
+    if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order);
+    if (config.resume && !checkpoint_) {
+      log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
+      directory_.start_over();
+    }
+    if (checkpoint_ && config.steps < checkpoint_->step)
+      fail_config(
+          fmt::format("{} is of step {}, this run has {} steps: it has done more already; give at least --steps={}, or "
+                      "start again without --resume, which moves that run aside",
+                      checkpoint_->path, checkpoint_->step, config.steps, checkpoint_->step));
+    // before anything else takes device memory
+    std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
+    choose_algorithms(config, source_.config, machine_, checkpoint_ ? &checkpoint_->identity : nullptr, identity_);
+    choosing.reset();
+    add_algorithms(identity_, identity_json_);
+
+    const Workload workload = make_workload(config, source_.config, identity_, machine_);
+    std::vector<std::string> notes;
+    const Plan plan = choose_plan(config, workload, make_budgets(config, *machine_.device),
+                                  machine_profile(*machine_.device), &notes);
+    plan_json_ = plan_to_json(plan);
+    memory_json_ = memory_to_json(memory_need(workload, plan));
+    if (machine_.device->kind() == DeviceKind::cuda)  // what the first step should take
+      step_s_ = estimate(workload, plan, machine_profile(*machine_.device)).step_s;
+    log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
+                         static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
+    for (const std::string& note : notes) log_info("plan: " + note);
+    trainer_ = std::make_unique<Trainer>(machine_, source_.config, identity_,
+                                         ops_shape(config, source_.config, identity_), workload, plan, threads());
+    fill();
+    if (hooks.on_stall) {
+      StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
+      if (machine_.device->kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
+      trainer_->watch(limits, hooks.on_stall);
+    }
+  }
+
+  RunResult run() {
+    result_.run_dir = config_.run_dir;
+    if (data_.stopped) {
+      result_.stopped_by = static_cast<int>(*hooks_.stop);
+      log_info("stopped while tokenising; what is done is kept, and the next start goes on from there");
+      return result_;
+    }
+    result_.step = step_;
+    if (stop_asked()) {
+      result_.stopped_by = stop_asked();
+      log_info("stopped before the first step: nothing was trained, so nothing is saved");
+      return result_;
+    }
+    directory_.make();
+    TrainConfig from_start = given_;
+    from_start.resume = false;  // reproduces the run, however often it was resumed
+    from_start.model.path = source_.directory;
+    write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
+    if (!given_.translation.empty()) write_text_file(path("translation.txt"), given_.translation);
+    write_text_file(path("model_config.json"), source_.config_text);
+    write_text_file(path("plan.json"), json_text(plan_json_, 1) + "\n");
+    write_text_file(path("memory.json"), json_text(memory_json_, 1) + "\n");
+    write_text_file(path("identity.json"), json_text(identity_json_, 1) + "\n");
+    if (config_.resume) {
+      std::error_code none;
+      fs::remove(path("hash.json"), none);  // of a shorter run that was complete
+    }
+    log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
+    if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
+    if (step_ == 0 && config_.dump.state.contains(0))
+      save_state(path("state-0.safetensors"), 0, trainer_->records(), threads());
+
+    expect_save();
+    if (step_ > 0) sample_and_evaluate();  // unless the run that was stopped at this step has done it
+    Batch batch;
+    while (!stop_asked() && step_ < config_.steps && !ended_early()) {
+      data_.train->load(step_, batch);
+      one_step(batch);
+    }
+    if (!stop_asked()) finish();
+    if (result_.state_hash.empty()) stop();
+    return result_;
+  }
+
+ private:
+  int stop_asked() const { return hooks_.stop ? static_cast<int>(*hooks_.stop) : 0; }
+
+  void stop() {
+    result_.step = step_;
+    result_.stopped_by = stop_asked();
+    if (steps_done_ > 0) save();
+    const char* saved = steps_done_ > 0 ? "saved. Go on with --resume"
+                        : checkpoint_   ? "its checkpoint is the one this run began with. Go on with --resume"
+                                        : "nothing is trained yet and nothing was saved";
+    log_info(fmt::format("stopped by signal {} after step {}; {}", result_.stopped_by, step_, saved));
+  }
+
+  // What a signal to stop leads to while it trains.
+  void expect_save() {
+    const std::string bytes = format_bytes(state_bytes(trainer_->records()));
+    phase_.become("the run", fmt::format("it then saves a checkpoint of {}{} and stops", bytes,
+                                         save_s_ > 0 ? " (about " + format_duration(std::ceil(save_s_)) + ")" : ""));
+  }
+
+  std::string path(const std::string& name) const { return config_.run_dir + "/" + name; }
+
+  // Of a file that is written now.
+  std::string own_path(const std::string& name) const {
+    directory_.check_in_place();
+    return path(name);
+  }
+
+  void fill() {
+    const DType drawn = source_.config.dtype.value_or(identity_.dtype);
+    if (checkpoint_) {
+      const Checkpoint restored = checkpoints_.restore_newest(trainer_->records(), threads());
+      if (restored.identity != checkpoint_->identity) check_fallback(restored);
+      types_ = restored.types;
+      step_ = restored.step;
+    } else if (!source_.directory.empty()) {
+      log_info(fmt::format("loading the weights from {}", source_.directory));
+      LoadReport report = load_weights(source_.directory, trainer_->records(), threads());
+      types_ = std::move(report.types);
+      if (!report.unused.empty())
+        log_info(fmt::format("tensors in {} that this model does not use: {}", source_.directory,
+                             fmt::join(report.unused, ", ")));
+    } else {
+      init_weights(source_.config, config_.seed, trainer_->records(), threads());
+      for (const LayerRecord& record : trainer_->records()) {
+        for (const TensorSpec& tensor : record.layout().tensors) types_[tensor.name] = drawn;
+      }
+    }
+  }
+
+  // The newest checkpoint turned out to be damaged, and this older one was made under another identity.
+  void check_fallback(const Checkpoint& restored) {
+    nlohmann::ordered_json decided = identity_json_;
+    decided.erase("library");
+    decided.erase("algorithms");
+    check_identity(restored.identity, decided, restored.path, config_.data.order);
+    if (restored.identity.value("library", json()) != json(identity_json_.at("library")) ||
+        restored.identity.value("algorithms", json()) != json(identity_json_.at("algorithms")))
+      log_warn(
+          fmt::format("{} was made on another machine or with other libraries: the continuation cannot be "
+                      "bit-exact",
+                      restored.path));
+  }
+
+  void one_step(const Batch& batch) {
+    const int64_t step = step_ + 1;
+    const double lr = learning_rate(schedule_, step);
+    const TrainConfig::Optim& o = config_.optim;
+    const OptimStep optim{
+        .adamw =
+            {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step},
+        .clip = o.clip};
+    std::unique_ptr<GradientDump> dump;
+    if (config_.dump.grads.contains(step)) {
+      dump = std::make_unique<GradientDump>(own_path(fmt::format("grads-{}.safetensors", step)), step,
+                                            trainer_->records());
+      trainer_->drain();
+      trainer_->updater().observe(
+          [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
+    }
+    trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
+    if (log_->shows_lanes(step)) machine_.device->mark_clock();
+    std::optional<Work> work(std::in_place, fmt::format("step {}", step), WorkOptions{.expected_s = step_s_});
+    StepMetrics metrics{.step = step,
+                        .steps = config_.steps,
+                        .lr = lr,
+                        .report = naming_documents(*data_.train, step_, [&] { return trainer_->step(batch, optim); })};
+    work.reset();
+    step_ = step;
+    ++steps_done_;
+    step_s_ = metrics.report.seconds;
+    if (log_->shows_lanes(step)) {
+      directory_.check_in_place();
+      log_->lanes(step, trainer_->pipeline().spans());
+    }
+    if (dump) {
+      trainer_->device_gradients(
+          [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
+      trainer_->updater().observe({});
+      dump->finish();
+    }
+    metrics.hbm_peak = std::max(machine_.device->ledger().peak_bytes(), machine_.device->memory_used());
+    metrics.host_peak = host_memory_peak();
+    log_->step(metrics);
+    result_.last_loss = metrics.report.loss;
+    if (hooks_.on_step) hooks_.on_step(metrics);
+    if (config_.trace.contains(step)) write_text_file(own_path("trace.json"), trace_.json());
+    if (config_.dump.state.contains(step)) {
+      trainer_->settle();
+      save_state(own_path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), threads());
+    }
+    sample_and_evaluate();
+    if (stop_asked()) return;  // which saves too
+    const bool wished = hooks_.take_save_wish && hooks_.take_save_wish();
+    if (wished || (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0)) save();
+    if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run goes on", step));
+  }
+
+  // What is due after step_. A signal to stop gives it up: nothing of it is written, and a resumed run does it first.
+  void sample_and_evaluate() {
+    if (samples_ && step_ % config_.sample.every == 0 && !samples_->has(step_)) {
+      directory_.check_in_place();
+      samples_->write(step_, machine_, *trainer_, hooks_.stop);
+    }
+    if (evaluations_ && config_.eval.every > 0 && step_ % config_.eval.every == 0 && evaluations_->last_step() != step_)
+      evaluate();
+  }
+
+  int threads() const { return static_cast<int>(config_.threads); }
+
+  bool ended_early() {
+    if (!evaluations_ || !evaluations_->exhausted()) return false;
+    log_info(fmt::format("no lower evaluation loss than {:.4f} (step {}) in {} evaluations: the run ends here",
+                         evaluations_->best_loss(), evaluations_->best_step(), config_.eval.patience));
+    return true;
+  }
+
+  void evaluate() {
+    constexpr double kForwardOfStep = 1.0 / 3;
+    const LossOptions options{.what = fmt::format("the evaluation after step {}", step_),
+                              .expected_s = step_s_ * kForwardOfStep * static_cast<double>(data_.eval->steps()),
+                              .stop = hooks_.stop};
+    std::optional<ModelLoss> measured;
+    try {
+      measured = mean_loss(*trainer_, *data_.eval, options);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::non_finite && steps_done_ > 0) save();  // the state itself is finite
+      throw;
+    }
+    if (!measured) return;
+    const auto [loss, trained] = *measured;
+    const bool best = evaluations_->is_lowest(loss);
+    if (best && config_.eval.keep_best) {  // before the line is written: a kill in between does both again
+      trainer_->settle();
+      write_model("best");
+    }
+    directory_.check_in_place();
+    evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
+    log_->add_scalar("eval/loss", step_, loss);
+    log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
+                         std::exp(loss), trained, best ? " (the lowest so far)" : ""));
+  }
+
+  StateHash write_model(const char* name) {
+    return export_model(own_path(name),
+                        {.source_directory = companion_directory(config_, source_.directory),
+                         .config_json = exported_config(source_, identity_.dtype),
+                         .chat_template = chat_template_},
+                        types_, trainer_->records(), threads());
+  }
+
+  void save() {
+    if (checkpoints_.saved(step_)) return;
+    directory_.check_in_place();
+    trainer_->settle();
+    log_info(fmt::format("saving a checkpoint of step {}", step_));
+    const Work work(fmt::format("the checkpoint of step {}", step_), {.expected_s = save_s_, .then = "it then stops"});
+    const double start_s = now_s();
+    checkpoints_.save(step_, identity_json_, types_, trainer_->records(), threads());
+    save_s_ = now_s() - start_s;
+    expect_save();
+  }
+
+  void finish() {
+    trainer_->settle();
+    if (evaluations_ && evaluations_->last_step() != step_) evaluate();
+    if (stop_asked()) return;
+    phase_.become("the end of the run", "the run is then complete");
+    log_info(fmt::format("hashing the state and writing the model to {}", path("model")));
+    const StateHash hash = hash_state(trainer_->records(), step_, threads());
+    const StateHash model = write_model("model");
+    directory_.check_in_place();
+    write_run_hash(config_.run_dir, hash, model);
+    if (evaluations_) {
+      result_.eval_loss = evaluations_->last_loss();
+      result_.best_step = evaluations_->best_step();
+    }
+    result_.step = step_;
+    result_.state_hash = hash.state;
+    if (hooks_.take_save_wish && hooks_.take_save_wish()) save();
+  }
+
+  Work phase_{"starting the run", {.then = "nothing is trained yet, so it then stops without saving"}};
+  const TrainConfig& given_;
+  TrainConfig config_;  // with the steps that epochs or tokens come to
+  const RunHooks& hooks_;
+  RunDirectory directory_;
+  Checkpoints checkpoints_;
+  ModelSource source_;
+  LearningRate schedule_{};
+  RunData data_;
+  std::string chat_template_;  // of data.template; goes with the model
+  std::optional<Evaluations> evaluations_;
+  std::optional<Samples> samples_;
+  Machine machine_;
+  RunIdentity identity_;
+  nlohmann::ordered_json identity_json_;
+  std::optional<Checkpoint> checkpoint_;
+  json plan_json_, memory_json_;
+  std::unique_ptr<Trainer> trainer_;
+  TensorTypes types_;
+  Trace trace_;
+  int64_t step_ = 0;
+  int64_t steps_done_ = 0;          // by this process
+  double step_s_ = 0, save_s_ = 0;  // of the last one
+  std::unique_ptr<RunLog> log_;
+  RunResult result_;
+};
+
+}  // namespace
+
+RunResult run_training(const TrainConfig& config, const RunHooks& hooks) { return Run(config, hooks).run(); }
+
+}  // namespace megatrain

@@ -1,0 +1,43 @@
+// A run directory as somebody finds it later: what was trained, and how far it came.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/config/config.h"
+#include "megatrain/hub/hash.h"
+
+namespace megatrain {
+
+bool is_run_directory(const std::string& path);  // it has a config.resolved.yaml
+
+// RUN/hash.json: of the run's last state, written when RUN/model is in its place.
+struct RunHash {
+  int64_t step = 0;
+  nlohmann::json state;  // what to_json(StateHash) gave
+  std::string model;     // the hash of the weights in RUN/model; empty: an earlier megatrain did not write it
+};
+void write_run_hash(const std::string& run_dir, const StateHash& state, const StateHash& model);
+// None: the run is not over. Throws Error(bad_input) when the file is damaged.
+std::optional<RunHash> read_run_hash(const std::string& run_dir);
+
+// Reads RUN/model through. Throws Error(bad_input) when it is not what the run wrote.
+void verify_run_model(const std::string& run_dir, const RunHash& hash);
+
+struct RunFiles {
+  std::string path;
+  TrainConfig config;
+  std::string model_config;         // the text of config.json; empty: neither the run nor its model has it any more
+  std::string model_config_path;    // where it was found
+  std::string tokenizer_directory;  // a model directory with the run's tokenizer; empty: not there any more
+  std::optional<RunHash> hash;      // of RUN/model's step; none: the run is not over
+  std::optional<int64_t> complete_step;  // that step
+};
+
+// Throws Error(bad_input) when the path is no run.
+RunFiles read_run(const std::string& path);
+
+}  // namespace megatrain

@@ -1,0 +1,69 @@
+#include "megatrain/run/run_log.h"
+
+#include <algorithm>
+#include <array>
+
+#include "megatrain/io/file.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int64_t kStepsToWarmUp = 2;
+constexpr size_t kMostSpans = 20000;  // of a lanes.json: 3 MB
+
+// Actions of one lane that do the same for one layer after another micro-batch become one.
+std::vector<Span> joined(const std::vector<Span>& spans) {
+  std::vector<Span> out;
+  std::array<int64_t, kLanes> last;
+  last.fill(-1);
+  for (const Span& span : spans) {
+    int64_t& at = last[static_cast<size_t>(span.action->lane)];
+    if (at >= 0) {
+      Span& before = out[static_cast<size_t>(at)];
+      if (before.action->kind == span.action->kind && before.action->record == span.action->record) {
+        before.end_s = std::max(before.end_s, span.end_s);
+        continue;
+      }
+    }
+    at = static_cast<int64_t>(out.size());
+    out.push_back(span);
+  }
+  return out;
+}
+
+}  // namespace
+
+RunLog::RunLog(const std::string& run_dir, int64_t step, int64_t steps, bool resumed)
+    : run_dir_(run_dir),
+      lanes_step_(std::min(step + kStepsToWarmUp + 1, steps)),
+      events_(run_dir + "/tensorboard", step + 1) {
+  if (resumed) {
+    for (const char* name : {"metrics.jsonl", "eval.jsonl", "samples.jsonl"})
+      keep_lines_up_to(run_dir + "/" + name, step);
+  }
+  metrics_.emplace(run_dir + "/metrics.jsonl");
+}
+
+void RunLog::step(const StepMetrics& m) {
+  metrics_->append(metrics_json(m));
+  const StepReport& r = m.report;
+  events_.scalar("train/loss", m.step, r.loss);
+  events_.scalar("train/grad_norm", m.step, r.grad_norm);
+  events_.scalar("train/lr", m.step, m.lr);
+  events_.scalar("train/tokens_per_s", m.step, static_cast<double>(r.tokens) / r.seconds);
+  events_.flush();
+}
+
+void RunLog::add_scalar(std::string_view tag, int64_t step, double value) {
+  events_.scalar(tag, step, value);
+  events_.flush();
+}
+
+void RunLog::lanes(int64_t step, const std::vector<Span>& spans) {
+  Trace trace;
+  trace.add(step, spans.size() > kMostSpans ? joined(spans) : spans);
+  write_text_file(run_dir_ + "/lanes.json", trace.json());
+}
+
+}  // namespace megatrain

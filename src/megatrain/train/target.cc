@@ -1,0 +1,49 @@
+#include "megatrain/train/target.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/hub/hub_cache.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/presets.h"
+
+namespace megatrain {
+
+Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
+  namespace fs = std::filesystem;
+  const ConfigNeeds nothing{.model = false, .data = false, .steps = false};
+  Target target;
+  nlohmann::json json;
+  std::string where = name;
+  if (name.ends_with(".yaml") || name.ends_with(".yml")) {
+    target.config = load_config(name, overrides, {.model = true, .data = false, .steps = false});
+    const std::string& path = target.config.model.path;
+    where = path.empty() ? target.config.model.config : find_model(path, ModelParts::config) + "/config.json";
+    json = read_json_file(where);
+  } else {
+    target.config = parse_config("", name, overrides, nothing);
+    const std::string directory = find_model(name, ModelParts::config);
+    if (const auto preset = preset_config(name)) {
+      json = *preset;
+    } else if (fs::is_directory(directory)) {
+      where = directory + "/config.json";
+      json = read_json_file(where);
+    } else if (fs::exists(name)) {
+      json = read_json_file(name);
+    } else {
+      fail_config(fmt::format("'{}' is neither a configuration, a Hugging Face directory nor a preset; presets are {}",
+                              name, fmt::join(preset_names(), ", ")));
+    }
+  }
+  if (layers && json.is_object()) {
+    json["num_hidden_layers"] = *layers;
+    json.erase("layer_types");
+  }
+  target.model = parse_model_config(json, where);
+  return target;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,228 @@
+#include "megatrain/data/sample_data.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "megatrain/base/error.h"
+#include "megatrain/ops/cross_entropy.h"
+#include "tests/data/chat_fixture.h"
+
+namespace megatrain {
+namespace {
+
+class Samples : public ChatFixture {
+ protected:
+  SampleData open(const TrainConfig& config) {
+    RunData data = open_data(config, model_source());
+    return std::move(*data.train_samples);
+  }
+  std::string refusal(const TrainConfig& config) {
+    try {
+      open(config);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::bad_input);
+      return e.what();
+    }
+    return "accepted";
+  }
+  // Every piece of an epoch of `data`.
+  static std::vector<int64_t> samples(SampleData& data, int64_t begin, int64_t end) {
+    std::vector<int64_t> all;
+    for (int64_t i = begin; i < end; ++i)
+      for (const SamplePiece& piece : data.sequence(i)) all.push_back(piece.sample);
+    return all;
+  }
+};
+
+TEST_F(Samples, OnlyTheAssistantsTokensAndTheirEndAreTrained) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("one.jsonl", conversation("hi", "yo"))}};
+  config.data.shuffle = false;
+  config.batch = config.micro_batch = 1;
+  SampleData data = open(config);
+  const Batch batch = data.batch(0);
+  const MicroBatch& micro = batch.micro_batches.at(0);
+  // <im_start>user\nhi<im_end>\n<im_start>assistant\nyo<im_end>\n
+  const int64_t tokens = 1 + 5 + 2 + 1 + 1 + 1 + 10 + 2 + 1 + 1, answer = tokens - 4;
+  for (int64_t t = 0; t < tokens; ++t)
+    EXPECT_EQ(micro.labels[t] != kIgnoreLabel, t + 1 >= answer && t + 1 < tokens - 1) << t;
+  EXPECT_EQ(micro.labels[answer - 1], 'y');
+  EXPECT_EQ(micro.labels[answer], 'o');
+  EXPECT_EQ(micro.labels[answer + 1], kImEnd);
+  EXPECT_EQ(batch.trained, 3);
+  EXPECT_EQ(micro.document_begin, (std::vector<int32_t>{0, static_cast<int32_t>(tokens), 128}));
+  for (int64_t t = tokens; t < 128; ++t) EXPECT_EQ(micro.tokens[t], kPad);
+}
+
+TEST_F(Samples, AnEpochHoldsEverySampleOnceInAnOrderOfSeedAndEpoch) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(50))}};
+  SampleData data = open(config), again = open(config);
+  config.seed = 8;
+  SampleData other = open(config);
+  const int64_t sequences = data.counts().sequences;
+  const auto first = samples(data, 0, sequences), second = samples(data, sequences, 2 * sequences);
+  EXPECT_EQ(samples(again, sequences, 2 * sequences), second);  // without having seen the first epoch
+  EXPECT_NE(first, second);
+  EXPECT_NE(samples(other, 0, sequences), first);
+  for (std::vector<int64_t> epoch : {first, second}) {
+    std::sort(epoch.begin(), epoch.end());
+    ASSERT_EQ(epoch.size(), 50u);
+    for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(epoch[i], i);
+  }
+}
+
+TEST_F(Samples, TheLastStepOfTheEpochsIsFilledWithPadding) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(50))}};
+  config.batch = 4;
+  config.micro_batch = 2;
+  config.epochs = 2;
+  SampleData data = open(config);
+  const int64_t sequences = 2 * data.counts().sequences;
+  EXPECT_EQ(data.steps(), (sequences + 3) / 4);
+  int64_t trained = 0;
+  for (int64_t step = 0; step < data.steps(); ++step) trained += data.batch(step).trained;
+  EXPECT_EQ(trained, 2 * data.counts().trained);
+}
+
+TEST_F(Samples, UnderTransformersConventionsAnEpochEndsWithAStepOfWhatIsLeft) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(21))}};
+  config.data.packing = false;
+  config.conventions = "transformers";
+  config.batch = 8;
+  config.micro_batch = 2;
+  config.epochs = 1.5;
+  SampleData data = open(config);
+  EXPECT_EQ(data.steps(), 5);  // the ceiling of 1.5 * 3
+  for (const int64_t epoch : {0, 1}) {
+    std::vector<int64_t> seen;
+    const int64_t steps = epoch == 0 ? 3 : 2;
+    for (int64_t step = 3 * epoch; step < 3 * epoch + steps; ++step) {
+      const auto held = samples(data, 8 * step, 8 * (step + 1));
+      EXPECT_EQ(held.size(), step == 2 ? 5u : 8u);
+      EXPECT_GT(data.batch(step).trained, 0);
+      seen.insert(seen.end(), held.begin(), held.end());
+    }
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
+  }
+  // of a run that is given in steps as well
+  config.epochs = 0;
+  config.steps = 100;
+  SampleData endless = open(config);
+  EXPECT_EQ(samples(endless, 8 * 5, 8 * 6).size(), 5u);
+  config.conventions = "megatrain";
+  EXPECT_NE(open(config).fingerprint(), endless.fingerprint());
+}
+
+TEST_F(Samples, ByTurnKeepsPartOfALongPromptAndTheAnswer) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("long.jsonl", conversation(std::string(500, 'q'), "answer"))}};
+  config.data.shuffle = false;
+  config.batch = config.micro_batch = 1;
+  config.data.overlong = "truncate";
+  EXPECT_NE(refusal(config), "accepted");  // nothing of the first 128 tokens is trained
+  config.data.overlong = "by_turn";
+  SampleData data = open(config);
+  EXPECT_EQ(data.counts().truncated, 1);
+  EXPECT_EQ(data.counts().dropped, 0);
+  const Batch batch = data.batch(0);
+  EXPECT_EQ(batch.trained, 6 + 1);  // and the end of the turn
+  const MicroBatch& micro = batch.micro_batches.at(0);
+  EXPECT_EQ(micro.tokens[0], kImStart);
+  EXPECT_EQ(micro.labels[128 - 7 - 1], 'a');
+}
+
+TEST_F(Samples, AWeightSaysHowOftenAnEpochGoesThroughADataset) {
+  TrainConfig config = chat_config();
+  const std::string a = write("a.jsonl", conversations(20)), b = write("b.jsonl", conversations(40, 100));
+  config.data.train = {{.path = a, .weight = 2}, {.path = b, .weight = 0.25}};
+  SampleData data = open(config);
+  std::map<int64_t, int64_t> seen;
+  for (const int64_t sample : samples(data, 0, data.counts().sequences)) ++seen[sample];
+  int64_t of_b = 0;
+  for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(seen[i], 2);
+  for (int64_t i = 20; i < 60; ++i) of_b += seen[i];
+  EXPECT_EQ(of_b, 10);
+}
+
+TEST_F(Samples, AnOverlongConversationIsRefusedCutLeftOutOrTolerated) {
+  TrainConfig config = chat_config();
+  config.data.train = {
+      {.path = write("long.jsonl", conversation("a", "b") + conversation("c", std::string(300, 'x')))}};
+  const std::string said = refusal(config);
+  EXPECT_NE(said.find("long.jsonl:2: this conversation has 322 tokens, more than seq_len, which is 128"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("data.overlong: truncate"), std::string::npos);
+  config.data.overlong = "truncate";
+  EXPECT_EQ(open(config).counts().truncated, 1);
+  EXPECT_EQ(open(config).counts().dropped, 0);
+  config.data.overlong = "drop";
+  EXPECT_EQ(open(config).counts().dropped, 1);
+  config.data.overlong = "error";
+  config.data.skip_bad = 1;
+  EXPECT_EQ(open(config).counts().overlong, 1);
+}
+
+TEST_F(Samples, ALongTextIsCutIntoPiecesThatHoldAllOfIt) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("book.txt", std::string(1000, 'a'))}};
+  SampleData data = open(config);
+  EXPECT_EQ(data.counts().tokens, 1001);  // the end of the document
+  EXPECT_EQ(data.counts().epoch_tokens, 1001);
+  EXPECT_EQ(data.counts().sequences, 8);
+  EXPECT_EQ(data.counts().trained, 1001 - 8);
+}
+
+TEST_F(Samples, AnEvaluationSplitTakesItsShareAndNothingTwice) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(50))}};
+  config.data.eval_split = 0.2;
+  RunData data = open_data(config, model_source());
+  EXPECT_EQ(data.train_samples->counts().samples, 40);
+  EXPECT_EQ(data.eval_samples->counts().samples, 10);
+  auto all = samples(*data.train_samples, 0, data.train_samples->counts().sequences);
+  const auto held = samples(*data.eval_samples, 0, data.eval_samples->counts().sequences);
+  all.insert(all.end(), held.begin(), held.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+  EXPECT_EQ(all.size(), 50u);
+  config.data.eval_split = 7;
+  EXPECT_EQ(open_data(config, model_source()).eval_samples->counts().samples, 7);
+  config.data.eval_split = 50;
+  EXPECT_NE(refusal(config).find("takes 50 of 50 samples"), std::string::npos);
+}
+
+TEST_F(Samples, AnIdThatTheModelLacksIsRefusedWithItsPlace) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("one.jsonl", conversation("hi", "yo"))}};
+  ModelSource small = model_source();
+  small.config.vocab = 200;
+  try {
+    open_data(config, small);
+    FAIL() << "an id past the vocabulary was accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("one.jsonl:1: holds token id"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(Samples, AnotherOrderPolicyOrSampleIsAnotherFingerprint) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(20))}};
+  const std::string print = open(config).fingerprint();
+  EXPECT_EQ(open(config).fingerprint(), print);
+  TrainConfig unpacked = config, seeded = config, longer = config, fewer = config;
+  unpacked.data.packing = false;
+  seeded.seed = 9;
+  longer.seq_len = 256;
+  fewer.data.max_samples = 10;
+  for (const TrainConfig& changed : {unpacked, seeded, longer, fewer}) EXPECT_NE(open(changed).fingerprint(), print);
+}
+
+}  // namespace
+}  // namespace megatrain

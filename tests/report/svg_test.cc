@@ -1,0 +1,110 @@
+// What charts are made of: ticks, scales, thinned and smoothed curves.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "megatrain/report/svg_axis.h"
+#include "megatrain/report/svg_chart.h"
+#include "megatrain/report/svg_lanes.h"
+
+namespace megatrain {
+
+namespace {
+
+std::vector<std::string> labels(const std::vector<Tick>& ticks) {
+  std::vector<std::string> text;
+  for (const Tick& tick : ticks) text.push_back(tick.label);
+  return text;
+}
+using Labels = std::vector<std::string>;
+
+}  // namespace
+
+TEST(Ticks, AreRoundAndTellNeighboursApart) {
+  EXPECT_EQ(labels(linear_ticks(0, 10, 5)), (Labels{"0", "2", "4", "6", "8", "10"}));
+  EXPECT_EQ(labels(linear_ticks(1.91, 2.09, 4)), (Labels{"1.95", "2.00", "2.05"}));
+  EXPECT_EQ(labels(linear_ticks(0, 3e-5, 3)), (Labels{"0", "1e-5", "2e-5", "3e-5"}));
+  EXPECT_EQ(labels(linear_ticks(0, 1e-5, 4)), (Labels{"0", "0.2e-5", "0.4e-5", "0.6e-5", "0.8e-5", "1.0e-5"}));
+  EXPECT_EQ(labels(linear_ticks(0, 9500, 4)), (Labels{"0", "2000", "4000", "6000", "8000"}));
+  EXPECT_EQ(labels(linear_ticks(12000, 12500, 5)), (Labels{"12.0k", "12.1k", "12.2k", "12.3k", "12.4k", "12.5k"}));
+  EXPECT_EQ(labels(linear_ticks(-1, 1, 4)), (Labels{"-1.0", "-0.5", "0", "0.5", "1.0"}));
+  EXPECT_EQ(labels(linear_ticks(3, 3, 4)).size(), 1u);
+}
+
+TEST(Ticks, OfStepsAreWhole) {
+  EXPECT_EQ(labels(whole_ticks(1, 4, 9)), (Labels{"1", "2", "3", "4"}));
+  EXPECT_EQ(labels(whole_ticks(1, 2, 4)), (Labels{"1", "2"}));
+  EXPECT_EQ(labels(whole_ticks(7, 7, 4)), (Labels{"7"}));
+  EXPECT_EQ(labels(whole_ticks(1, 400, 4)), (Labels{"100", "200", "300", "400"}));
+  EXPECT_EQ(labels(whole_ticks(1, 30000, 3)), (Labels{"10k", "20k", "30k"}));
+}
+
+TEST(Ticks, OfLogarithmsBytesAndTimeHaveTheirUnits) {
+  EXPECT_EQ(labels(logarithmic_ticks(0.15, 12)), (Labels{"0.2", "0.5", "1", "2", "5", "10"}));
+  EXPECT_EQ(labels(logarithmic_ticks(0.01, 1000)), (Labels{"0.01", "0.1", "1", "10", "100", "1000"}));
+  EXPECT_EQ(labels(byte_ticks(3.1 * (1 << 30), 3)), (Labels{"0 GiB", "1 GiB", "2 GiB", "3 GiB"}));
+  EXPECT_EQ(labels(time_ticks(0.25, 5)), (Labels{"0 ms", "50 ms", "100 ms", "150 ms", "200 ms", "250 ms"}));
+}
+
+TEST(Scale, MapsEndsToEnds) {
+  const Scale linear{.low = 1, .high = 3, .from = 100, .to = 0};
+  EXPECT_EQ(linear(1), 100);
+  EXPECT_EQ(linear(3), 0);
+  EXPECT_EQ(linear(2), 50);
+  const Scale logarithmic{.low = 0.1, .high = 10, .from = 0, .to = 100, .logarithmic = true};
+  EXPECT_NEAR(logarithmic(1), 50, 1e-9);
+  EXPECT_EQ((Scale{.low = 2, .high = 2, .from = 5, .to = 9})(2), 5);
+}
+
+TEST(Curves, ThinnedOutKeepTheirEndsAndEveryExtreme) {
+  std::vector<Point> points;
+  for (int i = 0; i < 100'003; ++i) points.push_back({static_cast<double>(i), std::sin(i * 0.01)});
+  points[54'321].y = 7;
+  points[98'765].y = -9;
+  const std::vector<Point> kept = thin_out(points, 1000);
+  EXPECT_LE(kept.size(), 1000u);
+  EXPECT_GE(kept.size(), 900u);
+  EXPECT_EQ(kept.front().x, 0);
+  EXPECT_EQ(kept.back().x, 100'002);
+  double low = 0, high = 0;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    low = std::min(low, kept[i].y);
+    high = std::max(high, kept[i].y);
+    if (i > 0) {
+      EXPECT_GT(kept[i].x, kept[i - 1].x);
+    }
+  }
+  EXPECT_EQ(high, 7);
+  EXPECT_EQ(low, -9);
+  EXPECT_EQ(thin_out({points.begin(), points.begin() + 1000}, 1000).size(), 1000u);
+}
+
+TEST(Curves, SmoothedStartAtTheirFirstPointAndForgetIt) {
+  std::vector<Point> points(200, Point{0, 1});
+  points[0].y = 100;
+  const std::vector<Point> smooth = smoothed(points, 10);
+  EXPECT_EQ(smooth.front().y, 100);
+  EXPECT_NEAR(smooth.back().y, 1, 1e-9);
+  for (size_t i = 1; i < smooth.size(); ++i) EXPECT_LE(smooth[i].y, smooth[i - 1].y);
+}
+
+TEST(Lanes, ManyShortActionsBecomeFewBoxes) {
+  LaneTracks tracks{.step = 3, .lanes = {{.name = "compute"}}};
+  for (int i = 0; i < 50'000; ++i)
+    tracks.lanes[0].spans.push_back({i % 2 ? "block forward" : "embed forward", 1, i * 1e-3, i * 1e-3 + 9e-4});
+  const std::string svg = svg_lanes(tracks);
+  EXPECT_LT(svg.size(), 300'000u);
+  EXPECT_NE(svg.find("x forward"), std::string::npos);
+  EXPECT_EQ(svg_lanes({.step = 1, .lanes = {{.name = "compute"}}}), "");
+}
+
+TEST(Numbers, AreShort) {
+  EXPECT_EQ(short_number(7.6156e9), "7.62B");
+  EXPECT_EQ(short_number(999.7), "1k");
+  EXPECT_EQ(short_number(12345), "12.3k");
+  EXPECT_EQ(short_number(3), "3");
+  EXPECT_EQ(pixels(-0.001), "0");
+  EXPECT_EQ(pixels(12.30), "12.3");
+}
+
+}  // namespace megatrain

@@ -1,0 +1,340 @@
+// Whole runs on datasets.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/hub/convert.h"
+#include "megatrain/hub/model_files.h"
+#include "megatrain/run/run.h"
+#include "megatrain/train/model_loss.h"
+#include "megatrain/train/state_files.h"
+#include "tests/data/chat_fixture.h"
+
+namespace megatrain {
+namespace {
+
+using Gradients = std::map<std::string, std::vector<float>>;
+
+class DatasetRun : public ChatFixture {
+ protected:
+  TrainConfig run_config(const std::string& name) {
+    TrainConfig config = chat_config();
+    config.data.train = {{.path = at("data.jsonl")}};
+    config.run_dir = at(name);
+    config.threads = 2;
+    config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 30;
+    return config;
+  }
+
+  // Of one step with all samples in it.
+  Gradients gradients(const std::string& name, bool packing, int64_t batch, int64_t micro_batch) {
+    TrainConfig config = run_config(name);
+    config.data.packing = packing;
+    config.batch = batch;
+    config.micro_batch = micro_batch;
+    config.steps = 1;
+    config.dump.grads = parse_steps("1");
+    run_training(config, {});
+    Gradients all;
+    const ModelFiles file(at(name) + "/grads-1.safetensors");
+    for (const StoredTensor* tensor : file.tensors()) {
+      std::vector<float>& values = all[tensor->name];
+      values.resize(static_cast<size_t>(tensor->bytes / 4));
+      widen_to_f32(tensor->data, DType::f32, static_cast<int64_t>(values.size()), values.data());
+    }
+    return all;
+  }
+};
+
+void expect_near(const Gradients& a, const Gradients& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, values] : a) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      error += std::pow(static_cast<double>(values[i]) - b.at(name)[i], 2);
+      norm += std::pow(static_cast<double>(values[i]), 2);
+    }
+    EXPECT_GT(norm, 0) << name;
+    EXPECT_LE(std::sqrt(error / norm), 1e-6) << what << ": " << name;
+  }
+}
+
+TEST_F(DatasetRun, WarnsOnceADatasetWhenNothingThatEndsTheLastAnswerIsTrained) {
+  TrainConfig config = run_config("run");
+  write("data.jsonl", conversations(3));
+  write("bare.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    open_data(config, model_source(), nullptr);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string sentence = "nothing that ends the last answer is trained";
+  config.steps = 1;
+  EXPECT_EQ(said().find(sentence), std::string::npos);
+  config.data.chat_template = at("bare.jinja");
+  for (int again = 0; again < 2; ++again) {  // tokenised, then from the cache
+    const std::string log = said();
+    const size_t at = log.find(sentence);
+    ASSERT_NE(at, std::string::npos) << log;
+    EXPECT_NE(log.find("in 3 of 3 samples"), std::string::npos) << log;
+    EXPECT_EQ(log.find(sentence, at + 1), std::string::npos) << log;
+  }
+}
+
+TEST_F(DatasetRun, PackedPaddedAndOneByOneGiveTheSameGradient) {
+  write("data.jsonl", conversations(8));
+  RunData data = open_data(run_config("none"), model_source());
+  const int64_t sequences = data.train_samples->counts().sequences;
+  ASSERT_LT(sequences, 6);
+  const Gradients packed = gradients("packed", true, sequences, sequences);
+  const Gradients padded = gradients("padded", false, 8, 8);
+  const Gradients single = gradients("single", false, 8, 1);
+  expect_near(packed, padded, "packed and padded");
+  expect_near(packed, single, "packed and one by one");
+  expect_near(padded, single, "8x1 and 1x8");
+}
+
+TEST_F(DatasetRun, StoppedWithinAnEpochItGoesOnExactly) {
+  write("data.jsonl", conversations(30));
+  const auto made = [&](const std::string& name) {
+    TrainConfig config = run_config(name);
+    config.epochs = 2;
+    config.data.eval_split = 5;
+    config.eval.every = 3;
+    config.optim.schedule = "cosine";
+    return config;
+  };
+  const RunResult whole = run_training(made("whole"), {});
+  EXPECT_GT(whole.step, 8);
+  TrainConfig config = made("parts");
+  volatile std::sig_atomic_t stop = 0;
+  RunHooks hooks;
+  hooks.stop = &stop;
+  hooks.on_step = [&](const StepMetrics& metrics) { stop = metrics.step % 4 == 0 ? SIGINT : 0; };
+  RunResult part = run_training(config, hooks);
+  config.resume = true;
+  while (part.stopped_by) {
+    stop = 0;
+    part = run_training(config, hooks);
+  }
+  EXPECT_EQ(part.step, whole.step);
+  EXPECT_EQ(part.state_hash, whole.state_hash);
+  EXPECT_EQ(read_text_file(at("parts/eval.jsonl"), 1 << 20), read_text_file(at("whole/eval.jsonl"), 1 << 20));
+
+  write("data.jsonl", conversations(31));
+  try {
+    run_training(config, {});
+    FAIL() << "other data were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_config);
+    EXPECT_NE(std::string(error.what()).find("was made with data = "), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(DatasetRun, EndsWhenTheEvaluationLossFallsNoMore) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("run");
+  config.epochs = 20;
+  config.data.eval_split = 5;
+  config.eval = {.every = 2, .patience = 3, .keep_best = true};
+  config.optim.lr = 0;
+  const RunResult result = run_training(config, {});
+  EXPECT_EQ(result.step, 8);  // evaluated after 2, 4, 6, 8: the first is the best, three are not better
+  EXPECT_EQ(result.best_step, 2);
+  EXPECT_TRUE(std::filesystem::exists(at("run/best/config.json")));
+  EXPECT_TRUE(std::filesystem::exists(at("run/model/tokenizer.json")));
+}
+
+TEST_F(DatasetRun, TheBestModelIsTheOneOfTheLowestEvaluationLoss) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("run");
+  config.steps = 12;
+  config.data.eval_split = 5;
+  config.eval = {.every = 3, .keep_best = true};
+  config.optim.lr = 0.02;
+  const RunResult result = run_training(config, {});
+  ASSERT_TRUE(result.eval_loss.has_value());
+  TrainConfig again = run_config("again");
+  again.model = {.path = at("run/best")};
+  again.data.eval_split = 5;
+  again.steps = 1;
+  again.optim.lr = 0;
+  const RunResult best = run_training(again, {});
+  double lowest = 1e30;
+  std::ifstream lines(at("run/eval.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    lowest = std::min(lowest, nlohmann::json::parse(line).at("loss").get<double>());
+  EXPECT_EQ(*best.eval_loss, lowest);
+}
+
+TEST_F(DatasetRun, TokensSayHowLongItIs) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("run");
+  config.tokens = 1000;  // of 256 a step
+  EXPECT_EQ(run_training(config, {}).step, 4);
+}
+
+TEST_F(DatasetRun, SamplesAreWrittenAndChangeNothing) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("plain");
+  config.steps = 6;
+  const std::string expected = run_training(config, {}).state_hash;
+  config.run_dir = at("samples");
+  config.sample = {.every = 2, .prompts = {"question 1", "question 2"}, .max_tokens = 5};
+  EXPECT_EQ(run_training(config, {}).state_hash, expected);
+  std::ifstream lines(at("samples/samples.jsonl"));
+  int64_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const nlohmann::json sample = nlohmann::json::parse(line);
+    EXPECT_EQ(sample.at("step"), 2 * (count / 2 + 1));
+    EXPECT_EQ(sample.at("prompt"), count % 2 ? "question 2" : "question 1");
+    EXPECT_TRUE(sample.at("text").is_string());
+  }
+  EXPECT_EQ(count, 6);
+}
+
+// A stop at any step, which finds answers and evaluation still to be done: they are given up, not written by halves,
+// and the resumed run does them first, once.
+TEST_F(DatasetRun, AnEvaluationThatAStopGaveUpIsDoneByTheResumedRun) {
+  write("data.jsonl", conversations(30));
+  const auto made = [&](const std::string& name) {
+    TrainConfig config = run_config(name);
+    config.steps = 4;
+    config.data.eval_split = 5;
+    config.eval = {.every = 2, .keep_best = true};
+    config.sample = {.every = 1, .prompts = {"question 1", "question 2"}, .max_tokens = 3};
+    return config;
+  };
+  const auto lines = [&](const std::string& run, const std::string& file) {
+    return std::filesystem::exists(at(run + "/" + file)) ? read_text_file(at(run + "/" + file), 1 << 20) : "";
+  };
+  const RunResult whole = run_training(made("whole"), {});
+  for (int64_t step = 1; step <= 4; ++step) {
+    const std::string run = "stopped-" + std::to_string(step);
+    TrainConfig config = made(run);
+    volatile std::sig_atomic_t stop = 0;
+    RunHooks hooks;
+    hooks.stop = &stop;
+    hooks.on_step = [&](const StepMetrics& metrics) { stop = metrics.step == step ? SIGHUP : 0; };
+    const RunResult stopped = run_training(config, hooks);
+    EXPECT_EQ(stopped.stopped_by, SIGHUP);
+    EXPECT_EQ(stopped.step, step);
+    const auto says = [&](const std::string& file) {
+      return lines(run, file).find("{\"step\":" + std::to_string(step) + ",") != std::string::npos;
+    };
+    EXPECT_FALSE(says("eval.jsonl")) << "after step " << step;
+    EXPECT_FALSE(says("samples.jsonl")) << "after step " << step;
+    config.resume = true;
+    EXPECT_EQ(run_training(config, {}).state_hash, whole.state_hash);
+    for (const char* file : {"eval.jsonl", "samples.jsonl"}) EXPECT_EQ(lines(run, file), lines("whole", file)) << step;
+    EXPECT_EQ(lines(run, "best/model.safetensors"), lines("whole", "best/model.safetensors")) << step;
+    config.run_dir = at(run);
+    run_training(config, {});
+    EXPECT_EQ(lines(run, "eval.jsonl"), lines("whole", "eval.jsonl")) << "resumed once more";
+  }
+}
+
+TEST_F(DatasetRun, AnEvaluationIsGivenUpAtTheNextStepOfItsData) {
+  struct Stopping : BatchSource {
+    BatchSource& source;
+    int64_t loads = 0;
+    volatile std::sig_atomic_t stop = 0;
+    explicit Stopping(BatchSource& from) : source(from) {}
+    void load(int64_t step, Batch& into) override {
+      source.load(step, into);
+      if (++loads == 2) stop = SIGTERM;
+    }
+    int64_t steps() const override { return source.steps(); }
+  };
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("none");
+  config.epochs = 1;
+  RunData data = open_data(config, model_source());
+  ASSERT_GE(data.train->steps(), 4);
+  Machine machine = open_machine("cpu", 1);
+  const ModelConfig model = model_source().config;
+  const RunIdentity identity = make_identity(config, model);
+  const Workload workload = make_workload(config, model, identity, machine);
+  const Plan plan =
+      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
+  Trainer trainer(machine, model, identity, ops_shape(config, model, identity), workload, plan, 1);
+  init_weights(model, 1, trainer.records(), 1);
+  Stopping source(*data.train);
+  EXPECT_FALSE(mean_loss(trainer, source, {.stop = &source.stop}).has_value());
+  EXPECT_EQ(source.loads, 2);
+  EXPECT_TRUE(mean_loss(trainer, source).has_value());
+}
+
+TEST_F(DatasetRun, AStopBeforeTheFirstStepTrainsAndSavesNothing) {
+  write("tokens.bin", std::string(4096, '\1'));
+  TrainConfig config = run_config("run");
+  config.data.train.clear();
+  config.data.tokens = at("tokens.bin");
+  config.steps = 3;
+  const volatile std::sig_atomic_t stop = SIGTERM;
+  RunHooks hooks;
+  hooks.stop = &stop;
+  const RunResult result = run_training(config, hooks);
+  EXPECT_EQ(result.stopped_by, SIGTERM);
+  EXPECT_EQ(result.step, 0);
+  EXPECT_FALSE(std::filesystem::exists(at("run")));
+}
+
+TEST_F(DatasetRun, ALossThatIsNotFiniteNamesTheSamplesItComesFrom) {
+  write("data.jsonl", conversations(8));
+  RunData data = open_data(run_config("none"), model_source());
+  std::set<std::string> places;
+  Batch batch;
+  for (int64_t step = 0; step < 3; ++step) {
+    data.train->load(step, batch);
+    for (const MicroBatch& micro : batch.micro_batches) {
+      const int64_t m = &micro - batch.micro_batches.data();
+      for (size_t d = 0; d + 1 < micro.document_begin.size(); ++d)
+        places.insert(data.train->place(step, m, micro.document_begin[d]));
+    }
+  }
+  std::set<std::string> expected = {""};  // padding
+  for (int line = 1; line <= 8; ++line) expected.insert(fmt::format("{}:{}", at("data.jsonl"), line));
+  EXPECT_EQ(places, expected);
+  std::vector<DocumentAt> all;
+  for (size_t d = 0; d + 1 < batch.micro_batches[0].document_begin.size(); ++d)
+    all.push_back({.micro_batch = 0, .token = batch.micro_batches[0].document_begin[d]});
+  const std::string named = name_documents(*data.train, 2, all);
+  EXPECT_NE(named.find("The loss is not finite in " + at("data.jsonl") + ":"), std::string::npos) << named;
+}
+
+TEST_F(DatasetRun, AWishToSaveIsGrantedAfterTheStepAndTheRunGoesOn) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("plain");
+  config.steps = 6;
+  const std::string expected = run_training(config, {}).state_hash;
+  config.run_dir = at("saved");
+  config.checkpoint = {.every = 4, .keep = 2};
+  int64_t step = 0;
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics& metrics) { step = metrics.step; };
+  hooks.take_save_wish = [&] { return step == 2 || step == 5; };
+  EXPECT_EQ(run_training(config, hooks).state_hash, expected);
+  std::set<std::string> kept;
+  for (const auto& entry : std::filesystem::directory_iterator(at("saved/checkpoints")))
+    kept.insert(entry.path().filename());
+  EXPECT_EQ(kept, (std::set<std::string>{"step-00000004", "step-00000005"}));
+}
+
+TEST_F(DatasetRun, AStopWhileTokenisingSaysSoAndMakesNoRun) {
+  write("data.jsonl", conversations(30));
+  const volatile std::sig_atomic_t stop = SIGTERM;
+  RunHooks hooks;
+  hooks.stop = &stop;
+  TrainConfig config = run_config("run");
+  config.steps = 3;
+  EXPECT_EQ(run_training(config, hooks).stopped_by, SIGTERM);
+  EXPECT_FALSE(std::filesystem::exists(at("run")));
+}
+
+}  // namespace
+}  // namespace megatrain

@@ -1,0 +1,38 @@
+#include "megatrain/run/evaluations.h"
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/io/line_file.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+TEST(Evaluations, TheLowestLossSurvivesACutLineAndAResume) {
+  const TemporaryDirectory run;
+  const std::string path = run / "eval.jsonl";
+  {
+    Evaluations evaluations(path, 2);
+    evaluations.add({.step = 2, .loss = 1.5, .tokens = 7});
+    evaluations.add({.step = 4, .loss = 1.75, .tokens = 7});
+  }
+  write_bytes(path, read_bytes(path) + "{\"step\":6,\"lo");  // a kill while it wrote
+  {
+    Evaluations evaluations(path, 2);  // not even a resume that drops the cut line
+    EXPECT_FALSE(evaluations.is_lowest(1.6));
+    evaluations.add({.step = 6, .loss = 1.6, .tokens = 7});
+    EXPECT_EQ(evaluations.best_step(), 2);
+    EXPECT_TRUE(evaluations.exhausted());
+  }
+  keep_lines_up_to(path, 6);
+  const Evaluations evaluations(path, 2);
+  EXPECT_EQ(evaluations.best_loss(), 1.5);
+  EXPECT_EQ(evaluations.last_step(), 6);
+}
+
+TEST(Evaluations, AFileThatCannotBeReadIsNoEmptyHistory) {
+  const TemporaryDirectory run;
+  std::filesystem::create_symlink("eval.jsonl", run / "eval.jsonl");
+  expect_error(ExitCode::io, {"eval.jsonl"}, [&] { Evaluations(run / "eval.jsonl", 0); });
+}
+
+}  // namespace megatrain

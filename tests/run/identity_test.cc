@@ -1,0 +1,312 @@
+// What a checkpoint says of its run: every field that decides a step is in it, and a difference is refused or told.
+#include "megatrain/run/identity.h"
+
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/log.h"
+#include "megatrain/data/file_fingerprint.h"
+#include "megatrain/data/token_data.h"
+#include "megatrain/model/config_fields.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+ModelConfig model() {
+  ModelConfig c;
+  c.architecture = "LlamaForCausalLM";
+  c.vocab = 100;
+  c.hidden = c.ff = 64;
+  c.layers = 2;
+  c.heads = c.kv_heads = 4;
+  c.head_dim = 16;
+  c.max_position = 128;
+  c.window = {0, 0};
+  c.dtype = DType::bf16;
+  return c;
+}
+
+// A checkpoint's identity after it was written and read.
+json saved(const TrainConfig& config = {}, const ModelConfig& m = model()) {
+  return json::parse(identity_json(config, m, {}, nullptr).dump());
+}
+
+// The lines of a resume that is accepted.
+std::string lines_of(const json& before, const ordered_json& now) {
+  set_log_quiet(false);
+  testing::internal::CaptureStderr();
+  try {
+    check_identity(before, now, "step-2");
+  } catch (const Error& error) {
+    ADD_FAILURE() << error.what();
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// One change of each field, in the order of model_fields().
+std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
+  return {[](ModelConfig& c) { c.architecture = "MistralForCausalLM"; },
+          [](ModelConfig& c) { ++c.vocab; },
+          [](ModelConfig& c) { ++c.hidden; },
+          [](ModelConfig& c) { ++c.ff; },
+          [](ModelConfig& c) { ++c.layers; },
+          [](ModelConfig& c) { ++c.heads; },
+          [](ModelConfig& c) { --c.kv_heads; },
+          [](ModelConfig& c) { c.head_dim += 2; },
+          [](ModelConfig& c) { ++c.max_position; },
+          [](ModelConfig& c) { c.norm_eps *= 1 + 1e-15; },
+          [](ModelConfig& c) { c.init_std = 0.5; },
+          [](ModelConfig& c) { c.pad_id = 0; },
+          [](ModelConfig& c) { c.tied = true; },
+          [](ModelConfig& c) { c.qkv_bias = true; },
+          [](ModelConfig& c) { c.o_bias = true; },
+          [](ModelConfig& c) { c.mlp_bias = true; },
+          [](ModelConfig& c) { c.qk_norm = true; },
+          [](ModelConfig& c) { c.window[1] = 8; },
+          [](ModelConfig& c) { c.dtype = DType::f16; },
+          [](ModelConfig& c) { c.rope.scaling = RopeScaling::linear; },
+          [](ModelConfig& c) { c.rope.theta = 10000.000000000002; },
+          [](ModelConfig& c) { c.rope.factor = 2; },
+          [](ModelConfig& c) { c.rope.low_freq_factor = 2; },
+          [](ModelConfig& c) { c.rope.high_freq_factor = 2; },
+          [](ModelConfig& c) { c.rope.original_max_position = 64; },
+          [](ModelConfig& c) { c.rope.beta_fast = 16; },
+          [](ModelConfig& c) { c.rope.beta_slow = 2; },
+          [](ModelConfig& c) { c.rope.attention_factor = 2; },
+          [](ModelConfig& c) { c.rope.truncate = false; }};
+}
+
+class Identity : public testing::Test {
+ protected:
+  void TearDown() override { set_log_quiet(false); }
+  TemporaryDirectory directory_;
+};
+
+}  // namespace
+
+TEST_F(Identity, EveryFieldOfTheModelIsComparedAndThoseThatDecideStepsAreRefused) {
+  const auto changes = changes_of_each_field();
+  const std::vector<ModelField> before = model_fields(model());
+  ASSERT_EQ(changes.size(), before.size());
+  int64_t told = 0;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    ModelConfig other = model();
+    changes[i](other);
+    const std::vector<ModelField> after = model_fields(other);
+    for (size_t j = 0; j < after.size(); ++j) EXPECT_EQ(after[j].value != before[j].value, i == j) << before[j].name;
+    const ordered_json now = identity_json({}, other, {}, nullptr);
+    const std::string &name = after[i].name, was = before[i].value.dump(), is = after[i].value.dump();
+    if (after[i].decides_steps) {
+      expect_error(ExitCode::bad_config, {"step-2", "the model's " + name, was, is, "config.json"},
+                   [&] { check_identity(saved(), now, "step-2"); });
+    } else {
+      const std::string lines = lines_of(saved(), now);
+      EXPECT_NE(lines.find(fmt::format("the model's {} was {} in the checkpoint's run, is {} now", name, was, is)),
+                std::string::npos)
+          << lines;
+      ++told;
+    }
+  }
+  EXPECT_EQ(told, 3);  // max_position_embeddings, initializer_range, torch_dtype
+}
+
+TEST_F(Identity, TheSameRunIsAcceptedWithoutALine) {
+  EXPECT_EQ(lines_of(saved(), identity_json({}, model(), {}, nullptr)), "");
+}
+
+TEST_F(Identity, AChangedSettingOfTheOptimizerAndAnotherLengthGetALineEach) {
+  const std::vector<std::pair<std::string, std::function<void(TrainConfig&)>>> changes = {
+      {"steps", [](TrainConfig& c) { c.steps = 9; }},
+      {"optim.lr", [](TrainConfig& c) { c.optim.lr = 2e-5; }},
+      {"optim.beta1", [](TrainConfig& c) { c.optim.beta1 = 0.5; }},
+      {"optim.beta2", [](TrainConfig& c) { c.optim.beta2 = 0.95; }},
+      {"optim.eps", [](TrainConfig& c) { c.optim.eps = 1e-6; }},
+      {"optim.weight_decay", [](TrainConfig& c) { c.optim.weight_decay = 0; }},
+      {"optim.clip", [](TrainConfig& c) { c.optim.clip = 0; }},
+      {"optim.schedule", [](TrainConfig& c) { c.optim.schedule = "cosine"; }},
+      {"optim.warmup", [](TrainConfig& c) { c.optim.warmup = 3; }},
+      {"optim.min_lr", [](TrainConfig& c) { c.optim.min_lr = 1e-6; }},
+      {"optim.decay", [](TrainConfig& c) { c.optim.decay = 0.2; }},
+      {"conventions", [](TrainConfig& c) { c.conventions = "transformers"; }},
+  };
+  EXPECT_EQ(changes.size() + 1, saved().at("settings").size());  // data.eval is no value of the configuration
+  TrainConfig all;
+  for (const auto& [name, change] : changes) {
+    TrainConfig one;
+    change(one);
+    change(all);
+    const std::string lines = lines_of(saved(), identity_json(one, model(), {}, nullptr));
+    EXPECT_NE(lines.find(name + " was "), std::string::npos) << lines;
+    EXPECT_EQ(count(lines, "\n"), 1) << lines;
+  }
+  EXPECT_EQ(count(lines_of(saved(), identity_json(all, model(), {}, nullptr)), "\n"), std::ssize(changes));
+  TrainConfig faster;
+  faster.optim.lr = 2e-5;
+  EXPECT_NE(lines_of(saved(), identity_json(faster, model(), {}, nullptr))
+                .find("optim.lr was 1e-05 in the checkpoint's run, is 2e-05 now"),
+            std::string::npos);
+}
+
+TEST_F(Identity, ACheckpointWithoutTheNewFieldsIsAcceptedWithOneLineThatSaysWhatWasNotCompared) {
+  json earlier = saved();
+  for (const char* group : {"model", "exported", "settings"}) earlier.erase(group);
+  const std::string lines = lines_of(earlier, identity_json({}, model(), {}, nullptr));
+  EXPECT_EQ(count(lines, "\n"), 1) << lines;
+  for (const char* part : {"step-2", "the model's fields", "the optimizer's settings", "could not be compared"})
+    EXPECT_NE(lines.find(part), std::string::npos) << lines;
+
+  json lacks = saved(), has = saved();
+  lacks["model"].erase("rope_theta");
+  has["model"]["logit_scale"] = 2;
+  EXPECT_NE(lines_of(lacks, identity_json({}, model(), {}, nullptr)).find("the model's rope_theta is"),
+            std::string::npos);
+  EXPECT_NE(lines_of(has, identity_json({}, model(), {}, nullptr)).find("the model's logit_scale is"),
+            std::string::npos);
+  earlier.erase("precision");
+  expect_error(ExitCode::bad_config, {"precision = nothing"},
+               [&] { check_identity(earlier, identity_json({}, model(), {}, nullptr), "step-2"); });
+}
+
+TEST_F(Identity, ADamagedGroupIsACorruptCheckpoint) {
+  json damaged = saved();
+  damaged["model"] = "LlamaForCausalLM";
+  expect_error(ExitCode::corrupt_checkpoint, {"step-2", "model"},
+               [&] { check_identity(damaged, identity_json({}, model(), {}, nullptr), "step-2"); });
+}
+
+TEST_F(Identity, AnotherByteOfAnyRawFileIsRefusedByItsKey) {
+  TrainConfig config;
+  config.seq_len = 2;
+  config.batch = config.micro_batch = config.steps = 1;
+  const std::vector<std::pair<std::string, std::string*>> files = {{"data.tokens", &config.data.tokens},
+                                                                   {"data.documents", &config.data.documents},
+                                                                   {"data.labels", &config.data.labels},
+                                                                   {"data.order", &config.data.order}};
+  for (const auto& [key, path] : files) *path = directory_ / key;
+  write_bytes(config.data.tokens, std::string("\1\0\2\0\3\0\4\0", 8));
+  write_bytes(config.data.documents, std::string("\1\0\0\0\0\0\0\0", 8));
+  write_bytes(config.data.labels, std::string("\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0", 16));
+  write_bytes(config.data.order, std::string(8, '\0'));
+  const auto identity = [&](const TrainConfig& c) {
+    const TokenData data(c, 100);
+    return identity_json(c, model(), {}, &data);
+  };
+  const json before = json::parse(identity(config).dump());
+  EXPECT_EQ(lines_of(before, identity(config)), "");
+  for (const auto& [key, path] : files) {
+    const std::string bytes = read_bytes(*path);
+    std::string other = bytes;
+    other[0] ^= 1;
+    write_bytes(*path, other);
+    expect_error(ExitCode::bad_config, {key + " = ", "give the file"},
+                 [&] { check_identity(before, identity(config), "step-2"); });
+    write_bytes(*path, bytes);
+    if (key == "data.tokens") continue;
+    TrainConfig without = config;
+    (key == "data.documents" ? without.data.documents
+     : key == "data.labels"  ? without.data.labels
+                             : without.data.order)
+        .clear();
+    expect_error(ExitCode::bad_config, {key + " = "}, [&] { check_identity(before, identity(without), "step-2"); });
+  }
+  TrainConfig moved = config;
+  moved.data.tokens = directory_ / "elsewhere";
+  write_bytes(moved.data.tokens, read_bytes(config.data.tokens));
+  EXPECT_EQ(lines_of(before, identity(moved)), "");  // it is the content that counts
+
+  json earlier = before;
+  earlier.erase("files");
+  EXPECT_NE(lines_of(earlier, identity(config)).find("the files of data.tokens"), std::string::npos);
+}
+
+TEST_F(Identity, AnOrderMayGrowAtItsEndAndNowhereElse) {
+  TrainConfig config;
+  config.seq_len = 2;
+  config.batch = config.micro_batch = config.steps = 1;
+  config.data.tokens = directory_ / "tokens";
+  config.data.order = directory_ / "order";
+  write_bytes(config.data.tokens, std::string("\1\0\2\0\3\0\4\0", 8));
+  const std::string zero(8, '\0'), one = std::string("\1") + std::string(7, '\0');
+  const auto identity = [&](const std::string& order) {
+    write_bytes(config.data.order, order);
+    const TokenData data(config, 100);
+    return identity_json(config, model(), {}, &data);
+  };
+  const json before = json::parse(identity(zero + one).dump());
+  const auto resume = [&](const std::string& order) {
+    check_identity(before, identity(order), "step-2", config.data.order);
+  };
+  testing::internal::CaptureStderr();
+  resume(zero + one);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  resume(zero + one + zero);
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count(lines, "\n"), 1) << lines;
+  EXPECT_NE(lines.find("data.order was"), std::string::npos) << lines;
+  for (const std::string& order : {one + one, zero, zero + zero + one, one + one + zero})
+    expect_error(ExitCode::bad_config, {"data.order", "step-2"}, [&] { resume(order); });
+}
+
+TEST_F(Identity, AFingerprintIsOfTheWholeContentAndNotOfThreads) {
+  const std::string path = directory_ / "file";
+  constexpr int64_t kMiB = 1 << 20;
+  std::set<std::string> seen;
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, kMiB - 1, kMiB, kMiB + 1, 40 * kMiB + 3}) {
+    std::string content(static_cast<size_t>(bytes), 'a');
+    write_bytes(path, content);
+    const std::string whole = file_fingerprint(path, 1);
+    EXPECT_EQ(file_fingerprint(path, 3), whole);
+    EXPECT_TRUE(seen.insert(whole).second) << bytes;
+    for (const int64_t at : {int64_t{0}, bytes / 2, bytes - 1}) {
+      if (bytes == 0) break;
+      content[static_cast<size_t>(at)] = 'b';
+      write_bytes(path, content);
+      EXPECT_NE(file_fingerprint(path, 3), whole) << at << " of " << bytes;
+      content[static_cast<size_t>(at)] = 'a';
+    }
+  }
+}
+
+TEST_F(Identity, OfAFileWithTooManyBlocksTheSizeTheFirstTheLastAndSomeBetweenCount) {
+  const std::string path = directory_ / "large";
+  constexpr int64_t kMost = 4, kBlocks = 10, kBlock = 1 << 20;
+  std::string content(kBlocks * kBlock, 'a');
+  const auto fingerprint = [&](const std::string& bytes) {
+    write_bytes(path, bytes);
+    return file_fingerprint(path, 2, {.most = kMost});
+  };
+  const std::string whole = fingerprint(content);
+  EXPECT_NE(fingerprint(content + "a"), whole);
+  std::vector<int64_t> seen;
+  for (int64_t block = 0; block < kBlocks; ++block) {
+    std::string other = content;
+    other[block * kBlock + 5] = 'b';
+    if (fingerprint(other) != whole) seen.push_back(block);
+  }
+  EXPECT_EQ(seen, (std::vector<int64_t>{0, 3, 6, 9}));
+}
+
+TEST_F(Identity, OtherEvaluationDataGetALine) {
+  struct Source : BatchSource {
+    void load(int64_t, Batch&) override {}
+    int64_t steps() const override { return 0; }
+    std::string fingerprint() const override { return "abc"; }
+  } eval;
+  EXPECT_NE(lines_of(saved(), identity_json({}, model(), {}, nullptr, &eval))
+                .find("data.eval was \"\" in the checkpoint's run, is \"abc\" now"),
+            std::string::npos);
+}
+
+}  // namespace megatrain
