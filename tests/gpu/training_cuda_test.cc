@@ -2,7 +2,7 @@
 #include <set>
 
 #include "megatrain/base/units.h"
-#include "megatrain/engine/verify.h"
+#include "megatrain/plan/verify.h"
 #include "tests/parity/parity.h"
 #include "tests/pipeline/non_finite_check.h"
 #include "tests/pipeline/tiny.h"

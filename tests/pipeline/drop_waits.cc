@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/engine/verify.h"
+#include "megatrain/plan/verify.h"
 #include "tests/pipeline/tiny.h"
 
 int main() {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "megatrain/engine/verify.h"
+#include "megatrain/plan/verify.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {
@@ -156,8 +156,8 @@ TEST_P(Freezing, MemoryIsWhatThePlanSaidAndLessThanWithoutFreezing) {
     EXPECT_EQ(device.ledger().bytes(), need.hbm_bytes()) << device.ledger().table();
     EXPECT_EQ(device.host_ledger().bytes(), need.host_bytes()) << device.host_ledger().table();
     int64_t frozen = 0;
-    for (int64_t record = 0; record < tiny.workload().records(); ++record)
-      frozen += whole.workload().trained_elements(record) - tiny.workload().trained_elements(record);
+    for (int64_t record = 0; record < tiny.workload().record_count(); ++record)
+      frozen += whole.workload().record(record).trained - tiny.workload().record(record).trained;
     const MemoryNeed before = memory_need(whole.workload(), random_plan(whole.workload(), seed));
     EXPECT_LE(need.hbm_bytes() + need.host_bytes(), before.hbm_bytes() + before.host_bytes() - 8 * frozen);
   }
@@ -174,15 +174,15 @@ TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTr
     std::map<int64_t, int> forward, updated;
     bool turned = false;
     for (const Action& action : schedule.actions) {
-      turned = turned || action.kind == ActionKind::block_backward || action.kind == ActionKind::finish_losses;
+      turned = turned || action.kind == ActionKind::backward || action.kind == ActionKind::finish_losses;
       switch (action.kind) {
-        case ActionKind::block_forward: forward[action.record]++; break;
-        case ActionKind::block_backward:
+        case ActionKind::forward: forward[action.record]++; break;
+        case ActionKind::backward:
         case ActionKind::fetch_boundary:
-        case ActionKind::offload_boundary: EXPECT_GE(action.record, w.first_trained()); break;
+        case ActionKind::offload_boundary: EXPECT_GE(action.record, w.first_trained_phase()); break;
         case ActionKind::fetch_weights:
           if (turned && plan.sweeps.size() == 1) {
-            EXPECT_GE(action.record, w.first_trained());
+            EXPECT_GE(action.record, w.first_trained_phase());
           }
           break;
         case ActionKind::update:
@@ -196,8 +196,8 @@ TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTr
         default: break;
       }
     }
-    for (int64_t record = 0; record < w.records(); ++record) EXPECT_EQ(updated[record], w.is_trained(record));
-    for (int64_t block = 1; block <= w.blocks; ++block) EXPECT_EQ(forward[block], w.micro_batches);
+    for (int64_t record = 0; record < w.record_count(); ++record) EXPECT_EQ(updated[record], w.is_trained(record));
+    for (int64_t block = 1; block < w.head_phase(); ++block) EXPECT_EQ(forward[block], w.micro_batches);
   }
 }
 

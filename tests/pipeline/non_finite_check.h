@@ -23,7 +23,7 @@ inline std::vector<std::pair<std::string, Plan>> update_places(const Tiny& tiny)
     std::fill(plan.state.begin(), plan.state.end(), tier);
     std::fill(plan.weights.begin(), plan.weights.end(), Tier::hbm);
     std::fill(plan.visits.begin(), plan.visits.end(), visits);
-    plan.host_gradient_slabs = plan.host_updated_blocks(workload);
+    plan.host_gradient_slabs = plan.host_updated(workload);
     check_plan(workload, plan);
     return plan;
   };
@@ -38,7 +38,7 @@ inline std::vector<std::pair<std::string, Plan>> update_places(const Tiny& tiny)
 inline void expect_infinite_moment_is_named(const std::string& device, const Shape& shape) {
   Tiny tiny(shape, device);
   for (const auto& [where, plan] : update_places(tiny)) {
-    const int64_t records = tiny.workload().records();
+    const int64_t records = tiny.workload().record_count();
     for (const int64_t record : {int64_t{0}, int64_t{1}, int64_t{4}, records - 1}) {
       const auto trainer = tiny.trainer(plan);
       tiny.step(*trainer, 1);

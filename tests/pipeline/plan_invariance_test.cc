@@ -5,7 +5,7 @@
 #include <set>
 
 #include "megatrain/base/error.h"
-#include "megatrain/engine/verify.h"
+#include "megatrain/plan/verify.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {

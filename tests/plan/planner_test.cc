@@ -1,13 +1,16 @@
 // The planner: what it promises of memory and time, over many workloads and budgets.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
-#include "megatrain/plan/gradient_slabs.h"
+#include "megatrain/plan/inventory.h"
+#include "megatrain/plan/schedule.h"
 #include "tests/hub/fixtures.h"
+#include "tests/plan/dense_workload.h"
 
 namespace megatrain {
 
@@ -18,14 +21,15 @@ Workload some_workload(uint64_t seed) {
   uint64_t index = 0;
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random_below(seed, 11, index++, bound)); };
   Workload w;
-  w.blocks = 1 + below(40);
+  DenseShape shape;
+  shape.blocks = 1 + below(40);
   w.hidden = 128 << below(6);
   w.vocab = 1000 + below(150000);
-  w.embedding_elements = w.vocab * w.hidden;
-  w.block_elements = (4 + below(10)) * w.hidden * w.hidden;
+  shape.embedding_elements = w.vocab * w.hidden;
+  shape.block_elements = (4 + below(10)) * w.hidden * w.hidden;
   w.tied = below(2) == 0;
-  w.head_elements = w.tied ? 128 : w.embedding_elements + 128;
-  w.parameters = w.all_elements();
+  shape.head_elements = w.tied ? 128 : shape.embedding_elements + 128;
+  shape.head_flops = 2.0 * static_cast<double>(shape.embedding_elements);
   w.dtype = below(2) ? DType::bf16 : DType::f32;
   w.micro_batches = 1 + below(8);
   w.micro_tokens = 128 << below(8);
@@ -35,8 +39,7 @@ Workload some_workload(uint64_t seed) {
   w.input_bytes = w.tokens() * 32;
   w.rope_bytes = 1 << 16;
   w.device_base_bytes = below(2) * 500 * kMiB;
-  w.block_flops_per_token = 2.0 * static_cast<double>(w.block_elements);
-  w.head_flops_per_token = 2.0 * static_cast<double>(w.embedding_elements);
+  make_dense(w, shape);
   return w;
 }
 
@@ -44,16 +47,30 @@ Workload some_workload(uint64_t seed) {
 Workload frozen_workload(uint64_t seed) {
   Workload w = some_workload(seed);
   const auto below = [&](uint64_t index, uint64_t bound) { return random_below(seed, 12, index, bound); };
-  const int64_t lowest = static_cast<int64_t>(below(0, static_cast<uint64_t>(w.records())));
-  for (int64_t record = 0; record < w.records(); ++record) {
+  const int64_t lowest = static_cast<int64_t>(below(0, static_cast<uint64_t>(w.record_count())));
+  std::vector<int64_t> trained;
+  for (int64_t record = 0; record < w.record_count(); ++record) {
     const uint64_t part = record < lowest ? 0 : below(static_cast<uint64_t>(record) + 1, 3);
-    w.trained.push_back(part == 0 ? 0 : part == 1 ? 128 : w.record_elements(record));
+    trained.push_back(part == 0 ? 0 : part == 1 ? 128 : w.record(record).elements);
   }
-  w.trained.back() = 128;
+  trained.back() = 128;
+  freeze(w, trained);
+  return w;
+}
+
+Workload six_blocks() {
+  Workload w = some_workload(2);
+  w.micro_batches = 4;
+  make_dense(w, {.blocks = 6,
+                 .embedding_elements = w.record(0).elements,
+                 .block_elements = w.record(1).elements,
+                 .head_elements = w.records.back().elements});
   return w;
 }
 
 constexpr uint64_t kWorkloads = 12;
+constexpr std::array kPlanes = {ResourceKind::record_weights, ResourceKind::low_bits, ResourceKind::first_moments,
+                                ResourceKind::second_moments};
 
 const MachineProfile kMachine;
 constexpr int64_t kPlenty = int64_t{1} << 60;
@@ -155,27 +172,30 @@ TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights)
   w.dtype = DType::bf16;
   w.clip = true;
   w.tied = false;
-  w.blocks = 80;
   w.hidden = 8192;
   w.vocab = 128256;
-  w.embedding_elements = w.vocab * w.hidden;
-  w.head_elements = w.embedding_elements + w.hidden;
-  w.block_elements = 855654400;
   w.micro_batches = 4;
   w.micro_tokens = 4096;
-  w.block_flops_per_token = 2.0 * static_cast<double>(w.block_elements);
+  constexpr int64_t kBlock = 855654400;
+  const int64_t table = w.vocab * w.hidden;
+  make_dense(w, {.blocks = 80,
+                 .embedding_elements = table,
+                 .block_elements = kBlock,
+                 .head_elements = table + w.hidden,
+                 .head_flops = 2.0 * static_cast<double>(table)});
   const Workload whole = w;
-  w.trained.assign(82, 0);
-  for (size_t record = 77; record <= 80; ++record) w.trained[record] = w.block_elements;
+  std::vector<int64_t> trained(82, 0);
+  for (size_t record = 77; record <= 80; ++record) trained[record] = kBlock;
+  freeze(w, trained);
   const Plan frozen = planned(w, 48 * kGiB), before = planned(whole, 48 * kGiB);
-  EXPECT_LE(memory_need(w, frozen).host_bytes(), 4 * w.all_elements() + 4 * 12 * w.block_elements + 8 * kGiB);
+  EXPECT_LE(memory_need(w, frozen).host_bytes(), 4 * w.all_elements() + 4 * 12 * kBlock + 8 * kGiB);
   EXPECT_GE(memory_need(whole, before).host_bytes(), 12 * w.all_elements() - 48 * kGiB);
   EXPECT_LT(estimate(w, frozen, kMachine).step_s, 0.7 * estimate(whole, before, kMachine).step_s);
 }
 
 TEST(Planner, SaysWhatItGaveUp) {
   const Workload w = some_workload(3);
-  ASSERT_GT(w.blocks, 1);
+  ASSERT_GT(w.layer_records(), 1);
   std::vector<std::string> tight, roomy;
   make_plan(w, {.gpu_bytes = least_gpu_bytes(w), .host_bytes = kPlenty}, kMachine, &tight);
   make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty}, kMachine, &roomy);
@@ -193,37 +213,39 @@ TEST(Planner, ASmallHostIsSparedByKeepingInputsOnTheDevice) {
 TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Workload w = some_workload(5);
   const Plan plan = planned(w, kPlenty);
-  EXPECT_EQ(std::count(plan.weights.begin(), plan.weights.end(), Tier::hbm), w.blocks);
-  EXPECT_EQ(std::count(plan.boundary.begin(), plan.boundary.end(), Tier::hbm), w.blocks);
-  EXPECT_EQ(std::count(plan.keep.begin(), plan.keep.end(), Keep::everything), w.blocks);
+  EXPECT_EQ(std::count(plan.weights.begin(), plan.weights.end(), Tier::hbm), w.layer_records());
+  EXPECT_EQ(std::count(plan.boundary.begin(), plan.boundary.end(), Tier::hbm), w.layer_records());
+  EXPECT_EQ(std::count(plan.keep.begin(), plan.keep.end(), Keep::everything), w.layer_records());
   const Plan on_host =
       make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true}, kMachine, nullptr);
-  EXPECT_EQ(std::count(on_host.state.begin(), on_host.state.end(), Tier::host), w.records());
-  EXPECT_EQ(
-      fetched_weight_bytes(w, on_host),
-      (w.blocks * w.block_elements + w.head_elements + (w.tied ? w.embedding_elements : 0)) * dtype_bytes(w.dtype));
+  EXPECT_EQ(std::count(on_host.state.begin(), on_host.state.end(), Tier::host), w.record_count());
+  const int64_t not_fetched = w.tied ? 0 : w.record(0).elements;  // its rows are
+  EXPECT_EQ(fetched_weight_bytes(w, on_host), (w.all_elements() - not_fetched) * dtype_bytes(w.dtype));
 }
 
-TEST(MemoryNeed, TotalsAreTheSumsOfTheirItems) {
-  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
-    const Workload w = some_workload(seed);
-    const MemoryNeed need = memory_need(w, random_plan(w, seed));
-    int64_t hbm = 0, host = 0;
-    std::set<std::string_view> tags;
-    for (const auto& [items, total] : {std::pair{&need.hbm, &hbm}, {&need.host, &host}}) {
-      for (const auto& item : *items) {
-        *total += item.bytes;
-        tags.insert(item.tag);
-        EXPECT_GE(item.bytes, 0) << item.tag;
+TEST(MemoryNeed, EveryOperandOfEveryScheduleHasAPlaceOfItsOwn) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Workload w = seed % 2 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
+    const Plan plan = random_plan(w, seed);
+    const Inventory inventory(w, plan);
+    std::map<ResourceKind, std::map<int64_t, Resource>> at;  // by offset
+    for (const StepMode mode : {StepMode::train, StepMode::evaluate}) {
+      for (const Action& action : build_schedule(w, plan, mode).actions) {
+        for (const auto& [as, resource, write] : action.accesses) {
+          if (resource.kind == ResourceKind::record_state || resource.kind == ResourceKind::record_weights) continue;
+          const int64_t offset = inventory.offset(resource), end = offset + inventory.bytes(resource);
+          ASSERT_LE(end, inventory.need().bytes_of(resource.kind)) << resource_name(resource.kind);
+          ASSERT_EQ(at[resource.kind].try_emplace(offset, resource).first->second, resource);
+          const auto next = at[resource.kind].upper_bound(offset);
+          ASSERT_TRUE(next == at[resource.kind].end() || end <= next->first) << resource_name(resource.kind);
+        }
       }
     }
-    EXPECT_EQ(need.hbm_bytes(), hbm);
-    EXPECT_EQ(need.host_bytes(), host);
-    EXPECT_EQ(tags.size(), need.hbm.size() + need.host.size());
-    EXPECT_EQ(need.bytes_of(need.hbm[3].tag), need.hbm[3].bytes);
   }
   const Workload w = some_workload(0);
-  EXPECT_THROW(memory_need(w, random_plan(w, 0)).bytes_of("nothing"), Error);
+  const Inventory inventory(w, random_plan(w, 0));
+  EXPECT_THROW(inventory.offset({ResourceKind::weight_slot, 1000}), Error);
+  EXPECT_THROW(inventory.offset({ResourceKind::losses, 0, w.micro_batches}), Error);
 }
 
 TEST(MemoryNeed, StateTakesTwelveBytesAParameter) {
@@ -233,21 +255,9 @@ TEST(MemoryNeed, StateTakesTwelveBytesAParameter) {
       w.dtype = dtype;
       const MemoryNeed need = memory_need(w, random_plan(w, seed));
       int64_t state = 0;
-      for (const char* tag : {"weights", "low bits", "first moments", "second moments", "resident state"})
-        state += need.bytes_of(tag);
+      for (const ResourceKind plane : kPlanes) state += need.bytes_of(plane);
       EXPECT_EQ(state, 12 * w.all_elements());
     }
-  }
-}
-
-TEST(MemoryNeed, GradientSlabsAreAsLargeAsTheirTablesSay) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    const Workload w = seed % 2 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
-    const Plan plan = random_plan(w, seed);
-    const MemoryNeed need = memory_need(w, plan);
-    EXPECT_EQ(need.bytes_of("gradient sums"), 4 * gradient_sums(w, plan).elements());
-    EXPECT_GE(need.bytes_of("waiting gradients"), dtype_bytes(w.dtype) * waiting_gradients(w, plan).elements());
-    EXPECT_EQ(gradient_elements(w, plan).waiting, waiting_gradients(w, plan).elements());
   }
 }
 
@@ -256,9 +266,8 @@ TEST(MemoryNeed, StateOfFrozenTensorsTakesFourBytesAParameter) {
     const Workload w = frozen_workload(seed);
     const MemoryNeed need = memory_need(w, random_plan(w, seed));
     int64_t state = 0, trained = 0;
-    for (const char* tag : {"weights", "low bits", "first moments", "second moments", "resident state"})
-      state += need.bytes_of(tag);
-    for (const int64_t elements : w.trained) trained += elements;
+    for (const ResourceKind plane : kPlanes) state += need.bytes_of(plane);
+    for (const RecordWork& record : w.records) trained += record.trained;
     EXPECT_EQ(state, 4 * w.all_elements() + 8 * trained);
   }
 }
@@ -268,8 +277,10 @@ TEST(MemoryNeed, ClippingInBfloat16TakesFourteenHostBytesAParameter) {
   w.dtype = DType::bf16;
   w.clip = true;
   const MemoryNeed need = memory_need(w, planned(w, kPlenty));
-  EXPECT_LE(need.host_bytes(), 14 * w.all_elements() + need.bytes_of("staged rows") + need.bytes_of("staged inputs") +
-                                   need.bytes_of("host report"));
+  EXPECT_LE(need.host_bytes(), 14 * w.all_elements() + need.bytes_of(ResourceKind::staged_rows) +
+                                   need.bytes_of(ResourceKind::staged_inputs) +
+                                   need.bytes_of(ResourceKind::host_report) +
+                                   need.bytes_of(ResourceKind::host_squares));
 }
 
 TEST(PlanJson, RoundTripsAndHashesByContent) {
@@ -312,9 +323,7 @@ TEST(RandomPlan, IsValidForEveryWorkloadAndSeed) {
 }
 
 TEST(RandomPlan, VariesEverythingAPlanMayVary) {
-  Workload w = some_workload(2);
-  w.blocks = 6;
-  w.micro_batches = 4;
+  Workload w = six_blocks();
   w.clip = false;
   std::map<std::string, std::set<std::string>> seen;
   for (uint64_t seed = 0; seed < 300; ++seed) {
@@ -334,9 +343,7 @@ TEST(RandomPlan, VariesEverythingAPlanMayVary) {
 }
 
 TEST(CheckPlan, NamesTheFieldThatIsWrong) {
-  Workload w = some_workload(2);
-  w.blocks = 6;
-  w.micro_batches = 4;
+  Workload w = six_blocks();
   w.clip = true;
   const Plan good = planned(w, kPlenty);
   const auto refused = [&](const std::string& part, auto&& change) {
@@ -356,8 +363,7 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("host_gradient_slabs is 5", [](Plan& p) { p.host_gradient_slabs = 5; });
   refused("sweep", [](Plan& p) { p.sweeps = {4, 0}; });
   refused("3 micro-batches", [](Plan& p) { p.sweeps = {1, 2}; });
-  w.trained.assign(8, 128);
-  w.trained[3] = 0;
+  w.records[3].trained = 0;
   refused("layer 3's state may visit", [](Plan& p) {
     p.state[3] = Tier::host;
     p.visits[2] = true;

@@ -6,6 +6,7 @@
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/plan/inventory.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/target.h"
 
@@ -15,18 +16,20 @@ namespace {
 
 nlohmann::json placement(const Workload& w, const Plan& plan) {
   nlohmann::json list = nlohmann::json::array();
-  for (int64_t record = 0; record < w.records(); ++record) {
-    const bool block = record >= 1 && record <= w.blocks;
-    const size_t at = static_cast<size_t>(record - 1);
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    const bool block = w.is_layer_record(record);
+    const bool here = plan.state_on_device(record) || (block && plan.copied(record));
     list.push_back(
         {{"layer", record},
          {"kind", block         ? "block"
                   : record == 0 ? "embedding"
                                 : "head"},
-         {"weights", plan.state_on_device(record) || (block && plan.weights[at] == Tier::hbm) ? "hbm" : "host"},
+         {"weights", here ? "hbm" : "host"},
          {"state", plan.visiting(record) ? "host, visiting" : tier_name(plan.state[static_cast<size_t>(record)])},
-         {"boundary", block ? nlohmann::json(tier_name(plan.boundary[at])) : nlohmann::json()}});
+         {"boundary", nullptr}});
   }
+  for (int64_t phase = 1; phase < w.head_phase(); ++phase)
+    list[static_cast<size_t>(w.phase(phase).records.front())]["boundary"] = tier_name(plan.boundary_of(phase));
   return list;
 }
 

@@ -53,9 +53,11 @@ Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory
 // Calls copy(there, here, bytes) for each plane of a visiting record, of weights and low bits only what is trained.
 template <class Copy>
 void Pipeline::visit(const Action& a, const Copy& copy) {
-  const LayerRecord& record = records_[static_cast<size_t>(a.record)];
-  const StatePlanes there = memory_.device_state(a), here = record.planes();
-  for (const TrainedRun& run : record.layout().trained_runs()) {
+  const bool comes = a.kind == ActionKind::fetch_state;
+  const StatePlanes there = memory_.planes(a.at(comes ? Operand::to : Operand::from));
+  const StatePlanes here = memory_.planes(a.at(comes ? Operand::from : Operand::to, 1));
+  const LayerLayout& layout = records_[static_cast<size_t>(a.record)].layout();
+  for (const TrainedRun& run : layout.trained_runs()) {
     if (there.master) {
       copy(there.master + run.state_offset, here.master + run.offset, run.count * 4);
     } else {
@@ -63,9 +65,8 @@ void Pipeline::visit(const Action& a, const Copy& copy) {
       copy(there.low + run.state_offset, here.low + run.offset, run.count * 2);
     }
   }
-  const int64_t n = record.layout().state_elements;
-  copy(there.m, here.m, n * 4);
-  copy(there.v, here.v, n * 4);
+  copy(there.m, here.m, layout.state_elements * 4);
+  copy(there.v, here.v, layout.state_elements * 4);
 }
 
 void Pipeline::issue(const StepBytes& step) {
@@ -97,40 +98,42 @@ void Pipeline::to_host(Stream& stream, void* to, const void* from, int64_t bytes
 
 void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   const Workload& w = memory_.workload();
-  const int64_t element = dtype_bytes(w.dtype);
+  const int64_t row_bytes = step.rows * w.hidden * dtype_bytes(w.dtype);
+  const auto in = [&](int64_t bytes) {
+    to_device(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::from)), bytes);
+  };
+  const auto out = [&](int64_t bytes) {
+    to_host(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::from)), bytes);
+  };
   switch (a.kind) {
-    case ActionKind::fetch_inputs: return to_device(stream, memory_.inputs(), memory_.staged_inputs(), step.inputs);
-    case ActionKind::fetch_rows:
-      return to_device(stream, memory_.device_rows(), memory_.staged_rows(), step.rows * w.hidden * element);
-    case ActionKind::fetch_weights: {
-      const LayerRecord& record = records_[static_cast<size_t>(a.record)];
-      return to_device(stream, memory_.weights(a), record.weights(), record.weight_bytes());
-    }
-    case ActionKind::fetch_boundary:
-      return to_device(stream, memory_.boundary_in(a).data, memory_.host_boundary(a), w.boundary_bytes());
+    case ActionKind::fetch_inputs: return in(step.inputs);
+    case ActionKind::fetch_rows: return in(row_bytes);
+    case ActionKind::fetch_weights: return in(w.weight_bytes(a.record));
+    case ActionKind::fetch_boundary: return in(w.activation_bytes(a.phase));
+    case ActionKind::offload_boundary: return out(w.activation_bytes(a.phase));
     case ActionKind::fetch_state:
       return visit(a, [&](void* there, void* here, int64_t bytes) { to_device(stream, there, here, bytes); });
     case ActionKind::return_state:
       return visit(a, [&](void* there, void* here, int64_t bytes) { to_host(stream, here, there, bytes); });
-    case ActionKind::offload_boundary:
-      return to_host(stream, memory_.host_boundary(a), memory_.boundary_in(a).data, w.boundary_bytes());
-    case ActionKind::offload_gradient: {
-      const bool rows = a.record == 0 && !w.tied;
-      const int64_t elements = rows ? step.rows * w.hidden : w.trained_elements(a.record);
-      to_host(stream, memory_.host_gradient(a), memory_.gradient_out(a), elements * element);
-      return to_host(stream, memory_.host_squares(a.record), memory_.squares(a.record), 8);
-    }
+    case ActionKind::offload_gradient:
+      out(a.record == 0 && !w.tied ? row_bytes : w.record(a.record).trained * dtype_bytes(w.dtype));
+      return to_host(stream, memory_.address(a.at(Operand::to, 1)), memory_.address(a.at(Operand::squares)), 8);
     case ActionKind::report:
-      to_host(stream, const_cast<double*>(memory_.host_report()), memory_.squares(0), memory_.report_bytes());
-      return to_host(stream, memory_.host_not_finite(), memory_.not_finite(issued_ + 1), sizeof(int32_t));
+      to_host(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::squares)),
+              w.record_count() * 8);
+      to_host(stream, memory_.host_loss_sums(), memory_.address(a.at(Operand::loss_sums)), 16);
+      // Even and odd steps mark what is not finite apart: a report reads its predecessor's mark while the updates of
+      // its own step run.
+      return to_host(stream, memory_.host_not_finite(),
+                     memory_.address({ResourceKind::not_finite, 0, (issued_ + 1) % 2}), sizeof(int32_t));
     case ActionKind::gather_rows:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
     case ActionKind::update:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
     case ActionKind::embed_forward:
-    case ActionKind::block_forward:
+    case ActionKind::forward:
     case ActionKind::head:
-    case ActionKind::block_backward:
+    case ActionKind::backward:
     case ActionKind::embed_backward:
     case ActionKind::merge_rows:
     case ActionKind::finish_gradient:

@@ -11,7 +11,7 @@
 
 #include "megatrain/device/device.h"
 #include "megatrain/engine/memory.h"
-#include "megatrain/engine/schedule.h"
+#include "megatrain/plan/schedule.h"
 #include "megatrain/engine/trace.h"
 #include "megatrain/store/record.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/engine/schedule.h"
+#include "megatrain/plan/schedule.h"
 
 namespace megatrain {
 

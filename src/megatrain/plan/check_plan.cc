@@ -5,19 +5,27 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/plan/plan.h"
+#include "megatrain/plan/inventory.h"
 
 namespace megatrain {
 
+int64_t Plan::host_updated(const Workload& w) const {
+  int64_t count = 0;
+  for (int64_t record = 1; record < w.head_record(); ++record)
+    count += w.is_trained(record) && !updated_on_device(record);
+  return count;
+}
+
 namespace {
 
-std::string largest_items(const std::vector<MemoryNeed::Item>& items) {
-  std::vector<MemoryNeed::Item> sorted = items;
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+std::string largest_shares(const std::array<int64_t, kResourceKinds>& bytes) {
+  std::vector<std::pair<int64_t, ResourceKind>> sorted;
+  for (int kind = 0; kind < kResourceKinds; ++kind)
+    sorted.emplace_back(-bytes[static_cast<size_t>(kind)], static_cast<ResourceKind>(kind));
+  std::sort(sorted.begin(), sorted.end());
   std::string text;
-  for (size_t i = 0; i < std::min<size_t>(4, sorted.size()); ++i) {
-    text += fmt::format("{}{} {}", i ? ", " : "", sorted[i].tag, format_bytes(sorted[i].bytes));
-  }
+  for (size_t i = 0; i < 4; ++i)
+    text += fmt::format("{}{} {}", i ? ", " : "", resource_name(sorted[i].second), format_bytes(-sorted[i].first));
   return text;
 }
 
@@ -30,14 +38,14 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
          fmt::format("this run needs {} of device memory and the budget is {}; the largest shares are {}. "
                      "Raise memory.gpu to {}, or lower micro_batch (now {} tokens a micro-batch), seq_len, mlp_chunk "
                      "or head_chunk",
-                     format_bytes(need.hbm_bytes()), format_bytes(b.gpu_bytes), largest_items(need.hbm),
+                     format_bytes(need.hbm_bytes()), format_bytes(b.gpu_bytes), largest_shares(need.hbm),
                      format_bytes(need.hbm_bytes()), w.micro_tokens));
   }
   if (need.host_bytes() > b.host_bytes) {
     fail(ExitCode::cannot_fit,
          fmt::format("this run needs {} of host memory and the budget is {}; the largest shares are {}. "
                      "Raise memory.host to {}, or train a smaller model or fewer tokens a step",
-                     format_bytes(need.host_bytes()), format_bytes(b.host_bytes), largest_items(need.host),
+                     format_bytes(need.host_bytes()), format_bytes(b.host_bytes), largest_shares(need.host),
                      format_bytes(need.host_bytes())));
   }
 }
@@ -46,39 +54,40 @@ void check_plan(const Workload& w, const Plan& p) {
   const auto require = [](bool holds, const std::string& what) {
     if (!holds) fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
   };
-  require(p.slots >= 1 && p.slots <= std::max<int64_t>(1, w.blocks),
-          fmt::format("slots is {}, expected 1 to {}", p.slots, w.blocks));
+  const int64_t at_once = w.records_at_once();
+  require(p.slots >= at_once && p.slots <= std::max(at_once, w.layer_records()),
+          fmt::format("slots is {}, expected {} to {}", p.slots, at_once, w.layer_records()));
   const auto covers = [&](const char* what, size_t size, int64_t expected, const char* of) {
     require(static_cast<int64_t>(size) == expected,
             fmt::format("it says {} of {} {}, the model has {}", what, size, of, expected));
   };
-  covers("where the weights are", p.weights.size(), w.blocks, "blocks");
-  covers("where the state is", p.state.size(), w.records(), "layers");
-  covers("what visits the device", p.visits.size(), w.blocks, "blocks");
-  covers("what to keep", p.keep.size(), w.blocks, "blocks");
-  covers("where the inputs wait", p.boundary.size(), w.blocks, "blocks");
+  covers("where the weights are", p.weights.size(), w.layer_records(), "blocks");
+  covers("where the state is", p.state.size(), w.record_count(), "layers");
+  covers("what visits the device", p.visits.size(), w.layer_records(), "blocks");
+  covers("what to keep", p.keep.size(), w.layer_phases(), "blocks");
+  covers("where the inputs wait", p.boundary.size(), w.layer_phases(), "blocks");
   for (const auto* tiers : {&p.weights, &p.state, &p.boundary}) {
     for (const Tier tier : *tiers)
       require(tier != Tier::disk, "disk is not a place for weights, state or block inputs");
   }
-  for (int64_t block = 1; block <= w.blocks; ++block) {
-    require(!p.state_on_device(block) || p.weights[static_cast<size_t>(block - 1)] == Tier::hbm,
-            fmt::format("layer {}'s state is on the device, so its weights must be", block));
-    require(!p.visiting(block) || (w.clip && !p.state_on_device(block) && w.is_trained(block)),
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    require(!p.state_on_device(record) || p.weights[static_cast<size_t>(record - 1)] == Tier::hbm,
+            fmt::format("layer {}'s state is on the device, so its weights must be", record));
+    require(!p.visiting(record) || (w.clip && !p.state_on_device(record) && w.is_trained(record)),
             fmt::format("layer {}'s state may visit the device only when it lives on the host, is trained and "
                         "gradients are clipped",
-                        block));
+                        record));
   }
-  require(p.boundary_slots >= 2 && p.boundary_slots <= w.blocks + 3,
-          fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.blocks + 3));
-  require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.blocks + 2,
-          fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.blocks + 2));
-  const int64_t host_blocks = p.host_updated_blocks(w);
-  require(p.host_gradient_slabs >= std::min<int64_t>(1, host_blocks) && p.host_gradient_slabs <= host_blocks &&
-              (!w.clip || p.host_gradient_slabs == host_blocks),
+  require(p.boundary_slots >= 2 && p.boundary_slots <= w.layer_phases() + 3,
+          fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.layer_phases() + 3));
+  require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,
+          fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.layer_records() + 2));
+  const int64_t host_updated = p.host_updated(w);
+  require(p.host_gradient_slabs >= std::min<int64_t>(1, host_updated) && p.host_gradient_slabs <= host_updated &&
+              (!w.clip || p.host_gradient_slabs == host_updated),
           fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,
-                      w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", host_blocks)
-                             : fmt::format("1 to {}", host_blocks)));
+                      w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", host_updated)
+                             : fmt::format("1 to {}", host_updated)));
   int64_t total = 0;
   for (const int64_t width : p.sweeps) {
     require(width >= 1, "a sweep has no micro-batch");

@@ -1,6 +1,5 @@
 // A plan as JSON, as a hash, and as lines for a person.
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -8,7 +7,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/plan/plan.h"
+#include "megatrain/plan/inventory.h"
 
 namespace megatrain {
 
@@ -48,14 +47,6 @@ json plan_to_json(const Plan& p) {
           {"gradient_slabs", p.gradient_slabs},
           {"host_gradient_slabs", p.host_gradient_slabs},
           {"serial", p.serial}};
-}
-
-json memory_to_json(const MemoryNeed& need) {
-  json memory;
-  for (const auto& [tier, items] : {std::pair{"hbm", &need.hbm}, std::pair{"host", &need.host}}) {
-    for (const auto& item : *items) memory[tier][std::string(item.tag)] = item.bytes;
-  }
-  return memory;
 }
 
 Plan plan_from_json(const json& object, const std::string& where) {
@@ -116,18 +107,17 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const MemoryNeed need = memory_need(w, p);
   std::string text;
   text += fmt::format("{:.3g} billion parameters in {} blocks; {} tokens a step in {} micro-batches of {}\n",
-                      static_cast<double>(w.parameters) * 1e-9, w.blocks, w.tokens(), w.micro_batches, w.micro_tokens);
-  if (!w.trained.empty()) {
-    const int64_t trained = std::accumulate(w.trained.begin(), w.trained.end(), int64_t{0});
-    if (trained < w.all_elements())
-      text +=
-          fmt::format("{:.3g} billion of them are trained, the others frozen\n", static_cast<double>(trained) * 1e-9);
-  }
+                      static_cast<double>(w.parameters) * 1e-9, w.layer_phases(), w.tokens(), w.micro_batches,
+                      w.micro_tokens);
+  int64_t trained = 0;
+  for (const RecordWork& record : w.records) trained += record.trained;
+  if (trained < w.all_elements())
+    text += fmt::format("{:.3g} billion of them are trained, the others frozen\n", static_cast<double>(trained) * 1e-9);
   text += fmt::format("weights: {}, the rest stream through {} slots{}\n", runs(p.weights), p.slots,
                       p.serial ? ", serially" : "");
   text += fmt::format("optimizer state: {}; of {} more it visits the device to be updated\n", runs(p.state),
                       std::count(p.visits.begin(), p.visits.end(), true));
-  const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained() - 1));
+  const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained_phase() - 1));
   if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);
   text += "kept for backward:";
   for (const Keep keep : kKeeps) {
@@ -137,11 +127,13 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   text += "\n";
   text += fmt::format("block inputs: {}\n", runs({p.boundary.begin() + passed, p.boundary.end()}));
   text += fmt::format("sweeps: {}\n", p.sweeps.size());
-  for (const auto& [title, items, total] :
+  for (const auto& [title, bytes, total] :
        {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {
     text += fmt::format("{} memory: {}\n", title, format_bytes(total));
-    for (const auto& item : *items) {
-      if (item.bytes > 0) text += fmt::format("  {:<26}{:>12}\n", item.tag, format_bytes(item.bytes));
+    for (size_t kind = 0; kind < bytes->size(); ++kind) {
+      if ((*bytes)[kind] > 0)
+        text += fmt::format("  {:<30}{:>12}\n", resource_name(static_cast<ResourceKind>(kind)),
+                            format_bytes((*bytes)[kind]));
     }
   }
   text += fmt::format(

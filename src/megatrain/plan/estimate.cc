@@ -3,53 +3,16 @@
 #include <deque>
 #include <set>
 
-#include "megatrain/plan/plan.h"
+#include "megatrain/plan/schedule.h"
 
 namespace megatrain {
 
-namespace {
-
-// Blocks in slots as a step goes by, least recently used first.
-class WarmBlocks {
- public:
-  explicit WarmBlocks(int64_t slots) : slots_(slots) {}
-
-  bool hold(int64_t block) {  // false: it must be fetched
-    const auto found = std::find(warm_.begin(), warm_.end(), block);
-    const bool there = found != warm_.end();
-    if (there) {
-      warm_.erase(found);
-    } else if (static_cast<int64_t>(warm_.size()) == slots_) {
-      warm_.pop_front();
-    }
-    warm_.push_back(block);
-    return there;
-  }
-
- private:
-  int64_t slots_;
-  std::deque<int64_t> warm_;
-};
-
-}  // namespace
-
 int64_t fetched_weight_bytes(const Workload& w, const Plan& plan) {
-  const int64_t last_backward = std::max<int64_t>(1, w.first_trained());
-  WarmBlocks warm(plan.slots);
-  int64_t blocks = 0;
-  const auto pass = [&](int64_t block) {
-    if (!plan.state_on_device(block) && plan.weights[static_cast<size_t>(block - 1)] == Tier::host)
-      blocks += !warm.hold(block);
-  };
-  for (size_t sweep = 0; sweep < plan.sweeps.size(); ++sweep) {
-    for (int64_t block = 1; block <= w.blocks; ++block) pass(block);
-    for (int64_t block = w.blocks; block >= last_backward; --block) pass(block);
+  int64_t bytes = 0;
+  for (const Action& action : grouped_actions(w, plan, 1)) {
+    if (action.kind == ActionKind::fetch_weights) bytes += w.weight_bytes(action.record);
   }
-  for (int64_t block = 1; block <= w.blocks; ++block)
-    blocks += !plan.state_on_device(block) && plan.weights[static_cast<size_t>(block - 1)] == Tier::hbm;
-  const int64_t head = (plan.state_on_device(w.head_record()) ? 0 : w.head_elements) +
-                       (w.tied && !plan.state_on_device(0) ? w.embedding_elements : 0);
-  return (blocks * w.block_elements + head) * dtype_bytes(w.dtype);
+  return bytes;
 }
 
 namespace {
@@ -57,26 +20,22 @@ namespace {
 constexpr double kFinishBytes = 6;   // moved for an element of a gradient that is rounded and normed
 constexpr double kUpdateBytes = 28;  // moved for an element that the device updates
 
-// Of one token through one layer.
-double forward_seconds(const Workload& w, const MachineProfile& m) { return w.block_flops_per_token / m.flops_per_s; }
-// Gradients of frozen weights are not computed.
-double saved_flops(const Workload& w, int64_t record) {
-  return 2.0 * static_cast<double>(w.record_elements(record) - w.trained_elements(record));
+// Of one token through one phase.
+double forward_seconds(const PhaseWork& phase, const MachineProfile& m) { return phase.forward_flops / m.flops_per_s; }
+double backward_seconds(const PhaseWork& phase, const MachineProfile& m, Keep keep) {
+  const size_t at = static_cast<size_t>(keep);
+  return (phase.backward_flops + phase.recomputed_flops[at]) / m.flops_per_s +
+         phase.recomputed_bytes[at] / m.hbm_bytes_per_s;
 }
 double head_seconds(const Workload& w, const MachineProfile& m) {
-  return (3 * w.head_flops_per_token - saved_flops(w, w.tied ? 0 : w.head_record())) / m.flops_per_s;
-}
-double backward_seconds(const Workload& w, const MachineProfile& m, int64_t block, Keep keep) {
-  const size_t at = static_cast<size_t>(keep);
-  const double flops = 2 * w.block_flops_per_token - saved_flops(w, block) + w.recomputed_flops_per_token[at];
-  return flops / m.flops_per_s + w.recomputed_bytes_per_token[at] / m.hbm_bytes_per_s;
+  return (w.phases.back().forward_flops + w.phases.back().backward_flops) / m.flops_per_s;
 }
 
 class Lanes {
  public:
   Lanes(const Workload& w, const Plan& plan, const MachineProfile& m) : w_(w), plan_(plan), m_(m) {
-    ready_.assign(static_cast<size_t>(w.records()), 0);
-    first_backward_ = std::max<int64_t>(1, w.first_trained());
+    ready_.assign(static_cast<size_t>(w.record_count()), 0);
+    first_backward_ = std::max<int64_t>(1, w.first_trained_phase());
   }
 
   // Busy seconds of the step and its length.
@@ -90,9 +49,9 @@ class Lanes {
     for (size_t sweep = 0; sweep < plan_.sweeps.size(); ++sweep) {
       width_ = static_cast<double>(plan_.sweeps[sweep] * w_.micro_tokens);
       last_ = sweep + 1 == plan_.sweeps.size();
-      for (int64_t block = 1; block <= w_.blocks; ++block) forward(block);
+      for (int64_t block = 1; block < w_.head_phase(); ++block) forward(block);
       head();
-      for (int64_t block = w_.blocks; block >= first_backward_; --block) backward(block);
+      for (int64_t block = w_.head_phase() - 1; block >= first_backward_; --block) backward(block);
       ++sweeps_done_;
     }
     finish(0);
@@ -103,11 +62,11 @@ class Lanes {
 
  private:
   double element() const { return static_cast<double>(dtype_bytes(w_.dtype)); }
-  double elements(int64_t record) const { return static_cast<double>(w_.record_elements(record)); }
-  double trained(int64_t record) const { return static_cast<double>(w_.trained_elements(record)); }
+  double elements(int64_t record) const { return static_cast<double>(w_.record(record).elements); }
+  double trained(int64_t record) const { return static_cast<double>(w_.record(record).trained); }
   double rows_bytes() const { return static_cast<double>(w_.touched_rows() * w_.hidden) * element(); }
   double boundary_bytes() const {
-    return width_ / static_cast<double>(w_.micro_tokens) * static_cast<double>(w_.boundary_bytes());
+    return width_ / static_cast<double>(w_.micro_tokens) * static_cast<double>(w_.activation_bytes(1));
   }
 
   void compute(double seconds, double from = 0) {
@@ -157,7 +116,7 @@ class Lanes {
   }
 
   void forward(int64_t block) {
-    compute(width_ * forward_seconds(w_, m_), hold(block));
+    compute(width_ * forward_seconds(w_.phase(block), m_), hold(block));
     used(block);
     if (block >= first_backward_ && plan_.boundary[static_cast<size_t>(block - 1)] == Tier::host)
       to_host(boundary_bytes());
@@ -178,7 +137,7 @@ class Lanes {
     const size_t at = static_cast<size_t>(block - 1);
     double there = hold(block);
     if (plan_.boundary[at] == Tier::host) there = to_device(boundary_bytes(), 0);
-    compute(width_ * backward_seconds(w_, m_, block, plan_.keep[at]), there);
+    compute(width_ * backward_seconds(w_.phase(block), m_, plan_.keep[at]), there);
     used(block);
     if (last_) finish(block);
   }
@@ -208,11 +167,11 @@ class Lanes {
   }
 
   void updates() {
-    for (int64_t record = 0; record < w_.records(); ++record) {
+    for (int64_t record = 0; record < w_.record_count(); ++record) {
       if (plan_.visiting(record)) to_device(static_cast<double>(w_.visiting_bytes(record)), 0);
     }
     const double known = std::max(compute_, d2h_);
-    for (int64_t record = 0; record < w_.records(); ++record) {
+    for (int64_t record = 0; record < w_.record_count(); ++record) {
       if (!w_.is_trained(record)) continue;
       if (!plan_.updated_on_device(record)) {
         update_on_host(record, known);
@@ -241,11 +200,13 @@ class Lanes {
 }  // namespace
 
 double compute_seconds(const Workload& w, const Plan& plan, const MachineProfile& m) {
-  double a_token = static_cast<double>(w.blocks) * forward_seconds(w, m) + head_seconds(w, m), elements = 0;
-  for (int64_t block = std::max<int64_t>(1, w.first_trained()); block <= w.blocks; ++block)
-    a_token += backward_seconds(w, m, block, plan.keep[static_cast<size_t>(block - 1)]);
-  for (int64_t record = 0; record < w.records(); ++record) {
-    if (plan.updated_on_device(record)) elements += static_cast<double>(w.trained_elements(record));
+  double a_token = head_seconds(w, m), elements = 0;
+  for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
+    a_token += forward_seconds(w.phase(phase), m);
+    if (phase >= w.first_trained_phase()) a_token += backward_seconds(w.phase(phase), m, plan.keep_of(phase));
+  }
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    if (plan.updated_on_device(record)) elements += static_cast<double>(w.record(record).trained);
   }
   return static_cast<double>(w.tokens()) * a_token + elements * kUpdateBytes / m.hbm_bytes_per_s;
 }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,17 +16,19 @@
 namespace megatrain {
 
 struct Plan {
-  int64_t slots = 2;                // device slots that blocks stream through
-  std::vector<Tier> weights;        // (L) hbm: the block has a place of its own, fetched once a step; host: streamed
-  std::vector<Tier> state;          // (L + 2) by record. hbm: weights and optimizer state live on the device, which
-                                    // updates them; the gradient never leaves it. host: they live in host memory
-  std::vector<bool> visits;         // (L) the state lives on the host and visits the device to be updated there
-  std::vector<Keep> keep;           // (L) inner activations that wait on the device for backward; of no account ...
-  std::vector<Tier> boundary;       // (L) where block l's input waits for backward; ... for blocks without backward
+  int64_t slots = 2;           // device slots that layer records stream through, each as large as the largest
+  std::vector<Tier> weights;   // (layer records) hbm: a place of its own, fetched once a step; host: streamed
+  std::vector<Tier> state;     // (records) hbm: weights and optimizer state live on the device, which updates them; the
+                               // gradient never leaves it. host: they live in host memory
+  std::vector<bool> visits;    // (layer records) the state lives on the host and visits the device to be updated there
+  std::vector<Keep> keep;      // (layer phases) inner activations that wait on the device for backward. Ignored for
+                               // phases that have no backward
+  std::vector<Tier> boundary;  // (layer phases) where the phase's input waits for backward. Ignored for phases that
+                               // have no backward
   int64_t boundary_slots = 2;       // device ring for inputs that wait on the host; 2 or more
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
-  int64_t host_gradient_slabs = 0;  // that gradients of blocks updated by the host wait in; one each when clipping
+  int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; one each when clipping
   bool serial = false;              // every action waits for the one before: the ablation
   bool operator==(const Plan&) const = default;
 
@@ -36,22 +37,22 @@ struct Plan {
     return record >= 1 && record <= static_cast<int64_t>(visits.size()) && visits[static_cast<size_t>(record - 1)];
   }
   bool updated_on_device(int64_t record) const { return state_on_device(record) || visiting(record); }
-  int64_t host_updated_blocks(const Workload& workload) const;
-};
 
-// Bytes by tag; what the engine allocates under the same tags.
-struct MemoryNeed {
-  struct Item {
-    std::string_view tag;  // a literal
-    int64_t bytes;
-  };
-  std::vector<Item> hbm, host;
-  int64_t hbm_bytes() const;
-  int64_t host_bytes() const;
-  int64_t bytes_of(std::string_view tag) const;  // throws an internal error for an unknown tag
+  // Of a layer's record that lives on the host: its weights have a place of their own on the device, or stream.
+  bool copied(int64_t record) const {
+    return !state_on_device(record) && weights[static_cast<size_t>(record - 1)] == Tier::hbm;
+  }
+  bool streams(int64_t record) const {
+    return !state_on_device(record) && weights[static_cast<size_t>(record - 1)] == Tier::host;
+  }
+
+  // Of a layer's phase.
+  Keep keep_of(int64_t phase) const { return keep[static_cast<size_t>(phase - 1)]; }
+  Tier boundary_of(int64_t phase) const { return boundary[static_cast<size_t>(phase - 1)]; }
+
+  // Trained layer records that the host updates.
+  int64_t host_updated(const Workload& workload) const;
 };
-MemoryNeed memory_need(const Workload& workload, const Plan& plan);
-nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {tag: bytes}, "host": {...}}
 
 // Speeds of the machine; estimates are only as good as these.
 struct MachineProfile {
@@ -68,7 +69,6 @@ struct Estimate {
   double compute_s = 0, h2d_s = 0, d2h_s = 0, update_s = 0;
   std::string bound_by;
 };
-// Goes through three steps layer by layer on the four lanes and reports the third.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 
 // Of the compute lane's work alone: no plan's step is shorter. Cheap.

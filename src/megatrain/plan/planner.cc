@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "megatrain/base/error.h"
-#include "megatrain/plan/plan.h"
+#include "megatrain/plan/inventory.h"
 
 namespace megatrain {
 
@@ -20,13 +20,13 @@ struct Start {
 };
 
 Plan start_plan(const Workload& w, const Start& start) {
-  const size_t blocks = static_cast<size_t>(w.blocks);
-  Plan plan{.slots = 1,
-            .weights = std::vector<Tier>(blocks, Tier::host),
-            .state = std::vector<Tier>(blocks + 2, Tier::host),
-            .visits = std::vector<bool>(blocks, false),
-            .keep = std::vector<Keep>(blocks, Keep::nothing),
-            .boundary = std::vector<Tier>(blocks, Tier::host),
+  const size_t records = static_cast<size_t>(w.layer_records()), phases = static_cast<size_t>(w.layer_phases());
+  Plan plan{.slots = w.records_at_once(),
+            .weights = std::vector<Tier>(records, Tier::host),
+            .state = std::vector<Tier>(records + 2, Tier::host),
+            .visits = std::vector<bool>(records, false),
+            .keep = std::vector<Keep>(phases, Keep::nothing),
+            .boundary = std::vector<Tier>(phases, Tier::host),
             .boundary_slots = 2,
             .sweeps = {},
             .gradient_slabs = 1};
@@ -34,16 +34,16 @@ Plan start_plan(const Workload& w, const Start& start) {
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
   int64_t state = start.state, visits = start.visits, weights = start.weights;
   for (const bool trained : {true, false}) {
-    for (int64_t record = 0; record < w.records() && state > 0; ++record) {
+    for (int64_t record = 0; record < w.record_count() && state > 0; ++record) {
       if (w.is_trained(record) != trained) continue;
       plan.state[static_cast<size_t>(record)] = Tier::hbm;
       --state;
     }
   }
-  for (int64_t block = 1; block <= w.blocks; ++block) {
-    const size_t at = static_cast<size_t>(block - 1);
-    if (plan.state_on_device(block) || weights-- > 0) plan.weights[at] = Tier::hbm;
-    if (w.is_trained(block) && visits-- > 0) plan.visits[at] = true;
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    const size_t at = static_cast<size_t>(record - 1);
+    if (plan.state_on_device(record) || weights-- > 0) plan.weights[at] = Tier::hbm;
+    if (w.is_trained(record) && visits-- > 0) plan.visits[at] = true;
   }
   std::fill_n(plan.keep.rbegin(), start.products, Keep::products);
   return plan;
@@ -51,8 +51,8 @@ Plan start_plan(const Workload& w, const Start& start) {
 
 // What follows from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
-  const int64_t blocks = plan.host_updated_blocks(w);
-  plan.host_gradient_slabs = w.clip ? blocks : std::min<int64_t>(blocks, 4);
+  const int64_t records = plan.host_updated(w);
+  plan.host_gradient_slabs = w.clip ? records : std::min<int64_t>(records, 4);
 }
 
 // Takes steps of a ladder while the device has room: the first that does not fit ends the climb for good, so that more
@@ -86,18 +86,19 @@ class Climber {
 
   // The device's basics: overlap, then inputs that need not move.
   void basics() {
-    const int64_t two = std::min<int64_t>(2, w_.blocks), three = std::min<int64_t>(3, w_.blocks);
-    climb(two - 1, [](Plan& p, int64_t n) { p.slots += n; });
-    climb(two - 1, [](Plan& p, int64_t n) { p.gradient_slabs += n; });
+    const int64_t records = w_.layer_records(), once = w_.records_at_once();
+    const auto slots = [&](int64_t phases) { return std::min(phases * once, records); };  // that so many phases need
+    climb(slots(2) - slots(1), [](Plan& p, int64_t n) { p.slots += n; });
+    climb(std::min<int64_t>(2, records) - 1, [](Plan& p, int64_t n) { p.gradient_slabs += n; });
     climb(1, [](Plan& p, int64_t n) { p.boundary_slots += n; });
-    climb(w_.blocks, [](Plan& p, int64_t n) { std::fill_n(p.boundary.rbegin(), n, Tier::hbm); });
-    climb(three - two, [](Plan& p, int64_t n) { p.slots += n; });
+    climb(w_.layer_phases(), [](Plan& p, int64_t n) { std::fill_n(p.boundary.rbegin(), n, Tier::hbm); });
+    climb(slots(3) - slots(2), [](Plan& p, int64_t n) { p.slots += n; });
   }
   void weights() {
-    climb(w_.blocks, [](Plan& p, int64_t n) { std::fill_n(p.weights.begin(), n, Tier::hbm); });
+    climb(w_.layer_records(), [](Plan& p, int64_t n) { std::fill_n(p.weights.begin(), n, Tier::hbm); });
   }
   void keep(Keep level) {
-    climb(w_.blocks, [level](Plan& p, int64_t n) {
+    climb(w_.layer_phases(), [level](Plan& p, int64_t n) {
       for (auto at = p.keep.rbegin(); at != p.keep.rbegin() + n; ++at) *at = std::max(*at, level);
     });
   }
@@ -131,12 +132,12 @@ std::vector<int64_t> grid(int64_t most, int64_t parts) {
   return values;
 }
 
-// The first trained blocks whose state is at most kVisitingBytes.
+// The first trained layer records whose state is at most kVisitingBytes.
 int64_t most_visitors(const Workload& w) {
   int64_t count = 0, bytes = 0;
-  for (int64_t block = 1; block <= w.blocks; ++block) {
-    if (!w.is_trained(block)) continue;
-    bytes += w.visiting_bytes(block);
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    if (!w.is_trained(record)) continue;
+    bytes += w.visiting_bytes(record);
     if (bytes > kVisitingBytes) break;
     ++count;
   }
@@ -149,16 +150,17 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   for (int64_t n = 1; n < w.micro_batches; n *= 2) sweeps.push_back(n);
   sweeps.push_back(w.micro_batches);
   std::vector<std::pair<int64_t, int64_t>> state_and_visits;
-  for (const int64_t state : grid(state_on_host ? 0 : w.records(), 12)) state_and_visits.emplace_back(state, 0);
+  for (const int64_t state : grid(state_on_host ? 0 : w.record_count(), 12)) state_and_visits.emplace_back(state, 0);
   const int64_t most = visits && w.clip ? most_visitors(w) : 0;
   for (const int64_t visiting : grid(most, 3)) {
     if (visiting > 0) state_and_visits.emplace_back(0, visiting);
   }
   for (const int64_t n : sweeps) {
     for (const auto& [state, visiting] : state_and_visits) {
-      const int64_t others = std::min(w.blocks, w.records() - state);
+      const int64_t others = std::min(w.layer_records(), w.record_count() - state);
       for (const int64_t weights : grid(others, 1)) {
-        for (const int64_t products : grid(w.blocks, 4)) list.push_back({n, state, visiting, weights, products});
+        for (const int64_t products : grid(w.layer_phases(), 4))
+          list.push_back({n, state, visiting, weights, products});
       }
     }
   }
@@ -193,7 +195,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
       // where the start has taken what a ladder would climb first, it is another ladder
       if (ladder == Ladder::weights && std::count(base.weights.begin(), base.weights.end(), Tier::host) == 0) continue;
-      if (ladder == Ladder::keep_attention && start.products == w.blocks) continue;
+      if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
       Plan plan = base;
       Climber climber(w, budgets.gpu_bytes, plan);
       climb(climber, ladder);
@@ -215,11 +217,11 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
   }
   if (notes) {
     const int64_t streamed = std::count(best->weights.begin(), best->weights.end(), Tier::host);
-    if (streamed > 0 && best->slots < std::min<int64_t>(2, w.blocks))
+    if (streamed > 0 && best->slots < std::min<int64_t>(2, w.layer_records()))
       notes->push_back("one weight slot: fetching a block waits for the block before it");
-    if (best->host_updated_blocks(w) > 0 && best->gradient_slabs < std::min<int64_t>(2, w.blocks))
+    if (best->host_updated(w) > 0 && best->gradient_slabs < std::min<int64_t>(2, w.layer_records()))
       notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
-    const auto first = best->boundary.begin() + std::max<int64_t>(0, w.first_trained() - 1);  // with a backward
+    const auto first = best->boundary.begin() + std::max<int64_t>(0, w.first_trained_phase() - 1);  // with a backward
     if (std::count(first, best->boundary.end(), Tier::host) > 0)
       notes->push_back("some block inputs wait in host memory");
   }

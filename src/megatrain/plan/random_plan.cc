@@ -12,25 +12,31 @@ Plan random_plan(const Workload& w, uint64_t seed) {
     return static_cast<int64_t>(random_below(seed, kPurpose, index++, static_cast<uint64_t>(bound)));
   };
   Plan plan;
-  plan.slots =
-      1 + below(below(3) ? std::min<int64_t>(3, w.blocks) : w.blocks);  // mostly few: streaming is the hard case
+  const int64_t at_once = w.records_at_once(), records = w.layer_records();
+  const int64_t most = std::max(records - at_once + 1, int64_t{1});
+  // mostly few: streaming is the hard case
+  plan.slots = at_once + below(below(3) ? std::min<int64_t>(3, most) : most);
   plan.boundary_slots = 2 + below(3);
   plan.gradient_slabs = 1 + below(3);
   plan.serial = below(12) == 0;
   const int64_t resident = std::max<int64_t>(0, below(4) - 1);  // none, some, mostly
   const int64_t kept = below(4);
   const int64_t on_device = below(8) - 5;  // most plans keep all state on the host: streaming is the hard case
-  for (int64_t record = 0; record < w.records(); ++record)
+  for (int64_t record = 0; record < w.record_count(); ++record)
     plan.state.push_back(below(6) < 2 * on_device ? Tier::hbm : Tier::host);
-  for (int64_t l = 0; l < w.blocks; ++l) {
-    const bool stays = plan.state_on_device(l + 1);
-    plan.weights.push_back(stays || below(4) < resident ? Tier::hbm : Tier::host);
-    plan.visits.push_back(!stays && w.clip && below(5) == 0 && w.is_trained(l + 1));
-    plan.keep.push_back(kKeeps[static_cast<size_t>(below(2) ? 0 : below(4))]);
-    plan.boundary.push_back(below(3) < kept ? Tier::hbm : Tier::host);
+  for (int64_t l = 0; l < std::max(records, w.layer_phases()); ++l) {
+    if (l < records) {
+      const bool stays = plan.state_on_device(l + 1);
+      plan.weights.push_back(stays || below(4) < resident ? Tier::hbm : Tier::host);
+      plan.visits.push_back(!stays && w.clip && below(5) == 0 && w.is_trained(l + 1));
+    }
+    if (l < w.layer_phases()) {
+      plan.keep.push_back(kKeeps[static_cast<size_t>(below(2) ? 0 : below(4))]);
+      plan.boundary.push_back(below(3) < kept ? Tier::hbm : Tier::host);
+    }
   }
-  const int64_t host_blocks = plan.host_updated_blocks(w);
-  plan.host_gradient_slabs = w.clip || host_blocks == 0 ? host_blocks : 1 + below(host_blocks);
+  const int64_t host_updated = plan.host_updated(w);
+  plan.host_gradient_slabs = w.clip || host_updated == 0 ? host_updated : 1 + below(host_updated);
   for (int64_t left = w.micro_batches; left > 0;) {
     const int64_t width = below(2) ? left : 1 + below(left);
     plan.sweeps.push_back(width);

@@ -1,4 +1,8 @@
 // What a plan needs to know of a model and a run, in bytes and counts: no model, no device.
+//
+// Records are what travels and is updated whole: 0 the embedding, then the layers' in order, last the head. Phases are
+// what is computed: 0 the embedding, then the layers' in order, last the head; phase p reads the activation that phase
+// p - 1 writes. In a dense model phase p needs record p alone.
 #pragma once
 
 #include <array>
@@ -13,59 +17,89 @@ namespace megatrain {
 
 inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements behind one fp64 partial of the norm
 
+// Elements of a record's layout, padding included.
+struct RecordWork {
+  int64_t elements = 0;
+  int64_t trained = 0;  // of its gradient and its moments; 0: frozen
+};
+
+struct PhaseWork {
+  std::vector<int64_t> records;  // that it needs at once
+  int64_t width = 0;             // of its input (T, width), which waits for backward
+
+  std::array<int64_t, kKeeps.size()> kept_bytes{};  // of one micro-batch, by what is kept
+
+  // For one token. Backward computes no gradient of a frozen tensor.
+  double forward_flops = 0;
+  double backward_flops = 0;
+  std::array<double, kKeeps.size()> recomputed_flops{};  // in backward, by what is kept
+  std::array<double, kKeeps.size()> recomputed_bytes{};  // moved by norms, RoPE and activation functions
+};
+
 struct Workload {
-  int64_t blocks = 0;              // L; records are 0 the embedding, 1..L the blocks, L + 1 the head
-  int64_t embedding_elements = 0;  // of a layout, padding included
-  int64_t block_elements = 0;
-  int64_t head_elements = 0;
-  std::vector<int64_t> trained;  // (records) elements of gradient and moments; empty: every tensor is trained
-  int64_t parameters = 0;        // padding not included
-  bool tied = false;             // the head's slot also holds the embedding's table
-  int64_t hidden = 0;
+  std::vector<RecordWork> records;
+  std::vector<PhaseWork> phases;
+  int64_t parameters = 0;  // padding not included
+  bool tied = false;       // the head also needs record 0, the embedding's table
+  int64_t hidden = 0;      // of a row of the embedding
   int64_t vocab = 0;
   DType dtype = DType::bf16;  // of weights and activations on the device, and of gradients that leave it
   int64_t micro_batches = 1;  // of a step
   int64_t micro_tokens = 0;   // T of one
   bool clip = true;
 
-  int64_t workspace_bytes = 0;  // the larger of the templates'
+  int64_t workspace_bytes = 0;  // the largest of the phases'
   int64_t scratch_bytes = 0;    // of the ops
   int64_t input_bytes = 0;      // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
   int64_t device_base_bytes = 0;  // what the driver holds beside what we allocate
   int64_t host_base_bytes = 0;    // of the process: code, libraries, the driver's own
 
-  std::array<int64_t, kKeeps.size()> kept_bytes{};  // of one block and micro-batch, by what is kept
+  int64_t record_count() const { return static_cast<int64_t>(records.size()); }
+  int64_t phase_count() const { return static_cast<int64_t>(phases.size()); }
+  int64_t head_record() const { return record_count() - 1; }
+  int64_t head_phase() const { return phase_count() - 1; }
+  int64_t layer_records() const { return record_count() - 2; }  // all but the embedding's and the head's
+  int64_t layer_phases() const { return phase_count() - 2; }
+  bool is_layer_record(int64_t record) const { return record > 0 && record < head_record(); }
 
-  double block_flops_per_token = 0;  // forward
-  // Of one block, by what is kept: what backward computes again.
-  std::array<double, kKeeps.size()> recomputed_flops_per_token{};
-  std::array<double, kKeeps.size()> recomputed_bytes_per_token{};  // moved by norms, RoPE and SwiGLU
-  double head_flops_per_token = 0;
+  int64_t records_at_once() const {  // that the layers' phase which needs most of them needs
+    size_t most = 1;
+    for (int64_t p = 1; p < head_phase(); ++p) most = most < phase(p).records.size() ? phase(p).records.size() : most;
+    return static_cast<int64_t>(most);
+  }
 
-  int64_t records() const { return blocks + 2; }
-  int64_t head_record() const { return blocks + 1; }
-  int64_t record_elements(int64_t record) const {
-    return record == 0 ? embedding_elements : record <= blocks ? block_elements : head_elements;
+  const RecordWork& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
+  const PhaseWork& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
+  bool is_trained(int64_t r) const { return record(r).trained > 0; }
+
+  // Backward goes down to this phase: all records below it are frozen.
+  int64_t first_trained_phase() const {
+    int64_t p = 0;
+    while (p < head_phase() && !phase_is_trained(p)) ++p;
+    return p;
   }
-  int64_t trained_elements(int64_t record) const {
-    return trained.empty() ? record_elements(record) : trained[static_cast<size_t>(record)];
+  bool phase_is_trained(int64_t p) const {
+    for (const int64_t r : phase(p).records) {
+      if (is_trained(r)) return true;
+    }
+    return false;
   }
-  bool is_trained(int64_t record) const { return trained_elements(record) > 0; }
-  // Backward goes down to this record: what lies below it is frozen.
-  int64_t first_trained() const {
-    int64_t record = 0;
-    while (record < head_record() && !is_trained(record)) ++record;
-    return record;
+
+  int64_t weight_bytes(int64_t r) const { return record(r).elements * dtype_bytes(dtype); }
+  int64_t visiting_bytes(int64_t r) const { return 12 * record(r).trained; }  // weights and state of what is trained
+  int64_t all_elements() const {
+    int64_t sum = 0;
+    for (const RecordWork& r : records) sum += r.elements;
+    return sum;
   }
-  // Where the record lives: weights, low bits, moments; and on a visit: the same of what is trained.
-  int64_t state_bytes(int64_t record) const { return 4 * record_elements(record) + 8 * trained_elements(record); }
-  int64_t visiting_bytes(int64_t record) const { return 12 * trained_elements(record); }
-  int64_t all_elements() const { return embedding_elements + blocks * block_elements + head_elements; }
   int64_t tokens() const { return micro_batches * micro_tokens; }
   int64_t touched_rows() const { return tokens() < vocab ? tokens() : vocab; }  // most distinct ids of a step
-  // Of one micro-batch, padded so that every micro-batch starts equally aligned: kernels may be chosen by alignment.
-  int64_t boundary_bytes() const { return round_up(micro_tokens * hidden * dtype_bytes(dtype), 256); }
+  // Of a phase's input and one micro-batch, padded so that every micro-batch starts equally aligned: kernels may be
+  // chosen by alignment.
+  int64_t activation_bytes(int64_t p) const {
+    return round_up(micro_tokens * phase(p).width * dtype_bytes(dtype), 256);
+  }
 };
 
 }  // namespace megatrain

@@ -84,13 +84,9 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        Machine& machine) {
   Workload w;
-  w.blocks = model.layers;
-  w.embedding_elements = embedding_layout(model).elements;
-  w.block_elements = block_layout(model, 0).elements;
-  w.head_elements = head_layout(model).elements;
   for (const LayerLayout& layout : model_layouts(model, identity.freezing)) {
     w.parameters += layout.parameters();
-    w.trained.push_back(layout.state_elements);
+    w.records.push_back({.elements = layout.elements, .trained = layout.state_elements});
   }
   w.tied = model.tied;
   w.hidden = model.hidden;
@@ -112,18 +108,33 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
     w.host_base_bytes = host_memory_used() + kLoadedLater + team_size(config.threads) * kPieceScratchBytes;
     if (config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);
   }
+  const auto saved = [&](int64_t r) { return 2.0 * static_cast<double>(w.record(r).elements - w.record(r).trained); };
   const double attention = 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
-  w.block_flops_per_token = 2.0 * static_cast<double>(block_layout(model, 0).parameters()) + attention;
+  const double flops = 2.0 * static_cast<double>(block_layout(model, 0).parameters()) + attention;
   const double up = 4.0 * static_cast<double>(model.hidden * model.ff),
                down = 2.0 * static_cast<double>(model.hidden * model.ff);
-  w.recomputed_flops_per_token = {w.block_flops_per_token - down, up, 0, 0};
   // norms read and write a row, RoPE q and k; SwiGLU's output comes with its backward
   const double element = static_cast<double>(dtype_bytes(identity.dtype));
   const double norms = 4 * element * static_cast<double>(model.hidden),
                rope = 2 * element * static_cast<double>(model.qkv_dim()), act = element * static_cast<double>(model.ff);
-  w.recomputed_bytes_per_token = {norms + rope + act, norms + act, norms + act, 0};
-  for (const Keep keep : kKeeps) w.kept_bytes[static_cast<size_t>(keep)] = block.kept_bytes(keep);
-  w.head_flops_per_token = 2.0 * static_cast<double>(model.vocab * model.hidden);
+  w.phases.push_back({.records = {0}, .width = model.hidden});
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    PhaseWork phase{.records = {record},
+                    .width = model.hidden,
+                    .forward_flops = flops,
+                    .backward_flops = 2 * flops - saved(record),
+                    .recomputed_flops = {flops - down, up, 0, 0},
+                    .recomputed_bytes = {norms + rope + act, norms + act, norms + act, 0}};
+    for (const Keep keep : kKeeps) phase.kept_bytes[static_cast<size_t>(keep)] = block.kept_bytes(keep);
+    w.phases.push_back(std::move(phase));
+  }
+  const double head_flops = 2.0 * static_cast<double>(model.vocab * model.hidden);
+  PhaseWork last{.records = {w.head_record()},
+                 .width = model.hidden,
+                 .forward_flops = head_flops,
+                 .backward_flops = 2 * head_flops - saved(model.tied ? 0 : w.head_record())};
+  if (model.tied) last.records.push_back(0);
+  w.phases.push_back(std::move(last));
   return w;
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "megatrain/base/error.h"
+
 namespace megatrain {
 
 namespace {
@@ -14,7 +16,7 @@ namespace {
 static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
 
 RopeTable rope_in(const EngineMemory& memory) {
-  const float* table = reinterpret_cast<const float*>(memory.rope_table());
+  const float* table = memory.at<float>({ResourceKind::rope_table});
   return {table, table + memory.workload().rope_bytes / 8};
 }
 
@@ -42,7 +44,7 @@ StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops
       head_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.head_chunk),
       head_at_(head_offsets(config)),
       head_gradients_at_(head_gradients(records.back().layout())),
-      below_head_is_trained_(memory.workload().first_trained() < memory.workload().head_record()),
+      below_head_is_trained_(memory.workload().first_trained_phase() < memory.workload().head_phase()),
       views_(static_cast<size_t>(memory.workload().micro_batches)),
       row_of_id_(static_cast<size_t>(config.vocab), -1) {
   for (size_t block = 1; block + 1 < records.size(); ++block)
@@ -67,7 +69,7 @@ StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const Optim
   for (size_t m = 0; m < batch.micro_batches.size(); ++m)
     stage_micro_batch(static_cast<int64_t>(m), batch.micro_batches[m], step.touched);
   for (const int32_t id : step.touched) row_of_id_[static_cast<size_t>(id)] = -1;
-  int32_t* counting = reinterpret_cast<int32_t*>(memory_.staged_inputs()) + row_tables_at();
+  int32_t* counting = memory_.at<int32_t>({ResourceKind::staged_inputs}) + row_tables_at();
   std::iota(counting, counting + step.touched.size() + 1, 0);
   std::copy(step.touched.begin(), step.touched.end(), counting + step.touched.size() + 1);
   rows_ = static_cast<int64_t>(step.touched.size());
@@ -82,8 +84,8 @@ int64_t StepProgram::row_tables_at() const {
 void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched) {
   const int64_t tokens = memory_.workload().micro_tokens;
   const int64_t base = m * micro_batch_words(tokens);
-  int32_t* host = reinterpret_cast<int32_t*>(memory_.staged_inputs()) + base;
-  const int32_t* device = reinterpret_cast<const int32_t*>(memory_.inputs()) + base;
+  int32_t* host = memory_.at<int32_t>({ResourceKind::staged_inputs}) + base;
+  const int32_t* device = memory_.at<int32_t>({ResourceKind::inputs}) + base;
   int64_t at = 0;
   const auto place = [&](int64_t words) { return std::exchange(at, at + words); };
   const int64_t row = place(tokens), labels = place(tokens), positions = place(tokens), order = place(tokens);
@@ -94,7 +96,7 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   segment_count_.assign(touched.size() + 1, 0);
   const auto row_of = [&](int64_t t) { return row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])]; };
   for (int64_t t = 0; t < tokens; ++t) {
-    host[row + t] = memory_.table_on_device() ? micro.tokens[static_cast<size_t>(t)] : row_of(t);
+    host[row + t] = memory_.plan().state_on_device(0) ? micro.tokens[static_cast<size_t>(t)] : row_of(t);
     if (trained(t)) ++segment_count_[static_cast<size_t>(row_of(t)) + 1];
   }
   int64_t segments = 0;
@@ -129,120 +131,145 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
                                     .segments = segments};
 }
 
-void StepProgram::compute(const Action& a, Stream& stream) {
+View StepProgram::activation(const Action& a, Operand operand, int64_t phase) const {
   const Workload& w = memory_.workload();
-  const bool first = a.micro_batch == 0;
+  return matrix(memory_.address(a.at(operand)), w.dtype, w.micro_tokens, w.phase(phase).width);
+}
+
+void StepProgram::compute(const Action& a, Stream& stream) {
   switch (a.kind) {
-    case ActionKind::embed_forward: {
-      const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
-      const View table = memory_.table_on_device() ? matrix(records_[0].weights(), w.dtype, w.vocab, w.hidden)
-                                                   : matrix(memory_.device_rows(), w.dtype, rows_, w.hidden);
-      ops_.embedding_forward(stream, {.table = table, .index = micro.row, .out = memory_.boundary_out(a)});
-      break;
+    case ActionKind::embed_forward: return embed_forward(a, stream);
+    case ActionKind::forward: return forward(a, stream);
+    case ActionKind::head: return head(a, stream);
+    case ActionKind::backward: return backward(a, stream);
+    case ActionKind::embed_backward: return embed_backward(a, stream);
+    case ActionKind::merge_rows: return merge_rows(a, stream);
+    case ActionKind::finish_gradient: return finish_gradient(a, stream);
+    case ActionKind::finish_losses: {
+      double* sums = memory_.at<double>(a.at(Operand::loss_sums));
+      return ops_.sum_losses(stream, {.loss = memory_.at<float>(a.at(Operand::losses)),
+                                      .correct = memory_.at<int32_t>(a.at(Operand::correct)),
+                                      .tokens = memory_.workload().tokens(),
+                                      .loss_sum = sums,
+                                      .correct_sum = reinterpret_cast<int64_t*>(sums + 1)});
     }
-    case ActionKind::block_forward:
-      block_.forward(ops_, stream,
-                     {.block = a.record - 1,
-                      .weights = memory_.weights(a),
-                      .x = memory_.boundary_in(a),
-                      .y = memory_.boundary_out(a),
-                      .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
-                      .workspace = memory_.workspace(),
-                      .keep = a.keep,
-                      .kept = memory_.kept(a)});
-      break;
-    case ActionKind::block_backward: {
-      const bool trained = w.is_trained(a.record);
-      float* sum = trained ? memory_.gradient_sum(a) : nullptr;
-      if (trained && first) {  // the norm reads over the gaps, and whoever had the slab before may have filled them
-        for (const ElementRange& gap : records_[static_cast<size_t>(a.record)].layout().state_gaps())
-          stream.zero(sum + gap.begin, static_cast<size_t>(gap.count) * 4);
-      }
-      block_.backward(ops_, stream,
-                      {.block = a.record - 1,
-                       .weights = memory_.weights(a),
-                       .x = memory_.boundary_in(a),
-                       .grad = memory_.gradient_stream(a),
-                       .weight_grads = sum,
-                       .gradients_at = gradients_at_[static_cast<size_t>(a.record - 1)],
-                       .accumulate = !first,
-                       .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
-                       .workspace = memory_.workspace(),
-                       .keep = a.keep,
-                       .kept = memory_.kept(a)});
-      break;
-    }
-    case ActionKind::head: {
-      const int64_t element = dtype_bytes(w.dtype);
-      std::byte* own = memory_.head_weights(0);
-      const auto own_grad = [&](int64_t at) { return at >= 0 ? memory_.head_gradient_sum(0) + at : nullptr; };
-      float* tied_grad = w.is_trained(0) ? memory_.head_gradient_sum(1) : nullptr;
-      head_.run(ops_, stream,
-                {.norm = own + head_at_.norm * element,
-                 .table = w.tied ? memory_.head_weights(1) : own + head_at_.table * element,
-                 .x = memory_.boundary_in(a),
-                 .scale = loss_scale_,
-                 .loss = memory_.losses(a.micro_batch),
-                 .correct = memory_.correct(a.micro_batch),
-                 .micro_batch = views_[static_cast<size_t>(a.micro_batch)],
-                 .workspace = memory_.workspace(),
-                 .grad = a.training ? memory_.gradient_stream(a) : View{},
-                 .grad_is_used = below_head_is_trained_,
-                 .norm_grad = own_grad(head_gradients_at_.norm),
-                 .table_grad = w.tied ? tied_grad : own_grad(head_gradients_at_.table),
-                 .accumulate = !first});
-      break;
-    }
-    case ActionKind::embed_backward: {
-      const MicroBatchView& micro = views_[static_cast<size_t>(a.micro_batch)];
-      if (first) stream.zero(memory_.row_gradient_sum(), static_cast<size_t>(rows_ * w.hidden) * 4);
-      if (micro.segments == 0) break;  // nothing but padding
-      ops_.embedding_backward(stream, {.grad_out = memory_.gradient_stream(a),
-                                       .order = micro.segment_order,
-                                       .begin = micro.segment_begin,
-                                       .row = micro.segment_row,
-                                       .segments = micro.segments,
-                                       .grad = matrix(memory_.row_gradient_sum(), DType::f32, rows_, w.hidden)});
-      break;
-    }
-    case ActionKind::merge_rows: {
-      const int32_t* counting = reinterpret_cast<const int32_t*>(memory_.inputs()) + row_tables_at();
-      ops_.embedding_backward(stream, {.grad_out = matrix(memory_.row_gradient_sum(), DType::f32, rows_, w.hidden),
-                                       .order = counting,
-                                       .begin = counting,
-                                       .row = counting + rows_ + 1,
-                                       .segments = rows_,
-                                       .grad = matrix(memory_.head_gradient_sum(1), DType::f32, w.vocab, w.hidden)});
-      break;
-    }
-    case ActionKind::finish_gradient: {
-      const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.trained_elements(a.record);
-      const bool leaves = !memory_.updated_on_device(a.record);
-      ops_.finish_gradient(stream, {.grad = vector(memory_.gradient_sum(a), DType::f32, elements),
-                                    .dtype = w.dtype,
-                                    .out = leaves ? vector(memory_.gradient_out(a), w.dtype, elements) : View{},
-                                    .partials = memory_.norm_partials(),
-                                    .sum_of_squares = memory_.squares(a.record)});
-      break;
-    }
-    case ActionKind::finish_losses:
-      ops_.sum_losses(stream, {.loss = memory_.losses(0),
-                               .correct = memory_.correct(0),
-                               .tokens = w.tokens(),
-                               .loss_sum = memory_.loss_sum(),
-                               .correct_sum = memory_.correct_sum()});
-      break;
-    case ActionKind::clip_factor: {
-      const bool one = a.record >= 0;  // without clipping the guard is per record
-      ops_.clip_factor(stream, {.squares = memory_.squares(one ? a.record : 0),
-                                .count = one ? 1 : w.records(),
-                                .clip = optim_.clip,
-                                .factor = memory_.clip()});
-      break;
-    }
-    case ActionKind::update_on_device: update_on_device(a, stream); break;
-    default: break;
+    case ActionKind::clip_factor:  // of one record, without clipping: the guard is per record
+      return ops_.clip_factor(stream, {.squares = memory_.at<double>(a.at(Operand::squares)),
+                                       .count = a.count(Operand::squares),
+                                       .clip = optim_.clip,
+                                       .factor = memory_.at<float>(a.at(Operand::clip))});
+    case ActionKind::update_on_device: return update_on_device(a, stream);
+    default: fail_internal(std::string(action_name(a.kind)) + " is no work of the compute lane");
   }
+}
+
+void StepProgram::embed_forward(const Action& a, Stream& stream) {
+  const Workload& w = memory_.workload();
+  const int64_t rows = memory_.plan().state_on_device(0) ? w.vocab : rows_;
+  ops_.embedding_forward(stream, {.table = matrix(memory_.address(a.at(Operand::rows)), w.dtype, rows, w.hidden),
+                                  .index = micro_batch(a).row,
+                                  .out = activation(a, Operand::y, 1)});
+}
+
+void StepProgram::forward(const Action& a, Stream& stream) {
+  block_.forward(ops_, stream,
+                 {.block = a.phase - 1,
+                  .weights = memory_.address(a.at(Operand::weights)),
+                  .x = activation(a, Operand::x, a.phase),
+                  .y = activation(a, Operand::y, a.phase + 1),
+                  .micro_batch = micro_batch(a),
+                  .workspace = memory_.address(a.at(Operand::workspace)),
+                  .keep = a.keep,
+                  .kept = a.has(Operand::kept) ? memory_.address(a.at(Operand::kept)) : nullptr});
+}
+
+// A sum that the first micro-batch of the step is about to fill. The norm reads over the gaps between the tensors, and
+// the slab's last record may have filled them.
+float* StepProgram::sum_of(const Action& a, int64_t nth, int64_t record, Stream& stream) {
+  float* sum = memory_.at<float>(a.at(Operand::sum, nth));
+  if (a.micro_batch > 0) return sum;
+  for (const ElementRange& gap : records_[static_cast<size_t>(record)].layout().state_gaps())
+    stream.zero(sum + gap.begin, static_cast<size_t>(gap.count) * 4);
+  return sum;
+}
+
+void StepProgram::backward(const Action& a, Stream& stream) {
+  block_.backward(ops_, stream,
+                  {.block = a.phase - 1,
+                   .weights = memory_.address(a.at(Operand::weights)),
+                   .x = activation(a, Operand::x, a.phase),
+                   .grad = activation(a, Operand::grad_x, a.phase),
+                   .weight_grads = a.has(Operand::sum) ? sum_of(a, 0, a.record, stream) : nullptr,
+                   .gradients_at = gradients_at_[static_cast<size_t>(a.record - 1)],
+                   .accumulate = a.micro_batch > 0,
+                   .micro_batch = micro_batch(a),
+                   .workspace = memory_.address(a.at(Operand::workspace)),
+                   .keep = a.keep,
+                   .kept = a.has(Operand::kept) ? memory_.address(a.at(Operand::kept)) : nullptr});
+}
+
+void StepProgram::head(const Action& a, Stream& stream) {
+  const Workload& w = memory_.workload();
+  const int64_t element = dtype_bytes(w.dtype);
+  std::byte* own = memory_.address(a.at(Operand::weights));
+  // sums are there in training, of what is trained
+  const bool own_trained = w.is_trained(w.head_record()), table_trained = w.tied && w.is_trained(0);
+  float* own_sum = own_trained && a.has(Operand::sum) ? memory_.at<float>(a.at(Operand::sum)) : nullptr;
+  float* table_sum =
+      table_trained && a.has(Operand::sum) ? memory_.at<float>(a.at(Operand::sum, own_trained)) : nullptr;
+  const auto own_grad = [&](int64_t at) { return own_sum && at >= 0 ? own_sum + at : nullptr; };
+  head_.run(ops_, stream,
+            {.norm = own + head_at_.norm * element,
+             .table = w.tied ? memory_.address(a.at(Operand::weights, 1)) : own + head_at_.table * element,
+             .x = activation(a, Operand::x, a.phase),
+             .scale = loss_scale_,
+             .loss = memory_.at<float>(a.at(Operand::losses)),
+             .correct = memory_.at<int32_t>(a.at(Operand::correct)),
+             .micro_batch = micro_batch(a),
+             .workspace = memory_.address(a.at(Operand::workspace)),
+             .grad = a.has(Operand::grad_x) ? activation(a, Operand::grad_x, a.phase) : View{},
+             .grad_is_used = below_head_is_trained_,
+             .norm_grad = own_grad(head_gradients_at_.norm),
+             .table_grad = w.tied ? table_sum : own_grad(head_gradients_at_.table),
+             .accumulate = a.micro_batch > 0});
+}
+
+void StepProgram::embed_backward(const Action& a, Stream& stream) {
+  const Workload& w = memory_.workload();
+  const MicroBatchView& micro = micro_batch(a);
+  float* sum = memory_.at<float>(a.at(Operand::sum));
+  if (a.micro_batch == 0) stream.zero(sum, static_cast<size_t>(rows_ * w.hidden) * 4);
+  if (micro.segments == 0) return;  // nothing but padding
+  ops_.embedding_backward(stream, {.grad_out = activation(a, Operand::grad_y, 1),
+                                   .order = micro.segment_order,
+                                   .begin = micro.segment_begin,
+                                   .row = micro.segment_row,
+                                   .segments = micro.segments,
+                                   .grad = matrix(sum, DType::f32, rows_, w.hidden)});
+}
+
+void StepProgram::merge_rows(const Action& a, Stream& stream) {
+  const Workload& w = memory_.workload();
+  const int32_t* counting = memory_.at<int32_t>(a.at(Operand::inputs)) + row_tables_at();
+  ops_.embedding_backward(stream,
+                          {.grad_out = matrix(memory_.address(a.at(Operand::rows)), DType::f32, rows_, w.hidden),
+                           .order = counting,
+                           .begin = counting,
+                           .row = counting + rows_ + 1,
+                           .segments = rows_,
+                           .grad = matrix(memory_.address(a.at(Operand::sum)), DType::f32, w.vocab, w.hidden)});
+}
+
+void StepProgram::finish_gradient(const Action& a, Stream& stream) {
+  const Workload& w = memory_.workload();
+  const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.record(a.record).trained;
+  const bool leaves = a.has(Operand::rounded);
+  ops_.finish_gradient(stream,
+                       {.grad = vector(memory_.address(a.at(Operand::sum)), DType::f32, elements),
+                        .dtype = w.dtype,
+                        .out = leaves ? vector(memory_.address(a.at(Operand::rounded)), w.dtype, elements) : View{},
+                        .partials = memory_.at<double>(a.at(Operand::partials)),
+                        .sum_of_squares = memory_.at<double>(a.at(Operand::squares))});
 }
 
 void StepProgram::update_on_device(const Action& a, Stream& stream) {
@@ -250,25 +277,27 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
   const AdamWScalars decayed = adamw_scalars(optim_.adamw);
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
-  const StatePlanes planes = memory_.device_state(a);
-  const bool rows = a.record == 0 && !w.tied, visits = memory_.visits(a.record);
+  const Resource& state = a.at(Operand::state);
+  const StatePlanes planes = memory_.planes(state);
+  const float* sum = memory_.at<float>(a.at(Operand::sum));
+  const bool rows = a.record == 0 && !w.tied, visits = state.kind == ResourceKind::visiting_state;
   for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
     if (!tensor.trainable) continue;
     const int64_t offset = visits ? tensor.state_offset : tensor.offset;
     const auto at = [&](auto* plane) { return plane ? plane + offset : nullptr; };
     AdamWUpdate update{.scalars = tensor.decay ? decayed : plain,
                        .count = tensor.elements(),
-                       .grad = memory_.gradient_sum(a) + (rows ? 0 : tensor.state_offset),
+                       .grad = sum + (rows ? 0 : tensor.state_offset),
                        .m = planes.m + tensor.state_offset,
                        .v = planes.v + tensor.state_offset,
                        .weight = at(planes.weight),
                        .low = at(planes.low),
                        .master = at(planes.master),
-                       .clip = memory_.clip(),
-                       .not_finite = memory_.not_finite(sequence_),
+                       .clip = memory_.at<float>(a.at(Operand::clip)),
+                       .not_finite = memory_.at<int32_t>({ResourceKind::not_finite, 0, sequence_ % 2}),
                        .mark = static_cast<int32_t>(a.record + 1)};
     if (rows) {
-      update.rows = reinterpret_cast<const int32_t*>(memory_.inputs()) + row_tables_at() + rows_ + 1;
+      update.rows = memory_.at<int32_t>(a.at(Operand::inputs)) + row_tables_at() + rows_ + 1;
       update.row_count = rows_;
       update.cols = w.hidden;
     }
@@ -276,8 +305,8 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
   }
 }
 
-void StepProgram::gather(const Action&, int64_t sequence) {
-  updater_.read_rows(step_of(sequence).touched, memory_.staged_rows());
+void StepProgram::gather(const Action& a, int64_t sequence) {
+  updater_.read_rows(step_of(sequence).touched, memory_.address(a.at(Operand::to)));
 }
 
 void StepProgram::update(const Action& a, int64_t sequence) {
@@ -285,12 +314,14 @@ void StepProgram::update(const Action& a, int64_t sequence) {
   const bool clip = step.optim.clip > 0;
   AdamWStep adamw = step.optim.adamw;
   if (clip) {
-    const std::span<const double> squares(memory_.host_report(), static_cast<size_t>(memory_.workload().records()));
+    const std::span<const double> squares(memory_.at<double>(a.at(Operand::after)),
+                                          static_cast<size_t>(memory_.workload().record_count()));
     adamw.clip_factor = clip_factor(squares, step.optim.clip);
   }
   const bool rows = a.record == 0 && !memory_.workload().tied;
-  updater_.update(a.record, adamw, {.data = memory_.host_gradient(a), .rows = rows ? &step.touched : nullptr},
-                  clip ? nullptr : memory_.host_squares(a.record));
+  updater_.update(a.record, adamw,
+                  {.data = memory_.address(a.at(Operand::from)), .rows = rows ? &step.touched : nullptr},
+                  clip ? nullptr : memory_.at<double>(a.at(Operand::after)));
 }
 
 }  // namespace megatrain

@@ -47,7 +47,19 @@ class StepProgram : public StepHandler {
     std::vector<int32_t> touched;  // sorted distinct token ids
     OptimStep optim;
   };
+  void embed_forward(const Action& action, Stream& stream);
+  void forward(const Action& action, Stream& stream);
+  void head(const Action& action, Stream& stream);
+  void backward(const Action& action, Stream& stream);
+  void embed_backward(const Action& action, Stream& stream);
+  void merge_rows(const Action& action, Stream& stream);
+  void finish_gradient(const Action& action, Stream& stream);
   void update_on_device(const Action& action, Stream& stream);
+  float* sum_of(const Action& action, int64_t nth, int64_t record, Stream& stream);
+  View activation(const Action& action, Operand operand, int64_t phase) const;  // (T, width of the phase's input)
+  const MicroBatchView& micro_batch(const Action& action) const {
+    return views_[static_cast<size_t>(action.micro_batch)];
+  }
   void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);
   int64_t row_tables_at() const;  // words into the inputs
   Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/number_text.h"
-#include "megatrain/engine/verify.h"
+#include "megatrain/plan/verify.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/model/rope_table.h"
 
@@ -50,7 +50,7 @@ Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& 
                                            records_, program_)) {
   machine.ops->reserve(shape);
   const std::vector<float> rope = make_rope_table(model, workload.rope_bytes / (model.head_dim * 4));
-  lanes_.stream(Lane::h2d).copy(memory_.rope_table(), rope.data(), rope.size() * sizeof(float));
+  lanes_.stream(Lane::h2d).copy(memory_.address({ResourceKind::rope_table}), rope.data(), rope.size() * sizeof(float));
   lanes_.stream(Lane::h2d).synchronize();
 }
 
@@ -62,16 +62,15 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
     pipeline.issue(bytes);
     pipeline.wait_report();
   }
-  const double* host = memory_.host_report();
-  const size_t records = static_cast<size_t>(workload_.records());
+  const std::span squares(memory_.host_squares_sums(), static_cast<size_t>(workload_.record_count()));
   StepReport report;
-  report.loss = host[records] / static_cast<double>(batch.trained);
-  std::memcpy(&report.correct, host + records + 1, sizeof(int64_t));
+  report.loss = memory_.host_loss() / static_cast<double>(batch.trained);
+  report.correct = memory_.host_correct();
   report.tokens = batch.tokens;
   report.trained_tokens = batch.trained;
   if (pipeline.schedule().training) {
-    report.grad_norm = gradient_norm({host, records});
-    report.clip_factor = clip_factor({host, records}, optim.clip);
+    report.grad_norm = gradient_norm(squares);
+    report.clip_factor = clip_factor(squares, optim.clip);
   }
   report.lanes = pipeline.lane_seconds();
   report.stall = pipeline.longest_stall();
@@ -90,7 +89,8 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   if (trace_) trace_->add(optim.adamw.t, training_->spans());
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
-    const std::string layer = first_bad_gradient({memory_.host_report(), static_cast<size_t>(workload_.records())});
+    const std::string layer =
+        first_bad_gradient({memory_.host_squares_sums(), static_cast<size_t>(workload_.record_count())});
     throw NonFiniteLoss(
         fmt::format("step {}: loss is {} and the gradient norm {}: not finite{}. {}", optim.adamw.t,
                     number_text(report.loss), number_text(report.grad_norm),
@@ -108,7 +108,7 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
 
 std::vector<DocumentAt> Trainer::documents_with_bad_losses(const Batch& batch) {
   std::vector<float> losses(static_cast<size_t>(batch.tokens));
-  machine_.device->copy_now(losses.data(), memory_.losses(0), losses.size() * sizeof(float));
+  machine_.device->copy_now(losses.data(), memory_.address({ResourceKind::losses}), losses.size() * sizeof(float));
   return documents_not_finite(batch, losses);
 }
 
@@ -118,7 +118,7 @@ void Trainer::fail_not_finite(const NotFinite& update) {
   fail(ExitCode::non_finite,
        fmt::format("step {}: the update made {} infinite or NaN{}, so this state is not saved; lower optim.lr, and "
                    "resume from the last checkpoint",
-                   update.step, record_name(update.record, workload_.records()), what.empty() ? "" : ": " + what));
+                   update.step, record_name(update.record, workload_.record_count()), what.empty() ? "" : ": " + what));
 }
 
 void Trainer::watch(const StallLimits& limits, std::function<void(const std::string&)> end) {
@@ -147,7 +147,7 @@ std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
   evaluate(batch);
   std::vector<int32_t> correct(static_cast<size_t>(batch.tokens));
   Stream& stream = lanes_.stream(Lane::d2h);
-  stream.copy(correct.data(), memory_.correct(0), correct.size() * sizeof(int32_t));
+  stream.copy(correct.data(), memory_.address({ResourceKind::correct}), correct.size() * sizeof(int32_t));
   stream.synchronize();
   return correct;
 }
@@ -165,7 +165,7 @@ void Trainer::settle() {
   for (const int64_t back : {2, 1}) {
     if (next < back) continue;
     int32_t mark = 0;
-    machine_.device->copy_now(&mark, memory_.not_finite(next - back), sizeof(mark));
+    machine_.device->copy_now(&mark, memory_.address({ResourceKind::not_finite, 0, (next - back) % 2}), sizeof(mark));
     if (mark != 0) fail_not_finite({.record = mark - 1, .step = last_step_ - back + 1});
   }
   if (updater_.torn())
@@ -182,9 +182,9 @@ void Trainer::device_gradients(const Updater::Observer& look) {
     const std::vector<int32_t>& touched = program_.touched(training_->next_sequence() - 1);
     const bool rows = action.record == 0 && !workload_.tied;
     const int64_t count =
-        rows ? static_cast<int64_t>(touched.size()) * workload_.hidden : workload_.trained_elements(action.record);
+        rows ? static_cast<int64_t>(touched.size()) * workload_.hidden : workload_.record(action.record).trained;
     std::vector<float> sum(static_cast<size_t>(count));
-    machine_.device->copy_now(sum.data(), memory_.gradient_sum(action), sum.size() * sizeof(float));
+    machine_.device->copy_now(sum.data(), memory_.address(action.at(Operand::sum)), sum.size() * sizeof(float));
     std::vector<bf16> rounded;
     if (workload_.dtype == DType::bf16) {
       rounded.resize(sum.size());

@@ -5,23 +5,21 @@
 
 #include <nlohmann/json.hpp>
 
-#include "megatrain/engine/verify.h"
+#include "megatrain/plan/verify.h"
+#include "tests/plan/dense_workload.h"
 
 namespace megatrain {
 namespace {
 
 Workload workload(bool tied, bool clip) {
   Workload w;
-  w.blocks = 6;
-  w.embedding_elements = 1024;
-  w.block_elements = 4096;
-  w.head_elements = tied ? 128 : 1152;
   w.tied = tied;
   w.clip = clip;
   w.hidden = 16;
   w.vocab = 64;
   w.micro_batches = 4;
   w.micro_tokens = 8;
+  make_dense(w, {.blocks = 6, .embedding_elements = 1024, .block_elements = 4096, .head_elements = tied ? 128 : 1152});
   return w;
 }
 
@@ -32,8 +30,8 @@ void update_on_host(Plan& plan) {
   plan.host_gradient_slabs = 6;
 }
 
-Workload frozen(Workload w, std::vector<int64_t> trained) {
-  w.trained = std::move(trained);
+Workload frozen(Workload w, const std::vector<int64_t>& trained) {
+  freeze(w, trained);
   return w;
 }
 
@@ -109,7 +107,7 @@ TEST(Schedule, StateThatLivesOnTheDeviceNeverCrossesAndWhatVisitsCrossesOnceEach
       if (action.kind == ActionKind::fetch_weights) ++weights[action.record];
       if (action.kind == ActionKind::offload_gradient) ++gradients[action.record];
     }
-    for (int64_t record = 0; record < w.records(); ++record) {
+    for (int64_t record = 0; record < w.record_count(); ++record) {
       EXPECT_EQ(in[record], plan.visiting(record));
       EXPECT_EQ(out[record], plan.visiting(record));
       EXPECT_EQ(gradients[record], w.is_trained(record) && !plan.updated_on_device(record));
@@ -124,7 +122,7 @@ TEST(Schedule, EstimatedWeightTrafficIsTheSchedules) {
       const Plan plan = random_plan(w, seed);
       int64_t bytes = 0;
       for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
-        if (action.kind == ActionKind::fetch_weights) bytes += w.record_elements(action.record) * dtype_bytes(w.dtype);
+        if (action.kind == ActionKind::fetch_weights) bytes += w.weight_bytes(action.record);
       }
       EXPECT_EQ(fetched_weight_bytes(w, plan), bytes) << plan_to_json(plan).dump();
     }

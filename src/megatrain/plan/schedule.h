@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatrain/plan/plan.h"
+#include "megatrain/plan/resource.h"
 
 namespace megatrain {
 
@@ -24,13 +25,13 @@ enum class ActionKind : uint8_t {
   fetch_inputs,    // ids, labels, positions, documents
   fetch_rows,      // staged embedding rows
   fetch_weights,   // a record's weights into a slot
-  fetch_boundary,  // a block's input of one micro-batch back from the host
+  fetch_boundary,  // a phase's input of one micro-batch back from the host
   fetch_state,     // a visiting layer's weights and optimizer state
   // compute
   embed_forward,
-  block_forward,
-  head,  // forward, loss and backward
-  block_backward,
+  forward,  // of a layer's phase
+  head,     // forward, loss and, in training, backward
+  backward,
   embed_backward,
   merge_rows,       // tied: the embedding's row gradients into the head's table gradient
   finish_gradient,  // round once, sum the squares
@@ -47,47 +48,33 @@ enum class ActionKind : uint8_t {
 };
 const char* action_name(ActionKind kind);
 
-// Memory an action touches. `a` and `b` tell instances of a kind apart.
-enum class ResourceKind : uint8_t {
-  record_weights,  // where the record lives, a = record
-  record_state,    // where the record lives, a = record
-  visiting_state,  // device, a = record
-  staged_rows,     // host
-  device_rows,
-  inputs,            // device
-  weight_slot,       // a = slot
-  resident_weights,  // a = block
-  head_slot,
-  boundary,           // device: a = block (own place), b = micro-batch
-  boundary_slot,      // device: a = slot, b = micro-batch
-  host_boundary,      // a = block, b = micro-batch
-  kept,               // device: a = block, b = micro-batch: inner activations
-  gradient_stream,    // a = micro-batch
-  gradient_sum,       // a = slab
-  head_gradient_sum,  // a = 0 the head's own tensors, 1 the tied table
-  row_gradient_sum,
-  gradient_out,       // a = slab
-  head_gradient_out,  // a = 0 the head's own tensors, 1 the tied table
-  row_gradient_out,
-  host_gradient,         // a = slab of the block ring
-  host_record_gradient,  // a = record: the embedding's or the head's
-  losses,                // a = micro-batch
-  squares,               // device, a = record
-  loss_sums,             // device
-  clip,                  // device: the clip factor
-  host_squares,          // a = record
-  host_report,
-};
-const char* resource_name(ResourceKind kind);
-
-struct Resource {
-  ResourceKind kind;
-  int64_t a = 0;
-  int64_t b = 0;
-  auto operator<=>(const Resource&) const = default;
+// What a resource is to an action.
+enum class Operand : uint8_t {
+  from,       // of a copy
+  to,         // of a copy
+  weights,    // of a phase: one for each of its records, in their order
+  rows,       // of the embedding
+  inputs,     // ids, labels, positions, documents
+  x,          // a phase's input
+  y,          // its output
+  grad_y,     // the gradient of its output
+  grad_x,     // the gradient of its input
+  kept,       // inner activations that wait for backward
+  workspace,  // of a phase
+  sum,        // the fp32 sum of a gradient; of a phase one for each of its trained records, in their order
+  rounded,    // that gradient on its way out
+  partials,   // of the norm
+  squares,    // a record's sum of squares
+  losses,
+  correct,
+  loss_sums,
+  clip,
+  state,  // a record's, which an update changes
+  after,  // only orders: the action needs what was known before
 };
 
 struct Access {
+  Operand as;
   Resource resource;
   bool write;
 };
@@ -107,21 +94,21 @@ struct Wait {
   auto operator<=>(const Wait&) const = default;
 };
 
+// Its operands are all the memory it touches, so that the proof speaks of what is done.
 struct Action {
   ActionKind kind;
   Lane lane;
-  int64_t record = -1;  // 0 embedding, 1..L blocks, L + 1 head
+  int64_t phase = -1;
+  int64_t record = -1;  // that it moves or updates; of a phase its first
   int64_t micro_batch = -1;
-  bool training = true;        // head: with its backward
-  int64_t weights_at = -1;     // slot of the ring; -1: the record's own place
-  int64_t boundary_in = -1;    // boundary slot of the input; -1: its own place
-  int64_t boundary_out = -1;   // block_forward, embed_forward: boundary slot of the output
-  Keep keep = Keep::nothing;   // block_forward, block_backward
-  int64_t gradient_sum = -1;   // slab
-  int64_t gradient_out = -1;   // slab
-  int64_t host_gradient = -1;  // slab of the block ring
+  int64_t micro_batches = 1;  // more than one only where a step is costed, not run
+  Keep keep = Keep::nothing;
   std::vector<Access> accesses;
   std::vector<Wait> waits;
+
+  int64_t count(Operand operand) const;
+  bool has(Operand operand) const { return count(operand) > 0; }
+  const Resource& at(Operand operand, int64_t nth = 0) const;  // an internal error when there is none
 };
 
 struct Schedule {
@@ -133,5 +120,9 @@ struct Schedule {
 
 enum class StepMode : uint8_t { train, evaluate };
 Schedule build_schedule(const Workload& workload, const Plan& plan, StepMode mode);
+
+// The actions of a training step without waits, the micro-batches of a sweep taken together in at most `groups`
+// actions: what a step costs depends little on how finely it is cut.
+std::vector<Action> grouped_actions(const Workload& workload, const Plan& plan, int64_t groups);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-#include "megatrain/store/slab_pool.h"
+#include "megatrain/plan/slab_pool.h"
 
 #include <gtest/gtest.h>
 

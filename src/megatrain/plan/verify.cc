@@ -1,4 +1,4 @@
-#include "megatrain/engine/verify.h"
+#include "megatrain/plan/verify.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/engine/order.h"
+#include "megatrain/plan/order.h"
 
 namespace megatrain {
 

@@ -1,4 +1,4 @@
-#include "megatrain/engine/order.h"
+#include "megatrain/plan/order.h"
 
 #include <algorithm>
 

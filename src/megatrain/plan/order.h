@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "megatrain/engine/schedule.h"
+#include "megatrain/plan/schedule.h"
 
 namespace megatrain {
 

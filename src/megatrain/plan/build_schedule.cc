@@ -1,0 +1,430 @@
+// Writes a step down as one sequential order of actions; derive_waits makes it concurrent.
+//
+//   forward    gather and fetch the touched embedding rows; for each phase: fetch, then every micro-batch of the sweep
+//   turn       head: loss and gradient of every micro-batch; the last records are still in their slots
+//   backward   for each phase in reverse: fetch unless still there, every micro-batch, round the gradients, let them
+//              leave
+//   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
+//              follow close behind (the update frontier); without: each record as its gradient arrives.
+//              What lives on the device or visits it is updated there, on the compute lane.
+//
+// Backward ends at the lowest phase that has a trained record. What is frozen has no gradient, so nothing of it leaves
+// or is updated.
+#include <algorithm>
+#include <set>
+
+#include "megatrain/plan/inventory.h"
+#include "megatrain/plan/order.h"
+#include "megatrain/plan/schedule.h"
+#include "megatrain/plan/slab_pool.h"
+
+namespace megatrain {
+
+namespace {
+
+using Kind = ResourceKind;
+
+Access reads(Operand as, Resource resource) { return {as, resource, false}; }
+Access writes(Operand as, Resource resource) { return {as, resource, true}; }
+
+// The ring of weight slots as the step goes by: which records are in it, least recently used first.
+class WarmSlots {
+ public:
+  explicit WarmSlots(int64_t slots) : pool_(slots) {}
+
+  // The slot that holds the record; `fetch` is called when it must be brought in first.
+  template <class Fetch>
+  int64_t hold(int64_t record, Fetch&& fetch) {
+    for (auto entry = warm_.begin(); entry != warm_.end(); ++entry) {
+      if (entry->first != record) continue;
+      std::rotate(entry, entry + 1, warm_.end());
+      return warm_.back().second.slab();
+    }
+    if (pool_.empty()) warm_.erase(warm_.begin());
+    warm_.emplace_back(record, pool_.acquire());
+    fetch(warm_.back().second.slab());
+    return warm_.back().second.slab();
+  }
+
+ private:
+  SlabPool pool_;
+  std::vector<std::pair<int64_t, Lease>> warm_;
+};
+
+// Micro-batches of a sweep that go through a phase in one action.
+struct Group {
+  int64_t first;  // of the step's micro-batches
+  int64_t count;
+  int64_t local;  // its number within the sweep
+};
+
+class Builder {
+ public:
+  Builder(const Workload& workload, const Plan& plan, StepMode mode, int64_t groups)
+      : w_(workload),
+        plan_(plan),
+        training_(mode == StepMode::train),
+        most_groups_(groups),
+        first_trained_(workload.first_trained_phase()),
+        slots_(plan.slots),
+        boundary_slots_(plan.boundary_slots),
+        out_slabs_(plan.gradient_slabs),
+        host_slabs_(plan.host_gradient_slabs) {}
+
+  std::vector<Action> build() {
+    fetch_inputs();
+    int64_t first = 0;
+    for (size_t sweep = 0; sweep < plan_.sweeps.size(); ++sweep) {
+      last_sweep_ = sweep + 1 == plan_.sweeps.size();
+      make_groups(first, plan_.sweeps[sweep]);
+      forward();
+      head();
+      if (training_) backward();
+      first += plan_.sweeps[sweep];
+    }
+    finish_losses();
+    report();
+    if (training_ && w_.clip) updates();
+    return std::move(actions_);
+  }
+
+ private:
+  void add(Lane lane, Action action, std::vector<Access> accesses) {
+    action.lane = lane;
+    action.accesses = std::move(accesses);
+    actions_.push_back(std::move(action));
+  }
+
+  void make_groups(int64_t first, int64_t width) {
+    const int64_t groups = std::min(width, most_groups_);
+    groups_.clear();
+    for (int64_t local = 0; local < groups; ++local) {
+      const int64_t begin = width * local / groups, end = width * (local + 1) / groups;
+      groups_.push_back({first + begin, end - begin, local});
+    }
+    all_groups_.insert(all_groups_.end(), groups_.begin(), groups_.end());
+  }
+
+  Action of_phase(ActionKind kind, int64_t phase, const Group& group) const {
+    return {.kind = kind,
+            .phase = phase,
+            .record = w_.phase(phase).records.front(),
+            .micro_batch = group.first,
+            .micro_batches = group.count};
+  }
+
+  void fetch_inputs() {
+    add(Lane::h2d, {.kind = ActionKind::fetch_inputs},
+        {reads(Operand::from, {Kind::staged_inputs}), writes(Operand::to, {Kind::inputs})});
+    if (plan_.state_on_device(0)) return;
+    std::vector<Access> accesses = {writes(Operand::to, {Kind::staged_rows}),
+                                    {Operand::from, {Kind::record_weights, 0}, w_.is_trained(0)}};
+    if (w_.is_trained(0)) accesses.push_back(writes(Operand::state, {Kind::record_state, 0}));  // deferred row updates
+    add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0}, std::move(accesses));
+    add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0},
+        {reads(Operand::from, {Kind::staged_rows}), writes(Operand::to, {Kind::device_rows})});
+  }
+
+  // Where a phase's input is while the phase below writes it and the phase reads it.
+  struct Place {
+    Lease lease;  // held: a boundary slot
+    int64_t phase = 0;
+    Resource resource(const Group& group) const {
+      return lease.held() ? Resource{Kind::boundary_slot, lease.slab(), group.local}
+                          : Resource{Kind::boundary, phase, group.local};
+    }
+  };
+
+  bool has_backward(int64_t phase) const { return phase >= first_trained_; }
+
+  // Its input waits on the host for backward, or does not wait.
+  bool passes_through_slot(int64_t phase) const {
+    return phase < w_.head_phase() && (!has_backward(phase) || plan_.boundary_of(phase) == Tier::host);
+  }
+
+  Place place_for(int64_t phase) {
+    Place place;
+    place.phase = phase;
+    if (passes_through_slot(phase)) place.lease = boundary_slots_.acquire();
+    return place;
+  }
+
+  void offload_boundary(const Place& place, const Group& group) {
+    if (!training_ || !place.lease.held() || !has_backward(place.phase)) return;
+    add(Lane::d2h, of_phase(ActionKind::offload_boundary, place.phase, group),
+        {reads(Operand::from, place.resource(group)),
+         writes(Operand::to, {Kind::host_boundary, place.phase, group.first})});
+  }
+
+  void fetch(int64_t record, Resource into) {
+    add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = record},
+        {reads(Operand::from, {Kind::record_weights, record}), writes(Operand::to, into)});
+  }
+
+  // A record's weights on the device.
+  Resource hold_record(int64_t record) {
+    if (plan_.state_on_device(record)) return {Kind::record_weights, record};
+    Resource at{Kind::resident_weights, record};
+    if (!w_.is_layer_record(record)) at.kind = Kind::head_slot;
+    if (w_.is_layer_record(record) && plan_.streams(record))
+      return {Kind::weight_slot, slots_.hold(record, [&](int64_t slot) { fetch(record, {Kind::weight_slot, slot}); })};
+    if (resident_.insert(record).second) fetch(record, at);
+    return at;
+  }
+
+  std::vector<Access> hold_weights(int64_t phase) {
+    std::vector<Access> accesses;
+    for (const int64_t record : w_.phase(phase).records)
+      accesses.push_back(reads(Operand::weights, hold_record(record)));
+    return accesses;
+  }
+
+  void forward() {
+    Place in = place_for(1);
+    for (const Group& group : groups_) {
+      const Resource rows = plan_.state_on_device(0) ? Resource{Kind::record_weights, 0} : Resource{Kind::device_rows};
+      add(Lane::compute, of_phase(ActionKind::embed_forward, 0, group),
+          {reads(Operand::rows, rows), reads(Operand::inputs, {Kind::inputs}), writes(Operand::y, in.resource(group))});
+      offload_boundary(in, group);
+    }
+    for (int64_t phase = 1; phase < w_.head_phase(); ++phase) {
+      const std::vector<Access> weights = hold_weights(phase);
+      Place out = place_for(phase + 1);
+      for (const Group& group : groups_) {
+        std::vector<Access> accesses = weights;
+        accesses.insert(accesses.end(),
+                        {reads(Operand::x, in.resource(group)), reads(Operand::inputs, {Kind::inputs}),
+                         writes(Operand::y, out.resource(group)), writes(Operand::workspace, {Kind::workspace})});
+        Action action = of_phase(ActionKind::forward, phase, group);
+        add_kept(action, accesses, group);
+        add(Lane::compute, std::move(action), std::move(accesses));
+        offload_boundary(out, group);
+      }
+      in = std::move(out);
+    }
+  }
+
+  void add_kept(Action& action, std::vector<Access>& accesses, const Group& group) const {
+    if (!training_ || !has_backward(action.phase)) return;
+    action.keep = plan_.keep_of(action.phase);
+    if (action.keep != Keep::nothing)
+      accesses.push_back(writes(Operand::kept, {Kind::kept, action.phase, group.local}));
+  }
+
+  // The gradient's fp32 sum of a record.
+  Resource sum_of(int64_t record) const {
+    if (w_.is_layer_record(record)) return gradient_sum_of(plan_, record);
+    if (record == 0 && !w_.tied) return {Kind::row_gradient_sum};
+    return {Kind::head_gradient_sum, record};
+  }
+
+  void add_sums(std::vector<Access>& accesses, int64_t phase) const {
+    for (const int64_t record : w_.phase(phase).records) {
+      if (w_.is_trained(record)) accesses.push_back(writes(Operand::sum, sum_of(record)));
+    }
+  }
+
+  Resource stream(const Group& group) const { return {Kind::gradient_stream, stream_, group.local}; }
+
+  void head() {
+    const int64_t phase = w_.head_phase();
+    stream_ = 0;
+    const std::vector<Access> weights = hold_weights(phase);
+    for (const Group& group : groups_) {
+      std::vector<Access> accesses = weights;
+      accesses.insert(
+          accesses.end(),
+          {reads(Operand::x, {Kind::boundary, phase, group.local}), reads(Operand::inputs, {Kind::inputs}),
+           writes(Operand::losses, {Kind::losses, 0, group.first}),
+           writes(Operand::correct, {Kind::correct, 0, group.first}), writes(Operand::workspace, {Kind::workspace})});
+      if (training_) {
+        accesses.push_back(writes(Operand::grad_x, stream(group)));
+        add_sums(accesses, phase);
+      }
+      add(Lane::compute, of_phase(ActionKind::head, phase, group), std::move(accesses));
+    }
+    if (training_ && last_sweep_ && w_.is_trained(w_.head_record()))
+      leave(w_.head_record(), {Kind::head_gradient_out, w_.head_record()});
+  }
+
+  void backward() {
+    for (int64_t phase = w_.head_phase() - 1; phase >= std::max<int64_t>(1, first_trained_); --phase) {
+      const std::vector<Access> weights = hold_weights(phase);
+      const int64_t from = stream_;
+      if (w_.phase(phase).width != w_.phase(phase + 1).width) stream_ = 1 - stream_;
+      Place in = place_for(phase);
+      for (const Group& group : groups_) {
+        if (in.lease.held()) {
+          add(Lane::h2d, of_phase(ActionKind::fetch_boundary, phase, group),
+              {reads(Operand::from, {Kind::host_boundary, phase, group.first}),
+               writes(Operand::to, in.resource(group))});
+        }
+        std::vector<Access> accesses = weights;
+        accesses.insert(accesses.end(),
+                        {reads(Operand::x, in.resource(group)), reads(Operand::inputs, {Kind::inputs}),
+                         reads(Operand::grad_y, {Kind::gradient_stream, from, group.local}),
+                         writes(Operand::grad_x, stream(group)), writes(Operand::workspace, {Kind::workspace})});
+        add_sums(accesses, phase);
+        Action action = of_phase(ActionKind::backward, phase, group);
+        add_kept(action, accesses, group);
+        add(Lane::compute, std::move(action), std::move(accesses));
+      }
+      if (!last_sweep_) continue;
+      for (const int64_t record : w_.phase(phase).records) {
+        if (!w_.is_trained(record)) continue;
+        const Lease out = plan_.updated_on_device(record) ? Lease() : out_slabs_.acquire();
+        leave(record, {Kind::gradient_out, out.held() ? out.slab() : -1});
+      }
+    }
+    if (w_.is_trained(0)) embed_backward();
+  }
+
+  void embed_backward() {
+    const Resource rows{Kind::row_gradient_sum};
+    for (const Group& group : groups_) {
+      add(Lane::compute, of_phase(ActionKind::embed_backward, 0, group),
+          {reads(Operand::grad_y, stream(group)), reads(Operand::inputs, {Kind::inputs}), writes(Operand::sum, rows)});
+    }
+    if (!last_sweep_) return;
+    // tied: rows join the table's gradient once all micro-batches of both are summed, so that sweeps change no bit
+    if (w_.tied) {
+      add(Lane::compute, {.kind = ActionKind::merge_rows, .record = 0},
+          {reads(Operand::rows, rows), reads(Operand::inputs, {Kind::inputs}), writes(Operand::sum, sum_of(0))});
+    }
+    leave(0, w_.tied ? Resource{Kind::head_gradient_out, 0} : Resource{Kind::row_gradient_out});
+  }
+
+  // A summed gradient is rounded and normed; carried out, unless the device will use it; and, when no update waits for
+  // the norm, used at once.
+  void leave(int64_t record, Resource out) {
+    const Resource sum = sum_of(record), squares{Kind::squares, record};
+    std::vector<Access> accesses = {reads(Operand::sum, sum), writes(Operand::partials, {Kind::norm_partials}),
+                                    writes(Operand::squares, squares)};
+    if (plan_.updated_on_device(record)) {
+      add(Lane::compute, {.kind = ActionKind::finish_gradient, .record = record}, std::move(accesses));
+      if (w_.clip) return;
+      add(Lane::compute, {.kind = ActionKind::clip_factor, .record = record},
+          {reads(Operand::squares, squares), writes(Operand::clip, {Kind::clip})});
+      update_on_device(record);
+      return;
+    }
+    accesses.push_back(writes(Operand::rounded, out));
+    add(Lane::compute, {.kind = ActionKind::finish_gradient, .record = record}, std::move(accesses));
+    const bool turns = w_.is_layer_record(record) && !w_.clip;  // layers take turns in the ring
+    const Lease slab = turns ? host_slabs_.acquire() : Lease();
+    const Resource waiting = turns ? Resource{Kind::host_gradient, slab.slab()} : waiting_of(record);
+    add(Lane::d2h, {.kind = ActionKind::offload_gradient, .record = record},
+        {reads(Operand::from, out), reads(Operand::squares, squares), writes(Operand::to, waiting),
+         writes(Operand::to, {Kind::host_squares, record})});
+    if (!w_.clip) update_on_host(record, {Kind::host_squares, record}, waiting);
+  }
+
+  // With clipping a gradient has a slab of its own until the end of the step.
+  Resource waiting_of(int64_t record) const {
+    return {w_.is_layer_record(record) ? Kind::host_gradient : Kind::host_record_gradient, record};
+  }
+
+  void update_on_host(int64_t record, Resource after, Resource waiting) {
+    add(Lane::update, {.kind = ActionKind::update, .record = record},
+        {reads(Operand::after, after), reads(Operand::from, waiting),
+         writes(Operand::weights, {Kind::record_weights, record}),
+         writes(Operand::state, {Kind::record_state, record})});
+  }
+
+  void update_on_device(int64_t record) {
+    std::vector<Access> accesses = {reads(Operand::sum, sum_of(record)), reads(Operand::clip, {Kind::clip}),
+                                    reads(Operand::inputs, {Kind::inputs})};
+    if (plan_.visiting(record)) {
+      accesses.push_back(writes(Operand::state, {Kind::visiting_state, record}));
+    } else {
+      accesses.push_back(writes(Operand::state, {Kind::record_state, record}));
+      accesses.push_back(writes(Operand::weights, {Kind::record_weights, record}));
+    }
+    add(Lane::compute, {.kind = ActionKind::update_on_device, .record = record}, std::move(accesses));
+  }
+
+  // With clipping: visitors come in during backward, and once the norm is known everything is updated, first needed
+  // first.
+  void updates() {
+    bool any = false;
+    for (int64_t record = 0; record < w_.record_count(); ++record) {
+      any |= w_.is_trained(record) && plan_.updated_on_device(record);
+      if (!plan_.visiting(record)) continue;
+      add(Lane::h2d, {.kind = ActionKind::fetch_state, .record = record},
+          {reads(Operand::from, {Kind::record_weights, record}), reads(Operand::from, {Kind::record_state, record}),
+           writes(Operand::to, {Kind::visiting_state, record})});
+    }
+    if (any) {
+      std::vector<Access> accesses = all_squares();
+      accesses.push_back(writes(Operand::clip, {Kind::clip}));
+      add(Lane::compute, {.kind = ActionKind::clip_factor}, std::move(accesses));
+    }
+    for (int64_t record = 0; record < w_.record_count(); ++record) {
+      if (!w_.is_trained(record)) continue;
+      if (!plan_.updated_on_device(record)) {
+        update_on_host(record, {Kind::host_report}, waiting_of(record));
+        continue;
+      }
+      update_on_device(record);
+      if (plan_.visiting(record)) {
+        add(Lane::d2h, {.kind = ActionKind::return_state, .record = record},
+            {reads(Operand::from, {Kind::visiting_state, record}), writes(Operand::to, {Kind::record_weights, record}),
+             writes(Operand::to, {Kind::record_state, record})});
+      }
+    }
+  }
+
+  // A frozen record's sum is zero for ever.
+  std::vector<Access> all_squares() const {
+    std::vector<Access> accesses;
+    for (int64_t record = 0; record < w_.record_count(); ++record)
+      accesses.push_back(reads(Operand::squares, {Kind::squares, record}));
+    return accesses;
+  }
+
+  void finish_losses() {
+    std::vector<Access> accesses = {writes(Operand::loss_sums, {Kind::loss_sums})};
+    for (const Group& group : all_groups_) {
+      accesses.push_back(reads(Operand::losses, {Kind::losses, 0, group.first}));
+      accesses.push_back(reads(Operand::correct, {Kind::correct, 0, group.first}));
+    }
+    add(Lane::compute, {.kind = ActionKind::finish_losses}, std::move(accesses));
+  }
+
+  void report() {
+    std::vector<Access> accesses = all_squares();
+    accesses.push_back(reads(Operand::loss_sums, {Kind::loss_sums}));
+    accesses.push_back(writes(Operand::to, {Kind::host_report}));
+    add(Lane::d2h, {.kind = ActionKind::report}, std::move(accesses));
+  }
+
+  const Workload& w_;
+  const Plan& plan_;
+  bool training_;
+  int64_t most_groups_;    // of a sweep
+  int64_t first_trained_;  // phase
+  std::vector<Action> actions_;
+  WarmSlots slots_;
+  SlabPool boundary_slots_, out_slabs_, host_slabs_;
+  std::set<int64_t> resident_;  // records already fetched to their own place
+  std::vector<Group> groups_;   // of the sweep
+  std::vector<Group> all_groups_;
+  int64_t stream_ = 0;  // the gradient stream that holds the gradient of the last phase's input
+  bool last_sweep_ = false;
+};
+
+}  // namespace
+
+Schedule build_schedule(const Workload& workload, const Plan& plan, StepMode mode) {
+  check_plan(workload, plan);
+  Schedule schedule{.actions = Builder(workload, plan, mode, workload.micro_batches).build(),
+                    .training = mode == StepMode::train};
+  derive_waits(schedule.actions, plan.serial);
+  return schedule;
+}
+
+std::vector<Action> grouped_actions(const Workload& workload, const Plan& plan, int64_t groups) {
+  return Builder(workload, plan, StepMode::train, groups).build();
+}
+
+}  // namespace megatrain

@@ -1,0 +1,219 @@
+#include "megatrain/plan/inventory.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+namespace {
+
+using Kind = ResourceKind;
+
+// Calls visit(kind, tier, a, bytes, count) for every instance of every resource: `count` pieces of `bytes`, one for
+// each b.
+template <class Visit>
+void each_resource(const Workload& w, const Plan& plan, const Visit& visit) {
+  const int64_t element = dtype_bytes(w.dtype), head = w.head_record(), rows = w.touched_rows() * w.hidden;
+  const int64_t widest = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
+  const auto device = [&](Kind kind, int64_t a, int64_t bytes, int64_t count = 1) {
+    visit(kind, Tier::hbm, a, bytes, count);
+  };
+  const auto host = [&](Kind kind, int64_t a, int64_t bytes, int64_t count = 1) {
+    visit(kind, Tier::host, a, bytes, count);
+  };
+
+  // records, and their weights and gradients on their way
+  int64_t streamed = 0, leaving = 0, largest = 0;  // the largest bytes or elements
+  for (int64_t r = 0; r <= head; ++r) {
+    const Tier tier = plan.state[static_cast<size_t>(r)];
+    const int64_t trained = w.record(r).trained;
+    largest = std::max(largest, trained);
+    visit(Kind::record_weights, tier, r, w.weight_bytes(r), 1);
+    visit(Kind::low_bits, tier, r, 4 * w.record(r).elements - w.weight_bytes(r), 1);
+    visit(Kind::first_moments, tier, r, 4 * trained, 1);
+    visit(Kind::second_moments, tier, r, 4 * trained, 1);
+    device(Kind::squares, r, 8);
+    host(Kind::host_squares, r, 8);
+    if (!w.is_layer_record(r)) continue;
+    if (plan.streams(r)) streamed = std::max(streamed, w.weight_bytes(r));
+    if (plan.copied(r)) device(Kind::resident_weights, r, w.weight_bytes(r));
+    if (plan.visiting(r)) device(Kind::visiting_state, r, w.visiting_bytes(r));
+    if (trained == 0) continue;
+    if (gradient_sum_of(plan, r).a == r) device(Kind::gradient_sum, r, trained * 4);
+    if (plan.updated_on_device(r)) continue;
+    leaving = std::max(leaving, trained);
+    if (w.clip) host(Kind::host_gradient, r, trained * element);
+  }
+  if (plan.sweeps.size() == 1 && leaving > 0) device(Kind::gradient_sum, 0, leaving * 4);
+  for (int64_t slot = 0; streamed > 0 && slot < plan.slots; ++slot) device(Kind::weight_slot, slot, streamed);
+  for (int64_t slab = 0; leaving > 0 && slab < plan.gradient_slabs; ++slab)
+    device(Kind::gradient_out, slab, leaving * element);
+  for (int64_t slab = 0; !w.clip && slab < plan.host_gradient_slabs; ++slab)
+    host(Kind::host_gradient, slab, leaving * element);
+
+  // the head, and the table it is tied to
+  for (const int64_t r : {head, int64_t{0}}) {
+    if (r == 0 && !w.tied) continue;
+    const bool here = plan.state_on_device(r);
+    if (!here) device(Kind::head_slot, r, w.weight_bytes(r));
+    if (!w.is_trained(r)) continue;
+    device(Kind::head_gradient_sum, r, w.record(r).trained * 4);
+    if (here) continue;
+    device(Kind::head_gradient_out, r, w.record(r).trained * element);
+    host(Kind::host_record_gradient, r, w.record(r).trained * element);
+  }
+  // the embedding's rows; of a tied table their gradients join the table's and leave with it
+  const bool table_here = plan.state_on_device(0);
+  if (!table_here) {
+    device(Kind::device_rows, 0, rows * element);
+    host(Kind::staged_rows, 0, rows * element);
+  }
+  if (w.is_trained(0)) device(Kind::row_gradient_sum, 0, rows * 4);
+  if (w.is_trained(0) && !w.tied && !table_here) {
+    device(Kind::row_gradient_out, 0, rows * element);
+    host(Kind::host_record_gradient, 0, rows * element);
+  }
+
+  // activations
+  const int64_t first = w.first_trained_phase();
+  int64_t passing = 0, stream = 0;
+  bool one_width = true;
+  for (int64_t p = 1; p <= w.head_phase(); ++p) {
+    const int64_t bytes = w.activation_bytes(p);
+    stream = std::max(stream, bytes);
+    one_width &= w.phase(p).width == w.phase(1).width;
+    if (p == w.head_phase()) {
+      device(Kind::boundary, p, bytes, widest);
+      continue;
+    }
+    if (p >= first) device(Kind::kept, p, w.phase(p).kept_bytes[static_cast<size_t>(plan.keep_of(p))], widest);
+    if (p >= first && plan.boundary_of(p) == Tier::hbm) {
+      device(Kind::boundary, p, bytes, widest);
+      continue;
+    }
+    passing = std::max(passing, bytes);
+    if (p >= first) host(Kind::host_boundary, p, bytes, w.micro_batches);
+  }
+  for (int64_t slot = 0; passing > 0 && slot < plan.boundary_slots; ++slot)
+    device(Kind::boundary_slot, slot, passing, widest);
+  for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest);
+
+  device(Kind::driver, 0, w.device_base_bytes);
+  device(Kind::workspace, 0, w.workspace_bytes);
+  device(Kind::ops_scratch, 0, w.scratch_bytes);
+  device(Kind::inputs, 0, w.input_bytes);
+  device(Kind::rope_table, 0, w.rope_bytes);
+  device(Kind::losses, 0, w.micro_tokens * 4, w.micro_batches);
+  device(Kind::correct, 0, w.micro_tokens * 4, w.micro_batches);
+  device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
+  device(Kind::loss_sums, 0, 16);
+  device(Kind::clip, 0, 8);
+  device(Kind::not_finite, 0, 4, 2);
+  host(Kind::process, 0, w.host_base_bytes);
+  host(Kind::staged_inputs, 0, w.input_bytes);
+  host(Kind::host_report, 0, (w.record_count() + 3) * 8);
+}
+
+}  // namespace
+
+const char* resource_name(ResourceKind kind) {
+  switch (kind) {
+    case Kind::record_weights: return "weights";
+    case Kind::record_state: return "record state";
+    case Kind::low_bits: return "low bits";
+    case Kind::first_moments: return "first moments";
+    case Kind::second_moments: return "second moments";
+    case Kind::driver: return "driver";
+    case Kind::weight_slot: return "weight slots";
+    case Kind::resident_weights: return "resident weights";
+    case Kind::visiting_state: return "visiting state";
+    case Kind::head_slot: return "head slot";
+    case Kind::gradient_sum: return "gradient sums";
+    case Kind::head_gradient_sum: return "head gradient sum";
+    case Kind::row_gradient_sum: return "row gradient sums";
+    case Kind::gradient_out: return "gradients leaving";
+    case Kind::head_gradient_out: return "head gradient leaving";
+    case Kind::row_gradient_out: return "row gradients leaving";
+    case Kind::device_rows: return "embedding rows";
+    case Kind::kept: return "kept activations";
+    case Kind::boundary: return "kept boundaries";
+    case Kind::boundary_slot: return "boundary slots";
+    case Kind::gradient_stream: return "gradient stream";
+    case Kind::workspace: return "workspace";
+    case Kind::ops_scratch: return "ops scratch";
+    case Kind::inputs: return "inputs";
+    case Kind::rope_table: return "rope table";
+    case Kind::losses: return "losses";
+    case Kind::correct: return "correct tokens";
+    case Kind::norm_partials: return "norm partials";
+    case Kind::squares: return "sums of squares";
+    case Kind::loss_sums: return "loss sums";
+    case Kind::clip: return "clip factor";
+    case Kind::not_finite: return "not finite";
+    case Kind::process: return "process";
+    case Kind::host_gradient: return "waiting gradients";
+    case Kind::host_record_gradient: return "waiting head and row gradients";
+    case Kind::host_boundary: return "host boundaries";
+    case Kind::staged_rows: return "staged rows";
+    case Kind::staged_inputs: return "staged inputs";
+    case Kind::host_report: return "host report";
+    case Kind::host_squares: return "host sums of squares";
+  }
+  return "?";
+}
+
+int64_t MemoryNeed::hbm_bytes() const { return std::accumulate(hbm.begin(), hbm.end(), int64_t{0}); }
+int64_t MemoryNeed::host_bytes() const { return std::accumulate(host.begin(), host.end(), int64_t{0}); }
+
+MemoryNeed memory_need(const Workload& w, const Plan& plan) {
+  MemoryNeed need;
+  each_resource(w, plan, [&](Kind kind, Tier tier, int64_t, int64_t bytes, int64_t count) {
+    (tier == Tier::hbm ? need.hbm : need.host)[static_cast<size_t>(kind)] += bytes * count;
+  });
+  return need;
+}
+
+nlohmann::json memory_to_json(const MemoryNeed& need) {
+  nlohmann::json memory;
+  for (const auto& [tier, kinds] : {std::pair{"hbm", &need.hbm}, std::pair{"host", &need.host}}) {
+    for (size_t kind = 0; kind < kinds->size(); ++kind) {
+      if ((*kinds)[kind] > 0) memory[tier][resource_name(static_cast<ResourceKind>(kind))] = (*kinds)[kind];
+    }
+  }
+  return memory;
+}
+
+Resource gradient_sum_of(const Plan& plan, int64_t record) {
+  const bool stays = plan.sweeps.size() > 1 || plan.updated_on_device(record);  // half-summed gradients never leave
+  return {Kind::gradient_sum, stays ? record : 0};
+}
+
+Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w, plan)) {
+  std::array<int64_t, kResourceKinds> hbm{}, host{};  // bytes so far
+  each_resource(w, plan, [&](Kind kind, Tier tier, int64_t a, int64_t bytes, int64_t count) {
+    const size_t at = static_cast<size_t>(kind);
+    int64_t& end = (tier == Tier::hbm ? hbm : host)[at];
+    std::vector<Place>& places = places_[at];
+    if (static_cast<int64_t>(places.size()) <= a) places.resize(static_cast<size_t>(a) + 1);
+    places[static_cast<size_t>(a)] = {end, bytes, count};
+    end += bytes * count;
+  });
+}
+
+const Inventory::Place& Inventory::place(const Resource& r) const {
+  const std::vector<Place>& places = places_[static_cast<size_t>(r.kind)];
+  const bool there =
+      r.a >= 0 && r.a < static_cast<int64_t>(places.size()) && r.b >= 0 && r.b < places[static_cast<size_t>(r.a)].count;
+  if (!there) fail_internal(fmt::format("no memory is planned for {} [{}, {}]", resource_name(r.kind), r.a, r.b));
+  return places[static_cast<size_t>(r.a)];
+}
+
+int64_t Inventory::offset(const Resource& r) const { return place(r).offset + r.b * place(r).bytes; }
+int64_t Inventory::bytes(const Resource& r) const { return place(r).bytes; }
+
+}  // namespace megatrain

@@ -1,0 +1,51 @@
+// Every resource of a step, counted once: the plan's memory is the sum of this list, the engine allocates it, and an
+// address is an offset into it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "megatrain/plan/plan.h"
+#include "megatrain/plan/resource.h"
+
+namespace megatrain {
+
+// Bytes by kind of resource.
+struct MemoryNeed {
+  std::array<int64_t, kResourceKinds> hbm{}, host{};
+
+  int64_t hbm_bytes() const;
+  int64_t host_bytes() const;
+  int64_t bytes_of(ResourceKind kind) const { return hbm[static_cast<size_t>(kind)] + host[static_cast<size_t>(kind)]; }
+};
+MemoryNeed memory_need(const Workload& workload, const Plan& plan);
+nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}}
+
+// The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
+Resource gradient_sum_of(const Plan& plan, int64_t record);
+
+// Where each instance lies within the memory of its kind.
+class Inventory {
+ public:
+  Inventory(const Workload& workload, const Plan& plan);
+
+  const MemoryNeed& need() const { return need_; }
+  int64_t offset(const Resource& resource) const;  // bytes into the memory of its kind
+  int64_t bytes(const Resource& resource) const;   // of the instance
+
+ private:
+  struct Place {
+    int64_t offset = -1;  // -1: there is no such instance
+    int64_t bytes = 0;    // of one b
+    int64_t count = 0;    // of b
+  };
+  const Place& place(const Resource& resource) const;
+
+  MemoryNeed need_;
+  std::array<std::vector<Place>, kResourceKinds> places_;  // by a
+};
+
+}  // namespace megatrain

@@ -1,0 +1,64 @@
+// The memory of a step by name: what actions read and write, what the inventory counts, what the engine allocates.
+#pragma once
+
+#include <cstdint>
+
+namespace megatrain {
+
+// `a` and `b` tell instances of a kind apart.
+enum class ResourceKind : uint8_t {
+  // on the device, unless the record lives on the host
+  record_weights,  // where the record lives, a = record
+  record_state,    // where the record lives, a = record: the three planes below, which actions never name apart
+  low_bits,        // a = record: of the fp32 master, beside bf16 weights
+  first_moments,   // a = record
+  second_moments,  // a = record
+  // on the device
+  driver,             // what the driver holds
+  weight_slot,        // a = slot of the ring
+  resident_weights,   // a = record: a copy of its own
+  visiting_state,     // a = record: what is trained of its weights and state
+  head_slot,          // a = record: the head's own tensors, or the tied table
+  gradient_sum,       // a = record; 0: the slab that layers share
+  head_gradient_sum,  // a = record: the head's own tensors, or the tied table
+  row_gradient_sum,
+  gradient_out,       // a = slab: rounded, on its way out
+  head_gradient_out,  // a = record
+  row_gradient_out,
+  device_rows,      // rows of the embedding
+  kept,             // a = phase, b = micro-batch of the sweep: inner activations
+  boundary,         // a = phase, b = micro-batch of the sweep: its input in a place of its own
+  boundary_slot,    // a = slot, b = micro-batch of the sweep
+  gradient_stream,  // a = 0 or 1, b = micro-batch of the sweep: 1 only where a phase changes the width
+  workspace,
+  ops_scratch,
+  inputs,
+  rope_table,
+  losses,   // b = micro-batch
+  correct,  // b = micro-batch
+  norm_partials,
+  squares,  // a = record
+  loss_sums,
+  clip,        // the clip factor
+  not_finite,  // b = step modulo 2
+  // on the host
+  process,
+  host_gradient,         // a = record with clipping, else the slab of the ring
+  host_record_gradient,  // a = record: the embedding's or the head's
+  host_boundary,         // a = phase, b = micro-batch
+  staged_rows,
+  staged_inputs,
+  host_report,   // sums of squares, sums of losses, what is not finite
+  host_squares,  // a = record
+};
+inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::host_squares) + 1;
+const char* resource_name(ResourceKind kind);
+
+struct Resource {
+  ResourceKind kind;
+  int64_t a = 0;
+  int64_t b = 0;
+  auto operator<=>(const Resource&) const = default;
+};
+
+}  // namespace megatrain

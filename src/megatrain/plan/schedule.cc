@@ -1,0 +1,79 @@
+// Names, and the hash that tells schedules apart.
+#include "megatrain/plan/schedule.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+const char* lane_name(Lane lane) {
+  switch (lane) {
+    case Lane::h2d: return "h2d";
+    case Lane::compute: return "compute";
+    case Lane::d2h: return "d2h";
+    case Lane::update: return "update";
+    case Lane::gather: return "gather";
+  }
+  return "?";
+}
+
+const char* action_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::gather_rows: return "gather rows";
+    case ActionKind::fetch_inputs: return "fetch inputs";
+    case ActionKind::fetch_rows: return "fetch rows";
+    case ActionKind::fetch_weights: return "fetch weights";
+    case ActionKind::fetch_boundary: return "fetch boundary";
+    case ActionKind::fetch_state: return "fetch state";
+    case ActionKind::embed_forward: return "embed forward";
+    case ActionKind::forward: return "block forward";
+    case ActionKind::head: return "head";
+    case ActionKind::backward: return "block backward";
+    case ActionKind::embed_backward: return "embed backward";
+    case ActionKind::merge_rows: return "merge rows";
+    case ActionKind::finish_gradient: return "finish gradient";
+    case ActionKind::finish_losses: return "finish losses";
+    case ActionKind::clip_factor: return "clip factor";
+    case ActionKind::update_on_device: return "update on device";
+    case ActionKind::offload_boundary: return "offload boundary";
+    case ActionKind::offload_gradient: return "offload gradient";
+    case ActionKind::report: return "report";
+    case ActionKind::return_state: return "return state";
+    case ActionKind::update: return "update";
+  }
+  return "?";
+}
+
+std::string wait_kind_name(const WaitKind& kind) {
+  return fmt::format("{} waits for {} on {}", lane_name(kind.to), lane_name(kind.from), resource_name(kind.resource));
+}
+
+int64_t Action::count(Operand operand) const {
+  int64_t found = 0;
+  for (const Access& access : accesses) found += access.as == operand;
+  return found;
+}
+
+const Resource& Action::at(Operand operand, int64_t nth) const {
+  for (const Access& access : accesses) {
+    if (access.as == operand && nth-- == 0) return access.resource;
+  }
+  fail_internal(fmt::format("{} has no such operand ({})", action_name(kind), static_cast<int>(operand)));
+}
+
+std::string Schedule::hash() const {
+  std::string text;
+  for (const Action& a : actions) {
+    text += fmt::format("{},{},{},{},{},{}", static_cast<int>(a.kind), static_cast<int>(a.lane), a.phase, a.record,
+                        a.micro_batch, static_cast<int>(a.keep));
+    for (const Access& access : a.accesses)
+      text += fmt::format("/{},{},{}", static_cast<int>(access.resource.kind), access.resource.a, access.resource.b);
+    for (const Wait& w : a.waits) text += fmt::format(":{}-{}", w.action, w.steps_back);
+    text += ';';
+  }
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+}  // namespace megatrain

@@ -1,0 +1,51 @@
+// A dense model as the planner sees it: an embedding, equal blocks, a head.
+#pragma once
+
+#include <cstdint>
+
+#include "megatrain/plan/workload.h"
+
+namespace megatrain {
+
+struct DenseShape {
+  int64_t blocks = 1;
+  int64_t embedding_elements = 0;
+  int64_t block_elements = 0;
+  int64_t head_elements = 0;
+  double head_flops = 0;
+};
+
+// Gives `w`, whose other fields are set, its records and phases; everything is trained.
+inline void make_dense(Workload& w, const DenseShape& shape) {
+  w.records.assign(1, {shape.embedding_elements, shape.embedding_elements});
+  w.phases.assign(1, {.records = {0}, .width = w.hidden});
+  const int64_t input = w.activation_bytes(0);
+  const double flops = 2.0 * static_cast<double>(shape.block_elements);
+  for (int64_t block = 1; block <= shape.blocks; ++block) {
+    w.records.push_back({shape.block_elements, shape.block_elements});
+    w.phases.push_back({.records = {block},
+                        .width = w.hidden,
+                        .kept_bytes = {0, 4 * input, 8 * input, 12 * input},
+                        .forward_flops = flops,
+                        .backward_flops = 2 * flops,
+                        .recomputed_flops = {flops, flops / 2, 0, 0}});
+  }
+  w.records.push_back({shape.head_elements, shape.head_elements});
+  w.phases.push_back({.records = {shape.blocks + 1},
+                      .width = w.hidden,
+                      .forward_flops = shape.head_flops,
+                      .backward_flops = 2 * shape.head_flops});
+  if (w.tied) w.phases.back().records.push_back(0);
+  w.parameters = w.all_elements();
+}
+
+// Trained elements by record; a phase does not compute the gradients of what is frozen.
+inline void freeze(Workload& w, const std::vector<int64_t>& trained) {
+  for (size_t r = 0; r < trained.size(); ++r) {
+    PhaseWork& phase = w.phases[r == 0 && w.tied ? w.phases.size() - 1 : r];
+    phase.backward_flops -= 2.0 * static_cast<double>(w.records[r].trained - trained[r]);
+    w.records[r].trained = trained[r];
+  }
+}
+
+}  // namespace megatrain
