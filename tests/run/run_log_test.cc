@@ -78,8 +78,8 @@ TEST(RunLog, ShowsTheLanesOfTheThirdStepOrTheLast) {
 
 TEST(RunLog, JoinsMicroBatchesWhenLanesWouldBeTooMany) {
   const TemporaryDirectory run;
-  const Action forward{.kind = ActionKind::block_forward, .lane = Lane::compute, .record = 1},
-      backward{.kind = ActionKind::block_backward, .lane = Lane::compute, .record = 1},
+  const Action forward{.kind = ActionKind::forward, .lane = Lane::compute, .record = 1},
+      backward{.kind = ActionKind::backward, .lane = Lane::compute, .record = 1},
       fetch{.kind = ActionKind::fetch_weights, .lane = Lane::h2d, .record = 2};
   std::vector<Span> spans;
   for (int i = 0; i < 30000; ++i) {
