@@ -1,5 +1,6 @@
 // The planner: what it promises of memory and time, over many workloads and budgets.
 #include <algorithm>
+#include <ctime>
 #include <map>
 #include <set>
 
@@ -369,6 +370,44 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
     p.visits[2] = true;
   });
 }
+
+TEST(Estimate, MicroBatchesTakenTogetherCostWhatTheyCostApart) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
+    const Plan plan = random_plan(w, seed);
+    const double apart = estimate(w, plan, kMachine, w.micro_batches).step_s;
+    EXPECT_NEAR(estimate(w, plan, kMachine).step_s, apart, 1e-3 * apart) << plan_to_json(plan);
+  }
+}
+
+TEST(Estimate, NoStepIsShorterThanItsLeast) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
+    const Plan plan = random_plan(w, seed);
+    EXPECT_LE(least_seconds(w, plan, kMachine), estimate(w, plan, kMachine).step_s * (1 + 1e-12)) << plan_to_json(plan);
+  }
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+TEST(Planner, EightyBlocksAndSixtyFourMicroBatchesArePlannedWithinASecond) {
+  Workload w = some_workload(0);
+  w.hidden = 3584;
+  w.vocab = 152064;
+  w.micro_batches = 64;
+  w.micro_tokens = 8192;
+  const int64_t table = w.vocab * w.hidden;
+  make_dense(w, {.blocks = 80,
+                 .embedding_elements = table,
+                 .block_elements = 233000000,
+                 .head_elements = table + 128,
+                 .head_flops = 2.0 * static_cast<double>(table)});
+  for (const int64_t gpu : {80 * kGiB, 139 * kGiB, kPlenty}) {
+    const std::clock_t start = std::clock();  // of this process: other processes on the machine do not count
+    planned(w, gpu);
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 2.0) << gpu;  // of two cores
+  }
+}
+#endif
 
 TEST(Estimate, SerialIsNeverFasterAndMoreSweepsNeverFetchLess) {
   const MachineProfile machine;

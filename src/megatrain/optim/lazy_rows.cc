@@ -51,7 +51,8 @@ bool LazyRows::update(const AdamWScalars& scalars, const std::vector<int32_t>& r
   });
   ++updates_;
   scalars_[static_cast<size_t>(updates_) % scalars_.size()] = scalars;
-  const int64_t slice = updates_ % kSlices, begin = rows_ * slice / kSlices, end = rows_ * (slice + 1) / kSlices;
+  const int64_t slice = updates_ % kRowSlices, begin = rows_ * slice / kRowSlices,
+                end = rows_ * (slice + 1) / kRowSlices;
   finite = for_rows(end - begin, [&](int64_t i) { return catch_up_row(begin + i); }) && finite;
   return finite;
 }

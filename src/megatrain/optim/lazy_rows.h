@@ -3,7 +3,7 @@
 // one, with the scalars of their steps, when the row is needed. The bits are those of updating at once; the memory
 // traffic is a fraction.
 //
-// Every step also makes up a slice of the table, so that no row is ever more than kSlices updates behind.
+// Every step also makes up a slice of the table, so that no row is ever more than kRowSlices updates behind.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 
 #include "megatrain/host/thread_team.h"
 #include "megatrain/ops/adamw.h"
+#include "megatrain/plan/workload.h"
 #include "megatrain/store/record.h"
 
 namespace megatrain {
@@ -34,8 +35,6 @@ class LazyRows {
   bool catch_up();
 
  private:
-  static constexpr int64_t kSlices = 16;
-
   bool catch_up_row(int64_t row);
   template <class Body>
   bool for_rows(int64_t count, const Body& body);
@@ -43,9 +42,9 @@ class LazyRows {
   const LayerRecord& record_;
   ThreadTeam& team_;
   int64_t rows_, cols_;
-  int64_t updates_ = 0;                              // steps so far
-  std::vector<int64_t> applied_;                     // (rows) how many of them the row has seen
-  std::array<AdamWScalars, kSlices + 1> scalars_{};  // of the last steps, by step modulo the size
+  int64_t updates_ = 0;                                 // steps so far
+  std::vector<int64_t> applied_;                        // (rows) how many of them the row has seen
+  std::array<AdamWScalars, kRowSlices + 1> scalars_{};  // of the last steps, by step modulo the size
 };
 
 }  // namespace megatrain

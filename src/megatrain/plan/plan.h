@@ -25,7 +25,7 @@ struct Plan {
                                // phases that have no backward
   std::vector<Tier> boundary;  // (layer phases) where the phase's input waits for backward. Ignored for phases that
                                // have no backward
-  int64_t boundary_slots = 2;       // device ring for inputs that wait on the host; 2 or more
+  int64_t boundary_slots = 2;  // device ring for inputs that wait on the host; 2 or more
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
   int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; one each when clipping
@@ -69,10 +69,14 @@ struct Estimate {
   double compute_s = 0, h2d_s = 0, d2h_s = 0, update_s = 0;
   std::string bound_by;
 };
+// Walks three steps of the schedule and reports the third. Micro-batches of a sweep are taken together where that
+// changes nothing: unless inputs of phases cross the link.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine);
+// The same with the micro-batches of a sweep in at most `groups` actions.
+Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine, int64_t groups);
 
-// Of the compute lane's work alone: no plan's step is shorter. Cheap.
-double compute_seconds(const Workload& workload, const Plan& plan, const MachineProfile& machine);
+// No step of the plan is estimated to be shorter. Cheap: no schedule is made.
+double least_seconds(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 
 // What bounds a step: compute, unless it stalls and another lane is busy enough to be why. Busy seconds by lane.
 std::string bounding_lane(double step_s, double compute_s, const std::map<std::string, double>& others);

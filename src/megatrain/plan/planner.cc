@@ -204,7 +204,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
         lacks(plan, host, false);
         continue;
       }
-      if (best && compute_seconds(w, plan, machine) >= best_s) continue;
+      if (best && least_seconds(w, plan, machine) >= best_s * (1 - 1e-12)) continue;
       const double seconds = estimate(w, plan, machine).step_s;
       if (best && seconds >= best_s) continue;
       best = plan;

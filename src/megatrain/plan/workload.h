@@ -17,6 +17,9 @@ namespace megatrain {
 
 inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements behind one fp64 partial of the norm
 
+// Every step brings the rows of the embedding that it does not touch up to date in one of so many slices.
+inline constexpr int64_t kRowSlices = 16;
+
 // Elements of a record's layout, padding included.
 struct RecordWork {
   int64_t elements = 0;
