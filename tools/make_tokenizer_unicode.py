@@ -146,6 +146,7 @@ def main():
     composed = compositions(canonical)
 
     print("// Made by tools/make_tokenizer_unicode.py; not edited by hand.")
+    print("// clang-format off")
     print(f"// Asked of tokenizers {tokenizers.__version__}; decomposition pairs and combining classes from Python's Unicode "
           f"{unicodedata.unidata_version}, checked")
     print(f"// against the library. {sum(1 for c in category if unicodedata.category(chr(c)) == 'Cn')} code points have a category "

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/rng.h"
+#include "megatrain/io/json.h"
 #include "tests/text/byte_model.h"
 
 namespace megatrain {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "megatrain/io/json.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain::cli {

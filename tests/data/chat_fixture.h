@@ -7,9 +7,8 @@
 #include <fstream>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/data/open_data.h"
+#include "megatrain/io/json.h"
 #include "tests/text/byte_model.h"
 
 namespace megatrain {

@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/generate/generator.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/layers.h"
 #include "megatrain/model/load_weights.h"

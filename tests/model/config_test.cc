@@ -4,8 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/presets.h"
 #include "tests/hub/fixtures.h"

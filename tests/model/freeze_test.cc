@@ -3,8 +3,7 @@
 
 #include <map>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/model/layers.h"
 #include "tests/hub/fixtures.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include <nlohmann/json.hpp>
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

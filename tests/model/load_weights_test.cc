@@ -1,10 +1,9 @@
 // Weights of a Hugging Face directory into records: what of the files is used, and what contradicts config.json.
 #include "megatrain/model/load_weights.h"
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/device/device.h"
 #include "megatrain/hub/safetensors_writer.h"
+#include "megatrain/io/json.h"
 #include "megatrain/model/layers.h"
 #include "tests/hub/fixtures.h"
 

@@ -2,8 +2,7 @@
 // with them to 3e-7.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/model/config.h"
 
 namespace megatrain {

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "megatrain/base/split_master.h"
+#include "megatrain/io/json.h"
 #include "megatrain/ops/adamw.h"
 #include "megatrain/optim/scalars.h"
 #include "tests/ops/adamw_recording.h"

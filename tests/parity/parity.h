@@ -10,11 +10,10 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/data/token_data.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/train/gradient_dump.h"

@@ -4,9 +4,8 @@
 #include <memory>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/base/rng.h"
+#include "megatrain/io/json.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"

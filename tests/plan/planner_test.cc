@@ -4,10 +4,9 @@
 #include <map>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
+#include "megatrain/io/json.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/schedule.h"
 #include "tests/hub/fixtures.h"

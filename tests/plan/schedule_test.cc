@@ -3,8 +3,7 @@
 #include <map>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/plan/verify.h"
 #include "tests/plan/dense_workload.h"
 

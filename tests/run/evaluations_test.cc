@@ -1,7 +1,6 @@
 #include "megatrain/run/evaluations.h"
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/io/line_file.h"
 #include "tests/hub/fixtures.h"
 

@@ -1,12 +1,12 @@
 // Runs with frozen tensors: what they write, and that they resume exactly and only as they began.
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <map>
 
 #include "megatrain/base/log.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/io/json.h"
 #include "megatrain/run/run.h"
 #include "tests/hub/fixtures.h"
 

@@ -1,7 +1,6 @@
 #include "megatrain/run/run_log.h"
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "tests/run/event_records.h"
 
 namespace megatrain {

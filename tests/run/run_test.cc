@@ -2,9 +2,9 @@
 #include "megatrain/run/run.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/log.h"
+#include "megatrain/io/json.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {

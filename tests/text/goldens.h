@@ -9,7 +9,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+
+#include "megatrain/io/json.h"
 
 namespace megatrain::testing {
 

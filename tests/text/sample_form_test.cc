@@ -70,12 +70,14 @@ TEST_F(SampleFormTest, AWeightOtherThanZeroAndOneIsRefused) {
 
 // Rendered by a template that knows texts alone.
 TEST_F(SampleFormTest, AnAnswerThatTheTemplateDropsOrPrintsAsPythonIsRefused) {
-  const ChatTemplate texts("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string or loop.first %}"
-                           "{{ m.content }}{% elif m.shown %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}",
-                           "texts", {{"eos_token", "<|im_end|>"}});
+  const ChatTemplate texts(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string or loop.first %}"
+      "{{ m.content }}{% elif m.shown %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}",
+      "texts", {{"eos_token", "<|im_end|>"}});
   const auto said = [&](const std::string& answer) {
-    const std::string file = write(fmt::format("a{}.jsonl", count_++),
-                                   R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant",)" + answer + "}]}");
+    const std::string file =
+        write(fmt::format("a{}.jsonl", count_++),
+              R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant",)" + answer + "}]}");
     const std::string what = refusal([&] { tokenize(open_dataset(file), model(&texts), options()); });
     return what.substr(std::min(what.size(), file.size() + 4));
   };
@@ -377,8 +379,9 @@ TEST_F(SampleFormTest, AConversationThatTrainsNothingIsBadAndSaysWhy) {
                             "silent");
   const std::string file = write("q.jsonl", R"({"question":"Q","answer":"A"})");
   EXPECT_EQ(refusal([&] { tokenize(open_dataset(file), model(&silent), options()); }),
-            file + ":1: the chat template writes nothing of message 2, an answer of the assistant; take a template that "
-                   "writes its content and its tool calls, or leave the sample out.");
+            file +
+                ":1: the chat template writes nothing of message 2, an answer of the assistant; take a template that "
+                "writes its content and its tool calls, or leave the sample out.");
 }
 
 TEST_F(SampleFormTest, ATemplatesRefusalIsGivenInItsWords) {

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include "megatrain/io/json.h"
 
 namespace megatrain::golden {
 

@@ -4,10 +4,9 @@
 #include <map>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/bench/bench_floor.h"
 #include "megatrain/config/arguments.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

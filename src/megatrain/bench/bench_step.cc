@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/build_commit.h"
 #include "megatrain/base/clock.h"
@@ -20,6 +19,7 @@
 #include "megatrain/config/arguments.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/run/metrics.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/setup.h"

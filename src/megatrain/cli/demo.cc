@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/optim/learning_rate.h"
 #include "megatrain/run/metrics.h"

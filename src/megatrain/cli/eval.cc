@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
@@ -17,6 +16,7 @@
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/text/dataset/dataset.h"
 #include "megatrain/text/dataset/json_rows.h"

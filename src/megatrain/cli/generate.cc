@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
@@ -15,6 +14,7 @@
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/text/dataset/json_rows.h"
 

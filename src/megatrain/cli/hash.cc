@@ -1,13 +1,13 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/hub_cache.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_files.h"

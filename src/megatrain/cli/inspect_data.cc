@@ -7,12 +7,12 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/data/open_data.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/ops/cross_entropy.h"

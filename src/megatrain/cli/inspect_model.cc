@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
@@ -13,6 +12,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/cli/inspect.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"

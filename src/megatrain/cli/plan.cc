@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/train/setup.h"

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
@@ -14,6 +13,7 @@
 #include "megatrain/config/arguments.h"
 #include "megatrain/data/open_data.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/ops/cross_entropy.h"

@@ -4,11 +4,11 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/hub/companions.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/replace.h"
 
 namespace megatrain {

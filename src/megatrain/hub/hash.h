@@ -7,8 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/io/xxh3.h"
 
 namespace megatrain {

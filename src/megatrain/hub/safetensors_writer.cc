@@ -6,12 +6,12 @@
 #include <memory>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/stored_type.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 namespace {

@@ -12,9 +12,9 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/mapping_guard.h"
 
 namespace megatrain {

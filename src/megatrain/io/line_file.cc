@@ -3,8 +3,7 @@
 #include <limits>
 #include <sstream>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/io/replace.h"
 
 namespace megatrain {

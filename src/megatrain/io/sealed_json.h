@@ -1,7 +1,7 @@
 // JSON documents that carry their own checksum, so that a flipped digit or letter is found.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

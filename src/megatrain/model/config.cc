@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/io/json.h"
 #include "megatrain/model/config_reader.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/rope_config.h"

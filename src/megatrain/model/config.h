@@ -40,8 +40,8 @@ struct ModelConfig {
   int64_t max_position = 0;
   double norm_eps = 1e-6;
   double init_std = 0.02;
-  int64_t pad_id = -1;       // its row of the embedding is not trained through the lookup, as in transformers; -1: none
-  bool tied = false;  // the head reads the embedding's table
+  int64_t pad_id = -1;  // its row of the embedding is not trained through the lookup, as in transformers; -1: none
+  bool tied = false;    // the head reads the embedding's table
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;

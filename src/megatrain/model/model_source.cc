@@ -3,12 +3,12 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/known_fields.h"
 

@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/io/json.h"
 #include "megatrain/plan/inventory.h"
 
 namespace megatrain {

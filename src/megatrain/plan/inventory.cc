@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

@@ -14,8 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/store/record.h"
 #include "megatrain/train/state_files.h"
 

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "megatrain/io/json.h"
 #include "megatrain/io/line_file.h"
 #include "megatrain/io/replace.h"
 

@@ -3,9 +3,8 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/data/batch.h"
+#include "megatrain/io/json.h"
 #include "megatrain/train/setup.h"
 
 namespace megatrain {

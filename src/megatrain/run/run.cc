@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
@@ -20,6 +19,7 @@
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/companions.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/run/checkpoints.h"

@@ -5,10 +5,9 @@
 #include <optional>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/config/config.h"
 #include "megatrain/hub/hash.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

@@ -15,11 +15,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 
@@ -60,7 +60,8 @@ void write_owner(int descriptor) {
 std::string owner_of(int descriptor) {
   std::array<char, 4096> text{};
   const ssize_t bytes = ::pread(descriptor, text.data(), text.size(), 0);
-  const json owner = json::parse(text.data(), text.data() + std::max<ssize_t>(bytes, 0), nullptr, false);
+  const json owner =
+      json::parse(std::string(text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0))), nullptr, false);
   if (!owner.is_object() || !owner.contains("pid") || !owner.contains("host") || !owner.at("pid").is_number_integer() ||
       !owner.at("host").is_string())
     return "another process";  // which has not said yet who it is

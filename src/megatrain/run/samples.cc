@@ -4,7 +4,6 @@
 #include <fstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
@@ -12,6 +11,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
 #include "megatrain/host/memory.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/line_file.h"
 

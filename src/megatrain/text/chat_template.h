@@ -10,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/base/units.h"
+#include "megatrain/io/json.h"
 #include "megatrain/text/special_tokens.h"
 
 namespace megatrain {

@@ -4,12 +4,12 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/xxh3.h"
 #include "megatrain/text/tokenizer/config_tokens.h"

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/text/chat_template.h"
 #include "megatrain/text/tokenizer/tokenizer.h"
 

@@ -5,8 +5,7 @@
 #include <functional>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/model/step_notes.h"
 #include "megatrain/train/setup.h"
 

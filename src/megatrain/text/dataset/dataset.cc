@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/text/dataset/dataset_info.h"
 
 namespace megatrain {

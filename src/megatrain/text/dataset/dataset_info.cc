@@ -150,7 +150,8 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   const Json split = member(json, "split");
   if (!split.is_null() && split != "train") entry.refuse("\"split\" names a part of it; write that part to a file");
   const Json file = member(json, "file_name");
-  if (!file.is_string() || file == "") entry.refuse("has to have a \"file_name\", of a file or folder beside dataset_info.json");
+  if (!file.is_string() || file == "")
+    entry.refuse("has to have a \"file_name\", of a file or folder beside dataset_info.json");
 
   Dataset dataset{.name = name, .form = read_form(entry, member(json, "formatting"))};
   const Json columns = member(json, "columns");

@@ -6,8 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/text/dataset/sample_blocks.h"
 
 namespace megatrain {

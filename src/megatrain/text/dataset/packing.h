@@ -16,8 +16,8 @@ struct SamplePiece {
 };
 
 struct Packing {
-  std::vector<SamplePiece> pieces;   // sequence by sequence
-  std::vector<int64_t> first;  // (sequences + 1) the first piece of each, then pieces.size()
+  std::vector<SamplePiece> pieces;  // sequence by sequence
+  std::vector<int64_t> first;       // (sequences + 1) the first piece of each, then pieces.size()
 
   int64_t sequences() const { return static_cast<int64_t>(first.size()) - 1; }
   std::span<const SamplePiece> sequence(int64_t index) const {

@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/text/dataset/dataset.h"
 
 namespace megatrain {

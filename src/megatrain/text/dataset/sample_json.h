@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/xxh3.h"
 

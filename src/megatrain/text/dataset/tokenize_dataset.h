@@ -15,9 +15,8 @@
 #include <optional>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/base/units.h"
+#include "megatrain/io/json.h"
 #include "megatrain/text/chat_template.h"
 #include "megatrain/text/dataset/dataset.h"
 #include "megatrain/text/dataset/sample_store.h"

@@ -3,8 +3,7 @@
 
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
+#include "megatrain/io/json.h"
 #include "megatrain/text/jinja/value.h"
 
 namespace megatrain::jinja {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

@@ -1,4 +1,5 @@
 // Made by tools/make_tokenizer_unicode.py; not edited by hand.
+// clang-format off
 // Asked of tokenizers 0.23.3; decomposition pairs and combining classes from Python's Unicode 14.0.0, checked
 // against the library. 10301 code points have a category there that Python's Unicode lacks (the highest U+323AF).
 #include "megatrain/text/unicode/tables.h"

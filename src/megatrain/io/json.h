@@ -1,0 +1,22 @@
+// nlohmann's JSON, included in place of <nlohmann/json.hpp>. Its members are compiled once, in json.cc and
+// ordered_json.cc; without these declarations every file that names a value compiles parser, printer and destructor
+// again, which is most of the time of a sanitized build.
+#pragma once
+
+#include <string>
+#include <type_traits>
+
+#include <nlohmann/json.hpp>
+
+#define MEGATRAIN_JSON_PARSE(prefix, Json, Input) \
+  prefix template Json Json::parse<Input>(std::add_rvalue_reference_t<Input>, Json::parser_callback_t, bool, bool);
+#define MEGATRAIN_JSON(prefix, Json)                             \
+  prefix template class Json;                                    \
+  MEGATRAIN_JSON_PARSE(prefix, Json, std::string)                \
+  MEGATRAIN_JSON_PARSE(prefix, Json, std::string&)               \
+  MEGATRAIN_JSON_PARSE(prefix, Json, const std::string&)         \
+  prefix template Json Json::parse<std::string::const_iterator>( \
+      std::string::const_iterator, std::string::const_iterator, Json::parser_callback_t, bool, bool);
+
+MEGATRAIN_JSON(extern, nlohmann::basic_json<>)
+MEGATRAIN_JSON(extern, nlohmann::basic_json<nlohmann::ordered_map>)
