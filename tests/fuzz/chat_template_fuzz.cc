@@ -1,9 +1,4 @@
-// libFuzzer: any bytes are a template that is refused with an Error, or one that renders text whose spans lie inside
-// it.
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc tests/fuzz/chat_template_fuzz.cc \
-//     src/megatrain/text/{jinja*,chat_*}.cc -lfmt -o chat_template_fuzz
-//   ./chat_template_fuzz -max_len=2048 -max_total_time=60 tests/text/templates
+// Any bytes are a template that is refused with an Error, or one that renders text whose spans lie inside it.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,10 +1,5 @@
-// libFuzzer: any bytes are files of samples that are read in blocks of any size alike, and each sample is refused with
-// an Error or becomes messages or text.
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc tests/fuzz/dataset_fuzz.cc \
-//     src/megatrain/text/{sample_blocks,sample_form,sample_json,unicode}.cc src/megatrain/io/file.cc \
-//     src/megatrain/base/units.cc src/megatrain/text/unicode/tables.cc -lfmt -o dataset_fuzz
-//   ./dataset_fuzz -max_len=2048 -max_total_time=60
+// Any bytes after the first, which says whether they are JSON and how large a block is, are files of samples that are
+// read in blocks of any size alike; each sample is refused with an Error or becomes messages or text.
 #include <unistd.h>
 
 #include <cstddef>
@@ -23,6 +18,12 @@
 namespace {
 
 using namespace megatrain;
+
+// Gone when the program ends.
+struct ScratchFile {
+  std::string path = (std::filesystem::temp_directory_path() / ("dataset_fuzz." + std::to_string(::getpid()))).string();
+  ~ScratchFile() { std::filesystem::remove(path); }
+};
 
 using Seen = std::vector<std::tuple<int64_t, int64_t, std::string>>;
 
@@ -57,8 +58,8 @@ void interpret(const std::string& text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::string path =
-      (std::filesystem::temp_directory_path() / ("dataset_fuzz." + std::to_string(::getpid()))).string();
+  static const ScratchFile scratch;
+  const std::string& path = scratch.path;
   if (size == 0) return 0;
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(data) + 1, static_cast<int64_t>(size - 1));
   const bool json = data[0] % 8 != 0;

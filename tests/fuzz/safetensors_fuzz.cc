@@ -1,8 +1,4 @@
-// libFuzzer: any bytes are a file that is refused with an Error, or one whose every tensor can be read whole.
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/safetensors_fuzz.cc \
-//     megatrain/hub/{safetensors,stored_type,json_file,file,convert}.cc -lfmt -o safetensors_fuzz
-//   ./safetensors_fuzz -max_len=4096 -max_total_time=60
+// Any bytes are a file that is refused with an Error, or one whose every tensor can be read whole.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
