@@ -10,6 +10,18 @@ if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
 fi
 has_nvcc() { command -v nvcc >/dev/null; }
 
+# The optimised preset for this machine, after a notice where CUDA is here only in part.
+best_preset() {
+  if ! has_nvcc; then
+    echo release
+  elif has_header cudnn.h "$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")/include"; then
+    echo cuda
+  else
+    say "nvcc is here but cuDNN's cudnn.h is not: building for the CPU only"
+    echo release
+  fi
+}
+
 multiarch=$(uname -m)-linux-gnu
 
 # has_header NAME [FOLDER…]: in the system's include folders, or below the given ones.
