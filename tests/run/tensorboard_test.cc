@@ -1,5 +1,7 @@
 #include "megatrain/run/tensorboard.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "tests/run/event_records.h"
