@@ -9,6 +9,7 @@ if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
   PATH=$PATH:/usr/local/cuda/bin
 fi
 has_nvcc() { command -v nvcc >/dev/null; }
+has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }
 
 # The optimised preset for this machine, after a notice where CUDA is here only in part.
 best_preset() {
