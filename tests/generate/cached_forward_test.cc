@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-#include "megatrain/model/block.h"
-#include "megatrain/model/rope_table.h"
+#include "megatrain/model/model.h"
 #include "megatrain/ops/op_notes.h"
 #include "tests/generate/tiny_models.h"
 
@@ -47,10 +46,10 @@ TEST(CachedForward, LogitsAreThoseOfTransformersAtTheFirstAndTheLastToken) {
 std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>& ids, DType dtype) {
   const ModelConfig& c = model.config;
   const int64_t tokens = static_cast<int64_t>(ids.size()), row = c.hidden * dtype_bytes(dtype);
-  std::vector<float> rope = make_rope_table(c, tokens);
-  const BlockTemplate block(c, dtype, tokens, tokens, {rope.data(), rope.data() + rope.size() / 2});
+  const Model built = make_model(c, {.dtype = dtype, .tokens = tokens, .positions = tokens});
+  const std::vector<float> tables = built.make_tables();
   std::vector<std::byte> x(static_cast<size_t>(tokens * row)), y(x),
-      workspace(static_cast<size_t>(block.workspace_bytes()));
+      workspace(static_cast<size_t>(built.workspace_bytes()));
   std::vector<int32_t> positions, begin = {0, static_cast<int32_t>(tokens)};
   for (int64_t t = 0; t < tokens; ++t) {
     positions.push_back(static_cast<int32_t>(t));
@@ -62,29 +61,27 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   micro.positions = positions.data();
   micro.documents = {.begin = begin.data(), .host_begin = begin.data(), .count = 1, .longest = tokens, .uniform = true};
   const auto stream = model.device->make_stream("compute");
-  for (int64_t b = 0; b < c.layers; ++b) {
-    block.forward(*model.ops, *stream,
-                  {.block = b,
-                   .weights = model.records[static_cast<size_t>(b + 1)].weights(),
-                   .x = matrix(x.data(), dtype, tokens, c.hidden),
-                   .y = matrix(y.data(), dtype, tokens, c.hidden),
-                   .micro_batch = micro,
-                   .workspace = workspace.data()});
+  for (const Model::NumberedPhase& p : built.layer_phases()) {
+    std::byte* const weights[] = {model.records[static_cast<size_t>(p.records.front())].weights()};
+    p.phase->forward(*model.ops, *stream,
+                     {.weights = weights,
+                      .x = matrix(x.data(), dtype, tokens, c.hidden),
+                      .y = matrix(y.data(), dtype, tokens, c.hidden),
+                      .micro_batch = micro,
+                      .tables = tables.data(),
+                      .workspace = workspace.data()});
     stream->synchronize();
     std::swap(x, y);
   }
-  const HeadOffsets at = head_offsets(c);
   std::vector<float> inv_rms(static_cast<size_t>(tokens)), logits(static_cast<size_t>(tokens * c.vocab));
-  model.ops->rmsnorm_forward(
-      *stream, {.x = matrix(x.data(), dtype, tokens, c.hidden),
-                .weight = vector(model.records.back().weights() + at.norm * dtype_bytes(dtype), dtype, c.hidden),
-                .eps = static_cast<float>(c.norm_eps),
-                .out = matrix(y.data(), dtype, tokens, c.hidden),
-                .inv_rms = inv_rms.data()});
-  std::byte* table =
-      c.tied ? model.records[0].weights() : model.records.back().weights() + at.table * dtype_bytes(dtype);
+  model.ops->rmsnorm_forward(*stream, {.x = matrix(x.data(), dtype, tokens, c.hidden),
+                                       .weight = built.head.norm().weight(model.records.back().weights()),
+                                       .eps = static_cast<float>(c.norm_eps),
+                                       .out = matrix(y.data(), dtype, tokens, c.hidden),
+                                       .inv_rms = inv_rms.data()});
+  const View table = built.head.table().weight(c.tied ? model.records[0].weights() : model.records.back().weights());
   model.ops->linear_forward(*stream, {.x = matrix(y.data(), dtype, tokens, c.hidden),
-                                      .weight = matrix(table, dtype, c.vocab, c.hidden),
+                                      .weight = table,
                                       .bias = {},
                                       .residual = {},
                                       .out = matrix(logits.data(), DType::f32, tokens, c.vocab)});

@@ -12,7 +12,7 @@
 #include "megatrain/generate/generator.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
 
 namespace megatrain::generation {
@@ -41,8 +41,8 @@ struct TinyModel {
       : device(std::move(on)),
         ops(device->kind() == DeviceKind::cuda ? make_cuda_ops(*device) : make_cpu_ops({.threads = 1})),
         config(parse_model_config(read_json_file(model_path(name) + "/config.json"), name)),
-        records(make_records(*device, model_layouts(config), dtype,
-                             std::vector<Tier>(static_cast<size_t>(config.layers + 2), tier), Planes::weights)) {
+        records(make_records(*device, weights_only(model_layouts(config, dtype)),
+                             std::vector<Tier>(static_cast<size_t>(config.layers + 2), tier))) {
     load_weights(model_path(name), records, 1);
   }
 
@@ -53,8 +53,8 @@ struct TinyModel {
     json.update(changes);
     config = parse_model_config(json, name);
     config.init_std = 0.3;
-    records = make_records(*device, model_layouts(config), DType::f32,
-                           std::vector<Tier>(static_cast<size_t>(config.layers + 2), Tier::host), Planes::weights);
+    records = make_records(*device, weights_only(model_layouts(config, DType::f32)),
+                           std::vector<Tier>(static_cast<size_t>(config.layers + 2), Tier::host));
     for (LayerRecord& record : records) {
       for (const TensorSpec& tensor : record.layout().tensors) {
         std::vector<float> values(static_cast<size_t>(tensor.elements()));

@@ -55,8 +55,8 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   export_model(directory / "model", {.source_directory = source.directory, .config_json = source.config_text}, types,
                trainer.records(), 2);
   std::vector<LayerRecord> exported =
-      make_records(*machine.device, model_layouts(source.config), DType::f32,
-                   std::vector<Tier>(static_cast<size_t>(source.config.layers + 2), Tier::host), Planes::weights);
+      make_records(*machine.device, weights_only(model_layouts(source.config, DType::f32)),
+                   std::vector<Tier>(static_cast<size_t>(source.config.layers + 2), Tier::host));
   load_weights(directory / "model", exported, 2);
   EXPECT_EQ(answers(exported), between);
 

@@ -4,7 +4,8 @@
 #include <map>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/block.h"
+#include "megatrain/model/model.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {
@@ -34,7 +35,9 @@ std::set<std::string> trained(const std::vector<LayerLayout>& layouts) {
   return names;
 }
 
-LayerLayout block(const FreezeRules& rules, bool bias = false) { return model_layouts(model(false, bias), rules)[1]; }
+LayerLayout block(const FreezeRules& rules, bool bias = false) {
+  return model_layouts(model(false, bias), DType::bf16, rules)[1];
+}
 
 }  // namespace
 
@@ -50,11 +53,13 @@ TEST(Pattern, MatchesWholeNamesByTextStarsSetsAndSingleCharacters) {
 }
 
 TEST(Freeze, OfBothListsATensorIsTrainedWhenTrainOnlyNamesItAndFreezeDoesNot) {
-  EXPECT_EQ(trained(model_layouts(model(), {.freeze = {"*.up_proj.*"}, .train_only = {"*.1.mlp.*", "lm_head.*"}})),
+  EXPECT_EQ(trained(model_layouts(model(), DType::bf16,
+                                  {.freeze = {"*.up_proj.*"}, .train_only = {"*.1.mlp.*", "lm_head.*"}})),
             (std::set<std::string>{"model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.down_proj.weight",
                                    "lm_head.weight"}));
   const auto all = trained(model_layouts(model()));
-  auto others = trained(model_layouts(model(), {.freeze = {"model.embed_tokens.*", "model.layers.[0-9].*"}}));
+  auto others =
+      trained(model_layouts(model(), DType::bf16, {.freeze = {"model.embed_tokens.*", "model.layers.[0-9].*"}}));
   for (const std::string& name : others) {
     EXPECT_TRUE(name.starts_with("model.layers.1") || name == "lm_head.weight" || name == "model.norm.weight") << name;
   }
@@ -64,7 +69,7 @@ TEST(Freeze, OfBothListsATensorIsTrainedWhenTrainOnlyNamesItAndFreezeDoesNot) {
 
 TEST(Freeze, RefusesWhatMatchesNothingAndWhatLeavesNothingToTrain) {
   const auto refused = [](const FreezeRules& rules, std::initializer_list<std::string> parts, bool tied = false) {
-    expect_error(ExitCode::bad_config, parts, [&] { model_layouts(model(tied), rules); });
+    expect_error(ExitCode::bad_config, parts, [&] { model_layouts(model(tied), DType::bf16, rules); });
   };
   refused({.freeze = {"model.embed_token.weight"}}, {"freeze", "embed_token.weight", "model.embed_tokens.weight"});
   refused({.train_only = {"*", "*.lora_a.*"}}, {"train_only", "*.lora_a.*"});
@@ -130,7 +135,8 @@ TEST(FrozenLayout, RunsAndGapsCoverTheTrainedElementsOnce) {
 TEST(FrozenLayout, AFusedProductIsOneCallUnlessFreezingCutsIt) {
   const auto calls = [](const FreezeRules& rules) {
     std::vector<std::array<int64_t, 4>> list;
-    for (const LinearGradient& part : block_gradients(block(rules, true)).qkv)
+    for (const LinearGradient& part :
+         find_linear(block(rules, true), BlockOperand::qkv, BlockOperand::qkv_bias).gradients)
       list.push_back({part.begin, part.rows, part.weight >= 0, part.bias >= 0});
     return list;
   };

@@ -1,5 +1,5 @@
 // Layouts and random initialisation.
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ ModelConfig small(bool tied = false) {
 }
 
 TensorSpec matrix_named(const std::string& name, int64_t rows, int64_t cols) {
-  return {.name = name, .rows = rows, .cols = cols, .decay = true};
+  return {.name = name, .rows = rows, .cols = cols};
 }
 
 std::vector<float> drawn(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed) {
@@ -52,24 +52,23 @@ TEST(Layers, RecordsHoldEveryHuggingFaceNameOnce) {
 }
 
 TEST(Layers, TiedModelsHaveNoHeadMatrix) {
-  EXPECT_EQ(head_layout(small(true)).tensors.size(), 1u);
-  EXPECT_EQ(head_offsets(small(true)).table, -1);
-  EXPECT_GE(head_offsets(small(false)).table, 0);
+  EXPECT_EQ(head_tensors(small(true)).size(), 1u);
+  EXPECT_EQ(head_tensors(small(false)).size(), 2u);
 }
 
 TEST(Layers, WeightDecayIsForMatricesOnly) {
   for (const LayerLayout& layout : model_layouts(small())) {
-    for (const TensorSpec& tensor : layout.tensors) EXPECT_EQ(tensor.decay, !tensor.vector) << tensor.name;
+    for (const TensorSpec& tensor : layout.tensors) EXPECT_EQ(tensor.decays(), tensor.rows > 1) << tensor.name;
   }
 }
 
-TEST(Layers, FusedMatricesLieBackToBack) {
-  const LayerLayout layout = block_layout(small(), 0);
+TEST(Layers, TensorsOfOneOperandLieBackToBack) {
+  const LayerLayout layout = model_layouts(small())[1];
   int64_t fused = 0;
   for (size_t i = 1; i < layout.tensors.size(); ++i) {
     const TensorSpec &before = layout.tensors[i - 1], &tensor = layout.tensors[i];
     EXPECT_GE(tensor.offset, before.offset + before.elements());
-    if (tensor.fused) {
+    if (tensor.operand == before.operand) {
       ++fused;
       EXPECT_EQ(tensor.offset, before.offset + before.elements()) << tensor.name;
     } else {
@@ -81,8 +80,9 @@ TEST(Layers, FusedMatricesLieBackToBack) {
 
 TEST(Init, NormsAreOneAndBiasesZero) {
   const ModelConfig config = small();
-  for (const TensorSpec& tensor : block_layout(config, 0).tensors) {
-    if (!tensor.vector) continue;
+  const LayerLayout layout = model_layouts(config)[1];
+  for (const TensorSpec& tensor : layout.tensors) {
+    if (tensor.rows > 1) continue;
     for (const float value : drawn(config, tensor, 1))
       EXPECT_EQ(value, tensor.name.ends_with("norm.weight") ? 1.0f : 0.0f) << tensor.name;
   }

@@ -4,7 +4,7 @@
 #include "megatrain/device/device.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {
@@ -51,7 +51,7 @@ class Weights {
   LoadReport load(bool tied) const {
     const std::unique_ptr<Device> device = make_cpu_device();
     std::vector<LayerRecord> records =
-        make_records(*device, model_layouts(small(tied)), DType::f32, std::vector<Tier>(3, Tier::host));
+        make_records(*device, model_layouts(small(tied), DType::f32), std::vector<Tier>(3, Tier::host));
     return load_weights(path(), records, 2);
   }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "megatrain/model/layers.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/ops/note_cost.h"
 

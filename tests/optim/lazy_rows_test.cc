@@ -13,10 +13,9 @@ namespace {
 
 constexpr int64_t kRows = 200, kCols = 37;
 
-LayerLayout table_layout() { return make_layout({{.name = "table", .rows = kRows, .cols = kCols, .decay = true}}); }
-
 LayerRecord random_table(Device& device, DType dtype) {
-  LayerRecord record(device, table_layout(), dtype, Tier::host);
+  LayerRecord record(device, make_layout({{.name = "table", .rows = kRows, .cols = kCols, .dtype = dtype}}),
+                     Tier::host);
   std::vector<float> values(kRows * kCols);
   for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal_pair(3, 1, i)[0];
   record.write_master(0, kRows * kCols, values.data());

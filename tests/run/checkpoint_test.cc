@@ -14,7 +14,7 @@
 #include "megatrain/base/number_text.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/io/sealed_json.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {
@@ -41,9 +41,11 @@ ModelConfig small_model(int64_t layers = 2) {
 class State {
  public:
   State(DType dtype, uint64_t seed, int64_t layers = 2)
-      : layouts_(model_layouts(small_model(layers))), tiers_(layouts_.size(), Tier::host), device_(make_cpu_device()) {
+      : layouts_(model_layouts(small_model(layers), dtype)),
+        tiers_(layouts_.size(), Tier::host),
+        device_(make_cpu_device()) {
     for (size_t i = 0; i < tiers_.size(); i += 2) tiers_[i] = Tier::hbm;
-    records_ = make_records(*device_, layouts_, dtype, tiers_);
+    records_ = make_records(*device_, layouts_, tiers_);
     if (seed == 0) return;
     for (LayerRecord& record : records_) {
       for (const TensorSpec& tensor : record.layout().tensors) {
@@ -65,7 +67,7 @@ class State {
   TensorTypes types() const {
     TensorTypes types;
     for (const LayerLayout& layout : layouts_) {
-      for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = tensor.vector ? DType::f32 : DType::f16;
+      for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = tensor.is_vector() ? DType::f32 : DType::f16;
     }
     return types;
   }

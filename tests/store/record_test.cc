@@ -14,7 +14,7 @@ TEST(Record, WeightsAloneAreWhatTrainingWouldStreamAndReadBackRounded) {
   const auto device = make_cpu_device();
   const LayerLayout layout = make_layout({{.name = "w", .rows = 1, .cols = 5}});
   for (const Tier tier : {Tier::host, Tier::hbm}) {
-    LayerRecord full(*device, layout, DType::bf16, tier), weights(*device, layout, DType::bf16, tier, Planes::weights);
+    LayerRecord full(*device, layout, tier), weights(*device, weights_only({layout}).front(), tier);
     std::vector<float> from_full(5), from_weights(5);
     full.write_master(0, 5, kValues.data());
     weights.write_master(0, 5, kValues.data());
@@ -30,10 +30,12 @@ TEST(Record, WeightsAloneAreWhatTrainingWouldStreamAndReadBackRounded) {
 
 TEST(Record, WeightsAloneTakeNoOtherMemory) {
   const auto device = make_cpu_device();
-  const LayerLayout layout = make_layout({{.name = "w", .rows = 16, .cols = 128}});
-  const LayerRecord half(*device, layout, DType::bf16, Tier::host, Planes::weights);
+  const auto layout = [](DType dtype) {
+    return weights_only({make_layout({{.name = "w", .rows = 16, .cols = 128, .dtype = dtype}})}).front();
+  };
+  const LayerRecord half(*device, layout(DType::bf16), Tier::host);
   EXPECT_EQ(device->host_ledger().bytes(), 16 * 128 * 2);
-  const LayerRecord single(*device, layout, DType::f32, Tier::host, Planes::weights);
+  const LayerRecord single(*device, layout(DType::f32), Tier::host);
   EXPECT_EQ(device->host_ledger().bytes(), 16 * 128 * 6);
 }
 

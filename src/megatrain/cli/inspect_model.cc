@@ -16,7 +16,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/report/svg_axis.h"
 #include "megatrain/text/chat_template.h"
 #include "megatrain/text/tokenizer/config_tokens.h"

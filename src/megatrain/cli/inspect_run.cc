@@ -10,7 +10,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/report/run_history.h"
 #include "megatrain/report/svg_axis.h"
 #include "megatrain/run/checkpoints.h"

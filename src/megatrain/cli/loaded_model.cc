@@ -12,7 +12,7 @@
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
 
 namespace megatrain {
@@ -111,7 +111,7 @@ int64_t LoadedModel::device_memory() const {
 
 Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
   machine_ = open_machine(settings_.device, settings_.threads);
-  const std::vector<LayerLayout> layouts = model_layouts(config_);
+  const std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_));
   int64_t bytes = 0;
   for (const LayerLayout& layout : layouts) bytes += layout.elements * dtype_bytes(dtype_);
   if (bytes > host_memory_available()) {
@@ -121,8 +121,7 @@ Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
                      dtype_ == DType::f32 ? "; --precision=bf16 needs half" : ""));
   }
   const double start = now_s();
-  records_ =
-      make_records(*machine_.device, layouts, dtype_, std::vector<Tier>(layouts.size(), Tier::host), Planes::weights);
+  records_ = make_records(*machine_.device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
   load_weights(directory_, records_, static_cast<int>(settings_.threads));
   GeneratorOptions options{.max_context = context_of(prompts, config_.max_position),
                            .max_batch = std::clamp<int64_t>(static_cast<int64_t>(prompts.size()), 1, kMostAtOnce),

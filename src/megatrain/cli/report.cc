@@ -12,7 +12,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/report/report_page.h"
 #include "megatrain/run/run_files.h"
 

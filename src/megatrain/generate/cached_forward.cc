@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
-#include "megatrain/model/layers.h"
-#include "megatrain/model/rope_table.h"
+#include "megatrain/model/model.h"
 
 namespace megatrain {
 
@@ -20,38 +20,52 @@ constexpr int64_t kInputArrays = 4;
 
 int64_t rounded(int64_t bytes) { return round_up(bytes, 256); }
 
+Model model_of(const ModelConfig& config, const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
+  return make_model(config, {.dtype = records.front().dtype(),
+                             .tokens = std::max({options.chunk_tokens, options.max_batch, int64_t{1}}),
+                             .positions = options.max_context});
+}
+
 }  // namespace
 
-CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const ModelConfig& model,
+CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const Model& built,
                             const std::vector<LayerRecord>& records, const GeneratorOptions& options)
-    : dtype(records.front().dtype()),
+    : dtype(built.shape.dtype),
       in_place(options.in_place && device.kind() == DeviceKind::cpu),
-      tokens(std::max({options.chunk_tokens, options.max_batch, int64_t{1}})) {
-  ensure(static_cast<int64_t>(records.size()) == model.layers + 2, "records are the model's layers");
+      tokens(built.shape.tokens) {
+  const ModelConfig& model = built.config;
+  ensure(static_cast<int64_t>(records.size()) == built.records(), "records are the model's");
   const int64_t element = dtype_bytes(dtype), row_bytes = model.hidden * element;
-  int64_t block_bytes = 0;
-  for (int64_t block = 0; block < model.layers; ++block) {
-    const LayerRecord& record = records[static_cast<size_t>(block + 1)];
-    ranges.push_back({&record, 0, record.weight_bytes()});
-    block_bytes = std::max(block_bytes, record.weight_bytes());
+  const int64_t cached_rows = options.max_batch * options.max_context;
+  int64_t block_bytes = 0, width = model.hidden, halves = 1;
+  workspace_bytes = built.head.decode_workspace_bytes(options.max_batch);
+  cache_bytes = 0;
+  for (const Model::NumberedPhase& p : built.layer_phases()) {
+    for (const int64_t number : p.records) {
+      const LayerRecord& record = records[static_cast<size_t>(number)];
+      ranges.push_back({&record, 0, record.weight_bytes()});
+      block_bytes = std::max(block_bytes, record.weight_bytes());
+    }
+    cache_at.push_back(cache_bytes);
+    cache_bytes += 2 * rounded(cached_rows * p.phase->cache_width() * element);
+    workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
+    width = std::max(width, p.phase->out_width());
+    if (p.phase->in_width() != p.phase->out_width()) halves = 2;
   }
+  layer_ranges = ranges.size();
   // Pieces no larger than a block, whether they stream or not: how the table is cut must not depend on the memory.
-  const HeadOffsets at = head_offsets(model);
   const LayerRecord& table = model.tied ? records.front() : records.back();
-  const int64_t table_at = (model.tied ? table.layout().tensors.front().offset : at.table) * element;
+  const int64_t table_at = built.head.table().offset * element;
   const int64_t piece = std::max<int64_t>(block_bytes / row_bytes / 8 * 8, 8);
   for (int64_t row = 0; row < model.vocab; row += piece) {
     table_begin.push_back(row);
     ranges.push_back({&table, table_at + row * row_bytes, std::min(piece, model.vocab - row) * row_bytes});
   }
   table_begin.push_back(model.vocab);
-  norm = {&records.back(), at.norm * element, row_bytes};
+  norm = {&records.back(), built.head.norm().offset * element, row_bytes};
 
-  cache_bytes = rounded(options.max_batch * options.max_context * model.kv_dim() * element) * 2 * model.layers;
-  rope_bytes = options.max_context * model.head_dim * 4;
-  workspace_bytes = std::max(BlockDecode(model, dtype, tokens, {}).workspace_bytes(),
-                             HeadDecode(model, dtype, options.max_batch).workspace_bytes());
-  x_bytes = tokens * row_bytes;
+  table_bytes = built.table_bytes();
+  x_bytes = halves * rounded(tokens * width * element);
   logits_bytes = options.max_batch * model.vocab * 4;
   input_bytes = tokens * kInputArrays * 4;
   ops = {.dtype = dtype,
@@ -63,12 +77,13 @@ CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const ModelCo
 }
 
 int64_t CachedForward::Shape::fixed_bytes() const {
-  return cache_bytes + rope_bytes + norm.bytes + workspace_bytes + x_bytes + logits_bytes + input_bytes + scratch_bytes;
+  return cache_bytes + table_bytes + norm.bytes + workspace_bytes + x_bytes + logits_bytes + input_bytes +
+         scratch_bytes;
 }
 
 int64_t CachedForward::least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
                                    const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
-  const Shape shape(device, ops, model, records, options);
+  const Shape shape(device, ops, model_of(model, records, options), records, options);
   return shape.fixed_bytes() + DeviceWeights::least_bytes(shape.ranges, shape.in_place);
 }
 
@@ -87,19 +102,20 @@ void check_fit(int64_t needed, int64_t cache, const GeneratorOptions& options) {
 
 CachedForward::CachedForward(Device& device, Ops& ops, const ModelConfig& model,
                              const std::vector<LayerRecord>& records, const GeneratorOptions& options)
-    : CachedForward(device, ops, model, records, options, Shape(device, ops, model, records, options)) {}
+    : CachedForward(device, ops, model_of(model, records, options), records, options) {}
 
-CachedForward::CachedForward(Device& device, Ops& ops, const ModelConfig& model,
-                             const std::vector<LayerRecord>& records, const GeneratorOptions& options, Shape shape)
+CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
+                             const GeneratorOptions& options)
     : ops_(ops),
-      model_(model),
+      model_(std::move(model)),
+      phases_(model_.layer_phases()),
       records_(records),
       options_(options),
-      shape_((check_fit(shape.fixed_bytes() + DeviceWeights::least_bytes(shape.ranges, shape.in_place),
-                        shape.cache_bytes, options),
-              std::move(shape))),
-      cache_(device.allocate(static_cast<size_t>(shape_.cache_bytes), "keys and values")),
-      rope_(device.allocate(static_cast<size_t>(shape_.rope_bytes), "generation")),
+      shape_(device, ops, model_, records, options),
+      cache_((check_fit(shape_.fixed_bytes() + DeviceWeights::least_bytes(shape_.ranges, shape_.in_place),
+                        shape_.cache_bytes, options),
+              device.allocate(static_cast<size_t>(shape_.cache_bytes), "keys and values"))),
+      tables_(device.allocate(static_cast<size_t>(shape_.table_bytes), "generation")),
       norm_(device.allocate(static_cast<size_t>(shape_.norm.bytes), "generation")),
       workspace_(device.allocate(static_cast<size_t>(shape_.workspace_bytes), "generation")),
       x_(device.allocate(static_cast<size_t>(shape_.x_bytes), "generation")),
@@ -109,23 +125,20 @@ CachedForward::CachedForward(Device& device, Ops& ops, const ModelConfig& model,
       host_inputs_(device.allocate_host(static_cast<size_t>(shape_.input_bytes), "generation")),
       host_logits_(device.allocate_host(static_cast<size_t>(shape_.logits_bytes), "generation")),
       weights_(device, shape_.ranges, options.memory_bytes - shape_.fixed_bytes(), shape_.in_place),
-      block_(model, shape_.dtype, shape_.tokens,
-             {.cos = reinterpret_cast<const float*>(rope_.data()),
-              .sin = reinterpret_cast<const float*>(rope_.data() + shape_.rope_bytes / 2)}),
-      head_(model, shape_.dtype, options.max_batch),
       compute_(device.make_stream("generate")) {
   ops.reserve(shape_.ops);
-  const std::vector<float> rope = make_rope_table(model, options.max_context);
-  device.copy_now(rope_.data(), rope.data(), rope.size() * sizeof(float));
+  const std::vector<float> tables = model_.make_tables();
+  device.copy_now(tables_.data(), tables.data(), tables.size() * sizeof(float));
   device.copy_now(norm_.data(), shape_.norm.record->weights() + shape_.norm.begin,
                   static_cast<size_t>(shape_.norm.bytes));
 }
 
-BlockCache CachedForward::cache_of(int64_t block) const {
-  const int64_t rows = options_.max_batch * options_.max_context, plane = shape_.cache_bytes / (2 * model_.layers);
-  std::byte* at = cache_.data() + 2 * block * plane;
-  return {.k = matrix(at, shape_.dtype, rows, model_.kv_dim()),
-          .v = matrix(at + plane, shape_.dtype, rows, model_.kv_dim()),
+KeyValueCache CachedForward::cache_of(size_t phase) const {
+  const int64_t rows = options_.max_batch * options_.max_context, width = phases_[phase].phase->cache_width();
+  if (width == 0) return {};
+  std::byte* at = cache_.data() + shape_.cache_at[phase];
+  return {.k = matrix(at, shape_.dtype, rows, width),
+          .v = matrix(at + rounded(rows * width * dtype_bytes(shape_.dtype)), shape_.dtype, rows, width),
           .context = options_.max_context};
 }
 
@@ -134,7 +147,7 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   int32_t* sequences = reinterpret_cast<int32_t*>(host_inputs_.data());
   int32_t *positions = sequences + shape_.tokens, *ids = positions + shape_.tokens, *rows = ids + shape_.tokens;
   const LayerRecord& embedding = records_.front();
-  const int64_t row_bytes = model_.hidden * dtype_bytes(shape_.dtype);
+  const int64_t row_bytes = model_.config.hidden * dtype_bytes(shape_.dtype);
   const std::byte* table = embedding.weights() + embedding.layout().tensors.front().offset * dtype_bytes(shape_.dtype);
   int64_t tokens = 0;
   *wanted = 0;
@@ -145,7 +158,7 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
            "new tokens fit the cache and the pass");
     for (int64_t i = 0; i < count; ++i, ++tokens) {
       const int32_t id = feed.ids[static_cast<size_t>(i)];
-      ensure(id >= 0 && id < model_.vocab, "an id is below the size of the vocabulary");
+      ensure(id >= 0 && id < model_.config.vocab, "an id is below the size of the vocabulary");
       sequences[tokens] = static_cast<int32_t>(feed.sequence);
       positions[tokens] = static_cast<int32_t>(feed.position + i);
       ids[tokens] = id;
@@ -157,61 +170,78 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   return tokens;
 }
 
+// From the embedding to what the head reads (T, H). A phase of equal widths works in place, another on the other half.
+View CachedForward::run_layers(const NewTokens& fresh) {
+  Stream& stream = *compute_;
+  View x = matrix(x_.data(), shape_.dtype, fresh.tokens, model_.config.hidden);
+  if (records_.front().tier() == Tier::host) {
+    stream.copy(x.data, host_rows_.data(), static_cast<size_t>(x.bytes()));
+  } else {
+    model_.embedding.forward(ops_, stream,
+                             {.table = matrix(records_.front().weights(), shape_.dtype, model_.config.vocab, x.cols),
+                              .index = fresh.sequences + 2 * shape_.tokens,
+                              .out = x});
+  }
+  size_t range = 0;
+  for (size_t p = 0; p < phases_.size(); ++p) {
+    const Phase& phase = *phases_[p].phase;
+    const size_t count = phases_[p].records.size();
+    std::vector<std::byte*> weights;
+    for (size_t i = 0; i < count; ++i) weights.push_back(weights_.take(stream, range + i));
+    std::byte* other = x_.data() + (x.data == x_.data() ? shape_.x_bytes / 2 : 0);
+    const View y =
+        phase.in_width() == phase.out_width() ? x : matrix(other, shape_.dtype, fresh.tokens, phase.out_width());
+    phase.decode(ops_, stream,
+                 {.weights = weights,
+                  .x = x,
+                  .y = y,
+                  .tokens = fresh,
+                  .cache = cache_of(p),
+                  .tables = reinterpret_cast<const float*>(tables_.data()),
+                  .workspace = workspace_.data()});
+    for (size_t i = 0; i < count; ++i) weights_.done(stream, range + i);
+    range += count;
+    x = y;
+  }
+  return x;
+}
+
 std::span<const float> CachedForward::run(const std::vector<Feed>& feeds) {
   int64_t wanted = 0;
   const int64_t tokens = stage(feeds, &wanted);
   ensure(tokens > 0, "a pass has new tokens");
-  std::vector<size_t> order;
-  const size_t blocks = static_cast<size_t>(model_.layers);
-  for (size_t range = 0; range < (wanted > 0 ? shape_.ranges.size() : blocks); ++range) order.push_back(range);
+  std::vector<size_t> order(wanted > 0 ? shape_.ranges.size() : shape_.layer_ranges);
+  std::iota(order.begin(), order.end(), size_t{0});
   weights_.begin_pass(std::move(order));
 
   Stream& stream = *compute_;
   stream.copy(inputs_.data(), host_inputs_.data(), static_cast<size_t>(shape_.input_bytes));
   const int32_t* inputs = reinterpret_cast<const int32_t*>(inputs_.data());
-  const View x = matrix(x_.data(), shape_.dtype, tokens, model_.hidden);
-  if (records_.front().tier() == Tier::host) {
-    stream.copy(x.data, host_rows_.data(), static_cast<size_t>(x.bytes()));
-  } else {
-    ops_.embedding_forward(stream,
-                           {.table = matrix(records_.front().weights(), shape_.dtype, model_.vocab, model_.hidden),
-                            .index = inputs + 2 * shape_.tokens,
-                            .out = x});
-  }
-  const NewTokens fresh{.tokens = tokens, .sequences = inputs, .positions = inputs + shape_.tokens};
-  for (size_t block = 0; block < blocks; ++block) {
-    block_.run(ops_, stream,
-               {.block = static_cast<int64_t>(block),
-                .weights = weights_.take(stream, block),
-                .x = x,
-                .tokens = fresh,
-                .cache = cache_of(static_cast<int64_t>(block)),
-                .workspace = workspace_.data()});
-    weights_.done(stream, block);
-  }
+  const View x = run_layers({.tokens = tokens, .sequences = inputs, .positions = inputs + shape_.tokens});
   if (wanted > 0) {
-    const View logits = matrix(logits_.data(), DType::f32, wanted, model_.vocab);
-    head_.norm(ops_, stream,
-               {.norm = norm_.data(),
-                .x = x,
-                .index = inputs + 3 * shape_.tokens,
-                .rows = wanted,
-                .workspace = workspace_.data()});
+    const View logits = matrix(logits_.data(), DType::f32, wanted, model_.config.vocab);
+    model_.head.decode_norm(ops_, stream,
+                            {.norm = norm_.data(),
+                             .x = x,
+                             .index = inputs + 3 * shape_.tokens,
+                             .rows = wanted,
+                             .workspace = workspace_.data()});
     for (size_t piece = 0; piece + 1 < shape_.table_begin.size(); ++piece) {
-      head_.logits(ops_, stream,
-                   {.table = weights_.take(stream, blocks + piece),
-                    .begin = shape_.table_begin[piece],
-                    .count = shape_.table_begin[piece + 1] - shape_.table_begin[piece],
-                    .rows = wanted,
-                    .logits = logits,
-                    .workspace = workspace_.data()});
-      weights_.done(stream, blocks + piece);
+      const size_t range = shape_.layer_ranges + piece;
+      model_.head.decode_logits(ops_, stream,
+                                {.table = weights_.take(stream, range),
+                                 .begin = shape_.table_begin[piece],
+                                 .count = shape_.table_begin[piece + 1] - shape_.table_begin[piece],
+                                 .rows = wanted,
+                                 .logits = logits,
+                                 .workspace = workspace_.data()});
+      weights_.done(stream, range);
     }
     stream.copy(host_logits_.data(), logits.data, static_cast<size_t>(logits.bytes()));
   }
   stream.synchronize();
   weights_.copies().check();
-  return {reinterpret_cast<const float*>(host_logits_.data()), static_cast<size_t>(wanted * model_.vocab)};
+  return {reinterpret_cast<const float*>(host_logits_.data()), static_cast<size_t>(wanted * model_.config.vocab)};
 }
 
 }  // namespace megatrain

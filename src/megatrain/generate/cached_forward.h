@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "megatrain/generate/device_weights.h"
-#include "megatrain/model/block_decode.h"
-#include "megatrain/model/config.h"
-#include "megatrain/model/head_decode.h"
+#include "megatrain/model/model.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/store/record.h"
 
@@ -48,41 +46,43 @@ class CachedForward {
 
   int64_t pass_tokens() const { return shape_.tokens; }
   const GeneratorOptions& options() const { return options_; }
-  const ModelConfig& model() const { return model_; }
+  const ModelConfig& model() const { return model_.config; }
   const DeviceWeights& weights() const { return weights_; }
 
  private:
   // Sizes that follow from model and options; see cached_forward.cc.
   struct Shape {
-    Shape(const Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
+    Shape(const Device& device, Ops& ops, const Model& model, const std::vector<LayerRecord>& records,
           const GeneratorOptions& options);
 
     DType dtype;
     bool in_place;
     int64_t tokens;                    // of a pass
-    std::vector<WeightRange> ranges;   // the blocks, then the table's rows in pieces
+    std::vector<WeightRange> ranges;   // the records of each phase, then the table's rows in pieces
+    size_t layer_ranges;               // of `ranges`, those of phases
     std::vector<int64_t> table_begin;  // first row of each piece, then V
     WeightRange norm;                  // the final norm
     OpsShape ops;
-    int64_t cache_bytes, rope_bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes, scratch_bytes;
+    std::vector<int64_t> cache_at;  // of each phase: where its keys begin
+    int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes, scratch_bytes;
     int64_t fixed_bytes() const;  // all but the weights
   };
 
-  CachedForward(Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
-                const GeneratorOptions& options, Shape shape);
+  CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
+                const GeneratorOptions& options);
   int64_t stage(const std::vector<Feed>& feeds, int64_t* wanted);
-  BlockCache cache_of(int64_t block) const;
+  KeyValueCache cache_of(size_t phase) const;
+  View run_layers(const NewTokens& tokens);
 
   Ops& ops_;
-  ModelConfig model_;
+  Model model_;
+  std::vector<Model::NumberedPhase> phases_;
   const std::vector<LayerRecord>& records_;
   GeneratorOptions options_;
   Shape shape_;
-  Buffer cache_, rope_, norm_, workspace_, x_, logits_, inputs_;
+  Buffer cache_, tables_, norm_, workspace_, x_, logits_, inputs_;
   Buffer host_rows_, host_inputs_, host_logits_;
   DeviceWeights weights_;
-  BlockDecode block_;
-  HeadDecode head_;
   std::unique_ptr<Stream> compute_;
 };
 

@@ -1,12 +1,13 @@
 #include "megatrain/model/block.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "megatrain/base/math.h"
-#include "megatrain/model/block_qkv.h"
 #include "megatrain/model/carve.h"
 
 namespace megatrain {
+
+namespace {
 
 // Some tokens of an activation that lies whole when it is kept and chunk by chunk when it is not.
 struct Chunked {
@@ -15,15 +16,24 @@ struct Chunked {
   View tokens(int64_t begin, int64_t count) const { return view.slice_rows(whole ? begin : 0, count); }
 };
 
-namespace {
-
-View gradient(float* grads, int64_t offset, int64_t rows, int64_t cols) {
-  return offset < 0 ? View{} : matrix(grads + offset, DType::f32, rows, cols);
+// Gradients of a product's weight and bias.
+void weight_gradients(Ops& ops, Stream& stream, float* grads, const LinearOperands& linear, const View& grad_out,
+                      const View& x, bool accumulate) {
+  const auto gradient = [&](int64_t offset, int64_t rows, int64_t cols) {
+    return offset < 0 ? View{} : matrix(grads + offset, DType::f32, rows, cols);
+  };
+  for (const LinearGradient& part : linear.gradients) {
+    ops.linear_backward_weight(stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
+                                        .x = x,
+                                        .grad_weight = gradient(part.weight, part.rows, x.cols),
+                                        .grad_bias = gradient(part.bias, 1, part.rows),
+                                        .accumulate = accumulate});
+  }
 }
 
 }  // namespace
 
-struct BlockTemplate::Work {
+struct DenseBlock::Work {
   View normed;           // (T, H) norm(x)
   float* inv_rms;        // (T)
   View qkv;              // (T, q + 2 kv) as attention reads it
@@ -44,183 +54,243 @@ struct BlockTemplate::Work {
   int64_t workspace_bytes, kept_bytes;
 };
 
-BlockTemplate::BlockTemplate(const ModelConfig& config, DType dtype, int64_t tokens, int64_t mlp_chunk, RopeTable rope)
-    : config_(config),
-      at_(block_offsets(config)),
-      dtype_(dtype),
-      tokens_(tokens),
-      chunk_(mlp_chunk > 0 ? std::min(mlp_chunk, tokens) : tokens),
-      rope_(rope),
-      workspace_bytes_(carve(nullptr, Keep::nothing, nullptr).workspace_bytes) {}
+// What attention reads: the product with its bias, q/k norm where the block has one, and rope.
+struct DenseBlock::QkvForward {
+  View normed;               // (T, H) norm(x)
+  View product;              // (T, q + 2 kv) out: before q/k norm. It may be `qkv`; without q/k norm it is
+  View qkv;                  // (T, q + 2 kv) out: q and k as attention reads them
+  float* q_inv_rms;          // (T * heads) out, with q/k norm only
+  float* k_inv_rms;          // (T * kv_heads)
+  const int32_t* positions;  // (T)
+  const float* tables;
+};
 
-int64_t BlockTemplate::kept_bytes(Keep keep) const { return carve(nullptr, keep, nullptr).kept_bytes; }
+BlockShape block_shape(const ModelConfig& config, const ModelShape& shape, int64_t layer) {
+  return {.hidden = config.hidden,
+          .ff = config.ff,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .window = config.window[static_cast<size_t>(layer)],
+          .eps = static_cast<float>(config.norm_eps),
+          .dtype = shape.dtype,
+          .tokens = shape.tokens,
+          .mlp_chunk = shape.mlp_chunk > 0 ? std::min(shape.mlp_chunk, shape.tokens) : shape.tokens,
+          .positions = shape.positions};
+}
 
-BlockTemplate::Work BlockTemplate::carve(std::byte* workspace, Keep keep, std::byte* kept) const {
-  const ModelConfig& c = config_;
+DenseBlock::DenseBlock(const BlockShape& shape, const LayerLayout& record)
+    : s_(shape),
+      input_norm_(find_operand(record, BlockOperand::input_norm)),
+      q_norm_(find_operand(record, BlockOperand::q_norm)),
+      k_norm_(find_operand(record, BlockOperand::k_norm)),
+      post_norm_(find_operand(record, BlockOperand::post_norm)),
+      qkv_(find_linear(record, BlockOperand::qkv, BlockOperand::qkv_bias)),
+      o_(find_linear(record, BlockOperand::o, BlockOperand::o_bias)),
+      gate_up_(find_linear(record, BlockOperand::gate_up, BlockOperand::gate_up_bias)),
+      down_(find_linear(record, BlockOperand::down, BlockOperand::down_bias)) {}
+
+int64_t DenseBlock::workspace_bytes() const { return carve(nullptr, Keep::nothing, nullptr).workspace_bytes; }
+int64_t DenseBlock::kept_bytes(Keep keep) const { return carve(nullptr, keep, nullptr).kept_bytes; }
+
+DenseBlock::Work DenseBlock::carve(std::byte* workspace, Keep keep, std::byte* kept) const {
   Carver work(workspace), keeping(kept);
   const auto from = [&](Keep level) -> Carver& { return keep >= level ? keeping : work; };
   const auto chunked = [&](Keep level, DType dtype, int64_t cols) {
     const bool whole = keep >= level;
-    return Chunked{from(level).view(dtype, whole ? tokens_ : chunk_, cols), whole};
+    return Chunked{from(level).view(dtype, whole ? s_.tokens : s_.mlp_chunk, cols), whole};
   };
   Work w{};
-  w.normed = from(Keep::everything).view(dtype_, tokens_, c.hidden);
-  w.inv_rms = from(Keep::everything).array<float>(tokens_);
-  w.qkv = from(Keep::attention).view(dtype_, tokens_, c.qkv_dim());
+  w.normed = from(Keep::everything).view(s_.dtype, s_.tokens, s_.hidden);
+  w.inv_rms = from(Keep::everything).array<float>(s_.tokens);
+  w.qkv = from(Keep::attention).view(s_.dtype, s_.tokens, s_.qkv_dim());
   w.product = w.qkv;
-  if (c.qk_norm) {
-    w.product = from(Keep::attention).view(dtype_, tokens_, c.qkv_dim());
-    w.q_inv_rms = from(Keep::attention).array<float>(tokens_ * c.heads);
-    w.k_inv_rms = from(Keep::attention).array<float>(tokens_ * c.kv_heads);
+  if (q_norm_.offset >= 0) {
+    w.product = from(Keep::attention).view(s_.dtype, s_.tokens, s_.qkv_dim());
+    w.q_inv_rms = from(Keep::attention).array<float>(s_.tokens * s_.heads);
+    w.k_inv_rms = from(Keep::attention).array<float>(s_.tokens * s_.kv_heads);
   }
-  w.attended = from(Keep::attention).view(dtype_, tokens_, c.q_dim());
-  w.lse = from(Keep::attention).array<float>(tokens_ * c.heads);
-  w.h = from(Keep::attention).view(dtype_, tokens_, c.hidden);
-  w.post_normed = chunked(Keep::everything, dtype_, c.hidden);
+  w.attended = from(Keep::attention).view(s_.dtype, s_.tokens, s_.q_dim());
+  w.lse = from(Keep::attention).array<float>(s_.tokens * s_.heads);
+  w.h = from(Keep::attention).view(s_.dtype, s_.tokens, s_.hidden);
+  w.post_normed = chunked(Keep::everything, s_.dtype, s_.hidden);
   w.post_inv_rms = chunked(Keep::everything, DType::f32, 1);
-  w.gate_up = chunked(Keep::products, dtype_, 2 * c.ff);
-  w.act = chunked(Keep::everything, dtype_, c.ff);
-  w.grad_act = work.view(dtype_, chunk_, c.ff);
-  w.grad_normed = work.view(dtype_, tokens_, c.hidden);
-  w.grad_attended = work.view(dtype_, tokens_, c.q_dim());
-  w.grad_qkv = work.view(dtype_, tokens_, c.qkv_dim());
+  w.gate_up = chunked(Keep::products, s_.dtype, 2 * s_.ff);
+  w.act = chunked(Keep::everything, s_.dtype, s_.ff);
+  w.grad_act = work.view(s_.dtype, s_.mlp_chunk, s_.ff);
+  w.grad_normed = work.view(s_.dtype, s_.tokens, s_.hidden);
+  w.grad_attended = work.view(s_.dtype, s_.tokens, s_.q_dim());
+  w.grad_qkv = work.view(s_.dtype, s_.tokens, s_.qkv_dim());
   w.workspace_bytes = work.bytes();
   w.kept_bytes = keeping.bytes();
   return w;
 }
 
-// Gradients of a product's weight and bias.
-void BlockTemplate::weight_gradients(Ops& ops, Stream& stream, float* grads, const std::vector<LinearGradient>& parts,
-                                     const View& grad_out, const View& x, bool accumulate) const {
-  for (const LinearGradient& part : parts) {
-    ops.linear_backward_weight(stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
-                                        .x = x,
-                                        .grad_weight = gradient(grads, part.weight, part.rows, x.cols),
-                                        .grad_bias = gradient(grads, part.bias, 1, part.rows),
-                                        .accumulate = accumulate});
-  }
+AttentionShape DenseBlock::attention_shape(int64_t tokens) const {
+  return {.tokens = tokens,
+          .heads = s_.heads,
+          .kv_heads = s_.kv_heads,
+          .head_dim = s_.head_dim,
+          .window = s_.window,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s_.head_dim)))};
 }
 
-void BlockTemplate::input_norm(Ops& ops, Stream& stream, const BlockWeights& weights, const View& x,
-                               const Work& w) const {
-  ops.rmsnorm_forward(stream, {.x = x,
-                               .weight = weights.input_norm,
-                               .eps = static_cast<float>(config_.norm_eps),
-                               .out = w.normed,
-                               .inv_rms = w.inv_rms});
+// The columns of (T, q + 2 kv).
+DenseBlock::Qkv DenseBlock::split_qkv(const View& qkv) const {
+  return {.q = qkv.slice_cols(0, s_.q_dim()),
+          .k = qkv.slice_cols(s_.q_dim(), s_.kv_dim()),
+          .v = qkv.slice_cols(s_.q_dim() + s_.kv_dim(), s_.kv_dim())};
+}
+
+void DenseBlock::norm(Ops& ops, Stream& stream, const View& weight, const View& x, const View& out,
+                      float* inv_rms) const {
+  ops.rmsnorm_forward(stream, {.x = x, .weight = weight, .eps = s_.eps, .out = out, .inv_rms = inv_rms});
+}
+
+void DenseBlock::rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* positions, const float* tables,
+                      bool backward) const {
+  ops.rope(stream, {.x = qkv.slice_cols(0, s_.q_dim() + s_.kv_dim()),
+                    .heads = s_.heads + s_.kv_heads,
+                    .head_dim = s_.head_dim,
+                    .rotary_dim = s_.head_dim,
+                    .positions = positions,
+                    .cos = tables,
+                    .sin = tables + s_.positions * s_.head_dim / 2,
+                    .backward = backward});
+}
+
+// What attention reads: q and k of `qkv`, v of `product`.
+DenseBlock::Qkv DenseBlock::qkv_forward(Ops& ops, Stream& stream, std::byte* slab, const QkvForward& a) const {
+  ops.linear_forward(stream, {.x = a.normed,
+                              .weight = qkv_.weight.weight(slab),
+                              .bias = qkv_.bias.weight(slab),
+                              .residual = {},
+                              .out = a.product});
+  const Qkv raw = split_qkv(a.product), out = split_qkv(a.qkv);
+  if (q_norm_.offset >= 0) {
+    ops.rmsnorm_forward(stream, {.x = raw.q,
+                                 .weight = q_norm_.weight(slab),
+                                 .eps = s_.eps,
+                                 .groups = s_.heads,
+                                 .out = out.q,
+                                 .inv_rms = a.q_inv_rms});
+    ops.rmsnorm_forward(stream, {.x = raw.k,
+                                 .weight = k_norm_.weight(slab),
+                                 .eps = s_.eps,
+                                 .groups = s_.kv_heads,
+                                 .out = out.k,
+                                 .inv_rms = a.k_inv_rms});
+  }
+  rope(ops, stream, a.qkv, a.positions, a.tables, false);
+  return {.q = out.q, .k = out.k, .v = raw.v};
 }
 
 // From x to work.h: the attention half.
-void BlockTemplate::attend(Ops& ops, Stream& stream, const BlockWeights& weights, const Forward& a,
-                           const Work& w) const {
-  input_norm(ops, stream, weights, a.x, w);
-  const QkvViews read = qkv_forward(ops, stream, config_, weights,
-                                    {.normed = w.normed,
-                                     .product = w.product,
-                                     .qkv = w.qkv,
-                                     .q_inv_rms = w.q_inv_rms,
-                                     .k_inv_rms = w.k_inv_rms,
-                                     .positions = a.micro_batch.positions,
-                                     .rope = rope_});
-  ops.attention_forward(stream, {.shape = attention_shape(config_, a.block, tokens_),
-                                 .documents = a.micro_batch.documents,
+void DenseBlock::attend(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
+                        const float* tables, const Work& w) const {
+  norm(ops, stream, input_norm_.weight(slab), x, w.normed, w.inv_rms);
+  const Qkv read = qkv_forward(ops, stream, slab,
+                               {.normed = w.normed,
+                                .product = w.product,
+                                .qkv = w.qkv,
+                                .q_inv_rms = w.q_inv_rms,
+                                .k_inv_rms = w.k_inv_rms,
+                                .positions = micro_batch.positions,
+                                .tables = tables});
+  ops.attention_forward(stream, {.shape = attention_shape(s_.tokens),
+                                 .documents = micro_batch.documents,
                                  .q = read.q,
                                  .k = read.k,
                                  .v = read.v,
                                  .out = w.attended,
                                  .lse = w.lse});
-  ops.linear_forward(stream,
-                     {.x = w.attended, .weight = weights.o, .bias = weights.o_bias, .residual = a.x, .out = w.h});
+  ops.linear_forward(
+      stream,
+      {.x = w.attended, .weight = o_.weight.weight(slab), .bias = o_.bias.weight(slab), .residual = x, .out = w.h});
 }
 
-// The MLP's norm and its products before the activation, of tokens [begin, begin + count).
-void BlockTemplate::post_norm(Ops& ops, Stream& stream, const BlockWeights& weights, const Work& w, int64_t begin,
-                              int64_t count) const {
-  ops.rmsnorm_forward(stream, {.x = w.h.slice_rows(begin, count),
-                               .weight = weights.post_norm,
-                               .eps = static_cast<float>(config_.norm_eps),
-                               .out = w.post_normed.tokens(begin, count),
-                               .inv_rms = w.post_inv_rms.tokens(begin, count).as<float>()});
-}
-
-void BlockTemplate::gate_up(Ops& ops, Stream& stream, const BlockWeights& weights, const Work& w, int64_t begin,
-                            int64_t count) const {
-  ops.linear_forward(stream, {.x = w.post_normed.tokens(begin, count),
-                              .weight = weights.gate_up,
-                              .bias = weights.gate_up_bias,
+void DenseBlock::gate_up(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const View& out) const {
+  ops.linear_forward(stream, {.x = normed,
+                              .weight = gate_up_.weight.weight(slab),
+                              .bias = gate_up_.bias.weight(slab),
                               .residual = {},
-                              .out = w.gate_up.tokens(begin, count)});
+                              .out = out});
 }
 
-void BlockTemplate::forward(Ops& ops, Stream& stream, const Forward& a) const {
-  const BlockWeights weights = block_weights(config_, at_, dtype_, a.weights);
+void DenseBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
+  std::byte* slab = a.weights[0];
   const Work w = carve(a.workspace, a.keep, a.kept);
-  attend(ops, stream, weights, a, w);
-  for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
-    const int64_t count = std::min(chunk_, tokens_ - begin);
-    const View act = w.act.tokens(begin, count);
-    post_norm(ops, stream, weights, w, begin, count);
-    gate_up(ops, stream, weights, w, begin, count);
-    ops.gated_forward(stream, {.gate_up = w.gate_up.tokens(begin, count), .out = act});
+  attend(ops, stream, slab, a.x, a.micro_batch, a.tables, w);
+  for (int64_t begin = 0; begin < s_.tokens; begin += s_.mlp_chunk) {
+    const int64_t count = std::min(s_.mlp_chunk, s_.tokens - begin);
+    const View h = w.h.slice_rows(begin, count), normed = w.post_normed.tokens(begin, count);
+    const View product = w.gate_up.tokens(begin, count), act = w.act.tokens(begin, count);
+    norm(ops, stream, post_norm_.weight(slab), h, normed, w.post_inv_rms.tokens(begin, count).as<float>());
+    gate_up(ops, stream, slab, normed, product);
+    ops.gated_forward(stream, {.gate_up = product, .out = act});
     ops.linear_forward(stream, {.x = act,
-                                .weight = weights.down,
-                                .bias = weights.down_bias,
-                                .residual = w.h.slice_rows(begin, count),
+                                .weight = down_.weight.weight(slab),
+                                .bias = down_.bias.weight(slab),
+                                .residual = h,
                                 .out = a.y.slice_rows(begin, count)});
   }
 }
 
-void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const {
-  const ModelConfig& c = config_;
-  const BlockGradients& to = a.gradients_at;
-  const BlockWeights weights = block_weights(config_, at_, dtype_, a.weights);
+void DenseBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
+  std::byte* slab = a.weights[0];
   const Work w = carve(a.workspace, a.keep, a.kept);
   if (a.keep < Keep::attention) {
-    attend(ops, stream, weights,
-           {.block = a.block,
-            .weights = a.weights,
-            .x = a.x,
-            .y = {},
-            .micro_batch = a.micro_batch,
-            .workspace = a.workspace},
-           w);
+    attend(ops, stream, slab, a.x, a.micro_batch, a.tables, w);
   } else if (a.keep < Keep::everything) {
-    input_norm(ops, stream, weights, a.x, w);
+    norm(ops, stream, input_norm_.weight(slab), a.x, w.normed, w.inv_rms);
   }
+  mlp_backward(ops, stream, a, w);
+  attention_backward(ops, stream, a, w);
+}
 
-  // MLP: a.grad goes from dL/dy to dL/dh, chunk by chunk
-  for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
-    const int64_t count = std::min(chunk_, tokens_ - begin);
+// From dL/dy in grad_y to dL/dh in grad_x, chunk by chunk.
+void DenseBlock::mlp_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w) const {
+  std::byte* slab = a.weights[0];
+  float* grads = a.weight_grads[0];
+  for (int64_t begin = 0; begin < s_.tokens; begin += s_.mlp_chunk) {
+    const int64_t count = std::min(s_.mlp_chunk, s_.tokens - begin);
     const bool accumulate = a.accumulate || begin > 0;
-    const View h = w.h.slice_rows(begin, count), grad = a.grad.slice_rows(begin, count);
-    const View act = w.act.tokens(begin, count), gate_up_here = w.gate_up.tokens(begin, count);
-    const View grad_act = w.grad_act.slice_rows(0, count), grad_normed = w.grad_normed.slice_rows(0, count);
-    if (a.keep < Keep::everything) post_norm(ops, stream, weights, w, begin, count);
-    if (a.keep < Keep::products) gate_up(ops, stream, weights, w, begin, count);
-    ops.linear_backward_input(stream, {.grad_out = grad, .weight = weights.down, .grad_x = grad_act});
-    ops.gated_backward(stream, {.gate_up = gate_up_here,
+    const View h = w.h.slice_rows(begin, count), grad_y = a.grad_y.slice_rows(begin, count);
+    const View normed = w.post_normed.tokens(begin, count), product = w.gate_up.tokens(begin, count);
+    const View act = w.act.tokens(begin, count), grad_act = w.grad_act.slice_rows(0, count);
+    const View grad_normed = w.grad_normed.slice_rows(0, count);
+    float* inv_rms = w.post_inv_rms.tokens(begin, count).as<float>();
+    if (a.keep < Keep::everything) norm(ops, stream, post_norm_.weight(slab), h, normed, inv_rms);
+    if (a.keep < Keep::products) gate_up(ops, stream, slab, normed, product);
+    ops.linear_backward_input(stream, {.grad_out = grad_y, .weight = down_.weight.weight(slab), .grad_x = grad_act});
+    ops.gated_backward(stream, {.gate_up = product,
                                 .grad_out = grad_act,
-                                .grad_gate_up = gate_up_here,
+                                .grad_gate_up = product,
                                 .out = a.keep < Keep::everything ? act : View{}});
-    weight_gradients(ops, stream, a.weight_grads, to.down, grad, act, accumulate);
-    weight_gradients(ops, stream, a.weight_grads, to.gate_up, gate_up_here, w.post_normed.tokens(begin, count),
-                     accumulate);
-    ops.linear_backward_input(stream, {.grad_out = gate_up_here, .weight = weights.gate_up, .grad_x = grad_normed});
+    weight_gradients(ops, stream, grads, down_, grad_y, act, accumulate);
+    weight_gradients(ops, stream, grads, gate_up_, product, normed, accumulate);
+    ops.linear_backward_input(stream,
+                              {.grad_out = product, .weight = gate_up_.weight.weight(slab), .grad_x = grad_normed});
     ops.rmsnorm_backward(stream, {.x = h,
-                                  .weight = weights.post_norm,
-                                  .inv_rms = w.post_inv_rms.tokens(begin, count).as<float>(),
+                                  .weight = post_norm_.weight(slab),
+                                  .inv_rms = inv_rms,
                                   .grad_out = grad_normed,
-                                  .residual = grad,
-                                  .grad_x = grad,
-                                  .grad_weight = gradient(a.weight_grads, to.post_norm, 1, c.hidden),
+                                  .residual = grad_y,
+                                  .grad_x = a.grad_x.slice_rows(begin, count),
+                                  .grad_weight = post_norm_.gradient(grads),
                                   .accumulate = accumulate});
   }
+}
 
-  // attention: a.grad goes from dL/dh to dL/dx
-  weight_gradients(ops, stream, a.weight_grads, to.o, a.grad, w.attended, a.accumulate);
-  ops.linear_backward_input(stream, {.grad_out = a.grad, .weight = weights.o, .grad_x = w.grad_attended});
-  const QkvViews read = split_qkv(c, w.qkv), raw = split_qkv(c, w.product), grads = split_qkv(c, w.grad_qkv);
-  ops.attention_backward(stream, {.shape = attention_shape(c, a.block, tokens_),
+// grad_x goes from dL/dh to dL/dx.
+void DenseBlock::attention_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w) const {
+  std::byte* slab = a.weights[0];
+  float* grads = a.weight_grads[0];
+  weight_gradients(ops, stream, grads, o_, a.grad_x, w.attended, a.accumulate);
+  ops.linear_backward_input(stream,
+                            {.grad_out = a.grad_x, .weight = o_.weight.weight(slab), .grad_x = w.grad_attended});
+  const Qkv read = split_qkv(w.qkv), raw = split_qkv(w.product), grad = split_qkv(w.grad_qkv);
+  ops.attention_backward(stream, {.shape = attention_shape(s_.tokens),
                                   .documents = a.micro_batch.documents,
                                   .q = read.q,
                                   .k = read.k,
@@ -228,47 +298,99 @@ void BlockTemplate::backward(Ops& ops, Stream& stream, const Backward& a) const 
                                   .out = w.attended,
                                   .lse = w.lse,
                                   .grad_out = w.grad_attended,
-                                  .grad_q = grads.q,
-                                  .grad_k = grads.k,
-                                  .grad_v = grads.v});
-  ops.rope(stream, {.x = w.grad_qkv.slice_cols(0, c.q_dim() + c.kv_dim()),
-                    .heads = c.heads + c.kv_heads,
-                    .head_dim = c.head_dim,
-                    .rotary_dim = c.head_dim,
-                    .positions = a.micro_batch.positions,
-                    .cos = rope_.cos,
-                    .sin = rope_.sin,
-                    .backward = true});
-  if (c.qk_norm) {
+                                  .grad_q = grad.q,
+                                  .grad_k = grad.k,
+                                  .grad_v = grad.v});
+  rope(ops, stream, w.grad_qkv, a.micro_batch.positions, a.tables, true);
+  if (q_norm_.offset >= 0) {
     ops.rmsnorm_backward(stream, {.x = raw.q,
-                                  .weight = weights.q_norm,
+                                  .weight = q_norm_.weight(slab),
                                   .inv_rms = w.q_inv_rms,
-                                  .groups = c.heads,
-                                  .grad_out = grads.q,
+                                  .groups = s_.heads,
+                                  .grad_out = grad.q,
                                   .residual = {},
-                                  .grad_x = grads.q,
-                                  .grad_weight = gradient(a.weight_grads, to.q_norm, 1, c.head_dim),
+                                  .grad_x = grad.q,
+                                  .grad_weight = q_norm_.gradient(grads),
                                   .accumulate = a.accumulate});
     ops.rmsnorm_backward(stream, {.x = raw.k,
-                                  .weight = weights.k_norm,
+                                  .weight = k_norm_.weight(slab),
                                   .inv_rms = w.k_inv_rms,
-                                  .groups = c.kv_heads,
-                                  .grad_out = grads.k,
+                                  .groups = s_.kv_heads,
+                                  .grad_out = grad.k,
                                   .residual = {},
-                                  .grad_x = grads.k,
-                                  .grad_weight = gradient(a.weight_grads, to.k_norm, 1, c.head_dim),
+                                  .grad_x = grad.k,
+                                  .grad_weight = k_norm_.gradient(grads),
                                   .accumulate = a.accumulate});
   }
-  weight_gradients(ops, stream, a.weight_grads, to.qkv, w.grad_qkv, w.normed, a.accumulate);
-  ops.linear_backward_input(stream, {.grad_out = w.grad_qkv, .weight = weights.qkv, .grad_x = w.grad_normed});
+  weight_gradients(ops, stream, grads, qkv_, w.grad_qkv, w.normed, a.accumulate);
+  ops.linear_backward_input(stream,
+                            {.grad_out = w.grad_qkv, .weight = qkv_.weight.weight(slab), .grad_x = w.grad_normed});
   ops.rmsnorm_backward(stream, {.x = a.x,
-                                .weight = weights.input_norm,
+                                .weight = input_norm_.weight(slab),
                                 .inv_rms = w.inv_rms,
                                 .grad_out = w.grad_normed,
-                                .residual = a.grad,
-                                .grad_x = a.grad,
-                                .grad_weight = gradient(a.weight_grads, to.input_norm, 1, c.hidden),
+                                .residual = a.grad_x,
+                                .grad_x = a.grad_x,
+                                .grad_weight = input_norm_.gradient(grads),
                                 .accumulate = a.accumulate});
+}
+
+struct DenseBlock::DecodeWork {
+  View normed;     // (T, H)
+  float* inv_rms;  // (T * heads) nothing reads it
+  View qkv;        // (T, q + 2 kv)
+  View attended;   // (T, q)
+  View gate_up;    // (T, 2F)
+  View act;        // (T, F)
+  int64_t bytes;
+};
+
+DenseBlock::DecodeWork DenseBlock::carve_decode(std::byte* workspace, int64_t tokens) const {
+  Carver carver(workspace);
+  DecodeWork w{};
+  w.normed = carver.view(s_.dtype, tokens, s_.hidden);
+  w.inv_rms = carver.array<float>(tokens * s_.heads);
+  w.qkv = carver.view(s_.dtype, tokens, s_.qkv_dim());
+  w.attended = carver.view(s_.dtype, tokens, s_.q_dim());
+  w.gate_up = carver.view(s_.dtype, tokens, 2 * s_.ff);
+  w.act = carver.view(s_.dtype, tokens, s_.ff);
+  w.bytes = carver.bytes();
+  return w;
+}
+
+int64_t DenseBlock::decode_workspace_bytes(int64_t tokens) const { return carve_decode(nullptr, tokens).bytes; }
+
+void DenseBlock::decode(Ops& ops, Stream& stream, const Decode& a) const {
+  std::byte* slab = a.weights[0];
+  const DecodeWork w = carve_decode(a.workspace, a.tokens.tokens);
+  norm(ops, stream, input_norm_.weight(slab), a.x, w.normed, w.inv_rms);
+  const Qkv read = qkv_forward(ops, stream, slab,
+                               {.normed = w.normed,
+                                .product = w.qkv,
+                                .qkv = w.qkv,
+                                .q_inv_rms = w.inv_rms,
+                                .k_inv_rms = w.inv_rms,
+                                .positions = a.tokens.positions,
+                                .tables = a.tables});
+  ops.attention_cached(stream, {.shape = attention_shape(a.tokens.tokens),
+                                .context = a.cache.context,
+                                .sequences = a.tokens.sequences,
+                                .positions = a.tokens.positions,
+                                .q = read.q,
+                                .k = read.k,
+                                .v = read.v,
+                                .k_cache = a.cache.k,
+                                .v_cache = a.cache.v,
+                                .out = w.attended});
+  ops.linear_forward(
+      stream,
+      {.x = w.attended, .weight = o_.weight.weight(slab), .bias = o_.bias.weight(slab), .residual = a.x, .out = a.y});
+  norm(ops, stream, post_norm_.weight(slab), a.y, w.normed, w.inv_rms);
+  gate_up(ops, stream, slab, w.normed, w.gate_up);
+  ops.gated_forward(stream, {.gate_up = w.gate_up, .out = w.act});
+  ops.linear_forward(
+      stream,
+      {.x = w.act, .weight = down_.weight.weight(slab), .bias = down_.bias.weight(slab), .residual = a.y, .out = a.y});
 }
 
 }  // namespace megatrain

@@ -1,81 +1,94 @@
-// The dense block template: code and a layout, no weights. It is bound to a slab's address at call time.
+// The dense block: one phase over one record.
 //
 //   h = x + o(attention(rope(qk_norm(qkv(norm(x))))))       x, h, y: (T, H)
 //   y = h + down(swiglu(gate_up(norm(h))))
 //
-// Backward recomputes from the input x those inner activations that were not kept, by the calls that made them, then
-// walks them in reverse by hand: how much was kept changes no bit. Parameters accumulate (+=) in backward except on the
-// first micro-batch of a step; activations are assigned. Gradients of frozen tensors are not computed. The MLP, its
-// norm included, runs in chunks of mlp_chunk tokens, forward and backward alike.
+// The MLP, its norm included, runs in chunks of mlp_chunk tokens, forward and backward alike. Gradients of frozen
+// tensors are not computed.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "megatrain/model/block_weights.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/layers.h"
-#include "megatrain/model/micro_batch.h"
-#include "megatrain/model/rope_table.h"
-#include "megatrain/ops/ops.h"
-#include "megatrain/plan/keep.h"
+#include "megatrain/model/layer.h"
+#include "megatrain/model/operand.h"
 
 namespace megatrain {
 
-class BlockTemplate {
+// The numbers that a block's tensors carry as their operand.
+struct BlockOperand {
+  enum : int {
+    input_norm,    // (H)
+    qkv,           // (q + 2 kv, H)
+    qkv_bias,      // (q + 2 kv)
+    q_norm,        // (head_dim)
+    k_norm,        // (head_dim)
+    o,             // (H, q)
+    o_bias,        // (H)
+    post_norm,     // (H)
+    gate_up,       // (2F, H)
+    gate_up_bias,  // (2F)
+    down,          // (H, F)
+    down_bias,     // (H)
+  };
+};
+
+// The sizes of one block; which optional operands it has is said by its layout.
+struct BlockShape {
+  int64_t hidden, ff;
+  int64_t heads, kv_heads, head_dim;
+  int64_t window;  // 0: none
+  float eps;
+  DType dtype;
+  int64_t tokens, mlp_chunk, positions;
+
+  int64_t q_dim() const { return heads * head_dim; }
+  int64_t kv_dim() const { return kv_heads * head_dim; }
+  int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+};
+BlockShape block_shape(const ModelConfig& config, const ModelShape& shape, int64_t layer);
+
+class DenseBlock final : public Phase {
  public:
-  BlockTemplate(const ModelConfig& config, DType dtype, int64_t tokens, int64_t mlp_chunk, RopeTable rope);
+  DenseBlock(const BlockShape& shape, const LayerLayout& record);
 
-  // Scratch one call needs; forward and backward share it, and nothing in it outlives a call.
-  int64_t workspace_bytes() const { return workspace_bytes_; }
-
-  // What one micro-batch keeps from forward to backward.
-  int64_t kept_bytes(Keep keep) const;
-
-  struct Forward {
-    int64_t block;       // 0-based: chooses the sliding window
-    std::byte* weights;  // slab
-    View x;              // (T, H)
-    View y;              // (T, H)
-    const MicroBatchView& micro_batch;
-    std::byte* workspace;
-    Keep keep = Keep::nothing;
-    std::byte* kept = nullptr;  // kept_bytes(keep)
-  };
-  void forward(Ops& ops, Stream& stream, const Forward& args) const;
-
-  struct Backward {
-    int64_t block;
-    std::byte* weights;   // slab
-    View x;               // (T, H) the forward's input
-    View grad;            // (T, H) in: gradient of y; out: gradient of x
-    float* weight_grads;  // slab, fp32; unused when all are frozen
-    const BlockGradients& gradients_at;
-    bool accumulate;
-    const MicroBatchView& micro_batch;
-    std::byte* workspace;
-    Keep keep = Keep::nothing;
-    std::byte* kept = nullptr;  // as the forward left it; overwritten
-  };
-  void backward(Ops& ops, Stream& stream, const Backward& args) const;
+  std::vector<int64_t> records() const override { return {0}; }
+  int64_t in_width() const override { return s_.hidden; }
+  int64_t out_width() const override { return s_.hidden; }
+  int64_t workspace_bytes() const override;
+  int64_t kept_bytes(Keep keep) const override;
+  void forward(Ops& ops, Stream& stream, const Forward& args) const override;
+  void backward(Ops& ops, Stream& stream, const Backward& args) const override;
+  int64_t cache_width() const override { return s_.kv_dim(); }
+  int64_t decode_workspace_bytes(int64_t tokens) const override;
+  void decode(Ops& ops, Stream& stream, const Decode& args) const override;
 
  private:
-  struct Work;  // views of what is kept and of the workspace
+  struct Work;        // views of what is kept and of the workspace
+  struct DecodeWork;  // of generation's workspace
+  struct Qkv {
+    View q;     // (T, q)
+    View k, v;  // (T, kv)
+  };
+  struct QkvForward;
   Work carve(std::byte* workspace, Keep keep, std::byte* kept) const;
-  void weight_gradients(Ops& ops, Stream& stream, float* grads, const std::vector<LinearGradient>& parts,
-                        const View& grad_out, const View& x, bool accumulate) const;
-  void input_norm(Ops& ops, Stream& stream, const BlockWeights& weights, const View& x, const Work& work) const;
-  void attend(Ops& ops, Stream& stream, const BlockWeights& weights, const Forward& args, const Work& work) const;
-  void post_norm(Ops& ops, Stream& stream, const BlockWeights& weights, const Work& work, int64_t begin,
-                 int64_t count) const;
-  void gate_up(Ops& ops, Stream& stream, const BlockWeights& weights, const Work& work, int64_t begin,
-               int64_t count) const;
+  DecodeWork carve_decode(std::byte* workspace, int64_t tokens) const;
+  AttentionShape attention_shape(int64_t tokens) const;
+  Qkv split_qkv(const View& qkv) const;
+  Qkv qkv_forward(Ops& ops, Stream& stream, std::byte* slab, const QkvForward& args) const;
+  void norm(Ops& ops, Stream& stream, const View& weight, const View& x, const View& out, float* inv_rms) const;
+  void rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* positions, const float* tables,
+            bool backward) const;
+  void attend(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
+              const float* tables, const Work& work) const;
+  void gate_up(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const View& out) const;
+  void mlp_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work) const;
+  void attention_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work) const;
 
-  ModelConfig config_;
-  BlockOffsets at_;
-  DType dtype_;
-  int64_t tokens_, chunk_;
-  RopeTable rope_;
-  int64_t workspace_bytes_ = 0;
+  BlockShape s_;
+  WeightOperand input_norm_, q_norm_, k_norm_, post_norm_;
+  LinearOperands qkv_, o_, gate_up_, down_;
 };
 
 }  // namespace megatrain

@@ -1,49 +1,83 @@
-// The head template: final norm, output product, loss and their backward together, chunk of tokens by chunk of tokens,
-// so that logits never exist for all tokens.
+// The head: the last phase of a model, over its last record and, when tied, the embedding's table. Final norm, output
+// product, loss and their backward together, chunk of tokens by chunk of tokens, so that logits never exist for all
+// tokens.
 #pragma once
 
 #include <cstdint>
 
 #include "megatrain/model/config.h"
-#include "megatrain/model/layers.h"
-#include "megatrain/model/micro_batch.h"
-#include "megatrain/ops/ops.h"
+#include "megatrain/model/layer.h"
+#include "megatrain/model/operand.h"
 
 namespace megatrain {
 
-class HeadTemplate {
- public:
-  HeadTemplate(const ModelConfig& config, DType dtype, int64_t tokens, int64_t chunk);
+// The final norm and, unless it is tied, the output matrix.
+std::vector<TensorSpec> head_tensors(const ModelConfig& config);
 
-  int64_t workspace_bytes() const { return workspace_bytes_; }
+class Head {
+ public:
+  Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record);
+
+  const LayerLayout& record() const { return record_; }
+  const WeightOperand& norm() const { return norm_; }    // of its record
+  const WeightOperand& table() const { return table_; }  // of its record, or of the embedding's when tied
+
+  int64_t workspace_bytes() const;
 
   struct Args {
-    std::byte* norm;   // (H)
-    std::byte* table;  // (V, H): the head's own, or the embedding's when tied
-    View x;            // (T, H)
-    float scale;       // 1 / trained tokens of the step
-    float* loss;       // (T)
-    int32_t* correct;  // (T)
+    std::byte* weights;  // its slab
+    std::byte* table;    // the embedding's slab; not used unless tied
+    View x;              // (T, H)
+    float scale;         // 1 / trained tokens of the step
+    float* loss;         // (T)
+    int32_t* correct;    // (T)
     const MicroBatchView& micro_batch;
     std::byte* workspace;
     // Backward; grad empty: loss only.
-    View grad;          // (T, H) out: gradient of x
-    bool grad_is_used;  // somebody below is trained
-    float* norm_grad;   // (H) or null: frozen
-    float* table_grad;  // (V, H) or null: frozen
+    View grad;            // (T, H) out: gradient of x
+    bool grad_is_used;    // something below is trained
+    float* weight_grads;  // slab; not used when all of its own is frozen
+    float* table_grads;   // the embedding's slab; null: not tied, or frozen
     bool accumulate;
   };
   void run(Ops& ops, Stream& stream, const Args& args) const;
 
+  // The forward for generation: fp32 logits of some rows. The table comes in ranges of its rows, so that one that does
+  // not fit the device whole can pass through it.
+  int64_t decode_workspace_bytes(int64_t rows) const;
+
+  // The final norm of rows index[0..rows) of x, into the workspace.
+  struct Norm {
+    std::byte* norm;       // (H)
+    View x;                // (T, H)
+    const int32_t* index;  // (rows)
+    int64_t rows;
+    std::byte* workspace;
+  };
+  void decode_norm(Ops& ops, Stream& stream, const Norm& args) const;
+
+  // Columns [begin, begin + count) of the logits.
+  struct Logits {
+    std::byte* table;  // (count, H) rows [begin, begin + count) of the table
+    int64_t begin, count;
+    int64_t rows;
+    View logits;           // (rows, V) fp32
+    std::byte* workspace;  // as decode_norm() left it
+  };
+  void decode_logits(Ops& ops, Stream& stream, const Logits& args) const;
+
  private:
   struct Work;
+  struct DecodeWork;
   Work carve(std::byte* workspace) const;
+  DecodeWork carve_decode(std::byte* workspace, int64_t rows) const;
 
-  int64_t vocab_, hidden_;
+  LayerLayout record_;
+  WeightOperand norm_, table_;
+  bool tied_;
   float eps_;
   DType dtype_;
   int64_t tokens_, chunk_;
-  int64_t workspace_bytes_ = 0;
 };
 
 // Tokens of a head chunk when the user names none: equal chunks whose workspace is at most `bytes`, or 256 MiB if that

@@ -19,7 +19,7 @@
 namespace megatrain {
 
 std::vector<int64_t> tensor_shape(const TensorSpec& tensor) {
-  return tensor.vector ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
+  return tensor.is_vector() ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
 }
 
 namespace {

@@ -4,16 +4,14 @@
 #include <iterator>
 
 #include "megatrain/device/device.h"
-#include "megatrain/model/block.h"
-#include "megatrain/model/head.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/ops/op_notes.h"
 
 namespace megatrain {
 
 namespace {
 
-// Addresses nobody reads, 256-byte aligned as all slabs are, and far apart.
+// Addresses that nothing reads, 256-byte aligned as all slabs are, and far apart.
 std::byte* made_up(int which) { return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(which) << 44); }
 
 // Nothing is ever enqueued on it.
@@ -31,7 +29,77 @@ void append(std::vector<OpNote>& to, const std::vector<OpNote>& notes) {
   to.insert(to.end(), notes.begin(), notes.end());
 }
 
+MicroBatchView made_up_batch(const NotesShape& shape) {
+  MicroBatchView micro;
+  micro.tokens = shape.sequences * shape.seq_len;
+  micro.labels = micro.positions = reinterpret_cast<const int32_t*>(made_up(3));
+  micro.documents = {.begin = reinterpret_cast<const int32_t*>(made_up(4)),
+                     .count = shape.sequences,
+                     .longest = shape.seq_len,
+                     .uniform = true};
+  return micro;
+}
+
+// The operands of a phase's calls at made-up addresses. Holds the spans of its args.
+struct MadeUp {
+  MadeUp(const Phase& phase, const NotesShape& shape)
+      : tokens(shape.sequences * shape.seq_len),
+        x(matrix(made_up(5), shape.dtype, tokens, phase.in_width())),
+        y(matrix(made_up(6), shape.dtype, tokens, phase.out_width())),
+        grad_y(matrix(made_up(7), shape.dtype, tokens, phase.out_width())),
+        grad_x(phase.in_width() == phase.out_width() ? grad_y
+                                                     : matrix(made_up(15), shape.dtype, tokens, phase.in_width())),
+        micro_batch(made_up_batch(shape)) {
+    constexpr int kSlabs = 16;  // two a record from here on
+    for (int r = 0; r < static_cast<int>(phase.records().size()); ++r) {
+      weights.push_back(made_up(kSlabs + 2 * r));
+      weight_grads.push_back(reinterpret_cast<float*>(made_up(kSlabs + 2 * r + 1)));
+    }
+  }
+
+  int64_t tokens;
+  View x, y, grad_y, grad_x;
+  MicroBatchView micro_batch;
+  std::vector<std::byte*> weights;
+  std::vector<float*> weight_grads;
+};
+
 }  // namespace
+
+std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
+  const MadeUp made(phase, shape);
+  OpNotes ops;
+  NoStream stream;
+  phase.forward(ops, stream,
+                {.weights = made.weights,
+                 .x = made.x,
+                 .y = made.y,
+                 .micro_batch = made.micro_batch,
+                 .tables = reinterpret_cast<const float*>(made_up(1)),
+                 .workspace = made_up(9),
+                 .keep = keep,
+                 .kept = made_up(10)});
+  return ops.take();
+}
+
+std::vector<OpNote> backward_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
+  const MadeUp made(phase, shape);
+  OpNotes ops;
+  NoStream stream;
+  phase.backward(ops, stream,
+                 {.weights = made.weights,
+                  .x = made.x,
+                  .grad_y = made.grad_y,
+                  .grad_x = made.grad_x,
+                  .weight_grads = made.weight_grads,
+                  .accumulate = shape.accumulate,
+                  .micro_batch = made.micro_batch,
+                  .tables = reinterpret_cast<const float*>(made_up(1)),
+                  .workspace = made_up(9),
+                  .keep = keep,
+                  .kept = made_up(10)});
+  return ops.take();
+}
 
 std::vector<OpNote> StepNotes::recomputing() const {
   std::vector<OpNote> all = forward;
@@ -48,64 +116,42 @@ std::vector<OpNote> StepNotes::keeping() const {
   return all;
 }
 
-StepNotes step_notes(const ModelConfig& model, const NotesShape& shape, const FreezeRules& rules) {
-  const std::vector<LayerLayout> layouts = model_layouts(model, rules);
+StepNotes step_notes(const ModelConfig& config, const NotesShape& shape, const FreezeRules& rules) {
+  const int64_t tokens = shape.sequences * shape.seq_len;
+  const Model model = make_model(config,
+                                 {.dtype = shape.dtype,
+                                  .tokens = tokens,
+                                  .mlp_chunk = shape.mlp_chunk,
+                                  .head_chunk = shape.head_chunk,
+                                  .positions = shape.seq_len},
+                                 rules);
+  const std::vector<LayerLayout> layouts = model.layouts();
   const auto trained = [](const LayerLayout& layout) { return layout.state_elements > 0; };
   const int64_t first_trained = std::find_if(layouts.begin(), layouts.end(), trained) - layouts.begin();
-  const int64_t tokens = shape.sequences * shape.seq_len;
-  const RopeTable rope{.cos = reinterpret_cast<const float*>(made_up(1)),
-                       .sin = reinterpret_cast<const float*>(made_up(2))};
-  const BlockTemplate block(model, shape.dtype, tokens, shape.mlp_chunk, rope);
-  const HeadTemplate head(model, shape.dtype, tokens, shape.head_chunk);
-  MicroBatchView micro;
-  micro.tokens = tokens;
-  micro.labels = micro.positions = reinterpret_cast<const int32_t*>(made_up(3));
-  micro.documents = {.begin = reinterpret_cast<const int32_t*>(made_up(4)),
-                     .count = shape.sequences,
-                     .longest = shape.seq_len,
-                     .uniform = true};
-  const View x = matrix(made_up(5), shape.dtype, tokens, model.hidden);
-  const View y = matrix(made_up(6), shape.dtype, tokens, model.hidden);
-  const View grad = matrix(made_up(7), shape.dtype, tokens, model.hidden);
-  std::byte *weights = made_up(8), *workspace = made_up(9);
-  float* grads = reinterpret_cast<float*>(made_up(10));
 
+  StepNotes notes;
+  for (const Model::NumberedPhase& p : model.layer_phases()) {
+    append(notes.forward, forward_notes(*p.phase, shape));
+    const bool below =
+        std::none_of(p.records.begin(), p.records.end(), [&](int64_t record) { return record >= first_trained; });
+    if (!below) append(notes.backward, backward_notes(*p.phase, shape));
+  }
   OpNotes ops;
   NoStream stream;
-  StepNotes notes;
-  for (int64_t b = 0; b < model.layers; ++b) {
-    block.forward(ops, stream,
-                  {.block = b, .weights = weights, .x = x, .y = y, .micro_batch = micro, .workspace = workspace});
-    append(notes.forward, ops.take());
-    if (b + 1 < first_trained) continue;
-    block.backward(ops, stream,
-                   {.block = b,
-                    .weights = weights,
-                    .x = x,
-                    .grad = grad,
-                    .weight_grads = grads,
-                    .gradients_at = block_gradients(layouts[static_cast<size_t>(b + 1)]),
-                    .accumulate = shape.accumulate,
-                    .micro_batch = micro,
-                    .workspace = workspace});
-    append(notes.backward, ops.take());
-  }
-  const HeadGradients to = head_gradients(layouts.back());
-  const bool table = model.tied ? trained(layouts.front()) : to.table >= 0;
-  head.run(ops, stream,
-           {.norm = weights,
-            .table = made_up(11),
-            .x = x,
-            .scale = 1.0f,
-            .loss = reinterpret_cast<float*>(made_up(12)),
-            .correct = reinterpret_cast<int32_t*>(made_up(13)),
-            .micro_batch = micro,
-            .workspace = workspace,
-            .grad = grad,
-            .grad_is_used = first_trained <= model.layers,
-            .norm_grad = to.norm >= 0 ? grads : nullptr,
-            .table_grad = table ? reinterpret_cast<float*>(made_up(14)) : nullptr,
-            .accumulate = shape.accumulate});
+  model.head.run(ops, stream,
+                 {.weights = made_up(8),
+                  .table = made_up(11),
+                  .x = matrix(made_up(5), shape.dtype, tokens, config.hidden),
+                  .scale = 1.0f,
+                  .loss = reinterpret_cast<float*>(made_up(12)),
+                  .correct = reinterpret_cast<int32_t*>(made_up(13)),
+                  .micro_batch = made_up_batch(shape),
+                  .workspace = made_up(9),
+                  .grad = matrix(made_up(7), shape.dtype, tokens, config.hidden),
+                  .grad_is_used = first_trained + 1 < model.records(),
+                  .weight_grads = reinterpret_cast<float*>(made_up(10)),
+                  .table_grads = trained(layouts.front()) ? reinterpret_cast<float*>(made_up(14)) : nullptr,
+                  .accumulate = shape.accumulate});
   notes.head = ops.take();
   return notes;
 }

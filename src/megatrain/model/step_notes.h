@@ -1,4 +1,4 @@
-// The calls one micro-batch makes, by running the layer templates against OpNotes: nobody lists them a second time.
+// The calls one micro-batch makes, by running a model's phases against OpNotes: nothing lists them a second time.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
+#include "megatrain/model/layer.h"
 #include "megatrain/ops/op_note.h"
 
 namespace megatrain {
@@ -19,11 +20,14 @@ struct NotesShape {
   bool accumulate = true;  // gradients are added to an earlier micro-batch's
 };
 
-// Of one micro-batch through all blocks and the head.
+std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
+std::vector<OpNote> backward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
+
+// Of one micro-batch through all layers and the head.
 struct StepNotes {
-  std::vector<OpNote> forward;   // of the blocks
+  std::vector<OpNote> forward;   // of the layers
   std::vector<OpNote> head;      // forward and backward
-  std::vector<OpNote> backward;  // of the blocks at or above something trained, every one recomputed
+  std::vector<OpNote> backward;  // of the layers at or above something trained, every one recomputed
 
   std::vector<OpNote> recomputing() const;  // all of them: forward, head, backward
   std::vector<OpNote> keeping() const;      // the same without what backward computes again

@@ -68,7 +68,7 @@ void Updater::update(int64_t index, const AdamWStep& step, const HostGradient& g
       const Piece& piece = pieces[static_cast<size_t>(first + i)];
       const TensorSpec& tensor = record.layout().tensors[piece.tensor];
       const std::byte* grad = gradient.data + (tensor.state_offset + piece.begin) * dtype_bytes(record.dtype());
-      if (!update_run(record, tensor, tensor.decay ? decayed : plain, grad, piece.begin, piece.count))
+      if (!update_run(record, tensor, tensor.decays() ? decayed : plain, grad, piece.begin, piece.count))
         note_not_finite(index, step.t);
     });
   }

@@ -12,7 +12,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_files.h"
 #include "megatrain/text/chat_template.h"

@@ -21,8 +21,8 @@ StatePlanes StatePlanes::within(std::byte* base, int64_t elements, DType weights
   return planes;
 }
 
-LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier, Planes planes)
-    : device_(&device), layout_(std::move(layout)), dtype_(weights), tier_(tier) {
+LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier)
+    : device_(&device), layout_(std::move(layout)), tier_(tier) {
   const auto plane = [&](int64_t elements, int64_t element, const char* tag) {
     const size_t bytes = static_cast<size_t>(elements * element);
     if (tier_ == Tier::host) return device.allocate_host(bytes, tag);
@@ -30,15 +30,14 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, DType weights, Tier
     device.zero_now(buffer.data(), buffer.bytes());
     return buffer;
   };
-  weights_ = plane(layout_.elements, dtype_bytes(dtype_), "weights");
-  if (planes == Planes::weights) return;
-  if (dtype_ == DType::bf16) low_ = plane(layout_.elements, 2, "low bits");
+  weights_ = plane(layout_.elements, dtype_bytes(dtype()), "weights");
+  if (layout_.master() != dtype()) low_ = plane(layout_.elements, 2, "low bits");
   m_ = plane(layout_.state_elements, 4, "first moments");
   v_ = plane(layout_.state_elements, 4, "second moments");
 }
 
 StatePlanes LayerRecord::planes() const {
-  const bool split = dtype_ == DType::bf16;
+  const bool split = dtype() == DType::bf16;
   return {.weight = split ? reinterpret_cast<bf16*>(weights_.data()) : nullptr,
           .low = reinterpret_cast<uint16_t*>(low_.data()),
           .master = split ? nullptr : reinterpret_cast<float*>(weights_.data()),
@@ -54,7 +53,7 @@ void LayerRecord::copy(void* to, const void* from, size_t bytes) const {
 void LayerRecord::read_master(int64_t begin, int64_t count, float* out) const {
   const StatePlanes at = planes();
   const size_t n = static_cast<size_t>(count);
-  if (dtype_ == DType::f32) return copy(out, at.master + begin, n * 4);
+  if (dtype() == DType::f32) return copy(out, at.master + begin, n * 4);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
   copy(high.data(), at.weight + begin, n * 2);
@@ -65,7 +64,7 @@ void LayerRecord::read_master(int64_t begin, int64_t count, float* out) const {
 void LayerRecord::write_master(int64_t begin, int64_t count, const float* values) {
   const StatePlanes at = planes();
   const size_t n = static_cast<size_t>(count);
-  if (dtype_ == DType::f32) return copy(at.master + begin, values, n * 4);
+  if (dtype() == DType::f32) return copy(at.master + begin, values, n * 4);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
   for (size_t i = 0; i < n; ++i) {
@@ -84,11 +83,11 @@ void LayerRecord::write_moment(Moment moment, int64_t begin, int64_t count, cons
   copy(moment_plane(moment).data() + begin * 4, values, static_cast<size_t>(count) * 4);
 }
 
-std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts, DType weights,
-                                      const std::vector<Tier>& tiers, Planes planes) {
+std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
+                                      const std::vector<Tier>& tiers) {
   std::vector<LayerRecord> records;
   records.reserve(layouts.size());
-  for (size_t i = 0; i < layouts.size(); ++i) records.emplace_back(device, layouts[i], weights, tiers[i], planes);
+  for (size_t i = 0; i < layouts.size(); ++i) records.emplace_back(device, layouts[i], tiers[i]);
   return records;
 }
 

@@ -30,19 +30,16 @@ struct StatePlanes {
   static StatePlanes within(std::byte* base, int64_t elements, DType weights);
 };
 
-// Which planes a record has. Without `all` there is no master: what is written is rounded to the weights' dtype, as the
-// high half of a split master is, and read back so.
-enum class Planes : uint8_t { all, weights };
-
 class LayerRecord {
  public:
-  // Planes are zero: gaps between tensors stay so for ever.
-  LayerRecord(Device& device, LayerLayout layout, DType weights, Tier tier, Planes planes = Planes::all);
+  // Planes are zero: gaps between tensors stay so for ever. Where the master is what streams, values written are
+  // rounded to it, as the high half of a split master is, and read back so.
+  LayerRecord(Device& device, LayerLayout layout, Tier tier);
 
   const LayerLayout& layout() const { return layout_; }
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return layout_.dtype(); }
   Tier tier() const { return tier_; }
-  int64_t weight_bytes() const { return layout_.elements * dtype_bytes(dtype_); }
+  int64_t weight_bytes() const { return layout_.elements * dtype_bytes(dtype()); }
 
   std::byte* weights() const { return weights_.data(); }
   StatePlanes planes() const;
@@ -61,13 +58,12 @@ class LayerRecord {
 
   Device* device_;
   LayerLayout layout_;
-  DType dtype_;
   Tier tier_;
   Buffer weights_, low_, m_, v_;
 };
 
 // `tiers` has one for each layout.
-std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts, DType weights,
-                                      const std::vector<Tier>& tiers, Planes planes = Planes::all);
+std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
+                                      const std::vector<Tier>& tiers);
 
 }  // namespace megatrain

@@ -1,5 +1,8 @@
 #include "megatrain/tensor/layout.h"
 
+#include <utility>
+
+#include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 
 namespace megatrain {
@@ -8,19 +11,34 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors) {
   LayerLayout layout;
   layout.tensors = std::move(tensors);
   bool trained_before = false;
+  int operand_before = -1;
   for (TensorSpec& tensor : layout.tensors) {
-    const auto place = [&](int64_t& end, bool packed) {
-      const int64_t begin = packed ? end : round_up(end, kTensorAlign);
+    ensure(tensor.dtype == layout.dtype() && tensor.master == layout.master(), "a layer's tensors have one dtype");
+    const bool packed = tensor.operand >= 0 && tensor.operand == operand_before;
+    const auto place = [&](int64_t& end, bool behind) {
+      const int64_t begin = behind ? end : round_up(end, kTensorAlign);
       end = begin + tensor.elements();
       return begin;
     };
-    tensor.offset = place(layout.elements, tensor.fused);
-    tensor.state_offset = tensor.trainable ? place(layout.state_elements, tensor.fused && trained_before) : -1;
+    tensor.offset = place(layout.elements, packed);
+    tensor.state_offset = tensor.trainable ? place(layout.state_elements, packed && trained_before) : -1;
     trained_before = tensor.trainable;
+    operand_before = tensor.operand;
   }
   layout.elements = round_up(layout.elements, kTensorAlign);
   layout.state_elements = round_up(layout.state_elements, kTensorAlign);
   return layout;
+}
+
+std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts) {
+  for (LayerLayout& layout : layouts) {
+    for (TensorSpec& tensor : layout.tensors) {
+      tensor.master = tensor.dtype;
+      tensor.trainable = false;
+    }
+    layout = make_layout(std::move(layout.tensors));
+  }
+  return layouts;
 }
 
 std::vector<TrainedRun> LayerLayout::trained_runs() const {

@@ -2,30 +2,39 @@
 //
 // A layer has two coordinates. Its weights and their low bits hold every tensor, by `offset`. Its gradient and moments
 // hold the trained tensors alone, by `state_offset`, so that frozen ones take no room there; when nothing is frozen the
-// two are equal. Unless fused with its predecessor a tensor starts at a multiple of kTensorAlign elements (256 bytes in
-// bf16); the gaps are zero in every plane and stay zero.
+// two are equal. Unless it is of its predecessor's operand a tensor starts at a multiple of kTensorAlign elements (256
+// bytes in bf16); the gaps are zero in every plane and stay zero.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "megatrain/tensor/dtype.h"
+
 namespace megatrain {
 
 inline constexpr int64_t kTensorAlign = 128;  // elements
+
+// What a tensor is to its layer: shape in files, initial values and weight decay follow from it.
+enum class TensorRole : uint8_t { matrix, embedding, norm, bias };
 
 struct TensorSpec {
   std::string name;  // Hugging Face name
   int64_t rows = 0;  // 1 for a vector
   int64_t cols = 0;
-  bool vector = false;        // shape is (cols), not (rows, cols)
-  bool decay = false;         // weight decay applies
-  bool fused = false;         // packed right behind the previous tensor, so that both are one matrix (q,k,v; gate,up)
+  TensorRole role = TensorRole::matrix;
+  int operand = -1;  // of the layer's maths, by the layer's own numbers; tensors of one operand that follow each
+                     // other are packed, so that they are one matrix (q, k, v); -1: it stands alone
+  DType dtype = DType::bf16;  // that streams
+  DType master = DType::f32;  // that updates work on; `dtype` itself: what is written is rounded to it
   bool trainable = true;      // false: frozen
   int64_t offset = 0;         // elements from the start of the layer's weights; set by make_layout
   int64_t state_offset = -1;  // elements from the start of its gradient and moments, -1: frozen; set by make_layout
 
   int64_t elements() const { return rows * cols; }
+  bool is_vector() const { return role == TensorRole::norm || role == TensorRole::bias; }  // (cols), not (rows, cols)
+  bool decays() const { return !is_vector(); }
 };
 
 // Trained elements that lie one after the other in both coordinates.
@@ -51,10 +60,18 @@ struct LayerLayout {
     return sum;
   }
 
+  // Of every tensor.
+  DType dtype() const { return tensors.front().dtype; }
+  DType master() const { return tensors.front().master; }
+
   std::vector<TrainedRun> trained_runs() const;  // the longest there are, gaps between their tensors included
   std::vector<ElementRange> state_gaps() const;  // of the gradient and the moments
 };
 
+// The tensors have one dtype and one master.
 LayerLayout make_layout(std::vector<TensorSpec> tensors);
+
+// The layouts without a master and with nothing trained, for what only reads weights.
+std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts);
 
 }  // namespace megatrain

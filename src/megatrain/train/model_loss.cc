@@ -2,7 +2,7 @@
 
 #include "megatrain/base/work_progress.h"
 #include "megatrain/data/open_data.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model_source.h"
 
@@ -28,7 +28,7 @@ std::optional<ModelLoss> mean_loss(Trainer& trainer, BatchSource& source, const 
 
 ModelLoss measure_loss(TrainConfig config) {
   const ModelSource source = read_model_source(config);
-  config.train_only = {head_layout(source.config).tensors.front().name};  // the final norm: next to nothing has state
+  config.train_only = {head_tensors(source.config).front().name};  // the final norm: next to nothing has state
   const auto data = open_evaluation(config, source);
 
   Machine machine = open_machine(config.device, config.threads);

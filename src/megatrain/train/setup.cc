@@ -11,9 +11,7 @@
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/block.h"
-#include "megatrain/model/head.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/step_program.h"
 
@@ -40,6 +38,14 @@ Machine open_machine(const std::string& name, int64_t threads) {
   return machine;
 }
 
+ModelShape model_shape(const RunIdentity& identity, int64_t positions) {
+  return {.dtype = identity.dtype,
+          .tokens = identity.micro_tokens,
+          .mlp_chunk = identity.mlp_chunk,
+          .head_chunk = identity.head_chunk,
+          .positions = positions};
+}
+
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   RunIdentity identity;
   identity.freezing = {.freeze = config.freeze, .train_only = config.train_only};
@@ -47,8 +53,11 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
   identity.mlp_chunk = config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : tokens;
-  // the head may have the workspace a block needs anyway
-  const int64_t workspace = BlockTemplate(model, identity.dtype, tokens, identity.mlp_chunk, {}).workspace_bytes();
+  // the head may have the workspace the layers need anyway
+  int64_t workspace = 0;
+  const Model built = make_model(model, model_shape(identity, config.seq_len));
+  for (const Model::NumberedPhase& p : built.layer_phases())
+    workspace = std::max(workspace, p.phase->workspace_bytes());
   identity.head_chunk = config.head_chunk > 0 ? std::min(config.head_chunk, tokens)
                                               : default_head_chunk(model, identity.dtype, tokens, workspace);
   return identity;
@@ -75,7 +84,7 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
   const int64_t element = dtype_bytes(dtype);
   const int64_t context = std::min(model.max_position, kPromptTokens + config.sample.max_tokens);
   const int64_t sequences = std::min<int64_t>(std::ssize(config.sample.prompts), kAtOnce);
-  return 2 * block_layout(model, 0).elements * element +
+  return 2 * model_layouts(model)[1].elements * element +
          2 * model.layers * sequences * context * model.kv_dim() * element + kRest;
 }
 
@@ -83,8 +92,10 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        Machine& machine) {
+  const Model built = make_model(model, model_shape(identity, config.seq_len), identity.freezing);
+  const std::vector<LayerLayout> layouts = built.layouts();
   Workload w;
-  for (const LayerLayout& layout : model_layouts(model, identity.freezing)) {
+  for (const LayerLayout& layout : layouts) {
     w.parameters += layout.parameters();
     w.records.push_back({.elements = layout.elements, .trained = layout.state_elements});
   }
@@ -95,12 +106,10 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.micro_batches = config.batch / config.micro_batch;
   w.micro_tokens = identity.micro_tokens;
   w.clip = config.optim.clip > 0;
-  const BlockTemplate block(model, identity.dtype, identity.micro_tokens, identity.mlp_chunk, {});
-  const HeadTemplate head(model, identity.dtype, identity.micro_tokens, identity.head_chunk);
-  w.workspace_bytes = std::max(block.workspace_bytes(), head.workspace_bytes());
+  w.workspace_bytes = built.workspace_bytes();
   w.scratch_bytes = machine.ops->scratch_bytes(ops_shape(config, model, identity));
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
-  w.rope_bytes = config.seq_len * model.head_dim * 4;  // cos and sin, half a head each
+  w.rope_bytes = built.table_bytes();
   if (machine.device->kind() == DeviceKind::cuda) {
     // kernels are loaded as they are first called; seen: 130 MiB on the device, 100 MiB on the host
     constexpr int64_t kLoadedLater = 192 * kMiB;
@@ -110,7 +119,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   }
   const auto saved = [&](int64_t r) { return 2.0 * static_cast<double>(w.record(r).elements - w.record(r).trained); };
   const double attention = 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
-  const double flops = 2.0 * static_cast<double>(block_layout(model, 0).parameters()) + attention;
+  const double flops = 2.0 * static_cast<double>(layouts[1].parameters()) + attention;
   const double up = 4.0 * static_cast<double>(model.hidden * model.ff),
                down = 2.0 * static_cast<double>(model.hidden * model.ff);
   // norms read and write a row, RoPE q and k; SwiGLU's output comes with its backward
@@ -118,14 +127,15 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   const double norms = 4 * element * static_cast<double>(model.hidden),
                rope = 2 * element * static_cast<double>(model.qkv_dim()), act = element * static_cast<double>(model.ff);
   w.phases.push_back({.records = {0}, .width = model.hidden});
-  for (int64_t record = 1; record < w.head_record(); ++record) {
+  for (const Model::NumberedPhase& p : built.layer_phases()) {
+    const int64_t record = p.records.front();
     PhaseWork phase{.records = {record},
                     .width = model.hidden,
                     .forward_flops = flops,
                     .backward_flops = 2 * flops - saved(record),
                     .recomputed_flops = {flops - down, up, 0, 0},
                     .recomputed_bytes = {norms + rope + act, norms + act, norms + act, 0}};
-    for (const Keep keep : kKeeps) phase.kept_bytes[static_cast<size_t>(keep)] = block.kept_bytes(keep);
+    for (const Keep keep : kKeeps) phase.kept_bytes[static_cast<size_t>(keep)] = p.phase->kept_bytes(keep);
     w.phases.push_back(std::move(phase));
   }
   const double head_flops = 2.0 * static_cast<double>(model.vocab * model.hidden);

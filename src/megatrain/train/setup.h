@@ -8,6 +8,7 @@
 #include "megatrain/device/device.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
+#include "megatrain/model/layer.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/plan.h"
 
@@ -35,6 +36,9 @@ struct RunIdentity {
   AlgorithmTable algorithms;  // of every product of a step; both are filled by choose_algorithms()
   bool operator==(const RunIdentity&) const = default;
 };
+// Of the model's phases in a run; `positions` is the longest sequence.
+ModelShape model_shape(const RunIdentity& identity, int64_t positions);
+
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 
 // The longest sequence and the most documents a micro-batch can hold bound the ops' scratch.

@@ -13,7 +13,7 @@
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/safetensors_writer.h"
-#include "megatrain/model/layers.h"
+#include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {

@@ -15,11 +15,6 @@ namespace {
 
 static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
 
-RopeTable rope_in(const EngineMemory& memory) {
-  const float* table = memory.at<float>({ResourceKind::rope_table});
-  return {table, table + memory.workload().rope_bytes / 8};
-}
-
 // Of one micro-batch. row, labels, positions, segment order: T each; segment begin, document begin: T + 1 each;
 // segment row: T. That is 7 T + 2, at most 8 T: so a step's inputs are as large however it is cut into micro-batches.
 int64_t micro_batch_words(int64_t tokens) { return 8 * tokens; }
@@ -33,23 +28,17 @@ int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched
   return (micro_batches * micro_batch_words(micro_tokens) + row_words(touched_rows)) * 4;
 }
 
-StepProgram::StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory,
-                         std::vector<LayerRecord>& records, Updater& updater)
-    : config_(config),
+StepProgram::StepProgram(const Model& model, Ops& ops, EngineMemory& memory, std::vector<LayerRecord>& records,
+                         Updater& updater)
+    : model_(model),
       ops_(ops),
       memory_(memory),
       records_(records),
       updater_(updater),
-      block_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.mlp_chunk, rope_in(memory)),
-      head_(config, memory.workload().dtype, memory.workload().micro_tokens, shape.head_chunk),
-      head_at_(head_offsets(config)),
-      head_gradients_at_(head_gradients(records.back().layout())),
+      phases_(model.layer_phases()),
       below_head_is_trained_(memory.workload().first_trained_phase() < memory.workload().head_phase()),
       views_(static_cast<size_t>(memory.workload().micro_batches)),
-      row_of_id_(static_cast<size_t>(config.vocab), -1) {
-  for (size_t block = 1; block + 1 < records.size(); ++block)
-    gradients_at_.push_back(block_gradients(records[block].layout()));
-}
+      row_of_id_(static_cast<size_t>(model.config.vocab), -1) {}
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
   sequence_ = sequence;
@@ -92,7 +81,7 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   const int64_t segment_begin = place(tokens + 1), documents = place(tokens + 1), segment_row = place(tokens);
 
   // counting sort of positions by row: stable, so ascending within a row; the padding id is in no segment
-  const auto trained = [&](int64_t t) { return micro.tokens[static_cast<size_t>(t)] != config_.pad_id; };
+  const auto trained = [&](int64_t t) { return micro.tokens[static_cast<size_t>(t)] != model_.config.pad_id; };
   segment_count_.assign(touched.size() + 1, 0);
   const auto row_of = [&](int64_t t) { return row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])]; };
   for (int64_t t = 0; t < tokens; ++t) {
@@ -166,21 +155,29 @@ void StepProgram::compute(const Action& a, Stream& stream) {
 void StepProgram::embed_forward(const Action& a, Stream& stream) {
   const Workload& w = memory_.workload();
   const int64_t rows = memory_.plan().state_on_device(0) ? w.vocab : rows_;
-  ops_.embedding_forward(stream, {.table = matrix(memory_.address(a.at(Operand::rows)), w.dtype, rows, w.hidden),
-                                  .index = micro_batch(a).row,
-                                  .out = activation(a, Operand::y, 1)});
+  model_.embedding.forward(ops_, stream,
+                           {.table = matrix(memory_.address(a.at(Operand::rows)), w.dtype, rows, w.hidden),
+                            .index = micro_batch(a).row,
+                            .out = activation(a, Operand::y, 1)});
+}
+
+std::vector<std::byte*> StepProgram::weights_of(const Action& a) const {
+  std::vector<std::byte*> slabs;
+  for (int64_t i = 0; i < a.count(Operand::weights); ++i) slabs.push_back(memory_.address(a.at(Operand::weights, i)));
+  return slabs;
 }
 
 void StepProgram::forward(const Action& a, Stream& stream) {
-  block_.forward(ops_, stream,
-                 {.block = a.phase - 1,
-                  .weights = memory_.address(a.at(Operand::weights)),
-                  .x = activation(a, Operand::x, a.phase),
-                  .y = activation(a, Operand::y, a.phase + 1),
-                  .micro_batch = micro_batch(a),
-                  .workspace = memory_.address(a.at(Operand::workspace)),
-                  .keep = a.keep,
-                  .kept = a.has(Operand::kept) ? memory_.address(a.at(Operand::kept)) : nullptr});
+  phases_[static_cast<size_t>(a.phase - 1)].phase->forward(
+      ops_, stream,
+      {.weights = weights_of(a),
+       .x = activation(a, Operand::x, a.phase),
+       .y = activation(a, Operand::y, a.phase + 1),
+       .micro_batch = micro_batch(a),
+       .tables = memory_.at<float>({ResourceKind::rope_table}),
+       .workspace = memory_.address(a.at(Operand::workspace)),
+       .keep = a.keep,
+       .kept = a.has(Operand::kept) ? memory_.address(a.at(Operand::kept)) : nullptr});
 }
 
 // A sum that the first micro-batch of the step is about to fill. The norm reads over the gaps between the tensors, and
@@ -194,15 +191,20 @@ float* StepProgram::sum_of(const Action& a, int64_t nth, int64_t record, Stream&
 }
 
 void StepProgram::backward(const Action& a, Stream& stream) {
-  block_.backward(ops_, stream,
-                  {.block = a.phase - 1,
-                   .weights = memory_.address(a.at(Operand::weights)),
+  const auto& [phase, records] = phases_[static_cast<size_t>(a.phase - 1)];
+  std::vector<float*> sums;
+  int64_t nth = 0;  // of what is trained
+  for (const int64_t record : records)
+    sums.push_back(memory_.workload().is_trained(record) ? sum_of(a, nth++, record, stream) : nullptr);
+  phase->backward(ops_, stream,
+                  {.weights = weights_of(a),
                    .x = activation(a, Operand::x, a.phase),
-                   .grad = activation(a, Operand::grad_x, a.phase),
-                   .weight_grads = a.has(Operand::sum) ? sum_of(a, 0, a.record, stream) : nullptr,
-                   .gradients_at = gradients_at_[static_cast<size_t>(a.record - 1)],
+                   .grad_y = activation(a, Operand::grad_y, a.phase + 1),
+                   .grad_x = activation(a, Operand::grad_x, a.phase),
+                   .weight_grads = sums,
                    .accumulate = a.micro_batch > 0,
                    .micro_batch = micro_batch(a),
+                   .tables = memory_.at<float>({ResourceKind::rope_table}),
                    .workspace = memory_.address(a.at(Operand::workspace)),
                    .keep = a.keep,
                    .kept = a.has(Operand::kept) ? memory_.address(a.at(Operand::kept)) : nullptr});
@@ -210,28 +212,25 @@ void StepProgram::backward(const Action& a, Stream& stream) {
 
 void StepProgram::head(const Action& a, Stream& stream) {
   const Workload& w = memory_.workload();
-  const int64_t element = dtype_bytes(w.dtype);
-  std::byte* own = memory_.address(a.at(Operand::weights));
   // sums are there in training, of what is trained
   const bool own_trained = w.is_trained(w.head_record()), table_trained = w.tied && w.is_trained(0);
   float* own_sum = own_trained && a.has(Operand::sum) ? memory_.at<float>(a.at(Operand::sum)) : nullptr;
   float* table_sum =
       table_trained && a.has(Operand::sum) ? memory_.at<float>(a.at(Operand::sum, own_trained)) : nullptr;
-  const auto own_grad = [&](int64_t at) { return own_sum && at >= 0 ? own_sum + at : nullptr; };
-  head_.run(ops_, stream,
-            {.norm = own + head_at_.norm * element,
-             .table = w.tied ? memory_.address(a.at(Operand::weights, 1)) : own + head_at_.table * element,
-             .x = activation(a, Operand::x, a.phase),
-             .scale = loss_scale_,
-             .loss = memory_.at<float>(a.at(Operand::losses)),
-             .correct = memory_.at<int32_t>(a.at(Operand::correct)),
-             .micro_batch = micro_batch(a),
-             .workspace = memory_.address(a.at(Operand::workspace)),
-             .grad = a.has(Operand::grad_x) ? activation(a, Operand::grad_x, a.phase) : View{},
-             .grad_is_used = below_head_is_trained_,
-             .norm_grad = own_grad(head_gradients_at_.norm),
-             .table_grad = w.tied ? table_sum : own_grad(head_gradients_at_.table),
-             .accumulate = a.micro_batch > 0});
+  model_.head.run(ops_, stream,
+                  {.weights = memory_.address(a.at(Operand::weights)),
+                   .table = w.tied ? memory_.address(a.at(Operand::weights, 1)) : nullptr,
+                   .x = activation(a, Operand::x, a.phase),
+                   .scale = loss_scale_,
+                   .loss = memory_.at<float>(a.at(Operand::losses)),
+                   .correct = memory_.at<int32_t>(a.at(Operand::correct)),
+                   .micro_batch = micro_batch(a),
+                   .workspace = memory_.address(a.at(Operand::workspace)),
+                   .grad = a.has(Operand::grad_x) ? activation(a, Operand::grad_x, a.phase) : View{},
+                   .grad_is_used = below_head_is_trained_,
+                   .weight_grads = own_sum,
+                   .table_grads = table_sum,
+                   .accumulate = a.micro_batch > 0});
 }
 
 void StepProgram::embed_backward(const Action& a, Stream& stream) {
@@ -240,12 +239,13 @@ void StepProgram::embed_backward(const Action& a, Stream& stream) {
   float* sum = memory_.at<float>(a.at(Operand::sum));
   if (a.micro_batch == 0) stream.zero(sum, static_cast<size_t>(rows_ * w.hidden) * 4);
   if (micro.segments == 0) return;  // nothing but padding
-  ops_.embedding_backward(stream, {.grad_out = activation(a, Operand::grad_y, 1),
-                                   .order = micro.segment_order,
-                                   .begin = micro.segment_begin,
-                                   .row = micro.segment_row,
-                                   .segments = micro.segments,
-                                   .grad = matrix(sum, DType::f32, rows_, w.hidden)});
+  model_.embedding.backward(ops_, stream,
+                            {.grad_out = activation(a, Operand::grad_y, 1),
+                             .order = micro.segment_order,
+                             .begin = micro.segment_begin,
+                             .row = micro.segment_row,
+                             .segments = micro.segments,
+                             .grad = matrix(sum, DType::f32, rows_, w.hidden)});
 }
 
 void StepProgram::merge_rows(const Action& a, Stream& stream) {
@@ -285,7 +285,7 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
     if (!tensor.trainable) continue;
     const int64_t offset = visits ? tensor.state_offset : tensor.offset;
     const auto at = [&](auto* plane) { return plane ? plane + offset : nullptr; };
-    AdamWUpdate update{.scalars = tensor.decay ? decayed : plain,
+    AdamWUpdate update{.scalars = tensor.decays() ? decayed : plain,
                        .count = tensor.elements(),
                        .grad = sum + (rows ? 0 : tensor.state_offset),
                        .m = planes.m + tensor.state_offset,

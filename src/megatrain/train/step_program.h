@@ -8,8 +8,7 @@
 
 #include "megatrain/data/batch.h"
 #include "megatrain/engine/pipeline.h"
-#include "megatrain/model/block.h"
-#include "megatrain/model/head.h"
+#include "megatrain/model/model.h"
 #include "megatrain/optim/updater.h"
 
 namespace megatrain {
@@ -24,12 +23,8 @@ struct OptimStep {
 
 class StepProgram : public StepHandler {
  public:
-  struct Shape {
-    int64_t mlp_chunk;
-    int64_t head_chunk;
-  };
-  StepProgram(const ModelConfig& config, const Shape& shape, Ops& ops, EngineMemory& memory,
-              std::vector<LayerRecord>& records, Updater& updater);
+  // The model outlives it.
+  StepProgram(const Model& model, Ops& ops, EngineMemory& memory, std::vector<LayerRecord>& records, Updater& updater);
 
   // Fills the staging buffers for the next step to be issued; `sequence` alternates two sets of host tables, so that
   // the step before may still be updating.
@@ -56,6 +51,7 @@ class StepProgram : public StepHandler {
   void finish_gradient(const Action& action, Stream& stream);
   void update_on_device(const Action& action, Stream& stream);
   float* sum_of(const Action& action, int64_t nth, int64_t record, Stream& stream);
+  std::vector<std::byte*> weights_of(const Action& action) const;
   View activation(const Action& action, Operand operand, int64_t phase) const;  // (T, width of the phase's input)
   const MicroBatchView& micro_batch(const Action& action) const {
     return views_[static_cast<size_t>(action.micro_batch)];
@@ -64,16 +60,12 @@ class StepProgram : public StepHandler {
   int64_t row_tables_at() const;  // words into the inputs
   Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }
 
-  ModelConfig config_;
+  const Model& model_;
   Ops& ops_;
   EngineMemory& memory_;
   std::vector<LayerRecord>& records_;
   Updater& updater_;
-  BlockTemplate block_;
-  HeadTemplate head_;
-  HeadOffsets head_at_;
-  std::vector<BlockGradients> gradients_at_;  // (L)
-  HeadGradients head_gradients_at_;
+  std::vector<Model::NumberedPhase> phases_;  // of the layers
   bool below_head_is_trained_;
   std::array<Step, 2> steps_;
   std::vector<MicroBatchView> views_;   // of the step being issued

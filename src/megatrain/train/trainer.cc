@@ -11,9 +11,8 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/number_text.h"
+#include "megatrain/model/model.h"
 #include "megatrain/plan/verify.h"
-#include "megatrain/model/layers.h"
-#include "megatrain/model/rope_table.h"
 
 namespace megatrain {
 
@@ -39,18 +38,19 @@ Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& 
                  const Workload& workload, const Plan& plan, int update_threads)
     : machine_(machine),
       workload_(workload),
-      records_(make_records(*machine.device, model_layouts(model, identity.freezing), identity.dtype, plan.state)),
+      model_(make_model(model, model_shape(identity, workload.rope_bytes / (model.head_dim * 4)), identity.freezing)),
+      records_(make_records(*machine.device, model_.layouts(), plan.state)),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, team_size(update_threads)),
-      program_(model, {.mlp_chunk = identity.mlp_chunk, .head_chunk = identity.head_chunk}, *machine.ops, memory_,
-               records_, updater_),
+      program_(model_, *machine.ops, memory_, records_, updater_),
       plan_(plan),
       lanes_(*machine.device),
       training_(std::make_unique<Pipeline>(*machine.device, lanes_, verified(workload, plan, StepMode::train), memory_,
                                            records_, program_)) {
   machine.ops->reserve(shape);
-  const std::vector<float> rope = make_rope_table(model, workload.rope_bytes / (model.head_dim * 4));
-  lanes_.stream(Lane::h2d).copy(memory_.address({ResourceKind::rope_table}), rope.data(), rope.size() * sizeof(float));
+  const std::vector<float> tables = model_.make_tables();
+  lanes_.stream(Lane::h2d).copy(memory_.address({ResourceKind::rope_table}), tables.data(),
+                                tables.size() * sizeof(float));
   lanes_.stream(Lane::h2d).synchronize();
 }
 

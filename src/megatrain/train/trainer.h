@@ -79,6 +79,7 @@ class Trainer {
 
   Machine& machine_;
   Workload workload_;
+  Model model_;
   std::vector<LayerRecord> records_;
   EngineMemory memory_;
   Updater updater_;

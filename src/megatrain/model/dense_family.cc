@@ -1,0 +1,234 @@
+#include "megatrain/model/dense_family.h"
+
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/block.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+// Far above any model, and low enough that no size made of them leaves 64 bits.
+constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxWidth = int64_t{1} << 20, kMaxLayers = int64_t{1} << 14,
+                  kMaxHeads = int64_t{1} << 13;
+
+std::optional<DType> read_dtype(const ConfigReader& r) {
+  static const std::map<std::string, DType> kTypes = {
+      {"bfloat16", DType::bf16}, {"float16", DType::f16}, {"float32", DType::f32}};
+  std::optional<DType> type;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (!r.has(key)) continue;
+    const auto found = kTypes.find(r.string(key, ""));
+    if (found == kTypes.end())
+      fail_input(
+          fmt::format("{}: '{}' is {}; expected bfloat16, float16 or float32", r.where(), key, r.at(key).dump()));
+    if (type && *type != found->second)
+      fail_input(fmt::format("{}: 'torch_dtype' is {} and 'dtype' is {}; remove the wrong one", r.where(),
+                             r.at("torch_dtype").dump(), r.at("dtype").dump()));
+    type = found->second;
+  }
+  return type;
+}
+
+// PyTorch's padding_idx: a negative one counts from the end of the vocabulary.
+int64_t read_pad_id(const ConfigReader& r, int64_t vocab) {
+  if (!r.has("pad_token_id")) return -1;
+  const json& value = r.at("pad_token_id");
+  // compared as signed numbers, the largest unsigned ones would be negative
+  const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() < static_cast<uint64_t>(vocab)
+                                               : value.is_number_integer() && value >= -vocab && value < vocab;
+  if (!fits) {
+    fail_input(fmt::format("{}: 'pad_token_id' is {}; it must be null or a token id below vocab_size ({})", r.where(),
+                           value.dump(), vocab));
+  }
+  const int64_t id = value.get<int64_t>();
+  return id < 0 ? vocab + id : id;
+}
+
+// Which layers layer_types makes sliding ones; nothing where the field is absent.
+std::optional<std::vector<bool>> read_layer_types(const ConfigReader& r, int64_t layers) {
+  if (!r.has("layer_types")) return std::nullopt;
+  const json& types = r.at("layer_types");
+  if (!types.is_array() || static_cast<int64_t>(types.size()) != layers)
+    fail_input(fmt::format("{}: 'layer_types' must list one type for each of the {} layers", r.where(), layers));
+  std::vector<bool> sliding;
+  for (const json& type : types) {
+    if (type != json("full_attention") && type != json("sliding_attention"))
+      fail_input(fmt::format("{}: layer_types[{}] is {}; supported are full_attention and sliding_attention", r.where(),
+                             sliding.size(), type.dump()));
+    sliding.push_back(type == json("sliding_attention"));
+  }
+  return sliding;
+}
+
+struct WindowFields {
+  bool null;      // sliding_window is there and null, which means none; absent it is 4096
+  int64_t given;  // sliding_window
+  int64_t first;  // max_window_layers
+  bool on;        // use_sliding_window
+  std::optional<std::vector<bool>> types;
+
+  int64_t size() const { return null || !on ? 0 : given; }
+};
+
+WindowFields read_window_fields(const ConfigReader& r, int64_t layers, bool on) {
+  WindowFields f{};
+  f.null = r.object().contains("sliding_window") && !r.has("sliding_window");
+  f.given = r.positive("sliding_window", 4096);
+  f.first = r.not_negative("max_window_layers", 28);
+  f.on = r.boolean("use_sliding_window", on);
+  f.types = read_layer_types(r, layers);
+  return f;
+}
+
+void check_sliding_types(const ConfigReader& r, const WindowFields& f, int64_t size) {
+  for (size_t l = 0; f.types && l < f.types->size(); ++l) {
+    if ((*f.types)[l] && size == 0)
+      fail_input(
+          fmt::format("{}: layer_types[{}] is sliding_attention, but no sliding_window is in force", r.where(), l));
+  }
+}
+
+}  // namespace
+
+void must_be(const ConfigReader& r, const char* key, const json& supported, const std::string& architecture) {
+  if (r.has(key) && r.at(key) != supported) {
+    fail_input(fmt::format("{}: '{}' is {}, but {} has no such thing; it must be {}", r.where(), key, r.at(key).dump(),
+                           architecture, supported.dump()));
+  }
+}
+
+void read_sizes(const ConfigReader& r, const AbsentSizes& absent, ModelConfig& c) {
+  c.vocab = r.positive("vocab_size", 0, kMaxVocab);
+  c.pad_id = read_pad_id(r, c.vocab);
+  c.hidden = r.positive("hidden_size", 0, kMaxWidth);
+  c.ff = r.positive("intermediate_size", 0, kMaxWidth);
+  c.layers = r.positive("num_hidden_layers", 0, kMaxLayers);
+  c.heads = r.positive("num_attention_heads", 0, kMaxHeads);
+  const bool null_kv_heads = r.object().contains("num_key_value_heads") && !r.has("num_key_value_heads");
+  c.kv_heads =
+      null_kv_heads ? c.heads : r.positive("num_key_value_heads", absent.kv_heads > 0 ? absent.kv_heads : c.heads);
+  if (!r.has("head_dim") && absent.head_dim == 0 && c.hidden % c.heads != 0) {
+    fail_input(fmt::format("{}: hidden_size {} is not divisible by num_attention_heads {} and no head_dim is given",
+                           r.where(), c.hidden, c.heads));
+  }
+  if (absent.head_dim > 0 && r.object().contains("head_dim") && !r.has("head_dim"))
+    fail_input(fmt::format("{}: 'head_dim' is null; {} needs a number, or no such field", r.where(), c.architecture));
+  c.head_dim = r.positive("head_dim", absent.head_dim > 0 ? absent.head_dim : c.hidden / c.heads);
+  c.max_position = r.positive("max_position_embeddings", absent.max_position);
+  c.norm_eps = r.positive_number("rms_norm_eps", 1e-6);
+  c.init_std = r.positive_number("initializer_range", 0.02);
+  c.tied = r.boolean("tie_word_embeddings", false);
+  c.dtype = read_dtype(r);
+
+  if (c.heads % c.kv_heads != 0) {
+    fail_input(fmt::format("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", r.where(), c.heads,
+                           c.kv_heads));
+  }
+  if (c.head_dim % 2 != 0)
+    fail_input(fmt::format("{}: head_dim is {}; rotary embedding needs an even one", r.where(), c.head_dim));
+  if (c.head_dim > 256) fail_input(fmt::format("{}: head_dim is {}; at most 256 is supported", r.where(), c.head_dim));
+}
+
+std::vector<int64_t> read_no_window(const ConfigReader& r, const ModelConfig& c) {
+  must_be(r, "sliding_window", nullptr, c.architecture);
+  const WindowFields f = read_window_fields(r, c.layers, false);
+  must_be(r, "use_sliding_window", false, c.architecture);
+  check_sliding_types(r, f, 0);
+  return std::vector<int64_t>(static_cast<size_t>(c.layers), 0);
+}
+
+std::vector<int64_t> read_window_of_all(const ConfigReader& r, const ModelConfig& c) {
+  const WindowFields f = read_window_fields(r, c.layers, true);
+  if (!f.null && !f.on)
+    fail_input(
+        fmt::format("{}: 'use_sliding_window' is false, but {} goes by sliding_window alone, which is {}; set "
+                    "that to null, or remove use_sliding_window",
+                    r.where(), c.architecture, f.given));
+  if (f.size() > 0 && r.has("max_window_layers") && f.first > 0)
+    fail_input(
+        fmt::format("{}: 'max_window_layers' is {}, but {} has the sliding window in all layers; remove it, or "
+                    "set sliding_window to null",
+                    r.where(), f.first, c.architecture));
+  check_sliding_types(r, f, f.size());
+  for (size_t l = 0; f.types && l < f.types->size(); ++l) {
+    if (!(*f.types)[l] && f.size() > 0)
+      fail_input(
+          fmt::format("{}: layer_types[{}] is full_attention, but {} has the sliding window of {} in all layers, "
+                      "and transformers does not read its layer_types; remove them, or set sliding_window to "
+                      "null",
+                      r.where(), l, c.architecture, f.size()));
+  }
+  return std::vector<int64_t>(static_cast<size_t>(c.layers), f.size());
+}
+
+std::vector<int64_t> read_switched_window(const ConfigReader& r, const ModelConfig& c) {
+  const WindowFields f = read_window_fields(r, c.layers, false);
+  check_sliding_types(r, f, f.size());
+  std::vector<int64_t> window;
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const bool sliding = f.types ? (*f.types)[static_cast<size_t>(l)] : l >= f.first;
+    window.push_back(sliding ? f.size() : 0);
+  }
+  return window;
+}
+
+std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& c, int64_t layer) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  std::vector<TensorSpec> t;
+  const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols) {
+    t.push_back({.name = fmt::format("{}{}.weight", prefix, module), .rows = rows, .cols = cols, .operand = operand});
+  };
+  const auto row = [&](int operand, TensorRole role, const char* name, int64_t size) {
+    t.push_back({.name = prefix + name, .rows = 1, .cols = size, .role = role, .operand = operand});
+  };
+  using At = BlockOperand;
+  row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
+  weight(At::qkv, "self_attn.q_proj", c.q_dim(), c.hidden);
+  weight(At::qkv, "self_attn.k_proj", c.kv_dim(), c.hidden);
+  weight(At::qkv, "self_attn.v_proj", c.kv_dim(), c.hidden);
+  if (c.qkv_bias) {
+    row(At::qkv_bias, TensorRole::bias, "self_attn.q_proj.bias", c.q_dim());
+    row(At::qkv_bias, TensorRole::bias, "self_attn.k_proj.bias", c.kv_dim());
+    row(At::qkv_bias, TensorRole::bias, "self_attn.v_proj.bias", c.kv_dim());
+  }
+  if (c.qk_norm) {
+    row(At::q_norm, TensorRole::norm, "self_attn.q_norm.weight", c.head_dim);
+    row(At::k_norm, TensorRole::norm, "self_attn.k_norm.weight", c.head_dim);
+  }
+  weight(At::o, "self_attn.o_proj", c.hidden, c.q_dim());
+  if (c.o_bias) row(At::o_bias, TensorRole::bias, "self_attn.o_proj.bias", c.hidden);
+  row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
+  weight(At::gate_up, "mlp.gate_proj", c.ff, c.hidden);
+  weight(At::gate_up, "mlp.up_proj", c.ff, c.hidden);
+  if (c.mlp_bias) {
+    row(At::gate_up_bias, TensorRole::bias, "mlp.gate_proj.bias", c.ff);
+    row(At::gate_up_bias, TensorRole::bias, "mlp.up_proj.bias", c.ff);
+  }
+  weight(At::down, "mlp.down_proj", c.hidden, c.ff);
+  if (c.mlp_bias) row(At::down_bias, TensorRole::bias, "mlp.down_proj.bias", c.hidden);
+  return {std::move(t)};
+}
+
+std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
+                                                       int64_t layer, std::span<const LayerLayout> records) {
+  std::vector<std::unique_ptr<const Phase>> phases;
+  phases.push_back(std::make_unique<DenseBlock>(block_shape(config, shape, layer), records.front()));
+  return phases;
+}
+
+json preset_json(const char* architecture, const char* model_type, const PresetSizes& p) {
+  return {{"architectures", {architecture}},  {"model_type", model_type},          {"vocab_size", p.vocab},
+          {"hidden_size", p.hidden},          {"intermediate_size", p.ff},         {"num_hidden_layers", p.layers},
+          {"num_attention_heads", p.heads},   {"num_key_value_heads", p.kv_heads}, {"hidden_act", "silu"},
+          {"max_position_embeddings", 32768}, {"rms_norm_eps", p.norm_eps},        {"initializer_range", 0.02},
+          {"rope_theta", p.rope_theta},       {"tie_word_embeddings", p.tied},     {"torch_dtype", "bfloat16"}};
+}
+
+}  // namespace megatrain

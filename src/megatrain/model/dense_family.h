@@ -1,0 +1,47 @@
+// What families of dense blocks share: reading sizes and windows, the tensors of a block and its phase.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatrain/model/config.h"
+#include "megatrain/model/config_reader.h"
+#include "megatrain/model/layer.h"
+
+namespace megatrain {
+
+// What transformers takes where a field is absent.
+struct AbsentSizes {
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t max_position = 0;
+};
+
+// Every field that all families have. All readers here throw Error(bad_input).
+void read_sizes(const ConfigReader& reader, const AbsentSizes& absent, ModelConfig& config);
+
+// Refuses another value: the architecture has no such thing.
+void must_be(const ConfigReader& reader, const char* key, const nlohmann::json& supported,
+             const std::string& architecture);
+
+// The sliding window of each layer, of a family that has none, one in all layers, or one behind use_sliding_window with
+// max_window_layers and layer_types.
+std::vector<int64_t> read_no_window(const ConfigReader& reader, const ModelConfig& config);
+std::vector<int64_t> read_window_of_all(const ConfigReader& reader, const ModelConfig& config);
+std::vector<int64_t> read_switched_window(const ConfigReader& reader, const ModelConfig& config);
+
+// The one list of a block's tensors; and its phase.
+std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& config, int64_t layer);
+std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
+                                                       int64_t layer, std::span<const LayerLayout> records);
+
+struct PresetSizes {
+  int64_t hidden, ff, layers, heads, kv_heads, vocab;
+  bool tied;
+  double norm_eps, rope_theta;
+};
+nlohmann::json preset_json(const char* architecture, const char* model_type, const PresetSizes& sizes);
+
+}  // namespace megatrain

@@ -1,0 +1,19 @@
+#include "megatrain/model/families/families.h"
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {qwen2_family(), llama_family(), mistral_family(), qwen3_family()};
+  return all;
+}
+
+const Family& family_of(const ModelConfig& config) {
+  for (const Family& family : families()) {
+    if (family.architecture == config.architecture) return family;
+  }
+  fail_internal("no family of models is named '" + config.architecture + "'");
+}
+
+}  // namespace megatrain

@@ -1,0 +1,13 @@
+// Every family: a new one gets a line here and one in families.cc.
+#pragma once
+
+#include "megatrain/model/family.h"
+
+namespace megatrain {
+
+Family llama_family();
+Family mistral_family();
+Family qwen2_family();
+Family qwen3_family();
+
+}  // namespace megatrain

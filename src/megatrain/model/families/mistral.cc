@@ -1,0 +1,28 @@
+// Mistral: no biases, and unless sliding_window is null a window in all layers.
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/families/families.h"
+#include "megatrain/model/rope_config.h"
+
+namespace megatrain {
+
+namespace {
+
+void read(const ConfigReader& r, ModelConfig& c) {
+  read_sizes(r, {.kv_heads = 8, .max_position = 131072}, c);
+  must_be(r, "attention_bias", false, c.architecture);
+  must_be(r, "mlp_bias", false, c.architecture);
+  c.rope = parse_rope(r, c.max_position);
+  c.window = read_window_of_all(r, c);
+}
+
+}  // namespace
+
+Family mistral_family() {
+  return {.architecture = "MistralForCausalLM",
+          .model_type = "mistral",
+          .read = read,
+          .tensors = dense_tensors,
+          .phases = dense_phases};
+}
+
+}  // namespace megatrain

@@ -1,0 +1,39 @@
+// A family of models: what turns a config.json and tensor names into layers. Each is one file of families/, and no
+// other file knows its name.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatrain/io/json.h"
+#include "megatrain/model/config.h"
+#include "megatrain/model/config_reader.h"
+#include "megatrain/model/layer.h"
+
+namespace megatrain {
+
+struct Family {
+  std::string architecture;  // as config.json's architectures names it
+  std::string model_type;
+
+  // Reads every field but the architecture, which is filled already. Throws Error(bad_input).
+  void (*read)(const ConfigReader& reader, ModelConfig& config);
+
+  // The tensors of each record of a layer, then its phases over the layouts made of them.
+  std::vector<std::vector<TensorSpec>> (*tensors)(const ModelConfig& config, int64_t layer);
+  std::vector<std::unique_ptr<const Phase>> (*phases)(const ModelConfig& config, const ModelShape& shape, int64_t layer,
+                                                      std::span<const LayerLayout> records);
+
+  struct Preset {
+    std::string name;
+    nlohmann::json config;  // config.json
+  };
+  std::vector<Preset> presets = {};
+};
+
+const std::vector<Family>& families();
+const Family& family_of(const ModelConfig& config);
+
+}  // namespace megatrain

@@ -1,0 +1,109 @@
+// The seam for layers. A model is a list of layers; a layer has records, each with its own layout, and phases that run
+// one after the other. A phase is code without weights: it is bound to its records' slabs at call time.
+//
+//   dense block   one record, one phase
+//   of two parts  several records; a phase names those it needs at once, by their positions in the layer
+//
+// A sweep runs a phase over all its micro-batches before the next phase's records are needed. In backward, parameters
+// accumulate (+=) except on the first micro-batch of a step; activations are assigned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "megatrain/model/micro_batch.h"
+#include "megatrain/ops/ops.h"
+#include "megatrain/plan/keep.h"
+#include "megatrain/tensor/layout.h"
+
+namespace megatrain {
+
+// What a model's phases are built for: all of it changes bits or sizes, none of it is a place in memory.
+struct ModelShape {
+  DType dtype = DType::bf16;  // of weights and activations
+  int64_t tokens = 0;         // T of a micro-batch; in generation the most new tokens of a pass
+  int64_t mlp_chunk = 0;      // tokens of a piece of the MLP; 0: all
+  int64_t head_chunk = 0;     // tokens of a piece of the head; 0: all
+  int64_t positions = 0;      // that the position tables cover
+};
+
+// T new tokens, of each sequence side by side and in order; device memory.
+struct NewTokens {
+  int64_t tokens = 0;                  // T
+  const int32_t* sequences = nullptr;  // (T)
+  const int32_t* positions = nullptr;  // (T)
+};
+
+// Keys and values of one phase: (sequences * context, cache_width) each.
+struct KeyValueCache {
+  View k, v;
+  int64_t context = 0;
+};
+
+class Phase {
+ public:
+  virtual ~Phase() = default;
+
+  // The records it needs at once, by their positions in the layer; all spans below are in this order.
+  virtual std::vector<int64_t> records() const = 0;
+  virtual int64_t in_width() const = 0;   // of x (T, in)
+  virtual int64_t out_width() const = 0;  // of y (T, out)
+
+  // Scratch one call needs; forward and backward share it, and nothing in it outlives a call.
+  virtual int64_t workspace_bytes() const = 0;
+  // What one micro-batch keeps from forward to backward.
+  virtual int64_t kept_bytes(Keep keep) const = 0;
+
+  struct Forward {
+    std::span<std::byte* const> weights;  // slabs
+    View x;                               // (T, in)
+    View y;                               // (T, out), not x
+    const MicroBatchView& micro_batch;
+    const float* tables;  // Model::make_tables()
+    std::byte* workspace;
+    Keep keep = Keep::nothing;
+    std::byte* kept = nullptr;  // kept_bytes(keep)
+  };
+  virtual void forward(Ops& ops, Stream& stream, const Forward& args) const = 0;
+
+  // Recomputes from x what was not kept, by the calls that made it: how much was kept changes no bit.
+  struct Backward {
+    std::span<std::byte* const> weights;
+    View x;                                // (T, in) the forward's input
+    View grad_y;                           // (T, out)
+    View grad_x;                           // (T, in) out; may be grad_y itself when the widths are equal
+    std::span<float* const> weight_grads;  // slabs, fp32; that of a record without trained tensors is not used
+    bool accumulate;
+    const MicroBatchView& micro_batch;
+    const float* tables;
+    std::byte* workspace;
+    Keep keep = Keep::nothing;
+    std::byte* kept = nullptr;  // as the forward left it; overwritten
+  };
+  virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
+
+  // The forward for generation: new tokens of several sequences, with what it needs of the tokens before them in a
+  // cache. The maths is forward's, op for op, in as many tokens as there are new ones.
+  virtual int64_t cache_width() const { return 0; }  // columns of keys and of values; 0: it caches nothing
+  virtual int64_t decode_workspace_bytes(int64_t tokens) const = 0;
+  struct Decode {
+    std::span<std::byte* const> weights;
+    View x;  // (T, in)
+    View y;  // (T, out); may be x itself when the widths are equal
+    NewTokens tokens;
+    KeyValueCache cache;  // the new tokens' rows are written, those before them read
+    const float* tables;
+    std::byte* workspace;
+  };
+  virtual void decode(Ops& ops, Stream& stream, const Decode& args) const = 0;
+};
+
+struct Layer {
+  std::vector<LayerLayout> records;
+  std::vector<std::unique_ptr<const Phase>> phases;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,115 @@
+#include "megatrain/model/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "megatrain/base/rng.h"
+#include "megatrain/model/family.h"
+#include "megatrain/model/rope_table.h"
+
+namespace megatrain {
+
+namespace {
+
+LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
+  for (TensorSpec& tensor : tensors) tensor.dtype = dtype;
+  return make_layout(std::move(tensors));
+}
+
+}  // namespace
+
+std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const FreezeRules& rules) {
+  const Family& family = family_of(config);
+  std::vector<LayerLayout> layouts = {layout_of(embedding_tensors(config), dtype)};
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (std::vector<TensorSpec>& record : family.tensors(config, layer))
+      layouts.push_back(layout_of(std::move(record), dtype));
+  }
+  layouts.push_back(layout_of(head_tensors(config), dtype));
+  return freeze_tensors(std::move(layouts), rules, config.tied);
+}
+
+Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules) {
+  const Family& family = family_of(config);
+  std::vector<LayerLayout> layouts = model_layouts(config, shape.dtype, rules);
+  Model model{.config = config,
+              .shape = shape,
+              .embedding = Embedding(layouts.front()),
+              .layers = {},
+              .head = Head(config, shape, layouts.back())};
+  auto next = std::make_move_iterator(layouts.begin() + 1);
+  for (int64_t index = 0; index < config.layers; ++index) {
+    const auto count = static_cast<std::ptrdiff_t>(family.tensors(config, index).size());
+    Layer& layer = model.layers.emplace_back();
+    layer.records.assign(next, next + count);
+    layer.phases = family.phases(config, shape, index, layer.records);
+    next += count;
+  }
+  return model;
+}
+
+std::vector<LayerLayout> Model::layouts() const {
+  std::vector<LayerLayout> all = {embedding.record()};
+  for (const Layer& layer : layers) all.insert(all.end(), layer.records.begin(), layer.records.end());
+  all.push_back(head.record());
+  return all;
+}
+
+int64_t Model::records() const {
+  int64_t count = 2;
+  for (const Layer& layer : layers) count += std::ssize(layer.records);
+  return count;
+}
+
+int64_t Model::phases() const {
+  int64_t count = 2;
+  for (const Layer& layer : layers) count += std::ssize(layer.phases);
+  return count;
+}
+
+std::vector<Model::NumberedPhase> Model::layer_phases() const& {
+  std::vector<NumberedPhase> all;
+  int64_t first = 1;  // record of the layer
+  for (const Layer& layer : layers) {
+    for (const auto& phase : layer.phases) {
+      std::vector<int64_t> records = phase->records();
+      for (int64_t& record : records) record += first;
+      all.push_back({phase.get(), std::move(records)});
+    }
+    first += std::ssize(layer.records);
+  }
+  return all;
+}
+
+int64_t Model::workspace_bytes() const {
+  int64_t most = head.workspace_bytes();
+  for (const NumberedPhase& p : layer_phases()) most = std::max(most, p.phase->workspace_bytes());
+  return most;
+}
+
+int64_t Model::table_bytes() const { return shape.positions * config.head_dim * 4; }  // cos and sin, half a head each
+
+std::vector<float> Model::make_tables() const { return make_rope_table(config, shape.positions); }
+
+void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
+                 float* out) {
+  if (tensor.is_vector()) {
+    std::fill(out, out + count, tensor.role == TensorRole::norm ? 1.0f : 0.0f);
+    return;
+  }
+  uint64_t purpose = 0xcbf29ce484222325ull;  // FNV-1a of the name: one stream of numbers a tensor
+  for (const char ch : tensor.name) purpose = (purpose ^ static_cast<unsigned char>(ch)) * 0x100000001b3ull;
+  const float std = static_cast<float>(c.init_std);
+  for (int64_t i = 0; i < count;) {
+    const int64_t element = begin + i;
+    const auto pair = random_normal_pair(seed, purpose, static_cast<uint64_t>(element / 2));
+    for (int64_t lane = element % 2; lane < 2 && i < count; ++lane, ++i) out[i] = std * pair[static_cast<size_t>(lane)];
+  }
+  if (c.pad_id >= 0 && tensor.role == TensorRole::embedding) {
+    const int64_t first = std::clamp(c.pad_id * c.hidden - begin, int64_t{0}, count);
+    const int64_t last = std::clamp((c.pad_id + 1) * c.hidden - begin, int64_t{0}, count);
+    std::fill(out + first, out + last, 0.0f);
+  }
+}
+
+}  // namespace megatrain

@@ -1,0 +1,59 @@
+// A model: embedding, layers, head, built once from a configuration and a shape.
+//
+// Records are numbered 0 the embedding, then the layers' records in order, then the head. Phases are numbered alike: 0
+// the embedding, then the layers' phases in order, then the head. In a dense model a phase, its record and its layer
+// have one number.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatrain/model/config.h"
+#include "megatrain/model/embedding.h"
+#include "megatrain/model/freeze.h"
+#include "megatrain/model/head.h"
+#include "megatrain/model/layer.h"
+
+namespace megatrain {
+
+struct Model {
+  ModelConfig config;
+  ModelShape shape;
+  Embedding embedding;
+  std::vector<Layer> layers;
+  Head head;
+
+  std::vector<LayerLayout> layouts() const;  // of all records
+  int64_t records() const;
+  int64_t phases() const;
+
+  // A phase of a layer, with the numbers of its records.
+  struct NumberedPhase {
+    const Phase* phase;
+    std::vector<int64_t> records;
+  };
+  std::vector<NumberedPhase> layer_phases() const&;  // that of number p is at p - 1
+  std::vector<NumberedPhase> layer_phases() && = delete;
+
+  int64_t workspace_bytes() const;  // the most of any phase
+
+  // What phases know of positions: fp32, read by all of them from one place on the device.
+  int64_t table_bytes() const;
+  std::vector<float> make_tables() const;
+};
+
+Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules = {});
+
+// The layouts of a model's records, without the model.
+std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
+                                       const FreezeRules& rules = {});
+
+// Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, ones for norms, zeros for biases
+// and for the padding id's row of the embedding.
+// Element i depends on (seed, tensor name, i) alone, so pieces may be filled in any order.
+void init_tensor(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
+                 float* out);
+
+}  // namespace megatrain

@@ -1,0 +1,32 @@
+#include "megatrain/model/phase_cost.h"
+
+#include "megatrain/ops/note_cost.h"
+
+namespace megatrain {
+
+namespace {
+
+CallCost cost_of(const std::vector<OpNote>& notes) {
+  CallCost sum;
+  for (const OpNote& note : notes) {
+    sum.flops += note_flops(note);
+    if (!is_library_call(note)) sum.bytes += note_bytes(note);
+  }
+  return sum;
+}
+
+}  // namespace
+
+PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
+  PhaseCost cost{.forward = cost_of(forward_notes(phase, shape)),
+                 .backward = cost_of(backward_notes(phase, shape, Keep::everything)),
+                 .recomputed = {}};
+  for (const Keep keep : kKeeps) {
+    const CallCost all = cost_of(backward_notes(phase, shape, keep));
+    cost.recomputed[static_cast<size_t>(keep)] = {.flops = all.flops - cost.backward.flops,
+                                                  .bytes = all.bytes - cost.backward.bytes};
+  }
+  return cost;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,25 @@
+// What a phase costs, from the notes of its own calls.
+#pragma once
+
+#include <array>
+
+#include "megatrain/model/layer.h"
+#include "megatrain/model/step_notes.h"
+
+namespace megatrain {
+
+struct CallCost {
+  double flops = 0;  // of matrix products and attention
+  double bytes = 0;  // moved by all other calls, which memory bounds; every operand once
+};
+
+// Of one micro-batch.
+struct PhaseCost {
+  CallCost forward;
+  CallCost backward;                               // when everything is kept
+  std::array<CallCost, kKeeps.size()> recomputed;  // by what is kept: what backward adds to that
+};
+
+PhaseCost phase_cost(const Phase& phase, const NotesShape& shape);
+
+}  // namespace megatrain

@@ -1,0 +1,191 @@
+// A layer of two phases over two records of unlike sizes, with another width between them:
+//
+//   a = gate_up(norm(x))      (T, H) -> (T, 2W)    record 0: norm, gate_up
+//   y = down(swiglu(a))       (T, 2W) -> (T, H)    record 1: down
+//
+// Keep::everything keeps what each phase computes inside, the other levels nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatrain/model/carve.h"
+#include "megatrain/model/model.h"
+#include "megatrain/model/operand.h"
+
+namespace megatrain::toy {
+
+enum ToyOperand : int { kNorm, kGateUp, kDown };
+constexpr int kNone = -2;  // no tensor carries it
+
+inline void weight_gradients(Ops& ops, Stream& stream, float* grads, const LinearOperands& linear, const View& grad_out,
+                             const View& x, bool accumulate) {
+  for (const LinearGradient& part : linear.gradients) {
+    ops.linear_backward_weight(stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
+                                        .x = x,
+                                        .grad_weight = matrix(grads + part.weight, DType::f32, part.rows, x.cols),
+                                        .grad_bias = {},
+                                        .accumulate = accumulate});
+  }
+}
+
+class First final : public Phase {
+ public:
+  First(const ModelShape& shape, const LayerLayout& record)
+      : shape_(shape), norm_(find_operand(record, kNorm)), gate_up_(find_linear(record, kGateUp, kNone)) {}
+
+  std::vector<int64_t> records() const override { return {0}; }
+  int64_t in_width() const override { return norm_.cols; }
+  int64_t out_width() const override { return gate_up_.weight.rows; }
+  int64_t workspace_bytes() const override { return carve(nullptr, Keep::nothing, nullptr, shape_.tokens).bytes; }
+  int64_t kept_bytes(Keep keep) const override { return carve(nullptr, keep, nullptr, shape_.tokens).kept; }
+  int64_t decode_workspace_bytes(int64_t tokens) const override {
+    return carve(nullptr, Keep::nothing, nullptr, tokens).bytes;
+  }
+
+  void forward(Ops& ops, Stream& stream, const Forward& a) const override {
+    const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
+    normalise(ops, stream, a.weights[0], a.x, w);
+    ops.linear_forward(
+        stream,
+        {.x = w.normed, .weight = gate_up_.weight.weight(a.weights[0]), .bias = {}, .residual = {}, .out = a.y});
+  }
+
+  void backward(Ops& ops, Stream& stream, const Backward& a) const override {
+    const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
+    if (a.keep < Keep::everything) normalise(ops, stream, a.weights[0], a.x, w);
+    weight_gradients(ops, stream, a.weight_grads[0], gate_up_, a.grad_y, w.normed, a.accumulate);
+    ops.linear_backward_input(
+        stream, {.grad_out = a.grad_y, .weight = gate_up_.weight.weight(a.weights[0]), .grad_x = w.grad_normed});
+    ops.rmsnorm_backward(stream, {.x = a.x,
+                                  .weight = norm_.weight(a.weights[0]),
+                                  .inv_rms = w.inv_rms,
+                                  .grad_out = w.grad_normed,
+                                  .residual = {},
+                                  .grad_x = a.grad_x,
+                                  .grad_weight = norm_.gradient(a.weight_grads[0]),
+                                  .accumulate = a.accumulate});
+  }
+
+  void decode(Ops& ops, Stream& stream, const Decode& a) const override {
+    forward(
+        ops, stream,
+        {.weights = a.weights, .x = a.x, .y = a.y, .micro_batch = {}, .tables = a.tables, .workspace = a.workspace});
+  }
+
+ private:
+  struct Work {
+    View normed;       // (T, H)
+    float* inv_rms;    // (T)
+    View grad_normed;  // (T, H)
+    int64_t bytes, kept;
+  };
+  Work carve(std::byte* workspace, Keep keep, std::byte* kept, int64_t tokens) const {
+    Carver work(workspace), keeping(kept);
+    Carver& inner = keep == Keep::everything ? keeping : work;
+    Work w{};
+    w.normed = inner.view(shape_.dtype, tokens, norm_.cols);
+    w.inv_rms = inner.array<float>(tokens);
+    w.grad_normed = work.view(shape_.dtype, tokens, norm_.cols);
+    w.bytes = work.bytes();
+    w.kept = keeping.bytes();
+    return w;
+  }
+  void normalise(Ops& ops, Stream& stream, std::byte* slab, const View& x, const Work& w) const {
+    ops.rmsnorm_forward(stream,
+                        {.x = x, .weight = norm_.weight(slab), .eps = 1e-6f, .out = w.normed, .inv_rms = w.inv_rms});
+  }
+
+  ModelShape shape_;
+  WeightOperand norm_;
+  LinearOperands gate_up_;
+};
+
+class Second final : public Phase {
+ public:
+  Second(const ModelShape& shape, const LayerLayout& record)
+      : shape_(shape), down_(find_linear(record, kDown, kNone)) {}
+
+  std::vector<int64_t> records() const override { return {1}; }
+  int64_t in_width() const override { return 2 * down_.weight.cols; }
+  int64_t out_width() const override { return down_.weight.rows; }
+  int64_t workspace_bytes() const override { return carve(nullptr, Keep::nothing, nullptr, shape_.tokens).bytes; }
+  int64_t kept_bytes(Keep keep) const override { return carve(nullptr, keep, nullptr, shape_.tokens).kept; }
+  int64_t decode_workspace_bytes(int64_t tokens) const override {
+    return carve(nullptr, Keep::nothing, nullptr, tokens).bytes;
+  }
+
+  void forward(Ops& ops, Stream& stream, const Forward& a) const override {
+    const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
+    ops.gated_forward(stream, {.gate_up = a.x, .out = w.act});
+    ops.linear_forward(
+        stream, {.x = w.act, .weight = down_.weight.weight(a.weights[0]), .bias = {}, .residual = {}, .out = a.y});
+  }
+
+  void backward(Ops& ops, Stream& stream, const Backward& a) const override {
+    const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
+    ops.linear_backward_input(
+        stream, {.grad_out = a.grad_y, .weight = down_.weight.weight(a.weights[0]), .grad_x = w.grad_act});
+    ops.gated_backward(stream, {.gate_up = a.x,
+                                .grad_out = w.grad_act,
+                                .grad_gate_up = a.grad_x,
+                                .out = a.keep < Keep::everything ? w.act : View{}});
+    weight_gradients(ops, stream, a.weight_grads[0], down_, a.grad_y, w.act, a.accumulate);
+  }
+
+  void decode(Ops& ops, Stream& stream, const Decode& a) const override {
+    forward(
+        ops, stream,
+        {.weights = a.weights, .x = a.x, .y = a.y, .micro_batch = {}, .tables = a.tables, .workspace = a.workspace});
+  }
+
+ private:
+  struct Work {
+    View act;       // (T, W)
+    View grad_act;  // (T, W)
+    int64_t bytes, kept;
+  };
+  Work carve(std::byte* workspace, Keep keep, std::byte* kept, int64_t tokens) const {
+    Carver work(workspace), keeping(kept);
+    Work w{};
+    w.act = (keep == Keep::everything ? keeping : work).view(shape_.dtype, tokens, down_.weight.cols);
+    w.grad_act = work.view(shape_.dtype, tokens, down_.weight.cols);
+    w.bytes = work.bytes();
+    w.kept = keeping.bytes();
+    return w;
+  }
+
+  ModelShape shape_;
+  LinearOperands down_;
+};
+
+// `name` begins the tensors' names.
+inline Layer make_layer(const std::string& name, int64_t hidden, int64_t width, const ModelShape& shape) {
+  const DType dtype = shape.dtype;
+  Layer layer;
+  layer.records.push_back(make_layout(
+      {{.name = name + ".norm.weight",
+        .rows = 1,
+        .cols = hidden,
+        .role = TensorRole::norm,
+        .operand = kNorm,
+        .dtype = dtype},
+       {.name = name + ".gate_up.weight", .rows = 2 * width, .cols = hidden, .operand = kGateUp, .dtype = dtype}}));
+  layer.records.push_back(
+      make_layout({{.name = name + ".down.weight", .rows = hidden, .cols = width, .operand = kDown, .dtype = dtype}}));
+  layer.phases.push_back(std::make_unique<First>(shape, layer.records[0]));
+  layer.phases.push_back(std::make_unique<Second>(shape, layer.records[1]));
+  return layer;
+}
+
+// The configuration's model with every second layer, the first of them layer 1, made a toy of width 3/4 hidden.
+inline Model make_model(const ModelConfig& config, const ModelShape& shape) {
+  Model model = megatrain::make_model(config, shape);
+  for (size_t l = 1; l < model.layers.size(); l += 2)
+    model.layers[l] = make_layer("toy." + std::to_string(l), config.hidden, config.hidden * 3 / 4, shape);
+  return model;
+}
+
+}  // namespace megatrain::toy
