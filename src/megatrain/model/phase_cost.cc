@@ -29,4 +29,6 @@ PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
   return cost;
 }
 
+CallCost head_cost(const Model& model, const NotesShape& shape) { return cost_of(head_notes(model, shape)); }
+
 }  // namespace megatrain

@@ -21,5 +21,6 @@ struct PhaseCost {
 };
 
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape);
+CallCost head_cost(const Model& model, const NotesShape& shape);  // forward and backward
 
 }  // namespace megatrain

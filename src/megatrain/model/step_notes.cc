@@ -116,19 +116,48 @@ std::vector<OpNote> StepNotes::keeping() const {
   return all;
 }
 
+namespace {
+
+// The lowest record with something trained; the number of records when all are frozen.
+int64_t first_trained_record(const Model& model) {
+  const std::vector<LayerLayout> layouts = model.layouts();
+  const auto trained = [](const LayerLayout& layout) { return layout.state_elements > 0; };
+  return std::find_if(layouts.begin(), layouts.end(), trained) - layouts.begin();
+}
+
+}  // namespace
+
+std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape) {
+  const int64_t tokens = shape.sequences * shape.seq_len, hidden = model.config.hidden;
+  const bool table_trained = model.embedding.record().state_elements > 0;
+  OpNotes ops;
+  NoStream stream;
+  model.head.run(ops, stream,
+                 {.weights = made_up(8),
+                  .table = made_up(11),
+                  .x = matrix(made_up(5), shape.dtype, tokens, hidden),
+                  .scale = 1.0f,
+                  .loss = reinterpret_cast<float*>(made_up(12)),
+                  .correct = reinterpret_cast<int32_t*>(made_up(13)),
+                  .micro_batch = made_up_batch(shape),
+                  .workspace = made_up(9),
+                  .grad = matrix(made_up(7), shape.dtype, tokens, hidden),
+                  .grad_is_used = first_trained_record(model) + 1 < model.records(),
+                  .weight_grads = reinterpret_cast<float*>(made_up(10)),
+                  .table_grads = table_trained ? reinterpret_cast<float*>(made_up(14)) : nullptr,
+                  .accumulate = shape.accumulate});
+  return ops.take();
+}
+
 StepNotes step_notes(const ModelConfig& config, const NotesShape& shape, const FreezeRules& rules) {
-  const int64_t tokens = shape.sequences * shape.seq_len;
   const Model model = make_model(config,
                                  {.dtype = shape.dtype,
-                                  .tokens = tokens,
+                                  .tokens = shape.sequences * shape.seq_len,
                                   .mlp_chunk = shape.mlp_chunk,
                                   .head_chunk = shape.head_chunk,
                                   .positions = shape.seq_len},
                                  rules);
-  const std::vector<LayerLayout> layouts = model.layouts();
-  const auto trained = [](const LayerLayout& layout) { return layout.state_elements > 0; };
-  const int64_t first_trained = std::find_if(layouts.begin(), layouts.end(), trained) - layouts.begin();
-
+  const int64_t first_trained = first_trained_record(model);
   StepNotes notes;
   for (const Model::NumberedPhase& p : model.layer_phases()) {
     append(notes.forward, forward_notes(*p.phase, shape));
@@ -136,23 +165,7 @@ StepNotes step_notes(const ModelConfig& config, const NotesShape& shape, const F
         std::none_of(p.records.begin(), p.records.end(), [&](int64_t record) { return record >= first_trained; });
     if (!below) append(notes.backward, backward_notes(*p.phase, shape));
   }
-  OpNotes ops;
-  NoStream stream;
-  model.head.run(ops, stream,
-                 {.weights = made_up(8),
-                  .table = made_up(11),
-                  .x = matrix(made_up(5), shape.dtype, tokens, config.hidden),
-                  .scale = 1.0f,
-                  .loss = reinterpret_cast<float*>(made_up(12)),
-                  .correct = reinterpret_cast<int32_t*>(made_up(13)),
-                  .micro_batch = made_up_batch(shape),
-                  .workspace = made_up(9),
-                  .grad = matrix(made_up(7), shape.dtype, tokens, config.hidden),
-                  .grad_is_used = first_trained + 1 < model.records(),
-                  .weight_grads = reinterpret_cast<float*>(made_up(10)),
-                  .table_grads = trained(layouts.front()) ? reinterpret_cast<float*>(made_up(14)) : nullptr,
-                  .accumulate = shape.accumulate});
-  notes.head = ops.take();
+  notes.head = head_notes(model, shape);
   return notes;
 }
 

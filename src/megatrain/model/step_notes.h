@@ -6,7 +6,7 @@
 
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
-#include "megatrain/model/layer.h"
+#include "megatrain/model/model.h"
 #include "megatrain/ops/op_note.h"
 
 namespace megatrain {
@@ -22,6 +22,8 @@ struct NotesShape {
 
 std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
 std::vector<OpNote> backward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
+
+std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape);  // forward and backward
 
 // Of one micro-batch through all layers and the head.
 struct StepNotes {

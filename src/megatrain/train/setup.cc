@@ -13,6 +13,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
+#include "megatrain/train/model_work.h"
 #include "megatrain/train/step_program.h"
 
 namespace megatrain {
@@ -93,23 +94,15 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        Machine& machine) {
   const Model built = make_model(model, model_shape(identity, config.seq_len), identity.freezing);
-  const std::vector<LayerLayout> layouts = built.layouts();
-  Workload w;
-  for (const LayerLayout& layout : layouts) {
-    w.parameters += layout.parameters();
-    w.records.push_back({.elements = layout.elements, .trained = layout.state_elements});
-  }
-  w.tied = model.tied;
-  w.hidden = model.hidden;
-  w.vocab = model.vocab;
-  w.dtype = identity.dtype;
+  Workload w = model_work(built, {.dtype = identity.dtype,
+                                  .sequences = config.micro_batch,
+                                  .seq_len = config.seq_len,
+                                  .mlp_chunk = identity.mlp_chunk,
+                                  .head_chunk = identity.head_chunk});
   w.micro_batches = config.batch / config.micro_batch;
-  w.micro_tokens = identity.micro_tokens;
   w.clip = config.optim.clip > 0;
-  w.workspace_bytes = built.workspace_bytes();
   w.scratch_bytes = machine.ops->scratch_bytes(ops_shape(config, model, identity));
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
-  w.rope_bytes = built.table_bytes();
   if (machine.device->kind() == DeviceKind::cuda) {
     // kernels are loaded as they are first called; seen: 130 MiB on the device, 100 MiB on the host
     constexpr int64_t kLoadedLater = 192 * kMiB;
@@ -117,34 +110,6 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
     w.host_base_bytes = host_memory_used() + kLoadedLater + team_size(config.threads) * kPieceScratchBytes;
     if (config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);
   }
-  const auto saved = [&](int64_t r) { return 2.0 * static_cast<double>(w.record(r).elements - w.record(r).trained); };
-  const double attention = 2.0 * static_cast<double>(model.q_dim() * config.seq_len);  // causal: half of 4 S q
-  const double flops = 2.0 * static_cast<double>(layouts[1].parameters()) + attention;
-  const double up = 4.0 * static_cast<double>(model.hidden * model.ff),
-               down = 2.0 * static_cast<double>(model.hidden * model.ff);
-  // norms read and write a row, RoPE q and k; SwiGLU's output comes with its backward
-  const double element = static_cast<double>(dtype_bytes(identity.dtype));
-  const double norms = 4 * element * static_cast<double>(model.hidden),
-               rope = 2 * element * static_cast<double>(model.qkv_dim()), act = element * static_cast<double>(model.ff);
-  w.phases.push_back({.records = {0}, .width = model.hidden});
-  for (const Model::NumberedPhase& p : built.layer_phases()) {
-    const int64_t record = p.records.front();
-    PhaseWork phase{.records = {record},
-                    .width = model.hidden,
-                    .forward_flops = flops,
-                    .backward_flops = 2 * flops - saved(record),
-                    .recomputed_flops = {flops - down, up, 0, 0},
-                    .recomputed_bytes = {norms + rope + act, norms + act, norms + act, 0}};
-    for (const Keep keep : kKeeps) phase.kept_bytes[static_cast<size_t>(keep)] = p.phase->kept_bytes(keep);
-    w.phases.push_back(std::move(phase));
-  }
-  const double head_flops = 2.0 * static_cast<double>(model.vocab * model.hidden);
-  PhaseWork last{.records = {w.head_record()},
-                 .width = model.hidden,
-                 .forward_flops = head_flops,
-                 .backward_flops = 2 * head_flops - saved(model.tied ? 0 : w.head_record())};
-  if (model.tied) last.records.push_back(0);
-  w.phases.push_back(std::move(last));
   return w;
 }
 

@@ -36,9 +36,14 @@ std::string StepReport::bound_by() const {
 
 Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& shape,
                  const Workload& workload, const Plan& plan, int update_threads)
+    : Trainer(machine, make_model(model, model_shape(identity, shape.longest_document), identity.freezing), shape,
+              workload, plan, update_threads) {}
+
+Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Workload& workload, const Plan& plan,
+                 int update_threads)
     : machine_(machine),
       workload_(workload),
-      model_(make_model(model, model_shape(identity, workload.rope_bytes / (model.head_dim * 4)), identity.freezing)),
+      model_(std::move(model)),
       records_(make_records(*machine.device, model_.layouts(), plan.state)),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, team_size(update_threads)),

@@ -35,7 +35,10 @@ struct StepReport {
 
 class Trainer {
  public:
-  // Allocates everything a step needs. Records are zero until somebody fills them.
+  // Allocates everything a step needs. Records are zero until they are filled.
+  Trainer(Machine& machine, Model model, const OpsShape& ops_shape, const Workload& workload, const Plan& plan,
+          int update_threads);
+  // Of the configuration's model.
   Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& ops_shape,
           const Workload& workload, const Plan& plan, int update_threads);
 

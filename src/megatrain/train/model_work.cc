@@ -1,0 +1,49 @@
+#include "megatrain/train/model_work.h"
+
+#include "megatrain/model/phase_cost.h"
+
+namespace megatrain {
+
+namespace {
+
+PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& shape) {
+  const PhaseCost cost = phase_cost(*numbered.phase, shape);
+  const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
+  PhaseWork work{.records = numbered.records,
+                 .width = numbered.phase->in_width(),
+                 .forward_flops = cost.forward.flops / tokens,
+                 .backward_flops = cost.backward.flops / tokens};
+  for (size_t keep = 0; keep < kKeeps.size(); ++keep) {
+    work.kept_bytes[keep] = numbered.phase->kept_bytes(kKeeps[keep]);
+    work.recomputed_flops[keep] = cost.recomputed[keep].flops / tokens;
+    work.recomputed_bytes[keep] = cost.recomputed[keep].bytes / tokens;
+  }
+  return work;
+}
+
+}  // namespace
+
+Workload model_work(const Model& model, const NotesShape& shape) {
+  Workload w;
+  for (const LayerLayout& layout : model.layouts()) {
+    w.parameters += layout.parameters();
+    w.records.push_back({.elements = layout.elements, .trained = layout.state_elements});
+  }
+  w.phases.push_back({.records = {0}, .width = model.config.hidden});
+  for (const Model::NumberedPhase& numbered : model.layer_phases()) w.phases.push_back(phase_work(numbered, shape));
+  const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
+  w.phases.push_back({.records = {w.head_record()},
+                      .width = model.config.hidden,
+                      .forward_flops = head_cost(model, shape).flops / tokens});  // with its backward: one action
+  w.tied = model.config.tied;
+  if (w.tied) w.phases.back().records.push_back(0);
+  w.hidden = model.config.hidden;
+  w.vocab = model.config.vocab;
+  w.dtype = model.shape.dtype;
+  w.micro_tokens = model.shape.tokens;
+  w.workspace_bytes = model.workspace_bytes();
+  w.rope_bytes = model.table_bytes();
+  return w;
+}
+
+}  // namespace megatrain
