@@ -60,21 +60,22 @@ TEST(LazyRows, EndWhereUpdatingEveryRowAtEveryStepEnds) {
   const auto device = make_cpu_device();
   ThreadTeam team(3);
   LayerRecord lazy = random_table(*device, DType::f32), eager = random_table(*device, DType::f32);
-  LazyRows rows(lazy, team);
+  LazyRows rows(lazy.layout(), team);
   for (uint64_t t = 1; t <= 100; ++t) {
     const Step step = some_step(t);
-    EXPECT_TRUE(rows.update(step.scalars, step.rows, reinterpret_cast<const std::byte*>(step.gradient.data())));
+    EXPECT_TRUE(
+        rows.update(lazy.planes(), step.scalars, step.rows, reinterpret_cast<const std::byte*>(step.gradient.data())));
     size_t next = 0;
     for (int32_t row = 0; row < kRows; ++row) {
       const bool touched = next < step.rows.size() && step.rows[next] == row;
       const float* gradient = touched ? step.gradient.data() + kCols * static_cast<int64_t>(next++) : nullptr;
-      update_run(eager, eager.layout().tensors[0], step.scalars, reinterpret_cast<const std::byte*>(gradient),
+      update_run(eager.planes(), eager.layout().tensors[0], step.scalars, reinterpret_cast<const std::byte*>(gradient),
                  row * kCols, kCols);
     }
     if (t % 7 == 0) {  // some rows are read: they are what they should be
       const std::vector<int32_t> wanted = {0, 5, 17, kRows - 1};
       std::vector<float> read(wanted.size() * kCols), expected(kCols);
-      EXPECT_TRUE(rows.read(wanted, reinterpret_cast<std::byte*>(read.data())));
+      EXPECT_TRUE(rows.read(lazy.planes(), wanted, reinterpret_cast<std::byte*>(read.data())));
       for (size_t i = 0; i < wanted.size(); ++i) {
         eager.read_master(wanted[i] * kCols, kCols, expected.data());
         EXPECT_TRUE(same_bits(
@@ -86,11 +87,11 @@ TEST(LazyRows, EndWhereUpdatingEveryRowAtEveryStepEnds) {
       EXPECT_FALSE(same_bits(all_values(lazy), all_values(eager))) << "updates were put off";
     }
     if (t % 40 == 0) {
-      EXPECT_TRUE(rows.catch_up());
+      EXPECT_TRUE(rows.catch_up(lazy.planes()));
       EXPECT_TRUE(same_bits(all_values(lazy), all_values(eager))) << "after step " << t;
     }
   }
-  EXPECT_TRUE(rows.catch_up());
+  EXPECT_TRUE(rows.catch_up(lazy.planes()));
   EXPECT_TRUE(same_bits(all_values(lazy), all_values(eager)));
 }
 
@@ -100,10 +101,10 @@ TEST(LazyRows, SaysWhenAnUpdateThatWasPutOffIsNotFinite) {
   LayerRecord record = random_table(*device, DType::bf16);
   const float infinite = INFINITY;
   record.write_master(50 * kCols, 1, &infinite);
-  LazyRows rows(record, team);
+  LazyRows rows(record.layout(), team);
   const Step step = some_step(1);
   bool finite = true;
-  for (int t = 0; t < 20; ++t) finite &= rows.update(step.scalars, {}, nullptr);
+  for (int t = 0; t < 20; ++t) finite &= rows.update(record.planes(), step.scalars, {}, nullptr);
   EXPECT_FALSE(finite) << "every slice has been made up";
 }
 
@@ -114,13 +115,14 @@ TEST(LazyRows, SaysWhenAMomentOfARowWithoutAGradientIsInfinite) {
   for (const bool touched : {false, true}) {
     LayerRecord record = random_table(*device, DType::bf16);
     record.write_moment(LayerRecord::Moment::second, 50 * kCols + 3, 1, &infinite);
-    LazyRows rows(record, team);
+    LazyRows rows(record.layout(), team);
     const Step step = some_step(1);
     const std::vector<bf16> gradient(static_cast<size_t>(kCols), to_bf16(0.1f));
-    bool finite = rows.update(step.scalars, touched ? std::vector<int32_t>{50} : std::vector<int32_t>{},
-                              reinterpret_cast<const std::byte*>(gradient.data()));
+    bool finite =
+        rows.update(record.planes(), step.scalars, touched ? std::vector<int32_t>{50} : std::vector<int32_t>{},
+                    reinterpret_cast<const std::byte*>(gradient.data()));
     EXPECT_EQ(finite, !touched) << "a touched row is updated at once";
-    finite = rows.catch_up() && finite;
+    finite = rows.catch_up(record.planes()) && finite;
     EXPECT_FALSE(finite);
   }
 }

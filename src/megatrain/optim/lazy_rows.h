@@ -21,25 +21,27 @@ namespace megatrain {
 
 class LazyRows {
  public:
-  // Of a record that is one table in host memory; all rows are up to date. Calls must not overlap.
-  LazyRows(const LayerRecord& record, ThreadTeam& team);
+  // Of a record that is one table; all rows are up to date. Calls must not overlap. Each works on the table's planes in
+  // host memory.
+  LazyRows(const LayerLayout& layout, ThreadTeam& team);
 
   // One step. `rows` are ascending, `gradient` is (rows, cols) in the weights' dtype. False: a weight or a
   // moment is not finite.
-  bool update(const AdamWScalars& scalars, const std::vector<int32_t>& rows, const std::byte* gradient);
+  bool update(const StatePlanes& planes, const AdamWScalars& scalars, const std::vector<int32_t>& rows,
+              const std::byte* gradient);
 
   // The weights of `rows`, up to date, one after the other.
-  bool read(const std::vector<int32_t>& rows, std::byte* out);
+  bool read(const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out);
 
   // The whole table up to date.
-  bool catch_up();
+  bool catch_up(const StatePlanes& planes);
 
  private:
-  bool catch_up_row(int64_t row);
+  bool catch_up_row(const StatePlanes& planes, int64_t row);
   template <class Body>
   bool for_rows(int64_t count, const Body& body);
 
-  const LayerRecord& record_;
+  TensorSpec table_;
   ThreadTeam& team_;
   int64_t rows_, cols_;
   int64_t updates_ = 0;                                 // steps so far

@@ -2,13 +2,12 @@
 
 namespace megatrain {
 
-bool update_run(const LayerRecord& record, const TensorSpec& tensor, const AdamWScalars& scalars,
-                const std::byte* gradient, int64_t begin, int64_t count) {
+bool update_run(const StatePlanes& at, const TensorSpec& tensor, const AdamWScalars& scalars, const std::byte* gradient,
+                int64_t begin, int64_t count) {
   static const Simd simd = best_simd();
-  const StatePlanes at = record.planes();
   const int64_t weight = tensor.offset + begin, moment = tensor.state_offset + begin;
   AdamW args{.scalars = scalars, .count = count, .m = at.m + moment, .v = at.v + moment};
-  if (record.dtype() == DType::bf16) {
+  if (at.weight) {
     args.grad_bf16 = reinterpret_cast<const bf16*>(gradient);
     args.weight = at.weight + weight;
     args.low = at.low + weight;

@@ -13,9 +13,10 @@ constexpr int64_t kPieceElements = 65536;
 
 }  // namespace
 
-Updater::Updater(std::vector<LayerRecord>& records, int threads)
-    : records_(records), team_(threads, usable_cpus()), lazy_rows_(records.front(), team_) {
+Updater::Updater(const std::vector<LayerRecord>& records, int threads)
+    : team_(threads, usable_cpus()), lazy_rows_(records.front().layout(), team_) {
   for (const LayerRecord& record : records) {
+    layouts_.push_back(record.layout());
     std::vector<Piece> pieces;
     for (size_t t = 0; t < record.layout().tensors.size(); ++t) {
       const TensorSpec& tensor = record.layout().tensors[t];
@@ -28,12 +29,12 @@ Updater::Updater(std::vector<LayerRecord>& records, int threads)
   }
 }
 
-void Updater::read_rows(const std::vector<int32_t>& rows, std::byte* out) {
-  if (!lazy_rows_.read(rows, out)) note_not_finite(0, step_);
+void Updater::read_rows(const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out) {
+  if (!lazy_rows_.read(planes, rows, out)) note_not_finite(0, step_);
 }
 
-void Updater::settle() {
-  if (!lazy_rows_.catch_up()) note_not_finite(0, step_);
+void Updater::settle(const StatePlanes& planes) {
+  if (!lazy_rows_.catch_up(planes)) note_not_finite(0, step_);
 }
 
 std::optional<NotFinite> Updater::not_finite() const {
@@ -46,29 +47,30 @@ void Updater::note_not_finite(int64_t record, int64_t step) {
   if (!not_finite_) not_finite_ = {record, step};
 }
 
-void Updater::update(int64_t index, const AdamWStep& step, const HostGradient& gradient, const double* squares) {
+void Updater::update(int64_t index, const StatePlanes& planes, const AdamWStep& step, const HostGradient& gradient,
+                     const double* squares) {
   if (observer_) observer_(index, gradient);
   if (squares && !std::isfinite(*squares)) torn_ = true;
   if (torn_ || !std::isfinite(step.clip_factor)) return;
   step_ = step.t;
-  LayerRecord& record = records_[static_cast<size_t>(index)];
+  const LayerLayout& layout = layouts_[static_cast<size_t>(index)];
   const AdamWScalars decayed = adamw_scalars(step);
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
   if (gradient.rows) {
-    if (!lazy_rows_.update(decayed, *gradient.rows, gradient.data)) note_not_finite(index, step.t);
+    if (!lazy_rows_.update(planes, decayed, *gradient.rows, gradient.data)) note_not_finite(index, step.t);
     return;
   }
   const std::vector<Piece>& pieces = pieces_[static_cast<size_t>(index)];
-  // In several loops, so that whoever else needs the team (the next step's rows) soon gets its turn.
+  // In several loops, so that the next step's rows, which need the team too, soon get their turn.
   constexpr int64_t kPiecesALoop = 1024;
   const int64_t all = static_cast<int64_t>(pieces.size());
   for (int64_t first = 0; first < all; first += kPiecesALoop) {
     team_.parallel_for(std::min(kPiecesALoop, all - first), [&](int64_t i) {
       const Piece& piece = pieces[static_cast<size_t>(first + i)];
-      const TensorSpec& tensor = record.layout().tensors[piece.tensor];
-      const std::byte* grad = gradient.data + (tensor.state_offset + piece.begin) * dtype_bytes(record.dtype());
-      if (!update_run(record, tensor, tensor.decays() ? decayed : plain, grad, piece.begin, piece.count))
+      const TensorSpec& tensor = layout.tensors[piece.tensor];
+      const std::byte* grad = gradient.data + (tensor.state_offset + piece.begin) * dtype_bytes(layout.dtype());
+      if (!update_run(planes, tensor, tensor.decays() ? decayed : plain, grad, piece.begin, piece.count))
         note_not_finite(index, step.t);
     });
   }

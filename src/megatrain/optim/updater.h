@@ -34,20 +34,22 @@ struct NotFinite {
 
 class Updater {
  public:
-  Updater(std::vector<LayerRecord>& records, int threads);
+  // Of records with these layouts. Where their planes are is said at every call: they may be a staged copy.
+  Updater(const std::vector<LayerRecord>& records, int threads);
 
   // Before the pass over every record, with the record's index: for dumps.
   using Observer = std::function<void(int64_t record, const HostGradient&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 
   // `squares` is the gradient's sum of squares when the guard is per record (no clipping), nullptr with clipping.
-  void update(int64_t record, const AdamWStep& step, const HostGradient& gradient, const double* squares);
+  void update(int64_t record, const StatePlanes& planes, const AdamWStep& step, const HostGradient& gradient,
+              const double* squares);
 
   // The weights of rows of record 0, a table in host memory that gets gradients by rows. Not beside an update of it.
-  void read_rows(const std::vector<int32_t>& rows, std::byte* out);
+  void read_rows(const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out);
 
-  // Applies the updates that were put off, so that the records are what the steps made them.
-  void settle();
+  // Applies all deferred row updates of record 0, so that every record is current.
+  void settle(const StatePlanes& planes);
 
   bool torn() const { return torn_; }           // a non-finite gradient stopped an update half-way through a step
   std::optional<NotFinite> not_finite() const;  // the first there was
@@ -62,7 +64,7 @@ class Updater {
 
   void note_not_finite(int64_t record, int64_t step);
 
-  std::vector<LayerRecord>& records_;
+  std::vector<LayerLayout> layouts_;
   std::vector<std::vector<Piece>> pieces_;
   ThreadTeam team_;
   LazyRows lazy_rows_;  // of record 0

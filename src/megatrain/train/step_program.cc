@@ -306,7 +306,8 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
 }
 
 void StepProgram::gather(const Action& a, int64_t sequence) {
-  updater_.read_rows(step_of(sequence).touched, memory_.address(a.at(Operand::to)));
+  updater_.read_rows(memory_.planes({ResourceKind::record_state, 0}), step_of(sequence).touched,
+                     memory_.address(a.at(Operand::to)));
 }
 
 void StepProgram::update(const Action& a, int64_t sequence) {
@@ -319,7 +320,7 @@ void StepProgram::update(const Action& a, int64_t sequence) {
     adamw.clip_factor = clip_factor(squares, step.optim.clip);
   }
   const bool rows = a.record == 0 && !memory_.workload().tied;
-  updater_.update(a.record, adamw,
+  updater_.update(a.record, memory_.planes(a.at(Operand::state)), adamw,
                   {.data = memory_.address(a.at(Operand::from)), .rows = rows ? &step.touched : nullptr},
                   clip ? nullptr : memory_.at<double>(a.at(Operand::after)));
 }

@@ -160,7 +160,7 @@ std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
 void Trainer::drain() {
   const auto watched = watching(*training_);
   lanes_.drain();
-  updater_.settle();
+  updater_.settle(memory_.planes({ResourceKind::record_state, 0}));
 }
 
 void Trainer::settle() {
