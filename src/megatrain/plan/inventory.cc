@@ -17,106 +17,140 @@ using Kind = ResourceKind;
 // Calls visit(kind, tier, a, bytes, count) for every instance of every resource: `count` pieces of `bytes`, one for
 // each b.
 template <class Visit>
+class ResourceList {
+ public:
+  ResourceList(const Workload& w, const Plan& plan, const Visit& visit)
+      : w_(w),
+        plan_(plan),
+        visit_(visit),
+        element_(dtype_bytes(w.dtype)),
+        rows_(w.touched_rows() * w.hidden),
+        widest_(*std::max_element(plan.sweeps.begin(), plan.sweeps.end())) {}
+
+  void all() const {
+    records();
+    head();
+    rows();
+    activations();
+    rest();
+  }
+
+ private:
+  void device(Kind kind, int64_t a, int64_t bytes, int64_t count = 1) const {
+    visit_(kind, Tier::hbm, a, bytes, count);
+  }
+  void host(Kind kind, int64_t a, int64_t bytes, int64_t count = 1) const { visit_(kind, Tier::host, a, bytes, count); }
+
+  // Where records live, and the layers' weights and gradients on their way.
+  void records() const {
+    int64_t streamed = 0, leaving = 0, largest = 0;  // the largest, in bytes or elements
+    for (int64_t r = 0; r < w_.record_count(); ++r) {
+      const Tier tier = plan_.state[static_cast<size_t>(r)];
+      const int64_t trained = w_.record(r).trained;
+      largest = std::max(largest, trained);
+      visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
+      visit_(Kind::low_bits, tier, r, 4 * w_.record(r).elements - w_.weight_bytes(r), 1);
+      visit_(Kind::first_moments, tier, r, 4 * trained, 1);
+      visit_(Kind::second_moments, tier, r, 4 * trained, 1);
+      device(Kind::squares, r, 8);
+      host(Kind::host_squares, r, 8);
+      if (!w_.is_layer_record(r)) continue;
+      if (plan_.streams(r)) streamed = std::max(streamed, w_.weight_bytes(r));
+      if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
+      if (plan_.visiting(r)) device(Kind::visiting_state, r, w_.visiting_bytes(r));
+      if (trained == 0) continue;
+      if (gradient_sum_of(plan_, r).a == r) device(Kind::gradient_sum, r, trained * 4);
+      if (plan_.updated_on_device(r)) continue;
+      leaving = std::max(leaving, trained);
+      if (w_.clip) host(Kind::host_gradient, r, trained * element_);
+    }
+    if (plan_.sweeps.size() == 1 && leaving > 0) device(Kind::gradient_sum, 0, leaving * 4);
+    for (int64_t slot = 0; streamed > 0 && slot < plan_.slots; ++slot) device(Kind::weight_slot, slot, streamed);
+    for (int64_t slab = 0; leaving > 0 && slab < plan_.gradient_slabs; ++slab)
+      device(Kind::gradient_out, slab, leaving * element_);
+    for (int64_t slab = 0; !w_.clip && slab < plan_.host_gradient_slabs; ++slab)
+      host(Kind::host_gradient, slab, leaving * element_);
+    device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
+  }
+
+  // The head, and the table it is tied to.
+  void head() const {
+    for (const int64_t r : {w_.head_record(), int64_t{0}}) {
+      if (r == 0 && !w_.tied) continue;
+      const bool here = plan_.state_on_device(r);
+      if (!here) device(Kind::head_slot, r, w_.weight_bytes(r));
+      if (!w_.is_trained(r)) continue;
+      device(Kind::head_gradient_sum, r, w_.record(r).trained * 4);
+      if (here) continue;
+      device(Kind::head_gradient_out, r, w_.record(r).trained * element_);
+      host(Kind::host_record_gradient, r, w_.record(r).trained * element_);
+    }
+  }
+
+  // The embedding's rows. Of a tied table their gradients join the table's and leave with it.
+  void rows() const {
+    const bool here = plan_.state_on_device(0);
+    if (!here) {
+      device(Kind::device_rows, 0, rows_ * element_);
+      host(Kind::staged_rows, 0, rows_ * element_);
+    }
+    if (!w_.is_trained(0)) return;
+    device(Kind::row_gradient_sum, 0, rows_ * 4);
+    if (w_.tied || here) return;
+    device(Kind::row_gradient_out, 0, rows_ * element_);
+    host(Kind::host_record_gradient, 0, rows_ * element_);
+  }
+
+  void activations() const {
+    const int64_t first = w_.first_trained_phase();
+    int64_t passing = 0, stream = 0;  // the largest, in bytes
+    bool one_width = true;
+    for (int64_t p = 1; p <= w_.head_phase(); ++p) {
+      const int64_t bytes = w_.activation_bytes(p);
+      stream = std::max(stream, bytes);
+      one_width &= w_.phase(p).width == w_.phase(1).width;
+      const bool layer = p < w_.head_phase(), backward = p >= first;
+      if (layer && backward)
+        device(Kind::kept, p, w_.phase(p).kept_bytes[static_cast<size_t>(plan_.keep_of(p))], widest_);
+      if (!layer || (backward && plan_.boundary_of(p) == Tier::hbm)) {
+        device(Kind::boundary, p, bytes, widest_);
+        continue;
+      }
+      passing = std::max(passing, bytes);
+      if (backward) host(Kind::host_boundary, p, bytes, w_.micro_batches);
+    }
+    for (int64_t slot = 0; passing > 0 && slot < plan_.boundary_slots; ++slot)
+      device(Kind::boundary_slot, slot, passing, widest_);
+    for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest_);
+  }
+
+  void rest() const {
+    device(Kind::driver, 0, w_.device_base_bytes);
+    device(Kind::workspace, 0, w_.workspace_bytes);
+    device(Kind::ops_scratch, 0, w_.scratch_bytes);
+    device(Kind::inputs, 0, w_.input_bytes);
+    device(Kind::rope_table, 0, w_.rope_bytes);
+    device(Kind::losses, 0, w_.micro_tokens * 4, w_.micro_batches);
+    device(Kind::correct, 0, w_.micro_tokens * 4, w_.micro_batches);
+    device(Kind::loss_sums, 0, 16);
+    device(Kind::clip, 0, 8);
+    device(Kind::not_finite, 0, 4, 2);
+    host(Kind::process, 0, w_.host_base_bytes);
+    host(Kind::staged_inputs, 0, w_.input_bytes);
+    host(Kind::host_report, 0, (w_.record_count() + 3) * 8);
+  }
+
+  const Workload& w_;
+  const Plan& plan_;
+  const Visit& visit_;
+  int64_t element_;  // bytes of a weight or an activation
+  int64_t rows_;     // elements of the rows that a step touches at most
+  int64_t widest_;   // micro-batches of the widest sweep
+};
+
+template <class Visit>
 void each_resource(const Workload& w, const Plan& plan, const Visit& visit) {
-  const int64_t element = dtype_bytes(w.dtype), head = w.head_record(), rows = w.touched_rows() * w.hidden;
-  const int64_t widest = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
-  const auto device = [&](Kind kind, int64_t a, int64_t bytes, int64_t count = 1) {
-    visit(kind, Tier::hbm, a, bytes, count);
-  };
-  const auto host = [&](Kind kind, int64_t a, int64_t bytes, int64_t count = 1) {
-    visit(kind, Tier::host, a, bytes, count);
-  };
-
-  // records, and their weights and gradients on their way
-  int64_t streamed = 0, leaving = 0, largest = 0;  // the largest bytes or elements
-  for (int64_t r = 0; r <= head; ++r) {
-    const Tier tier = plan.state[static_cast<size_t>(r)];
-    const int64_t trained = w.record(r).trained;
-    largest = std::max(largest, trained);
-    visit(Kind::record_weights, tier, r, w.weight_bytes(r), 1);
-    visit(Kind::low_bits, tier, r, 4 * w.record(r).elements - w.weight_bytes(r), 1);
-    visit(Kind::first_moments, tier, r, 4 * trained, 1);
-    visit(Kind::second_moments, tier, r, 4 * trained, 1);
-    device(Kind::squares, r, 8);
-    host(Kind::host_squares, r, 8);
-    if (!w.is_layer_record(r)) continue;
-    if (plan.streams(r)) streamed = std::max(streamed, w.weight_bytes(r));
-    if (plan.copied(r)) device(Kind::resident_weights, r, w.weight_bytes(r));
-    if (plan.visiting(r)) device(Kind::visiting_state, r, w.visiting_bytes(r));
-    if (trained == 0) continue;
-    if (gradient_sum_of(plan, r).a == r) device(Kind::gradient_sum, r, trained * 4);
-    if (plan.updated_on_device(r)) continue;
-    leaving = std::max(leaving, trained);
-    if (w.clip) host(Kind::host_gradient, r, trained * element);
-  }
-  if (plan.sweeps.size() == 1 && leaving > 0) device(Kind::gradient_sum, 0, leaving * 4);
-  for (int64_t slot = 0; streamed > 0 && slot < plan.slots; ++slot) device(Kind::weight_slot, slot, streamed);
-  for (int64_t slab = 0; leaving > 0 && slab < plan.gradient_slabs; ++slab)
-    device(Kind::gradient_out, slab, leaving * element);
-  for (int64_t slab = 0; !w.clip && slab < plan.host_gradient_slabs; ++slab)
-    host(Kind::host_gradient, slab, leaving * element);
-
-  // the head, and the table it is tied to
-  for (const int64_t r : {head, int64_t{0}}) {
-    if (r == 0 && !w.tied) continue;
-    const bool here = plan.state_on_device(r);
-    if (!here) device(Kind::head_slot, r, w.weight_bytes(r));
-    if (!w.is_trained(r)) continue;
-    device(Kind::head_gradient_sum, r, w.record(r).trained * 4);
-    if (here) continue;
-    device(Kind::head_gradient_out, r, w.record(r).trained * element);
-    host(Kind::host_record_gradient, r, w.record(r).trained * element);
-  }
-  // the embedding's rows; of a tied table their gradients join the table's and leave with it
-  const bool table_here = plan.state_on_device(0);
-  if (!table_here) {
-    device(Kind::device_rows, 0, rows * element);
-    host(Kind::staged_rows, 0, rows * element);
-  }
-  if (w.is_trained(0)) device(Kind::row_gradient_sum, 0, rows * 4);
-  if (w.is_trained(0) && !w.tied && !table_here) {
-    device(Kind::row_gradient_out, 0, rows * element);
-    host(Kind::host_record_gradient, 0, rows * element);
-  }
-
-  // activations
-  const int64_t first = w.first_trained_phase();
-  int64_t passing = 0, stream = 0;
-  bool one_width = true;
-  for (int64_t p = 1; p <= w.head_phase(); ++p) {
-    const int64_t bytes = w.activation_bytes(p);
-    stream = std::max(stream, bytes);
-    one_width &= w.phase(p).width == w.phase(1).width;
-    if (p == w.head_phase()) {
-      device(Kind::boundary, p, bytes, widest);
-      continue;
-    }
-    if (p >= first) device(Kind::kept, p, w.phase(p).kept_bytes[static_cast<size_t>(plan.keep_of(p))], widest);
-    if (p >= first && plan.boundary_of(p) == Tier::hbm) {
-      device(Kind::boundary, p, bytes, widest);
-      continue;
-    }
-    passing = std::max(passing, bytes);
-    if (p >= first) host(Kind::host_boundary, p, bytes, w.micro_batches);
-  }
-  for (int64_t slot = 0; passing > 0 && slot < plan.boundary_slots; ++slot)
-    device(Kind::boundary_slot, slot, passing, widest);
-  for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest);
-
-  device(Kind::driver, 0, w.device_base_bytes);
-  device(Kind::workspace, 0, w.workspace_bytes);
-  device(Kind::ops_scratch, 0, w.scratch_bytes);
-  device(Kind::inputs, 0, w.input_bytes);
-  device(Kind::rope_table, 0, w.rope_bytes);
-  device(Kind::losses, 0, w.micro_tokens * 4, w.micro_batches);
-  device(Kind::correct, 0, w.micro_tokens * 4, w.micro_batches);
-  device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
-  device(Kind::loss_sums, 0, 16);
-  device(Kind::clip, 0, 8);
-  device(Kind::not_finite, 0, 4, 2);
-  host(Kind::process, 0, w.host_base_bytes);
-  host(Kind::staged_inputs, 0, w.input_bytes);
-  host(Kind::host_report, 0, (w.record_count() + 3) * 8);
+  ResourceList<Visit>(w, plan, visit).all();
 }
 
 }  // namespace
