@@ -7,7 +7,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/config/config.h"
-#include "megatrain/train/schedule.h"
+#include "megatrain/train/optim_settings.h"
 #include "tests/config/llamafactory_examples.h"
 #include "tests/data/chat_fixture.h"
 

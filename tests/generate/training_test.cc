@@ -2,10 +2,8 @@
 #include <algorithm>
 
 #include "megatrain/data/token_data.h"
-#include "megatrain/model/model_source.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
-#include "megatrain/train/trainer.h"
 #include "tests/generate/tiny_models.h"
 #include "tests/hub/fixtures.h"
 
@@ -28,15 +26,10 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   config.micro_batch = 2;
   config.threads = 2;
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 30;
-  const ModelSource source = read_model_source(config);
-  Machine machine = open_machine(config.device, config.threads);
-  const RunIdentity identity = make_identity(config, source.config);
-  const Workload workload = make_workload(config, source.config, identity, machine);
-  const Plan plan =
-      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
-  Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan, 2);
-  const TensorTypes types = load_weights(source.directory, trainer.records(), 2).types;
-  TokenData tokens(config, source.config.vocab);
+  Session session(config);
+  Trainer& trainer = session.trainer();
+  const TensorTypes types = session.fill_weights();
+  TokenData tokens(config, session.model().vocab);
   const auto train = [&](int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step) {
       trainer.step(tokens.batch(step - 1),
@@ -44,7 +37,7 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
     }
   };
   const auto answers = [&](const std::vector<LayerRecord>& records) {
-    Generator generator(*machine.device, *machine.ops, source.config, records, kRoomy);
+    Generator generator(session.device(), *session.machine().ops, session.model(), records, kRoomy);
     return ids_of(generator.generate(golden_requests(name), {}));
   };
 
@@ -52,11 +45,10 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   trainer.drain();
   const auto between = answers(trainer.records());
   EXPECT_NE(between, golden_ids(name)) << "three steps changed nothing";
-  export_model(directory / "model", {.source_directory = source.directory, .config_json = source.config_text}, types,
-               trainer.records(), 2);
+  session.export_model(directory / "model", types);
   std::vector<LayerRecord> exported =
-      make_records(*machine.device, weights_only(model_layouts(source.config, DType::f32)),
-                   std::vector<Tier>(static_cast<size_t>(source.config.layers + 2), Tier::host));
+      make_records(session.device(), weights_only(model_layouts(session.model(), DType::f32)),
+                   std::vector<Tier>(static_cast<size_t>(session.model().layers + 2), Tier::host));
   load_weights(directory / "model", exported, 2);
   EXPECT_EQ(answers(exported), between);
 
@@ -64,14 +56,14 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   train(4, 5);
   trainer.drain();
   const StateHash asked = hash_state(trainer.records(), 5);
-  Trainer other(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan, 2);
-  load_weights(source.directory, other.records(), 2);
+  const auto other = session.make_trainer(session.plan());
+  load_weights(config.model.path, other->records(), 2);
   for (int64_t step = 1; step <= 5; ++step) {
-    other.step(tokens.batch(step - 1),
-               {.adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .t = step}, .clip = 1});
+    other->step(tokens.batch(step - 1),
+                {.adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .t = step}, .clip = 1});
   }
-  other.drain();
-  EXPECT_EQ(to_json(asked), to_json(hash_state(other.records(), 5)));
+  other->drain();
+  EXPECT_EQ(to_json(asked), to_json(hash_state(other->records(), 5)));
 }
 
 }  // namespace

@@ -15,9 +15,8 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/model_source.h"
 #include "megatrain/train/gradient_dump.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
 
@@ -124,15 +123,10 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   config.optim.clip = o.at("clip").get<double>();
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{4} << 30;
 
-  const ModelSource source = read_model_source(config);
-  Machine machine = open_machine(config.device, config.threads);
-  const RunIdentity identity = make_identity(config, source.config);
-  const Workload workload = make_workload(config, source.config, identity, machine);
-  const Plan plan =
-      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
-  Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan, 2);
-  load_weights(source.directory, trainer.records(), 2);
-  TokenData tokens(config, source.config.vocab);
+  Session session(config);
+  Trainer& trainer = session.trainer();
+  session.fill_weights();
+  TokenData tokens(config, session.model().vocab);
 
   Outcome outcome;
   const std::string dump_path =

@@ -16,7 +16,7 @@
 namespace megatrain::tiny {
 
 // Plans under which records are updated on the host, on the device, and, where gradients are clipped, visiting it.
-inline std::vector<std::pair<std::string, Plan>> update_places(const Tiny& tiny) {
+inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   const Workload& workload = tiny.workload();
   const auto made = [&](Tier tier, bool visits) {
     Plan plan = tiny.default_plan();

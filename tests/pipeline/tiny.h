@@ -6,9 +6,8 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/io/json.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
-#include "megatrain/train/trainer.h"
 
 namespace megatrain::tiny {
 
@@ -40,8 +39,11 @@ inline ModelConfig model_config(const Shape& shape) {
                             "the tiny model");
 }
 
-inline TrainConfig train_config(const Shape& shape) {
+inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   TrainConfig config;
+  config.device = device;
+  config.threads = 2;
+  config.data.documents = "ragged";  // as make_batch() draws them: as many as there are tokens
   config.precision = shape.precision;
   config.seq_len = shape.seq_len;
   config.batch = shape.sequences;
@@ -86,38 +88,23 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
 class Tiny {
  public:
   explicit Tiny(const Shape& shape, const std::string& device = "cpu")
-      : shape_(shape),
-        model_(model_config(shape)),
-        config_(train_config(shape)),
-        identity_(make_identity(config_, model_)) {
-    if (device == "cpu") {
-      machine_.device = make_cpu_device();
-      machine_.ops = make_cpu_ops({.threads = 2});
-    } else {
-      machine_ = open_machine(device, 2);
-    }
-    OpsShape ops = ops_shape(config_, model_, identity_);
-    ops.max_documents = identity_.micro_tokens;
-    ops_ = ops;
-    workload_ = make_workload(config_, model_, identity_, machine_);
-    workload_.scratch_bytes = machine_.ops->scratch_bytes(ops_);
-  }
+      : shape_(shape), session_(train_config(shape, device), {.config = model_config(shape)}) {}
 
-  const Workload& workload() const { return workload_; }
-  Machine& machine() { return machine_; }
-  Plan default_plan() const {
-    return make_plan(workload_, {int64_t{1} << 40, int64_t{1} << 40}, machine_profile(*machine_.device), nullptr);
+  const Workload& workload() { return session_.workload(); }
+  Machine& machine() { return session_.machine(); }
+  Plan default_plan() {
+    return make_plan(workload(), {int64_t{1} << 40, int64_t{1} << 40}, session_.profile(), nullptr);
   }
 
   std::unique_ptr<Trainer> trainer(const Plan& plan) {
-    auto trainer = std::make_unique<Trainer>(machine_, model_, identity_, ops_, workload_, plan, 2);
-    init_weights(model_, 7, trainer->records(), 2);
+    auto trainer = session_.make_trainer(plan);
+    init_weights(session_.model(), 7, trainer->records(), 2);
     return trainer;
   }
 
   StepReport step(Trainer& trainer, int64_t step) const {
     const AdamWStep adamw{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .t = step};
-    return trainer.step(make_batch(shape_, step - 1), {.adamw = adamw, .clip = config_.optim.clip});
+    return trainer.step(make_batch(shape_, step - 1), {.adamw = adamw, .clip = session_.config().optim.clip});
   }
 
   // The state's hash after `steps` steps.
@@ -130,12 +117,7 @@ class Tiny {
 
  private:
   Shape shape_;
-  ModelConfig model_;
-  TrainConfig config_;
-  RunIdentity identity_;
-  Machine machine_;
-  OpsShape ops_;
-  Workload workload_;
+  Session session_;
 };
 
 // True when the streamed blocks are more than the slots can hold at once.

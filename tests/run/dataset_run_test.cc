@@ -11,6 +11,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/run/run.h"
 #include "megatrain/train/model_loss.h"
+#include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 #include "tests/data/chat_fixture.h"
 
@@ -255,14 +256,9 @@ TEST_F(DatasetRun, AnEvaluationIsGivenUpAtTheNextStepOfItsData) {
   config.epochs = 1;
   RunData data = open_data(config, model_source());
   ASSERT_GE(data.train->steps(), 4);
-  Machine machine = open_machine("cpu", 1);
-  const ModelConfig model = model_source().config;
-  const RunIdentity identity = make_identity(config, model);
-  const Workload workload = make_workload(config, model, identity, machine);
-  const Plan plan =
-      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
-  Trainer trainer(machine, model, identity, ops_shape(config, model, identity), workload, plan, 1);
-  init_weights(model, 1, trainer.records(), 1);
+  Session session(config, {.config = model_source().config});
+  session.fill_weights();
+  Trainer& trainer = session.trainer();
   Stopping source(*data.train);
   EXPECT_FALSE(mean_loss(trainer, source, {.stop = &source.stop}).has_value());
   EXPECT_EQ(source.loads, 2);

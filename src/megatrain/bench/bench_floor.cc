@@ -27,12 +27,12 @@ double tokens_per_s(const Floor& floor, int64_t FloorCall::*count) {
 double Floor::recompute_tokens_per_s() const { return tokens_per_s(*this, &FloorCall::recompute); }
 double Floor::keep_tokens_per_s() const { return tokens_per_s(*this, &FloorCall::keep); }
 
-const Floor& measure_floor(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                           Device& device, Floors& floors) {
+const Floor& measure_floor(Session& session, Floors& floors) {
   constexpr int kSamples = 7;
+  const RunIdentity& identity = session.identity();
   Floor floor;
   floor.micro_tokens = identity.micro_tokens;
-  const StepNotes notes = notes_of(config, model, identity, false);
+  const StepNotes notes = notes_of(session.config(), session.model(), identity, false);
   std::map<std::string, size_t> index;
   std::vector<OpNote> distinct;
   const auto count = [&](const std::vector<OpNote>& list, int64_t FloorCall::*times) {
@@ -54,7 +54,8 @@ const Floor& measure_floor(const TrainConfig& config, const ModelConfig& model, 
   for (const FloorCall& call : floor.calls) key += fmt::format("{} {} {}\n", call.recompute, call.keep, call.text);
   if (const auto found = floors.find(key); found != floors.end()) return found->second;
 
-  const std::unique_ptr<Ops> ops = make_ops(device, config.threads);
+  Device& device = session.device();
+  const std::unique_ptr<Ops> ops = make_ops(device, session.threads());
   ops->tune(distinct, identity.algorithms);
   const std::unique_ptr<Stream> stream = device.make_stream("floor");
   CallTimer timer(device, *stream);
@@ -69,15 +70,13 @@ const Floor& measure_floor(const TrainConfig& config, const ModelConfig& model, 
 
 BenchResult bench_floor(const Words& words) {
   const Arguments arguments(for_one_micro_batch(words), {"--layers"}, {}, "bench floor");
-  const Target target =
-      read_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
-  Machine machine = open_machine(target.config.device, target.config.threads);
-  RunIdentity identity = make_identity(target.config, target.model);
-  choose_algorithms(target.config, target.model, machine, nullptr, identity);
+  Session session =
+      open_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
+  session.choose_algorithms();
   Floors floors;
-  const Floor& floor = measure_floor(target.config, target.model, identity, *machine.device, floors);
+  const Floor& floor = measure_floor(session, floors);
 
-  const int64_t micro_batches = target.config.batch / target.config.micro_batch;
+  const int64_t micro_batches = session.config().batch / session.config().micro_batch;
   Table table({"call", "recompute", "keep", "ms", "TFLOP/s"});
   nlohmann::json calls = nlohmann::json::array();
   for (const FloorCall& call : floor.calls) {
@@ -92,10 +91,10 @@ BenchResult bench_floor(const Words& words) {
                fmt::format("{:.1f}", tflops)});
   }
   BenchResult result;
-  result.json = {{"tokens_per_step", identity.micro_tokens * micro_batches},
+  result.json = {{"tokens_per_step", floor.micro_tokens * micro_batches},
                  {"tokens_per_s", {{"recompute", floor.recompute_tokens_per_s()}, {"keep", floor.keep_tokens_per_s()}}},
                  {"calls", calls},
-                 {"machine", {{"device", machine.device->name()}, {"library", identity.library}}}};
+                 {"machine", {{"device", session.device().name()}, {"library", session.identity().library}}}};
   result.text = table.text() + fmt::format("{:.0f} tokens/s recomputing every block, {:.0f} tokens/s keeping all\n",
                                            floor.recompute_tokens_per_s(), floor.keep_tokens_per_s());
   return result;

@@ -6,10 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/config/config.h"
-#include "megatrain/device/device.h"
-#include "megatrain/model/config.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/train/session.h"
 
 namespace megatrain {
 
@@ -34,7 +31,6 @@ using Floors = std::map<std::string, Floor>;
 
 // Weight gradients are assigned, not added: adding is no arithmetic of the model. On ops of its own, with the
 // algorithms of the identity, so that no scratch stays behind.
-const Floor& measure_floor(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                           Device& device, Floors& floors);
+const Floor& measure_floor(Session& session, Floors& floors);
 
 }  // namespace megatrain

@@ -156,24 +156,23 @@ std::vector<OpNote> with_ragged_attention(std::vector<OpNote> notes) {
 
 BenchResult bench_ops(const Words& words) {
   const Arguments arguments(for_one_micro_batch(words), {"--layers"}, {}, "bench ops");
-  const Target target =
-      read_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
-  Machine machine = open_machine(target.config.device, target.config.threads);
-  RunIdentity identity = make_identity(target.config, target.model);
-  choose_algorithms(target.config, target.model, machine, nullptr, identity);
-  OpsBench bench(machine);
+  Session session =
+      open_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
+  session.choose_algorithms();
+  const RunIdentity& identity = session.identity();
+  OpsBench bench(session.machine());
   {
-    NoteMemory memory(*machine.device, bench.stream());
+    NoteMemory memory(session.device(), bench.stream());
     std::set<std::string> timed;
     for (const OpNote& note :
-         with_ragged_attention(notes_of(target.config, target.model, identity, true).recomputing())) {
+         with_ragged_attention(notes_of(session.config(), session.model(), identity, true).recomputing())) {
       if (timed.insert(note_text(note)).second) bench.note(note, memory);
     }
   }
-  embedding(bench, target.model, identity.dtype, identity.micro_tokens);
-  gradient_and_update(bench, model_layouts(target.model)[1].elements, identity.dtype);
+  embedding(bench, session.model(), identity.dtype, identity.micro_tokens);
+  gradient_and_update(bench, model_layouts(session.model())[1].elements, identity.dtype);
   return {.json = {{"calls", bench.calls()},
-                   {"machine", {{"device", machine.device->name()}, {"library", identity.library}}}},
+                   {"machine", {{"device", session.device().name()}, {"library", identity.library}}}},
           .text = bench.text()};
 }
 

@@ -21,11 +21,9 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/run/metrics.h"
-#include "megatrain/train/algorithms.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/train/optim_settings.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/target.h"
-#include "megatrain/train/trainer.h"
 
 namespace megatrain {
 
@@ -85,130 +83,142 @@ nlohmann::json floor_json(const Floor* floor) {
           {"keep", floor->keep_tokens_per_s()}};
 }
 
-}  // namespace
-
-BenchResult bench_step(const Words& words) {
-  BenchSession session{.start_s = process_start_s(), .floors = {}};
-  return bench_step(words, session);
+nlohmann::json lanes_json(const StepReport& report) {
+  nlohmann::json lanes = nlohmann::json::object();
+  for (int i = 0; i < kLanes; ++i) {
+    const double busy = report.lanes.busy[static_cast<size_t>(i)];
+    lanes[lane_name(static_cast<Lane>(i))] = {{"busy_s", busy}, {"busy_percent", 100 * busy / report.seconds}};
+  }
+  return lanes;
 }
 
-BenchResult bench_step(const Words& words, BenchSession& session) {
-  const Arguments arguments(with_key_spelling(words), {"--layers", "-r", "--slots"},
-                            {"--serial", "--no-hash", "--floor", "--no-floor"}, "bench step");
-  Target target =
-      read_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
-  const TrainConfig& config = target.config;
-  const int64_t steps = arguments.integer("-r").value_or(5);
-  if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
-
-  Machine machine = open_machine(config.device, config.threads);
-  RunIdentity identity = make_identity(config, target.model);
-  choose_algorithms(config, target.model, machine, nullptr, identity);
-  const bool cuda = machine.device->kind() == DeviceKind::cuda;
-  const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));
-  const double before_floor = now_s();
-  const Floor* floor =
-      wants_floor ? &measure_floor(config, target.model, identity, *machine.device, session.floors) : nullptr;
-  const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
-  const Workload workload = make_workload(config, target.model, identity, machine);
-  const MachineProfile profile = machine_profile(*machine.device);
-  Budgets budgets = make_budgets(config, *machine.device);
+// The configuration's plan, changed as --slots and --serial ask.
+void plan_as_asked(Session& session, const Arguments& arguments) {
   const auto slots = arguments.integer("--slots");
+  Budgets budgets = session.budgets();
   if (slots) budgets.state_on_host = true;  // every block streams
-  Plan plan = choose_plan(config, workload, budgets, profile, nullptr);
+  Plan plan = choose_plan(session.config(), session.workload(), budgets, session.profile(), nullptr);
   if (slots) {
     plan.slots = *slots;
     std::fill(plan.weights.begin(), plan.weights.end(), Tier::host);
   }
   plan.serial = plan.serial || arguments.flag("--serial");
-  check_plan(workload, plan);
-  std::istringstream lines(explain(workload, plan, estimate(workload, plan, profile)));
+  session.use_plan(plan);
+  std::istringstream lines(explain(session.workload(), plan, estimate(session.workload(), plan, session.profile())));
   for (std::string line; std::getline(lines, line);) log_info(line);
-  Trainer trainer(machine, target.model, identity, ops_shape(config, target.model, identity), workload, plan,
-                  static_cast<int>(config.threads));
-  init_weights(target.model, config.seed, trainer.records(), static_cast<int>(config.threads));
+}
 
-  nlohmann::json step_s = nlohmann::json::array(), loss = nlohmann::json::array(), norm = nlohmann::json::array(),
-                 lanes = nlohmann::json::object();
-  std::vector<double> seconds;
+struct TimedSteps {
+  std::vector<double> step_s, loss, grad_norm;
   StepReport last;
+  int64_t hbm_bytes = 0;    // the most the device had in use after a step
+  int64_t allocations = 0;  // after the first step
+
+  // The first step also warms up.
+  double median_s() const {
+    std::vector<double> seconds(step_s.begin() + (step_s.size() > 1), step_s.end());
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[seconds.size() / 2];
+  }
+};
+
+TimedSteps time_steps(Session& session, int64_t steps) {
+  TimedSteps timed;
   Trace trace;
-  int64_t allocations = 0, used = 0;
-  const double start_s = now_s() - session.start_s - floor_s;
-  const TrainConfig::Optim& o = config.optim;
+  const TrainConfig& config = session.config();
+  Trainer& trainer = session.trainer();
+  Device& device = session.device();
   for (int64_t step = 1; step <= steps; ++step) {
-    const Batch batch = random_batch(config, target.model.vocab, step - 1);
+    const Batch batch = random_batch(config, session.model().vocab, step - 1);
     trainer.trace_into(config.trace.contains(step) ? &trace : nullptr);
-    last = trainer.step(
-        batch,
-        {.adamw =
-             {.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step},
-         .clip = o.clip});
-    log_info(metrics_line({.step = step, .steps = steps, .lr = o.lr, .report = last}));
-    step_s.push_back(last.seconds);
-    loss.push_back(last.loss);
-    norm.push_back(last.grad_norm);
-    if (step > 1 || steps == 1) seconds.push_back(last.seconds);  // the first step also warms up
-    used = std::max(used, machine.device->memory_used());
-    const int64_t now = machine.device->ledger().allocations() + machine.device->host_ledger().allocations();
-    if (step == 1) allocations = now;
-    if (step == steps) allocations = now - allocations;
+    timed.last = trainer.step(batch, optim_step_of(config, config.optim.lr, step));
+    log_info(metrics_line({.step = step, .steps = steps, .lr = config.optim.lr, .report = timed.last}));
+    timed.step_s.push_back(timed.last.seconds);
+    timed.loss.push_back(timed.last.loss);
+    timed.grad_norm.push_back(timed.last.grad_norm);
+    timed.hbm_bytes = std::max(timed.hbm_bytes, device.memory_used());
+    const int64_t now = device.ledger().allocations() + device.host_ledger().allocations();
+    if (step == 1) timed.allocations = now;
+    if (step == steps) timed.allocations = now - timed.allocations;
   }
   trainer.drain();
   if (!trace.empty()) {
     write_text_file("trace.json", trace.json());
     log_info("the traced steps are in trace.json");
   }
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  for (int i = 0; i < kLanes; ++i) {
-    const double busy = last.lanes.busy[static_cast<size_t>(i)];
-    lanes[lane_name(static_cast<Lane>(i))] = {{"busy_s", busy}, {"busy_percent", 100 * busy / last.seconds}};
-  }
-  nlohmann::json actions = nlohmann::json::object();
-  for (const auto& [name, busy] : trainer.pipeline().action_seconds()) actions[name] = busy;
-  const double tokens = static_cast<double>(workload.tokens());
-  const MemoryNeed need = memory_need(workload, plan);
+  return timed;
+}
+
+}  // namespace
+
+BenchResult bench_step(const Words& words) {
+  BenchSession shared{.start_s = process_start_s(), .floors = {}};
+  return bench_step(words, shared);
+}
+
+BenchResult bench_step(const Words& words, BenchSession& shared) {
+  const Arguments arguments(with_key_spelling(words), {"--layers", "-r", "--slots"},
+                            {"--serial", "--no-hash", "--floor", "--no-floor"}, "bench step");
+  const int64_t steps = arguments.integer("-r").value_or(5);
+  if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
+  Session session =
+      open_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
+  session.choose_algorithms();
+  const bool cuda = session.device().kind() == DeviceKind::cuda;
+  const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));
+  const double before_floor = now_s();
+  const Floor* floor = wants_floor ? &measure_floor(session, shared.floors) : nullptr;
+  const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
+  plan_as_asked(session, arguments);
+  session.fill_weights();
+  const double start_s = now_s() - shared.start_s - floor_s;
+  const TimedSteps timed = time_steps(session, steps);
+
+  const Workload& workload = session.workload();
+  const MemoryNeed need = memory_need(workload, session.plan());
+  const StepReport& last = timed.last;
+  const double median = timed.median_s(), tokens = static_cast<double>(workload.tokens());
+  const double tflops = 6 * static_cast<double>(workload.parameters) * tokens / median * 1e-12;
   const double percent_of_floor = floor ? 100 * tokens / median / floor->keep_tokens_per_s() : 0;
+  const std::vector<LayerRecord>& records = session.trainer().records();
   BenchResult result;
   result.json = {
       {"params", workload.parameters},
       {"tokens_per_step", workload.tokens()},
-      {"step_s", step_s},
+      {"step_s", timed.step_s},
       {"median_s", median},
       {"tokens_per_s", tokens / median},
-      {"tflops_6n", 6 * static_cast<double>(workload.parameters) * tokens / median * 1e-12},
+      {"tflops_6n", tflops},
       {"floor", floor_json(floor)},
       {"percent_of_floor", floor ? nlohmann::json(percent_of_floor) : nlohmann::json()},
       {"bound_by", last.bound_by()},
       {"stall", {{"seconds", last.stall.seconds}, {"for", last.stall.cause}}},
-      {"lanes", lanes},
-      {"actions", actions},
+      {"lanes", lanes_json(last)},
+      {"actions", session.trainer().pipeline().action_seconds()},
       {"bytes", {{"h2d", last.h2d_bytes}, {"d2h", last.d2h_bytes}}},
       {"peaks",
-       {{"hbm", used},
+       {{"hbm", timed.hbm_bytes},
         {"hbm_planned", need.hbm_bytes()},
         {"host", host_memory_peak()},
         {"host_planned", need.host_bytes()}}},
-      {"steady_allocations", allocations},
-      {"loss", loss},
-      {"grad_norm", norm},
-      {"state_hash",
-       arguments.flag("--no-hash") ? nlohmann::json() : nlohmann::json(hash_state(trainer.records(), steps).state)},
+      {"steady_allocations", timed.allocations},
+      {"loss", timed.loss},
+      {"grad_norm", timed.grad_norm},
+      {"state_hash", arguments.flag("--no-hash") ? nlohmann::json() : nlohmann::json(hash_state(records, steps).state)},
       {"start_s", start_s},
-      {"aliased", machine.device->kind() == DeviceKind::cpu},
+      {"aliased", !cuda},
       {"commit", kBuildCommit},
       {"machine",
-       {{"device", machine.device->name()},
-        {"library", identity.library},
+       {{"device", session.device().name()},
+        {"library", session.identity().library},
         {"cpus", usable_cpus().size()},
         {"host_bytes", host_memory_available()}}}};
   result.text = fmt::format(
       "{:.0f} tokens/s{}, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
       "host peak {}\n",
-      tokens / median, floor ? fmt::format(" ({:.1f}% of the floor)", percent_of_floor) : "", median, seconds.size(),
-      result.json["tflops_6n"].get<double>(), last.bound_by(), format_bytes(used), format_bytes(need.hbm_bytes()),
-      format_bytes(host_memory_peak()));
+      tokens / median, floor ? fmt::format(" ({:.1f}% of the floor)", percent_of_floor) : "", median,
+      std::max<int64_t>(steps - 1, 1), tflops, last.bound_by(), format_bytes(timed.hbm_bytes),
+      format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()));
   return result;
 }
 

@@ -11,12 +11,10 @@
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/optim/learning_rate.h"
 #include "megatrain/run/metrics.h"
 #include "megatrain/run/run_directory.h"
-#include "megatrain/train/setup.h"
-#include "megatrain/train/state_files.h"
-#include "megatrain/train/trainer.h"
+#include "megatrain/train/optim_settings.h"
+#include "megatrain/train/session.h"
 
 namespace megatrain {
 
@@ -114,19 +112,19 @@ int verb_demo(const Words& words) {
   config.seq_len = kSeqLen;
   config.batch = kBatch;
   config.micro_batch = kMicroBatch;
-  config.optim = {
-      .lr = 2e-3, .beta2 = 0.98, .weight_decay = 0.0, .clip = 1.0, .schedule = "cosine", .warmup = 50, .min_lr = 1e-5};
+  config.optim = {.lr = 2e-3,
+                  .beta2 = 0.98,
+                  .weight_decay = 0.0,
+                  .clip = 1.0,
+                  .schedule = "cosine",
+                  .warmup = std::min(50.0, static_cast<double>(config.steps)),
+                  .min_lr = 1e-5};
 
   RunDirectory directory(config.run_dir, false);
-  const ModelConfig model = parse_model_config(kModel, "the demo's model");
-  Machine machine = open_machine(config.device, config.threads);
-  const RunIdentity identity = make_identity(config, model);
-  const Workload workload = make_workload(config, model, identity, machine);
-  const Plan plan =
-      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
-  Trainer trainer(machine, model, identity, ops_shape(config, model, identity), workload, plan,
-                  static_cast<int>(config.threads));
-  init_weights(model, config.seed, trainer.records(), static_cast<int>(config.threads));
+  Session session(config,
+                  {.config = parse_model_config(kModel, "the demo's model"), .config_text = kModel.dump(2) + "\n"});
+  Trainer& trainer = session.trainer();
+  const TensorTypes types = session.fill_weights();
 
   const std::vector<Question> questions = shuffled_questions(config.seed);
   const std::vector<Question> test(questions.begin(), questions.begin() + kTestQuestions),
@@ -149,14 +147,10 @@ int verb_demo(const Words& words) {
 
   log_info(fmt::format(
       "teaching a model of {} parameters two-digit addition; {} questions to learn from, {} others to be asked",
-      workload.parameters, train.size(), test.size()));
+      session.workload().parameters, train.size(), test.size()));
   const double before = accuracy();
   log_info(fmt::format("before training: {:.1f}% of unseen questions answered right", 100 * before));
-  const LearningRate schedule{.kind = ScheduleKind::cosine,
-                              .lr = config.optim.lr,
-                              .min_lr = config.optim.min_lr,
-                              .warmup = std::min(config.optim.warmup, static_cast<double>(config.steps)),
-                              .steps = config.steps};
+  const LearningRate schedule = learning_rate_of(config);
   double first_loss = 0, last_loss = 0;
   for (int64_t step = 1; step <= config.steps; ++step) {
     std::vector<Question> picked;
@@ -164,12 +158,7 @@ int verb_demo(const Words& words) {
       picked.push_back(
           train[random_below(config.seed, 0x7069636b, static_cast<uint64_t>(step * kBatch + i), train.size())]);
     const double lr = learning_rate(schedule, step);
-    const StepReport report = trainer.step(make_batch(picked), {.adamw = {.lr = lr,
-                                                                          .beta1 = config.optim.beta1,
-                                                                          .beta2 = config.optim.beta2,
-                                                                          .eps = config.optim.eps,
-                                                                          .t = step},
-                                                                .clip = config.optim.clip});
+    const StepReport report = trainer.step(make_batch(picked), optim_step_of(config, lr, step));
     if (step == 1) first_loss = report.loss;
     last_loss = report.loss;
     if (step == 1 || step % 50 == 0)
@@ -178,13 +167,8 @@ int verb_demo(const Words& words) {
   const double after = accuracy();
   log_info(fmt::format("after training: {:.1f}% of unseen questions answered right", 100 * after));
 
-  TensorTypes types;
-  for (const LayerRecord& record : trainer.records()) {
-    for (const TensorSpec& tensor : record.layout().tensors) types[tensor.name] = DType::f32;
-  }
   directory.make();
-  export_model(config.run_dir + "/model", {.config_json = kModel.dump(2) + "\n"}, types, trainer.records(),
-               static_cast<int>(config.threads));
+  session.export_model(config.run_dir + "/model", types);
   if (arguments.flag("--json")) {
     fmt::print("{}\n", json_text(nlohmann::json{{"loss_first", first_loss},
                                                 {"loss_last", last_loss},

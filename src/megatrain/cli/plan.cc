@@ -7,7 +7,6 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/plan/inventory.h"
-#include "megatrain/train/setup.h"
 #include "megatrain/train/target.h"
 
 namespace megatrain {
@@ -68,13 +67,10 @@ nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfil
 
 int verb_plan(const Words& words) {
   const Arguments arguments(words, {"--random", "--layers"}, {"--json"}, "plan");
-  const Target target =
-      read_target(arguments.one("CONFIG, DIR or PRESET"), arguments.overrides(), arguments.integer("--layers"));
-  Machine machine = open_machine(target.config.device, target.config.threads);
-  const Workload workload =
-      make_workload(target.config, target.model, make_identity(target.config, target.model), machine);
-  const Budgets budgets = make_budgets(target.config, *machine.device);
-  const MachineProfile profile = machine_profile(*machine.device);
+  Session session =
+      open_target(arguments.one("CONFIG, DIR or PRESET"), arguments.overrides(), arguments.integer("--layers"));
+  const Workload& workload = session.workload();
+  const MachineProfile profile = session.profile();
 
   std::vector<std::string> changes;
   Plan plan;
@@ -82,9 +78,9 @@ int verb_plan(const Words& words) {
   try {
     if (const auto seed = arguments.integer("--random")) {
       plan = random_plan(workload, static_cast<uint64_t>(*seed));
-      check_fit(workload, plan, budgets);
+      check_fit(workload, plan, session.budgets());
     } else {
-      plan = choose_plan(target.config, workload, budgets, profile, &changes);
+      plan = session.plan(&changes);
     }
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "megatrain/base/escape.h"
+#include "megatrain/base/utf8.h"
 
 namespace megatrain {
 
@@ -30,7 +31,7 @@ void say_error(const std::string& message) {
   std::string line = escape_line(message);
   if (line.size() > kMostBytes) {
     size_t end = kMostBytes;
-    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;  // never within a character
+    while (end > 0 && !is_utf8_boundary(line[end])) --end;  // never within a character
     line = line.substr(0, end) + "\u2026";
   }
   std::fprintf(stderr, "megatrain: %s\n", line.c_str());

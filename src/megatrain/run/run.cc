@@ -21,7 +21,6 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/model/model_source.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/evaluations.h"
 #include "megatrain/run/identity.h"
@@ -29,13 +28,11 @@
 #include "megatrain/run/run_files.h"
 #include "megatrain/run/run_log.h"
 #include "megatrain/run/samples.h"
-#include "megatrain/train/algorithms.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/model_loss.h"
-#include "megatrain/train/schedule.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/train/optim_settings.h"
+#include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
-#include "megatrain/train/trainer.h"
 
 namespace megatrain {
 
@@ -55,14 +52,6 @@ void check_model_outside(const std::string& model, const std::string& run_dir) {
         "model.path {} lies in run_dir {}, where this run will write its own model; choose another --run_dir=DIR",
         model, run_dir));
   }
-}
-
-// config.json of an export says in which type the weights are.
-std::string exported_config(const ModelSource& source, DType type) {
-  if (source.config.dtype) return source.config_text;
-  json object = json::parse(source.config_text);
-  object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
-  return json_text(object, 2) + "\n";
 }
 
 class Run {
@@ -91,10 +80,9 @@ class Run {
     }
     schedule_ = learning_rate_of(config);
     check_schedule(schedule_);
-    machine_ = open_machine(config.device, config.threads);
-    identity_ = make_identity(config, source_.config);
+    session_.emplace(config, source_);
     if (config.resume) checkpoint_ = checkpoints_.newest();
-    identity_json_ = identity_json(config, source_.config, identity_, data_.train.get(), data_.eval.get());
+    identity_json_ = identity_json(config, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
     if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order);
     if (config.resume && !checkpoint_) {
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
@@ -107,27 +95,26 @@ class Run {
                       checkpoint_->path, checkpoint_->step, config.steps, checkpoint_->step));
     // before anything else takes device memory
     std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
-    choose_algorithms(config, source_.config, machine_, checkpoint_ ? &checkpoint_->identity : nullptr, identity_);
+    session_->choose_algorithms(checkpoint_ ? &checkpoint_->identity : nullptr);
     choosing.reset();
-    add_algorithms(identity_, identity_json_);
+    add_algorithms(session_->identity(), identity_json_);
 
-    const Workload workload = make_workload(config, source_.config, identity_, machine_);
     std::vector<std::string> notes;
-    const Plan plan = choose_plan(config, workload, make_budgets(config, *machine_.device),
-                                  machine_profile(*machine_.device), &notes);
+    const Workload& workload = session_->workload();
+    const Plan& plan = session_->plan(&notes);
     plan_json_ = plan_to_json(plan);
     memory_json_ = memory_to_json(memory_need(workload, plan));
-    if (machine_.device->kind() == DeviceKind::cuda)  // what the first step should take
-      step_s_ = estimate(workload, plan, machine_profile(*machine_.device)).step_s;
+    const Device& device = session_->device();
+    if (device.kind() == DeviceKind::cuda)  // what the first step should take
+      step_s_ = estimate(workload, plan, session_->profile()).step_s;
     log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
-                         static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), machine_.device->name()));
+                         static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), device.name()));
     for (const std::string& note : notes) log_info("plan: " + note);
-    trainer_ = std::make_unique<Trainer>(machine_, source_.config, identity_,
-                                         ops_shape(config, source_.config, identity_), workload, plan, threads());
+    trainer_ = &session_->trainer();
     fill();
     if (hooks.on_stall) {
       StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
-      if (machine_.device->kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
+      if (device.kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
       trainer_->watch(limits, hooks.on_stall);
     }
   }
@@ -205,24 +192,13 @@ class Run {
   }
 
   void fill() {
-    const DType drawn = source_.config.dtype.value_or(identity_.dtype);
     if (checkpoint_) {
       const Checkpoint restored = checkpoints_.restore_newest(trainer_->records(), threads());
       if (restored.identity != checkpoint_->identity) check_fallback(restored);
       types_ = restored.types;
       step_ = restored.step;
-    } else if (!source_.directory.empty()) {
-      log_info(fmt::format("loading the weights from {}", source_.directory));
-      LoadReport report = load_weights(source_.directory, trainer_->records(), threads());
-      types_ = std::move(report.types);
-      if (!report.unused.empty())
-        log_info(fmt::format("tensors in {} that this model does not use: {}", source_.directory,
-                             fmt::join(report.unused, ", ")));
     } else {
-      init_weights(source_.config, config_.seed, trainer_->records(), threads());
-      for (const LayerRecord& record : trainer_->records()) {
-        for (const TensorSpec& tensor : record.layout().tensors) types_[tensor.name] = drawn;
-      }
+      types_ = session_->fill_weights();
     }
   }
 
@@ -243,11 +219,7 @@ class Run {
   void one_step(const Batch& batch) {
     const int64_t step = step_ + 1;
     const double lr = learning_rate(schedule_, step);
-    const TrainConfig::Optim& o = config_.optim;
-    const OptimStep optim{
-        .adamw =
-            {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step},
-        .clip = o.clip};
+    const OptimStep optim = optim_step_of(config_, lr, step);
     std::unique_ptr<GradientDump> dump;
     if (config_.dump.grads.contains(step)) {
       dump = std::make_unique<GradientDump>(own_path(fmt::format("grads-{}.safetensors", step)), step,
@@ -257,7 +229,7 @@ class Run {
           [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
     }
     trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
-    if (log_->shows_lanes(step)) machine_.device->mark_clock();
+    if (log_->shows_lanes(step)) session_->device().mark_clock();
     std::optional<Work> work(std::in_place, fmt::format("step {}", step), WorkOptions{.expected_s = step_s_});
     StepMetrics metrics{.step = step,
                         .steps = config_.steps,
@@ -277,7 +249,7 @@ class Run {
       trainer_->updater().observe({});
       dump->finish();
     }
-    metrics.hbm_peak = std::max(machine_.device->ledger().peak_bytes(), machine_.device->memory_used());
+    metrics.hbm_peak = std::max(session_->device().ledger().peak_bytes(), session_->device().memory_used());
     metrics.host_peak = host_memory_peak();
     log_->step(metrics);
     result_.last_loss = metrics.report.loss;
@@ -298,7 +270,7 @@ class Run {
   void sample_and_evaluate() {
     if (samples_ && step_ % config_.sample.every == 0 && !samples_->has(step_)) {
       directory_.check_in_place();
-      samples_->write(step_, machine_, *trainer_, hooks_.stop);
+      samples_->write(step_, session_->machine(), *trainer_, hooks_.stop);
     }
     if (evaluations_ && config_.eval.every > 0 && step_ % config_.eval.every == 0 && evaluations_->last_step() != step_)
       evaluate();
@@ -339,13 +311,7 @@ class Run {
                          std::exp(loss), trained, best ? " (the lowest so far)" : ""));
   }
 
-  StateHash write_model(const char* name) {
-    return export_model(own_path(name),
-                        {.source_directory = companion_directory(config_, source_.directory),
-                         .config_json = exported_config(source_, identity_.dtype),
-                         .chat_template = chat_template_},
-                        types_, trainer_->records(), threads());
-  }
+  StateHash write_model(const char* name) { return session_->export_model(own_path(name), types_, chat_template_); }
 
   void save() {
     if (checkpoints_.saved(step_)) return;
@@ -390,12 +356,11 @@ class Run {
   std::string chat_template_;  // of data.template; goes with the model
   std::optional<Evaluations> evaluations_;
   std::optional<Samples> samples_;
-  Machine machine_;
-  RunIdentity identity_;
+  std::optional<Session> session_;
   nlohmann::ordered_json identity_json_;
   std::optional<Checkpoint> checkpoint_;
   json plan_json_, memory_json_;
-  std::unique_ptr<Trainer> trainer_;
+  Trainer* trainer_ = nullptr;  // the session's
   TensorTypes types_;
   Trace trace_;
   int64_t step_ = 0;

@@ -3,8 +3,7 @@
 #include "megatrain/base/work_progress.h"
 #include "megatrain/data/open_data.h"
 #include "megatrain/model/model.h"
-#include "megatrain/model/load_weights.h"
-#include "megatrain/model/model_source.h"
+#include "megatrain/train/session.h"
 
 namespace megatrain {
 
@@ -31,16 +30,9 @@ ModelLoss measure_loss(TrainConfig config) {
   config.train_only = {head_tensors(source.config).front().name};  // the final norm: next to nothing has state
   const auto data = open_evaluation(config, source);
 
-  Machine machine = open_machine(config.device, config.threads);
-  const RunIdentity identity = make_identity(config, source.config);
-  const Workload workload = make_workload(config, source.config, identity, machine);
-  const Plan plan =
-      choose_plan(config, workload, make_budgets(config, *machine.device), machine_profile(*machine.device), nullptr);
-  Trainer trainer(machine, source.config, identity, ops_shape(config, source.config, identity), workload, plan,
-                  static_cast<int>(config.threads));
-  load_weights(source.directory, trainer.records(), static_cast<int>(config.threads));
-
-  return *mean_loss(trainer, *data);
+  Session session(config, source);
+  load_weights(source.directory, session.trainer().records(), session.threads());
+  return *mean_loss(session.trainer(), *data);
 }
 
 }  // namespace megatrain

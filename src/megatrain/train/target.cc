@@ -12,19 +12,19 @@
 
 namespace megatrain {
 
-Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
+Session open_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
   namespace fs = std::filesystem;
   const ConfigNeeds nothing{.model = false, .data = false, .steps = false};
-  Target target;
+  TrainConfig config;
   nlohmann::json json;
   std::string where = name;
   if (name.ends_with(".yaml") || name.ends_with(".yml")) {
-    target.config = load_config(name, overrides, {.model = true, .data = false, .steps = false});
-    const std::string& path = target.config.model.path;
-    where = path.empty() ? target.config.model.config : find_model(path, ModelParts::config) + "/config.json";
+    config = load_config(name, overrides, {.model = true, .data = false, .steps = false});
+    const std::string& path = config.model.path;
+    where = path.empty() ? config.model.config : find_model(path, ModelParts::config) + "/config.json";
     json = read_json_file(where);
   } else {
-    target.config = parse_config("", name, overrides, nothing);
+    config = parse_config("", name, overrides, nothing);
     const std::string directory = find_model(name, ModelParts::config);
     if (const auto preset = preset_config(name)) {
       json = *preset;
@@ -42,8 +42,7 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
     json["num_hidden_layers"] = *layers;
     json.erase("layer_types");
   }
-  target.model = parse_model_config(json, where);
-  return target;
+  return Session(config, {.config = parse_model_config(json, where)});
 }
 
 }  // namespace megatrain

@@ -1,4 +1,5 @@
 // What `plan` and `bench` work on: a configuration, a Hugging Face directory, a config.json or a preset by name.
+// Weights are never read.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/config/config.h"
-#include "megatrain/model/config.h"
+#include "megatrain/train/session.h"
 
 namespace megatrain {
 
-struct Target {
-  TrainConfig config;
-  ModelConfig model;
-};
-
 // `layers` overrides the model's number of layers.
-Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);
+Session open_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);
 
 }  // namespace megatrain

@@ -61,7 +61,7 @@ size_t document_end(std::string_view text) {
   if (const size_t newline = text.rfind('\n'); newline != std::string_view::npos) return newline + 1;
   if (const size_t space = text.rfind(' '); space != std::string_view::npos && space > 0) return space;
   size_t end = text.size();
-  while (end > 1 && text.size() - end < 4 && !is_utf8_boundary(static_cast<unsigned char>(text[end - 1]))) --end;
+  while (end > 1 && text.size() - end < 4 && !is_utf8_boundary(text[end - 1])) --end;
   return end > 1 ? end - 1 : text.size();
 }
 

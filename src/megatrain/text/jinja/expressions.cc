@@ -233,8 +233,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
     if (index >= 0) {
       const size_t begin = char_offset(text->bytes(), static_cast<size_t>(index));
       if (begin < text->size()) {
-        Value found =
-            Value::of(text->sub(begin, begin + char_length(static_cast<unsigned char>(text->bytes()[begin]))));
+        Value found = Value::of(text->sub(begin, begin + utf8_length(text->bytes()[begin])));
         found.markup = object.markup;
         return found;
       }

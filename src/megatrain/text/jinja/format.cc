@@ -188,7 +188,7 @@ Spec read_brace_spec(const Text& source) {
   const auto is_align = [&](size_t where) {
     return where < text.size() && (text[where] == '<' || text[where] == '>' || text[where] == '^');
   };
-  const size_t first = text.empty() ? 0 : char_length(static_cast<unsigned char>(text[0]));
+  const size_t first = text.empty() ? 0 : utf8_length(text[0]);
   if (is_align(first)) {
     spec.fill = source.sub(0, first);
     at = first;

@@ -146,7 +146,7 @@ class Dumper {
     out.append("\"", {.message = text.empty() ? source : text.origin_at(0).message});
     for (size_t at = 0; at < bytes.size();) {
       const size_t begin = at;
-      const char32_t c = decode_char(bytes, at);
+      const char32_t c = next_code(bytes, at);
       const Origin origin = text.origin_at(begin);
       if (c == '"' || c == '\\') {
         out.append("\\", origin);

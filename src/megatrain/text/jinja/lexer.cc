@@ -39,7 +39,7 @@ bool is_name_char(char c) {
 size_t skip_spaces(std::string_view text, size_t at) {
   while (at < text.size()) {
     size_t next = at;
-    if (!is_space(decode_char(text, next))) break;
+    if (!is_space(next_code(text, next))) break;
     at = next;
   }
   return at;
@@ -93,9 +93,9 @@ class Lexer {
     if (sign == '-') {
       while (!text.empty()) {
         size_t last = text.size() - 1;
-        while ((static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+        while (!is_utf8_boundary(text[last])) --last;
         size_t at = last;
-        if (!is_space(decode_char(text, at))) break;
+        if (!is_space(next_code(text, at))) break;
         text = text.substr(0, last);
       }
     } else if (sign != '+' && !is_variable) {
@@ -284,7 +284,7 @@ class Lexer {
             while (digits < 3 && at + digits < text.size() && text[at + digits] >= '0' && text[at + digits] <= '7') {
               code = code * 8 + static_cast<char32_t>(text[at + digits++] - '0');
             }
-            encode_char(code, out);
+            append_utf8(out, code);
             at += digits - 1;
           } else {
             out += '\\';
@@ -303,7 +303,7 @@ class Lexer {
         (code >= 0xD800 && code < 0xE000)) {
       fail("a string has an escape that is no character");
     }
-    encode_char(code, out);
+    append_utf8(out, code);
     return at + digits;
   }
 

@@ -146,7 +146,7 @@ Value pad_method(const Text& text, const std::string& name, const Arguments& arg
 Value class_method(const std::string& bytes, const std::string& name) {
   const auto every = [&](auto holds) {
     for (size_t at = 0; at < bytes.size();) {
-      if (!holds(decode_char(bytes, at))) return Value::of(false);
+      if (!holds(next_code(bytes, at))) return Value::of(false);
     }
     return Value::of(!bytes.empty());
   };

@@ -25,7 +25,7 @@ int64_t remainder(const Value& value, int64_t by) {
 bool all_cased(const std::string& bytes, bool lower) {
   bool any = false;
   for (size_t at = 0; at < bytes.size();) {
-    const char32_t c = decode_char(bytes, at);
+    const char32_t c = next_code(bytes, at);
     if (lower ? is_upper(c) || is_title(c) : is_lower(c) || is_title(c)) return false;
     any = any || (lower ? is_lower(c) : is_upper(c));
   }

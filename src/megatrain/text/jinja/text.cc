@@ -81,36 +81,14 @@ void Text::coalesce() {
   runs_.resize(kept);
 }
 
-size_t char_length(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
-
-char32_t decode_char(std::string_view bytes, size_t& position) {
-  const unsigned char lead = static_cast<unsigned char>(bytes[position]);
-  const size_t length = char_length(lead);
-  char32_t c = length == 1 ? lead : lead & (0x7F >> length);
-  for (size_t i = 1; i < length; ++i) c = c << 6 | (static_cast<unsigned char>(bytes[position + i]) & 0x3F);
-  position += length;
-  return c;
-}
-
-void encode_char(char32_t c, std::string& out) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-    return;
-  }
-  const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  out += static_cast<char>((0xFF00 >> (more + 1) & 0xFF) | c >> (6 * more));
-  for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (c >> (6 * i) & 0x3F));
-}
-
 size_t count_chars(std::string_view bytes) {
-  return static_cast<size_t>(std::count_if(
-      bytes.begin(), bytes.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(bytes.begin(), bytes.end(), is_utf8_boundary));
 }
 
 size_t char_offset(std::string_view bytes, size_t index) {
   size_t at = 0;
   while (index > 0 && at < bytes.size()) {
-    at += char_length(static_cast<unsigned char>(bytes[at]));
+    at += utf8_length(bytes[at]);
     --index;
   }
   return at;
@@ -119,27 +97,6 @@ size_t char_offset(std::string_view bytes, size_t index) {
 bool is_space(char32_t c) {
   return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
-bool is_valid_utf8(std::string_view bytes) {
-  for (size_t at = 0; at < bytes.size();) {
-    const unsigned char lead = static_cast<unsigned char>(bytes[at]);
-    if (lead < 0x80) {
-      ++at;
-      continue;
-    }
-    if (lead < 0xC2 || lead > 0xF4) return false;
-    const size_t length = char_length(lead);
-    if (at + length > bytes.size()) return false;
-    for (size_t i = 1; i < length; ++i) {
-      if ((static_cast<unsigned char>(bytes[at + i]) & 0xC0) != 0x80) return false;
-    }
-    const char32_t c = decode_char(bytes, at);
-    if ((length == 3 && c < 0x800) || (length == 4 && c < 0x10000) || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) {
-      return false;
-    }
-  }
-  return true;
 }
 
 size_t find_text(std::string_view text, std::string_view part, size_t from) {
@@ -162,12 +119,12 @@ Text strip(const Text& text, std::optional<std::string_view> chars, Side side) {
   const auto drops = [&](size_t begin, size_t end) {
     if (chars) return chars->find(bytes.substr(begin, end - begin)) != std::string_view::npos;
     size_t at = begin;
-    return is_space(decode_char(bytes, at));
+    return is_space(next_code(bytes, at));
   };
   size_t begin = 0, end = bytes.size();
   if (side != Side::right) {
     while (begin < end) {
-      const size_t next = begin + char_length(static_cast<unsigned char>(bytes[begin]));
+      const size_t next = begin + utf8_length(bytes[begin]);
       if (!drops(begin, next)) break;
       begin = next;
     }
@@ -175,7 +132,7 @@ Text strip(const Text& text, std::optional<std::string_view> chars, Side side) {
   if (side != Side::left) {
     while (begin < end) {
       size_t previous = end - 1;
-      while ((static_cast<unsigned char>(bytes[previous]) & 0xC0) == 0x80) --previous;
+      while (!is_utf8_boundary(bytes[previous])) --previous;
       if (!drops(previous, end)) break;
       end = previous;
     }
@@ -194,7 +151,7 @@ std::vector<Text> split_at_spaces(const Text& text, int64_t limit, bool from_rig
   bool inside = false;
   for (size_t at = 0; at < bytes.size();) {
     const size_t begin = at;
-    const bool space = is_space(decode_char(bytes, at));
+    const bool space = is_space(next_code(bytes, at));
     if (!space && !inside) words.push_back({begin, at});
     check_items(words.size());
     if (!space) words.back().end = at;
@@ -254,7 +211,7 @@ std::vector<Text> split_lines(const Text& text, bool keep_ends) {
   size_t begin = 0;
   for (size_t at = 0; at < bytes.size();) {
     const size_t here = at;
-    const char32_t c = decode_char(bytes, at);
+    const char32_t c = next_code(bytes, at);
     const bool ends = (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     if (!ends) continue;
     if (c == '\r' && at < bytes.size() && bytes[at] == '\n') ++at;
@@ -276,7 +233,7 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t li
       out.append(to);
       ++done;
       if (begin >= bytes.size()) break;
-      const size_t next = begin + char_length(static_cast<unsigned char>(bytes[begin]));
+      const size_t next = begin + utf8_length(bytes[begin]);
       out.append(text, begin, next);
       begin = next;
     }
@@ -309,7 +266,7 @@ std::vector<Text> characters(const Text& text) {
   const std::string_view bytes = text.bytes();
   check_items(count_chars(bytes));
   for (size_t at = 0; at < bytes.size();) {
-    const size_t next = at + char_length(static_cast<unsigned char>(bytes[at]));
+    const size_t next = at + utf8_length(bytes[at]);
     out.push_back(text.sub(at, next));
     at = next;
   }
@@ -324,14 +281,14 @@ bool is_final_sigma(std::string_view bytes, size_t begin, size_t end) {
   for (bool ignorable = true; ignorable;) {
     if (begin == 0) return false;
     do --begin;
-    while ((static_cast<unsigned char>(bytes[begin]) & 0xC0) == 0x80);
+    while (!is_utf8_boundary(bytes[begin]));
     size_t at = begin;
-    c = decode_char(bytes, at);
+    c = next_code(bytes, at);
     ignorable = is_case_ignorable(c);
   }
   if (!is_cased(c)) return false;
   while (end < bytes.size()) {
-    c = decode_char(bytes, end);
+    c = next_code(bytes, end);
     if (!is_case_ignorable(c)) return !is_cased(c);
   }
   return true;
@@ -347,7 +304,7 @@ Text change_case(const Text& text, Case to) {
   bool in_word = false;
   for (size_t end = 0; end < bytes.size();) {
     const size_t begin = end;
-    const char32_t c = decode_char(bytes, end);
+    const char32_t c = next_code(bytes, end);
     Case how = to;
     if (to == Case::capitalize) how = begin == 0 ? Case::title : Case::lower;
     if (to == Case::title) how = in_word ? Case::lower : Case::title;

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "megatrain/base/utf8.h"
+
 namespace megatrain::jinja {
 
 // A template's failure; the interpreter adds the line.
@@ -67,13 +69,9 @@ class Text {
 };
 
 // UTF-8, which every text is known to be.
-char32_t decode_char(std::string_view bytes, size_t& position);  // moves position past the character
-size_t char_length(unsigned char lead);
-void encode_char(char32_t c, std::string& out);
 size_t count_chars(std::string_view bytes);
 size_t char_offset(std::string_view bytes, size_t index);  // byte of character `index`, or size() past the end
 bool is_space(char32_t c);                                 // as Python's str.isspace
-bool is_valid_utf8(std::string_view bytes);
 
 enum class Side { left, right, both };
 

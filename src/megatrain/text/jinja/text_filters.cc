@@ -173,7 +173,7 @@ class PrettyPrinter {
     bool spaces = false;
     for (size_t at = 0; at < bytes.size();) {
       const size_t here = at;
-      const bool space = is_space(decode_char(bytes, at));
+      const bool space = is_space(next_code(bytes, at));
       if (spaces && !space) {
         words.push_back(text.sub(begin, here));
         begin = here;
@@ -210,7 +210,7 @@ Value filter_wordcount(Interpreter&, const Value& value, const Arguments& argume
   int64_t count = 0;
   bool inside = false;
   for (size_t at = 0; at < text.size();) {
-    const char32_t c = decode_char(text.bytes(), at);
+    const char32_t c = next_code(text.bytes(), at);
     const bool word = is_alpha(c) || is_numeric(c) || c == '_';
     if (word && !inside) ++count;
     inside = word;

@@ -309,7 +309,7 @@ void append_repr(const Text& text, Text& out) {
   out.append(std::string_view(&quote, 1), text.origin_at(0));
   for (size_t at = 0; at < bytes.size();) {
     const size_t begin = at;
-    const char32_t c = decode_char(bytes, at);
+    const char32_t c = next_code(bytes, at);
     const Origin origin = text.origin_at(begin);
     if (c == static_cast<char32_t>(quote) || c == '\\') {
       out.append("\\", origin);

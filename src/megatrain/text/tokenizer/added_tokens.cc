@@ -24,7 +24,7 @@ const CodePointSet& word_characters() {
 
 uint32_t code_before(std::string_view text, size_t& end) {
   do end--;
-  while (!is_utf8_boundary(static_cast<unsigned char>(text[end])));
+  while (!is_utf8_boundary(text[end]));
   const char* at = text.data() + end;
   return next_code(at);
 }

@@ -174,8 +174,7 @@ void Bpe::prepare_characters() {
   std::vector<CodePointMap<int32_t>::Entry> entries;
   for (size_t id = 0; id < tokens_.size(); id++) {
     const std::string& token = tokens_[id];
-    if (token.empty() || static_cast<size_t>(utf8_length(static_cast<unsigned char>(token[0]))) != token.size())
-      continue;
+    if (token.empty() || utf8_length(token[0]) != token.size()) continue;
     const char* at = token.data();
     const uint32_t code = next_code(at);
     entries.push_back({{code, code}, static_cast<int32_t>(id)});

@@ -181,8 +181,8 @@ ByteRange TextPiece::origin_of(size_t begin, size_t end) const {
     return {at.begin, at.begin};
   }
   if (origins != nullptr) return {origins[begin].begin, origins[end - 1].end};
-  while (begin > 0 && !is_utf8_boundary(static_cast<unsigned char>(text[begin]))) begin--;
-  while (end < text.size() && !is_utf8_boundary(static_cast<unsigned char>(text[end]))) end++;
+  while (begin > 0 && !is_utf8_boundary(text[begin])) begin--;
+  while (end < text.size() && !is_utf8_boundary(text[end])) end++;
   return {origin + static_cast<uint32_t>(begin), origin + static_cast<uint32_t>(end)};
 }
 

@@ -134,8 +134,7 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
   size_t code_at = 0, byte_at = 0;
   const auto byte_of = [&](size_t code) {
     if (ascii) return static_cast<uint32_t>(code);
-    for (; code_at < code; code_at++)
-      byte_at += static_cast<size_t>(utf8_length(static_cast<unsigned char>(text[byte_at])));
+    for (; code_at < code; code_at++) byte_at += utf8_length(text[byte_at]);
     return static_cast<uint32_t>(byte_at);
   };
 

@@ -73,7 +73,7 @@ int64_t TokenizerNode::whole(const char* key) const {
 uint32_t TokenizerNode::code(const char* key) const {
   const TokenizerNode value = at(key);
   const std::string& text = value.text();
-  if (text.empty() || static_cast<size_t>(utf8_length(static_cast<unsigned char>(text[0]))) != text.size()) {
+  if (text.empty() || utf8_length(text[0]) != text.size()) {
     value.refuse("is not a single character");
   }
   const char* at = text.data();

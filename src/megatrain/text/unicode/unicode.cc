@@ -2,34 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <utility>
 
 #include "megatrain/text/unicode/tables.h"
 
 namespace megatrain {
 namespace {
-
-// The length of the valid sequence at `p`, or 0; then `bad` is the length of its maximal invalid part.
-int valid_sequence(const unsigned char* p, const unsigned char* end, int& bad) {
-  const unsigned char lead = p[0];
-  bad = 1;
-  if (lead < 0x80) return 1;
-  if (lead < 0xC2 || lead > 0xF4) return 0;
-  const int length = utf8_length(lead);
-  unsigned char low = 0x80, high = 0xBF;
-  if (lead == 0xE0) low = 0xA0;
-  if (lead == 0xED) high = 0x9F;
-  if (lead == 0xF0) low = 0x90;
-  if (lead == 0xF4) high = 0x8F;
-  for (int i = 1; i < length; i++) {
-    if (p + i >= end || p[i] < low || p[i] > high) return 0;
-    bad = i + 1;
-    low = 0x80;
-    high = 0xBF;
-  }
-  return length;
-}
 
 // The letters of a property's name that count.
 std::string plain(std::string_view name) {
@@ -77,66 +55,6 @@ CodePointSet categories_where(bool (*chosen)(const std::string&, size_t), const 
 }
 
 }  // namespace
-
-size_t find_invalid_utf8(std::string_view text) {
-  const auto* const begin = reinterpret_cast<const unsigned char*>(text.data());
-  const auto* const end = begin + text.size();
-  const auto* p = begin;
-  while (p < end) {
-    uint64_t eight = 0;
-    if (end - p >= 8) {
-      std::memcpy(&eight, p, 8);
-      if ((eight & 0x8080808080808080u) == 0) {
-        p += 8;
-        continue;
-      }
-    }
-    int bad = 0;
-    const int length = valid_sequence(p, end, bad);
-    if (length == 0) return static_cast<size_t>(p - begin);
-    p += length;
-  }
-  return std::string_view::npos;
-}
-
-std::string utf8_lossy(std::string_view bytes) {
-  if (find_invalid_utf8(bytes) == std::string_view::npos) return std::string(bytes);
-  std::string result;
-  result.reserve(bytes.size() + 8);
-  const auto* p = reinterpret_cast<const unsigned char*>(bytes.data());
-  const auto* const end = p + bytes.size();
-  while (p < end) {
-    int bad = 0;
-    const int length = valid_sequence(p, end, bad);
-    if (length > 0) {
-      result.append(reinterpret_cast<const char*>(p), static_cast<size_t>(length));
-      p += length;
-    } else {
-      result += "\xEF\xBF\xBD";
-      p += bad;
-    }
-  }
-  return result;
-}
-
-void append_utf8(std::string& text, uint32_t code) {
-  const auto push = [&](uint32_t byte) { text += static_cast<char>(static_cast<unsigned char>(byte)); };
-  if (code < 0x80) {
-    push(code);
-  } else if (code < 0x800) {
-    push(0xC0 | code >> 6);
-    push(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    push(0xE0 | code >> 12);
-    push(0x80 | (code >> 6 & 0x3F));
-    push(0x80 | (code & 0x3F));
-  } else {
-    push(0xF0 | code >> 18);
-    push(0x80 | (code >> 12 & 0x3F));
-    push(0x80 | (code >> 6 & 0x3F));
-    push(0x80 | (code & 0x3F));
-  }
-}
 
 CodePointSet::CodePointSet(std::vector<CodeRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const CodeRange& a, const CodeRange& b) { return a.first < b.first; });

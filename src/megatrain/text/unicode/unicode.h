@@ -1,4 +1,4 @@
-// UTF-8, sets of code points, and maps over all of them.
+// Sets of code points, and maps over all of them.
 #pragma once
 
 #include <algorithm>
@@ -11,41 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "megatrain/base/utf8.h"
+
 namespace megatrain {
-
-inline constexpr uint32_t kLastCodePoint = 0x10FFFF;
-
-// The first byte that is not part of valid UTF-8, or npos.
-size_t find_invalid_utf8(std::string_view text);
-
-// Each maximal invalid part becomes U+FFFD.
-std::string utf8_lossy(std::string_view bytes);
-
-void append_utf8(std::string& text, uint32_t code);
-
-inline int utf8_length(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
-
-// The code point at `at`, of valid UTF-8; moves `at` past it.
-inline uint32_t next_code(const char*& at) {
-  const auto* p = reinterpret_cast<const unsigned char*>(at);
-  const uint32_t lead = p[0];
-  if (lead < 0x80) {
-    at += 1;
-    return lead;
-  }
-  if (lead < 0xE0) {
-    at += 2;
-    return (lead & 0x1Fu) << 6 | (p[1] & 0x3Fu);
-  }
-  if (lead < 0xF0) {
-    at += 3;
-    return (lead & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
-  }
-  at += 4;
-  return (lead & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
-}
-
-inline bool is_utf8_boundary(unsigned char byte) { return (byte & 0xC0) != 0x80; }
 
 struct CodeRange {
   uint32_t first = 0;

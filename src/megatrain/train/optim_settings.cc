@@ -1,4 +1,4 @@
-#include "megatrain/train/schedule.h"
+#include "megatrain/train/optim_settings.h"
 
 #include <algorithm>
 
@@ -12,6 +12,13 @@ LearningRate learning_rate_of(const TrainConfig& config) {
           .decay = config.optim.decay,
           .steps = std::max<int64_t>(config.steps, 1),
           .from_zero = config.conventions == "transformers"};
+}
+
+OptimStep optim_step_of(const TrainConfig& config, double lr, int64_t step) {
+  const TrainConfig::Optim& o = config.optim;
+  return {
+      .adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step},
+      .clip = o.clip};
 }
 
 }  // namespace megatrain

@@ -1,12 +1,15 @@
-// The learning rates of a configuration.
+// What a configuration says of the optimizer.
 #pragma once
 
 #include "megatrain/config/config.h"
 #include "megatrain/optim/learning_rate.h"
+#include "megatrain/train/step_program.h"
 
 namespace megatrain {
 
 // `config.steps` is the length of the run, also where epochs or tokens were given.
 LearningRate learning_rate_of(const TrainConfig& config);
+
+OptimStep optim_step_of(const TrainConfig& config, double lr, int64_t step);
 
 }  // namespace megatrain

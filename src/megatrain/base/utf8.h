@@ -1,0 +1,62 @@
+// UTF-8: the one decoder and the one encoder of the tree.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace megatrain {
+
+inline constexpr uint32_t kLastCodePoint = 0x10FFFF;
+
+// The bytes of the valid sequence that `text` begins with, or 0; then `bad` is the length of its maximal invalid part.
+// `text` is not empty.
+size_t valid_utf8_length(std::string_view text, size_t& bad);
+
+// The first byte that is not part of valid UTF-8, or npos.
+size_t find_invalid_utf8(std::string_view text);
+inline bool is_valid_utf8(std::string_view text) { return find_invalid_utf8(text) == std::string_view::npos; }
+
+// Each maximal invalid part becomes U+FFFD.
+std::string utf8_lossy(std::string_view bytes);
+
+void append_utf8(std::string& text, uint32_t code);
+
+// Of the character that begins with this byte, of valid UTF-8.
+inline size_t utf8_length(char first) {
+  const auto lead = static_cast<unsigned char>(first);
+  return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
+
+// The code point at `at`, of valid UTF-8; moves `at` past it.
+inline uint32_t next_code(const char*& at) {
+  const auto* p = reinterpret_cast<const unsigned char*>(at);
+  const uint32_t lead = p[0];
+  if (lead < 0x80) {
+    at += 1;
+    return lead;
+  }
+  if (lead < 0xE0) {
+    at += 2;
+    return (lead & 0x1Fu) << 6 | (p[1] & 0x3Fu);
+  }
+  if (lead < 0xF0) {
+    at += 3;
+    return (lead & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
+  }
+  at += 4;
+  return (lead & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
+}
+
+inline uint32_t next_code(std::string_view text, size_t& at) {
+  const char* p = text.data() + at;
+  const uint32_t code = next_code(p);
+  at = static_cast<size_t>(p - text.data());
+  return code;
+}
+
+// Whether a character begins at this byte, of valid UTF-8.
+inline bool is_utf8_boundary(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+}  // namespace megatrain

@@ -1,0 +1,90 @@
+#include "megatrain/train/session.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/base/log.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/train/algorithms.h"
+#include "megatrain/train/state_files.h"
+
+namespace megatrain {
+
+namespace {
+
+// config.json of an export says in which type the weights are.
+std::string exported_config(const ModelSource& source, DType type) {
+  if (source.config.dtype) return source.config_text;
+  nlohmann::json object = nlohmann::json::parse(source.config_text);
+  object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
+  return json_text(object, 2) + "\n";
+}
+
+}  // namespace
+
+Session::Session(const TrainConfig& config) : Session(config, read_model_source(config)) {}
+
+Session::Session(const TrainConfig& config, ModelSource source)
+    : config_(config),
+      source_(std::move(source)),
+      machine_(open_machine(config.device, config.threads)),
+      identity_(make_identity(config, source_.config)) {}
+
+void Session::choose_algorithms(const nlohmann::json* saved) {
+  megatrain::choose_algorithms(config_, source_.config, machine_, saved, identity_);
+}
+
+const Workload& Session::workload() {
+  if (!workload_) workload_ = make_workload(config_, source_.config, identity_, machine_);
+  return *workload_;
+}
+
+const Plan& Session::plan(std::vector<std::string>* notes) {
+  if (!plan_) plan_ = choose_plan(config_, workload(), budgets(), profile(), notes);
+  return *plan_;
+}
+
+void Session::use_plan(Plan plan) {
+  check_plan(workload(), plan);
+  plan_ = std::move(plan);
+}
+
+std::unique_ptr<Trainer> Session::make_trainer(const Plan& plan) {
+  return std::make_unique<Trainer>(machine_, source_.config, identity_, ops_shape(config_, source_.config, identity_),
+                                   workload(), plan, threads());
+}
+
+Trainer& Session::trainer() {
+  if (!trainer_) trainer_ = make_trainer(plan());
+  return *trainer_;
+}
+
+TensorTypes Session::fill_weights() {
+  std::vector<LayerRecord>& records = trainer().records();
+  if (!source_.directory.empty()) {
+    log_info(fmt::format("loading the weights from {}", source_.directory));
+    LoadReport report = load_weights(source_.directory, records, threads());
+    if (!report.unused.empty())
+      log_info(fmt::format("tensors in {} that this model does not use: {}", source_.directory,
+                           fmt::join(report.unused, ", ")));
+    return std::move(report.types);
+  }
+  init_weights(source_.config, config_.seed, records, threads());
+  TensorTypes types;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors)
+      types[tensor.name] = source_.config.dtype.value_or(identity_.dtype);
+  }
+  return types;
+}
+
+StateHash Session::export_model(const std::string& directory, const TensorTypes& types,
+                                const std::string& chat_template) {
+  return megatrain::export_model(directory,
+                                 {.source_directory = companion_directory(config_, source_.directory),
+                                  .config_json = exported_config(source_, identity_.dtype),
+                                  .chat_template = chat_template},
+                                 types, trainer().records(), threads());
+}
+
+}  // namespace megatrain

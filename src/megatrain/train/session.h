@@ -1,0 +1,71 @@
+// A configuration opened for training: the device, the run's identity, the workload, the plan and the trainer. Each is
+// made when it is first asked for, from those before it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "megatrain/hub/hash.h"
+#include "megatrain/model/load_weights.h"
+#include "megatrain/model/model_source.h"
+#include "megatrain/train/setup.h"
+#include "megatrain/train/trainer.h"
+
+namespace megatrain {
+
+class Session {
+ public:
+  // Opens the device. The first form reads the model that the configuration names.
+  explicit Session(const TrainConfig& config);
+  Session(const TrainConfig& config, ModelSource source);
+  Session(const Session&) = delete;  // the trainer refers to the machine
+  Session& operator=(const Session&) = delete;
+
+  const TrainConfig& config() const { return config_; }
+  const ModelSource& source() const { return source_; }
+  const ModelConfig& model() const { return source_.config; }
+  Machine& machine() { return machine_; }
+  Device& device() { return *machine_.device; }
+  const RunIdentity& identity() const { return identity_; }
+  int threads() const { return static_cast<int>(config_.threads); }
+
+  // Completes the identity (train/algorithms.h). To be called before anything else takes device memory. Without it, the
+  // library chooses the algorithm of each product anew, and a second run may differ in bits.
+  void choose_algorithms(const nlohmann::json* saved = nullptr);
+
+  const Workload& workload();
+  Budgets budgets() const { return make_budgets(config_, *machine_.device); }
+  MachineProfile profile() const { return machine_profile(*machine_.device); }
+
+  // The plan that the configuration names, or the planner's within `budgets()`. `notes` gets what was given up to fit,
+  // at the first call. Throws Error(cannot_fit).
+  const Plan& plan(std::vector<std::string>* notes = nullptr);
+  void use_plan(Plan plan);  // in its place; throws Error(bad_config) unless it is one of this workload
+
+  // Allocates everything a step needs; the records are zero until they are filled.
+  Trainer& trainer();
+  std::unique_ptr<Trainer> make_trainer(const Plan& plan);  // another one
+
+  // Fills the trainer's records with the weights of the model's directory, or with random ones where it has none.
+  // Returns the type that an export gives each tensor.
+  TensorTypes fill_weights();
+
+  // Writes a Hugging Face directory of the trainer's weights, with the model's tokenizer files. The trainer must have
+  // settled. `chat_template` replaces the model's own unless it is empty.
+  StateHash export_model(const std::string& directory, const TensorTypes& types, const std::string& chat_template = "");
+
+ private:
+  TrainConfig config_;
+  ModelSource source_;
+  Machine machine_;
+  RunIdentity identity_;
+  std::optional<Workload> workload_;
+  std::optional<Plan> plan_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+}  // namespace megatrain
