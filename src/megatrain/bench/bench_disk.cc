@@ -59,10 +59,8 @@ struct Unmap {
 
 }  // namespace
 
-BenchResult bench_disk(const Words& words) {
-  const Arguments arguments(words, {"--dir", "--gib"}, {}, "bench disk");
-  if (!arguments.plain().empty() || !arguments.overrides().empty())
-    fail_config("'megatrain bench disk' takes --dir, --gib and --json only; see --help");
+BenchResult bench_disk(const Arguments& arguments) {
+  arguments.none();
   const std::string directory = arguments.option("--dir").value_or(".");
   const int64_t bytes = round_up(gib_option(arguments.option("--gib").value_or("4")), kBlock);
 

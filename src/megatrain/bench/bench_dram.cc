@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kHeldBytes = 14, kMovedBytes = 26;  // a parameter
 constexpr int64_t kPieceElements = 65536;             // as the updater's
 
-struct Planes {
+struct DramPlanes {
   uint16_t* grad;
   float* m;
   float* v;
@@ -36,7 +36,7 @@ struct Planes {
 };
 
 // Every byte is read and, but for the gradient's, written: in words, so that no arithmetic stands in the way.
-void plain_pass(const Planes& p, int64_t begin, int64_t count) {
+void plain_pass(const DramPlanes& p, int64_t begin, int64_t count) {
   const auto* g = reinterpret_cast<const uint64_t*>(p.grad + begin);
   auto* m = reinterpret_cast<uint64_t*>(p.m + begin);
   auto* v = reinterpret_cast<uint64_t*>(p.v + begin);
@@ -70,10 +70,8 @@ double rate(ThreadTeam& team, int64_t count, const std::function<void(int64_t be
 
 }  // namespace
 
-BenchResult bench_dram(const Words& words) {
-  const Arguments arguments(words, {"--gib"}, {}, "bench dram");
-  if (!arguments.plain().empty())
-    fail_config(fmt::format("'megatrain bench dram' takes no '{}'; see --help", arguments.plain().front()));
+BenchResult bench_dram(const Arguments& arguments) {
+  arguments.none();
   const TrainConfig config =
       parse_config("", "bench dram", arguments.overrides(), {.model = false, .data = false, .steps = false});
   const auto given = arguments.option("--gib");
@@ -85,9 +83,9 @@ BenchResult bench_dram(const Words& words) {
   const std::unique_ptr<Device> host = make_cpu_device();
   const auto plane = [&](int64_t width) { return host->allocate_host(static_cast<size_t>(count * width), "dram"); };
   const Buffer grad = plane(2), m = plane(4), v = plane(4), weight = plane(2), low = plane(2);
-  const Planes planes{reinterpret_cast<uint16_t*>(grad.data()), reinterpret_cast<float*>(m.data()),
-                      reinterpret_cast<float*>(v.data()), reinterpret_cast<uint16_t*>(weight.data()),
-                      reinterpret_cast<uint16_t*>(low.data())};
+  const DramPlanes planes{reinterpret_cast<uint16_t*>(grad.data()), reinterpret_cast<float*>(m.data()),
+                           reinterpret_cast<float*>(v.data()), reinterpret_cast<uint16_t*>(weight.data()),
+                           reinterpret_cast<uint16_t*>(low.data())};
   ThreadTeam team(threads, cpus);
   const double plain = rate(team, count, [&](int64_t begin, int64_t size) { plain_pass(planes, begin, size); });
 

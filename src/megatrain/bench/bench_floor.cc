@@ -10,7 +10,6 @@
 #include "megatrain/ops/note_memory.h"
 #include "megatrain/ops/op_notes.h"
 #include "megatrain/train/algorithms.h"
-#include "megatrain/train/target.h"
 
 namespace megatrain {
 
@@ -68,10 +67,8 @@ const Floor& measure_floor(Session& session, Floors& floors) {
   return floors.emplace(key, std::move(floor)).first->second;
 }
 
-BenchResult bench_floor(const Words& words) {
-  const Arguments arguments(for_one_micro_batch(words), {"--layers"}, {}, "bench floor");
-  Session session =
-      open_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
+BenchResult bench_floor(const Arguments& arguments) {
+  Session session = open_bench_target(arguments, Shape::one_micro_batch);
   session.choose_algorithms();
   Floors floors;
   const Floor& floor = measure_floor(session, floors);

@@ -57,10 +57,8 @@ class Link {
 
 }  // namespace
 
-BenchResult bench_link(const Words& words) {
-  const Arguments arguments(words, {"--largest"}, {}, "bench link");
-  if (!arguments.plain().empty())
-    fail_config(fmt::format("'megatrain bench link' takes no '{}'; see --help", arguments.plain().front()));
+BenchResult bench_link(const Arguments& arguments) {
+  arguments.none();
   const TrainConfig config =
       parse_config("", "bench link", arguments.overrides(), {.model = false, .data = false, .steps = false});
   Machine machine = open_machine(config.device, config.threads);

@@ -16,7 +16,6 @@
 #include "megatrain/ops/op_notes.h"
 #include "megatrain/optim/scalars.h"
 #include "megatrain/train/algorithms.h"
-#include "megatrain/train/target.h"
 
 namespace megatrain {
 
@@ -154,10 +153,8 @@ std::vector<OpNote> with_ragged_attention(std::vector<OpNote> notes) {
 
 }  // namespace
 
-BenchResult bench_ops(const Words& words) {
-  const Arguments arguments(for_one_micro_batch(words), {"--layers"}, {}, "bench ops");
-  Session session =
-      open_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
+BenchResult bench_ops(const Arguments& arguments) {
+  Session session = open_bench_target(arguments, Shape::one_micro_batch);
   session.choose_algorithms();
   const RunIdentity& identity = session.identity();
   OpsBench bench(session.machine());

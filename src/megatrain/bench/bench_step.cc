@@ -9,12 +9,12 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/base/build_commit.h"
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
+#include "megatrain/base/version.h"
 #include "megatrain/bench/bench.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/host/memory.h"
@@ -23,7 +23,6 @@
 #include "megatrain/run/metrics.h"
 #include "megatrain/train/optim_settings.h"
 #include "megatrain/train/state_files.h"
-#include "megatrain/train/target.h"
 
 namespace megatrain {
 
@@ -151,18 +150,15 @@ TimedSteps time_steps(Session& session, int64_t steps) {
 
 }  // namespace
 
-BenchResult bench_step(const Words& words) {
+BenchResult bench_step(const Arguments& arguments) {
   BenchSession shared{.start_s = process_start_s(), .floors = {}};
-  return bench_step(words, shared);
+  return bench_step(arguments, shared);
 }
 
-BenchResult bench_step(const Words& words, BenchSession& shared) {
-  const Arguments arguments(with_key_spelling(words), {"--layers", "-r", "--slots"},
-                            {"--serial", "--no-hash", "--floor", "--no-floor"}, "bench step");
+BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const int64_t steps = arguments.integer("-r").value_or(5);
   if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
-  Session session =
-      open_target(arguments.one("PRESET or config.json"), arguments.overrides(), arguments.integer("--layers"));
+  Session session = open_bench_target(arguments, Shape::whole_step);
   session.choose_algorithms();
   const bool cuda = session.device().kind() == DeviceKind::cuda;
   const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));

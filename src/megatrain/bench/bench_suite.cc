@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "megatrain/base/build_commit.h"
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
+#include "megatrain/base/version.h"
 #include "megatrain/bench/bench.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/file.h"
@@ -51,8 +51,7 @@ void reset_memory_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 }  // namespace
 
-BenchResult bench_suite(const Words& words) {
-  const Arguments arguments(words, {}, {}, "bench suite");
+BenchResult bench_suite(const Arguments& arguments) {
   const std::vector<Row> rows = read_rows(arguments.one("FILE"));
   const double start = now_s();
   BenchSession session;
@@ -66,7 +65,9 @@ BenchResult bench_suite(const Words& words) {
     session.start_s = now_s();
     nlohmann::json entry = {{"name", row.name}, {"args", row.args}};
     try {
-      const nlohmann::json one = bench_step(row.args, session).json;
+      const Arguments row_arguments(row.args, step_verb());
+      if (row_arguments.json()) fail_config("a row has no --json; give it to the suite");
+      const nlohmann::json one = bench_step(row_arguments, session).json;
       const nlohmann::json& percent = one.at("percent_of_floor");
       table.row({row.name, fmt::format("{:.0f}", one.at("tokens_per_s").get<double>()),
                  fmt::format("{:.4g}", one.at("median_s").get<double>()),

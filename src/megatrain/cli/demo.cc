@@ -102,8 +102,7 @@ void refuse_what_the_demo_fixes(TrainConfig config) {
 
 }  // namespace
 
-int verb_demo(const Words& words) {
-  const Arguments arguments(words, {}, {"--json"}, "demo");
+int verb_demo(const Arguments& arguments) {
   TrainConfig config = parse_config("", "demo", arguments.overrides(), {.model = false, .data = false, .steps = false});
   refuse_what_the_demo_fixes(config);
   if (config.steps == 0) config.steps = 500;
@@ -169,7 +168,7 @@ int verb_demo(const Words& words) {
 
   directory.make();
   session.export_model(config.run_dir + "/model", types);
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     fmt::print("{}\n", json_text(nlohmann::json{{"loss_first", first_loss},
                                                 {"loss_last", last_loss},
                                                 {"accuracy_before", before},

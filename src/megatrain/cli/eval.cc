@@ -152,10 +152,7 @@ Json loss_of(TrainConfig config, const std::string& data, std::optional<int64_t>
 
 }  // namespace
 
-int verb_eval(const Words& words) {
-  std::vector<std::string> options = {"--max-tokens", "--seq-len", "--data.cache"};
-  options.insert(options.end(), loaded_model_options().begin(), loaded_model_options().end());
-  const Arguments arguments(words, options, {"--json", "--loss-only"}, "eval");
+int verb_eval(const Arguments& arguments) {
   if (arguments.plain().size() != 2) {
     fail_config(fmt::format(
         "'megatrain eval' takes a MODEL or RUN and a file of questions or text, {} given; see 'megatrain eval "
@@ -189,7 +186,7 @@ int verb_eval(const Words& words) {
   } else {
     log_info("no loss: it is that of answers as the model's chat template writes them, and the model has none");
   }
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     fmt::print("{}\n", json_text(result));
     return 0;
   }

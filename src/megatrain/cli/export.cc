@@ -21,16 +21,12 @@ std::optional<DType> type_option(const std::optional<std::string>& text) {
 
 }  // namespace
 
-int verb_export(const Words& words) {
-  const Arguments arguments(words, {"--out", "--dtype"}, {"--json"}, "export");
+int verb_export(const Arguments& arguments) {
   const std::string& from = arguments.one("RUN or CHECKPOINT");
-  if (!arguments.overrides().empty())
-    fail_config(
-        fmt::format("'megatrain export' takes no configuration keys, but {} was given", arguments.overrides().front()));
   const std::optional<std::string> out = arguments.option("--out");
   if (!out || out->empty()) fail_config("'megatrain export' needs --out DIR, a directory that is not there yet");
   const ExportedRun done = export_run(from, *out, type_option(arguments.option("--dtype")));
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     fmt::print("{}\n", json_text(nlohmann::json{{"model", *out},
                                                 {"from", done.from},
                                                 {"step", done.step},

@@ -27,13 +27,6 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kDefaultTokens = 256;
 constexpr int64_t kMostPromptBytes = kGiB;
 
-std::vector<std::string> options() {
-  std::vector<std::string> all = {"--prompt", "--prompt-file", "--system", "--max-tokens", "--temperature",
-                                  "--top-p",  "--top-k",       "--seed",   "--stop"};
-  all.insert(all.end(), loaded_model_options().begin(), loaded_model_options().end());
-  return all;
-}
-
 Sampling read_sampling(const Arguments& arguments) {
   Sampling sampling;
   sampling.temperature = arguments.number("--temperature").value_or(0);
@@ -121,10 +114,9 @@ void print_line(const Json& json) {
 
 }  // namespace
 
-int verb_generate(const Words& words) {
-  const Arguments arguments(words, options(), {"--chat", "--json"}, "generate");
+int verb_generate(const Arguments& arguments) {
   const std::string& name = arguments.one("MODEL or RUN");
-  const bool chat = arguments.flag("--chat"), json = arguments.flag("--json");
+  const bool chat = arguments.flag("--chat"), json = arguments.json();
   const auto file = arguments.option("--prompt-file");
   const bool lines = file && file->ends_with(".jsonl");
   if (file && arguments.option("--prompt")) fail_config("--prompt and --prompt-file were both given; give one");

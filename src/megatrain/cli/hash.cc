@@ -49,10 +49,9 @@ nlohmann::json hash_path(const std::string& given) {
 
 }  // namespace
 
-int verb_hash(const Words& words) {
-  const Arguments arguments(words, {}, {"--json"}, "hash");
+int verb_hash(const Arguments& arguments) {
   const nlohmann::json hash = hash_path(arguments.one("RUN, DIR or FILE"));
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     fmt::print("{}\n", json_text(hash, 1));
     return 0;
   }

@@ -1,5 +1,5 @@
 // What the trainer sees: the first sequences of a run as text, trained tokens apart from the others, documents apart.
-#include "megatrain/cli/inspect_data.h"
+#include "megatrain/cli/verbs.h"
 
 #include <unistd.h>
 
@@ -90,8 +90,7 @@ std::optional<ModelText> text_for_raw(const TrainConfig& config, const std::stri
 
 }  // namespace
 
-int inspect_data(const Words& words) {
-  const Arguments arguments(words, {"-n", "--color"}, {"--json"}, "inspect data");
+int verb_inspect_data(const Arguments& arguments) {
   const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false});
   const int64_t count = arguments.integer("-n").value_or(3);
   const std::string color = arguments.option("--color").value_or("auto");
@@ -119,7 +118,7 @@ int inspect_data(const Words& words) {
     }
     const auto documents = documents_of(batch.micro_batches[in_step / config.micro_batch], begin,
                                         begin + config.seq_len, places, data.train_samples != nullptr);
-    if (arguments.flag("--json")) {
+    if (arguments.json()) {
       nlohmann::ordered_json list = nlohmann::ordered_json::array();
       for (const Document& document : documents) list.push_back(to_json(document, tokenizer));
       sequences.push_back({{"sequence", index}, {"documents", std::move(list)}});
@@ -137,7 +136,7 @@ int inspect_data(const Words& words) {
                  text_of(document, tokenizer, marks));
     }
   }
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     fmt::print("{}\n", json_text(sequences));
   } else {
     fmt::print("{} is trained, the rest is read only\n", coloured ? "green" : "what stands in \u27e6\u27e7");

@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostAtOnce = 32;  // sequences
+constexpr const char* kModelOptions[] = {"--device", "--precision", "--memory.gpu", "--threads"};
 
 ModelConfig read_config(const std::string& directory) {
   const std::string path = directory + "/config.json";
@@ -30,9 +31,9 @@ ModelConfig read_config(const std::string& directory) {
 
 }  // namespace
 
-const std::vector<std::string>& loaded_model_options() {
-  static const std::vector<std::string> kOptions = {"--device", "--precision", "--memory.gpu", "--threads"};
-  return kOptions;
+std::vector<std::string> with_loaded_model_options(std::vector<std::string> options) {
+  for (const char* option : kModelOptions) options.push_back(option);
+  return options;
 }
 
 std::string model_directory(const std::string& given) {
@@ -55,13 +56,8 @@ std::string model_directory(const std::string& given) {
 
 LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb)
     : directory_(model_directory(name)), config_(read_config(directory_)), text_(ModelText::load(directory_)) {
-  if (!arguments.overrides().empty()) {
-    const std::string& word = arguments.overrides().front();
-    fail_config(fmt::format("'{}' is a key of training, which 'megatrain {}' does not use; see 'megatrain {} --help'",
-                            word.substr(0, word.find('=')), verb, verb));
-  }
   std::vector<std::string> overrides;
-  for (const std::string& option : loaded_model_options()) {
+  for (const std::string option : kModelOptions) {
     if (const auto value = arguments.option(option)) overrides.push_back(option + "=" + *value);
   }
   settings_ = parse_config("", verb, overrides, {.model = false, .data = false, .steps = false});

@@ -15,15 +15,15 @@
 
 namespace megatrain {
 
-// The words LoadedModel reads, for Arguments.
-const std::vector<std::string>& loaded_model_options();
+// The options of a verb that opens a LoadedModel: those given, and those that it reads itself.
+std::vector<std::string> with_loaded_model_options(std::vector<std::string> options);
 
 // A Hugging Face directory, a name in the Hugging Face cache, or the model of a finished run. Throws Error(bad_input).
 std::string model_directory(const std::string& given);
 
 class LoadedModel {
  public:
-  // Reads what is small; refuses configuration keys that do not matter here.
+  // Reads what is small.
   LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb);
 
   const ModelText& text() const { return text_; }

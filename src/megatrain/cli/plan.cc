@@ -65,8 +65,7 @@ nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfil
 
 }  // namespace
 
-int verb_plan(const Words& words) {
-  const Arguments arguments(words, {"--random", "--layers"}, {"--json"}, "plan");
+int verb_plan(const Arguments& arguments) {
   Session session =
       open_target(arguments.one("CONFIG, DIR or PRESET"), arguments.overrides(), arguments.integer("--layers"));
   const Workload& workload = session.workload();
@@ -87,7 +86,7 @@ int verb_plan(const Words& words) {
     problem = error.what();
     changes.push_back(problem);
   }
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     nlohmann::json json = problem.empty() ? describe(workload, plan, profile) : nlohmann::json::object();
     json["fits"] = problem.empty();
     json["changes"] = changes;
@@ -97,7 +96,7 @@ int verb_plan(const Words& words) {
     for (const std::string& change : changes) fmt::print("to fit: {}\n", change);
   }
   if (problem.empty()) return 0;
-  if (!arguments.flag("--json")) say_error(problem);
+  if (!arguments.json()) say_error(problem);
   return static_cast<int>(ExitCode::cannot_fit);
 }
 

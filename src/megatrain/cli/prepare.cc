@@ -131,8 +131,7 @@ int say_stopped(const volatile std::sig_atomic_t* stop) {
 
 }  // namespace
 
-int verb_prepare(const Words& words) {
-  const Arguments arguments(words, {"--out"}, {"--json"}, "prepare");
+int verb_prepare(const Arguments& arguments) {
   const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false});
   if (config.data.train.empty()) fail_config("there is nothing to prepare: the configuration has no data.train");
   const SignalWatch signals(/*saves=*/false);
@@ -152,7 +151,7 @@ int verb_prepare(const Words& words) {
                              {"seq_len", config.seq_len},
                              {"epoch_steps", epoch_steps},
                              {"steps", steps}};
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     fmt::print("{}\n", json_text(json));
     return 0;
   }

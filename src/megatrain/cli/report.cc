@@ -79,19 +79,15 @@ ReportData read_report(const std::string& path) {
 
 }  // namespace
 
-int verb_report(const Words& words) {
-  const Arguments arguments(words, {"--out"}, {"--json"}, "report");
+int verb_report(const Arguments& arguments) {
   const std::string& run = arguments.one("RUN");
-  if (!arguments.overrides().empty())
-    fail_config(
-        fmt::format("'megatrain report' takes no configuration keys, but {} was given", arguments.overrides().front()));
   const std::string out = arguments.option("--out").value_or(run + "/report.html");
   if (!out.ends_with(".html") && !out.ends_with(".htm"))
     fail_config(fmt::format("--out is '{}'; expected the name of a page, such as report.html", out));
   const ReportData data = read_report(run);
   const std::string page = report_page(data);
   write_text_file(out, page);
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     const RunHistory& h = data.history;
     const RunEvaluation* best = h.best_evaluation();
     fmt::print("{}\n", json_text(json{{"report", out},

@@ -15,8 +15,7 @@
 
 namespace megatrain {
 
-int verb_train(const Words& words) {
-  const Arguments arguments(words, {}, {"--json"}, "train");
+int verb_train(const Arguments& arguments) {
   const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides());
   SignalWatch signals(/*saves=*/true);
   RunHooks hooks;
@@ -31,7 +30,7 @@ int verb_train(const Words& words) {
   const RunResult result = run_training(config, hooks);
   end_log_status();
   std::string text;
-  if (arguments.flag("--json")) {
+  if (arguments.json()) {
     const nlohmann::json json = {
         {"run_dir", result.run_dir},
         {"step", result.step},
@@ -47,7 +46,7 @@ int verb_train(const Words& words) {
   if (!failed.empty()) log_warn("the run is over, but its result could not be written to standard output: " + failed);
   if (result.stopped_by) return 128 + result.stopped_by;
   // A path that nobody reads is no loss; an object that was asked for is.
-  return static_cast<int>(failed.empty() || !arguments.flag("--json") ? ExitCode::ok : ExitCode::io);
+  return static_cast<int>(failed.empty() || !arguments.json() ? ExitCode::ok : ExitCode::io);
 }
 
 }  // namespace megatrain

@@ -27,9 +27,13 @@ bool is_value_of(const ConfigKey* key, const std::string& word) {
 
 }  // namespace
 
-Arguments::Arguments(const Words& words, const std::vector<std::string>& options, const std::vector<std::string>& flags,
-                     const std::string& verb)
-    : verb_(verb) {
+std::string Verb::help() const {
+  std::string text = "megatrain " + name;
+  for (const std::string& part : {takes, usage}) text += part.empty() ? "" : " " + part;
+  return text + " [--json]\n\n" + details;
+}
+
+Arguments::Arguments(const Words& words, const Verb& verb) : verb_(verb.name) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word.size() < 2 || word[0] != '-') {
@@ -38,9 +42,9 @@ Arguments::Arguments(const Words& words, const std::vector<std::string>& options
     }
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
-    if (contains(flags, word)) {
+    if (word == "--json" || contains(verb.flags, word)) {
       flags_.push_back(word);
-    } else if (contains(options, name)) {
+    } else if (contains(verb.options, name)) {
       if (equals == std::string::npos && i + 1 == words.size())
         fail_config(fmt::format("{} needs a value, such as {}=1", name, name));
       options_.emplace_back(name, equals == std::string::npos ? words[++i] : word.substr(equals + 1));
@@ -54,8 +58,13 @@ Arguments::Arguments(const Words& words, const std::vector<std::string>& options
       fail_config(
           fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key{}; see 'megatrain {} "
                       "--help'",
-                      name, verb, near.empty() ? "" : fmt::format(" (did you mean '--{}'?)", near), verb));
+                      name, verb_, near.empty() ? "" : fmt::format(" (did you mean '--{}'?)", near), verb_));
     }
+  }
+  if (!verb.keys && !overrides_.empty()) {
+    const std::string& word = overrides_.front();
+    fail_config(fmt::format("'{}' is a key of training, which 'megatrain {}' does not use; see 'megatrain {} --help'",
+                            word.substr(0, word.find('=')), verb_, verb_));
   }
 }
 
@@ -102,6 +111,11 @@ const std::string& Arguments::one(const std::string& what) const {
                             plain_.empty() ? "none was" : fmt::format("{} were", plain_.size()), verb_));
   }
   return plain_.front();
+}
+
+void Arguments::none() const {
+  if (!plain_.empty())
+    fail_config(fmt::format("'megatrain {}' takes no '{}'; see 'megatrain {} --help'", verb_, plain_.front(), verb_));
 }
 
 }  // namespace megatrain

@@ -83,4 +83,7 @@ std::unique_ptr<Ops> make_cpu_ops(const CpuOpsOptions& options);
 // Only for a device of make_cuda_device().
 std::unique_ptr<Ops> make_cuda_ops(Device& device);
 
+// "CUDA 12.9, cuBLASLt 12.9.1, cuDNN 9.10.2": what this program was linked with; empty in a build without CUDA.
+std::string cuda_libraries();
+
 }  // namespace megatrain

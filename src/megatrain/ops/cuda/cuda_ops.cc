@@ -96,4 +96,16 @@ std::unique_ptr<Ops> make_cuda_ops(Device& device) {
   return std::make_unique<CudaOps>(device);
 }
 
+std::string cuda_libraries() {
+  // "12.9.1" of 120901 and a step of 100; CUDA's own number has no third part.
+  const auto dotted = [](size_t number, size_t step) {
+    const std::string text = std::to_string(number / step / 100) + "." + std::to_string(number / step % 100);
+    return step == 1 ? text : text + "." + std::to_string(number % step);
+  };
+  int runtime = 0;
+  if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
+  return "CUDA " + dotted(static_cast<size_t>(runtime) / 10, 1) + ", cuBLASLt " + dotted(cublasLtGetVersion(), 100) +
+         ", cuDNN " + dotted(cudnnGetVersion(), 100);
+}
+
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-# Writes OUTPUT, a source file that holds the commit of SOURCE_DIR; leaves it alone when it already says so.
+# Writes OUTPUT, a source file that holds VERSION and the commit of SOURCE_DIR; leaves it alone when it already says so.
 set(commit unknown)
 find_package(Git QUIET)
 if(GIT_FOUND)
@@ -12,7 +12,13 @@ if(GIT_FOUND)
     endif()
   endif()
 endif()
-set(text "namespace megatrain {\nextern const char* const kBuildCommit;\nconst char* const kBuildCommit = \"${commit}\";\n}  // namespace megatrain\n")
+set(text "#include \"megatrain/base/version.h\"
+
+namespace megatrain {
+const char* const kVersion = \"${VERSION}\";
+const char* const kBuildCommit = \"${commit}\";
+}  // namespace megatrain
+")
 if(EXISTS ${OUTPUT})
   file(READ ${OUTPUT} before)
 endif()

@@ -1,0 +1,187 @@
+#include "megatrain/cli/verbs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/bench/bench.h"
+#include "megatrain/cli/loaded_model.h"
+#include "megatrain/config/config.h"
+#include "megatrain/model/presets.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr const char* kGenerateDetails =
+    R"(Goes on from a prompt and prints the text as it comes. MODEL is a Hugging Face directory with tokenizer.json, RUN a
+run directory (its model/ is used). Without --prompt and --prompt-file the prompt is read from standard input. One
+line end at the end of a file or of standard input is not part of the prompt.
+
+  --chat               the prompt is a user's message: it goes through the model's chat template
+  --system TEXT        a system message before it (with --chat)
+  --max-tokens N       length of an answer, at most; default 256. It also ends where the model's context does
+  --temperature T      0 takes the likeliest token every time (the default); 1 draws by the model's probabilities
+  --top-p P            draws among the likeliest tokens that hold this share of the probability; default 1: all
+  --top-k K            draws among the K likeliest tokens; default 0: all
+  --seed N             the same seed draws the same text; default 0
+  --stop TEXT          ends the answer before this text; may be given several times
+  --prompt-file FILE   a text, or with a name in .jsonl one prompt a line, {"prompt": "..."} or {"messages": [...]}:
+                       they are answered together, one JSON line each
+  --device, --precision, --memory.gpu, --threads   as in training; the precision is that of the file (bf16 or fp32)
+                       when not given. Layers that do not fit memory.gpu stream through the device
+  --json               one object: text, prompt_tokens, tokens, ids, finish ("stop" or "length"), seconds, tokens_per_s
+
+An answer ends at eos_token_id of generation_config.json or config.json, at eos_token of tokenizer_config.json, and in a
+chat at the token with which the template ends a turn.
+)";
+
+constexpr const char* kEvalDetails =
+    R"(Asks the model every question of the file and prints the share of answers that are exactly right, white space at both
+ends apart, and the first that are not; and the loss and perplexity of the right answers. Of text files, folders and
+{"text": ...} lines it prints the loss and perplexity. MODEL is a Hugging Face directory, RUN a run directory. A line of
+questions is one of
+
+  {"question": "...", "answer": "..."}
+  {"prompt": "...", "completion": "..."}
+  {"messages": [..., {"role": "assistant", "content": "..."}]}    the last message is the answer
+
+Questions go through the model's chat template when it has one, as a user's message. Answers are greedy (the likeliest
+token every time).
+
+  --max-tokens N       length of an answer, at most; default: 16 tokens more than twice the right answer's
+  --loss-only          asks nothing: the loss and perplexity alone
+  --seq-len N          the longest sample, and the pieces that text is cut into; default: the model's context, at most
+                       4096
+  --device, --precision, --memory.gpu, --threads   as in 'megatrain generate'
+  --json               one object: exact_match, right, count, mismatches, tokens, seconds, tokens_per_s, loss,
+                       perplexity, loss_tokens
+)";
+
+std::vector<Verb> make_verbs() {
+  std::vector<Verb> table = {
+      {.name = "demo",
+       .summary = "teach a small model arithmetic; a few minutes on two CPU cores",
+       .usage = "[--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda]",
+       .details =
+           "Teaches a small model two-digit addition from nothing, shows the loss fall, and asks it questions it\n"
+           "has never seen, before and after. The model is exported to RUN/model.\n",
+       .run = verb_demo},
+      {.name = "train",
+       .takes = "CONFIG.yaml",
+       .summary = "train; RUN/model is a Hugging Face directory afterwards",
+       .usage = "[--dotted.key=value ...]",
+       .details =
+           "Trains as CONFIG.yaml says. Options on the command line override the file. Paths are relative to the\n"
+           "current directory. --resume goes on from the newest checkpoint of run_dir. SIGINT, SIGTERM and SIGHUP "
+           "save,\n"
+           "then stop; SIGUSR1 saves and goes on.\n\nKeys:\n" +
+           config_help(),
+       .run = verb_train},
+      {.name = "prepare",
+       .takes = "CONFIG.yaml",
+       .summary = "tokenise its datasets into the cache, and say what they came to",
+       .usage = "[--dotted.key=value ...] [--out DIR]",
+       .details =
+           "Tokenises data.train and data.eval in parallel into the cache, where 'train' finds them; interrupted, it\n"
+           "goes on from where it was. Prints samples, tokens, what is trained, and how full the packed sequences "
+           "are.\n"
+           "--out DIR also writes them, packed and in the order of the run, as tokens.bin (uint32), labels.bin and\n"
+           "documents.bin, the files that data.tokens, data.labels and data.documents name.\n"
+           "--skip-bad N leaves out up to N bad samples; without it the first one ends the run with file and line.\n",
+       .options = {"--out"},
+       .run = verb_prepare},
+      {.name = "inspect data",
+       .takes = "CONFIG.yaml",
+       .summary = "what the trainer sees: text with what of it is trained",
+       .usage = "[--dotted.key=value ...] [-n N] [--color auto|always|never]",
+       .details = "The first N sequences of a run (3 unless given) as the trainer gets them: documents with file and "
+                  "line, and\n"
+                  "their text, what is trained in green on a terminal and in \u27e6\u27e7 elsewhere.\n",
+       .options = {"-n", "--color"},
+       .run = verb_inspect_data},
+      {.name = "generate",
+       .takes = "MODEL|RUN",
+       .summary = "let a model answer a prompt, or a file of them",
+       .usage = "[--prompt TEXT | --prompt-file FILE] [options]",
+       .details = kGenerateDetails,
+       .options = with_loaded_model_options({"--prompt", "--prompt-file", "--system", "--max-tokens", "--temperature",
+                                             "--top-p", "--top-k", "--seed", "--stop"}),
+       .flags = {"--chat"},
+       .keys = false,
+       .run = verb_generate},
+      {.name = "eval",
+       .takes = "MODEL|RUN FILE",
+       .summary = "loss, perplexity, and how many questions it answers exactly right",
+       .usage = "[--max-tokens N] [--loss-only] [--seq-len N]",
+       .details = kEvalDetails,
+       .options = with_loaded_model_options({"--max-tokens", "--seq-len", "--data.cache"}),
+       .flags = {"--loss-only"},
+       .keys = false,
+       .run = verb_eval},
+      {.name = "plan",
+       .takes = "CONFIG|DIR|PRESET",
+       .summary = "what would live where, what it needs, what bounds the step",
+       .usage = "[--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]",
+       .details = fmt::format(
+           "Prints where weights, gradients and block inputs would live and what the step is bound by; allocates "
+           "nothing.\n"
+           "--random SEED prints some other valid plan. 'megatrain train --plan=FILE' uses a plan printed with "
+           "--json.\n"
+           "Presets: {}\n",
+           fmt::join(preset_names(), ", ")),
+       .options = {"--random", "--layers"},
+       .run = verb_plan},
+      {.name = "report",
+       .takes = "RUN",
+       .summary = "one HTML page: loss, speed, lanes of a step, memory, configuration",
+       .usage = "[--out FILE.html]",
+       .details = "Writes one self-contained HTML page, RUN/report.html unless --out says otherwise: curves, the lanes "
+                  "of one\n"
+                  "step, memory by tier, configuration, samples. Works while the run goes on.\n",
+       .options = {"--out"},
+       .keys = false,
+       .run = verb_report},
+      {.name = "inspect",
+       .takes = "MODEL|RUN",
+       .summary = "what a model directory holds, or where a run stands",
+       .usage = "[--tensors]",
+       .details =
+           "Of a Hugging Face directory (or Org/Name in the Hugging Face cache): family, parameters, shape, types,\n"
+           "tokenizer, special ids, and what training it would need; --tensors lists every tensor. Of a run: where it\n"
+           "stands. 'megatrain inspect data --help' is about data.\n",
+       .flags = {"--tensors"},
+       .keys = false,
+       .run = verb_inspect},
+      {.name = "export",
+       .takes = "RUN --out DIR",
+       .summary = "a Hugging Face directory from a run's newest checkpoint",
+       .usage = "[--dtype bf16|fp32]",
+       .details =
+           "Writes a Hugging Face directory from the newest state of a run (its last checkpoint, or RUN/model when "
+           "that\n"
+           "is newer); RUN may also be one checkpoint, RUN/checkpoints/step-N. DIR must not be there yet. --dtype\n"
+           "converts all weights; without it each keeps the type it was trained from.\n",
+       .options = {"--out", "--dtype"},
+       .keys = false,
+       .run = verb_export},
+      {.name = "hash",
+       .takes = "RUN|DIR|FILE",
+       .summary = "the hash of a state or a model",
+       .details = "xxh3_128 over the logical bytes in name order: of a run's state (fp32 master and moments), of a "
+                  "Hugging Face\n"
+                  "directory, or of a safetensors file (stored bytes).\n",
+       .keys = false,
+       .run = verb_hash},
+  };
+  for (const Verb& verb : bench_verbs()) table.push_back(verb);
+  return table;
+}
+
+}  // namespace
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> kVerbs = make_verbs();
+  return kVerbs;
+}
+
+}  // namespace megatrain
