@@ -84,8 +84,8 @@ BenchResult bench_dram(const Arguments& arguments) {
   const auto plane = [&](int64_t width) { return host->allocate_host(static_cast<size_t>(count * width), "dram"); };
   const Buffer grad = plane(2), m = plane(4), v = plane(4), weight = plane(2), low = plane(2);
   const DramPlanes planes{reinterpret_cast<uint16_t*>(grad.data()), reinterpret_cast<float*>(m.data()),
-                           reinterpret_cast<float*>(v.data()), reinterpret_cast<uint16_t*>(weight.data()),
-                           reinterpret_cast<uint16_t*>(low.data())};
+                          reinterpret_cast<float*>(v.data()), reinterpret_cast<uint16_t*>(weight.data()),
+                          reinterpret_cast<uint16_t*>(low.data())};
   ThreadTeam team(threads, cpus);
   const double plain = rate(team, count, [&](int64_t begin, int64_t size) { plain_pass(planes, begin, size); });
 

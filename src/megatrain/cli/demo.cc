@@ -100,10 +100,8 @@ void refuse_what_the_demo_fixes(TrainConfig config) {
   }
 }
 
-}  // namespace
-
-int verb_demo(const Arguments& arguments) {
-  TrainConfig config = parse_config("", "demo", arguments.overrides(), {.model = false, .data = false, .steps = false});
+TrainConfig demo_config(const std::vector<std::string>& overrides) {
+  TrainConfig config = parse_config("", "demo", overrides, {.model = false, .data = false, .steps = false});
   refuse_what_the_demo_fixes(config);
   if (config.steps == 0) config.steps = 500;
   if (config.run_dir == TrainConfig().run_dir) config.run_dir = "runs/demo";
@@ -118,7 +116,52 @@ int verb_demo(const Arguments& arguments) {
                   .schedule = "cosine",
                   .warmup = std::min(50.0, static_cast<double>(config.steps)),
                   .min_lr = 1e-5};
+  return config;
+}
 
+// The share of questions answered right: every digit is the model's first choice given the digits before it, so it is
+// greedy decoding's answer.
+double accuracy(Trainer& trainer, const std::vector<Question>& test) {
+  int64_t right = 0;
+  for (size_t first = 0; first < test.size(); first += kBatch) {
+    const std::vector<Question> part(test.begin() + static_cast<int64_t>(first),
+                                     test.begin() + static_cast<int64_t>(first + kBatch));
+    const std::vector<int32_t> correct = trainer.correct_tokens(make_batch(part));
+    for (int64_t i = 0; i < kBatch; ++i) {
+      const int32_t* answer = correct.data() + i * kSeqLen + kQuestionTokens - 1;
+      right += std::all_of(answer, answer + kAnswerTokens, [](int32_t c) { return c == 1; });
+    }
+  }
+  return static_cast<double>(right) / static_cast<double>(test.size());
+}
+
+struct Losses {
+  double first = 0, last = 0;
+};
+
+Losses teach(const TrainConfig& config, Trainer& trainer, const std::vector<Question>& questions) {
+  const LearningRate schedule = learning_rate_of(config);
+  Losses losses;
+  for (int64_t step = 1; step <= config.steps; ++step) {
+    std::vector<Question> picked;
+    for (int64_t i = 0; i < kBatch; ++i)
+      picked.push_back(
+          questions[random_below(config.seed, 0x7069636b, static_cast<uint64_t>(step * kBatch + i), questions.size())]);
+    const double lr = learning_rate(schedule, step);
+    const StepReport report = trainer.step(make_batch(picked), optim_step_of(config, lr, step));
+    if (step == 1) losses.first = report.loss;
+    losses.last = report.loss;
+    if (step == 1 || step % 50 == 0)
+      log_info(metrics_line({.step = step, .steps = config.steps, .lr = lr, .report = report}));
+  }
+  return losses;
+}
+
+}  // namespace
+
+int verb_demo(const Arguments& arguments) {
+  arguments.none();
+  const TrainConfig config = demo_config(arguments.overrides());
   RunDirectory directory(config.run_dir, false);
   Session session(config,
                   {.config = parse_model_config(kModel, "the demo's model"), .config_text = kModel.dump(2) + "\n"});
@@ -128,49 +171,19 @@ int verb_demo(const Arguments& arguments) {
   const std::vector<Question> questions = shuffled_questions(config.seed);
   const std::vector<Question> test(questions.begin(), questions.begin() + kTestQuestions),
       train(questions.begin() + kTestQuestions, questions.end());
-  // An answer is right when every digit is the model's first choice given the digits before it: greedy decoding's
-  // answer.
-  const auto accuracy = [&] {
-    int64_t right = 0;
-    for (size_t first = 0; first < test.size(); first += kBatch) {
-      const std::vector<Question> part(test.begin() + static_cast<int64_t>(first),
-                                       test.begin() + static_cast<int64_t>(first + kBatch));
-      const std::vector<int32_t> correct = trainer.correct_tokens(make_batch(part));
-      for (int64_t i = 0; i < kBatch; ++i) {
-        const int32_t* answer = correct.data() + i * kSeqLen + kQuestionTokens - 1;
-        right += std::all_of(answer, answer + kAnswerTokens, [](int32_t c) { return c == 1; });
-      }
-    }
-    return static_cast<double>(right) / static_cast<double>(test.size());
-  };
-
   log_info(fmt::format(
       "teaching a model of {} parameters two-digit addition; {} questions to learn from, {} others to be asked",
       session.workload().parameters, train.size(), test.size()));
-  const double before = accuracy();
+  const double before = accuracy(trainer, test);
   log_info(fmt::format("before training: {:.1f}% of unseen questions answered right", 100 * before));
-  const LearningRate schedule = learning_rate_of(config);
-  double first_loss = 0, last_loss = 0;
-  for (int64_t step = 1; step <= config.steps; ++step) {
-    std::vector<Question> picked;
-    for (int64_t i = 0; i < kBatch; ++i)
-      picked.push_back(
-          train[random_below(config.seed, 0x7069636b, static_cast<uint64_t>(step * kBatch + i), train.size())]);
-    const double lr = learning_rate(schedule, step);
-    const StepReport report = trainer.step(make_batch(picked), optim_step_of(config, lr, step));
-    if (step == 1) first_loss = report.loss;
-    last_loss = report.loss;
-    if (step == 1 || step % 50 == 0)
-      log_info(metrics_line({.step = step, .steps = config.steps, .lr = lr, .report = report}));
-  }
-  const double after = accuracy();
+  const Losses losses = teach(config, trainer, train);
+  const double after = accuracy(trainer, test);
   log_info(fmt::format("after training: {:.1f}% of unseen questions answered right", 100 * after));
-
   directory.make();
   session.export_model(config.run_dir + "/model", types);
   if (arguments.json()) {
-    fmt::print("{}\n", json_text(nlohmann::json{{"loss_first", first_loss},
-                                                {"loss_last", last_loss},
+    fmt::print("{}\n", json_text(nlohmann::json{{"loss_first", losses.first},
+                                                {"loss_last", losses.last},
                                                 {"accuracy_before", before},
                                                 {"accuracy_after", after},
                                                 {"test_questions", test.size()},
@@ -180,7 +193,7 @@ int verb_demo(const Arguments& arguments) {
   } else {
     fmt::print(
         "loss {:.3f} -> {:.3f}, right answers to unseen questions {:.1f}% -> {:.1f}%; the model is in {}/model\n",
-        first_loss, last_loss, 100 * before, 100 * after, config.run_dir);
+        losses.first, losses.last, 100 * before, 100 * after, config.run_dir);
   }
   return 0;
 }

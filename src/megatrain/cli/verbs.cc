@@ -52,6 +52,7 @@ token every time).
   --loss-only          asks nothing: the loss and perplexity alone
   --seq-len N          the longest sample, and the pieces that text is cut into; default: the model's context, at most
                        4096
+  --data.cache DIR     where tokenised datasets are kept, as in training
   --device, --precision, --memory.gpu, --threads   as in 'megatrain generate'
   --json               one object: exact_match, right, count, mismatches, tokens, seconds, tokens_per_s, loss,
                        perplexity, loss_tokens

@@ -62,9 +62,8 @@ Arguments::Arguments(const Words& words, const Verb& verb) : verb_(verb.name) {
     }
   }
   if (!verb.keys && !overrides_.empty()) {
-    const std::string& word = overrides_.front();
     fail_config(fmt::format("'{}' is a key of training, which 'megatrain {}' does not use; see 'megatrain {} --help'",
-                            word.substr(0, word.find('=')), verb_, verb_));
+                            overrides_.front(), verb_, verb_));
   }
 }
 

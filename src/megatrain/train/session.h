@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "megatrain/hub/hash.h"
+#include "megatrain/io/json.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/train/setup.h"
