@@ -34,10 +34,14 @@ TEST(CachedForward, LogitsAreThoseOfTransformersAtTheFirstAndTheLastToken) {
       };
       int64_t position = static_cast<int64_t>(prompt.size());
       near(forward.run({{.sequence = 1, .position = 0, .ids = prompt, .logits = true}}), "first_logits");
-      for (size_t i = 0; i + 2 < ids.size(); ++i, ++position)
-        forward.run({{.sequence = 1, .position = position, .ids = std::span(ids).subspan(i, 1), .logits = false}});
-      near(forward.run({{.sequence = 1, .position = position, .ids = std::span(ids).last(2).first(1), .logits = true}}),
-           "last_logits");
+      // Begun anew: a model may have other angles in the whole text than in the prompt.
+      const int64_t length = std::ssize(prompt) + std::ssize(ids) - 1;
+      const auto feed = [&](int64_t at, std::span<const int32_t> some, bool logits) {
+        return forward.run({{.sequence = 1, .position = at, .ids = some, .logits = logits, .length = length}});
+      };
+      feed(0, prompt, false);
+      for (size_t i = 0; i + 2 < ids.size(); ++i, ++position) feed(position, std::span(ids).subspan(i, 1), false);
+      near(feed(position, std::span(ids).last(2).first(1), true), "last_logits");
     }
   }
 }
@@ -101,7 +105,8 @@ TEST(CachedForward, TokenByTokenGivesTheBitsOfTheTrainingStepsForward) {
         const std::span<const float> got = forward.run({{.sequence = 0,
                                                          .position = static_cast<int64_t>(t),
                                                          .ids = std::span(ids).subspan(t, 1),
-                                                         .logits = true}});
+                                                         .logits = true,
+                                                         .length = std::ssize(ids)}});
         ASSERT_EQ(std::vector<float>(got.begin(), got.end()),
                   std::vector<float>(wanted.begin() + static_cast<std::ptrdiff_t>(t * vocab),
                                      wanted.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocab)))

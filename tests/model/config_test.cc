@@ -140,7 +140,7 @@ TEST(ModelConfig, BothFormsOfRopeMeanTheSame) {
                     new_form = parse(kLlama, {{"rope_parameters", parameters}});
   EXPECT_EQ(old_form.rope.theta, 500000.0);
   EXPECT_EQ(new_form.rope.theta, 500000.0);
-  EXPECT_EQ(rope_frequencies(old_form), rope_frequencies(new_form));
+  EXPECT_EQ(rope_frequencies(old_form.rope, old_form.head_dim), rope_frequencies(new_form.rope, new_form.head_dim));
 }
 
 TEST(ModelConfig, RefusesNonsenseByName) {

@@ -2,8 +2,13 @@
 // with them to 3e-7.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include <fmt/format.h>
+
 #include "megatrain/io/json.h"
 #include "megatrain/model/config.h"
+#include "megatrain/model/rope_table.h"
 
 namespace megatrain {
 
@@ -24,7 +29,7 @@ ModelConfig with_rope(int64_t head_dim, const json& rope) {
 }
 
 void expect_frequencies(const ModelConfig& config, const std::vector<double>& expected) {
-  const std::vector<double> found = rope_frequencies(config);
+  const std::vector<double> found = rope_frequencies(config.rope, config.head_dim);
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-12 * expected[i]) << "pair " << i;
 }
@@ -76,6 +81,56 @@ TEST(Rope, YarnsAttentionFactorFollowsItsFields) {
   given["attention_factor"] = 1.25;
   EXPECT_DOUBLE_EQ(with_rope(16, scaled).rope.attention_factor, 1.0648216253695715);
   EXPECT_DOUBLE_EQ(with_rope(16, given).rope.attention_factor, 1.25);
+}
+
+// Two of a head's three pairs turn.
+RopeConfig longrope() {
+  RopeConfig rope;
+  rope.scaling = RopeScaling::longrope;
+  rope.theta = 100;
+  rope.original_max_position = 8;
+  rope.attention_factor = 1.25;
+  rope.rotary_dim = 4;
+  rope.short_factor = {1, 2};
+  rope.long_factor = {4, 8};
+  return rope;
+}
+
+TEST(Rope, LongropeDividesByTheFactorsOfTheDocumentsLength) {
+  EXPECT_EQ(rope_frequencies(longrope(), 6, false), (std::vector<double>{1, 0.05}));
+  EXPECT_EQ(rope_frequencies(longrope(), 6, true), (std::vector<double>{0.25, 0.0125}));
+}
+
+TEST(Rope, AnglesOfLongDocumentsLieBehindTheOthersWhereOneFits) {
+  const RopeConfig rope = longrope();
+  EXPECT_EQ(rope_rows(rope, 8), 8);
+  EXPECT_EQ(make_rope_table(rope, 6, 8).size(), 2u * 8 * 2);
+  EXPECT_EQ(rope_rows(rope, 9), 18);
+  const std::vector<float> table = make_rope_table(rope, 6, 9);
+  ASSERT_EQ(table.size(), 2u * 18 * 2);
+  EXPECT_EQ(table[2 * 5 + 1], static_cast<float>(1.25 * std::cos(5 * 0.05)));
+  EXPECT_EQ(table[2 * (9 + 5) + 1], static_cast<float>(1.25 * std::cos(5 * 0.0125)));
+  EXPECT_EQ(table[2 * (18 + 5)], static_cast<float>(1.25 * std::sin(5 * 1.0)));
+  EXPECT_EQ(table[2 * (18 + 9 + 5)], static_cast<float>(1.25 * std::sin(5 * 0.25)));
+}
+
+TEST(Rope, EachDocumentTurnsByItsOwnLength) {
+  const auto runs = [](std::vector<int32_t> begin, int64_t longest, bool uniform, int64_t above) {
+    std::string text;
+    const Documents documents{.begin = nullptr,
+                              .host_begin = begin.data(),
+                              .count = std::ssize(begin) - 1,
+                              .longest = longest,
+                              .uniform = uniform};
+    for (const AngleRun& run : angle_runs(documents, begin.back(), above))
+      text += fmt::format("{}+{}{} ", run.begin, run.count, run.in_long ? " long" : "");
+    return text;
+  };
+  EXPECT_EQ(runs({0, 3, 12, 22, 25, 33}, 10, false, 8), "0+3 3+19 long 22+11 ");
+  EXPECT_EQ(runs({0, 3, 12, 22}, 10, false, 10), "0+22 ");
+  EXPECT_EQ(runs({0, 3, 12, 22}, 10, false, 0), "0+22 ") << "no model but longrope's tells documents apart";
+  EXPECT_EQ(runs({0, 9, 18}, 9, true, 8), "0+18 long ");
+  EXPECT_EQ(runs({0, 8, 16}, 8, true, 8), "0+16 ");
 }
 
 TEST(Rope, YarnsFactorFollowsFromTheContexts) {

@@ -84,7 +84,10 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.rope.beta_fast = 16; },
           [](ModelConfig& c) { c.rope.beta_slow = 2; },
           [](ModelConfig& c) { c.rope.attention_factor = 2; },
-          [](ModelConfig& c) { c.rope.truncate = false; }};
+          [](ModelConfig& c) { c.rope.truncate = false; },
+          [](ModelConfig& c) { c.rope.rotary_dim = 2; },
+          [](ModelConfig& c) { c.rope.short_factor = {1.5}; },
+          [](ModelConfig& c) { c.rope.long_factor = {2.5}; }};
 }
 
 class Identity : public testing::Test {

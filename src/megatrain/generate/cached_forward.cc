@@ -15,8 +15,8 @@ namespace megatrain {
 
 namespace {
 
-// Words of a pass's inputs: sequences, positions, ids (T each), rows whose logits are wanted (T).
-constexpr int64_t kInputArrays = 4;
+// Words of a pass's inputs: sequences, positions, ids, rows whose logits are wanted, angles (T each).
+constexpr int64_t kInputArrays = 5;
 
 int64_t rounded(int64_t bytes) { return round_up(bytes, 256); }
 
@@ -145,7 +145,8 @@ KeyValueCache CachedForward::cache_of(size_t phase) const {
 // Writes the inputs and, when the embedding lies on the host, its rows; returns the number of tokens.
 int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   int32_t* sequences = reinterpret_cast<int32_t*>(host_inputs_.data());
-  int32_t *positions = sequences + shape_.tokens, *ids = positions + shape_.tokens, *rows = ids + shape_.tokens;
+  int32_t *positions = sequences + shape_.tokens, *ids = positions + shape_.tokens, *rows = ids + shape_.tokens,
+          *angles = rows + shape_.tokens;
   const LayerRecord& embedding = records_.front();
   const int64_t row_bytes = model_.config.hidden * dtype_bytes(shape_.dtype);
   const std::byte* table = embedding.weights() + embedding.layout().tensors.front().offset * dtype_bytes(shape_.dtype);
@@ -156,11 +157,14 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
     ensure(feed.sequence >= 0 && feed.sequence < options_.max_batch && count > 0 &&
                feed.position + count <= options_.max_context && tokens + count <= shape_.tokens,
            "new tokens fit the cache and the pass");
+    const int64_t above = model_.config.rope.long_above();
+    const bool in_long = above > 0 && std::max(feed.length, feed.position + count) > above;
     for (int64_t i = 0; i < count; ++i, ++tokens) {
       const int32_t id = feed.ids[static_cast<size_t>(i)];
       ensure(id >= 0 && id < model_.config.vocab, "an id is below the size of the vocabulary");
       sequences[tokens] = static_cast<int32_t>(feed.sequence);
       positions[tokens] = static_cast<int32_t>(feed.position + i);
+      angles[tokens] = static_cast<int32_t>(feed.position + i + (in_long ? options_.max_context : 0));
       ids[tokens] = id;
       if (embedding.tier() == Tier::host)
         std::memcpy(host_rows_.data() + tokens * row_bytes, table + id * row_bytes, static_cast<size_t>(row_bytes));
@@ -217,7 +221,10 @@ std::span<const float> CachedForward::run(const std::vector<Feed>& feeds) {
   Stream& stream = *compute_;
   stream.copy(inputs_.data(), host_inputs_.data(), static_cast<size_t>(shape_.input_bytes));
   const int32_t* inputs = reinterpret_cast<const int32_t*>(inputs_.data());
-  const View x = run_layers({.tokens = tokens, .sequences = inputs, .positions = inputs + shape_.tokens});
+  const View x = run_layers({.tokens = tokens,
+                             .sequences = inputs,
+                             .positions = inputs + shape_.tokens,
+                             .angles = inputs + 4 * shape_.tokens});
   if (wanted > 0) {
     const View logits = matrix(logits_.data(), DType::f32, wanted, model_.config.vocab);
     model_.head.decode_norm(ops_, stream,

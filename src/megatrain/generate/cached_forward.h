@@ -38,7 +38,8 @@ class CachedForward {
     int64_t sequence;  // below max_batch; position 0 begins it anew
     int64_t position;
     std::span<const int32_t> ids;
-    bool logits;  // of the last of them are wanted
+    bool logits;         // of the last of them are wanted
+    int64_t length = 0;  // tokens of the sequence, with those that are yet to be fed; 0: none are
   };
   // At most one feed a sequence and pass_tokens() tokens. Returns (feeds that want logits, V), good until the next
   // call.

@@ -74,7 +74,8 @@ std::vector<Generation> Generator::generate(const std::vector<GenerationRequest>
       feeds.push_back({.sequence = static_cast<int64_t>(place),
                        .position = static_cast<int64_t>(live.fed),
                        .ids = std::span(live.ids).subspan(live.fed, count),
-                       .logits = live.fed + count == live.ids.size()});
+                       .logits = live.fed + count == live.ids.size(),
+                       .length = static_cast<int64_t>(live.ids.size())});
       live.fed += count;
       if (feeds.back().logits) fed.push_back(&live);
     }
@@ -88,6 +89,8 @@ std::vector<Generation> Generator::generate(const std::vector<GenerationRequest>
       const int32_t id = sample(logits.subspan(row * vocab, vocab), request.sampling, request.sequence,
                                 static_cast<int64_t>(live.ids.size()));
       live.ids.push_back(id);
+      // Beyond this length all its tokens have other angles: its keys are made again.
+      if (std::ssize(live.ids) == forward_.model().rope.long_above() + 1) live.fed = 0;
       result.ids.push_back(id);
       const bool stops = end_ids.contains(id) || (on_token && !on_token(live.request, id));
       if (stops) result.finish = Finish::stop;

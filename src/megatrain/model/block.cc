@@ -56,12 +56,13 @@ struct DenseBlock::Work {
 
 // What attention reads: the product with its bias, q/k norm where the block has one, and rope.
 struct DenseBlock::QkvForward {
-  View normed;               // (T, H) norm(x)
-  View product;              // (T, q + 2 kv) out: before q/k norm. It may be `qkv`; without q/k norm it is
-  View qkv;                  // (T, q + 2 kv) out: q and k as attention reads them
-  float* q_inv_rms;          // (T * heads) out, with q/k norm only
-  float* k_inv_rms;          // (T * kv_heads)
-  const int32_t* positions;  // (T)
+  View normed;            // (T, H) norm(x)
+  View product;           // (T, q + 2 kv) out: before q/k norm. It may be `qkv`; without q/k norm it is
+  View qkv;               // (T, q + 2 kv) out: q and k as attention reads them
+  float* q_inv_rms;       // (T * heads) out, with q/k norm only
+  float* k_inv_rms;       // (T * kv_heads)
+  const int32_t* angles;  // (T) rows of the tables
+  std::vector<AngleRun> runs;
   const float* tables;
 };
 
@@ -76,7 +77,8 @@ BlockShape block_shape(const ModelConfig& config, const ModelShape& shape, int64
           .dtype = shape.dtype,
           .tokens = shape.tokens,
           .mlp_chunk = shape.mlp_chunk > 0 ? std::min(shape.mlp_chunk, shape.tokens) : shape.tokens,
-          .positions = shape.positions};
+          .positions = shape.positions,
+          .rope = config.rope};
 }
 
 DenseBlock::DenseBlock(const BlockShape& shape, const LayerLayout& record)
@@ -147,16 +149,24 @@ void DenseBlock::norm(Ops& ops, Stream& stream, const View& weight, const View& 
   ops.rmsnorm_forward(stream, {.x = x, .weight = weight, .eps = s_.eps, .out = out, .inv_rms = inv_rms});
 }
 
-void DenseBlock::rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* positions, const float* tables,
-                      bool backward) const {
-  ops.rope(stream, {.x = qkv.slice_cols(0, s_.q_dim() + s_.kv_dim()),
-                    .heads = s_.heads + s_.kv_heads,
-                    .head_dim = s_.head_dim,
-                    .rotary_dim = s_.head_dim,
-                    .positions = positions,
-                    .cos = tables,
-                    .sin = tables + s_.positions * s_.head_dim / 2,
-                    .backward = backward});
+std::vector<AngleRun> DenseBlock::runs_of(const MicroBatchView& micro_batch) const {
+  return angle_runs(micro_batch.documents, micro_batch.tokens, s_.rope.long_above());
+}
+
+void DenseBlock::rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* angles,
+                      const std::vector<AngleRun>& runs, const float* tables, bool backward) const {
+  const int64_t turning = s_.rope.turning(s_.head_dim), half = turning / 2;
+  for (const AngleRun& run : runs) {
+    const float* cos = tables + (run.in_long ? s_.positions * half : 0);
+    ops.rope(stream, {.x = qkv.slice_rows(run.begin, run.count).slice_cols(0, s_.q_dim() + s_.kv_dim()),
+                      .heads = s_.heads + s_.kv_heads,
+                      .head_dim = s_.head_dim,
+                      .rotary_dim = turning,
+                      .positions = angles + run.begin,
+                      .cos = cos,
+                      .sin = cos + rope_rows(s_.rope, s_.positions) * half,
+                      .backward = backward});
+  }
 }
 
 // What attention reads: q and k of `qkv`, v of `product`.
@@ -181,7 +191,7 @@ DenseBlock::Qkv DenseBlock::qkv_forward(Ops& ops, Stream& stream, std::byte* sla
                                  .out = out.k,
                                  .inv_rms = a.k_inv_rms});
   }
-  rope(ops, stream, a.qkv, a.positions, a.tables, false);
+  rope(ops, stream, a.qkv, a.angles, a.runs, a.tables, false);
   return {.q = out.q, .k = out.k, .v = raw.v};
 }
 
@@ -195,7 +205,8 @@ void DenseBlock::attend(Ops& ops, Stream& stream, std::byte* slab, const View& x
                                 .qkv = w.qkv,
                                 .q_inv_rms = w.q_inv_rms,
                                 .k_inv_rms = w.k_inv_rms,
-                                .positions = micro_batch.positions,
+                                .angles = micro_batch.positions,
+                                .runs = runs_of(micro_batch),
                                 .tables = tables});
   ops.attention_forward(stream, {.shape = attention_shape(s_.tokens),
                                  .documents = micro_batch.documents,
@@ -301,7 +312,7 @@ void DenseBlock::attention_backward(Ops& ops, Stream& stream, const Backward& a,
                                   .grad_q = grad.q,
                                   .grad_k = grad.k,
                                   .grad_v = grad.v});
-  rope(ops, stream, w.grad_qkv, a.micro_batch.positions, a.tables, true);
+  rope(ops, stream, w.grad_qkv, a.micro_batch.positions, runs_of(a.micro_batch), a.tables, true);
   if (q_norm_.offset >= 0) {
     ops.rmsnorm_backward(stream, {.x = raw.q,
                                   .weight = q_norm_.weight(slab),
@@ -370,7 +381,8 @@ void DenseBlock::decode(Ops& ops, Stream& stream, const Decode& a) const {
                                 .qkv = w.qkv,
                                 .q_inv_rms = w.inv_rms,
                                 .k_inv_rms = w.inv_rms,
-                                .positions = a.tokens.positions,
+                                .angles = a.tokens.angles,
+                                .runs = {{0, a.tokens.tokens, false}},
                                 .tables = a.tables});
   ops.attention_cached(stream, {.shape = attention_shape(a.tokens.tokens),
                                 .context = a.cache.context,

@@ -13,6 +13,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/layer.h"
 #include "megatrain/model/operand.h"
+#include "megatrain/model/rope_table.h"
 
 namespace megatrain {
 
@@ -41,7 +42,9 @@ struct BlockShape {
   int64_t window;  // 0: none
   float eps;
   DType dtype;
-  int64_t tokens, mlp_chunk, positions;
+  int64_t tokens, mlp_chunk;
+  int64_t positions;  // of the rotary tables
+  RopeConfig rope;
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -78,8 +81,9 @@ class DenseBlock final : public Phase {
   Qkv split_qkv(const View& qkv) const;
   Qkv qkv_forward(Ops& ops, Stream& stream, std::byte* slab, const QkvForward& args) const;
   void norm(Ops& ops, Stream& stream, const View& weight, const View& x, const View& out, float* inv_rms) const;
-  void rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* positions, const float* tables,
-            bool backward) const;
+  void rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
+            const float* tables, bool backward) const;
+  std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch) const;
   void attend(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
               const float* tables, const Work& work) const;
   void gate_up(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const View& out) const;

@@ -13,7 +13,7 @@
 
 namespace megatrain {
 
-enum class RopeScaling : uint8_t { none, linear, llama3, yarn };
+enum class RopeScaling : uint8_t { none, linear, llama3, yarn, longrope };
 
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::none;
@@ -21,11 +21,21 @@ struct RopeConfig {
   double factor = 1.0;
   double low_freq_factor = 1.0;  // llama3
   double high_freq_factor = 4.0;
-  double original_max_position = 0;  // llama3, yarn
+  double original_max_position = 0;  // llama3, yarn, longrope
   double beta_fast = 32.0;           // yarn
   double beta_slow = 1.0;
-  double attention_factor = 1.0;  // yarn: multiplies cos and sin
+  double attention_factor = 1.0;  // yarn, longrope: multiplies cos and sin
   bool truncate = true;
+  int64_t rotary_dim = 0;  // elements of a head that turn, the first; 0: all
+  // longrope: each pair's frequency is divided by its factor, the long one in documents of more tokens than
+  // original_max_position.
+  std::vector<double> short_factor = {}, long_factor = {};
+
+  int64_t turning(int64_t head_dim) const { return rotary_dim > 0 ? rotary_dim : head_dim; }
+  // Documents of more tokens than this have angles of their own; 0: none have.
+  int64_t long_above() const {
+    return scaling == RopeScaling::longrope ? static_cast<int64_t>(original_max_position) : 0;
+  }
 };
 
 struct ModelConfig {
@@ -58,7 +68,7 @@ struct ModelConfig {
 // `where` names the file in errors. Throws Error(bad_input).
 ModelConfig parse_model_config(const nlohmann::json& json, const std::string& where);
 
-// Angle per position of each pair of a head: (head_dim / 2), in double.
-std::vector<double> rope_frequencies(const ModelConfig& config);
+// Angle per position of each pair that turns: (turning / 2), in double. `in_long`: in a document above long_above().
+std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, bool in_long = false);
 
 }  // namespace megatrain

@@ -9,6 +9,7 @@ const char* scaling_name(RopeScaling scaling) {
     case RopeScaling::linear: return "linear";
     case RopeScaling::llama3: return "llama3";
     case RopeScaling::yarn: return "yarn";
+    case RopeScaling::longrope: return "longrope";
   }
   return "?";
 }
@@ -20,7 +21,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, init_std,
                pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, rope, window, dtype] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
-               attention_factor, truncate] = rope;
+               attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},
@@ -51,6 +52,9 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rope_scaling.beta_slow", beta_slow, true},
       {"rope_scaling.attention_factor", attention_factor, true},
       {"rope_scaling.truncate", truncate, true},
+      {"rotary_dim", rotary_dim, true},
+      {"rope_scaling.short_factor", short_factor, true},
+      {"rope_scaling.long_factor", long_factor, true},
   };
 }
 

@@ -35,6 +35,7 @@ struct NewTokens {
   int64_t tokens = 0;                  // T
   const int32_t* sequences = nullptr;  // (T)
   const int32_t* positions = nullptr;  // (T)
+  const int32_t* angles = nullptr;  // (T) row of the rotary tables: the position, or where long sequences have theirs
 };
 
 // Keys and values of one phase: (sequences * context, cache_width) each.

@@ -87,9 +87,11 @@ int64_t Model::workspace_bytes() const {
   return most;
 }
 
-int64_t Model::table_bytes() const { return shape.positions * config.head_dim * 4; }  // cos and sin, half a head each
+int64_t Model::table_bytes() const {  // cos and sin, half of what turns each
+  return rope_rows(config.rope, shape.positions) * config.rope.turning(config.head_dim) * 4;
+}
 
-std::vector<float> Model::make_tables() const { return make_rope_table(config, shape.positions); }
+std::vector<float> Model::make_tables() const { return make_rope_table(config.rope, config.head_dim, shape.positions); }
 
 void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out) {

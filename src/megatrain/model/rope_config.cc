@@ -94,10 +94,12 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
 }
 
 bool same(const RopeConfig& a, const RopeConfig& b) {
-  const auto& [scaling, theta, factor, low, high, original, fast, slow, attention, truncate] = a;
-  return std::tie(scaling, theta, factor, low, high, original, fast, slow, attention, truncate) ==
-         std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor, b.high_freq_factor, b.original_max_position,
-                  b.beta_fast, b.beta_slow, b.attention_factor, b.truncate);
+  const auto& [scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
+               long_factor] = a;
+  return std::tie(scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
+                  long_factor) == std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor, b.high_freq_factor,
+                                           b.original_max_position, b.beta_fast, b.beta_slow, b.attention_factor,
+                                           b.truncate, b.rotary_dim, b.short_factor, b.long_factor);
 }
 
 }  // namespace
@@ -126,10 +128,9 @@ RopeConfig parse_rope(const ConfigReader& model, int64_t max_position) {
   return rope;
 }
 
-std::vector<double> rope_frequencies(const ModelConfig& config) {
-  const RopeConfig& rope = config.rope;
-  const int64_t half = config.head_dim / 2;
-  const double dim = static_cast<double>(config.head_dim);
+std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, bool in_long) {
+  const int64_t half = rope.turning(head_dim) / 2;
+  const double dim = static_cast<double>(2 * half);
   std::vector<double> frequency(static_cast<size_t>(half));
   // yarn's ramp runs between the pairs that turn beta_fast and beta_slow times within the original context
   const auto turning_pair = [&](double turns) {
@@ -169,6 +170,9 @@ std::vector<double> rope_frequencies(const ModelConfig& config) {
         f = base / rope.factor * ramp + base * (1 - ramp);
         break;
       }
+      case RopeScaling::longrope:
+        f = base / (in_long ? rope.long_factor : rope.short_factor)[static_cast<size_t>(i)];
+        break;
     }
     frequency[static_cast<size_t>(i)] = f;
   }

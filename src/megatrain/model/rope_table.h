@@ -5,15 +5,21 @@
 #include <vector>
 
 #include "megatrain/model/config.h"
+#include "megatrain/ops/attention.h"
 
 namespace megatrain {
 
-struct RopeTable {
-  const float* cos = nullptr;  // (max position, head_dim / 2) device memory
-  const float* sin = nullptr;
-};
+// Rows of a table: one a position, and behind them the same positions in documents above long_above() where any fit.
+int64_t rope_rows(const RopeConfig& rope, int64_t positions);
 
-// cos then sin, (positions, head_dim / 2) each, with the scaling's attention factor; angles in double, rounded once.
-std::vector<float> make_rope_table(const ModelConfig& config, int64_t positions);
+// Tokens [begin, begin + count) of a micro-batch, whose angles are all in one half of the rows.
+struct AngleRun {
+  int64_t begin, count;
+  bool in_long;
+};
+std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int64_t long_above);
+
+// cos then sin, (rope_rows, turning / 2) each, with the scaling's attention factor; angles in double, rounded once.
+std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 
 }  // namespace megatrain
