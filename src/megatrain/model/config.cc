@@ -51,7 +51,7 @@ const Family& find_family(const ConfigReader& r) {
 ModelConfig parse_model_config(const nlohmann::json& object, const std::string& where) {
   const ConfigReader reader(object, where);
   const Family& family = find_family(reader);
-  check_known_fields(reader);
+  check_known_fields(reader, family.fields);
   ModelConfig config;
   config.architecture = family.architecture;
   family.read(reader, config);

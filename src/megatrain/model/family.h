@@ -18,6 +18,9 @@ struct Family {
   std::string architecture;  // as config.json's architectures names it
   std::string model_type;
 
+  // Fields of config.json that this family reads and the others do not have; elsewhere they are refused.
+  std::vector<std::string> fields = {};
+
   // Reads every field but the architecture, which is filled already. Throws Error(bad_input).
   void (*read)(const ConfigReader& reader, ModelConfig& config);
 

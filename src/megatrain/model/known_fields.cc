@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/family.h"
 
 namespace megatrain {
 namespace {
@@ -196,14 +197,23 @@ const std::set<std::string> kIrrelevant = {
                   where, key, value.dump().substr(0, 80)));
 }
 
+bool holds(const std::vector<std::string>& list, const std::string& key) {
+  return std::find(list.begin(), list.end(), key) != list.end();
+}
+
 bool is_listed(const std::string& key) {
   return kRead.contains(key) || kIrrelevant.contains(key) || kOnly.contains(key);
 }
 
+bool is_of_some_family(const std::string& key) {
+  return std::any_of(families().begin(), families().end(), [&](const Family& f) { return holds(f.fields, key); });
+}
+
 }  // namespace
 
-void check_known_fields(const ConfigReader& config) {
+void check_known_fields(const ConfigReader& config, const std::vector<std::string>& family_fields) {
   for (const auto& [key, value] : config.object().items()) {
+    if (holds(family_fields, key)) continue;
     if (const auto only = kOnly.find(key); only != kOnly.end()) {
       const auto& [supported, null, what] = only->second;
       if (value == supported || (null && value.is_null())) continue;
@@ -218,8 +228,7 @@ void check_known_fields(const ConfigReader& config) {
 
 void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.object().items()) {
-    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end())
-      refuse_unknown(object.where(), key, value);
+    if (!value.is_null() && !holds(known, key)) refuse_unknown(object.where(), key, value);
   }
 }
 
@@ -231,7 +240,7 @@ std::vector<std::string> passed_over_fields(const json& config, const std::strin
           fmt::format("{}: '{}' names code that comes with the model; megatrain does not run it and trains "
                       "the architecture that the file names",
                       where, key));
-    } else if (key != kCode && !is_listed(key)) {
+    } else if (key != kCode && !is_listed(key) && !is_of_some_family(key)) {
       notes.push_back(fmt::format("{}: field '{}' is unknown to megatrain; it is null and is not used", where, key));
     }
   }

@@ -11,7 +11,7 @@ namespace megatrain {
 
 // Throws Error(bad_input) for an unknown field and for a value that is not supported; an unknown field that is null
 // turns nothing on and passes.
-void check_known_fields(const ConfigReader& config);
+void check_known_fields(const ConfigReader& config, const std::vector<std::string>& family_fields);
 
 // The same of a small object with these fields alone.
 void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known);
