@@ -19,6 +19,10 @@ from transformers import AutoModelForCausalLM
 
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "parity" / "goldens"
+# In the order they were added: a model's place decides its prompts.
+NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mha", "llama_packed", "llama_yarn",
+         "mistral_packed", "mistral_window", "qwen2_tied", "qwen2_window", "qwen2_yarn", "qwen3_norm", "qwen3_window",
+         "qwen3_yarn", "phi3_window", "phi3_long", "phi3_packed"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4
@@ -68,7 +72,7 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     goldens = {}
-    for index, name in enumerate(sorted(path.name for path in MODELS.iterdir())):
+    for index, name in enumerate(NAMES):
         goldens[name] = make_case(name, np.random.default_rng(1000 + index))
         print(name, len({token for answer in goldens[name] for token in answer["ids"]}), "distinct tokens")
     text = json.dumps(goldens, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"') + "\n"

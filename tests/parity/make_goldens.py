@@ -35,7 +35,7 @@ STORED = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 STEPS = 10
 TORCH_LIMIT = 5e-6     # relative error of the float32 run; half of what the parity test allows
 COSINE_LIMIT = 0.9995  # of the bfloat16 run's gradients; the parity test asks for 0.999
-SIZE_LIMIT = 5_000_000  # bytes of all goldens together
+SIZE_LIMIT = 8_000_000  # bytes of all goldens together
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Case:
 COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "attention_dropout": 0.0,
           "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 128}
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                "mistral": "MistralForCausalLM"}
+                "mistral": "MistralForCausalLM", "phi3": "Phi3ForCausalLM"}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -76,6 +76,12 @@ def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=
     if head_dim:
         fields["head_dim"] = head_dim
     return {name: value for name, value in (fields | more).items() if value is not None}
+
+
+def longrope(pairs, **more):
+    """Factors unlike each other, so that a pair that takes another's shows."""
+    return {"short_factor": [1.0 + 0.1 * i for i in range(pairs)], "long_factor": [1.5 + 0.7 * i for i in range(pairs)],
+            "type": "longrope", **more}
 
 
 CASES = [
@@ -146,6 +152,24 @@ CASES = [
          shape(32, 4, 2, 48, 64, layers=3, tied=True, head_dim=16, attention_bias=False, rope_theta=1000000.0),
          seq_len=32, batch=8, clip=0.6,
          freeze=["model.embed_tokens.weight", "model.layers.1.*", "model.layers.[!0].*.q_norm.*", "*.[qv]_proj.*"]),
+    Case("phi3_window", "Phi-3: fused qkv and gate_up, sliding window in every layer, every head its own key", "phi3",
+         shape(32, 4, 4, 48, 64, eps=1e-5, rope_theta=10000.0, rope_scaling=None, sliding_window=9,
+               original_max_position_embeddings=128, embd_pdrop=0.0, resid_pdrop=0.0, pad_token_id=63),
+         seq_len=40, batch=8),
+    Case("phi3_long", "Phi-4-mini: longrope with its long factors, three quarters of a head turn, GQA 3, tied", "phi3",
+         shape(48, 3, 1, 48, 64, tied=True, eps=1e-5, rope_theta=100.0, rope_scaling=longrope(6),
+               partial_rotary_factor=0.75, original_max_position_embeddings=24, sliding_window=262144,
+               attention_bias=False, mlp_bias=False, lm_head_bias=False, full_attn_mod=1, interpolate_factor=1,
+               embd_pdrop=0.0, resid_pdrop=0.0, pad_token_id=63),
+         seq_len=40, batch=8, clip=1.5),
+    Case("phi3_packed", "Phi-3 mini 128k: longrope by each document's length, its own attention_factor, GQA 4, packed",
+         "phi3",
+         shape(32, 4, 1, 48, 64, eps=1e-5,
+               rope_parameters={"rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 1.0,
+                                "attention_factor": 1.15,
+                                **{key: longrope(4)[key] for key in ("short_factor", "long_factor")}},
+               original_max_position_embeddings=12, pad_token_id=5),
+         seq_len=44, batch=8, documents=True, labels=True, saved_config=True),
 ]
 
 
@@ -166,7 +190,7 @@ def write_config(case, directory):
     (directory / "config.json").write_text(json.dumps(dict(sorted(fields.items())), indent=2) + "\n")
 
 
-def draw_weight(name, tensor_shape, tied, rng):
+def draw_weight(name, tensor_shape, config, rng):
     """Large enough that attention is far from uniform and no gradient vanishes."""
     noise = rng.standard_normal(tensor_shape)
     if name.endswith("norm.weight"):
@@ -174,7 +198,8 @@ def draw_weight(name, tensor_shape, tied, rng):
     if name.endswith(".bias"):
         return 0.3 * noise
     if name == "model.embed_tokens.weight":
-        return (0.25 if tied else 0.8) * noise
+        tied = 0.1 if config.model_type == "phi3" else 0.25
+        return (tied if config.tie_word_embeddings else 0.8) * noise
     gain = 0.6 if re.search(r"\.(o|down)_proj\.", name) else 1.0
     return gain / math.sqrt(tensor_shape[1]) * noise
 
@@ -187,7 +212,7 @@ def write_model(case, directory, rng):
         empty = AutoModelForCausalLM.from_config(config)
     tensors = {}
     for name, parameter in empty.named_parameters():  # a tied head is not named twice
-        values = draw_weight(name, tuple(parameter.shape), config.tie_word_embeddings, rng)
+        values = draw_weight(name, tuple(parameter.shape), config, rng)
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
     if case.extra_tensors:
         for layer in range(config.num_hidden_layers):
@@ -249,6 +274,14 @@ def draw_data(case, rng):
     return Data(tokens, documents, labels, order)
 
 
+def seed_of(case):
+    return int.from_bytes(case.name.encode(), "little") % 2**63
+
+
+def data_of(case):
+    return draw_data(case, np.random.default_rng([seed_of(case), 2]))
+
+
 def write_data(case, data, directory):
     def put(key, values, dtype):
         if values is not None:
@@ -303,7 +336,8 @@ def load_model(directory, dtype):
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager")
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
         model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-    assert model.model.rotary_emb.inv_freq.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
+    for frequencies in model.model.rotary_emb.buffers():
+        assert frequencies.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
     return model.train()
 
 
@@ -393,6 +427,12 @@ def check_rope(case, model):
         kept, divided = ratio < 1.001, ratio > 0.999 * factor
         zones = [kept.any().item(), (~kept & ~divided).any().item(), divided.any().item()]
         assert all(zones), f"{case.name}: RoPE frequencies kept, between, divided: {zones}"
+    if rotary.rope_type == "longrope":
+        assert rotary.attention_scaling > 1.05, case.name
+        original = rotary.config.rope_parameters["original_max_position_embeddings"]
+        lengths = {len(row) for tokens, _ in step_segments(case, data_of(case), 0) for row in tokens}
+        long = {length > original for length in lengths}
+        assert long == ({True, False} if case.documents else {True}), f"{case.name}: documents of {sorted(lengths)}"
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
@@ -401,9 +441,8 @@ def make(case, out):
     directory = out / case.name
     if directory.exists():
         shutil.rmtree(directory)
-    seed = int.from_bytes(case.name.encode(), "little") % 2**63
-    write_model(case, directory / "model", np.random.default_rng([seed, 1]))
-    data = draw_data(case, np.random.default_rng([seed, 2]))
+    write_model(case, directory / "model", np.random.default_rng([seed_of(case), 1]))
+    data = data_of(case)
     write_data(case, data, directory)
 
     exact = train(case, data, directory / "model", FLOAT64)

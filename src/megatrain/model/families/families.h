@@ -7,6 +7,7 @@ namespace megatrain {
 
 Family llama_family();
 Family mistral_family();
+Family phi3_family();
 Family qwen2_family();
 Family qwen3_family();
 

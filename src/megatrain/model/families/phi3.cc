@@ -1,0 +1,133 @@
+// Phi-3 and Phi-4-mini: q, k and v in one tensor, gate and up in another; longrope; heads that turn in part.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/block.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/families/families.h"
+#include "megatrain/model/known_fields.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+std::vector<double> read_factors(const ConfigReader& r, const char* key, int64_t pairs) {
+  const bool listed = r.has(key) && r.at(key).is_array() && std::ssize(r.at(key)) == pairs;
+  std::vector<double> factors;
+  for (const json& factor : listed ? r.at(key) : json::array()) {
+    if (factor.is_number() && factor > 0) factors.push_back(factor.get<double>());
+  }
+  if (std::ssize(factors) != pairs)
+    fail_input(fmt::format("{}: '{}' must list {} numbers above 0, one for each pair of elements that turn", r.where(),
+                           key, pairs));
+  return factors;
+}
+
+// rope_scaling, or transformers 5's rope_parameters; what both have must be equal, as versions go by different ones.
+json rope_object(const ConfigReader& r) {
+  json rope = r.has("rope_scaling") ? r.at("rope_scaling") : json::object();
+  for (const char* key :
+       {"rope_theta", "partial_rotary_factor", "rope_parameters", "original_max_position_embeddings"}) {
+    if (!r.has(key)) continue;
+    const json given = std::string(key) == "rope_parameters" ? r.at(key) : json{{key, r.at(key)}};
+    for (const auto& [name, value] : given.items()) {
+      if (rope.contains(name) && rope.at(name) != value)
+        fail_input(
+            fmt::format("{}: '{}' is both {} and {}; versions of transformers go by different ones: remove the "
+                        "wrong one",
+                        r.where(), name, rope.at(name).dump(), value.dump()));
+      rope[name] = value;
+    }
+  }
+  return rope;
+}
+
+RopeConfig read_rope(const ConfigReader& model, const ModelConfig& c) {
+  const json object = rope_object(model);
+  const ConfigReader r(object, model.where() + ": RoPE");
+  check_fields_of(r, {"rope_type", "type", "rope_theta", "partial_rotary_factor", "short_factor", "long_factor",
+                      "factor", "attention_factor", "original_max_position_embeddings"});
+  RopeConfig rope;
+  rope.theta = r.positive_number("rope_theta", 10000.0);
+  const double turning = r.positive_number("partial_rotary_factor", 1.0);
+  rope.rotary_dim = static_cast<int64_t>(static_cast<double>(c.head_dim) * turning);
+  if (turning > 1 || rope.rotary_dim % 2 != 0 || rope.rotary_dim == 0)
+    fail_input(
+        fmt::format("{}: 'partial_rotary_factor' is {}, so {} of a head's {} elements would turn; an even "
+                    "number of them must",
+                    model.where(), turning, rope.rotary_dim, c.head_dim));
+  const std::string type = r.string("rope_type", r.string("type", "default"));
+  if (r.string("type", type) != type)
+    fail_input(fmt::format("{}: 'rope_type' is '{}' and 'type' is '{}'; remove the wrong one", r.where(), type,
+                           r.string("type", "")));
+  if (type == "default") return rope;
+  if (type != "longrope" && type != "su" && type != "yarn")  // the older names mean longrope, as in transformers
+    fail_input(fmt::format("{}: RoPE scaling '{}' is not supported; {} has default and longrope", model.where(), type,
+                           c.architecture));
+  rope.scaling = RopeScaling::longrope;
+  rope.short_factor = read_factors(r, "short_factor", rope.rotary_dim / 2);
+  rope.long_factor = read_factors(r, "long_factor", rope.rotary_dim / 2);
+  rope.original_max_position = static_cast<double>(r.positive("original_max_position_embeddings", 4096));
+  rope.factor = r.positive_number("factor", static_cast<double>(c.max_position) / rope.original_max_position);
+  const double recommended =
+      rope.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.original_max_position));
+  rope.attention_factor = r.positive_number("attention_factor", recommended);
+  return rope;
+}
+
+void read(const ConfigReader& r, ModelConfig& c) {
+  read_sizes(r, {.max_position = 4096}, c);
+  c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
+  if (!r.object().contains("pad_token_id")) {  // what transformers then takes
+    c.pad_id = 32000;
+    if (c.pad_id >= c.vocab)
+      fail_input(
+          fmt::format("{}: 'pad_token_id' is missing, and transformers takes 32000, above vocab_size ({}); set "
+                      "it to null or to a token's id",
+                      r.where(), c.vocab));
+  }
+  for (const char* key : {"attention_bias", "mlp_bias", "lm_head_bias"}) must_be(r, key, false, c.architecture);
+  for (const char* key : {"resid_pdrop", "embd_pdrop"}) must_be(r, key, 0.0, c.architecture);
+  for (const char* key : {"full_attn_mod", "interpolate_factor"}) must_be(r, key, 1, c.architecture);
+  for (const char* key : {"use_sliding_window", "max_window_layers", "layer_types"})
+    must_be(r, key, nullptr, c.architecture);
+  c.rope = read_rope(r, c);
+  const int64_t window = r.has("sliding_window") ? r.positive("sliding_window") : 0;
+  c.window.assign(static_cast<size_t>(c.layers), window);
+}
+
+std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const auto matrix = [&](int operand, const char* module, int64_t rows, int64_t cols) {
+    return TensorSpec{
+        .name = fmt::format("{}{}.weight", prefix, module), .rows = rows, .cols = cols, .operand = operand};
+  };
+  const auto norm = [&](int operand, const char* module) {
+    TensorSpec tensor = matrix(operand, module, 1, c.hidden);
+    tensor.role = TensorRole::norm;
+    return tensor;
+  };
+  using At = BlockOperand;
+  return {{norm(At::input_norm, "input_layernorm"), matrix(At::qkv, "self_attn.qkv_proj", c.qkv_dim(), c.hidden),
+           matrix(At::o, "self_attn.o_proj", c.hidden, c.q_dim()), norm(At::post_norm, "post_attention_layernorm"),
+           matrix(At::gate_up, "mlp.gate_up_proj", 2 * c.ff, c.hidden),
+           matrix(At::down, "mlp.down_proj", c.hidden, c.ff)}};
+}
+
+}  // namespace
+
+Family phi3_family() {
+  return {.architecture = "Phi3ForCausalLM",
+          .model_type = "phi3",
+          .fields = {"partial_rotary_factor", "resid_pdrop", "embd_pdrop", "lm_head_bias", "full_attn_mod",
+                     "interpolate_factor"},
+          .read = read,
+          .tensors = tensors,
+          .phases = dense_phases};
+}
+
+}  // namespace megatrain
