@@ -65,6 +65,8 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   micro.positions = positions.data();
   micro.documents = {.begin = begin.data(), .host_begin = begin.data(), .count = 1, .longest = tokens, .uniform = true};
   const auto stream = model.device->make_stream("compute");
+  const View embedded = matrix(x.data(), dtype, tokens, c.hidden);
+  built.embedding.forward(*model.ops, *stream, {.table = embedded, .index = positions.data(), .out = embedded});
   for (const Model::NumberedPhase& p : built.layer_phases()) {
     std::byte* const weights[] = {model.records[static_cast<size_t>(p.records.front())].weights()};
     p.phase->forward(*model.ops, *stream,
@@ -80,6 +82,7 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   std::vector<float> inv_rms(static_cast<size_t>(tokens)), logits(static_cast<size_t>(tokens * c.vocab));
   model.ops->rmsnorm_forward(*stream, {.x = matrix(x.data(), dtype, tokens, c.hidden),
                                        .weight = built.head.norm().weight(model.records.back().weights()),
+                                       .weight_offset = static_cast<float>(c.norm_offset),
                                        .eps = static_cast<float>(c.norm_eps),
                                        .out = matrix(y.data(), dtype, tokens, c.hidden),
                                        .inv_rms = inv_rms.data()});

@@ -66,6 +66,7 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.head_dim += 2; },
           [](ModelConfig& c) { ++c.max_position; },
           [](ModelConfig& c) { c.norm_eps *= 1 + 1e-15; },
+          [](ModelConfig& c) { c.norm_offset = 1; },
           [](ModelConfig& c) { c.init_std = 0.5; },
           [](ModelConfig& c) { c.pad_id = 0; },
           [](ModelConfig& c) { c.tied = true; },
@@ -73,6 +74,9 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.o_bias = true; },
           [](ModelConfig& c) { c.mlp_bias = true; },
           [](ModelConfig& c) { c.qk_norm = true; },
+          [](ModelConfig& c) { c.activation = Activation::gelu_tanh; },
+          [](ModelConfig& c) { c.embedding_scale = 2; },
+          [](ModelConfig& c) { c.attention_scale = 0.5; },
           [](ModelConfig& c) { c.window[1] = 8; },
           [](ModelConfig& c) { c.dtype = DType::f16; },
           [](ModelConfig& c) { c.rope.scaling = RopeScaling::linear; },
@@ -87,7 +91,8 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.rope.truncate = false; },
           [](ModelConfig& c) { c.rope.rotary_dim = 2; },
           [](ModelConfig& c) { c.rope.short_factor = {1.5}; },
-          [](ModelConfig& c) { c.rope.long_factor = {2.5}; }};
+          [](ModelConfig& c) { c.rope.long_factor = {2.5}; },
+          [](ModelConfig& c) { c.window_rope = RopeConfig{}; }};
 }
 
 class Identity : public testing::Test {

@@ -165,7 +165,7 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
       sequences[tokens] = static_cast<int32_t>(feed.sequence);
       positions[tokens] = static_cast<int32_t>(feed.position + i);
       angles[tokens] = static_cast<int32_t>(feed.position + i + (in_long ? options_.max_context : 0));
-      ids[tokens] = id;
+      ids[tokens] = embedding.tier() == Tier::host ? static_cast<int32_t>(tokens) : id;
       if (embedding.tier() == Tier::host)
         std::memcpy(host_rows_.data() + tokens * row_bytes, table + id * row_bytes, static_cast<size_t>(row_bytes));
     }
@@ -180,6 +180,8 @@ View CachedForward::run_layers(const NewTokens& fresh) {
   View x = matrix(x_.data(), shape_.dtype, fresh.tokens, model_.config.hidden);
   if (records_.front().tier() == Tier::host) {
     stream.copy(x.data, host_rows_.data(), static_cast<size_t>(x.bytes()));
+    if (model_.embedding.scale() != 1)  // in place: the ids of rows that came from the host are their places
+      model_.embedding.forward(ops_, stream, {.table = x, .index = fresh.sequences + 2 * shape_.tokens, .out = x});
   } else {
     model_.embedding.forward(ops_, stream,
                              {.table = matrix(records_.front().weights(), shape_.dtype, model_.config.vocab, x.cols),

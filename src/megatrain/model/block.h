@@ -1,8 +1,9 @@
 // The dense block: one phase over one record.
 //
 //   h = x + o(attention(rope(qk_norm(qkv(norm(x))))))       x, h, y: (T, H)
-//   y = h + down(swiglu(gate_up(norm(h))))
+//   y = h + down(gated(gate_up(norm(h))))
 //
+// Where the record has them, norms of their own stand behind o and down, before the sum.
 // The MLP, its norm included, runs in chunks of mlp_chunk tokens, forward and backward alike. Gradients of frozen
 // tensors are not computed.
 #pragma once
@@ -32,6 +33,8 @@ struct BlockOperand {
     gate_up_bias,  // (2F)
     down,          // (H, F)
     down_bias,     // (H)
+    o_norm,        // (H) behind o
+    down_norm,     // (H) behind down
   };
 };
 
@@ -40,11 +43,14 @@ struct BlockShape {
   int64_t hidden, ff;
   int64_t heads, kv_heads, head_dim;
   int64_t window;  // 0: none
-  float eps;
+  float eps, norm_offset;
+  float scale;  // of q k^T
+  Activation activation;
   DType dtype;
   int64_t tokens, mlp_chunk;
   int64_t positions;  // of the rotary tables
   RopeConfig rope;
+  int64_t rope_at;  // where its table begins among the tables, in floats
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -80,18 +86,21 @@ class DenseBlock final : public Phase {
   AttentionShape attention_shape(int64_t tokens) const;
   Qkv split_qkv(const View& qkv) const;
   Qkv qkv_forward(Ops& ops, Stream& stream, std::byte* slab, const QkvForward& args) const;
-  void norm(Ops& ops, Stream& stream, const View& weight, const View& x, const View& out, float* inv_rms) const;
+  void norm(Ops& ops, Stream& stream, const View& weight, const View& x, const View& out, float* inv_rms,
+            const View& residual = {}) const;
+  void norm_backward(Ops& ops, Stream& stream, RmsNormBackward args) const;
   void rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
             const float* tables, bool backward) const;
   std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch) const;
   void attend(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
               const float* tables, const Work& work) const;
-  void gate_up(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const View& out) const;
+  View down_norm_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work, int64_t begin,
+                          int64_t count) const;
   void mlp_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work) const;
   void attention_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work) const;
 
   BlockShape s_;
-  WeightOperand input_norm_, q_norm_, k_norm_, post_norm_;
+  WeightOperand input_norm_, q_norm_, k_norm_, post_norm_, o_norm_, down_norm_;
   LinearOperands qkv_, o_, gate_up_, down_;
 };
 

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "megatrain/ops/elementwise.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain {
@@ -49,6 +50,7 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t max_position = 0;
   double norm_eps = 1e-6;
+  double norm_offset = 0;  // added to the norms' weights: 1 where files hold them less one
   double init_std = 0.02;
   int64_t pad_id = -1;  // its row of the embedding is not trained through the lookup, as in transformers; -1: none
   bool tied = false;    // the head reads the embedding's table
@@ -56,9 +58,13 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  Activation activation = Activation::silu;
+  double embedding_scale = 1;
+  double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
   RopeConfig rope;
-  std::vector<int64_t> window;  // (layers) sliding window, 0: none
-  std::optional<DType> dtype;   // in which the weights are stored, when config.json says so
+  std::optional<RopeConfig> window_rope;  // of the layers with a sliding window; none: as the others
+  std::vector<int64_t> window;            // (layers) sliding window, 0: none
+  std::optional<DType> dtype;             // in which the weights are stored, when config.json says so
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }

@@ -14,12 +14,31 @@ const char* scaling_name(RopeScaling scaling) {
   return "?";
 }
 
+nlohmann::json rope_json(const RopeConfig& rope) {
+  const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
+               attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
+  return {scaling_name(scaling),
+          theta,
+          factor,
+          low_freq_factor,
+          high_freq_factor,
+          original_max_position,
+          beta_fast,
+          beta_slow,
+          attention_factor,
+          truncate,
+          rotary_dim,
+          short_factor,
+          long_factor};
+}
+
 }  // namespace
 
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // A field added to either struct does not compile until it is bound here, and an unbound name does not go unused.
-  const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, init_std,
-               pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, rope, window, dtype] = config;
+  const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
+               init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
+               attention_scale, rope, window_rope, window, dtype] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   return {
@@ -33,6 +52,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"head_dim", head_dim, true},
       {"max_position_embeddings", max_position, false},
       {"rms_norm_eps", norm_eps, true},
+      {"norm_offset", norm_offset, true},
       {"initializer_range", init_std, false},
       {"pad_token_id", pad_id, true},
       {"tie_word_embeddings", tied, true},
@@ -40,6 +60,9 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"o_bias", o_bias, true},
       {"mlp_bias", mlp_bias, true},
       {"qk_norm", qk_norm, true},
+      {"hidden_act", activation == Activation::silu ? "silu" : "gelu_pytorch_tanh", true},
+      {"embedding_scale", embedding_scale, true},
+      {"attention_scale", attention_scale, true},
       {"sliding_window", window, true},
       {"torch_dtype", dtype ? nlohmann::json(dtype_name(*dtype)) : nlohmann::json(), false},
       {"rope_type", scaling_name(scaling), true},
@@ -55,6 +78,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rotary_dim", rotary_dim, true},
       {"rope_scaling.short_factor", short_factor, true},
       {"rope_scaling.long_factor", long_factor, true},
+      {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : nlohmann::json(), true},
   };
 }
 

@@ -17,16 +17,27 @@ inline std::vector<TensorSpec> embedding_tensors(const ModelConfig& config) {
 
 class Embedding {
  public:
-  explicit Embedding(LayerLayout record) : record_(std::move(record)) {}
+  Embedding(const ModelConfig& config, const ModelShape& shape, LayerLayout record)
+      : record_(std::move(record)), scale_(embedding_scale(config.embedding_scale, shape.dtype)) {}
 
   const LayerLayout& record() const { return record_; }
   const TensorSpec& table() const { return record_.tensors.front(); }
 
-  void forward(Ops& ops, Stream& stream, const EmbeddingForward& args) const { ops.embedding_forward(stream, args); }
-  void backward(Ops& ops, Stream& stream, const EmbeddingBackward& args) const { ops.embedding_backward(stream, args); }
+  float scale() const { return scale_; }
+
+  // The scale of the args is the embedding's own.
+  void forward(Ops& ops, Stream& stream, EmbeddingForward args) const {
+    args.scale = scale_;
+    ops.embedding_forward(stream, args);
+  }
+  void backward(Ops& ops, Stream& stream, EmbeddingBackward args) const {
+    args.scale = scale_;
+    ops.embedding_backward(stream, args);
+  }
 
  private:
   LayerLayout record_;
+  float scale_;
 };
 
 }  // namespace megatrain

@@ -41,6 +41,7 @@ Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout recor
                          : find_operand(record_, kTable)),
       tied_(config.tied),
       eps_(static_cast<float>(config.norm_eps)),
+      norm_offset_(static_cast<float>(config.norm_offset)),
       dtype_(shape.dtype),
       tokens_(shape.tokens),
       chunk_(shape.head_chunk > 0 ? std::min(shape.head_chunk, shape.tokens) : shape.tokens) {}
@@ -69,7 +70,9 @@ void Head::run(Ops& ops, Stream& stream, const Args& a) const {
     const View x = a.x.slice_rows(begin, count);
     const View normed = w.normed.slice_rows(0, count), logits = w.logits.slice_rows(0, count);
     const View grad_normed = w.grad_normed.slice_rows(0, count);
-    ops.rmsnorm_forward(stream, {.x = x, .weight = norm, .eps = eps_, .out = normed, .inv_rms = w.inv_rms});
+    ops.rmsnorm_forward(
+        stream,
+        {.x = x, .weight = norm, .weight_offset = norm_offset_, .eps = eps_, .out = normed, .inv_rms = w.inv_rms});
     ops.linear_forward(stream, {.x = normed, .weight = table, .bias = {}, .residual = {}, .out = logits});
     ops.cross_entropy(stream, {.logits = logits,
                                .labels = a.micro_batch.labels + begin,
@@ -88,6 +91,7 @@ void Head::run(Ops& ops, Stream& stream, const Args& a) const {
     ops.linear_backward_input(stream, {.grad_out = logits, .weight = table, .grad_x = grad_normed});
     ops.rmsnorm_backward(stream, {.x = x,
                                   .weight = norm,
+                                  .weight_offset = norm_offset_,
                                   .inv_rms = w.inv_rms,
                                   .grad_out = grad_normed,
                                   .residual = {},
@@ -119,9 +123,12 @@ int64_t Head::decode_workspace_bytes(int64_t rows) const { return carve_decode(n
 void Head::decode_norm(Ops& ops, Stream& stream, const Norm& a) const {
   const DecodeWork w = carve_decode(a.workspace, a.rows);
   ops.embedding_forward(stream, {.table = a.x, .index = a.index, .out = w.rows});
-  ops.rmsnorm_forward(
-      stream,
-      {.x = w.rows, .weight = vector(a.norm, dtype_, norm_.cols), .eps = eps_, .out = w.normed, .inv_rms = w.inv_rms});
+  ops.rmsnorm_forward(stream, {.x = w.rows,
+                               .weight = vector(a.norm, dtype_, norm_.cols),
+                               .weight_offset = norm_offset_,
+                               .eps = eps_,
+                               .out = w.normed,
+                               .inv_rms = w.inv_rms});
 }
 
 void Head::decode_logits(Ops& ops, Stream& stream, const Logits& a) const {

@@ -75,7 +75,7 @@ class Head {
   LayerLayout record_;
   WeightOperand norm_, table_;
   bool tied_;
-  float eps_;
+  float eps_, norm_offset_;
   DType dtype_;
   int64_t tokens_, chunk_;
 };

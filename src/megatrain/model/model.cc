@@ -34,7 +34,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
   std::vector<LayerLayout> layouts = model_layouts(config, shape.dtype, rules);
   Model model{.config = config,
               .shape = shape,
-              .embedding = Embedding(layouts.front()),
+              .embedding = Embedding(config, shape, layouts.front()),
               .layers = {},
               .head = Head(config, shape, layouts.back())};
   auto next = std::make_move_iterator(layouts.begin() + 1);
@@ -87,16 +87,25 @@ int64_t Model::workspace_bytes() const {
   return most;
 }
 
-int64_t Model::table_bytes() const {  // cos and sin, half of what turns each
-  return rope_rows(config.rope, shape.positions) * config.rope.turning(config.head_dim) * 4;
+int64_t Model::table_bytes() const {
+  int64_t floats = rope_floats(config.rope, config.head_dim, shape.positions);
+  if (config.window_rope) floats += rope_floats(*config.window_rope, config.head_dim, shape.positions);
+  return floats * 4;
 }
 
-std::vector<float> Model::make_tables() const { return make_rope_table(config.rope, config.head_dim, shape.positions); }
+std::vector<float> Model::make_tables() const {
+  std::vector<float> tables = make_rope_table(config.rope, config.head_dim, shape.positions);
+  if (config.window_rope) {
+    const std::vector<float> more = make_rope_table(*config.window_rope, config.head_dim, shape.positions);
+    tables.insert(tables.end(), more.begin(), more.end());
+  }
+  return tables;
+}
 
 void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out) {
   if (tensor.is_vector()) {
-    std::fill(out, out + count, tensor.role == TensorRole::norm ? 1.0f : 0.0f);
+    std::fill(out, out + count, tensor.role == TensorRole::norm ? static_cast<float>(1 - c.norm_offset) : 0.0f);
     return;
   }
   uint64_t purpose = 0xcbf29ce484222325ull;  // FNV-1a of the name: one stream of numbers a tensor

@@ -50,8 +50,8 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
                                        const FreezeRules& rules = {});
 
-// Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, ones for norms, zeros for biases
-// and for the padding id's row of the embedding.
+// Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, what makes a norm multiply by one
+// for norms, zeros for biases and for the padding id's row of the embedding.
 // Element i depends on (seed, tensor name, i) alone, so pieces may be filled in any order.
 void init_tensor(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out);

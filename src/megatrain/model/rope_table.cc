@@ -8,6 +8,10 @@ int64_t rope_rows(const RopeConfig& rope, int64_t positions) {
   return rope.long_above() > 0 && positions > rope.long_above() ? 2 * positions : positions;
 }
 
+int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
+  return rope_rows(rope, positions) * rope.turning(head_dim);  // cos and sin, half of what turns each
+}
+
 std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int64_t long_above) {
   const auto is_long = [&](int64_t length) { return long_above > 0 && length > long_above; };
   if (documents.uniform || !is_long(documents.longest)) return {{0, tokens, is_long(documents.longest)}};

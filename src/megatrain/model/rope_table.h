@@ -19,6 +19,8 @@ struct AngleRun {
 };
 std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int64_t long_above);
 
+int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions);
+
 // cos then sin, (rope_rows, turning / 2) each, with the scaling's attention factor; angles in double, rounded once.
 std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 

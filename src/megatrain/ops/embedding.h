@@ -18,7 +18,7 @@ struct EmbeddingForward {
   View table;            // (R, H) touched rows
   const int32_t* index;  // (T) row of `table` for each token
   float scale = 1;
-  View out;  // (T, H) same dtype as table
+  View out;  // (T, H) same dtype as table; may be table itself where index[t] is t
 };
 
 // grad[row[u]] += sum over segment u of grad_out[order[i]] * scale, i in [begin[u], begin[u+1]), added one by one in
