@@ -66,7 +66,7 @@ class Case:
 COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "attention_dropout": 0.0,
           "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 128}
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                "mistral": "MistralForCausalLM", "phi3": "Phi3ForCausalLM"}
+                "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM"}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -152,6 +152,21 @@ CASES = [
          shape(32, 4, 2, 48, 64, layers=3, tied=True, head_dim=16, attention_bias=False, rope_theta=1000000.0),
          seq_len=32, batch=8, clip=0.6,
          freeze=["model.embed_tokens.weight", "model.layers.1.*", "model.layers.[!0].*.q_norm.*", "*.[qv]_proj.*"]),
+    Case("gemma3_local", "Gemma 3 as hubs hold it: local layers, one global, GQA 2, head size 16, its own softmax scale",
+         "gemma3_text",
+         shape(32, 4, 2, 48, 64, tied=None, head_dim=16, layers=3, hidden_act=None,
+               hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=80, sliding_window=7,
+               sliding_window_pattern=2, rope_theta=10000.0, rope_local_base_freq=100.0, rope_scaling=None,
+               pad_token_id=0, bos_token_id=2, eos_token_id=1, attention_bias=False, attn_logit_softcapping=None,
+               final_logit_softcapping=None, cache_implementation="hybrid"),
+         seq_len=40, batch=8, clip=1.2),
+    Case("gemma3_scaled", "Gemma 3: linear RoPE in the global layer, GQA 4, head size 20, packed, label mask, float32 file",
+         "gemma3_text",
+         shape(24, 4, 1, 40, 64, tied=True, head_dim=20, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               query_pre_attn_scalar=40, sliding_window=5, layer_types=["sliding_attention", "full_attention"],
+               rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+         seq_len=44, batch=8, stored="float32", documents=True, labels=True, saved_config=True, clip=1.2),
     Case("phi3_window", "Phi-3: fused qkv and gate_up, sliding window in every layer, every head its own key", "phi3",
          shape(32, 4, 4, 48, 64, eps=1e-5, rope_theta=10000.0, rope_scaling=None, sliding_window=9,
                original_max_position_embeddings=128, embd_pdrop=0.0, resid_pdrop=0.0, pad_token_id=63),
@@ -177,6 +192,8 @@ CASES = [
 
 def write_config(case, directory):
     fields = COMMON | case.config
+    if "hidden_activation" in fields:
+        del fields["hidden_act"]
     if case.saved_config:
         config = AutoConfig.for_model(case.family, **fields)
         config.architectures = [ARCHITECTURE[case.family]]
@@ -194,6 +211,8 @@ def draw_weight(name, tensor_shape, config, rng):
     """Large enough that attention is far from uniform and no gradient vanishes."""
     noise = rng.standard_normal(tensor_shape)
     if name.endswith("norm.weight"):
+        if config.model_type == "gemma3_text":  # stored less one; those behind a half outweigh the tied embedding
+            return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
         return 1.0 + 0.15 * noise
     if name.endswith(".bias"):
         return 0.3 * noise
@@ -336,6 +355,9 @@ def load_model(directory, dtype):
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager")
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
         model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+        if dtype == FLOAT64 and hasattr(model.model.embed_tokens, "scalar_embed_scale"):
+            table = model.model.embed_tokens
+            table.embed_scale = torch.tensor(table.scalar_embed_scale, dtype=FLOAT64)
     for frequencies in model.model.rotary_emb.buffers():
         assert frequencies.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
     return model.train()

@@ -5,6 +5,7 @@
 
 namespace megatrain {
 
+Family gemma3_family();
 Family llama_family();
 Family mistral_family();
 Family phi3_family();

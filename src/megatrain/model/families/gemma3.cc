@@ -1,0 +1,128 @@
+// Gemma 3, text only: norms before and behind attention and MLP with weights stored less one, GeGLU, a scaled
+// embedding, local layers with a window and a RoPE of their own between global ones.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/block.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/families/families.h"
+#include "megatrain/model/rope_config.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+// Whether each layer is a local one: by layer_types, or else all but every n-th.
+std::vector<bool> read_local(const ConfigReader& r, int64_t layers) {
+  const int64_t pattern = r.positive("sliding_window_pattern", 6);
+  std::vector<bool> local;
+  for (int64_t l = 0; l < layers; ++l) local.push_back((l + 1) % pattern != 0);
+  if (!r.has("layer_types")) return local;
+  const json& types = r.at("layer_types");
+  if (!types.is_array() || std::ssize(types) != layers)
+    fail_input(fmt::format("{}: 'layer_types' must list one type for each of the {} layers", r.where(), layers));
+  for (size_t l = 0; l < local.size(); ++l) {
+    if (types[l] != json("full_attention") && types[l] != json("sliding_attention"))
+      fail_input(fmt::format("{}: layer_types[{}] is {}; supported are full_attention and sliding_attention", r.where(),
+                             l, types[l].dump()));
+    local[l] = types[l] == json("sliding_attention");
+  }
+  return local;
+}
+
+// The RoPE of one kind of layers: its part of rope_parameters, or the older fields beside it.
+RopeConfig read_rope(const ConfigReader& r, const char* kind, const char* theta_key, double theta, bool scaled,
+                     int64_t max_position) {
+  json object = json::object();
+  if (r.has("rope_parameters")) {
+    const json& parameters = r.at("rope_parameters");
+    if (!parameters.is_object() || !parameters.contains(kind) || !parameters.at(kind).is_object() ||
+        parameters.size() != 2)
+      fail_input(fmt::format("{}: 'rope_parameters' is {}; it must hold 'full_attention' and 'sliding_attention'",
+                             r.where(), parameters.dump()));
+    object["rope_parameters"] = parameters.at(kind);
+  }
+  const bool own = object.contains("rope_parameters") && object.at("rope_parameters").contains("rope_theta");
+  if (r.has(theta_key)) {
+    object["rope_theta"] = r.at(theta_key);
+  } else if (!own) {
+    object["rope_theta"] = theta;
+  }
+  if (scaled && r.has("rope_scaling")) object["rope_scaling"] = r.at("rope_scaling");
+  return parse_rope(ConfigReader(object, fmt::format("{}: {}", r.where(), kind)), max_position);
+}
+
+void read(const ConfigReader& r, ModelConfig& c) {
+  read_sizes(r, {.kv_heads = 4, .head_dim = 256, .max_position = 131072}, c);
+  c.tied = r.boolean("tie_word_embeddings", true);
+  if (!r.object().contains("pad_token_id")) c.pad_id = 0;  // what transformers then takes
+  const auto only = [&](const char* key, const json& supported) {
+    if (r.object().contains(key) && r.at(key) != supported)
+      fail_input(fmt::format("{}: '{}' is {}; megatrain supports only {} here", r.where(), key, r.at(key).dump(),
+                             supported.dump()));
+  };
+  only("hidden_activation", "gelu_pytorch_tanh");
+  only("attn_logit_softcapping", nullptr);
+  only("final_logit_softcapping", nullptr);
+  if (r.has("use_bidirectional_attention")) only("use_bidirectional_attention", false);
+  if (r.has("attention_bias")) only("attention_bias", false);
+  must_be(r, "mlp_bias", false, c.architecture);
+  for (const char* key : {"use_sliding_window", "max_window_layers"}) must_be(r, key, nullptr, c.architecture);
+
+  c.qk_norm = true;
+  c.norm_offset = 1;
+  c.activation = Activation::gelu_tanh;
+  c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
+  c.attention_scale = 1 / std::sqrt(r.positive_number("query_pre_attn_scalar", 256));
+  c.rope = read_rope(r, "full_attention", "rope_theta", 1e6, true, c.max_position);
+  c.window_rope = read_rope(r, "sliding_attention", "rope_local_base_freq", 1e4, false, c.max_position);
+  const bool none = r.object().contains("sliding_window") && !r.has("sliding_window");
+  const int64_t window = r.positive("sliding_window", 4096);
+  for (const bool local : read_local(r, c.layers)) {
+    if (local && none) fail_input(r.where() + ": 'sliding_window' is null, but some layers are local; give its tokens");
+    c.window.push_back(local ? window : 0);
+  }
+}
+
+std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const auto matrix = [&](int operand, const char* module, int64_t rows, int64_t cols) {
+    return TensorSpec{
+        .name = fmt::format("{}{}.weight", prefix, module), .rows = rows, .cols = cols, .operand = operand};
+  };
+  const auto norm = [&](int operand, const char* module, int64_t size) {
+    TensorSpec tensor = matrix(operand, module, 1, size);
+    tensor.role = TensorRole::norm;
+    return tensor;
+  };
+  using At = BlockOperand;
+  return {{norm(At::input_norm, "input_layernorm", c.hidden), matrix(At::qkv, "self_attn.q_proj", c.q_dim(), c.hidden),
+           matrix(At::qkv, "self_attn.k_proj", c.kv_dim(), c.hidden),
+           matrix(At::qkv, "self_attn.v_proj", c.kv_dim(), c.hidden), norm(At::q_norm, "self_attn.q_norm", c.head_dim),
+           norm(At::k_norm, "self_attn.k_norm", c.head_dim), matrix(At::o, "self_attn.o_proj", c.hidden, c.q_dim()),
+           norm(At::o_norm, "post_attention_layernorm", c.hidden),
+           norm(At::post_norm, "pre_feedforward_layernorm", c.hidden),
+           matrix(At::gate_up, "mlp.gate_proj", c.ff, c.hidden), matrix(At::gate_up, "mlp.up_proj", c.ff, c.hidden),
+           matrix(At::down, "mlp.down_proj", c.hidden, c.ff),
+           norm(At::down_norm, "post_feedforward_layernorm", c.hidden)}};
+}
+
+}  // namespace
+
+Family gemma3_family() {
+  return {.architecture = "Gemma3ForCausalLM",
+          .model_type = "gemma3_text",
+          // The last is what transformers writes beside layer_types, and does not read.
+          .fields = {"hidden_activation", "query_pre_attn_scalar", "rope_local_base_freq", "sliding_window_pattern",
+                     "attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention",
+                     "_sliding_window_pattern"},
+          .read = read,
+          .tensors = tensors,
+          .phases = dense_phases};
+}
+
+}  // namespace megatrain
