@@ -68,7 +68,7 @@ inline OpRun run(Harness& h, const CachedAttentionCase& c, uint64_t seed) {
     return Vector(from.begin() + begin * cols, from.begin() + (begin + size) * cols);
   };
 
-  // sequence s lies at the place count - 1 - s; what nobody wrote is NaN
+  // sequence s lies at the place count - 1 - s; what was not written is NaN
   const Tensor k_cache = h.poisoned(c.dtype, static_cast<int64_t>(count) * context, kv_dim);
   const Tensor v_cache = h.poisoned(c.dtype, static_cast<int64_t>(count) * context, kv_dim);
   const Tensor qkv = h.poisoned(c.dtype, fresh, q_dim + 2 * kv_dim, c.gap);

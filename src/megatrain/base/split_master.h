@@ -4,7 +4,7 @@
 //   lo = u & 0xFFFF
 //   u  = (hi << 16) + sign_extend(lo)   modulo 2^32: inverts for all 2^32 values
 //
-// hi may round a NaN to zero or infinity, so whoever writes a master checks u and hi for finiteness.
+// hi may round a NaN to zero or infinity, so the code that writes a master checks u and hi for finiteness.
 #pragma once
 
 #include <bit>

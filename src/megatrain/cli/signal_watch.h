@@ -3,7 +3,7 @@
 //
 // A second signal to stop ends the process where it stands, with 128 + its number. Those that follow the first within
 // kSameWishMs are the same wish: a terminal that closes, and a wrapper that passes a signal on, send it twice.
-// SIGHUP stays ignored where it was when the process began (nohup). SIGPIPE is ignored: log lines that nobody reads are
+// SIGHUP stays ignored where it was when the process began (nohup). SIGPIPE is ignored: log lines without a reader are
 // dropped.
 #pragma once
 

@@ -45,7 +45,7 @@ int verb_train(const Arguments& arguments) {
   const std::string failed = write_result(text);
   if (!failed.empty()) log_warn("the run is over, but its result could not be written to standard output: " + failed);
   if (result.stopped_by) return 128 + result.stopped_by;
-  // A path that nobody reads is no loss; an object that was asked for is.
+  // A path that no process reads is no loss; an object that was asked for is.
   return static_cast<int>(failed.empty() || !arguments.json() ? ExitCode::ok : ExitCode::io);
 }
 

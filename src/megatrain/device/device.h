@@ -14,7 +14,7 @@ namespace megatrain {
 
 enum class DeviceKind : uint8_t { cpu, cuda };
 
-// A point in a stream. Recorded by one stream, waited on by others or by the host; may be recorded again once nobody
+// A point in a stream. Recorded by one stream, waited on by others or by the host; may be recorded again once no stream
 // waits for the earlier point.
 class Event {
  public:

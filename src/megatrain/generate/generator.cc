@@ -58,7 +58,7 @@ std::vector<Generation> Generator::generate(const std::vector<GenerationRequest>
         ++next;
       }
     }
-    // Those that only wait for their next token go first: a long prompt holds nobody up.
+    // Those that only wait for their next token go first: a long prompt delays no other sequence.
     std::vector<size_t> turn(places.size());
     for (size_t i = 0; i < turn.size(); ++i) turn[i] = i;
     std::stable_sort(turn.begin(), turn.end(),

@@ -51,7 +51,7 @@ class InOrder {
     turn_.notify_all();
   }
 
-  // Nobody waits any more, and no more work is done.
+  // No caller waits any more, and no more work is done.
   void give_up() {
     {
       std::lock_guard lock(mutex_);

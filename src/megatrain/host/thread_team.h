@@ -56,7 +56,7 @@ class ThreadTeam {
 // Logical CPUs this process may use.
 std::vector<int> usable_cpus();
 
-// Members of a team that somebody asked for: 0 is one for each usable CPU.
+// Members of a team for a requested number: 0 is one for each usable CPU.
 int team_size(int64_t asked);
 
 }  // namespace megatrain

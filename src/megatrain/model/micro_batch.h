@@ -1,4 +1,4 @@
-// What the templates know of the tokens they work on: device memory, filled by whoever runs the step.
+// What the templates know of the tokens they work on: device memory, filled by the step program.
 #pragma once
 
 #include <cstdint>

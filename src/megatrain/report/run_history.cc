@@ -44,7 +44,7 @@ void for_lines(const std::string& path, const std::function<void(const Line&)>& 
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
-    if (in.eof()) return;  // no newline yet: somebody is writing it
+    if (in.eof()) return;  // no newline yet: the line is being written
     const std::string where = fmt::format("{}:{}", path, number);
     const json object = parse_json(line, where, "the file is damaged");
     use(Line(object, where));

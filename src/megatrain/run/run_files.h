@@ -1,4 +1,4 @@
-// A run directory as somebody finds it later: what was trained, and how far it came.
+// A run directory as it is found later: what was trained, and how far it came.
 #pragma once
 
 #include <cstdint>

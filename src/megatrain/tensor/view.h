@@ -1,4 +1,4 @@
-// A typed view of memory somebody else owns: rows of contiguous elements, `row_stride` elements apart.
+// A typed view of memory that it does not own: rows of contiguous elements, `row_stride` elements apart.
 // Shapes are (rows, cols); an op whose rows hold several heads says so in its args. All sizes are 64-bit.
 #pragma once
 

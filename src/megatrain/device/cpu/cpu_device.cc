@@ -20,7 +20,7 @@ class CpuDevice : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "CPU"; }
 
-  // Filled with NaNs: on a GPU the contents are undefined, and whoever reads what nobody wrote shall be found here.
+  // Filled with NaNs: on a GPU the contents are undefined, so a read of memory that no action wrote shows here.
   Buffer allocate(size_t bytes, const std::string& tag) override {
     Buffer buffer = map(bytes, tag, ledger_);
     if (bytes > 0) std::memset(buffer.data(), 0xFF, bytes);

@@ -87,7 +87,7 @@ class WorkerStream : public HostStream {
     ready_.notify_one();
   }
 
-  // After a failure only records happen, so that nobody waits for ever.
+  // After a failure only records happen, so that no wait lasts for ever.
   void loop() {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -43,7 +43,7 @@ class FlagPool {
   FlagPool& operator=(const FlagPool&) = delete;
 
   Flag take();           // holds 0
-  void give_back(Flag);  // nobody waits for it any more
+  void give_back(Flag);  // no stream waits for it any more
 
  private:
   static constexpr size_t kPageBytes = 65536;

@@ -91,7 +91,7 @@ std::optional<cublasLtMatmulAlgo_t> from_hex(const std::string& text) {
   return algorithm;
 }
 
-// The fastest of the proposals; the first unless another takes at least 1% less. Whoever comes close to the fastest is
+// The fastest of the proposals; the first unless another takes at least 1% less. A proposal close to the fastest is
 // timed again, all of them by turns, so that a clock that changes meanwhile favours none.
 cublasLtMatmulAlgo_t fastest(const Matmul& matmul, const std::vector<cublasLtMatmulAlgo_t>& proposals, void* workspace,
                              CallTimer& timer, cudaStream_t stream) {

@@ -230,7 +230,7 @@ void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const 
   }
   const size_t begin = entries.size();
   append(model_.tokenizer.encode_with_ranges(chat.text, false), spans, entries);
-  // The first token is nobody's label.
+  // The first token is no position's label.
   for (size_t i = begin + 1; i < entries.size(); ++i) {
     if ((entries[i] & kTrainedBit) == 0) continue;
     if (!chat.ends) ++out.endless;
