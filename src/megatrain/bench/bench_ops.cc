@@ -1,4 +1,4 @@
-// `bench ops`: every op at the shapes of a model, each alone. What the layer templates call is taken from them; the
+// `bench ops`: every op at the shapes of a model, each alone. What a model's phases call is taken from them; the
 // embedding, the gradient's end and the update are added here.
 #include <algorithm>
 #include <set>

@@ -1,5 +1,5 @@
-// Ops that compute nothing and write down the calls the layer templates make. Whatever needs to know which products a
-// step holds (the algorithm table, `bench floor`, `bench ops`) runs the templates against this.
+// Ops that compute nothing and write down the calls a model's phases make. Whatever needs to know which products a
+// step holds (the algorithm table, `bench floor`, `bench ops`) runs the phases against this.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ class OpNotes final : public Ops {
   void gated_backward(Stream&, const GatedBackward& args) override { notes_.emplace_back(args); }
   void cross_entropy(Stream&, const CrossEntropy& args) override { notes_.emplace_back(args); }
 
-  // The layer templates of a training step call none of these.
+  // The phases of a training step call none of these.
   void attention_cached(Stream&, const CachedAttention&) override {}
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}

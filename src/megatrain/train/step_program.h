@@ -1,4 +1,4 @@
-// Joins engine and model: lays a batch out for the device, runs the layer templates the pipeline calls for, gathers
+// Joins engine and model: lays a batch out for the device, runs the model's phases the pipeline calls for, gathers
 // embedding rows, and feeds the updater.
 #pragma once
 
