@@ -1,7 +1,7 @@
 // A table of which a step touches few rows, such as the embedding. A row without a gradient still changes (its moments
-// decay, its weight follows), but no action reads it until the row is needed: so these updates are deferred, and applied
-// one by one, with the scalars of their steps, when it is. The bits are those of updating at once; the memory traffic is
-// a fraction.
+// decay, its weight follows), but no action reads it until the row is needed: so these updates are deferred, and
+// applied one by one, with the scalars of their steps, when it is. The bits are those of updating at once; the memory
+// traffic is a fraction.
 //
 // Every step also applies the deferred updates of a slice of the table, so that no row is ever more than kRowSlices
 // updates behind.

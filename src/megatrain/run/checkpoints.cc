@@ -48,8 +48,8 @@ std::string without(const std::string& name, const char* suffix) {
   return name.ends_with(suffix) ? name.substr(0, name.size() - std::string_view(suffix).size()) : name;
 }
 
-// Gone at once under its own name, so that a kill leaves no half of it there. A process that saved something newer can do
-// without this going well.
+// Gone at once under its own name, so that a kill leaves no half of it there. A process that saved something newer can
+// do without this going well.
 void remove_checkpoint(const std::string& path) {
   try {
     const std::string removed = without(without(path, kRemovedSuffix), kPartialSuffix) + kRemovedSuffix;
