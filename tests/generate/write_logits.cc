@@ -42,7 +42,7 @@ void write_logits(CachedForward& forward, std::span<const int32_t> ids, std::ofs
 }
 
 int run(const Words& words) {
-  const Arguments arguments(words, with_loaded_model_options({}), {}, "generate");
+  const Arguments arguments(words, {.name = "generate", .options = with_loaded_model_options({})});
   if (arguments.plain().size() != 3) fail_config("usage: write_logits MODEL IDS.jsonl OUT [--device D] ...");
   const std::vector<Prompt> prompts = read_ids(arguments.plain()[1]);
   LoadedModel model(arguments.plain()[0], arguments, "generate");
