@@ -4,8 +4,10 @@
 #if defined(__x86_64__)
 
 // gcc 12 warns about its own _mm512_undefined_ps() wherever it is inlined (gcc bug 105593).
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include "megatrain/ops/cpu/adamw_pass.h"
