@@ -6,6 +6,7 @@
 #include <string>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/rng.h"
 
 namespace megatrain {
 namespace {
@@ -70,6 +71,16 @@ TEST(FormatBytes, GivesThreeSignificantDigits) {
   EXPECT_EQ(format_bytes(kGiB - 1), "1.00 GiB");
   EXPECT_EQ(format_bytes(-kMiB), "-1.00 MiB");
   EXPECT_EQ(format_bytes(std::numeric_limits<int64_t>::max()), "8.00 EiB");
+}
+
+TEST(FormatBytes, RoundedUpIsNeverLessAndHardlyMore) {
+  for (uint64_t i = 0; i < 4000; ++i) {
+    const int64_t bytes = static_cast<int64_t>(random_below(1, 2, i, uint64_t{1} << (3 + i % 50)));
+    std::string text = format_bytes_up(bytes);
+    std::erase(text, ' ');
+    EXPECT_GE(parse_bytes(text), bytes) << text;
+    EXPECT_LE(static_cast<double>(parse_bytes(text)), 1.011 * static_cast<double>(bytes) + 1) << text;
+  }
 }
 
 TEST(FormatDuration, GivesTheTwoLargestUnits) {

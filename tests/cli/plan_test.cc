@@ -57,6 +57,15 @@ TEST(PlanVerb, RefusesWhatIsNoTarget) {
   expect_refusal({"plan", place.config(), "--random=many"}, ExitCode::bad_config, {"--random", "many"});
 }
 
+TEST(PlanVerb, ARandomPlanFitsTheBudgetsThatThePlannersDoes) {
+  for (const char* seed : {"0", "5", "8"}) {
+    const Outcome outcome =
+        succeed({"plan", "qwen2.5-7b", "--memory.gpu=80GiB", "--memory.host=4TiB", "--random", seed, "--json"});
+    EXPECT_TRUE(nlohmann::json::parse(outcome.out).at("fits").get<bool>());
+  }
+  expect_refusal({"plan", "qwen2.5-7b", "--memory.gpu=1GiB", "--random", "5"}, ExitCode::cannot_fit, {"random plans"});
+}
+
 TEST(PlanVerb, RandomPlansDifferAndTrainToOneState) {
   const Place place("llama_linear", "steps: 3\nmicro_batch: 1\n");
   succeed({"train", place.config()});

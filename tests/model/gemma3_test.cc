@@ -107,6 +107,9 @@ TEST(Gemma3, ScalingIsTheGlobalLayersInBothForms) {
 }
 
 TEST(Gemma3, RefusesWhatItCannotDo) {
+  refused({{"rope_scaling", {{"type", "linear"}, {"factor", 8.0}}}}, {"rope_scaling", "'rope_type'"});
+  refused({{"hidden_act", "silu"}}, {"hidden_act", "gelu_pytorch_tanh"});
+  EXPECT_NO_THROW(parse({{"hidden_act", "gelu_pytorch_tanh"}}));
   refused({{"hidden_activation", "gelu"}}, {"hidden_activation", "gelu_pytorch_tanh"});
   refused({{"attn_logit_softcapping", 50.0}}, {"attn_logit_softcapping"});
   refused({{"final_logit_softcapping", 30.0}}, {"final_logit_softcapping"});

@@ -103,6 +103,16 @@ TEST(Phi3, OlderNamesOfLongropeMeanIt) {
   EXPECT_DOUBLE_EQ(parse(scaling_with({{"factor", 1.0}})).rope.attention_factor, 1.0);
 }
 
+TEST(Phi3, AnOriginalLengthInsideRopeAloneIsRefused) {  // transformers takes 4096 beside it, and goes by that
+  json object = phi4_mini();
+  object.erase("original_max_position_embeddings");
+  object["rope_scaling"]["original_max_position_embeddings"] = 20;
+  expect_error(ExitCode::bad_input, {"original_max_position_embeddings", "20", "4096"},
+               [&] { parse_model_config(object, "config.json"); });
+  object["rope_scaling"]["original_max_position_embeddings"] = 4096;
+  EXPECT_EQ(parse_model_config(object, "config.json").rope.original_max_position, 4096);
+}
+
 TEST(Phi3, RefusesWhatItCannotDo) {
   refused(scaling_with({{"type", "linear"}}), {"linear", "longrope"});
   refused(scaling_with({{"rope_type", "default"}}), {"rope_type", "longrope"});

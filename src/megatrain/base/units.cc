@@ -75,7 +75,9 @@ int64_t parse_bytes(const std::string& text) {
   return bytes;
 }
 
-std::string format_bytes(int64_t bytes) {
+namespace {
+
+std::string scaled_bytes(int64_t bytes, bool up) {
   const char* sign = bytes < 0 ? "-" : "";
   double value = std::fabs(static_cast<double>(bytes));
   if (value < 1000) return fmt::format("{}{:.0f} B", sign, value);
@@ -83,8 +85,15 @@ std::string format_bytes(int64_t bytes) {
   size_t unit = 0;
   for (value /= 1024; value >= 999.5; value /= 1024) ++unit;
   const int decimals = value < 0.9995 ? 3 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  const double last = std::pow(10.0, decimals);
+  if (up) value = std::ceil(value * last) / last;
   return fmt::format("{}{:.{}f} {}", sign, value, decimals, kUnits[unit]);
 }
+
+}  // namespace
+
+std::string format_bytes(int64_t bytes) { return scaled_bytes(bytes, false); }
+std::string format_bytes_up(int64_t bytes) { return scaled_bytes(bytes, true); }
 
 std::string format_duration(double seconds) {
   const int64_t s = std::llround(std::clamp(seconds, 0.0, 1e12));

@@ -15,6 +15,7 @@ int64_t parse_bytes(const std::string& text);
 
 // "23.4 GiB", "512 B": three significant digits.
 std::string format_bytes(int64_t bytes);
+std::string format_bytes_up(int64_t bytes);  // rounded up: a budget to ask for
 
 // "45s", "12m30s", "2h05m", "3d04h".
 std::string format_duration(double seconds);

@@ -63,6 +63,19 @@ nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfil
   return json;
 }
 
+// A random plan that fits: the seed's, or the first of a series that begins with it.
+Plan random_plan_within(const Workload& workload, const Budgets& budgets, uint64_t seed) {
+  constexpr uint64_t kTries = 1000, kStride = uint64_t{1} << 32;
+  for (uint64_t i = 0; i < kTries; ++i) {
+    const Plan plan = random_plan(workload, seed + i * kStride);
+    const MemoryNeed need = memory_need(workload, plan);
+    if (need.hbm_bytes() <= budgets.gpu_bytes && need.host_bytes() <= budgets.host_bytes) return plan;
+  }
+  fail(ExitCode::cannot_fit,
+       fmt::format("none of {} random plans fits the budgets; leave --random out, or raise memory.gpu and memory.host",
+                   kTries));
+}
+
 }  // namespace
 
 int verb_plan(const Arguments& arguments) {
@@ -76,8 +89,7 @@ int verb_plan(const Arguments& arguments) {
   std::string problem;
   try {
     if (const auto seed = arguments.integer("--random")) {
-      plan = random_plan(workload, static_cast<uint64_t>(*seed));
-      check_fit(workload, plan, session.budgets());
+      plan = random_plan_within(workload, session.budgets(), static_cast<uint64_t>(*seed));
     } else {
       plan = session.plan(&changes);
     }

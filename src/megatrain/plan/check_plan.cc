@@ -39,14 +39,14 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
                      "Raise memory.gpu to {}, or lower micro_batch (now {} tokens a micro-batch), seq_len, mlp_chunk "
                      "or head_chunk",
                      format_bytes(need.hbm_bytes()), format_bytes(b.gpu_bytes), largest_shares(need.hbm),
-                     format_bytes(need.hbm_bytes()), w.micro_tokens));
+                     format_bytes_up(need.hbm_bytes()), w.micro_tokens));
   }
   if (need.host_bytes() > b.host_bytes) {
     fail(ExitCode::cannot_fit,
          fmt::format("this run needs {} of host memory and the budget is {}; the largest shares are {}. "
                      "Raise memory.host to {}, or train a smaller model or fewer tokens a step",
                      format_bytes(need.host_bytes()), format_bytes(b.host_bytes), largest_shares(need.host),
-                     format_bytes(need.host_bytes())));
+                     format_bytes_up(need.host_bytes())));
   }
 }
 

@@ -52,7 +52,15 @@ RopeConfig read_rope(const ConfigReader& r, const char* kind, const char* theta_
   } else if (!own) {
     object["rope_theta"] = theta;
   }
-  if (scaled && r.has("rope_scaling")) object["rope_scaling"] = r.at("rope_scaling");
+  if (scaled && r.has("rope_scaling")) {
+    const json& scaling = r.at("rope_scaling");
+    if (scaling.is_object() && scaling.contains("type") && !scaling.contains("rope_type"))
+      fail_input(
+          fmt::format("{}: 'rope_scaling' has 'type' and no 'rope_type'; some versions of transformers read the one, "
+                      "some only the other: write 'rope_type' too",
+                      r.where()));
+    object["rope_scaling"] = scaling;
+  }
   return parse_rope(ConfigReader(object, fmt::format("{}: {}", r.where(), kind)), max_position);
 }
 
@@ -65,7 +73,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
       fail_input(fmt::format("{}: '{}' is {}; megatrain supports only {} here", r.where(), key, r.at(key).dump(),
                              supported.dump()));
   };
-  only("hidden_activation", "gelu_pytorch_tanh");
+  for (const char* key : {"hidden_activation", "hidden_act"}) only(key, "gelu_pytorch_tanh");
   only("attn_logit_softcapping", nullptr);
   only("final_logit_softcapping", nullptr);
   if (r.has("use_bidirectional_attention")) only("use_bidirectional_attention", false);
@@ -117,9 +125,9 @@ Family gemma3_family() {
   return {.architecture = "Gemma3ForCausalLM",
           .model_type = "gemma3_text",
           // The last is what transformers writes beside layer_types, and does not read.
-          .fields = {"hidden_activation", "query_pre_attn_scalar", "rope_local_base_freq", "sliding_window_pattern",
-                     "attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention",
-                     "_sliding_window_pattern"},
+          .fields = {"hidden_activation", "hidden_act", "query_pre_attn_scalar", "rope_local_base_freq",
+                     "sliding_window_pattern", "attn_logit_softcapping", "final_logit_softcapping",
+                     "use_bidirectional_attention", "_sliding_window_pattern"},
           .read = read,
           .tensors = tensors,
           .phases = dense_phases};

@@ -71,7 +71,14 @@ RopeConfig read_rope(const ConfigReader& model, const ModelConfig& c) {
   rope.scaling = RopeScaling::longrope;
   rope.short_factor = read_factors(r, "short_factor", rope.rotary_dim / 2);
   rope.long_factor = read_factors(r, "long_factor", rope.rotary_dim / 2);
-  rope.original_max_position = static_cast<double>(r.positive("original_max_position_embeddings", 4096));
+  constexpr int64_t kAbsent = 4096;  // what transformers takes, whatever stands inside
+  const int64_t original = r.positive("original_max_position_embeddings", kAbsent);
+  if (!model.has("original_max_position_embeddings") && original != kAbsent)
+    fail_input(
+        fmt::format("{}: 'original_max_position_embeddings' is {} among the fields of RoPE and missing beside them, "
+                    "where transformers takes {}; write it there too",
+                    model.where(), original, kAbsent));
+  rope.original_max_position = static_cast<double>(original);
   rope.factor = r.positive_number("factor", static_cast<double>(c.max_position) / rope.original_max_position);
   const double recommended =
       rope.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.original_max_position));
