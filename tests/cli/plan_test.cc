@@ -128,6 +128,16 @@ TEST(HelpVerb, IsOnStandardOutput) {
     EXPECT_NE(outcome.out.find("megatrain"), std::string::npos);
     EXPECT_EQ(outcome.err, "");
   }
+  EXPECT_EQ(succeed({"help", "train"}).out, succeed({"train", "--help"}).out);
+  EXPECT_EQ(succeed({"help", "bench", "step"}).out, succeed({"bench", "step", "--help"}).out);
+  expect_refusal({"help", "trian"}, ExitCode::bad_config, {"'trian'"});
+  expect_refusal({"--help", "train"}, ExitCode::bad_config, {"nothing behind it", "'train'"});
+  expect_refusal({"--version", "all"}, ExitCode::bad_config, {"nothing behind it", "'all'"});
+}
+
+TEST(PlanVerb, NeedsALayer) {
+  for (const char* layers : {"0", "-3"})
+    expect_refusal({"plan", "qwen2.5-7b", "--layers", layers}, ExitCode::bad_config, {"--layers", "1 or more", layers});
 }
 
 TEST(DemoVerb, ReportsInJsonAndItsExportLoads) {

@@ -20,17 +20,6 @@ namespace megatrain::toy {
 enum ToyOperand : int { kNorm, kGateUp, kDown };
 constexpr int kNone = -2;  // no tensor carries it
 
-inline void weight_gradients(Ops& ops, Stream& stream, float* grads, const LinearOperands& linear, const View& grad_out,
-                             const View& x, bool accumulate) {
-  for (const LinearGradient& part : linear.gradients) {
-    ops.linear_backward_weight(stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
-                                        .x = x,
-                                        .grad_weight = matrix(grads + part.weight, DType::f32, part.rows, x.cols),
-                                        .grad_bias = {},
-                                        .accumulate = accumulate});
-  }
-}
-
 class First final : public Phase {
  public:
   First(const ModelShape& shape, const LayerLayout& record)

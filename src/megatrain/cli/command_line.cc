@@ -81,12 +81,23 @@ int without_verb(const Words& words) {
                           words[0]));
 }
 
+[[noreturn]] void nothing_behind(const Words& words) {
+  fail_config(fmt::format("'megatrain {}' takes nothing behind it, '{}' was given", words[0], words[1]));
+}
+
 int dispatch(const Words& words) {
+  if (words.size() > 1 && words[0] == "help") {  // help VERB is VERB --help
+    Words turned(words.begin() + 1, words.end());
+    turned.emplace_back("--help");
+    return dispatch(turned);
+  }
   if (words.empty() || is_help(words[0]) || words[0] == "help") {
+    if (words.size() > 1) nothing_behind(words);
     std::fputs(help().c_str(), stdout);
     return words.empty() ? static_cast<int>(ExitCode::bad_config) : 0;
   }
   if (words[0] == "--version") {
+    if (words.size() > 1) nothing_behind(words);
     std::fputs(version_text().c_str(), stdout);
     return 0;
   }

@@ -16,21 +16,6 @@ struct Chunked {
   View tokens(int64_t begin, int64_t count) const { return view.slice_rows(whole ? begin : 0, count); }
 };
 
-// Gradients of a product's weight and bias.
-void weight_gradients(Ops& ops, Stream& stream, float* grads, const LinearOperands& linear, const View& grad_out,
-                      const View& x, bool accumulate) {
-  const auto gradient = [&](int64_t offset, int64_t rows, int64_t cols) {
-    return offset < 0 ? View{} : matrix(grads + offset, DType::f32, rows, cols);
-  };
-  for (const LinearGradient& part : linear.gradients) {
-    ops.linear_backward_weight(stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
-                                        .x = x,
-                                        .grad_weight = gradient(part.weight, part.rows, x.cols),
-                                        .grad_bias = gradient(part.bias, 1, part.rows),
-                                        .accumulate = accumulate});
-  }
-}
-
 // A product with its bias; `residual` may be empty.
 void project(Ops& ops, Stream& stream, std::byte* slab, const LinearOperands& linear, const View& x,
              const View& residual, const View& out) {

@@ -61,4 +61,18 @@ LinearOperands find_linear(const LayerLayout& layout, int weight, int bias) {
   return found;
 }
 
+void weight_gradients(Ops& ops, Stream& stream, float* grads, const LinearOperands& linear, const View& grad_out,
+                      const View& x, bool accumulate) {
+  const auto gradient = [&](int64_t offset, int64_t rows, int64_t cols) {
+    return offset < 0 ? View{} : matrix(grads + offset, DType::f32, rows, cols);
+  };
+  for (const LinearGradient& part : linear.gradients) {
+    ops.linear_backward_weight(stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
+                                        .x = x,
+                                        .grad_weight = gradient(part.weight, part.rows, x.cols),
+                                        .grad_bias = gradient(part.bias, 1, part.rows),
+                                        .accumulate = accumulate});
+  }
+}
+
 }  // namespace megatrain

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatrain/ops/ops.h"
 #include "megatrain/tensor/layout.h"
 #include "megatrain/tensor/view.h"
 
@@ -43,5 +44,9 @@ struct LinearOperands {
 
 WeightOperand find_operand(const LayerLayout& layout, int operand);
 LinearOperands find_linear(const LayerLayout& layout, int weight, int bias);
+
+// The gradients of a product's weight and bias: what is trained of them.
+void weight_gradients(Ops& ops, Stream& stream, float* grads, const LinearOperands& linear, const View& grad_out,
+                      const View& x, bool accumulate);
 
 }  // namespace megatrain

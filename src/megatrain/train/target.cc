@@ -38,6 +38,7 @@ Session open_target(const std::string& name, const std::vector<std::string>& ove
                               name, fmt::join(preset_names(), ", ")));
     }
   }
+  if (layers && *layers < 1) fail_config(fmt::format("--layers must be 1 or more, not {}", *layers));
   if (layers && json.is_object()) {
     json["num_hidden_layers"] = *layers;
     json.erase("layer_types");
