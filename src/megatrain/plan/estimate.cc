@@ -8,8 +8,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr double kFinishBytes = 6;         // moved for an element of a gradient that is rounded and normed
-constexpr double kDeviceUpdateBytes = 28;  // moved for an element that the device updates
+constexpr double kFinishBytes = 6;  // moved for an element of a gradient that is rounded and normed
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
@@ -29,7 +28,7 @@ class ActionCosts {
   double operator()(const Action& a) const {
     const double tokens = as_double(a.micro_batches * w_.micro_tokens);
     switch (a.kind) {
-      case ActionKind::gather_rows: return as_double(rows()) * host_update_bytes() / m_.dram_bytes_per_s;
+      case ActionKind::gather_rows: return as_double(rows()) * host_update_bytes(0) / m_.dram_bytes_per_s;
       case ActionKind::fetch_inputs: return as_double(w_.input_bytes) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_rows: return as_double(rows() * element()) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_weights: return as_double(w_.weight_bytes(a.record)) / m_.h2d_bytes_per_s;
@@ -45,11 +44,12 @@ class ActionCosts {
       case ActionKind::backward: return tokens * backward_seconds(w_.phase(a.phase), m_, a.keep);
       case ActionKind::finish_gradient: return as_double(gradient(a.record)) * kFinishBytes / m_.hbm_bytes_per_s;
       case ActionKind::update_on_device:
-        return as_double(w_.record(a.record).trained) * kDeviceUpdateBytes / m_.hbm_bytes_per_s;
+        return (4 * as_double(w_.record(a.record).trained) + 2 * as_double(w_.visiting_bytes(a.record))) /
+               m_.hbm_bytes_per_s;
       case ActionKind::update: {
         // the other rows of an embedding are brought up to date a slice at a time
         const int64_t others = by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
-        return as_double(gradient(a.record) + others) * host_update_bytes() / m_.dram_bytes_per_s;
+        return as_double(gradient(a.record) + others) * host_update_bytes(a.record) / m_.dram_bytes_per_s;
       }
       default: return 0;  // small beside the others
     }
@@ -61,7 +61,11 @@ class ActionCosts {
   bool by_rows(int64_t record) const { return record == 0 && !w_.tied; }
   int64_t gradient(int64_t record) const { return by_rows(record) ? rows() : w_.record(record).trained; }
   int64_t boundary_bytes(const Action& a) const { return a.micro_batches * w_.activation_bytes(a.phase); }
-  double host_update_bytes() const { return w_.dtype == DType::bf16 ? 26 : 28; }  // moved for an element
+  // Moved for an element: its gradient is read, its weight and state are read and written.
+  double host_update_bytes(int64_t record) const {
+    const int64_t trained = w_.record(record).trained;
+    return trained > 0 ? as_double(element()) + 2 * as_double(w_.visiting_bytes(record)) / as_double(trained) : 0;
+  }
 
   const Workload& w_;
   const MachineProfile& m_;

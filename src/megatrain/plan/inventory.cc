@@ -49,9 +49,9 @@ class ResourceList {
       const int64_t trained = w_.record(r).trained;
       largest = std::max(largest, trained);
       visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
-      visit_(Kind::low_bits, tier, r, 4 * w_.record(r).elements - w_.weight_bytes(r), 1);
-      visit_(Kind::first_moments, tier, r, 4 * trained, 1);
-      visit_(Kind::second_moments, tier, r, 4 * trained, 1);
+      visit_(Kind::low_bits, tier, r, w_.low_bytes(r), 1);
+      visit_(Kind::first_moments, tier, r, w_.moment_bytes(r), 1);
+      visit_(Kind::second_moments, tier, r, w_.moment_bytes(r), 1);
       device(Kind::squares, r, 8);
       host(Kind::host_squares, r, 8);
       if (!w_.is_layer_record(r)) continue;

@@ -12,6 +12,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/plan/keep.h"
 #include "megatrain/tensor/dtype.h"
+#include "megatrain/tensor/state_format.h"
 
 namespace megatrain {
 
@@ -24,6 +25,7 @@ inline constexpr int64_t kRowSlices = 16;
 struct RecordWork {
   int64_t elements = 0;
   int64_t trained = 0;  // of its gradient and its moments; 0: frozen
+  int64_t blocks = 0;   // of moments that share a scale
 };
 
 struct PhaseWork {
@@ -47,6 +49,7 @@ struct Workload {
   int64_t hidden = 0;      // of a row of the embedding
   int64_t vocab = 0;
   DType dtype = DType::bf16;  // of weights and activations on the device, and of gradients that leave it
+  StateFormat state;
   int64_t micro_batches = 1;  // of a step
   int64_t micro_tokens = 0;   // T of one
   bool clip = true;
@@ -90,7 +93,20 @@ struct Workload {
   }
 
   int64_t weight_bytes(int64_t r) const { return record(r).elements * dtype_bytes(dtype); }
-  int64_t visiting_bytes(int64_t r) const { return 12 * record(r).trained; }  // weights and state of what is trained
+  int64_t low_bytes(int64_t r) const { return record(r).elements * low_bytes_an_element(); }
+  int64_t moment_bytes(int64_t r) const {  // of m, and of v
+    switch (state.moments) {
+      case MomentFormat::fp32: return 4 * record(r).trained;
+      case MomentFormat::bf16: return 2 * record(r).trained;
+      case MomentFormat::int8: break;
+    }
+    return record(r).trained + 4 * record(r).blocks;
+  }
+  int64_t visiting_bytes(int64_t r) const {  // weights and state of what is trained
+    return record(r).trained * (dtype_bytes(dtype) + low_bytes_an_element()) + 2 * moment_bytes(r);
+  }
+  // Of the fp32 master, beside bf16 weights.
+  int64_t low_bytes_an_element() const { return dtype == DType::bf16 && state.master == MasterFormat::fp32 ? 2 : 0; }
   int64_t all_elements() const {
     int64_t sum = 0;
     for (const RecordWork& r : records) sum += r.elements;
