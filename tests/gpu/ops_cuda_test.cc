@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/gpu/cuda_fixture.h"
+#include "tests/ops/adamw_coded_check.h"
 #include "tests/ops/adamw_update_check.h"
 #include "tests/ops/cpu_fixture.h"
 #include "tests/ops/run_cases.h"
@@ -238,6 +239,11 @@ TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
 TEST(CudaOps, AdamWGivesTheBitsOfTheCpu) {
   CudaFixture cuda;
   check_adamw_update(cuda.harness);
+}
+
+TEST(CudaOps, AdamWOfStateThatIsNotExactEqualsTheReference) {
+  CudaFixture cuda;
+  check_adamw_coded(cuda.harness);
 }
 
 TEST(CudaOps, AdamWMarksAMomentThatIsNotFinite) {

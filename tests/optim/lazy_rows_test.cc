@@ -25,8 +25,10 @@ LayerRecord random_table(Device& device, DType dtype) {
 std::vector<float> all_values(const LayerRecord& record) {
   std::vector<float> values(3 * kRows * kCols);
   record.read_master(0, kRows * kCols, values.data());
-  record.read_moment(LayerRecord::Moment::first, 0, kRows * kCols, values.data() + kRows * kCols);
-  record.read_moment(LayerRecord::Moment::second, 0, kRows * kCols, values.data() + 2 * kRows * kCols);
+  record.read_moment(LayerRecord::Moment::first, record.layout().tensors[0], 0, kRows * kCols,
+                     values.data() + kRows * kCols);
+  record.read_moment(LayerRecord::Moment::second, record.layout().tensors[0], 0, kRows * kCols,
+                     values.data() + 2 * kRows * kCols);
   return values;
 }
 
@@ -114,7 +116,7 @@ TEST(LazyRows, SaysWhenAMomentOfARowWithoutAGradientIsInfinite) {
   const float infinite = INFINITY;
   for (const bool touched : {false, true}) {
     LayerRecord record = random_table(*device, DType::bf16);
-    record.write_moment(LayerRecord::Moment::second, 50 * kCols + 3, 1, &infinite);
+    record.write_moment(LayerRecord::Moment::second, record.layout().tensors[0], 50 * kCols + 3, 1, &infinite);
     LazyRows rows(record.layout(), team);
     const Step step = some_step(1);
     const std::vector<bf16> gradient(static_cast<size_t>(kCols), to_bf16(0.1f));

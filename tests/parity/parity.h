@@ -122,6 +122,7 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   const nlohmann::json& o = golden.at("optim");
   config.optim.clip = o.at("clip").get<double>();
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{4} << 30;
+  config.dump.grads.all = true;
 
   Session session(config);
   Trainer& trainer = session.trainer();

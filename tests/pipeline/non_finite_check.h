@@ -45,8 +45,8 @@ inline void expect_infinite_moment_is_named(const std::string& device, const Sha
       trainer->settle();
       const TensorSpec& tensor = trainer->records()[static_cast<size_t>(record)].layout().tensors.back();
       const float infinite = INFINITY;
-      trainer->records()[static_cast<size_t>(record)].write_moment(LayerRecord::Moment::second, tensor.state_offset + 3,
-                                                                   1, &infinite);
+      trainer->records()[static_cast<size_t>(record)].write_moment(LayerRecord::Moment::second, tensor, 3, 1,
+                                                                   &infinite);
       std::string said;
       try {
         tiny.step(*trainer, 2);  // a fast host may be done with the update already
@@ -74,7 +74,8 @@ inline void expect_next_step_finds_it(const std::string& device) {
     tiny.step(*trainer, 1);
     trainer->drain();
     const float infinite = INFINITY;
-    trainer->records()[2].write_moment(LayerRecord::Moment::second, 0, 1, &infinite);
+    LayerRecord& record = trainer->records()[2];
+    record.write_moment(LayerRecord::Moment::second, record.layout().tensors.front(), 0, 1, &infinite);
     std::string said;
     try {
       tiny.step(*trainer, 2);

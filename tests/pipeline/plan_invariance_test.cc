@@ -48,6 +48,17 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"fp32_tied_clipped", {.layers = 8, .micro_batches = 8, .tied = true, .precision = "fp32"}}),
     [](const auto& info) { return info.param.name; });
 
+// Of each state format, clipped or not, tied or not, with layers frozen or not.
+INSTANTIATE_TEST_SUITE_P(
+    Formats, PlanInvariance,
+    ::testing::Values(
+        Case{"bf16_moments", {.moments = "bf16"}}, Case{"int8_moments", {.clip = false, .moments = "int8"}},
+        Case{"stochastic", {.layers = 5, .clip = false, .master = "stochastic"}},
+        Case{"int8_stochastic_tied", {.layers = 5, .tied = true, .moments = "int8", .master = "stochastic"}},
+        Case{"int8_frozen", {.freezing = {.freeze = {"model.layers.1.*", "*.k_proj.weight"}}, .moments = "int8"}},
+        Case{"bf16_fp32_weights", {.layers = 5, .precision = "fp32", .moments = "bf16"}}),
+    [](const auto& info) { return info.param.name; });
+
 TEST(MicroBatches, OneOrEightCrossTheLinkEquallyOften) {
   Tiny one({.micro_batches = 1}), eight({.micro_batches = 8});
   Plan plan = one.default_plan();
@@ -134,7 +145,8 @@ TEST(NonFinite, AStepWithAnInfiniteNormChangesNoByte) {
   Tiny tiny({});
   const auto trainer = tiny.trainer(tiny.default_plan());
   const float some = 0.25f;  // not all moments zero
-  trainer->records()[2].write_moment(LayerRecord::Moment::first, 0, 1, &some);
+  LayerRecord& record = trainer->records()[2];
+  record.write_moment(LayerRecord::Moment::first, record.layout().tensors.front(), 0, 1, &some);
   float infinite = INFINITY;
   trainer->records()[3].write_master(trainer->records()[3].layout().tensors[0].offset, 1, &infinite);
   const std::string before = hash_state(trainer->records(), 0).state;

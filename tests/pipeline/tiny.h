@@ -21,6 +21,9 @@ struct Shape {
   bool clip = true;
   std::string precision = "bf16";
   FreezeRules freezing;
+  std::string moments = "fp32";
+  std::string master = "fp32";
+  bool dumps = false;  // gradients on the device can be read after a step
 };
 
 inline ModelConfig model_config(const Shape& shape) {
@@ -49,6 +52,8 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   config.batch = shape.sequences;
   config.micro_batch = shape.sequences / shape.micro_batches;
   config.optim.clip = shape.clip ? 0.5 : 0;
+  config.state = {.moments = shape.moments, .master = shape.master};
+  config.dump.grads.all = shape.dumps;
   config.freeze = shape.freezing.freeze;
   config.train_only = shape.freezing.train_only;
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 33;

@@ -55,8 +55,8 @@ class State {
             values[i] = random_normal_pair(seed, static_cast<uint64_t>(tensor.offset * 3 + plane), i)[0];
           if (plane == 0) record.write_master(tensor.offset, tensor.elements(), values.data());
           if (plane > 0)
-            record.write_moment(plane == 1 ? LayerRecord::Moment::first : LayerRecord::Moment::second,
-                                tensor.state_offset, tensor.elements(), values.data());
+            record.write_moment(plane == 1 ? LayerRecord::Moment::first : LayerRecord::Moment::second, tensor, 0,
+                                tensor.elements(), values.data());
         }
       }
     }
@@ -303,8 +303,8 @@ TEST(Checkpoint, RefusesAStateThatIsNotFiniteByName) {
           record.write_master(tensor.offset + 7, 1, &bad);
         } else {
           record.write_moment(
-              std::string(plane) == ".exp_avg" ? LayerRecord::Moment::first : LayerRecord::Moment::second,
-              tensor.state_offset + 7, 1, &bad);
+              std::string(plane) == ".exp_avg" ? LayerRecord::Moment::first : LayerRecord::Moment::second, tensor, 7, 1,
+              &bad);
         }
         save(run, 2, saved);
         expect_error(ExitCode::corrupt_checkpoint,

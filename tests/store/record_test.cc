@@ -39,5 +39,56 @@ TEST(Record, WeightsAloneTakeNoOtherMemory) {
   EXPECT_EQ(device->host_ledger().bytes(), 16 * 128 * 6);
 }
 
+// q, k and v lie packed and end in the middle of blocks; the table's blocks begin anew with every row.
+LayerLayout some_layout(MomentFormat moments) {
+  return make_layout({{.name = "q", .rows = 3, .cols = 100, .operand = 0},
+                      {.name = "k", .rows = 1, .cols = 100, .operand = 0, .trainable = false},
+                      {.name = "v", .rows = 2, .cols = 100, .operand = 0},
+                      {.name = "table", .rows = 4, .cols = 300, .role = TensorRole::embedding}},
+                     moments);
+}
+
+TEST(Record, MomentsTakeTheBytesOfTheirFormat) {
+  for (const auto& [moments, bytes] :
+       {std::pair{MomentFormat::fp32, 4}, {MomentFormat::bf16, 2}, {MomentFormat::int8, 1}}) {
+    const auto device = make_cpu_device();
+    const LayerLayout layout = some_layout(moments);
+    const LayerRecord record(*device, layout, Tier::host);
+    EXPECT_EQ(layout.state_blocks, 2 + 1 + 4 * 2);
+    const int64_t scales = moments == MomentFormat::int8 ? 4 * layout.state_blocks : 0;
+    EXPECT_EQ(device->host_ledger().bytes(), 4 * layout.elements + 2 * (bytes * layout.state_elements + scales));
+  }
+}
+
+TEST(Record, CodesAndScalesReadBackAndDecodeByTheirOwnBlocks) {
+  const auto device = make_cpu_device();
+  for (const Tier tier : {Tier::host, Tier::hbm}) {
+    LayerRecord record(*device, some_layout(MomentFormat::int8), tier);
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      if (!tensor.trainable) continue;
+      for (const auto moment : {LayerRecord::Moment::first, LayerRecord::Moment::second}) {
+        std::vector<uint8_t> codes(static_cast<size_t>(tensor.elements()),
+                                   moment == LayerRecord::Moment::first ? 127 : 255);
+        std::vector<float> scales(static_cast<size_t>(tensor.blocks()));
+        for (size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(i + 1);
+        record.write_codes(moment, tensor, 0, tensor.elements(), codes.data());
+        record.write_scales(moment, tensor, 0, tensor.blocks(), scales.data());
+      }
+    }
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      if (!tensor.trainable) continue;
+      for (int64_t begin : {int64_t{0}, int64_t{50}, int64_t{199}}) {
+        std::vector<float> values(static_cast<size_t>(tensor.elements() - begin));
+        record.read_moment(LayerRecord::Moment::second, tensor, begin, std::ssize(values), values.data());
+        for (int64_t i = 0; i < std::ssize(values); ++i) {
+          const int64_t at = begin + i;
+          const int64_t block = tensor.name == "table" ? at / 300 * 2 + at % 300 / 256 : at / 256;
+          ASSERT_EQ(values[static_cast<size_t>(i)], static_cast<float>(block + 1)) << tensor.name << " " << at;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace megatrain

@@ -20,7 +20,9 @@
 #include "megatrain/host/memory.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
+#include "megatrain/model/model.h"
 #include "megatrain/run/metrics.h"
+#include "megatrain/store/pieces.h"
 #include "megatrain/train/optim_settings.h"
 #include "megatrain/train/state_files.h"
 
@@ -55,6 +57,31 @@ Batch random_batch(const TrainConfig& config, int64_t vocab, int64_t step) {
     batch.micro_batches.push_back(std::move(micro));
   }
   return batch;
+}
+
+// Random weights as fast as memory takes them: one table of random numbers, from which every piece of a tensor is
+// copied at a place of its own.
+void fill_with_random_weights(Session& session) {
+  std::vector<float> table(2 * kPiece);
+  const TensorSpec drawn{.name = "bench", .rows = 2, .cols = kPiece};
+  const TrainConfig& config = session.config();
+  constexpr int64_t kPart = kPiece / 64;
+  parallel_for(static_cast<int>(config.threads), std::ssize(table) / kPart, [&](int64_t part) {
+    init_tensor(session.model(), drawn, config.seed, part * kPart, kPart, table.data() + part * kPart);
+  });
+  for_pieces(session.trainer().records(), static_cast<int>(config.threads), "drawing random weights",
+             [&](const TensorPiece& piece, float* scratch) {
+               const TensorSpec& tensor = *piece.tensor;
+               const float* values = scratch;
+               if (tensor.is_vector()) {
+                 init_tensor(session.model(), tensor, config.seed, piece.begin, piece.count, scratch);
+               } else {
+                 const uint64_t place = random_below(config.seed, tensor.name_hash(),
+                                                     static_cast<uint64_t>(piece.begin), static_cast<uint64_t>(kPiece));
+                 values = table.data() + place;
+               }
+               piece.record->write_master(tensor.offset + piece.begin, piece.count, values);
+             });
 }
 
 // When the kernel made this process, on the clock of now_s().
@@ -166,7 +193,7 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const Floor* floor = wants_floor ? &measure_floor(session, shared.floors) : nullptr;
   const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
   plan_as_asked(session, arguments);
-  session.fill_weights();
+  fill_with_random_weights(session);
   const double start_s = now_s() - shared.start_s - floor_s;
   const TimedSteps timed = time_steps(session, steps);
 
@@ -183,6 +210,8 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
       {"tokens_per_step", workload.tokens()},
       {"step_s", timed.step_s},
       {"median_s", median},
+      {"estimated_s", estimate(workload, session.plan(), session.profile()).step_s},
+      {"state", {{"moments", moments_name(workload.state.moments)}, {"master", master_name(workload.state.master)}}},
       {"tokens_per_s", tokens / median},
       {"tflops_6n", tflops},
       {"floor", floor_json(floor)},
@@ -211,10 +240,10 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
         {"host_bytes", host_memory_available()}}}};
   result.text = fmt::format(
       "{:.0f} tokens/s{}, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
-      "host peak {}\n",
+      "host peak {}; {}\n",
       tokens / median, floor ? fmt::format(" ({:.1f}% of the floor)", percent_of_floor) : "", median,
       std::max<int64_t>(steps - 1, 1), tflops, last.bound_by(), format_bytes(timed.hbm_bytes),
-      format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()));
+      format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()), describe(workload.state));
   return result;
 }
 

@@ -293,6 +293,11 @@ class ConfigReader {
     if (needs.model && !path && !from_config)
       fail_config(fmt::format(
           "{}: no model; give model.path (a Hugging Face directory) or model.config (a config.json)", name_));
+    if (config.precision == "fp32" && config.state.master != "fp32")
+      fail_config(
+          fmt::format("{}: state.master is {}, which is about bf16 weights, and precision is fp32; leave state.master "
+                      "out, or take precision: bf16",
+                      origin("state.master"), config.state.master));
     check_length(config, needs);
     check_datasets(config);
     if (!config.data.tokens.empty()) return;

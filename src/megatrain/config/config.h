@@ -76,6 +76,11 @@ struct TrainConfig {
     double decay = 0.1;  // wsd: the last part of the run's steps in which lr falls
     bool operator==(const Optim&) const = default;
   };
+  struct State {
+    std::string moments = "fp32";  // fp32 | bf16 | int8
+    std::string master = "fp32";   // fp32 | stochastic
+    bool operator==(const State&) const = default;
+  };
   struct Memory {
     std::optional<int64_t> gpu_bytes;  // budgets; none: the plan measures the machine
     std::optional<int64_t> host_bytes;
@@ -115,6 +120,7 @@ struct TrainConfig {
   Sample sample;
   std::vector<std::string> freeze;      // patterns over tensor names
   std::vector<std::string> train_only;  // patterns; unless empty, what matches none is frozen
+  State state;
   Memory memory;
   int64_t threads = 0;  // CPU threads; 0: all
   std::string plan;     // plan file; empty: the plan is made here

@@ -59,9 +59,10 @@ std::vector<ConfigKey> make_keys() {
   add(natural_key("seed", "random_seed", "Seed of every random number of the run.", MEGATRAIN_FIELD(seed)));
   add(choice_key("device", "accelerator", {"auto", "cpu", "cuda"},
                  "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)));
-  add(choice_key("precision", "dtype torch_dtype mixed_precision", {"bf16", "fp32"},
-                 "Arithmetic of the device; the master and the optimizer state are fp32 in both.",
-                 MEGATRAIN_FIELD(precision)));
+  add(choice_key(
+      "precision", "dtype torch_dtype mixed_precision", {"bf16", "fp32"},
+      "Arithmetic of the device; the master and the optimizer state are fp32 in both, unless state says otherwise.",
+      MEGATRAIN_FIELD(precision)));
   add(path_key("data.tokens", "data.path dataset data", "Raw little-endian token ids.", MEGATRAIN_FIELD(data.tokens)));
   add(choice_key("data.dtype", "", {"uint16", "uint32"}, "Type of the ids in data.tokens.",
                  MEGATRAIN_FIELD(data.dtype)));
@@ -176,6 +177,14 @@ std::vector<ConfigKey> make_keys() {
                 MEGATRAIN_FIELD(sample.prompts)));
   add(integer_key("sample.max_tokens", "max_new_tokens", 1, 1'000'000, "The longest answer, in tokens.",
                   MEGATRAIN_FIELD(sample.max_tokens)));
+  add(choice_key("state.moments", "", {"fp32", "bf16", "int8"},
+                 "How the optimizer's moments are stored: 4, 2 or 1 byte each. fp32 is exact; the others save memory "
+                 "and change the run (docs/numerics.md).",
+                 MEGATRAIN_FIELD(state.moments)));
+  add(choice_key("state.master", "", {"fp32", "stochastic"},
+                 "How weights are stored between steps: fp32 is exact; stochastic keeps bf16 alone, rounded up or down "
+                 "by chance.",
+                 MEGATRAIN_FIELD(state.master)));
   add(budget_key("memory.gpu", "memory.hbm memory.device", "GPU memory the run may use.",
                  MEGATRAIN_FIELD(memory.gpu_bytes)));
   add(budget_key("memory.host", "memory.ram memory.cpu", "Host memory the run may use.",

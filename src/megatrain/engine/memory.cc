@@ -50,7 +50,7 @@ std::byte* EngineMemory::address(const Resource& r) const {
 
 StatePlanes EngineMemory::planes(const Resource& r) const {
   if (r.kind == ResourceKind::record_state) return records_[static_cast<size_t>(r.a)].planes();
-  return StatePlanes::within(address(r), workload_.record(r.a).trained, workload_.dtype);
+  return StatePlanes::within(address(r), records_[static_cast<size_t>(r.a)].layout());
 }
 
 int64_t EngineMemory::host_correct() const {

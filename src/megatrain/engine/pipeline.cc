@@ -62,11 +62,11 @@ void Pipeline::visit(const Action& a, const Copy& copy) {
       copy(there.master + run.state_offset, here.master + run.offset, run.count * 4);
     } else {
       copy(there.weight + run.state_offset, here.weight + run.offset, run.count * 2);
-      copy(there.low + run.state_offset, here.low + run.offset, run.count * 2);
+      if (there.low) copy(there.low + run.state_offset, here.low + run.offset, run.count * 2);
     }
   }
-  copy(there.m, here.m, layout.state_elements * 4);
-  copy(there.v, here.v, layout.state_elements * 4);
+  copy(there.m, here.m, layout.moment_bytes());
+  copy(there.v, here.v, layout.moment_bytes());
 }
 
 void Pipeline::issue(const StepBytes& step) {

@@ -1,19 +1,62 @@
 #include "megatrain/hub/hash.h"
 
+#include <algorithm>
 #include <charconv>
+#include <span>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/tensor/moment_codes.h"
 
 namespace megatrain {
 namespace {
 
+constexpr const char* kScaleSuffix = ".scale";
+
+// The values of a tensor of a state file, whatever it is stored as.
+void hash_values(const ModelFiles& model, const StoredTensor& tensor, StateHasher& hasher) {
+  constexpr int64_t kPiece = int64_t{1} << 20;  // elements
+  std::vector<float> values, scales;
+  int64_t row = 1, row_blocks = 1;
+  if (tensor.dtype == StoredType::u8) {
+    const StoredTensor* scale = model.find(tensor.name + kScaleSuffix);
+    if (!scale || scale->dtype != StoredType::f32 || scale->shape.empty() || scale->shape.size() > 2)
+      fail_input(fmt::format("{}: the codes of {} have no scales", model.files().front().path(), tensor.name));
+    scales.resize(static_cast<size_t>(scale->elements()));
+    read_as_f32(*scale, 0, scale->elements(), scales.data());
+    row = scale->shape.size() == 2 ? tensor.elements() / std::max<int64_t>(scale->shape.front(), 1) : tensor.elements();
+    row_blocks = scale->shape.back();
+    if (row < 1 || tensor.elements() % row != 0 || row_blocks != (row + kStateBlock - 1) / kStateBlock)
+      fail_input(fmt::format("{}: the scales of {} do not have its shape", model.files().front().path(), tensor.name));
+  }
+  for (int64_t begin = 0; begin < tensor.elements(); begin += kPiece) {
+    const int64_t count = std::min(kPiece, tensor.elements() - begin);
+    values.resize(static_cast<size_t>(count));
+    if (tensor.dtype == StoredType::u8) {
+      const std::span codes(reinterpret_cast<const uint8_t*>(tensor.data) + begin, static_cast<size_t>(count));
+      const int64_t block = begin / row * row_blocks + begin % row / kStateBlock;
+      decode_moments(tensor.name.ends_with(".exp_avg"), row, begin, codes,
+                     std::span(scales).subspan(static_cast<size_t>(block)), values.data());
+    } else {
+      read_as_f32(tensor, begin, count, values.data());
+    }
+    hasher.update(tensor.name, values.data(), values.size() * sizeof(float));
+  }
+}
+
 StateHash hash_model(const ModelFiles& model) {
   StateHasher hasher;
+  const bool stored = model.files().front().metadata().contains(kStoredMoments);
   for (const StoredTensor* tensor : model.tensors()) {
-    hasher.update(tensor->name, tensor->data, static_cast<size_t>(tensor->bytes));
+    if (!stored) {
+      hasher.update(tensor->name, tensor->data, static_cast<size_t>(tensor->bytes));
+    } else if (!tensor->name.ends_with(kScaleSuffix)) {
+      hash_values(model, *tensor, hasher);
+    }
     release_pages(*tensor);
   }
   model.check_whole();

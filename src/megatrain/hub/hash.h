@@ -47,6 +47,9 @@ class StateHasher {
   std::map<std::string, std::string> tensors_;
 };
 
+// Metadata of a state file whose tensors are not fp32; its hash is over the fp32 values that they stand for.
+inline constexpr const char* kStoredMoments = "state.moments";
+
 // Over stored bytes; the step is the metadata's "step", when there is one.
 StateHash hash_file(const std::string& path);
 

@@ -28,6 +28,7 @@ struct ModelShape {
   int64_t mlp_chunk = 0;      // tokens of a piece of the MLP; 0: all
   int64_t head_chunk = 0;     // tokens of a piece of the head; 0: all
   int64_t positions = 0;      // that the position tables cover
+  StateFormat state;          // of what is trained
 };
 
 // T new tokens, of each sequence side by side and in order; device memory.

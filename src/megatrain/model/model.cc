@@ -31,7 +31,7 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, c
 
 Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules) {
   const Family& family = family_of(config);
-  std::vector<LayerLayout> layouts = model_layouts(config, shape.dtype, rules);
+  std::vector<LayerLayout> layouts = with_format(model_layouts(config, shape.dtype, rules), shape.state);
   Model model{.config = config,
               .shape = shape,
               .embedding = Embedding(config, shape, layouts.front()),
@@ -108,8 +108,7 @@ void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
     std::fill(out, out + count, tensor.role == TensorRole::norm ? static_cast<float>(1 - c.norm_offset) : 0.0f);
     return;
   }
-  uint64_t purpose = 0xcbf29ce484222325ull;  // FNV-1a of the name: one stream of numbers a tensor
-  for (const char ch : tensor.name) purpose = (purpose ^ static_cast<unsigned char>(ch)) * 0x100000001b3ull;
+  const uint64_t purpose = tensor.name_hash();
   const float std = static_cast<float>(c.init_std);
   for (int64_t i = 0; i < count;) {
     const int64_t element = begin + i;

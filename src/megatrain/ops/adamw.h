@@ -8,12 +8,16 @@
 //   w' = fma(-step_size, m' / d, w * decay)
 //   stored |m'| and |v'| below 2^-100 become 0
 //
+// State in another format (tensor/state_format.h) is decoded, updated by the same operations, and encoded.
+//
 // Each line's operations are single IEEE roundings: no contraction beyond the fma written, no fast-math, denormals on.
 #pragma once
 
 #include <cstdint>
 
 #include "megatrain/base/bf16.h"
+#include "megatrain/base/host_device.h"
+#include "megatrain/tensor/state_format.h"
 
 namespace megatrain {
 
@@ -27,31 +31,38 @@ struct AdamWScalars {
   float eps = 0;
   float step_size = 0;  // lr / (1 - beta1^t)
   float decay = 1.0f;   // 1 - lr * weight_decay; 1 for tensors without decay
+  uint64_t random = 0;  // of seed and step: what rounding by chance draws from
 };
 
-// A run of elements of one tensor. Exactly one form of master and of gradient is given.
+// A run of elements of one tensor; of int8 moments it begins and ends with a block. Exactly one form of master and of
+// gradient is given. m and v are float, bf16 or codes.
 struct AdamW {
   AdamWScalars scalars;
   int64_t count;
   const bf16* grad_bf16 = nullptr;  // gradient as it left the device; both null: the gradient is 0
   const float* grad_f32 = nullptr;
-  float* m;
-  float* v;
+  void* m;
+  void* v;
   bf16* weight = nullptr;   // split master: what streams ...
-  uint16_t* low = nullptr;  // ... and its low bits
+  uint16_t* low = nullptr;  // ... and its low bits; null: the weight alone, rounded by chance
   float* master = nullptr;  // plain fp32 master
+  CodedState coded = {};
+
+  MEGATRAIN_HOST_DEVICE bool exact() const {
+    return coded.moments == MomentFormat::fp32 && (low != nullptr || master != nullptr);
+  }
 };
 
-// The pass as an op on device memory. The gradient is the fp32 sum, rounded to bf16 as it is read when the master is
-// split.
+// The pass as an op on device memory. The gradient is the fp32 sum, rounded to bf16 as it is read when the weight is
+// bf16, or what it was rounded to.
 struct AdamWUpdate {
   AdamWScalars scalars;  // clip is not read
   int64_t count;
   const float* grad;
-  float* m;
-  float* v;
-  bf16* weight = nullptr;  // split master ...
-  uint16_t* low = nullptr;
+  void* m;
+  void* v;
+  bf16* weight = nullptr;   // split master ...
+  uint16_t* low = nullptr;  // null: the weight alone, rounded by chance
   float* master = nullptr;  // ... or plain
   const float* clip;        // gradient factor; NaN: nothing changes
   // Where adamw_cpu would have returned false, 0 here becomes `mark` (not 0): the first update that is not finite
@@ -62,6 +73,12 @@ struct AdamWUpdate {
   const int32_t* rows = nullptr;  // (row_count) ascending; null: every element has a gradient
   int64_t row_count = 0;
   int64_t cols = 0;
+  CodedState coded = {};
+  const bf16* grad_bf16 = nullptr;  // of every element, rounded already; null: `grad` has it
+
+  MEGATRAIN_HOST_DEVICE bool exact() const {
+    return coded.moments == MomentFormat::fp32 && (low != nullptr || master != nullptr);
+  }
 };
 
 // Instruction sets the CPU pass is compiled for; each gives the same bits.

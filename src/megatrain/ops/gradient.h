@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "megatrain/base/host_device.h"
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
@@ -21,15 +22,9 @@ struct FinishGradient {
   double* sum_of_squares;  // one value: non-finite when any element is
 };
 
-#if defined(__CUDACC__)
-#define MEGATRAIN_HOST_DEVICE __host__ __device__
-#else
-#define MEGATRAIN_HOST_DEVICE
-#endif
-
 // min(1, clip / (norm + 1e-6)) of the norm whose square is the sum, as torch.nn.utils.clip_grad_norm_; 1 when clip is 0
 // (no clipping). NaN when the norm is not finite (torch gives 0 for an infinite one). The same bits on host and device.
-MEGATRAIN_HOST_DEVICE inline double clip_factor_of(double sum_of_squares, double clip) {
+MEGATRAIN_HOST_DEVICE double clip_factor_of(double sum_of_squares, double clip) {
   constexpr double kTorchEps = 1e-6;
   const double norm = std::sqrt(sum_of_squares);
   if (!(norm <= 1.7976931348623157e308)) return std::nan("");

@@ -3,9 +3,16 @@
 #include <cmath>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/rng.h"
 #include "megatrain/ops/gradient.h"
 
 namespace megatrain {
+
+namespace {
+
+constexpr uint64_t kRoundingPurpose = 0x726f756e64696e67;  // tells these random numbers from others of the seed
+
+}  // namespace
 
 AdamWScalars adamw_scalars(const AdamWStep& step) {
   ensure(step.t >= 1, "AdamW counts its updates from 1");
@@ -17,7 +24,8 @@ AdamWScalars adamw_scalars(const AdamWStep& step) {
           .inv_sqrt_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, t))),
           .eps = static_cast<float>(step.eps),
           .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, t))),
-          .decay = static_cast<float>(1 - step.lr * step.weight_decay)};
+          .decay = static_cast<float>(1 - step.lr * step.weight_decay),
+          .random = random_bits(step.seed, kRoundingPurpose, static_cast<uint64_t>(step.t))};
 }
 
 namespace {

@@ -15,7 +15,8 @@ struct AdamWStep {
   double eps = 1e-8;
   double weight_decay = 0;  // 0 for tensors without decay
   double clip_factor = 1;
-  int64_t t = 1;  // this update's number, from 1
+  int64_t t = 1;      // this update's number, from 1
+  uint64_t seed = 0;  // of rounding by chance
 };
 
 AdamWScalars adamw_scalars(const AdamWStep& step);

@@ -5,12 +5,16 @@ namespace megatrain {
 bool update_run(const StatePlanes& at, const TensorSpec& tensor, const AdamWScalars& scalars, const std::byte* gradient,
                 int64_t begin, int64_t count) {
   static const Simd simd = best_simd();
-  const int64_t weight = tensor.offset + begin, moment = tensor.state_offset + begin;
-  AdamW args{.scalars = scalars, .count = count, .m = at.m + moment, .v = at.v + moment};
+  const int64_t weight = tensor.offset + begin;
+  AdamW args{.scalars = scalars,
+             .count = count,
+             .m = at.first_moments(tensor, begin),
+             .v = at.second_moments(tensor, begin),
+             .coded = at.coded(tensor, begin)};
   if (at.weight) {
     args.grad_bf16 = reinterpret_cast<const bf16*>(gradient);
     args.weight = at.weight + weight;
-    args.low = at.low + weight;
+    args.low = at.low ? at.low + weight : nullptr;
   } else {
     args.grad_f32 = reinterpret_cast<const float*>(gradient);
     args.master = at.master + weight;

@@ -21,9 +21,12 @@ Updater::Updater(const std::vector<LayerRecord>& records, int threads)
     for (size_t t = 0; t < record.layout().tensors.size(); ++t) {
       const TensorSpec& tensor = record.layout().tensors[t];
       if (!tensor.trainable) continue;
-      for (int64_t at = 0; at < tensor.elements(); at += kPieceElements) {
-        pieces.push_back({t, at, std::min(kPieceElements, tensor.elements() - at)});
-      }
+      // whole rows where blocks of moments begin anew with each
+      const int64_t row = tensor.block_row();
+      const int64_t step = row < kPieceElements ? kPieceElements / row * row : kPieceElements;
+      const int64_t most = row < tensor.elements() ? std::max(step, row) : step;
+      for (int64_t at = 0; at < tensor.elements(); at += most)
+        pieces.push_back({t, at, std::min(most, tensor.elements() - at)});
     }
     pieces_.push_back(std::move(pieces));
   }

@@ -213,9 +213,13 @@ class Builder {
 
   // The gradient's fp32 sum of a record.
   Resource sum_of(int64_t record) const {
-    if (w_.is_layer_record(record)) return gradient_sum_of(plan_, record);
+    if (w_.is_layer_record(record)) return gradient_sum_of(w_, plan_, record);
     if (record == 0 && !w_.tied) return {Kind::row_gradient_sum};
     return {Kind::head_gradient_sum, record};
+  }
+
+  bool waits_on_device(int64_t record) const {
+    return w_.is_layer_record(record) && gradient_waits_on_device(w_, plan_, record);
   }
 
   void add_sums(std::vector<Access>& accesses, int64_t phase) const {
@@ -301,6 +305,7 @@ class Builder {
     std::vector<Access> accesses = {reads(Operand::sum, sum), writes(Operand::partials, {Kind::norm_partials}),
                                     writes(Operand::squares, squares)};
     if (plan_.updated_on_device(record)) {
+      if (waits_on_device(record)) accesses.push_back(writes(Operand::rounded, {Kind::device_gradient, record}));
       add(Lane::compute, {.kind = ActionKind::finish_gradient, .record = record}, std::move(accesses));
       if (w_.clip) return;
       add(Lane::compute, {.kind = ActionKind::clip_factor, .record = record},
@@ -332,8 +337,9 @@ class Builder {
   }
 
   void update_on_device(int64_t record) {
-    std::vector<Access> accesses = {reads(Operand::sum, sum_of(record)), reads(Operand::clip, {Kind::clip}),
-                                    reads(Operand::inputs, {Kind::inputs})};
+    std::vector<Access> accesses = {waits_on_device(record) ? reads(Operand::rounded, {Kind::device_gradient, record})
+                                                            : reads(Operand::sum, sum_of(record)),
+                                    reads(Operand::clip, {Kind::clip}), reads(Operand::inputs, {Kind::inputs})};
     if (plan_.visiting(record)) {
       accesses.push_back(writes(Operand::state, {Kind::visiting_state, record}));
     } else {

@@ -35,6 +35,12 @@ std::string runs(const std::vector<Tier>& tiers) {
 
 }  // namespace
 
+std::string describe(StateFormat format) {
+  if (format == StateFormat{}) return "state: fp32 moments and master, exact";
+  return fmt::format("state: {} moments, {} master: smaller, not exact", moments_name(format.moments),
+                     master_name(format.master));
+}
+
 json plan_to_json(const Plan& p) {
   return {{"slots", p.slots},
           {"weights", tiers_to_json(p.weights)},

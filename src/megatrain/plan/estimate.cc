@@ -44,7 +44,8 @@ class ActionCosts {
       case ActionKind::backward: return tokens * backward_seconds(w_.phase(a.phase), m_, a.keep);
       case ActionKind::finish_gradient: return as_double(gradient(a.record)) * kFinishBytes / m_.hbm_bytes_per_s;
       case ActionKind::update_on_device:
-        return (4 * as_double(w_.record(a.record).trained) + 2 * as_double(w_.visiting_bytes(a.record))) /
+        return (as_double(w_.record(a.record).trained * (a.has(Operand::sum) ? 4 : element())) +
+                2 * as_double(w_.visiting_bytes(a.record))) /
                m_.hbm_bytes_per_s;
       case ActionKind::update: {
         // the other rows of an embedding are brought up to date a slice at a time

@@ -43,7 +43,7 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    int64_t streamed = 0, leaving = 0, largest = 0;  // the largest, in bytes or elements
+    int64_t streamed = 0, leaving = 0, largest = 0, shared = 0;  // the largest, in bytes or elements
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state[static_cast<size_t>(r)];
       const int64_t trained = w_.record(r).trained;
@@ -59,12 +59,17 @@ class ResourceList {
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (plan_.visiting(r)) device(Kind::visiting_state, r, w_.visiting_bytes(r));
       if (trained == 0) continue;
-      if (gradient_sum_of(plan_, r).a == r) device(Kind::gradient_sum, r, trained * 4);
+      if (gradient_sum_of(w_, plan_, r).a == r) {
+        device(Kind::gradient_sum, r, trained * 4);
+      } else {
+        shared = std::max(shared, trained);
+      }
+      if (gradient_waits_on_device(w_, plan_, r)) device(Kind::device_gradient, r, trained * element_);
       if (plan_.updated_on_device(r)) continue;
       leaving = std::max(leaving, trained);
       if (w_.clip) host(Kind::host_gradient, r, trained * element_);
     }
-    if (plan_.sweeps.size() == 1 && leaving > 0) device(Kind::gradient_sum, 0, leaving * 4);
+    if (shared > 0) device(Kind::gradient_sum, 0, shared * 4);
     for (int64_t slot = 0; streamed > 0 && slot < plan_.slots; ++slot) device(Kind::weight_slot, slot, streamed);
     for (int64_t slab = 0; leaving > 0 && slab < plan_.gradient_slabs; ++slab)
       device(Kind::gradient_out, slab, leaving * element_);
@@ -168,6 +173,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::visiting_state: return "visiting state";
     case Kind::head_slot: return "head slot";
     case Kind::gradient_sum: return "gradient sums";
+    case Kind::device_gradient: return "gradients waiting on the device";
     case Kind::head_gradient_sum: return "head gradient sum";
     case Kind::row_gradient_sum: return "row gradient sums";
     case Kind::gradient_out: return "gradients leaving";
@@ -222,9 +228,14 @@ nlohmann::json memory_to_json(const MemoryNeed& need) {
   return memory;
 }
 
-Resource gradient_sum_of(const Plan& plan, int64_t record) {
-  const bool stays = plan.sweeps.size() > 1 || plan.updated_on_device(record);  // half-summed gradients never leave
+Resource gradient_sum_of(const Workload& w, const Plan& plan, int64_t record) {
+  // half-summed gradients never leave
+  const bool stays = plan.sweeps.size() > 1 || (w.gradients_stay && plan.updated_on_device(record));
   return {Kind::gradient_sum, stays ? record : 0};
+}
+
+bool gradient_waits_on_device(const Workload& w, const Plan& plan, int64_t record) {
+  return w.clip && plan.updated_on_device(record) && gradient_sum_of(w, plan, record).a != record;
 }
 
 Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w, plan)) {

@@ -25,7 +25,10 @@ MemoryNeed memory_need(const Workload& workload, const Plan& plan);
 nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}}
 
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
-Resource gradient_sum_of(const Plan& plan, int64_t record);
+Resource gradient_sum_of(const Workload& workload, const Plan& plan, int64_t record);
+
+// The rounded gradient of a layer record waits on the device for the norm, after which the device uses it.
+bool gradient_waits_on_device(const Workload& workload, const Plan& plan, int64_t record);
 
 // Where each instance lies within the memory of its kind.
 class Inventory {

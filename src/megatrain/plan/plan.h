@@ -108,6 +108,9 @@ nlohmann::json plan_to_json(const Plan& plan);
 Plan plan_from_json(const nlohmann::json& json, const std::string& where);
 std::string plan_hash(const Plan& plan);
 
+// "state: fp32 moments and master, exact", or what is not.
+std::string describe(StateFormat format);
+
 // Lines for a person: placement, memory by tag, what bounds the step.
 std::string explain(const Workload& workload, const Plan& plan, const Estimate& estimate);
 

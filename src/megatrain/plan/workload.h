@@ -53,6 +53,7 @@ struct Workload {
   int64_t micro_batches = 1;  // of a step
   int64_t micro_tokens = 0;   // T of one
   bool clip = true;
+  bool gradients_stay = false;  // what the device updates can be read after the step
 
   int64_t workspace_bytes = 0;  // the largest of the phases'
   int64_t scratch_bytes = 0;    // of the ops
@@ -95,12 +96,8 @@ struct Workload {
   int64_t weight_bytes(int64_t r) const { return record(r).elements * dtype_bytes(dtype); }
   int64_t low_bytes(int64_t r) const { return record(r).elements * low_bytes_an_element(); }
   int64_t moment_bytes(int64_t r) const {  // of m, and of v
-    switch (state.moments) {
-      case MomentFormat::fp32: return 4 * record(r).trained;
-      case MomentFormat::bf16: return 2 * record(r).trained;
-      case MomentFormat::int8: break;
-    }
-    return record(r).trained + 4 * record(r).blocks;
+    return record(r).trained * moment_element_bytes(state.moments) +
+           (state.moments == MomentFormat::int8 ? 4 * record(r).blocks : 0);
   }
   int64_t visiting_bytes(int64_t r) const {  // weights and state of what is trained
     return record(r).trained * (dtype_bytes(dtype) + low_bytes_an_element()) + 2 * moment_bytes(r);

@@ -1,5 +1,6 @@
 #include "megatrain/run/checkpoint.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <set>
@@ -25,8 +26,11 @@ namespace {
 constexpr const char* kStateFile = "state.safetensors";
 constexpr int64_t kMaxDescriptionBytes = 256 * kMiB;
 
-// NAME of NAME.exp_avg and NAME.exp_avg_sq.
-std::string parameter_of(const std::string& name) { return is_moment(name) ? name.substr(0, name.rfind('.')) : name; }
+// NAME of NAME.exp_avg, NAME.exp_avg_sq and their scales.
+std::string parameter_of(const std::string& name) {
+  const std::string moment = name.ends_with(".scale") ? name.substr(0, name.rfind('.')) : name;
+  return is_moment(moment) ? moment.substr(0, moment.rfind('.')) : name;
+}
 
 [[noreturn]] void fail_damaged(const std::string& path, const std::string& why) {
   fail(ExitCode::corrupt_checkpoint, fmt::format("{}: the checkpoint is damaged: {}", path, why));
@@ -150,7 +154,7 @@ class Description {
   json document_;
 };
 
-// What tells another model from a damaged file: every tensor's name and shape.
+// What tells another model from a damaged file: every tensor's name, shape and type.
 void check_same_model(const Checkpoint& checkpoint, const std::vector<LayerRecord>& records) {
   const ModelFiles state(checkpoint.state_file());
   std::set<std::string> known;
@@ -160,21 +164,16 @@ void check_same_model(const Checkpoint& checkpoint, const std::vector<LayerRecor
         "the config.json and the frozen tensors that it was made with, or start a new run_dir",
         checkpoint.path, difference));
   };
-  const auto check = [&](const std::string& name, const TensorSpec& tensor) {
-    const StoredTensor* stored = state.find(name);
-    if (!stored) fail_other(fmt::format("it has no tensor {}, which this run's model has", name));
-    if (stored->shape != tensor_shape(tensor))
-      fail_other(fmt::format("its tensor {} has shape {}, this run's model has {}", name, format_shape(stored->shape),
-                             format_shape(tensor_shape(tensor))));
-    known.insert(name);
-  };
-  for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) {
-      check(tensor.name, tensor);
-      if (!tensor.trainable) continue;
-      check(tensor.name + ".exp_avg", tensor);
-      check(tensor.name + ".exp_avg_sq", tensor);
-    }
+  for (const TensorDeclaration& tensor : stored_tensors(records)) {
+    const StoredTensor* stored = state.find(tensor.name);
+    if (!stored) fail_other(fmt::format("it has no tensor {}, which this run's model has", tensor.name));
+    if (stored->shape != tensor.shape)
+      fail_other(fmt::format("its tensor {} has shape {}, this run's model has {}", tensor.name,
+                             format_shape(stored->shape), format_shape(tensor.shape)));
+    if (stored->dtype != to_stored_type(tensor.dtype))
+      fail_other(fmt::format("its tensor {} is stored as {}, this run stores {}", tensor.name,
+                             stored_type_name(stored->dtype), stored_type_name(to_stored_type(tensor.dtype))));
+    known.insert(tensor.name);
   }
   for (const StoredTensor* stored : state.tensors()) {
     if (!known.contains(stored->name))
@@ -222,13 +221,18 @@ std::string damage_of_checkpoint(const std::string& path) {
 void write_checkpoint(const std::string& directory, int64_t step, const json& identity, const TensorTypes& types,
                       const std::vector<LayerRecord>& records, int threads) {
   const std::string state = directory + "/" + kStateFile;
-  const StateHash hash = save_state(state, step, records, threads);
+  const StateHash hash = save_state(state, step, records, StateForm::stored, threads);
   json names = json::object();
   for (const auto& [name, type] : types) names[name] = dtype_name(type);
-  const json document = {
-      {"version", kCheckpointVersion}, {"step", step},
-      {"identity", identity},          {"types", names},
-      {"state", hash.state},           {"files", {{kStateFile, {{"bytes", File::open_to_read(state).bytes()}}}}}};
+  const std::vector<TensorDeclaration> tensors = stored_tensors(records);
+  const bool exact =
+      std::all_of(tensors.begin(), tensors.end(), [](const TensorDeclaration& t) { return t.dtype == DType::f32; });
+  const json document = {{"version", exact ? 2 : kCheckpointVersion},
+                         {"step", step},
+                         {"identity", identity},
+                         {"types", names},
+                         {"state", hash.state},
+                         {"files", {{kStateFile, {{"bytes", File::open_to_read(state).bytes()}}}}}};
   write_text_file(directory + "/checkpoint.json", json_text(sealed(document), 1) + "\n");
 }
 

@@ -1,6 +1,7 @@
 // RUN/checkpoints/step-N: the whole state at one version and what is needed to go on exactly.
 //
-//   state.safetensors   NAME, and of trained tensors NAME.exp_avg, NAME.exp_avg_sq, in fp32
+//   state.safetensors   NAME, and of trained tensors NAME.exp_avg, NAME.exp_avg_sq, as the run stores them: fp32 unless
+//                       state.moments or state.master says otherwise (train/state_files.h)
 //   checkpoint.json     version, step, run identity, tensor types, the state's hash, files with their sizes, and a
 //                       checksum of all of it (io/sealed_json.h), which every later version has too
 //
@@ -20,7 +21,7 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kCheckpointVersion = 2;
+inline constexpr int64_t kCheckpointVersion = 3;           // the newest; 2: all of it is fp32
 inline constexpr const char* kPartialSuffix = ".partial";  // of a checkpoint that does not have its name yet
 
 // The step that a checkpoint's folder, step-N, is named after; none: it is not.

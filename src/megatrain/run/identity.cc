@@ -95,6 +95,10 @@ class Comparison {
     for (const auto& [key, value] : now_.items()) {
       if (value.is_object()) continue;  // a group
       const bool known = saved_.contains(key);
+      if (!known && key.starts_with("state.")) {  // from before there was a choice
+        if (value == "fp32") continue;
+        refuse(checkpoint_, "", key, "\"fp32\"", value.dump());
+      }
       if (!known || saved_.at(key) != json(value))
         refuse(checkpoint_, "", key, known ? saved_.at(key).dump() : "nothing", value.dump());
     }
@@ -161,6 +165,8 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
                       {"mlp_chunk", identity.mlp_chunk},
                       {"freeze", c.freeze},
                       {"train_only", c.train_only},
+                      {"state.moments", c.state.moments},
+                      {"state.master", c.state.master},
                       {"data", data ? data->fingerprint() : ""}};
   for (ModelField& field : model_fields(model)) {
     all[field.decides_steps ? kModel : kExported][field.name] = std::move(field.value);

@@ -107,8 +107,9 @@ class Run {
     const Device& device = session_->device();
     if (device.kind() == DeviceKind::cuda)  // what the first step should take
       step_s_ = estimate(workload, plan, session_->profile()).step_s;
-    log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}", source_.config.architecture,
-                         static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), device.name()));
+    log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}; {}", source_.config.architecture,
+                         static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), device.name(),
+                         describe(workload.state)));
     for (const std::string& note : notes) log_info("plan: " + note);
     trainer_ = &session_->trainer();
     fill();
@@ -149,7 +150,7 @@ class Run {
     log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
     if (step_ == 0 && config_.dump.state.contains(0))
-      save_state(path("state-0.safetensors"), 0, trainer_->records(), threads());
+      save_state(path("state-0.safetensors"), 0, trainer_->records(), StateForm::fp32, threads());
 
     expect_save();
     if (step_ > 0) sample_and_evaluate();  // unless the run that was stopped at this step has done it
@@ -178,7 +179,9 @@ class Run {
 
   // What a signal to stop leads to while it trains.
   void expect_save() {
-    const std::string bytes = format_bytes(state_bytes(trainer_->records()));
+    int64_t stored = 0;
+    for (const TensorDeclaration& tensor : stored_tensors(trainer_->records())) stored += tensor.bytes();
+    const std::string bytes = format_bytes(stored);
     phase_.become("the run", fmt::format("it then saves a checkpoint of {}{} and stops", bytes,
                                          save_s_ > 0 ? " (about " + format_duration(std::ceil(save_s_)) + ")" : ""));
   }
@@ -257,7 +260,8 @@ class Run {
     if (config_.trace.contains(step)) write_text_file(own_path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
       trainer_->settle();
-      save_state(own_path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), threads());
+      save_state(own_path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), StateForm::fp32,
+                 threads());
     }
     sample_and_evaluate();
     if (stop_asked()) return;  // which saves too

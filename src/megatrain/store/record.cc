@@ -1,48 +1,64 @@
 #include "megatrain/store/record.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/split_master.h"
+#include "megatrain/tensor/moment_codes.h"
 
 namespace megatrain {
 
-StatePlanes StatePlanes::within(std::byte* base, int64_t elements, DType weights) {
-  const auto plane = [&base, elements](int64_t bytes) { return std::exchange(base, base + elements * bytes); };
-  StatePlanes planes;
-  if (weights == DType::bf16) {
-    planes.weight = reinterpret_cast<bf16*>(plane(2));
-    planes.low = reinterpret_cast<uint16_t*>(plane(2));
+StatePlanes StatePlanes::within(std::byte* base, const LayerLayout& layout) {
+  const auto plane = [&base](int64_t bytes) { return std::exchange(base, base + bytes); };
+  const int64_t elements = layout.state_elements;
+  StatePlanes planes{.moments = layout.moments, .scales_offset = layout.scales_offset()};
+  if (layout.dtype() == DType::bf16) {
+    planes.weight = reinterpret_cast<bf16*>(plane(2 * elements));
+    if (layout.master() != layout.dtype()) planes.low = reinterpret_cast<uint16_t*>(plane(2 * elements));
   } else {
-    planes.master = reinterpret_cast<float*>(plane(4));
+    planes.master = reinterpret_cast<float*>(plane(4 * elements));
   }
-  planes.m = reinterpret_cast<float*>(plane(4));
-  planes.v = reinterpret_cast<float*>(plane(4));
+  planes.m = plane(layout.moment_bytes());
+  planes.v = plane(layout.moment_bytes());
   return planes;
+}
+
+CodedState StatePlanes::coded(const TensorSpec& tensor, int64_t begin) const {
+  CodedState coded{.moments = moments, .name_hash = tensor.name_hash(), .first = begin};
+  if (tensor.block_row() < tensor.elements()) coded.row = tensor.block_row();
+  if (moments != MomentFormat::int8) return coded;
+  const int64_t at = scales_offset + 4 * (tensor.first_block + tensor.block_of(begin));
+  coded.m_scales = reinterpret_cast<float*>(m + at);
+  coded.v_scales = reinterpret_cast<float*>(v + at);
+  return coded;
 }
 
 LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier)
     : device_(&device), layout_(std::move(layout)), tier_(tier) {
-  const auto plane = [&](int64_t elements, int64_t element, const char* tag) {
-    const size_t bytes = static_cast<size_t>(elements * element);
+  const auto plane = [&](int64_t size, const char* tag) {
+    const size_t bytes = static_cast<size_t>(size);
     if (tier_ == Tier::host) return device.allocate_host(bytes, tag);
     Buffer buffer = device.allocate(bytes, "resident state");
     device.zero_now(buffer.data(), buffer.bytes());
     return buffer;
   };
-  weights_ = plane(layout_.elements, dtype_bytes(dtype()), "weights");
-  if (layout_.master() != dtype()) low_ = plane(layout_.elements, 2, "low bits");
-  m_ = plane(layout_.state_elements, 4, "first moments");
-  v_ = plane(layout_.state_elements, 4, "second moments");
+  weights_ = plane(layout_.elements * dtype_bytes(dtype()), "weights");
+  if (layout_.master() != dtype()) low_ = plane(layout_.elements * 2, "low bits");
+  m_ = plane(layout_.moment_bytes(), "first moments");
+  v_ = plane(layout_.moment_bytes(), "second moments");
 }
 
 StatePlanes LayerRecord::planes() const {
-  const bool split = dtype() == DType::bf16;
-  return {.weight = split ? reinterpret_cast<bf16*>(weights_.data()) : nullptr,
+  const bool narrow = dtype() == DType::bf16;
+  return {.weight = narrow ? reinterpret_cast<bf16*>(weights_.data()) : nullptr,
           .low = reinterpret_cast<uint16_t*>(low_.data()),
-          .master = split ? nullptr : reinterpret_cast<float*>(weights_.data()),
-          .m = reinterpret_cast<float*>(m_.data()),
-          .v = reinterpret_cast<float*>(v_.data())};
+          .master = narrow ? nullptr : reinterpret_cast<float*>(weights_.data()),
+          .m = m_.data(),
+          .v = v_.data(),
+          .moments = layout_.moments,
+          .scales_offset = layout_.scales_offset()};
 }
 
 void LayerRecord::copy(void* to, const void* from, size_t bytes) const {
@@ -75,12 +91,58 @@ void LayerRecord::write_master(int64_t begin, int64_t count, const float* values
   if (at.low) copy(at.low + begin, low.data(), n * 2);
 }
 
-void LayerRecord::read_moment(Moment moment, int64_t begin, int64_t count, float* out) const {
-  copy(out, moment_plane(moment).data() + begin * 4, static_cast<size_t>(count) * 4);
+void LayerRecord::read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const {
+  copy(out, (moment == Moment::first ? m_ : v_).data() + begin, static_cast<size_t>(bytes));
 }
 
-void LayerRecord::write_moment(Moment moment, int64_t begin, int64_t count, const float* values) {
-  copy(moment_plane(moment).data() + begin * 4, values, static_cast<size_t>(count) * 4);
+void LayerRecord::write_plane(Moment moment, int64_t begin, int64_t bytes, const void* data) {
+  copy((moment == Moment::first ? m_ : v_).data() + begin, data, static_cast<size_t>(bytes));
+}
+
+void LayerRecord::read_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
+  const int64_t element = moment_element_bytes(layout_.moments), at = (tensor.state_offset + begin) * element;
+  if (layout_.moments == MomentFormat::fp32) return read_plane(moment, at, count * element, out);
+  if (layout_.moments == MomentFormat::bf16) {
+    std::vector<bf16> values(static_cast<size_t>(count));
+    read_plane(moment, at, count * element, values.data());
+    std::transform(values.begin(), values.end(), out, [](bf16 x) { return to_float(x); });
+    return;
+  }
+  std::vector<uint8_t> codes(static_cast<size_t>(count));
+  read_codes(moment, tensor, begin, count, codes.data());
+  const int64_t block = tensor.block_of(begin), blocks = tensor.block_of(begin + count - 1) + 1 - block;
+  std::vector<float> scales(static_cast<size_t>(blocks));
+  read_scales(moment, tensor, block, blocks, scales.data());
+  decode_moments(moment == Moment::first, tensor.block_row(), begin, codes, scales, out);
+}
+
+void LayerRecord::write_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count,
+                               const float* values) {
+  const int64_t element = moment_element_bytes(layout_.moments), at = (tensor.state_offset + begin) * element;
+  if (layout_.moments == MomentFormat::fp32) return write_plane(moment, at, count * element, values);
+  ensure(layout_.moments == MomentFormat::bf16, "int8 moments are written as codes and scales");
+  std::vector<bf16> narrow(static_cast<size_t>(count));
+  std::transform(values, values + count, narrow.begin(), [](float x) { return to_bf16(x); });
+  write_plane(moment, at, count * element, narrow.data());
+}
+
+void LayerRecord::read_codes(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count,
+                             uint8_t* out) const {
+  read_plane(moment, tensor.state_offset + begin, count, out);
+}
+
+void LayerRecord::write_codes(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count,
+                              const uint8_t* codes) {
+  write_plane(moment, tensor.state_offset + begin, count, codes);
+}
+
+void LayerRecord::read_scales(Moment moment, const TensorSpec& tensor, int64_t block, int64_t count, float* out) const {
+  read_plane(moment, scale_at(tensor, block), 4 * count, out);
+}
+
+void LayerRecord::write_scales(Moment moment, const TensorSpec& tensor, int64_t block, int64_t count,
+                               const float* scales) {
+  write_plane(moment, scale_at(tensor, block), 4 * count, scales);
 }
 
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,

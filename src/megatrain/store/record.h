@@ -3,6 +3,8 @@
 //   bf16 weights: weights (2 bytes, what streams) + low (2) + m (4) + v (4)   true fp32 master in 12 bytes a parameter
 //   fp32 weights: weights (4, the master itself)  + m (4) + v (4)
 //
+// In other formats (tensor/state_format.h) there are no low bits, and m and v take less.
+//
 // Weights and low bits hold every tensor, by its offset; m and v the trained ones, by their state_offset.
 // Addresses are the tier's: on Tier::hbm they are the device's, and only read_ and write_ reach the values from here.
 #pragma once
@@ -21,13 +23,25 @@ namespace megatrain {
 // The addresses of the planes, wherever they lie; one form of master is there.
 struct StatePlanes {
   bf16* weight = nullptr;
-  uint16_t* low = nullptr;
+  uint16_t* low = nullptr;  // null: the bf16 weight is the master
   float* master = nullptr;
-  float* m = nullptr;
-  float* v = nullptr;
+  std::byte* m = nullptr;
+  std::byte* v = nullptr;
+  MomentFormat moments = MomentFormat::fp32;
+  int64_t scales_offset = 0;  // bytes into m and v
 
-  // Planes of `elements` one after the other in 12 bytes an element.
-  static StatePlanes within(std::byte* base, int64_t elements, DType weights);
+  // Planes of what is trained, one after the other.
+  static StatePlanes within(std::byte* base, const LayerLayout& layout);
+
+  // Of a tensor's elements from `begin` on.
+  std::byte* first_moments(const TensorSpec& tensor, int64_t begin) const { return m + at(tensor, begin); }
+  std::byte* second_moments(const TensorSpec& tensor, int64_t begin) const { return v + at(tensor, begin); }
+  CodedState coded(const TensorSpec& tensor, int64_t begin) const;
+
+ private:
+  int64_t at(const TensorSpec& tensor, int64_t begin) const {
+    return (tensor.state_offset + begin) * moment_element_bytes(moments);
+  }
 };
 
 class LayerRecord {
@@ -44,17 +58,31 @@ class LayerRecord {
   std::byte* weights() const { return weights_.data(); }
   StatePlanes planes() const;
 
-  // Elements [begin, begin + count) of the logical fp32 master, whichever form it is stored in, and of the moments,
-  // where `begin` counts as state_offset does. The lanes must be idle. Any thread.
+  // Elements [begin, begin + count) of the logical fp32 master, whichever form it is stored in. The lanes must be idle.
+  // Any thread.
   void read_master(int64_t begin, int64_t count, float* out) const;
   void write_master(int64_t begin, int64_t count, const float* values);
+
+  // The same of a trained tensor's moments, where `begin` is an element of the tensor. Written values are in the format
+  // already (fp32 anything, bf16 what it can hold); codes are written as they are.
   enum class Moment : uint8_t { first, second };
-  void read_moment(Moment moment, int64_t begin, int64_t count, float* out) const;
-  void write_moment(Moment moment, int64_t begin, int64_t count, const float* values);
+  void read_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const;
+  void write_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, const float* values);
+
+  // int8 moments as they are stored: codes of elements, scales of blocks of the tensor.
+  void read_codes(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, uint8_t* out) const;
+  void write_codes(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, const uint8_t* codes);
+  void read_scales(Moment moment, const TensorSpec& tensor, int64_t block, int64_t count, float* out) const;
+  void write_scales(Moment moment, const TensorSpec& tensor, int64_t block, int64_t count, const float* scales);
 
  private:
   void copy(void* to, const void* from, size_t bytes) const;
-  const Buffer& moment_plane(Moment moment) const { return moment == Moment::first ? m_ : v_; }
+  // Bytes [begin, begin + bytes) of a plane of moments.
+  void read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const;
+  void write_plane(Moment moment, int64_t begin, int64_t bytes, const void* data);
+  int64_t scale_at(const TensorSpec& tensor, int64_t block) const {  // bytes
+    return layout_.scales_offset() + 4 * (tensor.first_block + block);
+  }
 
   Device* device_;
   LayerLayout layout_;

@@ -7,9 +7,16 @@
 
 namespace megatrain {
 
-LayerLayout make_layout(std::vector<TensorSpec> tensors) {
+uint64_t TensorSpec::name_hash() const {
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments) {
   LayerLayout layout;
   layout.tensors = std::move(tensors);
+  layout.moments = moments;
   bool trained_before = false;
   int operand_before = -1;
   for (TensorSpec& tensor : layout.tensors) {
@@ -22,6 +29,8 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors) {
     };
     tensor.offset = place(layout.elements, packed);
     tensor.state_offset = tensor.trainable ? place(layout.state_elements, packed && trained_before) : -1;
+    tensor.first_block =
+        tensor.trainable ? std::exchange(layout.state_blocks, layout.state_blocks + tensor.blocks()) : -1;
     trained_before = tensor.trainable;
     operand_before = tensor.operand;
   }
@@ -37,6 +46,16 @@ std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts) {
       tensor.trainable = false;
     }
     layout = make_layout(std::move(layout.tensors));
+  }
+  return layouts;
+}
+
+std::vector<LayerLayout> with_format(std::vector<LayerLayout> layouts, StateFormat format) {
+  for (LayerLayout& layout : layouts) {
+    if (format.master == MasterFormat::stochastic) {
+      for (TensorSpec& tensor : layout.tensors) tensor.master = tensor.dtype;
+    }
+    layout = make_layout(std::move(layout.tensors), format.moments);
   }
   return layouts;
 }

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/base/math.h"
 #include "megatrain/tensor/dtype.h"
+#include "megatrain/tensor/state_format.h"
 
 namespace megatrain {
 
@@ -31,10 +33,21 @@ struct TensorSpec {
   bool trainable = true;      // false: frozen
   int64_t offset = 0;         // elements from the start of the layer's weights; set by make_layout
   int64_t state_offset = -1;  // elements from the start of its gradient and moments, -1: frozen; set by make_layout
+  int64_t first_block = -1;   // of its moments, among the layer's; -1: frozen; set by make_layout
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const { return role == TensorRole::norm || role == TensorRole::bias; }  // (cols), not (rows, cols)
   bool decays() const { return !is_vector(); }
+
+  // Blocks of moments that share a scale begin anew after so many elements: in an embedding with every row.
+  int64_t block_row() const { return role == TensorRole::embedding ? cols : elements(); }
+  int64_t row_blocks() const { return ceil_div(block_row(), kStateBlock); }
+  int64_t blocks() const { return elements() == 0 ? 0 : elements() / block_row() * row_blocks(); }
+  int64_t block_of(int64_t element) const {  // among the tensor's
+    return element / block_row() * row_blocks() + element % block_row() / kStateBlock;
+  }
+
+  uint64_t name_hash() const;  // of the name: one stream of random numbers a tensor
 };
 
 // Trained elements that lie one after the other in both coordinates.
@@ -53,6 +66,8 @@ struct LayerLayout {
   std::vector<TensorSpec> tensors;
   int64_t elements = 0;        // padding included; a multiple of kTensorAlign
   int64_t state_elements = 0;  // the same of the trained tensors; 0: all are frozen
+  int64_t state_blocks = 0;    // of the trained tensors' moments
+  MomentFormat moments = MomentFormat::fp32;
 
   int64_t parameters() const {
     int64_t sum = 0;
@@ -64,12 +79,19 @@ struct LayerLayout {
   DType dtype() const { return tensors.front().dtype; }
   DType master() const { return tensors.front().master; }
 
+  // Of the plane of m, and of v: the elements by state_offset, and behind those of int8 the scales by block.
+  int64_t scales_offset() const { return state_elements * moment_element_bytes(moments); }
+  int64_t moment_bytes() const { return scales_offset() + (moments == MomentFormat::int8 ? 4 * state_blocks : 0); }
+
   std::vector<TrainedRun> trained_runs() const;  // the longest there are, gaps between their tensors included
   std::vector<ElementRange> state_gaps() const;  // of the gradient and the moments
 };
 
 // The tensors have one dtype and one master.
-LayerLayout make_layout(std::vector<TensorSpec> tensors);
+LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments = MomentFormat::fp32);
+
+// The layouts with their state stored in this format. A stochastic master is the weight that streams itself.
+std::vector<LayerLayout> with_format(std::vector<LayerLayout> layouts, StateFormat format);
 
 // The layouts without a master and with nothing trained, for what only reads weights.
 std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts);

@@ -1,10 +1,11 @@
 // How optimizer state is stored. A format changes bits, so it is run identity; where the bytes lie is the plan's.
 //
 //   moments   fp32   4 bytes each, exact
-//             bf16   2 bytes each, rounded to nearest even
+//             bf16   2 bytes each, rounded up or down by chance (base/stochastic.h): to nearest, a second moment would
+//                    never shrink, as it does by a thousandth a step
 //             int8   1 byte each and an fp32 scale for every kStateBlock of them (tensor/moment_codes.h)
 //   master    fp32        the bf16 weight and the 16 bits below it: exact
-//             stochastic  the bf16 weight alone, rounded up or down by chance (ops/stochastic.h)
+//             stochastic  the bf16 weight alone, rounded up or down by chance
 //
 // 12, 8, 6 bytes a parameter with an fp32 master; 10, 6, 4 with a stochastic one.
 #pragma once
@@ -22,8 +23,26 @@ struct StateFormat {
   bool operator==(const StateFormat&) const = default;
 };
 
+constexpr int64_t moment_element_bytes(MomentFormat moments) {
+  return moments == MomentFormat::fp32 ? 4 : moments == MomentFormat::bf16 ? 2 : 1;
+}
+constexpr const char* moments_name(MomentFormat moments) {
+  return moments == MomentFormat::fp32 ? "fp32" : moments == MomentFormat::bf16 ? "bf16" : "int8";
+}
+constexpr const char* master_name(MasterFormat master) { return master == MasterFormat::fp32 ? "fp32" : "stochastic"; }
+
 // Elements that share a scale. Blocks count from each tensor's first element, of an embedding from each row's; the last
 // of a tensor or row may be short. So no padding, fusing or freezing of a layout changes a bit.
 inline constexpr int64_t kStateBlock = 256;
+
+// What a run of elements needs to know of its state beside addresses when that is not exact.
+struct CodedState {
+  MomentFormat moments = MomentFormat::fp32;
+  float* m_scales = nullptr;  // int8: by block, that of the run's first
+  float* v_scales = nullptr;
+  int64_t row = 0;         // elements after which blocks begin anew, the run beginning one; 0: never
+  uint64_t name_hash = 0;  // of the tensor
+  int64_t first = 0;       // the run's first element in the tensor
+};
 
 }  // namespace megatrain

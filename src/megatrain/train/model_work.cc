@@ -27,7 +27,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   Workload w;
   for (const LayerLayout& layout : model.layouts()) {
     w.parameters += layout.parameters();
-    w.records.push_back({.elements = layout.elements, .trained = layout.state_elements});
+    w.records.push_back({.elements = layout.elements, .trained = layout.state_elements, .blocks = layout.state_blocks});
   }
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
   for (const Model::NumberedPhase& numbered : model.layer_phases()) w.phases.push_back(phase_work(numbered, shape));
@@ -40,6 +40,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   w.hidden = model.config.hidden;
   w.vocab = model.config.vocab;
   w.dtype = model.shape.dtype;
+  w.state = model.shape.state;
   w.micro_tokens = model.shape.tokens;
   w.workspace_bytes = model.workspace_bytes();
   w.rope_bytes = model.table_bytes();

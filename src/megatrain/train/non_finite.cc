@@ -38,7 +38,7 @@ std::string not_finite_in(const LayerRecord& record) {
     for (const auto& [plane, moment] : {std::pair{"the first moment of ", LayerRecord::Moment::first},
                                         {"the second moment of ", LayerRecord::Moment::second}}) {
       found = find(plane, kFiniteBelow, [&, moment = moment](int64_t begin, int64_t count) {
-        record.read_moment(moment, tensor.state_offset + begin, count, values.data());
+        record.read_moment(moment, tensor, begin, count, values.data());
       });
       if (!found.empty()) return found;
     }

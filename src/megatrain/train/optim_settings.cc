@@ -16,9 +16,14 @@ LearningRate learning_rate_of(const TrainConfig& config) {
 
 OptimStep optim_step_of(const TrainConfig& config, double lr, int64_t step) {
   const TrainConfig::Optim& o = config.optim;
-  return {
-      .adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .t = step},
-      .clip = o.clip};
+  return {.adamw = {.lr = lr,
+                    .beta1 = o.beta1,
+                    .beta2 = o.beta2,
+                    .eps = o.eps,
+                    .weight_decay = o.weight_decay,
+                    .t = step,
+                    .seed = config.seed},
+          .clip = o.clip};
 }
 
 }  // namespace megatrain

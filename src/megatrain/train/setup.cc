@@ -44,12 +44,27 @@ ModelShape model_shape(const RunIdentity& identity, int64_t positions) {
           .tokens = identity.micro_tokens,
           .mlp_chunk = identity.mlp_chunk,
           .head_chunk = identity.head_chunk,
-          .positions = positions};
+          .positions = positions,
+          .state = identity.state};
 }
+
+namespace {
+
+StateFormat state_format(const TrainConfig& config) {
+  StateFormat format;
+  for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::int8}) {
+    if (config.state.moments == moments_name(moments)) format.moments = moments;
+  }
+  if (config.state.master == master_name(MasterFormat::stochastic)) format.master = MasterFormat::stochastic;
+  return format;
+}
+
+}  // namespace
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   RunIdentity identity;
   identity.freezing = {.freeze = config.freeze, .train_only = config.train_only};
+  identity.state = state_format(config);
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
@@ -101,6 +116,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
                                   .head_chunk = identity.head_chunk});
   w.micro_batches = config.batch / config.micro_batch;
   w.clip = config.optim.clip > 0;
+  w.gradients_stay = !config.dump.grads.empty();
   w.scratch_bytes = machine.ops->scratch_bytes(ops_shape(config, model, identity));
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
   if (machine.device->kind() == DeviceKind::cuda) {

@@ -32,6 +32,7 @@ struct RunIdentity {
   int64_t head_chunk = 0;
   int64_t mlp_chunk = 0;
   FreezeRules freezing;
+  StateFormat state;
   std::string library;        // Ops::library()
   AlgorithmTable algorithms;  // of every product of a step; both are filled by choose_algorithms()
   bool operator==(const RunIdentity&) const = default;

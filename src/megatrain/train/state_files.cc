@@ -26,12 +26,46 @@ struct Plane {
   const TensorSpec* tensor;
   enum class Kind { master, m, v } kind;
 
+  LayerRecord::Moment moment() const {
+    return kind == Kind::m ? LayerRecord::Moment::first : LayerRecord::Moment::second;
+  }
   void read(int64_t begin, int64_t count, float* out) const {
     if (kind == Kind::master) return record->read_master(tensor->offset + begin, count, out);
-    record->read_moment(kind == Kind::m ? LayerRecord::Moment::first : LayerRecord::Moment::second,
-                        tensor->state_offset + begin, count, out);
+    record->read_moment(moment(), *tensor, begin, count, out);
   }
+
+  DType stored_type() const {
+    if (kind == Kind::master) return tensor->master;
+    switch (record->layout().moments) {
+      case MomentFormat::fp32: return DType::f32;
+      case MomentFormat::bf16: return DType::bf16;
+      case MomentFormat::int8: break;
+    }
+    return DType::u8;
+  }
+  bool coded() const { return stored_type() == DType::u8; }
 };
+
+constexpr const char* kScaleSuffix = ".scale";
+
+std::vector<int64_t> scale_shape(const TensorSpec& tensor) {
+  if (tensor.block_row() == tensor.elements()) return {tensor.blocks()};
+  return {tensor.elements() / tensor.block_row(), tensor.row_blocks()};
+}
+
+// Blocks of the tensor that begin in a run of its elements.
+struct BlockRange {
+  int64_t begin, count;
+};
+BlockRange blocks_beginning_in(const TensorSpec& tensor, int64_t begin, int64_t count) {
+  const auto first_from = [&](int64_t element) {  // the first block that does not begin before the element
+    if (element >= tensor.elements()) return tensor.blocks();
+    const bool starts = element % tensor.block_row() % kStateBlock == 0;
+    return tensor.block_of(element) + (starts ? 0 : 1);
+  };
+  const int64_t first = first_from(begin);
+  return {first, first_from(begin + count) - first};
+}
 
 std::map<std::string, Plane> masters_by_name(const std::vector<LayerRecord>& records) {
   std::map<std::string, Plane> planes;
@@ -138,43 +172,82 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
   return hash;
 }
 
-StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, int threads) {
+std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records) {
+  std::vector<TensorDeclaration> tensors;
+  for (const auto& [name, plane] : planes_by_name(records)) {
+    tensors.push_back({name, plane.stored_type(), tensor_shape(*plane.tensor)});
+    if (plane.coded()) tensors.push_back({name + kScaleSuffix, DType::f32, scale_shape(*plane.tensor)});
+  }
+  return tensors;
+}
+
+StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, StateForm form,
+                     int threads) {
   const std::map<std::string, Plane> planes = planes_by_name(records);
   std::vector<TensorDeclaration> tensors;
-  for (const auto& [name, plane] : planes) tensors.push_back({name, DType::f32, tensor_shape(*plane.tensor)});
-  SafetensorsWriter out(path, std::move(tensors), {{"format", "pt"}, {"step", std::to_string(step)}});
+  std::map<std::string, std::string> about = {{"format", "pt"}, {"step", std::to_string(step)}};
+  if (form == StateForm::stored) {
+    tensors = stored_tensors(records);
+    const LayerLayout& layout = records.front().layout();
+    if (layout.moments != MomentFormat::fp32 || layout.master() != DType::f32)
+      about[kStoredMoments] = moments_name(layout.moments);
+  } else {
+    for (const auto& [name, plane] : planes) tensors.push_back({name, DType::f32, tensor_shape(*plane.tensor)});
+  }
+  SafetensorsWriter out(path, std::move(tensors), about);
   const StateHash hash = hash_planes(planes, step, threads, "saving the state", [&](const PlanePiece& piece) {
     std::vector<float> values = piece.read();
-    out.write_f32(piece.name, piece.begin, values.data(), piece.count);
+    const Plane& plane = piece.plane;
+    if (form == StateForm::fp32 || !plane.coded()) {
+      out.write_f32(piece.name, piece.begin, values.data(), piece.count);  // exact: bf16 holds these values
+      return values;
+    }
+    std::vector<uint8_t> codes(static_cast<size_t>(piece.count));
+    plane.record->read_codes(plane.moment(), *plane.tensor, piece.begin, piece.count, codes.data());
+    out.write(piece.name, piece.begin, codes.data(), piece.count);
+    const BlockRange blocks = blocks_beginning_in(*plane.tensor, piece.begin, piece.count);
+    std::vector<float> scales(static_cast<size_t>(blocks.count));
+    plane.record->read_scales(plane.moment(), *plane.tensor, blocks.begin, blocks.count, scales.data());
+    out.write_f32(piece.name + kScaleSuffix, blocks.begin, scales.data(), blocks.count);
     return values;
   });
   out.finish();
   return hash;
 }
 
-int64_t state_bytes(const std::vector<LayerRecord>& records) {
-  int64_t elements = 0;
-  for (const auto& [name, plane] : planes_by_name(records)) elements += plane.tensor->elements();
-  return elements * static_cast<int64_t>(sizeof(float));
-}
-
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads) {
   const ModelFiles file(path);
   for_pieces(records, threads, "reading the checkpoint", [&](const TensorPiece& piece, float* scratch) {
-    const std::vector<int64_t> shape = tensor_shape(*piece.tensor);
-    const auto read = [&](const std::string& name) {
-      read_as_f32(file.parameter(name, shape), piece.begin, piece.count, scratch);
-      const int64_t at = first_not_finite(scratch, piece.count);
+    const TensorSpec& tensor = *piece.tensor;
+    const auto read = [&](const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t count) {
+      read_as_f32(file.parameter(name, shape), begin, count, scratch);
+      const int64_t at = first_not_finite(scratch, count);
       if (at >= 0)
-        fail_input(fmt::format("{}: element {} of {} is {}, and a state has finite values alone", path,
-                               piece.begin + at, name, number_text(scratch[at])));
+        fail_input(fmt::format("{}: element {} of {} is {}, and a state has finite values alone", path, begin + at,
+                               name, number_text(scratch[at])));
       return scratch;
     };
-    piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, read(piece.tensor->name));
-    if (!piece.tensor->trainable) return;
-    const int64_t at = piece.tensor->state_offset + piece.begin;
-    piece.record->write_moment(LayerRecord::Moment::first, at, piece.count, read(piece.tensor->name + ".exp_avg"));
-    piece.record->write_moment(LayerRecord::Moment::second, at, piece.count, read(piece.tensor->name + ".exp_avg_sq"));
+    const std::vector<int64_t> shape = tensor_shape(tensor);
+    piece.record->write_master(tensor.offset + piece.begin, piece.count,
+                               read(tensor.name, shape, piece.begin, piece.count));
+    if (!tensor.trainable) return;
+    for (const auto& [suffix, moment] :
+         {std::pair{".exp_avg", LayerRecord::Moment::first}, std::pair{".exp_avg_sq", LayerRecord::Moment::second}}) {
+      const std::string name = tensor.name + suffix;
+      if (piece.record->layout().moments != MomentFormat::int8) {
+        piece.record->write_moment(moment, tensor, piece.begin, piece.count,
+                                   read(name, shape, piece.begin, piece.count));
+        continue;
+      }
+      const StoredTensor* codes = file.find(name);
+      if (!codes || codes->dtype != StoredType::u8 || codes->shape != shape)
+        fail_input(fmt::format("{}: expected {} as codes of 8 bits", path, name));
+      piece.record->write_codes(moment, tensor, piece.begin, piece.count,
+                                reinterpret_cast<const uint8_t*>(codes->data) + piece.begin);
+      const BlockRange blocks = blocks_beginning_in(tensor, piece.begin, piece.count);
+      piece.record->write_scales(moment, tensor, blocks.begin, blocks.count,
+                                 read(name + kScaleSuffix, scale_shape(tensor), blocks.begin, blocks.count));
+    }
   });
 }
 

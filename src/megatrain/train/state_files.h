@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatrain/hub/hash.h"
+#include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/store/record.h"
@@ -27,14 +28,18 @@ struct ExportTexts {
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads);
 
-// NAME (fp32 master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns
-// its hash.
-StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, int threads);
+// NAME (the master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns its
+// hash. In fp32, or as the state is stored: a stochastic master and bf16 moments in bf16, int8 moments as codes (U8)
+// and NAME.exp_avg.scale, NAME.exp_avg_sq.scale (fp32, by block, of an embedding by row and block). The hash is that of
+// the values in both.
+enum class StateForm : uint8_t { fp32, stored };
+StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, StateForm form,
+                     int threads);
 
-// Bytes of the tensors that save_state writes.
-int64_t state_bytes(const std::vector<LayerRecord>& records);
+// What save_state writes of them as stored.
+std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records);
 
-// What save_state wrote, bit for bit. Throws Error(bad_input).
+// What save_state wrote as stored, bit for bit. Throws Error(bad_input).
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads);
 
 // Over the logical fp32 bytes, as `megatrain hash` of a state file gives it.

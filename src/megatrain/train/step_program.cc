@@ -279,23 +279,28 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
   plain.decay = 1.0f;
   const Resource& state = a.at(Operand::state);
   const StatePlanes planes = memory_.planes(state);
-  const float* sum = memory_.at<float>(a.at(Operand::sum));
+  const bool rounded = a.has(Operand::rounded);
+  const std::byte* gradient = memory_.address(a.at(rounded ? Operand::rounded : Operand::sum));
+  const bool narrow = rounded && w.dtype == DType::bf16;
   const bool rows = a.record == 0 && !w.tied, visits = state.kind == ResourceKind::visiting_state;
   for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
     if (!tensor.trainable) continue;
     const int64_t offset = visits ? tensor.state_offset : tensor.offset;
     const auto at = [&](auto* plane) { return plane ? plane + offset : nullptr; };
-    AdamWUpdate update{.scalars = tensor.decays() ? decayed : plain,
-                       .count = tensor.elements(),
-                       .grad = sum + (rows ? 0 : tensor.state_offset),
-                       .m = planes.m + tensor.state_offset,
-                       .v = planes.v + tensor.state_offset,
-                       .weight = at(planes.weight),
-                       .low = at(planes.low),
-                       .master = at(planes.master),
-                       .clip = memory_.at<float>(a.at(Operand::clip)),
-                       .not_finite = memory_.at<int32_t>({ResourceKind::not_finite, 0, sequence_ % 2}),
-                       .mark = static_cast<int32_t>(a.record + 1)};
+    AdamWUpdate update{
+        .scalars = tensor.decays() ? decayed : plain,
+        .count = tensor.elements(),
+        .grad = narrow ? nullptr : reinterpret_cast<const float*>(gradient) + (rows ? 0 : tensor.state_offset),
+        .m = planes.first_moments(tensor, 0),
+        .v = planes.second_moments(tensor, 0),
+        .weight = at(planes.weight),
+        .low = at(planes.low),
+        .master = at(planes.master),
+        .clip = memory_.at<float>(a.at(Operand::clip)),
+        .not_finite = memory_.at<int32_t>({ResourceKind::not_finite, 0, sequence_ % 2}),
+        .mark = static_cast<int32_t>(a.record + 1),
+        .coded = planes.coded(tensor, 0),
+        .grad_bf16 = narrow ? reinterpret_cast<const bf16*>(gradient) + tensor.state_offset : nullptr};
     if (rows) {
       update.rows = memory_.at<int32_t>(a.at(Operand::inputs)) + row_tables_at() + rows_ + 1;
       update.row_count = rows_;

@@ -188,6 +188,7 @@ void Trainer::device_gradients(const Updater::Observer& look) {
     const bool rows = action.record == 0 && !workload_.tied;
     const int64_t count =
         rows ? static_cast<int64_t>(touched.size()) * workload_.hidden : workload_.record(action.record).trained;
+    ensure(workload_.gradients_stay, "gradients on the device are read of a run that keeps them");
     std::vector<float> sum(static_cast<size_t>(count));
     machine_.device->copy_now(sum.data(), memory_.address(action.at(Operand::sum)), sum.size() * sizeof(float));
     std::vector<bf16> rounded;

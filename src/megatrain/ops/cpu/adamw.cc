@@ -49,9 +49,8 @@ const char* simd_name(Simd simd) {
 bool simd_runs_here(Simd simd) { return find_pass(simd) != nullptr; }
 
 bool adamw_cpu(const AdamW& args, Simd simd) {
-  const bool split = args.weight != nullptr && args.low != nullptr;
-  ensure(split != (args.master != nullptr), "AdamW takes a split master or a plain one");
-  ensure((args.weight != nullptr) == (args.low != nullptr), "AdamW's split master has both planes");
+  ensure((args.weight != nullptr) != (args.master != nullptr), "AdamW takes a bf16 weight or a plain master");
+  ensure(args.weight != nullptr || args.low == nullptr, "AdamW's low bits are those of a bf16 weight");
   ensure(args.grad_bf16 == nullptr || args.grad_f32 == nullptr, "AdamW takes one gradient");
   const AdamWPass pass = find_pass(simd);
   if (pass == nullptr) {

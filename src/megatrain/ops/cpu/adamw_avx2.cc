@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include "megatrain/ops/cpu/adamw_pass.h"
+#include "megatrain/ops/cpu/adamw_coded.h"
 
 namespace megatrain {
 namespace {

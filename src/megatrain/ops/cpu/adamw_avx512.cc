@@ -10,7 +10,7 @@
 #endif
 #include <immintrin.h>
 
-#include "megatrain/ops/cpu/adamw_pass.h"
+#include "megatrain/ops/cpu/adamw_coded.h"
 
 namespace megatrain {
 namespace {

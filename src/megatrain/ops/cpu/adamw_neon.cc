@@ -5,7 +5,7 @@
 
 #include <arm_neon.h>
 
-#include "megatrain/ops/cpu/adamw_pass.h"
+#include "megatrain/ops/cpu/adamw_coded.h"
 
 namespace megatrain {
 namespace {

@@ -60,8 +60,10 @@ inline void update_lanes(const AdamW& args, const Constants<Vec>& c, int64_t i, 
   } else if constexpr (kGrad == Grad::f32) {
     g = Vec::load(args.grad_f32 + i);
   }
-  const F m0 = Vec::load(args.m + i);
-  const F v0 = Vec::load(args.v + i);
+  float* const at_m = static_cast<float*>(args.m) + i;
+  float* const at_v = static_cast<float*>(args.v) + i;
+  const F m0 = Vec::load(at_m);
+  const F v0 = Vec::load(at_v);
   F w0;
   if constexpr (kMaster == Master::split) {
     const auto high = Vec::widen(reinterpret_cast<const uint16_t*>(args.weight) + i);
@@ -76,8 +78,8 @@ inline void update_lanes(const AdamW& args, const Constants<Vec>& c, int64_t i, 
   const F d = Vec::fma(Vec::sqrt(v), c.inv_sqrt_bias2, c.eps);
   const F w = Vec::fma(c.minus_step_size, Vec::div(m, d), Vec::mul(w0, c.decay));
 
-  Vec::store(args.m + i, Vec::flush_below(m, c.flush));
-  Vec::store(args.v + i, Vec::flush_below(v, c.flush));
+  Vec::store(at_m, Vec::flush_below(m, c.flush));
+  Vec::store(at_v, Vec::flush_below(v, c.flush));
   if constexpr (kMaster == Master::split) {
     const auto bits = Vec::as_bits(w);
     Vec::narrow(reinterpret_cast<uint16_t*>(args.weight) + i, Vec::shift_down16(Vec::add(bits, Vec::half())));
@@ -97,12 +99,14 @@ inline void update_tail(const AdamW& args, const Constants<Vec>& c, int64_t begi
   bf16 grad_bf16[kLanes], weight[kLanes];
   float grad_f32[kLanes], m[kLanes], v[kLanes], master[kLanes];
   uint16_t low[kLanes];
+  float* const all_m = static_cast<float*>(args.m);
+  float* const all_v = static_cast<float*>(args.v);
   for (int lane = 0; lane < kLanes; ++lane) {
     const int64_t i = begin + lane < args.count ? begin + lane : args.count - 1;
     if constexpr (kGrad == Grad::bf16) grad_bf16[lane] = args.grad_bf16[i];
     if constexpr (kGrad == Grad::f32) grad_f32[lane] = args.grad_f32[i];
-    m[lane] = args.m[i];
-    v[lane] = args.v[i];
+    m[lane] = all_m[i];
+    v[lane] = all_v[i];
     if constexpr (kMaster == Master::split) {
       weight[lane] = args.weight[i];
       low[lane] = args.low[i];
@@ -121,8 +125,8 @@ inline void update_tail(const AdamW& args, const Constants<Vec>& c, int64_t begi
                     .master = master};
   update_lanes<Vec, kGrad, kMaster>(lanes, c, 0, worst);
   for (int64_t i = begin; i < args.count; ++i) {
-    args.m[i] = m[i - begin];
-    args.v[i] = v[i - begin];
+    all_m[i] = m[i - begin];
+    all_v[i] = v[i - begin];
     if constexpr (kMaster == Master::split) {
       args.weight[i] = weight[i - begin];
       args.low[i] = low[i - begin];
@@ -149,8 +153,9 @@ bool update_master(const AdamW& args) {
   return update<Vec, Grad::none, kMaster>(args);
 }
 
+// Of state that is exact.
 template <class Vec>
-bool adamw_pass(const AdamW& args) {
+bool update_exact(const AdamW& args) {
   return args.master != nullptr ? update_master<Vec, Master::plain>(args) : update_master<Vec, Master::split>(args);
 }
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "megatrain/ops/cpu/adamw_pass.h"
+#include "megatrain/ops/cpu/adamw_coded.h"
 
 namespace megatrain {
 namespace {

@@ -10,18 +10,29 @@ namespace megatrain::cpu {
 
 namespace {
 
-// Elements [first, first + count), all with a gradient or none.
-bool update_run(const AdamWUpdate& args, const AdamWScalars& scalars, int64_t first, int64_t count, const float* grad) {
+// Elements [first, first + count), all with a gradient or none; `block` is the first of their moments' blocks.
+bool update_run(const AdamWUpdate& args, const AdamWScalars& scalars, int64_t first, int64_t count, int64_t block,
+                const float* grad) {
   const auto at = [first](auto* plane) { return plane ? plane + first : nullptr; };
+  const int64_t bytes = first * moment_element_bytes(args.coded.moments);
+  CodedState coded = args.coded;
+  coded.first += first;
+  if (coded.m_scales) {
+    coded.m_scales += block;
+    coded.v_scales += block;
+  }
   AdamW part{.scalars = scalars,
              .count = count,
-             .m = args.m + first,
-             .v = args.v + first,
+             .m = static_cast<std::byte*>(args.m) + bytes,
+             .v = static_cast<std::byte*>(args.v) + bytes,
              .weight = at(args.weight),
              .low = at(args.low),
-             .master = at(args.master)};
+             .master = at(args.master),
+             .coded = coded};
   thread_local std::vector<bf16> rounded;
-  if (grad && args.weight) {
+  if (args.grad_bf16) {
+    part.grad_bf16 = args.grad_bf16 + first;
+  } else if (grad && args.weight) {
     rounded.resize(static_cast<size_t>(count));
     std::transform(grad, grad + count, rounded.begin(), [](float x) { return to_bf16(x); });
     part.grad_bf16 = rounded.data();
@@ -34,25 +45,31 @@ bool update_run(const AdamWUpdate& args, const AdamWScalars& scalars, int64_t fi
 }  // namespace
 
 void adamw(const Context& context, const AdamWUpdate& args) {
-  constexpr int64_t kBlock = 65536;
+  constexpr int64_t kPieceElements = 65536;
   AdamWScalars scalars = args.scalars;
   scalars.clip = *args.clip;
   if (std::isnan(scalars.clip)) return;
   std::atomic<bool> finite{true};
-  const auto update = [&](int64_t first, int64_t count, const float* grad) {
-    if (!update_run(args, scalars, first, count, grad)) finite.store(false, std::memory_order_relaxed);
+  const auto update = [&](int64_t first, int64_t count, int64_t block, const float* grad) {
+    if (!update_run(args, scalars, first, count, block, grad)) finite.store(false, std::memory_order_relaxed);
   };
-  if (args.rows) {
-    context.team.parallel_for(args.count / args.cols, [&](int64_t row) {
-      const int32_t* end = args.rows + args.row_count;
-      const int32_t* found = std::lower_bound(args.rows, end, static_cast<int32_t>(row));
-      const bool touched = found != end && *found == row;
-      update(row * args.cols, args.cols, touched ? args.grad + (found - args.rows) * args.cols : nullptr);
+  // rows that begin a block are taken one by one, whether or not only some have a gradient
+  const int64_t row = args.rows ? args.cols : args.coded.row;
+  if (row > 0) {
+    context.team.parallel_for(args.count / row, [&](int64_t r) {
+      const float* grad = args.grad ? args.grad + r * row : nullptr;
+      if (args.rows) {
+        const int32_t* end = args.rows + args.row_count;
+        const int32_t* found = std::lower_bound(args.rows, end, static_cast<int32_t>(r));
+        grad = found != end && *found == r ? args.grad + (found - args.rows) * args.cols : nullptr;
+      }
+      update(r * row, row, r * ceil_div(row, kStateBlock), grad);
     });
   } else {
-    context.team.parallel_for(ceil_div(args.count, kBlock), [&](int64_t block) {
-      const int64_t first = block * kBlock;
-      update(first, std::min(kBlock, args.count - first), args.grad + first);
+    context.team.parallel_for(ceil_div(args.count, kPieceElements), [&](int64_t piece) {
+      const int64_t first = piece * kPieceElements;
+      update(first, std::min(kPieceElements, args.count - first), first / kStateBlock,
+             args.grad ? args.grad + first : nullptr);
     });
   }
   if (!finite.load(std::memory_order_relaxed) && *args.not_finite == 0) *args.not_finite = args.mark;
