@@ -5,10 +5,10 @@ namespace megatrain::cli {
 
 namespace {
 
-const std::vector<Words> kFormats = {{"--state.moments=bf16"},
-                                     {"--state.moments=int8"},
-                                     {"--state.master=stochastic"},
-                                     {"--state.moments=int8", "--state.master=stochastic"}};
+const std::vector<Words> kFormats = {{"--precision=bf16", "--state.moments=bf16"},
+                                     {"--precision=bf16", "--state.moments=int8"},
+                                     {"--precision=bf16", "--state.master=stochastic"},
+                                     {"--precision=bf16", "--state.moments=int8", "--state.master=stochastic"}};
 
 Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -16,8 +16,8 @@ Words with(Words words, const Words& more) {
 }
 
 TEST(StateFormat, ResumeIsExactAndTheCheckpointIsSmaller) {
-  const Place place("qwen2_tied", "steps: 6\ncheckpoint: {every: 3}\nprecision: bf16\n");
-  succeed({"train", place.config(), "--run_dir=" + (place / "fp32")});
+  const Place place("qwen2_tied", "steps: 6\ncheckpoint: {every: 3}\n");
+  succeed({"train", place.config(), "--precision=bf16", "--run_dir=" + (place / "fp32")});
   const auto state_bytes = [&](const std::string& run) {
     return fs::file_size(run + "/checkpoints/step-00000003/state.safetensors");
   };
@@ -37,15 +37,15 @@ TEST(StateFormat, ResumeIsExactAndTheCheckpointIsSmaller) {
     EXPECT_EQ(hash_of(stopped), hash_of(straight)) << fmt::format("{}", fmt::join(kFormats[i], " "));
 
     // one seed, one state; another format is another run
-    expect_refusal({"train", place.config(), "--run_dir=" + stopped, "--resume", "--steps=7"}, ExitCode::bad_config,
-                   {"state.", "\"fp32\"", "resuming would not be exact"});
+    expect_refusal({"train", place.config(), "--precision=bf16", "--run_dir=" + stopped, "--resume", "--steps=7"},
+                   ExitCode::bad_config, {"state.", "\"fp32\"", "resuming would not be exact"});
   }
   expect_refusal(with({"train", place.config(), "--run_dir=" + (place / "fp32"), "--resume", "--steps=7"}, kFormats[1]),
                  ExitCode::bad_config, {"state.moments", "\"int8\"", "resuming would not be exact"});
 }
 
 TEST(StateFormat, DumpsAreOfTheValuesInFp32) {
-  const Place place("llama_linear", "steps: 2\nprecision: bf16\ndump: {state: [2]}\n");
+  const Place place("llama_linear", "steps: 2\ndump: {state: [2]}\n");
   succeed(with({"train", place.config()}, kFormats[3]));
   const json dump = hash_of(place.run() + "/state-2.safetensors"), state = hash_of(place.run());
   EXPECT_EQ(dump.at("state"), state.at("state"));

@@ -316,6 +316,7 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--optim.warmup=2",
                                          "--optim.min_lr=1e-9",
                                          "--optim.decay=0.25",
+                                         "--state.moments=int8",
                                          "--memory.gpu=3GiB",
                                          "--memory.host=1.5TiB",
                                          "--memory.state=host",
@@ -353,6 +354,7 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--sample.every=7",
                                          "--sample.prompts=Who?",
                                          "--sample.max_tokens=16",
+                                         "--state.master=stochastic",
                                          "--freeze=model.embed_tokens.*"});
   EXPECT_EQ(parse_config(resolved_yaml(sets), "resolved"), sets);
   const TrainConfig split =

@@ -1,10 +1,12 @@
 // A plan changes where bytes live and when they move, never what they become.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
 #include "megatrain/base/error.h"
+#include "megatrain/plan/inventory.h"
 #include "megatrain/plan/verify.h"
 #include "tests/pipeline/tiny.h"
 
@@ -58,6 +60,32 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"int8_frozen", {.freezing = {.freeze = {"model.layers.1.*", "*.k_proj.weight"}}, .moments = "int8"}},
         Case{"bf16_fp32_weights", {.layers = 5, .precision = "fp32", .moments = "bf16"}}),
     [](const auto& info) { return info.param.name; });
+
+// With the inputs that wait on the device and on the host, one sweep and two, frozen layers below.
+TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
+  for (const FreezeRules& freezing :
+       {FreezeRules{}, FreezeRules{.freeze = {"model.embed_tokens.*", "model.layers.0.*"}}}) {
+    Tiny tiny({.layers = 7, .freezing = freezing});
+    Plan plan = tiny.default_plan();
+    const std::string expected = tiny.train(plan, kSteps);
+    for (const Tier tier : {Tier::hbm, Tier::host}) {
+      for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{3, 1}}) {
+        int64_t before = std::numeric_limits<int64_t>::max();
+        for (const int64_t every : {1, 2, 3, 7}) {
+          plan.boundary.assign(plan.boundary.size(), tier);
+          plan.sweeps = sweeps;
+          plan.boundary_every = every;
+          EXPECT_EQ(tiny.train(plan, kSteps), expected) << every << " on " << tier_name(tier);
+          if (every > 3) continue;
+          const MemoryNeed need = memory_need(tiny.workload(), plan);
+          const int64_t bytes = need.bytes_of(ResourceKind::boundary) + need.bytes_of(ResourceKind::host_boundary);
+          EXPECT_LT(bytes, before);
+          before = bytes;
+        }
+      }
+    }
+  }
+}
 
 TEST(MicroBatches, OneOrEightCrossTheLinkEquallyOften) {
   Tiny one({.micro_batches = 1}), eight({.micro_batches = 8});

@@ -3,7 +3,7 @@
 //   forward    gather and fetch the touched embedding rows; for each phase: fetch, then every micro-batch of the sweep
 //   turn       head: loss and gradient of every micro-batch; the last records are still in their slots
 //   backward   for each phase in reverse: fetch unless still there, every micro-batch, round the gradients, let them
-//              leave
+//              leave. Where only every k-th input waits, the phases above one run forward again first
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane.
@@ -137,9 +137,13 @@ class Builder {
 
   bool has_backward(int64_t phase) const { return phase >= first_trained_; }
 
+  // Phases above the one whose input waits for its backward; 0: its own does.
+  int64_t above_boundary(int64_t phase) const { return plan_.above_boundary(phase, first_trained_); }
+
   // Its input waits on the host for backward, or does not wait.
   bool passes_through_slot(int64_t phase) const {
-    return phase < w_.head_phase() && (!has_backward(phase) || plan_.boundary_of(phase) == Tier::host);
+    return phase < w_.head_phase() &&
+           (!has_backward(phase) || above_boundary(phase) > 0 || plan_.boundary_of(phase) == Tier::host);
   }
 
   Place place_for(int64_t phase) {
@@ -150,7 +154,7 @@ class Builder {
   }
 
   void offload_boundary(const Place& place, const Group& group) {
-    if (!training_ || !place.lease.held() || !has_backward(place.phase)) return;
+    if (!training_ || !place.lease.held() || !has_backward(place.phase) || above_boundary(place.phase) > 0) return;
     add(Lane::d2h, of_phase(ActionKind::offload_boundary, place.phase, group),
         {reads(Operand::from, place.resource(group)),
          writes(Operand::to, {Kind::host_boundary, place.phase, group.first})});
@@ -251,21 +255,55 @@ class Builder {
       leave(w_.head_record(), {Kind::head_gradient_out, w_.head_record()});
   }
 
+  // The inputs of the phases above a boundary, up to `top`, computed again from it.
+  void recompute(const Place& boundary, int64_t top) {
+    for (int64_t phase = boundary.phase; phase < top; ++phase) {
+      const std::vector<Access> weights = hold_weights(phase);
+      for (const Group& group : groups_) {
+        std::vector<Access> accesses = weights;
+        accesses.insert(accesses.end(),
+                        {reads(Operand::x, input_of(phase, boundary, group)), reads(Operand::inputs, {Kind::inputs}),
+                         writes(Operand::y, {Kind::recomputed, above_boundary(phase + 1), group.local}),
+                         writes(Operand::workspace, {Kind::workspace})});
+        add(Lane::compute, of_phase(ActionKind::forward, phase, group), std::move(accesses));
+      }
+    }
+  }
+
+  Resource input_of(int64_t phase, const Place& boundary, const Group& group) const {
+    const int64_t above = above_boundary(phase);
+    return above > 0 ? Resource{Kind::recomputed, above, group.local} : boundary.resource(group);
+  }
+
+  // The input that waits for the phases from it on, brought in where it waits on the host.
+  Place fetch_boundary(int64_t phase) {
+    Place place = place_for(phase);
+    for (const Group& group : groups_) {
+      if (!place.lease.held()) break;
+      add(Lane::h2d, of_phase(ActionKind::fetch_boundary, phase, group),
+          {reads(Operand::from, {Kind::host_boundary, phase, group.first}),
+           writes(Operand::to, place.resource(group))});
+    }
+    return place;
+  }
+
   void backward() {
-    for (int64_t phase = w_.head_phase() - 1; phase >= std::max<int64_t>(1, first_trained_); --phase) {
+    Place boundary;  // of the phases at hand
+    const int64_t top = w_.head_phase() - 1;
+    for (int64_t phase = top; phase >= std::max<int64_t>(1, first_trained_); --phase) {
+      const int64_t above = above_boundary(phase);
+      if (phase == top || above == plan_.boundary_every - 1) {
+        boundary = Place();
+        boundary = fetch_boundary(phase - above);
+        recompute(boundary, phase);
+      }
       const std::vector<Access> weights = hold_weights(phase);
       const int64_t from = stream_;
       if (w_.phase(phase).width != w_.phase(phase + 1).width) stream_ = 1 - stream_;
-      Place in = place_for(phase);
       for (const Group& group : groups_) {
-        if (in.lease.held()) {
-          add(Lane::h2d, of_phase(ActionKind::fetch_boundary, phase, group),
-              {reads(Operand::from, {Kind::host_boundary, phase, group.first}),
-               writes(Operand::to, in.resource(group))});
-        }
         std::vector<Access> accesses = weights;
         accesses.insert(accesses.end(),
-                        {reads(Operand::x, in.resource(group)), reads(Operand::inputs, {Kind::inputs}),
+                        {reads(Operand::x, input_of(phase, boundary, group)), reads(Operand::inputs, {Kind::inputs}),
                          reads(Operand::grad_y, {Kind::gradient_stream, from, group.local}),
                          writes(Operand::grad_x, stream(group)), writes(Operand::workspace, {Kind::workspace})});
         add_sums(accesses, phase);

@@ -78,6 +78,8 @@ void check_plan(const Workload& w, const Plan& p) {
                         "gradients are clipped",
                         record));
   }
+  require(p.boundary_every >= 1 && p.boundary_every <= std::max<int64_t>(1, w.layer_phases()),
+          fmt::format("boundary_every is {}, expected 1 to {}", p.boundary_every, w.layer_phases()));
   require(p.boundary_slots >= 2 && p.boundary_slots <= w.layer_phases() + 3,
           fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.layer_phases() + 3));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,

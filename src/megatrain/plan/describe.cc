@@ -42,17 +42,19 @@ std::string describe(StateFormat format) {
 }
 
 json plan_to_json(const Plan& p) {
-  return {{"slots", p.slots},
-          {"weights", tiers_to_json(p.weights)},
-          {"state", tiers_to_json(p.state)},
-          {"visits", p.visits},
-          {"keep", keeps_to_json(p.keep)},
-          {"boundary", tiers_to_json(p.boundary)},
-          {"boundary_slots", p.boundary_slots},
-          {"sweeps", p.sweeps},
-          {"gradient_slabs", p.gradient_slabs},
-          {"host_gradient_slabs", p.host_gradient_slabs},
-          {"serial", p.serial}};
+  json plan = {{"slots", p.slots},
+               {"weights", tiers_to_json(p.weights)},
+               {"state", tiers_to_json(p.state)},
+               {"visits", p.visits},
+               {"keep", keeps_to_json(p.keep)},
+               {"boundary", tiers_to_json(p.boundary)},
+               {"boundary_slots", p.boundary_slots},
+               {"sweeps", p.sweeps},
+               {"gradient_slabs", p.gradient_slabs},
+               {"host_gradient_slabs", p.host_gradient_slabs},
+               {"serial", p.serial}};
+  if (p.boundary_every > 1) plan["boundary_every"] = p.boundary_every;
+  return plan;
 }
 
 Plan plan_from_json(const json& object, const std::string& where) {
@@ -91,6 +93,7 @@ Plan plan_from_json(const json& object, const std::string& where) {
     p.keep.push_back(*found);
   }
   p.boundary = tiers("boundary");
+  if (object.contains("boundary_every")) p.boundary_every = number("boundary_every");
   p.boundary_slots = number("boundary_slots");
   if (!object.contains("sweeps") || !object["sweeps"].is_array()) bad("'sweeps' must be a list of integers");
   for (const json& width : object["sweeps"]) {
@@ -131,7 +134,10 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
     if (blocks > 0) text += fmt::format(" {} in {} blocks", keep_name(keep), blocks);
   }
   text += "\n";
-  text += fmt::format("block inputs: {}\n", runs({p.boundary.begin() + passed, p.boundary.end()}));
+  text += fmt::format("block inputs: {}", runs({p.boundary.begin() + passed, p.boundary.end()}));
+  if (p.boundary_every > 1)
+    text += fmt::format("; of every {} one waits and the others are computed again from it", p.boundary_every);
+  text += "\n";
   text += fmt::format("sweeps: {}\n", p.sweeps.size());
   for (const auto& [title, bytes, total] :
        {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {

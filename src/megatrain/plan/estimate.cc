@@ -163,6 +163,8 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
     if (phase < first_trained) continue;
     compute += costs(
         {.kind = ActionKind::backward, .phase = phase, .micro_batches = w.micro_batches, .keep = plan.keep_of(phase)});
+    const bool again = phase + 1 < w.head_phase() && plan.above_boundary(phase + 1, first_trained) > 0;
+    if (again) compute += costs({.kind = ActionKind::forward, .phase = phase, .micro_batches = w.micro_batches});
   }
   double update = 0;
   int64_t fetched = 0, streamed = 0, largest = 0;  // bytes

@@ -108,7 +108,7 @@ class ResourceList {
 
   void activations() const {
     const int64_t first = w_.first_trained_phase();
-    int64_t passing = 0, stream = 0;  // the largest, in bytes
+    int64_t passing = 0, stream = 0, again = 0;  // the largest, in bytes
     bool one_width = true;
     for (int64_t p = 1; p <= w_.head_phase(); ++p) {
       const int64_t bytes = w_.activation_bytes(p);
@@ -117,13 +117,17 @@ class ResourceList {
       const bool layer = p < w_.head_phase(), backward = p >= first;
       if (layer && backward)
         device(Kind::kept, p, w_.phase(p).kept_bytes[static_cast<size_t>(plan_.keep_of(p))], widest_);
-      if (!layer || (backward && plan_.boundary_of(p) == Tier::hbm)) {
+      const bool waits = backward && (!layer || plan_.above_boundary(p, first) == 0);
+      if (!layer || (waits && plan_.boundary_of(p) == Tier::hbm)) {
         device(Kind::boundary, p, bytes, widest_);
         continue;
       }
       passing = std::max(passing, bytes);
-      if (backward) host(Kind::host_boundary, p, bytes, w_.micro_batches);
+      if (waits) host(Kind::host_boundary, p, bytes, w_.micro_batches);
+      if (backward && !waits) again = std::max(again, bytes);
     }
+    for (int64_t above = 1; again > 0 && above < plan_.boundary_every; ++above)
+      device(Kind::recomputed, above, again, widest_);
     for (int64_t slot = 0; passing > 0 && slot < plan_.boundary_slots; ++slot)
       device(Kind::boundary_slot, slot, passing, widest_);
     for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest_);
@@ -183,6 +187,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::kept: return "kept activations";
     case Kind::boundary: return "kept boundaries";
     case Kind::boundary_slot: return "boundary slots";
+    case Kind::recomputed: return "recomputed boundaries";
     case Kind::gradient_stream: return "gradient stream";
     case Kind::workspace: return "workspace";
     case Kind::ops_scratch: return "ops scratch";

@@ -2,6 +2,7 @@
 // the same bits. It is the one place that decides; everything below obeys it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -25,6 +26,7 @@ struct Plan {
                                // phases that have no backward
   std::vector<Tier> boundary;  // (layer phases) where the phase's input waits for backward. Ignored for phases that
                                // have no backward
+  int64_t boundary_every = 1;  // phases of whose inputs one waits: the others are computed again from it in backward
   int64_t boundary_slots = 2;  // device ring for inputs that wait on the host; 2 or more
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
@@ -49,6 +51,10 @@ struct Plan {
   // Of a layer's phase.
   Keep keep_of(int64_t phase) const { return keep[static_cast<size_t>(phase - 1)]; }
   Tier boundary_of(int64_t phase) const { return boundary[static_cast<size_t>(phase - 1)]; }
+  // Phases above the nearest one below whose input waits; 0: its own does. `first`: the lowest that has a backward.
+  int64_t above_boundary(int64_t phase, int64_t first) const {
+    return (phase - std::max<int64_t>(1, first)) % boundary_every;
+  }
 
   // Trained layer records that the host updates.
   int64_t host_updated(const Workload& workload) const;

@@ -13,10 +13,11 @@ namespace {
 // Where the search starts from: the rest climbs as memory allows.
 struct Start {
   int64_t sweeps;
-  int64_t state;     // records whose state is on the device: trained ones first, of each the ones needed first
-  int64_t visits;    // trained blocks whose state visits it: the ones needed first
-  int64_t weights;   // further blocks with a place of their own
-  int64_t products;  // blocks that keep their products: the ones needed first in backward
+  int64_t state;      // records whose state is on the device: trained ones first, of each the ones needed first
+  int64_t visits;     // trained blocks whose state visits it: the ones needed first
+  int64_t weights;    // further blocks with a place of their own
+  int64_t products;   // blocks that keep their products: the ones needed first in backward
+  int64_t every = 1;  // of whose inputs one waits
 };
 
 Plan start_plan(const Workload& w, const Start& start) {
@@ -46,6 +47,7 @@ Plan start_plan(const Workload& w, const Start& start) {
     if (w.is_trained(record) && visits-- > 0) plan.visits[at] = true;
   }
   std::fill_n(plan.keep.rbegin(), start.products, Keep::products);
+  plan.boundary_every = start.every;
   return plan;
 }
 
@@ -161,7 +163,17 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
       for (const int64_t weights : grid(others, 1)) {
         for (const int64_t products : grid(w.layer_phases(), 4))
           list.push_back({n, state, visiting, weights, products});
+        for (const int64_t every : {2, 4, 8}) {
+          if (every <= w.layer_phases()) list.push_back({n, state, visiting, weights, 0, every});
+        }
       }
+    }
+  }
+  // where memory is short, every record counts
+  for (int64_t state = 1; !state_on_host && state < w.record_count(); ++state) {
+    for (const int64_t n : {int64_t{1}, std::min<int64_t>(2, w.micro_batches)}) {
+      for (const int64_t every : {int64_t{1}, std::min<int64_t>(4, w.layer_phases())})
+        list.push_back({n, state, 0, 0, 0, every});
     }
   }
   return list;

@@ -16,6 +16,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   const int64_t most = std::max(records - at_once + 1, int64_t{1});
   // mostly few: streaming is the hard case
   plan.slots = at_once + below(below(3) ? std::min<int64_t>(3, most) : most);
+  plan.boundary_every = below(3) ? 1 : 1 + below(std::min<int64_t>(4, w.layer_phases()));
   plan.boundary_slots = 2 + below(3);
   plan.gradient_slabs = 1 + below(3);
   plan.serial = below(12) == 0;

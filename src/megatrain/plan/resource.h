@@ -30,6 +30,7 @@ enum class ResourceKind : uint8_t {
   kept,             // a = phase, b = micro-batch of the sweep: inner activations
   boundary,         // a = phase, b = micro-batch of the sweep: its input in a place of its own
   boundary_slot,    // a = slot, b = micro-batch of the sweep
+  recomputed,       // a = phases above the boundary, b = micro-batch of the sweep: a phase's input, computed again
   gradient_stream,  // a = 0 or 1, b = micro-batch of the sweep: 1 only where a phase changes the width
   workspace,
   ops_scratch,
