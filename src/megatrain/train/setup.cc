@@ -147,7 +147,9 @@ MachineProfile machine_profile(const Device& device) {
           .h2d_bytes_per_s = 8e9,
           .d2h_bytes_per_s = 8e9,
           .dram_bytes_per_s = 10e9 * cores,
-          .updates_on_device = false};
+          .updates_on_device = false,
+          .shared_cores = static_cast<int64_t>(cores),
+          .name = "cpu"};
 }
 
 }  // namespace megatrain
