@@ -7,6 +7,7 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/config/config.h"
 #include "megatrain/model/presets.h"
+#include "megatrain/plan/machines.h"
 
 namespace megatrain {
 
@@ -120,17 +121,26 @@ std::vector<Verb> make_verbs() {
        .keys = false,
        .run = verb_eval},
       {.name = "plan",
-       .takes = "CONFIG|DIR|PRESET",
-       .summary = "what would live where, what it needs, what bounds the step",
-       .usage = "[--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]",
+       .takes = "CONFIG|DIR|PRESET|Org/Name",
+       .summary = "whether it fits, where, how fast, and what to change; --what-fits: every model",
+       .usage = "[--machine NAME|FILE] [--ram SIZE] [--disk SIZE] [--price HOUR]\n"
+                "    [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]\n"
+                "megatrain plan --what-fits [--machine NAME|FILE] [--ram SIZE] [--disk SIZE]",
        .details = fmt::format(
-           "Prints where weights, gradients and block inputs would live and what the step is bound by; allocates "
-           "nothing.\n"
-           "--random SEED prints some other valid plan. 'megatrain train --plan=FILE' uses a plan printed with "
-           "--json.\n"
-           "Presets: {}\n",
-           fmt::join(preset_names(), ", ")),
-       .options = {"--random", "--layers"},
+           "Prints where weights, gradients and block inputs would live, tokens/s and what bounds them, the tokens a\n"
+           "step needs to hide the link and the optimizer, and what a checkpoint takes; where it does not fit, the\n"
+           "nearest changes under which it would (exit code 4). Allocates nothing; needs neither weights nor data.\n\n"
+           "  --machine NAME   plans for a machine that need not be here, from data sheets: {}\n"
+           "  --machine FILE   the same from what 'megatrain doctor --json' printed on that machine (FILE.json)\n"
+           "  --ram, --disk    with so much memory and disk instead\n"
+           "  --price HOUR     what an hour costs: prints the cost of a billion tokens\n"
+           "  --what-fits      every preset by way of training: tokens/s, or no\n"
+           "  --layers N       with N layers instead of the model's\n"
+           "  --random SEED    some other valid plan\n\n"
+           "'megatrain train --plan=FILE' uses a plan printed with --json. Presets: {}\n",
+           machine_names(), fmt::join(preset_names(), ", ")),
+       .options = {"--random", "--layers", "--machine", "--ram", "--disk", "--price"},
+       .flags = {"--what-fits"},
        .run = verb_plan},
       {.name = "report",
        .takes = "RUN",
