@@ -115,6 +115,25 @@ TEST(PlanVerb, SaysWhichModelsFitAMachine) {
   EXPECT_TRUE(some && none);
 }
 
+TEST(DoctorVerb, ChecksAndAProfileThatPlansUse) {
+  const Place place;
+  const std::string file = place / "profile.json";
+  const json result =
+      json::parse(succeed({"doctor", "--device=cpu", "--dir=" + (place / ""), "--out=" + file, "--json"}).out);
+  ASSERT_FALSE(result.at("checks").empty());
+  for (const json& check : result.at("checks")) {
+    for (const char* key : {"name", "ok", "found", "expected", "fix"}) EXPECT_TRUE(check.contains(key)) << key;
+    EXPECT_EQ(check.at("ok").get<bool>(), check.at("fix").is_null());
+  }
+  const json& profile = result.at("profile");
+  EXPECT_EQ(profile.at("measured"), true);
+  for (const char* key : {"h2d_bytes_per_s", "d2h_bytes_per_s", "link_both_bytes_per_s", "dram_bytes_per_s",
+                          "disk_read_bytes_per_s", "disk_write_bytes_per_s", "flops_per_s"})
+    EXPECT_GT(profile.at(key), 0) << key;
+  EXPECT_FALSE(profile.at("product_rates").empty());
+  EXPECT_EQ(json::parse(read_bytes(file)), profile);
+}
+
 TEST(PlanVerb, RefusesWhatIsNoTarget) {
   expect_refusal({"plan", "qwen9-900b"}, ExitCode::bad_config, {"qwen9-900b", "qwen2.5-7b"});
   const Place place;

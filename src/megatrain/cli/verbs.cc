@@ -142,6 +142,21 @@ std::vector<Verb> make_verbs() {
        .options = {"--random", "--layers", "--machine", "--ram", "--disk", "--price"},
        .flags = {"--what-fits"},
        .run = verb_plan},
+      {.name = "doctor",
+       .summary = "what is wrong with this machine, and how fast it is; later plans use that",
+       .usage = "[--dir DIR] [--out FILE] [--checks] [--device auto|cpu|cuda] [--threads N]",
+       .details = "Measures link, host memory, disk, products and attention in under 20 s and keeps the profile in the "
+                  "user's\n"
+                  "cache, where every later plan on this machine finds it. Then checks what makes training slow or "
+                  "fail, with\n"
+                  "a fix for each: GPU and driver, memlock, control group, huge pages, PCIe, NUMA, scratch directory.\n"
+                  "Warnings do not change the exit code.\n\n"
+                  "  --dir DIR     where scratch files would be; default: the current directory\n"
+                  "  --out FILE    keeps the profile in FILE instead, for 'megatrain plan --machine FILE' elsewhere\n"
+                  "  --checks      measures nothing\n",
+       .options = {"--dir", "--out"},
+       .flags = {"--checks"},
+       .run = verb_doctor},
       {.name = "report",
        .takes = "RUN",
        .summary = "one HTML page: loss, speed, lanes of a step, memory, configuration",
