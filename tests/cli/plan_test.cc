@@ -1,4 +1,6 @@
 // `megatrain plan`, `hash` and `demo` as scripts see them.
+#include <cmath>
+
 #include "tests/cli/command.h"
 
 namespace megatrain::cli {
@@ -25,6 +27,14 @@ void expect_contract_plan(const json& plan, int64_t blocks) {
   EXPECT_GT(plan.at("step_s"), 0);
   for (const auto& [lane, seconds] : plan.at("lanes_s").items()) EXPECT_TRUE(seconds.is_number()) << lane;
   EXPECT_TRUE(plan.at("lanes_s").contains(plan.at("bound_by").get<std::string>()));
+  EXPECT_NEAR(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>(),
+              std::round(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>()), 1e-3);
+  for (const char* what : {"link", "optimizer"}) EXPECT_GE(plan.at("tokens_to_hide").at(what), 0) << what;
+  EXPECT_GT(plan.at("checkpoint").at("bytes"), 0);
+  EXPECT_GT(plan.at("checkpoint").at("seconds"), 0);
+  EXPECT_TRUE(plan.at("machine").at("name").is_string());
+  EXPECT_TRUE(plan.at("machine").at("measured").is_boolean());
+  EXPECT_EQ(plan.at("suggestions"), json::array());
   EXPECT_TRUE(plan.at("changes").is_array());
   EXPECT_FALSE(plan.at("plan_hash").get<std::string>().empty());
 }
@@ -47,6 +57,81 @@ TEST(PlanVerb, PeaksAreTheSumOfWhatIsListed) {
     for (const auto& [tag, bytes] : plan.at("memory").at(tier).items()) sum += bytes.get<int64_t>();
     EXPECT_EQ(plan.at("peaks").at(tier), sum);
   }
+}
+
+TEST(PlanVerb, PlansForAMachineThatIsNotThereAndSaysThatItIsFromDataSheets) {
+  const json plan = plan_of({"qwen2.5-3b", "--machine=4090", "--batch=16", "--price=0.5"});
+  expect_contract_plan(plan, 36);
+  EXPECT_EQ(plan.at("machine"), json({{"name", "4090"}, {"measured", false}}));
+  EXPECT_NEAR(plan.at("cost_per_billion_tokens").get<double>(),
+              0.5 / 3600 * 1e9 / plan.at("tokens_per_s").get<double>(), 1e-6);
+  EXPECT_LE(plan.at("peaks").at("hbm"), int64_t{23} << 30);
+  const std::string text = succeed({"plan", "qwen2.5-3b", "--machine=4090", "--batch=16", "--price=0.5"}).out;
+  for (const char* part : {"4090 (from data sheets)", "tokens/s", "a checkpoint", "a billion tokens cost"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_EQ(text.find("of 0 more"), std::string::npos) << text;
+}
+
+TEST(PlanVerb, WhatDoesNotFitEndsWithCode4AndTheNearestChanges) {
+  const Words words = {"plan", "qwen2.5-7b", "--machine=4090", "--ram=80GiB", "--batch=8"};
+  Words with_json = words;
+  with_json.push_back("--json");
+  const Outcome outcome = megatrain(with_json);
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  EXPECT_EQ(plan.at("fits"), false);
+  EXPECT_EQ(plan.at("machine").at("name"), "4090");
+  ASSERT_FALSE(plan.at("suggestions").empty());
+  EXPECT_LE(plan.at("suggestions").size(), 3u);
+  for (const json& suggestion : plan.at("suggestions")) {
+    EXPECT_FALSE(suggestion.at("change").get<std::string>().empty());
+    EXPECT_GT(suggestion.at("tokens_per_s"), 0);
+  }
+  expect_refusal(words, ExitCode::cannot_fit,
+                 {"host memory", "4090 (from data sheets)", "would fit, at", "state.moments=bf16", "more RAM"});
+}
+
+TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
+  expect_refusal({"plan", "qwen2.5-7b", "--machine=4099"}, ExitCode::bad_config, {"'4099'", "4090", "gh200"});
+  expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--ram=0"}, ExitCode::bad_config, {"--ram", "64GiB"});
+  expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--price=-1"}, ExitCode::bad_config, {"--price"});
+  expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--device=cpu"}, ExitCode::bad_config, {"--machine", "cpu"});
+  expect_refusal({"plan", "--what-fits", "--machine=4090", "--layers=3"}, ExitCode::bad_config, {"--layers"});
+  const Place place;
+  write_bytes(place / "box.json", R"({"profile": {"name": "box"}})");
+  expect_refusal({"plan", "qwen2.5-7b", "--machine=" + (place / "box.json")}, ExitCode::bad_config,
+                 {place / "box.json", "megatrain doctor"});
+}
+
+TEST(PlanVerb, SaysWhichModelsFitAMachine) {
+  const json rows = json::parse(succeed({"plan", "--what-fits", "--machine", "4090", "--ram", "64GiB", "--json"}).out);
+  ASSERT_TRUE(rows.is_array());
+  bool some = false, none = false;
+  for (const json& row : rows) {
+    for (const char* key : {"model", "mode", "fits", "ram", "hbm", "disk", "tokens_per_s"})
+      EXPECT_TRUE(row.contains(key)) << key;
+    (row.at("fits").get<bool>() ? some : none) = true;
+  }
+  EXPECT_TRUE(some && none);
+}
+
+TEST(DoctorVerb, ChecksAndAProfileThatPlansUse) {
+  const Place place;
+  const std::string file = place / "profile.json";
+  const json result =
+      json::parse(succeed({"doctor", "--device=cpu", "--dir=" + (place / ""), "--out=" + file, "--json"}).out);
+  ASSERT_FALSE(result.at("checks").empty());
+  for (const json& check : result.at("checks")) {
+    for (const char* key : {"name", "ok", "found", "expected", "fix"}) EXPECT_TRUE(check.contains(key)) << key;
+    EXPECT_EQ(check.at("ok").get<bool>(), check.at("fix").is_null());
+  }
+  const json& profile = result.at("profile");
+  EXPECT_EQ(profile.at("measured"), true);
+  for (const char* key : {"h2d_bytes_per_s", "d2h_bytes_per_s", "link_both_bytes_per_s", "dram_bytes_per_s",
+                          "disk_read_bytes_per_s", "disk_write_bytes_per_s", "flops_per_s"})
+    EXPECT_GT(profile.at(key), 0) << key;
+  EXPECT_FALSE(profile.at("product_rates").empty());
+  EXPECT_EQ(json::parse(read_bytes(file)), profile);
 }
 
 TEST(PlanVerb, RefusesWhatIsNoTarget) {

@@ -58,7 +58,7 @@ TEST(HubCache, WithoutMainTakesTheOnlySnapshotButNeverGuesses) {
 
 TEST(HubCache, SaysWhereItLookedAndHowToDownload) {
   const HubFolder hub;
-  expect_error(ExitCode::bad_input, {hub.folder(), "hf download Org/Name", "--local-dir"},
+  expect_error(ExitCode::bad_input, {hub.folder(), "'hf download Org/Name config.json'"},
                [] { find_model("Org/Name", ModelParts::config); });
   std::filesystem::create_directories(hub.folder());
   expect_error(ExitCode::bad_input, {"no snapshot", "hf download Org/Name"},
@@ -76,7 +76,7 @@ TEST(HubCache, SaysWhereItLookedAndHowToDownload) {
 TEST(HubCache, NamesWhatAnUnfinishedDownloadLacks) {
   const HubFolder hub;
   hub.add("config.json", "{}");
-  expect_error(ExitCode::bad_input, {"lacks model.safetensors", "hf download Org/Name"},
+  expect_error(ExitCode::bad_input, {"lacks model.safetensors", "hf download Org/Name", "--local-dir"},
                [] { find_model("Org/Name", ModelParts::weights); });
   hub.add("model.safetensors.index.json",
           R"({"weight_map": {"a": "model-00001-of-00003.safetensors", "b": "model-00002-of-00003.safetensors",

@@ -55,10 +55,10 @@ INSTANTIATE_TEST_SUITE_P(
     Formats, PlanInvariance,
     ::testing::Values(
         Case{"bf16_moments", {.moments = "bf16"}}, Case{"int8_moments", {.clip = false, .moments = "int8"}},
-        Case{"stochastic", {.layers = 5, .clip = false, .master = "stochastic"}},
-        Case{"int8_stochastic_tied", {.layers = 5, .tied = true, .moments = "int8", .master = "stochastic"}},
+        Case{"stochastic", {.layers = 6, .clip = false, .master = "stochastic"}},
+        Case{"int8_stochastic_tied", {.layers = 7, .tied = true, .moments = "int8", .master = "stochastic"}},
         Case{"int8_frozen", {.freezing = {.freeze = {"model.layers.1.*", "*.k_proj.weight"}}, .moments = "int8"}},
-        Case{"bf16_fp32_weights", {.layers = 5, .precision = "fp32", .moments = "bf16"}}),
+        Case{"bf16_fp32_weights", {.layers = 6, .precision = "fp32", .moments = "bf16"}}),
     [](const auto& info) { return info.param.name; });
 
 // With the inputs that wait on the device and on the host, one sweep and two, frozen layers below.

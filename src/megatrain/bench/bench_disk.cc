@@ -18,6 +18,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
 #include "megatrain/bench/bench.h"
+#include "megatrain/bench/measure.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/host/arena.h"
 #include "megatrain/host/thread_team.h"
@@ -27,7 +28,8 @@ namespace megatrain {
 namespace {
 
 constexpr int64_t kBlock = 4 * kMiB;
-constexpr int kThreads = 4;  // requests on their way at once
+constexpr int kThreads = 4;       // requests on their way at once
+constexpr double kNoLimit = 1e9;  // seconds
 
 class NamelessFile {
  public:
@@ -59,11 +61,8 @@ struct Unmap {
 
 }  // namespace
 
-BenchResult bench_disk(const Arguments& arguments) {
-  arguments.none();
-  const std::string directory = arguments.option("--dir").value_or(".");
-  const int64_t bytes = round_up(gib_option(arguments.option("--gib").value_or("4")), kBlock);
-
+DiskRates measure_disk(const std::string& directory, int64_t asked, double most_s) {
+  const int64_t bytes = round_up(asked, kBlock);
   const size_t memory_bytes = static_cast<size_t>(kThreads * kBlock);
   const std::unique_ptr<std::byte, Unmap> memory(static_cast<std::byte*>(map_huge_pages(memory_bytes, 1)),
                                                  Unmap{memory_bytes});
@@ -75,13 +74,16 @@ BenchResult bench_disk(const Arguments& arguments) {
 
   const NamelessFile file(directory);
   ThreadTeam team(kThreads);
+  int64_t written = bytes;  // what there is to read
   const auto pass = [&](bool write) {
+    const int64_t end = written;
     std::atomic<int> error = 0;
-    std::atomic<int64_t> next = 0;
+    std::atomic<int64_t> next = 0, whole = 0;  // bytes begun, bytes of blocks that are done
     const double start = now_s();
     team.parallel_for(kThreads, [&](int64_t thread) {
       std::byte* block = memory.get() + thread * kBlock;
-      for (int64_t at = next.fetch_add(kBlock); at < bytes && error == 0; at = next.fetch_add(kBlock)) {
+      for (int64_t at = next.fetch_add(kBlock); at < end && error == 0 && now_s() - start < most_s;
+           at = next.fetch_add(kBlock)) {
         for (int64_t done = 0; done < kBlock;) {
           const size_t left = static_cast<size_t>(kBlock - done);
           const ssize_t moved = write ? ::pwrite(file.descriptor(), block + done, left, at + done)
@@ -93,6 +95,7 @@ BenchResult bench_disk(const Arguments& arguments) {
           }
           done += moved;
         }
+        whole += kBlock;
       }
     });
     if (error == 0 && write && ::fsync(file.descriptor()) != 0) error = errno;
@@ -100,19 +103,29 @@ BenchResult bench_disk(const Arguments& arguments) {
       fail_io(fmt::format("cannot {} {} in {}: {}; free space there or give a smaller --gib", write ? "write" : "read",
                           format_bytes(bytes), directory, std::strerror(error)));
     }
-    return static_cast<double>(bytes) / (now_s() - start);
+    if (write) written = whole;
+    return static_cast<double>(whole) / (now_s() - start);
   };
-  const double write = pass(true);
+  DiskRates rates{.direct = file.direct()};
+  rates.write_bytes_per_s = pass(true);
+  rates.bytes = written;
   if (!file.direct()) ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
-  const double read = pass(false);
+  rates.read_bytes_per_s = pass(false);
+  return rates;
+}
+
+BenchResult bench_disk(const Arguments& arguments) {
+  arguments.none();
+  const std::string directory = arguments.option("--dir").value_or(".");
+  const DiskRates rates = measure_disk(directory, gib_option(arguments.option("--gib").value_or("4")), kNoLimit);
   return {.json = {{"dir", directory},
-                   {"bytes", bytes},
-                   {"direct", file.direct()},
-                   {"write_bytes_per_s", write},
-                   {"read_bytes_per_s", read}},
-          .text = fmt::format("write {:.2f} GB/s, read {:.2f} GB/s ({} in {}{})\n", write * 1e-9, read * 1e-9,
-                              format_bytes(bytes), directory,
-                              file.direct() ? "" : "; no O_DIRECT there: the page cache may have helped")};
+                   {"bytes", rates.bytes},
+                   {"direct", rates.direct},
+                   {"write_bytes_per_s", rates.write_bytes_per_s},
+                   {"read_bytes_per_s", rates.read_bytes_per_s}},
+          .text = fmt::format("write {:.2f} GB/s, read {:.2f} GB/s ({} in {}{})\n", rates.write_bytes_per_s * 1e-9,
+                              rates.read_bytes_per_s * 1e-9, format_bytes(rates.bytes), directory,
+                              rates.direct ? "" : "; no O_DIRECT there: the page cache may have helped")};
 }
 
 }  // namespace megatrain

@@ -1,74 +1,17 @@
-// `bench dram`: host memory under the optimizer's own mix. A parameter has 14 bytes read (bf16 gradient, fp32 m and v,
-// bf16 weight, low bits) and 12 written (all but the gradient), in place; once by a loop that hardly computes, once by
-// AdamW.
+// `bench dram`: host memory under the optimizer's own mix (bench/measure_dram.cc).
 #include <algorithm>
-#include <cstring>
-#include <functional>
 
 #include <fmt/format.h>
 
-#include "megatrain/base/clock.h"
-#include "megatrain/base/error.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
 #include "megatrain/bench/bench.h"
+#include "megatrain/bench/measure.h"
 #include "megatrain/config/arguments.h"
-#include "megatrain/config/config.h"
-#include "megatrain/device/device.h"
 #include "megatrain/host/memory.h"
-#include "megatrain/host/thread_team.h"
-#include "megatrain/optim/scalars.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/ops/adamw.h"
 
 namespace megatrain {
-
-namespace {
-
-constexpr int64_t kHeldBytes = 14, kMovedBytes = 26;  // a parameter
-constexpr int64_t kPieceElements = 65536;             // as the updater's
-
-struct DramPlanes {
-  uint16_t* grad;
-  float* m;
-  float* v;
-  uint16_t* weight;
-  uint16_t* low;
-};
-
-// Every byte is read and, but for the gradient's, written: in words, so that no arithmetic stands in the way.
-void plain_pass(const DramPlanes& p, int64_t begin, int64_t count) {
-  const auto* g = reinterpret_cast<const uint64_t*>(p.grad + begin);
-  auto* m = reinterpret_cast<uint64_t*>(p.m + begin);
-  auto* v = reinterpret_cast<uint64_t*>(p.v + begin);
-  auto* w = reinterpret_cast<uint64_t*>(p.weight + begin);
-  auto* low = reinterpret_cast<uint64_t*>(p.low + begin);
-  for (int64_t i = 0; i < count / 4; ++i) {
-    const uint64_t x = g[i];
-    m[2 * i] ^= x;
-    m[2 * i + 1] ^= x;
-    v[2 * i] ^= x;
-    v[2 * i + 1] ^= x;
-    w[i] ^= x;
-    low[i] ^= x;
-  }
-}
-
-// Bytes a second: the best of a few rounds.
-double rate(ThreadTeam& team, int64_t count, const std::function<void(int64_t begin, int64_t count)>& pass) {
-  constexpr int kRounds = 5;
-  double best = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const double start = now_s();
-    team.parallel_for((count + kPieceElements - 1) / kPieceElements, [&](int64_t piece) {
-      const int64_t begin = piece * kPieceElements;
-      pass(begin, std::min(kPieceElements, count - begin));
-    });
-    best = std::max(best, static_cast<double>(kMovedBytes * count) / (now_s() - start));
-  }
-  return best;
-}
-
-}  // namespace
 
 BenchResult bench_dram(const Arguments& arguments) {
   arguments.none();
@@ -76,53 +19,20 @@ BenchResult bench_dram(const Arguments& arguments) {
       parse_config("", "bench dram", arguments.overrides(), {.model = false, .data = false, .steps = false});
   const auto given = arguments.option("--gib");
   const int64_t bytes = given ? gib_option(*given) : std::min(8 * kGiB, host_memory_available() / 4);
-  const int64_t count = std::max<int64_t>(bytes / kHeldBytes / kPieceElements, 1) * kPieceElements;
-  const std::vector<int> cpus = usable_cpus();
-  const int threads = config.threads > 0 ? static_cast<int>(config.threads) : static_cast<int>(cpus.size());
-
-  const std::unique_ptr<Device> host = make_cpu_device();
-  const auto plane = [&](int64_t width) { return host->allocate_host(static_cast<size_t>(count * width), "dram"); };
-  const Buffer grad = plane(2), m = plane(4), v = plane(4), weight = plane(2), low = plane(2);
-  const DramPlanes planes{reinterpret_cast<uint16_t*>(grad.data()), reinterpret_cast<float*>(m.data()),
-                          reinterpret_cast<float*>(v.data()), reinterpret_cast<uint16_t*>(weight.data()),
-                          reinterpret_cast<uint16_t*>(low.data())};
-  ThreadTeam team(threads, cpus);
-  const double plain = rate(team, count, [&](int64_t begin, int64_t size) { plain_pass(planes, begin, size); });
-
-  // numbers as a run has them
-  team.parallel_for(count / kPieceElements, [&](int64_t piece) {
-    for (int64_t i = piece * kPieceElements; i < (piece + 1) * kPieceElements; ++i) {
-      planes.grad[i] = static_cast<uint16_t>(0x3A00 + i % 251);
-      planes.m[i] = 1e-4f * static_cast<float>(i % 127 - 63);
-      planes.v[i] = 1e-6f * static_cast<float>(i % 89 + 1);
-      planes.weight[i] = static_cast<uint16_t>(0x3C00 + i % 509);
-      planes.low[i] = static_cast<uint16_t>(i * 40503);
-    }
-  });
-  const AdamWScalars scalars = adamw_scalars({.lr = 1e-5, .weight_decay = 0.01, .t = 10});
-  const Simd simd = best_simd();
-  const double adamw = rate(team, count, [&](int64_t begin, int64_t size) {
-    adamw_cpu({.scalars = scalars,
-               .count = size,
-               .grad_bf16 = reinterpret_cast<const bf16*>(planes.grad + begin),
-               .m = planes.m + begin,
-               .v = planes.v + begin,
-               .weight = reinterpret_cast<bf16*>(planes.weight + begin),
-               .low = planes.low + begin},
-              simd);
-  });
+  const DramRates rates = measure_dram(bytes, config.threads, nullptr);
+  const double plain = rates.plain_bytes_per_s, adamw = rates.adamw_bytes_per_s;
 
   Table table({"pass", "GB/s", "parameters/s"});
   for (const auto& [name, value] : {std::pair<const char*, double>{"plain loop", plain}, {"AdamW", adamw}})
-    table.row({name, fmt::format("{:.1f}", value * 1e-9), fmt::format("{:.3g}", value / kMovedBytes)});
-  return {.json = {{"bytes", count * kHeldBytes},
-                   {"threads", threads},
-                   {"simd", simd_name(simd)},
+    table.row({name, fmt::format("{:.1f}", value * 1e-9), fmt::format("{:.3g}", value / kDramMovedBytes)});
+  return {.json = {{"bytes", rates.bytes},
+                   {"threads", rates.threads},
+                   {"simd", simd_name(best_simd())},
                    {"plain_bytes_per_s", plain},
                    {"adamw_bytes_per_s", adamw},
                    {"adamw_percent", 100 * adamw / plain}},
           .text = table.text() + fmt::format("AdamW ({}) reaches {:.0f}% of the plain loop on {} threads\n",
-                                             simd_name(simd), 100 * adamw / plain, threads)};
+                                             simd_name(best_simd()), 100 * adamw / plain, rates.threads)};
 }
 
 }  // namespace megatrain

@@ -14,6 +14,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
+#include "megatrain/train/site.h"
 
 namespace megatrain {
 
@@ -99,7 +100,7 @@ Prompt LoadedModel::chat_prompt(const nlohmann::ordered_json& messages, const st
 
 // What the process may still take of the device.
 int64_t LoadedModel::device_memory() const {
-  const int64_t budget = make_budgets(settings_, *machine_.device).gpu_bytes;
+  const int64_t budget = make_budgets(settings_, site_here(machine_, settings_.threads)).gpu_bytes;
   if (machine_.device->kind() == DeviceKind::cpu) return budget;
   constexpr int64_t kLoadedLater = 192 * kMiB;  // kernels, as they are first called
   return budget - machine_.device->memory_used() - kLoadedLater;

@@ -1,17 +1,32 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/machines.h"
+#include "megatrain/train/profile_cache.h"
+#include "megatrain/train/prospect.h"
+#include "megatrain/train/site.h"
 #include "megatrain/train/target.h"
+#include "megatrain/train/what_fits.h"
 
 namespace megatrain {
 
 namespace {
+
+constexpr const char* kModesText =
+    "fp32, bf16, int8: full fine-tuning by state.moments; +stochastic: state.master too; upper half: fp32, the "
+    "embedding\n"
+    "and the lower half frozen; longest context: the longest sequence in the first of these that fits, and its "
+    "tokens/s\n";
 
 nlohmann::json placement(const Workload& w, const Plan& plan) {
   nlohmann::json list = nlohmann::json::array();
@@ -43,24 +58,25 @@ const char* recomputed(Keep keep) {
   return "?";
 }
 
-nlohmann::json describe(const Workload& w, const Plan& plan, const MachineProfile& machine) {
+nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
   nlohmann::json recompute = nlohmann::json::array();
   for (const Keep keep : plan.keep) recompute.push_back(recomputed(keep));
-  const MemoryNeed need = memory_need(w, plan);
-  const Estimate e = estimate(w, plan, machine);
-  nlohmann::json json = {
-      {"placement", placement(w, plan)},
-      {"slots", plan.slots},
-      {"sweeps", plan.sweeps},
-      {"recompute", recompute},
-      {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", 0}}},
-      {"step_s", e.step_s},
-      {"lanes_s", {{"compute", e.compute_s}, {"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}}},
-      {"bound_by", e.bound_by},
-      {"plan_hash", plan_hash(plan)},
-      {"plan", plan_to_json(plan)},
-      {"memory", memory_to_json(need)}};
-  return json;
+  const MemoryNeed need = memory_need(p.workload, plan);
+  const Estimate& e = o.estimate;
+  return {{"placement", placement(p.workload, plan)},
+          {"slots", plan.slots},
+          {"sweeps", plan.sweeps},
+          {"recompute", recompute},
+          {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", 0}}},
+          {"step_s", e.step_s},
+          {"tokens_per_s", o.tokens_per_s},
+          {"tokens_to_hide", {{"link", o.link_tokens}, {"optimizer", o.optimizer_tokens}}},
+          {"checkpoint", {{"bytes", o.checkpoint_bytes}, {"seconds", o.checkpoint_s}}},
+          {"lanes_s", {{"compute", e.compute_s}, {"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}}},
+          {"bound_by", e.bound_by},
+          {"plan_hash", plan_hash(plan)},
+          {"plan", plan_to_json(plan)},
+          {"memory", memory_to_json(need)}};
 }
 
 // A random plan that fits: the seed's, or the first of a series that begins with it.
@@ -76,39 +92,133 @@ Plan random_plan_within(const Workload& workload, const Budgets& budgets, uint64
                    kTries));
 }
 
+// The machine that --machine names, or this one, with the memory that --ram and --disk say.
+struct PlannedSite {
+  Machine machine;  // none for a named one
+  Site site;
+};
+
+int64_t size_option(const Arguments& arguments, const char* name, int64_t otherwise) {
+  const auto text = arguments.option(name);
+  if (!text) return otherwise;
+  const int64_t bytes = parse_bytes(*text);
+  if (bytes <= 0) fail_config(fmt::format("{} is '{}'; expected a size above 0, such as 64GiB", name, *text));
+  return bytes;
+}
+
+PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config) {
+  PlannedSite planned;
+  if (const auto name = arguments.option("--machine")) {
+    MachineProfile machine = name->ends_with(".json") ? read_profile(*name) : named_machine(*name);
+    if (config.device == "cpu" && machine.shared_cores == 0)
+      fail_config(fmt::format("--machine={} has a GPU, but device is cpu; leave one of them out", *name));
+    machine.host_bytes = size_option(arguments, "--ram", machine.host_bytes);
+    machine.disk_bytes = size_option(arguments, "--disk", machine.disk_bytes);
+    planned.site = site_of(machine);
+    return planned;
+  }
+  planned.machine = open_machine(config.device, config.threads);
+  planned.site = site_here(planned.machine, config.threads);
+  if (const int64_t ram = size_option(arguments, "--ram", 0)) planned.site.budgets.host_bytes = host_budget(ram);
+  planned.site.profile.disk_bytes = size_option(arguments, "--disk", planned.site.profile.disk_bytes);
+  return planned;
+}
+
+nlohmann::json machine_json(const MachineProfile& machine) {
+  return {{"name", machine.name}, {"measured", machine.measured()}};
+}
+
+int print_what_fits(const Arguments& arguments) {
+  arguments.none();
+  for (const char* option : {"--random", "--layers", "--price"}) {
+    if (arguments.option(option)) fail_config(fmt::format("--what-fits does not go with {}", option));
+  }
+  const TrainConfig config =
+      parse_config("", "plan --what-fits", arguments.overrides(), {.model = false, .data = false, .steps = false});
+  const bool batch_given = std::any_of(arguments.overrides().begin(), arguments.overrides().end(),
+                                       [](const std::string& word) { return word.starts_with("--batch"); });
+  const PlannedSite planned = planned_site(arguments, config);
+  const std::vector<FitRow> rows = what_fits(config, batch_given, planned.site);
+  const MachineProfile& machine = planned.site.profile;
+  if (arguments.json()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const FitRow& row : rows)
+      list.push_back({{"model", row.model},
+                      {"mode", row.mode},
+                      {"fits", row.fits},
+                      {"ram", row.ram_bytes},
+                      {"hbm", row.hbm_bytes},
+                      {"disk", row.disk_bytes},
+                      {"tokens_per_s", row.tokens_per_s},
+                      {"batch", row.batch},
+                      {"seq_len", row.seq_len},
+                      {"machine", machine_json(machine)}});
+    fmt::print("{}\n", json_text(list, 1));
+    return 0;
+  }
+  const Budgets budgets = make_budgets(config, planned.site);
+  fmt::print("tokens/s on {} within {} of GPU memory and {} of RAM; sequences of {}, a step that hides the optimizer\n",
+             machine.title(), format_bytes(budgets.gpu_bytes), format_bytes(budgets.host_bytes), config.seq_len);
+  fmt::print("{}", what_fits_text(rows));
+  fmt::print("{}", kModesText);
+  return 0;
+}
+
 }  // namespace
 
 int verb_plan(const Arguments& arguments) {
-  Session session =
-      open_target(arguments.one("CONFIG, DIR or PRESET"), arguments.overrides(), arguments.integer("--layers"));
-  const Workload& workload = session.workload();
-  const MachineProfile profile = session.profile();
+  if (arguments.flag("--what-fits")) return print_what_fits(arguments);
+  const Target target = read_target(arguments.one("CONFIG, DIR, PRESET or Org/Name"), arguments.overrides(),
+                                    arguments.integer("--layers"));
+  const std::optional<double> price = arguments.number("--price");
+  if (price && *price < 0) fail_config(fmt::format("--price is {}; expected what an hour costs", *price));
+  const PlannedSite planned = planned_site(arguments, target.config);
+  const Prospect p = prospect_of(target.config, target.model, planned.site);
 
   std::vector<std::string> changes;
   Plan plan;
   std::string problem;
   try {
     if (const auto seed = arguments.integer("--random")) {
-      plan = random_plan_within(workload, session.budgets(), static_cast<uint64_t>(*seed));
+      plan = random_plan_within(p.workload, p.budgets, static_cast<uint64_t>(*seed));
     } else {
-      plan = session.plan(&changes);
+      plan = choose_plan(target.config, p.workload, p.budgets, p.profile, &changes);
     }
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;
     problem = error.what();
     changes.push_back(problem);
   }
-  if (arguments.json()) {
-    nlohmann::json json = problem.empty() ? describe(workload, plan, profile) : nlohmann::json::object();
-    json["fits"] = problem.empty();
-    json["changes"] = changes;
-    fmt::print("{}\n", json_text(json, 1));
-  } else if (problem.empty()) {
-    fmt::print("{}", explain(workload, plan, estimate(workload, plan, profile)));
-    for (const std::string& change : changes) fmt::print("to fit: {}\n", change);
+  if (problem.empty()) {
+    const Outlook o = outlook(p.workload, plan, p.profile);
+    if (arguments.json()) {
+      nlohmann::json json = describe(p, plan, o);
+      json["fits"] = true;
+      json["changes"] = changes;
+      json["suggestions"] = nlohmann::json::array();
+      json["machine"] = machine_json(p.profile);
+      if (price) json["cost_per_billion_tokens"] = cost_per_billion_tokens(o, *price);
+      fmt::print("{}\n", json_text(json, 1));
+    } else {
+      fmt::print("{}{}", explain(p.workload, plan, o.estimate), outlook_text(p.workload, o, p.profile, price));
+      for (const std::string& change : changes) fmt::print("to fit: {}\n", change);
+    }
+    return 0;
   }
-  if (problem.empty()) return 0;
-  if (!arguments.json()) say_error(problem);
+  const std::vector<Suggestion> suggestions = what_would_fit(target.config, target.model, planned.site);
+  if (arguments.json()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Suggestion& s : suggestions) list.push_back({{"change", s.change}, {"tokens_per_s", s.tokens_per_s}});
+    fmt::print("{}\n", json_text(nlohmann::json{{"fits", false},
+                                                {"changes", changes},
+                                                {"suggestions", list},
+                                                {"machine", machine_json(p.profile)}},
+                                 1));
+  } else {
+    say_error(fmt::format("{} (planned for {})", problem, p.profile.title()));
+    for (const Suggestion& s : suggestions)
+      log_info(fmt::format("would fit, at {:.0f} tokens/s: {}", s.tokens_per_s, s.change));
+  }
   return static_cast<int>(ExitCode::cannot_fit);
 }
 

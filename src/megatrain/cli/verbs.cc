@@ -7,6 +7,7 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/config/config.h"
 #include "megatrain/model/presets.h"
+#include "megatrain/plan/machines.h"
 
 namespace megatrain {
 
@@ -120,18 +121,42 @@ std::vector<Verb> make_verbs() {
        .keys = false,
        .run = verb_eval},
       {.name = "plan",
-       .takes = "CONFIG|DIR|PRESET",
-       .summary = "what would live where, what it needs, what bounds the step",
-       .usage = "[--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]",
+       .takes = "CONFIG|DIR|PRESET|Org/Name",
+       .summary = "whether it fits, where, how fast, and what to change; --what-fits: every model",
+       .usage = "[--machine NAME|FILE] [--ram SIZE] [--disk SIZE] [--price HOUR]\n"
+                "    [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]\n"
+                "megatrain plan --what-fits [--machine NAME|FILE] [--ram SIZE] [--disk SIZE]",
        .details = fmt::format(
-           "Prints where weights, gradients and block inputs would live and what the step is bound by; allocates "
-           "nothing.\n"
-           "--random SEED prints some other valid plan. 'megatrain train --plan=FILE' uses a plan printed with "
-           "--json.\n"
-           "Presets: {}\n",
-           fmt::join(preset_names(), ", ")),
-       .options = {"--random", "--layers"},
+           "Prints where weights, gradients and block inputs would live, tokens/s and what bounds them, the tokens a\n"
+           "step needs to hide the link and the optimizer, and what a checkpoint takes; where it does not fit, the\n"
+           "nearest changes under which it would (exit code 4). Allocates nothing; needs neither weights nor data.\n\n"
+           "  --machine NAME   plans for a machine that need not be here, from data sheets: {}\n"
+           "  --machine FILE   the same from what 'megatrain doctor --json' printed on that machine (FILE.json)\n"
+           "  --ram, --disk    with so much memory and disk instead\n"
+           "  --price HOUR     what an hour costs: prints the cost of a billion tokens\n"
+           "  --what-fits      every preset by way of training: tokens/s, or no\n"
+           "  --layers N       with N layers instead of the model's\n"
+           "  --random SEED    some other valid plan\n\n"
+           "'megatrain train --plan=FILE' uses a plan printed with --json. Presets: {}\n",
+           machine_names(), fmt::join(preset_names(), ", ")),
+       .options = {"--random", "--layers", "--machine", "--ram", "--disk", "--price"},
+       .flags = {"--what-fits"},
        .run = verb_plan},
+      {.name = "doctor",
+       .summary = "what is wrong with this machine, and how fast it is; later plans use that",
+       .usage = "[--dir DIR] [--out FILE] [--checks] [--device auto|cpu|cuda] [--threads N]",
+       .details = "Measures link, host memory, disk, products and attention in under 20 s and keeps the profile in the "
+                  "user's\n"
+                  "cache, where every later plan on this machine finds it. Then checks what makes training slow or "
+                  "fail, with\n"
+                  "a fix for each: GPU and driver, memlock, control group, huge pages, PCIe, NUMA, scratch directory.\n"
+                  "Warnings do not change the exit code.\n\n"
+                  "  --dir DIR     where scratch files would be; default: the current directory\n"
+                  "  --out FILE    keeps the profile in FILE instead, for 'megatrain plan --machine FILE' elsewhere\n"
+                  "  --checks      measures nothing\n",
+       .options = {"--dir", "--out"},
+       .flags = {"--checks"},
+       .run = verb_doctor},
       {.name = "report",
        .takes = "RUN",
        .summary = "one HTML page: loss, speed, lanes of a step, memory, configuration",

@@ -17,6 +17,7 @@ std::string version_text();
 int verb_train(const Arguments& arguments);
 int verb_prepare(const Arguments& arguments);
 int verb_plan(const Arguments& arguments);
+int verb_doctor(const Arguments& arguments);
 int verb_generate(const Arguments& arguments);
 int verb_eval(const Arguments& arguments);
 int verb_hash(const Arguments& arguments);

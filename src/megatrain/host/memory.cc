@@ -1,9 +1,11 @@
 #include "megatrain/host/memory.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
 #include "megatrain/base/units.h"
+#include "megatrain/host/cgroup.h"
 
 namespace megatrain {
 
@@ -20,7 +22,18 @@ int64_t read_kilobytes(const char* file, const std::string& field) {
 
 }  // namespace
 
-int64_t host_memory_available() { return read_kilobytes("/proc/meminfo", "MemAvailable"); }
+int64_t host_memory_total() {
+  const int64_t machine = read_kilobytes("/proc/meminfo", "MemTotal");
+  const auto group = cgroup_memory();
+  return group ? std::min(machine, group->limit_bytes) : machine;
+}
+
+int64_t host_memory_available() {
+  const int64_t machine = read_kilobytes("/proc/meminfo", "MemAvailable");
+  const auto group = cgroup_memory();
+  return group ? std::min(machine, group->available_bytes) : machine;
+}
+
 int64_t host_memory_used() { return read_kilobytes("/proc/self/status", "VmRSS"); }
 int64_t host_memory_peak() { return read_kilobytes("/proc/self/status", "VmHWM"); }
 

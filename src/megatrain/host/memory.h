@@ -5,7 +5,8 @@
 
 namespace megatrain {
 
-int64_t host_memory_available();  // bytes
+int64_t host_memory_total();      // bytes; no more than its control group may use
+int64_t host_memory_available();  // of these, what can still be used
 int64_t host_memory_used();       // by this process
 int64_t host_memory_peak();       // of this process
 

@@ -34,7 +34,9 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-std::string commands(const std::string& name) {
+std::string commands(const std::string& name, ModelParts needed) {
+  if (needed == ModelParts::config)
+    return fmt::format("its config.json is enough: download it with 'hf download {} config.json'", name);
   return fmt::format(
       "download it with 'hf download {0}', or with 'hf download {0} --local-dir DIR' and give DIR as the model", name);
 }
@@ -50,7 +52,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
 }
 
 // The snapshot that refs/main names, or the only one there is.
-fs::path snapshot_of(const fs::path& folder, const std::string& name) {
+fs::path snapshot_of(const fs::path& folder, const std::string& name, ModelParts needed) {
   constexpr int64_t kMaxReferenceBytes = 4096;
   const fs::path reference = folder / "refs" / "main";
   if (is_there(reference)) {
@@ -58,16 +60,17 @@ fs::path snapshot_of(const fs::path& folder, const std::string& name) {
     commit.erase(commit.find_last_not_of(" \r\n\t") + 1);
     if (commit.empty() || commit.find('/') != std::string::npos || commit.front() == '.') {
       fail_input(fmt::format("{} holds {}, where the name of a commit was expected; {}", reference.string(),
-                             printable(commit), commands(name)));
+                             printable(commit), commands(name, needed)));
     }
     const fs::path snapshot = folder / "snapshots" / commit;
     if (is_folder(snapshot)) return snapshot;
     fail_input(fmt::format("{} names commit {}, of which the cache has no snapshot ({} is not there); {}",
-                           reference.string(), commit, snapshot.string(), commands(name)));
+                           reference.string(), commit, snapshot.string(), commands(name, needed)));
   }
   const std::vector<std::string> snapshots = names_in(folder / "snapshots");
   if (snapshots.size() == 1) return folder / "snapshots" / snapshots.front();
-  if (snapshots.empty()) fail_input(fmt::format("{} has no snapshot of {}; {}", folder.string(), name, commands(name)));
+  if (snapshots.empty())
+    fail_input(fmt::format("{} has no snapshot of {}; {}", folder.string(), name, commands(name, needed)));
   fail_input(fmt::format("{} has no refs/main and {} snapshots ({}); give the directory of one of them as the model",
                          folder.string(), snapshots.size(), fmt::join(snapshots, ", ")));
 }
@@ -110,9 +113,9 @@ std::string find_model(const std::string& path, ModelParts needed) {
   const fs::path folder = cache / fmt::format("models--{}--{}", path.substr(0, slash), path.substr(slash + 1));
   if (!is_folder(folder)) {
     fail_input(fmt::format("{} is neither a directory here nor a model in the Hugging Face cache ({} is not there); {}",
-                           path, folder.string(), commands(path)));
+                           path, folder.string(), commands(path, needed)));
   }
-  const fs::path snapshot = snapshot_of(folder, path);
+  const fs::path snapshot = snapshot_of(folder, path, needed);
   const std::vector<std::string> missing = missing_files(snapshot, needed);
   if (!missing.empty()) {
     constexpr size_t kNamed = 8;
@@ -127,7 +130,7 @@ std::string find_model(const std::string& path, ModelParts needed) {
                            unfinished ? fmt::format(" ({} of its files are half downloaded: *.incomplete in {})",
                                                     unfinished, (folder / "blobs").string())
                                       : "",
-                           commands(path)));
+                           commands(path, needed)));
   }
   return snapshot.string();
 }

@@ -27,10 +27,32 @@ json keeps_to_json(const std::vector<Keep>& keeps) {
   return list;
 }
 
-std::string runs(const std::vector<Tier>& tiers) {
-  int64_t hbm = 0;
-  for (const Tier tier : tiers) hbm += tier == Tier::hbm;
-  return fmt::format("{} of {} in device memory", hbm, tiers.size());
+// "all 28 blocks on the device", "3 of 28 blocks on the device, the others in host memory".
+std::string places(const std::vector<Tier>& tiers, const char* what) {
+  const int64_t here = std::count(tiers.begin(), tiers.end(), Tier::hbm), all = std::ssize(tiers);
+  if (here == all) return fmt::format("all {} {} on the device", all, what);
+  if (here == 0) return fmt::format("all {} {} in host memory", all, what);
+  return fmt::format("{} of {} {} on the device, the others in host memory", here, all, what);
+}
+
+std::string weights_text(const Plan& p) {
+  const int64_t streamed = std::count(p.weights.begin(), p.weights.end(), Tier::host), all = std::ssize(p.weights);
+  if (streamed == 0) return fmt::format("all {} blocks stay on the device", all);
+  const std::string through = fmt::format("stream through {} slots{}", p.slots, p.serial ? ", serially" : "");
+  if (streamed == all) return fmt::format("all {} blocks {}", all, through);
+  return fmt::format("{} of {} blocks stay on the device, the others {}", all - streamed, all, through);
+}
+
+// What backward finds, and recomputes the rest of. `first` is the lowest block with a backward.
+std::string kept_text(const Plan& p, std::ptrdiff_t first) {
+  std::string text;
+  for (const Keep keep : kKeeps) {
+    const int64_t blocks = std::count(p.keep.begin() + first, p.keep.end(), keep);
+    if (blocks == 0) continue;
+    if (blocks == std::ssize(p.keep) - first) return fmt::format("{} in every block", keep_name(keep));
+    text += fmt::format("{}{} in {} blocks", text.empty() ? "" : ", ", keep_name(keep), blocks);
+  }
+  return text.empty() ? "nothing: no block has a backward" : text;
 }
 
 }  // namespace
@@ -122,23 +144,22 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   for (const RecordWork& record : w.records) trained += record.trained;
   if (trained < w.all_elements())
     text += fmt::format("{:.3g} billion of them are trained, the others frozen\n", static_cast<double>(trained) * 1e-9);
-  text += fmt::format("weights: {}, the rest stream through {} slots{}\n", runs(p.weights), p.slots,
-                      p.serial ? ", serially" : "");
-  text += fmt::format("optimizer state: {}; of {} more it visits the device to be updated\n", runs(p.state),
-                      std::count(p.visits.begin(), p.visits.end(), true));
+  text += fmt::format("weights: {}\n", weights_text(p));
+  text += fmt::format("optimizer state: {}\n", places(p.state, "layers"));
+  if (const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true))
+    text += fmt::format("visits: the state of {} blocks comes to the device to be updated\n", visitors);
   const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained_phase() - 1));
   if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);
-  text += "kept for backward:";
-  for (const Keep keep : kKeeps) {
-    const int64_t blocks = std::count(p.keep.begin() + passed, p.keep.end(), keep);
-    if (blocks > 0) text += fmt::format(" {} in {} blocks", keep_name(keep), blocks);
+  text += fmt::format("kept for backward: {}\n", kept_text(p, passed));
+  if (passed < std::ssize(p.boundary)) {
+    text += fmt::format("block inputs: {}", places({p.boundary.begin() + passed, p.boundary.end()}, "blocks'"));
+    if (p.boundary_every > 1)
+      text += fmt::format("; of every {} one waits and the others are computed again from it", p.boundary_every);
+    text += "\n";
   }
-  text += "\n";
-  text += fmt::format("block inputs: {}", runs({p.boundary.begin() + passed, p.boundary.end()}));
-  if (p.boundary_every > 1)
-    text += fmt::format("; of every {} one waits and the others are computed again from it", p.boundary_every);
-  text += "\n";
-  text += fmt::format("sweeps: {}\n", p.sweeps.size());
+  text += p.sweeps.size() == 1 ? "sweeps: 1, a fetched block serves all micro-batches\n"
+                               : fmt::format("sweeps: {}, of at most {} micro-batches\n", p.sweeps.size(),
+                                             *std::max_element(p.sweeps.begin(), p.sweeps.end()));
   for (const auto& [title, bytes, total] :
        {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {
     text += fmt::format("{} memory: {}\n", title, format_bytes(total));

@@ -50,7 +50,7 @@ class ActionCosts {
       case ActionKind::update: {
         // the other rows of an embedding are brought up to date a slice at a time
         const int64_t others = by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
-        return as_double(gradient(a.record) + others) * host_update_bytes(a.record) / m_.dram_bytes_per_s;
+        return as_double(gradient(a.record) + others) * host_update_bytes(a.record) / m_.update_bytes_per_s();
       }
       default: return 0;  // small beside the others
     }
@@ -213,6 +213,18 @@ bool boundaries_move(const Workload& w, const Plan& plan) {
   return false;
 }
 
+// A step takes no less where both ways of the link share what it can move.
+double shared_link_seconds(const Estimate& e, const MachineProfile& m) {
+  if (m.link_both_bytes_per_s == 0) return 0;
+  return (e.h2d_s * m.h2d_bytes_per_s + e.d2h_s * m.d2h_bytes_per_s) / m.link_both_bytes_per_s;
+}
+
+// Nor where the lanes share cores: compute and the update use all of them, a copy uses one.
+double shared_core_seconds(const Estimate& e, const MachineProfile& m) {
+  if (m.shared_cores == 0) return 0;
+  return e.compute_s + e.update_s + (e.h2d_s + e.d2h_s) / as_double(m.shared_cores);
+}
+
 }  // namespace
 
 Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m) {
@@ -224,7 +236,8 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, 
   walk.step();
   walk.step();
   Estimate e = walk.step();
-  e.step_s = std::max({e.step_s, e.compute_s, e.h2d_s, e.d2h_s, e.update_s});  // no lane is ahead for ever
+  e.step_s = std::max({e.step_s, e.compute_s, e.h2d_s, e.d2h_s, e.update_s,  // no lane is ahead for ever
+                       shared_link_seconds(e, m), shared_core_seconds(e, m)});
   e.bound_by = bounding_lane(e.step_s, e.compute_s, {{"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}});
   return e;
 }

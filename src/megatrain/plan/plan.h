@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "megatrain/plan/keep.h"
+#include "megatrain/plan/machine_profile.h"
 #include "megatrain/plan/workload.h"
 #include "megatrain/tensor/tier.h"
 
@@ -58,16 +59,6 @@ struct Plan {
 
   // Trained layer records that the host updates.
   int64_t host_updated(const Workload& workload) const;
-};
-
-// Speeds of the machine; estimates are only as good as these.
-struct MachineProfile {
-  double flops_per_s = 640e12;  // of whole layers, small kernels included
-  double hbm_bytes_per_s = 3.2e12;
-  double h2d_bytes_per_s = 50e9;
-  double d2h_bytes_per_s = 50e9;
-  double dram_bytes_per_s = 130e9;
-  bool updates_on_device = true;  // false: the device is the host's own CPU, so updating there gains nothing
 };
 
 struct Estimate {

@@ -35,12 +35,17 @@ void Session::choose_algorithms(const nlohmann::json* saved) {
 }
 
 const Workload& Session::workload() {
-  if (!workload_) workload_ = make_workload(config_, source_.config, identity_, machine_);
+  if (!workload_) workload_ = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads));
   return *workload_;
 }
 
 const Plan& Session::plan(std::vector<std::string>* notes) {
-  if (!plan_) plan_ = choose_plan(config_, workload(), budgets(), profile(), notes);
+  if (!plan_) {
+    const MachineProfile machine = profile();
+    log_info(fmt::format("planning for {}{}", machine.title(),
+                         machine.measured() ? "" : "; 'megatrain doctor' measures this machine"));
+    plan_ = choose_plan(config_, workload(), budgets(), machine, notes);
+  }
   return *plan_;
 }
 

@@ -12,6 +12,7 @@
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/train/setup.h"
+#include "megatrain/train/site.h"
 #include "megatrain/train/trainer.h"
 
 namespace megatrain {
@@ -37,8 +38,8 @@ class Session {
   void choose_algorithms(const nlohmann::json* saved = nullptr);
 
   const Workload& workload();
-  Budgets budgets() const { return make_budgets(config_, *machine_.device); }
-  MachineProfile profile() const { return machine_profile(*machine_.device); }
+  Budgets budgets() const { return make_budgets(config_, site_here(machine_, config_.threads)); }
+  MachineProfile profile() const { return profile_for(machine_profile(*machine_.device), config_, model(), identity_); }
 
   // The plan that the configuration names, or the planner's within `budgets()`. `notes` gets what was given up to fit,
   // at the first call. Throws Error(cannot_fit).

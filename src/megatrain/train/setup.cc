@@ -7,12 +7,9 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
-#include "megatrain/host/memory.h"
-#include "megatrain/host/thread_team.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
-#include "megatrain/store/pieces.h"
 #include "megatrain/train/model_work.h"
 #include "megatrain/train/step_program.h"
 
@@ -107,7 +104,7 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
 }  // namespace
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       Machine& machine) {
+                       const Site& site) {
   const Model built = make_model(model, model_shape(identity, config.seq_len), identity.freezing);
   Workload w = model_work(built, {.dtype = identity.dtype,
                                   .sequences = config.micro_batch,
@@ -117,28 +114,16 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.micro_batches = config.batch / config.micro_batch;
   w.clip = config.optim.clip > 0;
   w.gradients_stay = !config.dump.grads.empty();
-  w.scratch_bytes = machine.ops->scratch_bytes(ops_shape(config, model, identity));
+  w.scratch_bytes = site.ops ? site.ops->scratch_bytes(ops_shape(config, model, identity)) : site.scratch_bytes;
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
-  if (machine.device->kind() == DeviceKind::cuda) {
-    // kernels are loaded as they are first called; seen: 130 MiB on the device, 100 MiB on the host
-    constexpr int64_t kLoadedLater = 192 * kMiB;
-    w.device_base_bytes = machine.device->memory_used() + kLoadedLater;
-    w.host_base_bytes = host_memory_used() + kLoadedLater + team_size(config.threads) * kPieceScratchBytes;
-    if (config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);
-  }
+  w.device_base_bytes = site.device_base_bytes;
+  w.host_base_bytes = site.host_base_bytes;
+  if (site.gpu && config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);
   return w;
 }
 
-Budgets make_budgets(const TrainConfig& config, const Device& device) {
-  Budgets budgets;
-  constexpr int64_t kHostMargin = 2 * kGiB, kDeviceMargin = 512 * kMiB;
-  const int64_t host = std::max<int64_t>(host_memory_available() - kHostMargin, 0);
-  if (device.kind() == DeviceKind::cuda) {
-    budgets.gpu_bytes = device.memory_used() + device.memory_free() - kDeviceMargin;
-    budgets.host_bytes = host + host_memory_used();  // of the whole process
-  } else {
-    budgets.gpu_bytes = budgets.host_bytes = host / 2;  // the CPU device's memory is the same memory
-  }
+Budgets make_budgets(const TrainConfig& config, const Site& site) {
+  Budgets budgets = site.budgets;
   if (config.memory.gpu_bytes) budgets.gpu_bytes = *config.memory.gpu_bytes;
   if (config.memory.host_bytes) budgets.host_bytes = *config.memory.host_bytes;
   budgets.state_on_host = config.memory.state == "host";
@@ -153,17 +138,6 @@ Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budg
   check_plan(workload, plan);
   check_fit(workload, plan, budgets);
   return plan;
-}
-
-MachineProfile machine_profile(const Device& device) {
-  if (device.kind() == DeviceKind::cuda) return {};
-  const double cores = static_cast<double>(usable_cpus().size());
-  return {.flops_per_s = 30e9 * cores,
-          .hbm_bytes_per_s = 10e9 * cores,
-          .h2d_bytes_per_s = 8e9,
-          .d2h_bytes_per_s = 8e9,
-          .dram_bytes_per_s = 10e9 * cores,
-          .updates_on_device = false};
 }
 
 }  // namespace megatrain

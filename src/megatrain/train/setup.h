@@ -45,14 +45,22 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 // The longest sequence and the most documents a micro-batch can hold bound the ops' scratch.
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity);
 
+// Where a run is, or would be: this machine, or one that is known by its profile alone (train/site.h).
+struct Site {
+  MachineProfile profile;
+  bool gpu = true;
+  Budgets budgets;                // what the machine has
+  int64_t device_base_bytes = 0;  // what the driver holds
+  int64_t host_base_bytes = 0;    // what the process holds
+  int64_t scratch_bytes = 0;      // of the ops, where the device is not there to be asked
+  Ops* ops = nullptr;             // of the device, where it is
+};
+
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       Machine& machine);
+                       const Site& site);
 
-// The configuration's budgets, or what this machine has.
-Budgets make_budgets(const TrainConfig& config, const Device& device);
-
-// What the CPU or the GPU of this machine is expected to do.
-MachineProfile machine_profile(const Device& device);
+// The configuration's budgets, or what the site has.
+Budgets make_budgets(const TrainConfig& config, const Site& site);
 
 // The plan the configuration names, or the planner's; checked against workload and budgets.
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,

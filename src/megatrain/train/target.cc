@@ -12,7 +12,7 @@
 
 namespace megatrain {
 
-Session open_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
+Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
   namespace fs = std::filesystem;
   const ConfigNeeds nothing{.model = false, .data = false, .steps = false};
   TrainConfig config;
@@ -43,7 +43,12 @@ Session open_target(const std::string& name, const std::vector<std::string>& ove
     json["num_hidden_layers"] = *layers;
     json.erase("layer_types");
   }
-  return Session(config, {.config = parse_model_config(json, where)});
+  return {.config = config, .model = parse_model_config(json, where)};
+}
+
+Session open_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
+  Target target = read_target(name, overrides, layers);
+  return Session(target.config, {.config = std::move(target.model)});
 }
 
 }  // namespace megatrain

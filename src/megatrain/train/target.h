@@ -11,7 +11,13 @@
 
 namespace megatrain {
 
-// `layers` overrides the model's number of layers.
+struct Target {
+  TrainConfig config;
+  ModelConfig model;
+};
+// `layers` overrides the model's number of layers. Opens no device.
+Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);
+
 Session open_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);
 
 }  // namespace megatrain

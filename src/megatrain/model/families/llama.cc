@@ -28,7 +28,9 @@ Family llama_family() {
           .read = read,
           .tensors = dense_tensors,
           .phases = dense_phases,
-          .presets = {preset("llama3-8b", {4096, 14336, 32, 32, 8, 128256, false, kEps, kTheta}),
+          .presets = {preset("llama3-1b", {2048, 8192, 16, 32, 8, 128256, true, kEps, kTheta}),
+                      preset("llama3-3b", {3072, 8192, 28, 24, 8, 128256, true, kEps, kTheta}),
+                      preset("llama3-8b", {4096, 14336, 32, 32, 8, 128256, false, kEps, kTheta}),
                       preset("llama3-70b", {8192, 28672, 80, 64, 8, 128256, false, kEps, kTheta}),
                       preset("120b", {10240, 32768, 94, 80, 8, 128256, false, kEps, kTheta})}};
 }

@@ -16,14 +16,25 @@ void read(const ConfigReader& r, ModelConfig& c) {
   c.window = read_switched_window(r, c);
 }
 
+Family::Preset preset(const char* name, const PresetSizes& sizes) {
+  return {name, preset_json("Qwen3ForCausalLM", "qwen3", sizes)};  // heads of 128, as where the field is not there
+}
+
 }  // namespace
 
 Family qwen3_family() {
+  constexpr double kEps = 1e-6, kTheta = 1e6;
   return {.architecture = "Qwen3ForCausalLM",
           .model_type = "qwen3",
           .read = read,
           .tensors = dense_tensors,
-          .phases = dense_phases};
+          .phases = dense_phases,
+          .presets = {preset("qwen3-0.6b", {1024, 3072, 28, 16, 8, 151936, true, kEps, kTheta}),
+                      preset("qwen3-1.7b", {2048, 6144, 28, 16, 8, 151936, true, kEps, kTheta}),
+                      preset("qwen3-4b", {2560, 9728, 36, 32, 8, 151936, true, kEps, kTheta}),
+                      preset("qwen3-8b", {4096, 12288, 36, 32, 8, 151936, false, kEps, kTheta}),
+                      preset("qwen3-14b", {5120, 17408, 40, 40, 8, 151936, false, kEps, kTheta}),
+                      preset("qwen3-32b", {5120, 25600, 64, 64, 8, 151936, false, kEps, kTheta})}};
 }
 
 }  // namespace megatrain

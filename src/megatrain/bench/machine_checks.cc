@@ -1,0 +1,207 @@
+#include "megatrain/bench/machine_checks.h"
+
+#include <sys/resource.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/units.h"
+#include "megatrain/host/cgroup.h"
+#include "megatrain/train/profile_cache.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string first_line(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+// "16.0 GT/s PCIe", "16": the number it begins with.
+double number_of(const std::string& text) {
+  double value = 0;
+  std::istringstream(text) >> value;
+  return value;
+}
+
+MachineCheck passed(std::string name, std::string found, std::string expected) {
+  return {.name = std::move(name), .found = std::move(found), .expected = std::move(expected), .fix = ""};
+}
+
+MachineCheck gpu_check(const CheckedMachine& m) {
+  const char *name = "gpu", *expected = "a CUDA device and its driver";
+  if (m.gpu.empty())
+    return {
+        name, false, m.why_no_gpu, expected,
+        "install the NVIDIA driver and build with CUDA, in a container run with --gpus all; without a GPU everything "
+        "works, on the CPU"};
+  const std::string driver = driver_version(m.root);
+  return passed(name, m.gpu + (driver.empty() ? "" : ", driver " + driver), expected);
+}
+
+// Registered memory is locked. A process with CAP_IPC_LOCK has no limit.
+MachineCheck memlock_check(const CheckedMachine& m) {
+  constexpr uint64_t kIpcLock = uint64_t{1} << 14;
+  const char *name = "memlock", *expected = "unlimited";
+  std::ifstream status(m.root + "/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("CapEff:", 0) == 0 && (std::stoull(line.substr(7), nullptr, 16) & kIpcLock) != 0)
+      return passed(name, "unlimited (CAP_IPC_LOCK)", expected);
+  }
+  std::ifstream limits(m.root + "/proc/self/limits");
+  for (std::string line; std::getline(limits, line);) {
+    const std::string title = "Max locked memory";
+    if (line.rfind(title, 0) != 0) continue;
+    std::string soft;
+    std::istringstream(line.substr(title.size())) >> soft;
+    if (soft == "unlimited") return passed(name, soft, expected);
+    return {name, false, format_bytes(static_cast<int64_t>(number_of(soft))), expected,
+            "'ulimit -l unlimited' before starting, 'docker run --ulimit memlock=-1', or '* - memlock unlimited' in "
+            "/etc/security/limits.conf"};
+  }
+  return passed(name, "not told by this kernel", expected);
+}
+
+MachineCheck cgroup_check(const CheckedMachine& m) {
+  const char *name = "cgroup memory", *expected = "no limit below the machine's memory";
+  int64_t total = 0;
+  std::ifstream meminfo(m.root + "/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    if (line.rfind("MemTotal:", 0) == 0) total = static_cast<int64_t>(number_of(line.substr(9))) * kKiB;
+  }
+  const auto group = cgroup_memory(m.root.empty() ? "/" : m.root);
+  if (!group) return passed(name, "no limit", expected);
+  const std::string found = fmt::format("{} of {}", format_bytes(group->limit_bytes), format_bytes(total));
+  if (group->limit_bytes >= total - total / 16) return passed(name, found, expected);
+  return {name, false, found, expected,
+          "plans stay below the limit; raise it with 'docker run --memory', the job's memory request, or "
+          "systemd's MemoryMax to use the rest"};
+}
+
+MachineCheck huge_pages_check(const CheckedMachine& m) {
+  const char *name = "huge pages", *expected = "always or madvise";
+  const std::string line = first_line(m.root + "/sys/kernel/mm/transparent_hugepage/enabled");
+  const size_t open = line.find('['), close = line.find(']');
+  const std::string chosen =
+      open == std::string::npos || close == std::string::npos ? "off" : line.substr(open + 1, close - open - 1);
+  if (chosen == "always" || chosen == "madvise") return passed(name, chosen, expected);
+  return {name, false, chosen, expected,
+          "'echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled': registering host memory takes longer "
+          "and the update is slower without"};
+}
+
+// NVIDIA's display and 3D controllers, in order of their addresses.
+std::vector<fs::path> gpus_of(const std::string& root) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(root + "/sys/bus/pci/devices", none)) {
+    if (first_line(entry.path() / "vendor") == "0x10de" && first_line(entry.path() / "class").rfind("0x03", 0) == 0)
+      found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+struct PcieLink {
+  double width = 0, gt_s = 0;
+  std::string text() const { return fmt::format("x{:g} at {:g} GT/s", width, gt_s); }
+};
+
+PcieLink link_of(const fs::path& device, const char* which) {
+  return {.width = number_of(first_line(device / fmt::format("{}_link_width", which))),
+          .gt_s = number_of(first_line(device / fmt::format("{}_link_speed", which)))};
+}
+
+// The speed falls while a GPU idles, so it is of use right after copies; the width stays.
+std::optional<MachineCheck> pcie_check(const fs::path& gpu) {
+  const PcieLink now = link_of(gpu, "current"), card = link_of(gpu, "max");
+  if (now.width == 0 || card.width == 0) return {};
+  std::error_code none;
+  const fs::path real = fs::canonical(gpu, none);
+  const PcieLink slot = none ? PcieLink{} : link_of(real.parent_path(), "max");
+  const PcieLink best{.width = slot.width > 0 ? std::min(card.width, slot.width) : card.width,
+                      .gt_s = slot.gt_s > 0 ? std::min(card.gt_s, slot.gt_s) : card.gt_s};
+  const std::string name = "pcie " + gpu.filename().string();
+  if (now.width >= best.width && now.gt_s >= best.gt_s) return passed(name, now.text(), best.text());
+  return MachineCheck{name, false, now.text(), best.text(),
+                      now.width < best.width
+                          ? "seat the card anew, use a slot with all lanes, or undo a bifurcation in the BIOS: copies "
+                            "are slower by the lanes that lack"
+                          : "a link that idles is slow, so look again during a run; else set the slot's speed in the "
+                            "BIOS, or replace the riser"};
+}
+
+// "0-15,32-47"
+std::vector<int> cpus_in(const std::string& list) {
+  std::vector<int> cpus;
+  std::istringstream ranges(list);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    const size_t dash = range.find('-');
+    const int first = static_cast<int>(number_of(range));
+    const int last = dash == std::string::npos ? first : static_cast<int>(number_of(range.substr(dash + 1)));
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+std::optional<MachineCheck> numa_check(const fs::path& gpu, const CheckedMachine& m) {
+  const std::string node = first_line(gpu / "numa_node"), list = first_line(gpu / "local_cpulist");
+  if (node.empty() || node == "-1" || list.empty()) return {};
+  const std::vector<int> local = cpus_in(list);
+  const auto near = std::count_if(m.cpus.begin(), m.cpus.end(),
+                                  [&](int cpu) { return std::find(local.begin(), local.end(), cpu) != local.end(); });
+  const std::string name = "numa " + gpu.filename().string();
+  const std::string expected = fmt::format("CPUs of the GPU's node {} ({})", node, list);
+  const std::string found = fmt::format("{} of this process's {} CPUs are there", near, m.cpus.size());
+  if (near > 0) return passed(name, found, expected);
+  return MachineCheck{name, false, found, expected,
+                      fmt::format("'numactl --cpunodebind={0} --membind={0} megatrain …'", node)};
+}
+
+// File systems that are not a disk of this machine.
+const char* remote_file_system(int64_t type) {
+  static const std::map<int64_t, const char*> kTypes = {
+      {0x6969, "NFS"},      {0xFF534D42, "CIFS"},   {0xFE534D42, "SMB2"}, {0x517B, "SMB"},
+      {0x65735546, "FUSE"}, {0x0BD00BD0, "Lustre"}, {0x00C36400, "Ceph"}, {0x47504653, "GPFS"},
+      {0x01021997, "9P"},   {0x19830326, "BeeGFS"}, {0x5346414F, "AFS"},  {0x01021994, "tmpfs (memory, not a disk)"}};
+  const auto found = kTypes.find(type);
+  return found == kTypes.end() ? nullptr : found->second;
+}
+
+MachineCheck scratch_check(const CheckedMachine& m) {
+  const char *name = "scratch", *expected = "a disk of this machine";
+  struct statfs info {};
+  if (::statfs(m.directory.c_str(), &info) != 0)
+    return {name, false, m.directory + " cannot be read", expected, "name a directory that is there with --dir"};
+  if (const char* remote = remote_file_system(static_cast<int64_t>(info.f_type) & 0xFFFFFFFF))
+    return {name, false, fmt::format("{} is on {}", m.directory, remote), expected,
+            "choose a directory on a local NVMe drive with --dir, and for runs with memory.nvme_path"};
+  return passed(name, m.directory, expected);
+}
+
+}  // namespace
+
+std::vector<MachineCheck> machine_checks(const CheckedMachine& m) {
+  std::vector<MachineCheck> checks = {gpu_check(m), memlock_check(m), cgroup_check(m), huge_pages_check(m)};
+  for (const fs::path& gpu : gpus_of(m.root)) {
+    if (const auto check = pcie_check(gpu)) checks.push_back(*check);
+    if (const auto check = numa_check(gpu, m)) checks.push_back(*check);
+  }
+  checks.push_back(scratch_check(m));
+  return checks;
+}
+
+}  // namespace megatrain

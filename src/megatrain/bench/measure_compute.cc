@@ -1,0 +1,120 @@
+// How fast the device computes: the calls of one layer and a head, each alone, at a few sizes.
+#include <map>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/bench/measure.h"
+#include "megatrain/device/call_timer.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/step_notes.h"
+#include "megatrain/ops/note_cost.h"
+#include "megatrain/ops/note_memory.h"
+#include "megatrain/ops/op_notes.h"
+
+namespace megatrain {
+
+namespace {
+
+struct LayerSize {
+  int64_t hidden, ff, heads, kv_heads, seq_len, sequences;
+};
+
+// From small to large, each a few times the work of the one before.
+const std::vector<LayerSize>& sizes_of(DeviceKind kind) {
+  static const std::vector<LayerSize> kCpu = {{64, 192, 2, 1, 64, 2},
+                                              {128, 384, 4, 2, 128, 2},
+                                              {256, 768, 4, 2, 256, 2},
+                                              {512, 1536, 8, 2, 512, 1},
+                                              {1024, 2816, 16, 4, 512, 1}};
+  static const std::vector<LayerSize> kCuda = {
+      {1024, 3072, 8, 2, 512, 8}, {2048, 6144, 16, 4, 2048, 4}, {4096, 14336, 32, 8, 8192, 1}};
+  return kind == DeviceKind::cpu ? kCpu : kCuda;
+}
+
+// Calls that a micro-batch makes, with how often.
+std::vector<std::pair<OpNote, int64_t>> distinct_calls(const LayerSize& size) {
+  const PresetSizes sizes{.hidden = size.hidden,
+                          .ff = size.ff,
+                          .layers = 1,
+                          .heads = size.heads,
+                          .kv_heads = size.kv_heads,
+                          .vocab = 4 * size.hidden,
+                          .tied = false,
+                          .norm_eps = 1e-6,
+                          .rope_theta = 1e6};
+  const ModelConfig model = parse_model_config(preset_json("LlamaForCausalLM", "llama", sizes), "a layer to be timed");
+  const int64_t tokens = size.seq_len * size.sequences;
+  const StepNotes notes = step_notes(model, {.dtype = DType::bf16,
+                                             .sequences = size.sequences,
+                                             .seq_len = size.seq_len,
+                                             .mlp_chunk = tokens,
+                                             .head_chunk = tokens});
+  std::map<std::string, size_t> index;
+  std::vector<std::pair<OpNote, int64_t>> calls;
+  for (const OpNote& note : notes.keeping()) {
+    const auto [at, added] = index.emplace(note_text(note), calls.size());
+    if (added) calls.emplace_back(note, 0);
+    ++calls[at->second].second;
+  }
+  return calls;
+}
+
+struct Total {
+  double work = 0, seconds = 0;  // flops, or bytes
+  int64_t calls = 0;
+  void add(double of_one, double one_s, int64_t times) {
+    work += of_one * static_cast<double>(times);
+    seconds += one_s * static_cast<double>(times);
+    calls += times;
+  }
+  double rate() const { return work / seconds; }
+};
+
+}  // namespace
+
+ComputeRates measure_compute(Machine& machine, double most_s) {
+  constexpr int kSamples = 3, kCallsOfASample = kSamples + 2;
+  const double start = now_s();
+  Device& device = *machine.device;
+  const std::unique_ptr<Stream> stream = device.make_stream("compute");
+  CallTimer timer(device, *stream);
+  NoteMemory memory(device, *stream);
+  ComputeRates rates;
+  for (const LayerSize& size : sizes_of(device.kind())) {
+    const std::vector<std::pair<OpNote, int64_t>> calls = distinct_calls(size);
+    double flops = 0;
+    for (const auto& [note, times] : calls) flops += note_flops(note);
+    const double expected_s = rates.layer_flops_per_s > 0 ? kCallsOfASample * flops / rates.layer_flops_per_s : 0;
+    if (now_s() - start + expected_s > most_s) break;
+    std::vector<OpNote> products;
+    for (const auto& [note, times] : calls) {
+      if (is_library_call(note)) products.push_back(note);
+    }
+    machine.ops->tune(products, {});
+    Total product, attention, small, layer;
+    for (const auto& [note, times] : calls) {
+      const OpNote placed = memory.place(note);
+      const double seconds = timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples);
+      const double of_note = note_flops(note);
+      layer.add(of_note, seconds, times);
+      if (attention_length(note)) {
+        attention.add(of_note, seconds, times);
+      } else if (of_note > 0) {
+        product.add(of_note, seconds, times);
+      } else {
+        small.add(note_bytes(note), seconds, times);
+      }
+    }
+    rates.products.push_back({product.work / static_cast<double>(product.calls), product.rate()});
+    const double length = static_cast<double>(size.seq_len);
+    if (rates.attention.empty() || rates.attention.back().size < length)
+      rates.attention.push_back({length, attention.rate()});
+    rates.small_bytes_per_s = small.rate();
+    rates.layer_flops_per_s = layer.rate();
+  }
+  stream->synchronize();
+  return rates;
+}
+
+}  // namespace megatrain

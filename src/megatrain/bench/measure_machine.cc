@@ -1,0 +1,67 @@
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/bench/measure.h"
+#include "megatrain/host/memory.h"
+#include "megatrain/host/thread_team.h"
+
+namespace megatrain {
+
+namespace {
+
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+int64_t free_disk_bytes(const std::string& directory) {
+  struct statvfs space {};
+  return ::statvfs(directory.c_str(), &space) == 0 ? static_cast<int64_t>(space.f_bavail * space.f_frsize) : 0;
+}
+
+}  // namespace
+
+MachineProfile measure_machine(Machine& machine, int64_t threads, const std::string& directory) {
+  constexpr double kComputeSeconds = 8, kDiskSeconds = 1.5;  // at most; of the disk each way
+  Device& device = *machine.device;
+  const bool gpu = device.kind() == DeviceKind::cuda;
+  MachineProfile profile{.updates_on_device = gpu, .name = device.name(), .measured_on = today()};
+
+  log_info("measuring the link and host memory");
+  {
+    const int64_t link_bytes = std::min<int64_t>(gpu ? kGiB : 64 * kMiB, host_memory_available() / 16);
+    const int64_t piece = std::min(64 * kMiB, link_bytes);
+    LinkTimer link(device, link_bytes);
+    profile.h2d_bytes_per_s = link.rate(piece, true, false);
+    profile.d2h_bytes_per_s = link.rate(piece, false, true);
+    profile.link_both_bytes_per_s = link.rate(piece, true, true);
+    const int64_t dram_bytes = std::min<int64_t>(gpu ? 4 * kGiB : 512 * kMiB, host_memory_available() / 8);
+    const DramRates dram = measure_dram(dram_bytes, threads, gpu ? &link : nullptr);
+    profile.dram_bytes_per_s = dram.adamw_bytes_per_s;
+    // it was measured later, and a quiet machine may have become a little faster
+    profile.dram_beside_dma_bytes_per_s = std::min(dram.beside_dma_bytes_per_s, dram.adamw_bytes_per_s);
+  }
+  log_info(fmt::format("measuring the disk of {}", directory));
+  const DiskRates disk = measure_disk(directory, std::min(4 * kGiB, free_disk_bytes(directory) / 4), kDiskSeconds);
+  profile.disk_read_bytes_per_s = disk.read_bytes_per_s;
+  profile.disk_write_bytes_per_s = disk.write_bytes_per_s;
+  log_info("measuring products and attention");
+  const ComputeRates compute = measure_compute(machine, kComputeSeconds);
+  profile.flops_per_s = compute.layer_flops_per_s;
+  profile.hbm_bytes_per_s = compute.small_bytes_per_s;
+  profile.product_rates = compute.products;
+  profile.attention_rates = compute.attention;
+
+  profile.shared_cores = gpu ? 0 : team_size(threads);
+  profile.hbm_bytes = device.memory_total();
+  profile.host_bytes = host_memory_total();
+  profile.disk_bytes = free_disk_bytes(directory);
+  check_profile(profile, "the measured profile");
+  return profile;
+}
+
+}  // namespace megatrain

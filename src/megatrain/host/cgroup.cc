@@ -1,0 +1,80 @@
+#include "megatrain/host/cgroup.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+namespace megatrain {
+
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+// "max" and what is no number are no limit.
+std::optional<int64_t> number_in(const std::string& path) {
+  const std::string line = first_line(path);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  if (error != std::errc() || end == line.data()) return {};
+  return value;
+}
+
+// A line "name 12345" of memory.stat.
+int64_t statistic(const std::string& path, const std::string& name) {
+  std::ifstream in(path);
+  std::string key;
+  for (int64_t value = 0; in >> key >> value;) {
+    if (key == name) return value;
+  }
+  return 0;
+}
+
+// Names of the files, which differ by version.
+struct Files {
+  const char *limit, *used, *droppable;
+};
+constexpr Files kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes its largest number instead of "max"
+
+// Of the group and those above it, up to `mount`.
+void take_tightest(const std::string& mount, std::string group, const Files& files, std::optional<CgroupMemory>& best) {
+  for (;;) {
+    const std::string folder = mount + group + "/";
+    const std::optional<int64_t> limit = number_in(folder + files.limit);
+    if (limit && *limit < kNoLimit) {
+      const int64_t used = number_in(folder + files.used).value_or(0);
+      const int64_t available =
+          *limit - std::max<int64_t>(used - statistic(folder + "memory.stat", files.droppable), 0);
+      if (!best) best = {.limit_bytes = *limit, .available_bytes = available};
+      best->limit_bytes = std::min(best->limit_bytes, *limit);
+      best->available_bytes = std::max<int64_t>(std::min(best->available_bytes, available), 0);
+    }
+    if (group.empty()) return;
+    group.erase(group.rfind('/'));
+  }
+}
+
+}  // namespace
+
+std::optional<CgroupMemory> cgroup_memory(const std::string& root) {
+  std::optional<CgroupMemory> best;
+  std::ifstream groups(root + "/proc/self/cgroup");  // "0::/path", or of version 1 "7:memory:/path"
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string group = line.substr(second + 1);
+    if (group == "/" || group.find("..") != std::string::npos) group.clear();  // a container sees itself as the root
+    if (controllers.empty()) take_tightest(root + "/sys/fs/cgroup", group, kVersion2, best);
+    if (controllers == "memory") take_tightest(root + "/sys/fs/cgroup/memory", group, kVersion1, best);
+  }
+  return best;
+}
+
+}  // namespace megatrain

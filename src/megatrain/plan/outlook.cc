@@ -1,0 +1,100 @@
+#include "megatrain/plan/outlook.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+
+namespace {
+
+double as_double(int64_t value) { return static_cast<double>(value); }
+
+// Of one token through all layers, and their part that an update may hide behind.
+struct TokenSeconds {
+  double all = 0;
+  double hides_update = 0;
+};
+
+// `keep` by layer phase.
+template <class KeepOf>
+TokenSeconds token_seconds(const Workload& w, const MachineProfile& m, const KeepOf& keep_of) {
+  double forward = 0, backward = w.phases.back().forward_flops + w.phases.back().backward_flops;
+  for (int64_t p = 1; p < w.head_phase(); ++p) {
+    const PhaseWork& phase = w.phase(p);
+    forward += phase.forward_flops;
+    if (p >= w.first_trained_phase())
+      backward += phase.backward_flops + phase.recomputed_flops[static_cast<size_t>(keep_of(p))];
+  }
+  const double all = (forward + backward) / m.flops_per_s;
+  return {.all = all, .hides_update = w.clip ? forward / m.flops_per_s : all};
+}
+
+int64_t tokens_that_take(double seconds, double token_s) {
+  return seconds > 0 ? static_cast<int64_t>(std::ceil(seconds / token_s)) : 0;
+}
+
+// Bytes of inputs of phases that cross the link each way in a step: they grow with its tokens.
+int64_t moved_boundary_bytes(const Workload& w, const Plan& plan) {
+  int64_t bytes = 0;
+  for (int64_t p = std::max<int64_t>(1, w.first_trained_phase()); p < w.head_phase(); ++p) {
+    if (plan.boundary_of(p) != Tier::hbm) bytes += w.micro_batches * w.activation_bytes(p);
+  }
+  return bytes;
+}
+
+// "12,340", of a whole number.
+std::string thousands(double value) {
+  std::string text = fmt::format("{:.0f}", value);
+  for (int64_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+std::string from_tokens(int64_t tokens) {
+  return tokens > 0 ? fmt::format("from {} tokens a step on", thousands(as_double(tokens))) : "at any size of a step";
+}
+
+}  // namespace
+
+Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
+  Outlook o{.estimate = estimate(w, plan, m)};
+  const Estimate& e = o.estimate;
+  o.tokens_per_s = as_double(w.tokens()) / e.step_s;
+  const TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.keep_of(p); });
+  const double boundaries = as_double(moved_boundary_bytes(w, plan));
+  const double link_s = std::max(e.h2d_s - boundaries / m.h2d_bytes_per_s, e.d2h_s - boundaries / m.d2h_bytes_per_s);
+  o.link_tokens = tokens_that_take(link_s, token.all);
+  o.optimizer_tokens = tokens_that_take(e.update_s, token.hides_update);
+  for (int64_t r = 0; r < w.record_count(); ++r)
+    o.checkpoint_bytes += w.weight_bytes(r) + w.low_bytes(r) + 2 * w.moment_bytes(r);
+  o.checkpoint_s = as_double(o.checkpoint_bytes) / m.disk_write_bytes_per_s;
+  return o;
+}
+
+int64_t tokens_to_hide_host_update(const Workload& w, const MachineProfile& m) {
+  double bytes = 0;
+  for (int64_t r = 0; r < w.record_count(); ++r) {
+    if (w.is_trained(r) && (r > 0 || w.tied))  // of an embedding that is not tied, the rows of a step alone
+      bytes += as_double(w.record(r).trained * dtype_bytes(w.dtype) + 2 * w.visiting_bytes(r));
+  }
+  const TokenSeconds token = token_seconds(w, m, [](int64_t) { return Keep::nothing; });
+  return tokens_that_take(bytes / m.update_bytes_per_s(), token.hides_update);
+}
+
+double cost_per_billion_tokens(const Outlook& o, double price) { return price / 3600 * 1e9 / o.tokens_per_s; }
+
+std::string outlook_text(const Workload& w, const Outlook& o, const MachineProfile& m, std::optional<double> price) {
+  std::string text = fmt::format("estimated: {} tokens/s on {}\n", thousands(o.tokens_per_s), m.title());
+  text += fmt::format("the link hides behind compute {}, the optimizer {}; this step has {}\n",
+                      from_tokens(o.link_tokens), from_tokens(o.optimizer_tokens), thousands(as_double(w.tokens())));
+  text += fmt::format("a checkpoint has {} and takes {} at {:.2g} GB/s\n", format_bytes(o.checkpoint_bytes),
+                      format_duration(o.checkpoint_s), m.disk_write_bytes_per_s * 1e-9);
+  if (price)
+    text += fmt::format("a billion tokens cost {:.2f} at {:g} an hour\n", cost_per_billion_tokens(o, *price), *price);
+  return text;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,93 @@
+#include "megatrain/train/site.h"
+
+#include <algorithm>
+
+#include "megatrain/base/units.h"
+#include "megatrain/host/memory.h"
+#include "megatrain/host/thread_team.h"
+#include "megatrain/ops/note_cost.h"
+#include "megatrain/plan/machines.h"
+#include "megatrain/store/pieces.h"
+#include "megatrain/train/algorithms.h"
+#include "megatrain/train/profile_cache.h"
+
+namespace megatrain {
+
+namespace {
+
+// Of a CUDA device that is not there: an H200 had 350 MiB of context, 561 MiB of scratch at most shapes; its process
+// 700 MiB.
+constexpr int64_t kContextBytes = 448 * kMiB, kScratchBytes = 640 * kMiB, kProcessBytes = kGiB;
+// Kernels are loaded as they are first called; seen: 130 MiB on the device, 100 MiB on the host.
+constexpr int64_t kLoadedLater = 192 * kMiB;
+constexpr int64_t kHostMargin = 2 * kGiB, kDeviceMargin = 512 * kMiB;
+
+}  // namespace
+
+int64_t host_budget(int64_t bytes) {
+  return std::max<int64_t>(bytes - bytes / 32 - kHostMargin, 0);  // 1/32: the kernel's tables, and what else runs
+}
+
+Site site_here(const Machine& machine, int64_t threads) {
+  const Device& device = *machine.device;
+  Site site{.profile = machine_profile(device), .gpu = device.kind() == DeviceKind::cuda, .ops = machine.ops.get()};
+  if (site.gpu) site.scratch_bytes = kScratchBytes;
+  const int64_t host = std::max<int64_t>(host_memory_available() - kHostMargin, 0);
+  if (site.gpu) {
+    site.device_base_bytes = device.memory_used() + kLoadedLater;
+    site.host_base_bytes = host_memory_used() + kLoadedLater + team_size(threads) * kPieceScratchBytes;
+    site.budgets.gpu_bytes = device.memory_used() + device.memory_free() - kDeviceMargin;
+    site.budgets.host_bytes = host + host_memory_used();  // of the whole process
+  } else {
+    site.budgets.gpu_bytes = site.budgets.host_bytes = host / 2;  // the CPU device's memory is the same memory
+  }
+  return site;
+}
+
+Site site_of(const MachineProfile& machine) {
+  const int64_t host = host_budget(machine.host_bytes);
+  if (machine.shared_cores > 0)  // its device is its CPU
+    return {.profile = machine, .gpu = false, .budgets = {.gpu_bytes = host / 2, .host_bytes = host / 2}};
+  return {.profile = machine,
+          .gpu = true,
+          .budgets = {.gpu_bytes = std::max<int64_t>(machine.hbm_bytes - kDeviceMargin, 0), .host_bytes = host},
+          .device_base_bytes = kContextBytes + kLoadedLater,
+          .host_base_bytes = kProcessBytes,
+          .scratch_bytes = kScratchBytes};
+}
+
+MachineProfile machine_profile(const Device& device) {
+  if (const auto measured = ProfileCache(device).load()) return *measured;
+  if (device.kind() == DeviceKind::cuda) return machine_for_device(device.name());
+  const double cores = static_cast<double>(usable_cpus().size());
+  return {.flops_per_s = 30e9 * cores,
+          .hbm_bytes_per_s = 10e9 * cores,
+          .h2d_bytes_per_s = 8e9,
+          .d2h_bytes_per_s = 8e9,
+          .dram_bytes_per_s = 10e9 * cores,
+          .updates_on_device = false,
+          .shared_cores = static_cast<int64_t>(cores),
+          .name = "typical CPU"};
+}
+
+MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
+                           const RunIdentity& identity) {
+  if (machine.product_rates.empty() || machine.attention_rates.empty()) return machine;
+  double flops = 0, seconds = 0;
+  for (const OpNote& note : notes_of(config, model, identity, true).keeping()) {
+    const double of_note = note_flops(note);
+    flops += of_note;
+    if (const auto length = attention_length(note)) {
+      seconds += of_note / rate_at(machine.attention_rates, static_cast<double>(*length));
+    } else if (of_note > 0) {
+      seconds += of_note / rate_at(machine.product_rates, of_note);
+    } else {
+      seconds += note_bytes(note) / machine.hbm_bytes_per_s;
+    }
+  }
+  MachineProfile fitted = machine;
+  fitted.flops_per_s = flops / seconds;
+  return fitted;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,190 @@
+#include "megatrain/train/what_fits.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/table.h"
+#include "megatrain/base/units.h"
+#include "megatrain/host/parallel.h"
+#include "megatrain/model/presets.h"
+#include "megatrain/train/prospect.h"
+
+namespace megatrain {
+
+namespace {
+
+struct Mode {
+  const char* name;
+  StateFormat format = {};
+  bool upper_half = false;
+  bool longest = false;
+};
+constexpr Mode kModes[] = {
+    {.name = "fp32"},
+    {.name = "bf16", .format = {.moments = MomentFormat::bf16}},
+    {.name = "int8", .format = {.moments = MomentFormat::int8}},
+    {.name = "int8+stochastic", .format = {.moments = MomentFormat::int8, .master = MasterFormat::stochastic}},
+    {.name = "upper half", .upper_half = true},
+    {.name = "longest context", .longest = true},
+};
+constexpr size_t kFullModes = 4;  // by state format, the exact one first
+
+constexpr int64_t kMostTokens = 1 << 17;  // of a step: more hides no more where the link or compute binds
+constexpr int64_t kLongest = 1 << 17;     // of a sequence
+constexpr int64_t kMicroTokens = 8192;    // of a micro-batch, unless a sequence is longer
+constexpr int64_t kUnlimited = int64_t{1} << 54;
+
+// One model on a machine.
+class ModelFits {
+ public:
+  ModelFits(const std::string& name, const TrainConfig& config, bool batch_given, const Site& site)
+      : name_(name),
+        config_(config),
+        batch_given_(batch_given),
+        site_(site),
+        model_(parse_model_config(*preset_config(name), name)) {}
+
+  std::vector<FitRow> rows() {
+    std::vector<FitRow> rows;
+    const Mode* exact = nullptr;  // the most exact format that fits
+    for (const Mode& mode : kModes) {
+      rows.push_back(mode.longest ? longest(mode, exact) : row(mode, mode, config_.seq_len));
+      if (!exact && rows.back().fits && rows.size() <= kFullModes) exact = &mode;
+    }
+    return rows;
+  }
+
+ private:
+  // `micro_tokens` is the most that a micro-batch of several sequences has.
+  Prospect prospect(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
+    TrainConfig config = config_;
+    config.seq_len = seq_len;
+    if (mode.upper_half) config.freeze = lower_half(model_.layers);
+    const auto with_batch = [&](int64_t batch) {
+      config.batch = batch;
+      config.micro_batch = 1;
+      while (config.micro_batch * 2 * seq_len <= micro_tokens && batch % (config.micro_batch * 2) == 0)
+        config.micro_batch *= 2;
+      Prospect made = prospect_of(config, model_, site_);
+      made.workload.state = mode.format;
+      return made;
+    };
+    Prospect made = with_batch(batch_given_ ? config_.batch : 1);
+    if (!batch_given_) {
+      const int64_t tokens = std::min(tokens_to_hide_host_update(made.workload, made.profile), kMostTokens);
+      const uint64_t sequences = static_cast<uint64_t>(std::max<int64_t>(tokens / seq_len, 1));
+      made = with_batch(static_cast<int64_t>(std::bit_ceil(sequences)));
+    }
+    row = {.model = name_,
+           .parameters = made.workload.parameters,
+           .mode = mode.name,
+           .batch = config.batch,
+           .seq_len = seq_len};
+    return made;
+  }
+
+  static void take(FitRow& row, const Fit& found) {
+    row.hbm_bytes = found.need.hbm_bytes();
+    row.ram_bytes = found.need.host_bytes();
+  }
+
+  FitRow row(const Mode& as, const Mode& mode, int64_t seq_len, bool needs = true) const {
+    FitRow row;
+    for (const int64_t micro_tokens : {kMicroTokens, int64_t{1}}) {  // then one sequence at a time
+      const Prospect made = prospect(mode, seq_len, micro_tokens, row);
+      row.mode = as.name;
+      if (const auto found = fit(made)) {
+        take(row, *found);
+        row.fits = true;
+        row.tokens_per_s = found->outlook.tokens_per_s;
+        return row;
+      }
+    }
+    if (!needs) return row;
+    Prospect made = prospect(mode, seq_len, 1, row);
+    row.mode = as.name;
+    made.budgets.host_bytes = kUnlimited;
+    auto found = fit(made);
+    if (!found) {
+      made.budgets.gpu_bytes = kUnlimited;
+      found = fit(made);
+    }
+    take(row, *found);
+    return row;
+  }
+
+  // In the most exact format in which the model fits at all.
+  FitRow longest(const Mode& as, const Mode* exact) const {
+    FitRow best = row(as, exact ? *exact : kModes[kFullModes - 1], config_.seq_len);
+    if (!best.fits) return best;
+    int64_t low = 0, high = 0;  // doublings that fit, and that might
+    while ((config_.seq_len << (high + 1)) <= kLongest) ++high;
+    while (low < high) {
+      const int64_t middle = (low + high + 1) / 2;
+      FitRow tried = row(as, *exact, config_.seq_len << middle, false);
+      if (tried.fits) {
+        best = std::move(tried);
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return best;
+  }
+
+  std::string name_;
+  const TrainConfig& config_;
+  bool batch_given_;
+  const Site& site_;
+  ModelConfig model_;
+};
+
+std::string cell(const FitRow& row) {
+  if (!row.fits) return "no";
+  const std::string speed = fmt::format("{:.0f}", row.tokens_per_s);
+  return row.mode == std::string("longest context") ? fmt::format("{}k: {}", row.seq_len / 1024, speed) : speed;
+}
+
+}  // namespace
+
+const std::vector<std::string>& fit_modes() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const Mode& mode : kModes) names.emplace_back(mode.name);
+    return names;
+  }();
+  return kNames;
+}
+
+std::vector<FitRow> what_fits(const TrainConfig& config, bool batch_given, const Site& site) {
+  const std::vector<std::string> names = preset_names();
+  std::vector<std::vector<FitRow>> by_model(names.size());
+  Site any_thread = site;  // the bound of the scratch in place of a library that is asked
+  any_thread.ops = nullptr;
+  parallel_for(static_cast<int>(config.threads), std::ssize(names), [&](int64_t i) {
+    const size_t at = static_cast<size_t>(i);
+    by_model[at] = ModelFits(names[at], config, batch_given, any_thread).rows();
+  });
+  std::stable_sort(by_model.begin(), by_model.end(), [](const std::vector<FitRow>& a, const std::vector<FitRow>& b) {
+    return a.front().parameters < b.front().parameters;
+  });
+  std::vector<FitRow> rows;
+  for (const std::vector<FitRow>& of_model : by_model) rows.insert(rows.end(), of_model.begin(), of_model.end());
+  return rows;
+}
+
+std::string what_fits_text(const std::vector<FitRow>& rows) {
+  std::vector<std::string> header = {"model"};
+  header.insert(header.end(), fit_modes().begin(), fit_modes().end());
+  Table table(header);
+  for (size_t at = 0; at < rows.size(); at += fit_modes().size()) {
+    std::vector<std::string> cells = {rows[at].model};
+    for (size_t mode = 0; mode < fit_modes().size(); ++mode) cells.push_back(cell(rows[at + mode]));
+    table.row(cells);
+  }
+  return table.text();
+}
+
+}  // namespace megatrain

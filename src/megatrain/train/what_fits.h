@@ -1,0 +1,32 @@
+// The table people ask for first: which models train on a machine, in which way, and how fast.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatrain/train/setup.h"
+
+namespace megatrain {
+
+struct FitRow {
+  std::string model;
+  int64_t parameters = 0;
+  std::string mode;  // one of fit_modes()
+  bool fits = false;
+  int64_t ram_bytes = 0, hbm_bytes = 0, disk_bytes = 0;  // what it takes; where it does not fit, what it would
+  double tokens_per_s = 0;                               // 0 where it does not fit
+  int64_t batch = 0, seq_len = 0;
+};
+
+// Full fine-tuning by state format, the upper half trained, and the longest context.
+const std::vector<std::string>& fit_modes();
+
+// Every preset in every mode, the smallest model first. A step has as many tokens as hide the optimizer's update behind
+// compute, unless `batch_given`, and sequences of config.seq_len.
+std::vector<FitRow> what_fits(const TrainConfig& config, bool batch_given, const Site& site);
+
+// The same as a table, a line a model: tokens/s, or "no".
+std::string what_fits_text(const std::vector<FitRow>& rows);
+
+}  // namespace megatrain

@@ -1,0 +1,123 @@
+// Named machines, and what follows from a plan on one.
+#include "megatrain/plan/machines.h"
+
+#include <set>
+
+#include "megatrain/base/units.h"
+#include "megatrain/plan/outlook.h"
+#include "tests/hub/fixtures.h"
+#include "tests/plan/dense_workload.h"
+
+namespace megatrain {
+
+namespace {
+
+// Seven billion parameters.
+Workload some_work() {
+  Workload w;
+  w.hidden = 4096;
+  w.vocab = 32000;
+  w.micro_batches = 4;
+  w.micro_tokens = 8192;
+  w.workspace_bytes = kGiB;
+  make_dense(w, {.blocks = 32,
+                 .embedding_elements = w.vocab * w.hidden,
+                 .block_elements = 13 * w.hidden * w.hidden,
+                 .head_elements = w.vocab * w.hidden,
+                 .head_flops = 2.0 * static_cast<double>(w.vocab * w.hidden)});
+  return w;
+}
+
+Outlook on(const MachineProfile& machine, const Workload& w) {
+  const Budgets budgets{.gpu_bytes = 20 * kGiB, .host_bytes = 400 * kGiB, .state_on_host = true};
+  return outlook(w, make_plan(w, budgets, machine, nullptr), machine);
+}
+
+}  // namespace
+
+TEST(Machines, EveryOneIsAMachineThatCanBeAndNoneIsMeasured) {
+  std::set<std::string> names;
+  for (const MachineProfile& machine : named_machines()) {
+    EXPECT_NO_THROW(check_profile(machine, machine.name));
+    EXPECT_FALSE(machine.measured()) << machine.name;
+    EXPECT_NE(machine.title().find("from data sheets"), std::string::npos);
+    EXPECT_GT(machine.hbm_bytes, 20 * kGiB);
+    EXPECT_GT(machine.host_bytes, 60 * kGiB);
+    EXPECT_TRUE(names.insert(machine.name).second) << machine.name;
+    EXPECT_EQ(named_machine(machine.name), machine);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"h100-80", "h200", "a100-40", "a100-80", "4090", "3090", "5090", "gh200",
+                                          "rtx6000-blackwell"}));
+  expect_error(ExitCode::bad_config, {"'4099'", "4090", "gh200"}, [] { named_machine("4099"); });
+}
+
+TEST(Machines, TheH200HasTheSpeedsThatTheEstimateWasMeasuredWith) {
+  MachineProfile h200 = named_machine("h200");
+  EXPECT_NEAR(h200.flops_per_s, MachineProfile{}.flops_per_s, 1e6);
+  EXPECT_NEAR(h200.hbm_bytes_per_s, MachineProfile{}.hbm_bytes_per_s, 1e3);
+  h200.flops_per_s = MachineProfile{}.flops_per_s;
+  h200.hbm_bytes_per_s = MachineProfile{}.hbm_bytes_per_s;
+  h200.hbm_bytes = h200.host_bytes = h200.disk_bytes = 0;
+  EXPECT_EQ(h200, MachineProfile{});
+}
+
+TEST(Machines, ADeviceIsKnownByItsNameAndAnUnknownOneTakenForTheDefault) {
+  for (const auto& [device, machine] :
+       {std::pair{"NVIDIA GeForce RTX 4090", "4090"}, std::pair{"NVIDIA A100-SXM4-40GB", "a100-40"},
+        std::pair{"NVIDIA A100-SXM4-80GB", "a100-80"}, std::pair{"NVIDIA H100 80GB HBM3", "h100-80"},
+        std::pair{"NVIDIA GH200 480GB", "gh200"}, std::pair{"NVIDIA H200", "h200"},
+        std::pair{"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx6000-blackwell"}})
+    EXPECT_EQ(machine_for_device(device).name, machine);
+  EXPECT_EQ(machine_for_device("NVIDIA H200"), MachineProfile{});
+  EXPECT_EQ(machine_for_device("NVIDIA T1000"), MachineProfile{});
+}
+
+TEST(Outlook, AFasterLinkHidesBehindFewerTokensAndFasterMemoryHidesTheUpdateSooner) {
+  const Workload w = some_work();
+  const Outlook h200 = on(named_machine("h200"), w), gh200 = on(named_machine("gh200"), w);
+  EXPECT_GT(h200.link_tokens, 0);
+  EXPECT_LT(gh200.link_tokens * 4, h200.link_tokens);  // 450 GB/s each way beside 50
+  EXPECT_LT(gh200.optimizer_tokens, h200.optimizer_tokens);
+}
+
+TEST(Outlook, AtTheTokensThatHideTheOptimizerAStepIsNoLongerBoundByIt) {
+  Workload w = some_work();
+  w.clip = false;  // the update may hide behind all of compute
+  const MachineProfile machine = named_machine("4090");
+  const Outlook few = on(machine, w);
+  ASSERT_GT(few.optimizer_tokens, 0);
+  w.micro_batches = few.optimizer_tokens * 5 / 4 / w.micro_tokens + 1;
+  const Outlook enough = on(machine, w);
+  EXPECT_EQ(enough.estimate.bound_by, "compute");
+  EXPECT_GE(enough.estimate.compute_s, enough.estimate.update_s);
+}
+
+TEST(Outlook, ACheckpointHasTheStateInItsFormatAndACostFollowsFromTheRate) {
+  Workload w = some_work();
+  const MachineProfile machine = named_machine("h200");
+  const Outlook exact = on(machine, w);
+  EXPECT_EQ(exact.checkpoint_bytes, 12 * w.all_elements());
+  EXPECT_NEAR(exact.checkpoint_s, 12.0 * static_cast<double>(w.all_elements()) / 4e9, 1e-6);
+  EXPECT_NEAR(cost_per_billion_tokens(exact, 4.5), 4.5 * 1e9 / exact.tokens_per_s / 3600, 1e-9);
+  w.state = {.moments = MomentFormat::bf16, .master = MasterFormat::fp32};
+  EXPECT_EQ(on(machine, w).checkpoint_bytes, 8 * w.all_elements());
+  const std::string text = outlook_text(w, exact, machine, 4.5);
+  for (const char* part : {"tokens/s on h200 (from data sheets)", "checkpoint", "a billion tokens cost", "32,768"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(Outlook, NothingToMoveIsHiddenAtAnySize) {
+  const Workload w = some_work();
+  const MachineProfile machine;
+  Plan plan = make_plan(w, {.gpu_bytes = 1024 * kGiB, .host_bytes = 1024 * kGiB}, machine, nullptr);
+  plan.state.assign(plan.state.size(), Tier::hbm);
+  plan.weights.assign(plan.weights.size(), Tier::hbm);
+  plan.visits.assign(plan.visits.size(), false);
+  plan.host_gradient_slabs = 0;
+  ASSERT_NO_THROW(check_plan(w, plan));
+  const Outlook o = outlook(w, plan, machine);
+  EXPECT_EQ(o.optimizer_tokens, 0);
+  EXPECT_NE(outlook_text(w, o, machine, {}).find("the optimizer at any size of a step"), std::string::npos);
+}
+
+}  // namespace megatrain

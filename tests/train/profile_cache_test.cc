@@ -1,0 +1,69 @@
+// The measured profile in the user's cache, and what a run makes of its tables.
+#include "megatrain/train/profile_cache.h"
+
+#include "megatrain/base/units.h"
+#include "megatrain/model/presets.h"
+#include "megatrain/train/site.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+namespace {
+
+MachineProfile measured() {
+  MachineProfile profile;
+  profile.name = "some GPU";
+  profile.measured_on = "2026-11-16";
+  profile.product_rates = {{1e9, 100e12}, {1e12, 500e12}};
+  profile.attention_rates = {{1024, 200e12}, {8192, 400e12}};
+  return profile;
+}
+
+MachineProfile fitted(const MachineProfile& machine, int64_t seq_len) {
+  const ModelConfig model = parse_model_config(*preset_config("qwen2.5-0.5b"), "preset");
+  TrainConfig config;
+  config.seq_len = seq_len;
+  config.batch = config.micro_batch = 1;
+  return profile_for(machine, config, model, make_identity(config, model));
+}
+
+}  // namespace
+
+TEST(ProfileCache, GivesBackWhatWasKeptForTheSameMachineAndNothingForAnother) {
+  const TemporaryDirectory directory;
+  const ProfileCache cache(directory / "cache", "box 1"), other(directory / "cache", "box 2");
+  EXPECT_FALSE(cache.load());
+  cache.save(measured());
+  EXPECT_EQ(cache.load(), measured());
+  EXPECT_FALSE(other.load());
+  EXPECT_NE(cache.path(), other.path());
+}
+
+TEST(ProfileCache, AProfileThatLiesOrIsDamagedOrWasNeverMeasuredIsNotUsed) {
+  const TemporaryDirectory directory;
+  const ProfileCache cache(directory / "", "box");
+  cache.save(measured());
+  const std::string text = read_bytes(cache.path());
+  std::string lie = text;
+  const std::string field = "\"h2d_bytes_per_s\": ";
+  lie.insert(lie.find(field) + field.size(), "-");
+  for (const std::string& bad : {lie, std::string("{"), std::string("{}"), text.substr(0, text.size() / 2)}) {
+    write_bytes(cache.path(), bad);
+    EXPECT_FALSE(cache.load()) << bad;
+  }
+  cache.save(MachineProfile{});
+  EXPECT_FALSE(cache.load());
+}
+
+TEST(ProfileFor, ItsTablesGiveTheRateOfARunBetweenTheirEndsAndWithoutTablesNothingChanges) {
+  EXPECT_EQ(fitted(MachineProfile{}, 256), MachineProfile{});
+  const double small = fitted(measured(), 128).flops_per_s, large = fitted(measured(), 4096).flops_per_s;
+  EXPECT_GT(small, 50e12);
+  EXPECT_LT(large, 500e12);
+  EXPECT_LT(small, large);  // larger products run faster
+  MachineProfile slow = measured();
+  for (RatePoint& point : slow.attention_rates) point.per_s /= 100;
+  EXPECT_LT(fitted(slow, 4096).flops_per_s, large / 2);
+}
+
+}  // namespace megatrain
