@@ -6,6 +6,7 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/device/device.h"
+#include "megatrain/engine/disk_moments.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
 #include "megatrain/model/layer.h"
@@ -17,6 +18,7 @@ namespace megatrain {
 struct Machine {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
+  DiskSettings disk;
 };
 
 // The ops of the device's kind.
@@ -47,6 +49,10 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        Machine& machine);
+
+DiskSettings disk_settings(const TrainConfig& config);
+// Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.
+void check_disk(const TrainConfig& config);
 
 // The configuration's budgets, or what this machine has.
 Budgets make_budgets(const TrainConfig& config, const Device& device);
