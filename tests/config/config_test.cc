@@ -354,7 +354,10 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--sample.every=7",
                                          "--sample.prompts=Who?",
                                          "--sample.max_tokens=16",
-                                         "--freeze=model.embed_tokens.*"});
+                                         "--freeze=model.embed_tokens.*",
+                                         "--memory.nvme=50GiB",
+                                         "--memory.nvme_path=/scratch",
+                                         "--memory.nvme_force"});
   EXPECT_EQ(parse_config(resolved_yaml(sets), "resolved"), sets);
   const TrainConfig split =
       parse_config("model.path: m\n", "c.yaml",

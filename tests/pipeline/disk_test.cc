@@ -40,7 +40,8 @@ std::vector<DiskQueueKind> queues_here() {
 }
 
 TEST(DiskMoments, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
-  for (const Shape& shape : {Shape{}, Shape{.layers = 7, .tied = true, .clip = false, .precision = "fp32"}}) {
+  for (const Shape& shape : {Shape{}, Shape{.layers = 7, .tied = true, .clip = false, .precision = "fp32"},
+                             Shape{.moments = "int8", .master = "stochastic"}}) {
     Tiny tiny(shape);
     const std::string expected = tiny.train(tiny.default_plan(), 4);
     for (const DiskQueueKind kind : queues_here()) {

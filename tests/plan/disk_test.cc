@@ -1,5 +1,6 @@
 // Moments on disk as the plan sees them: when they go there, what it costs, what is said when they cannot.
 #include <algorithm>
+#include <ctime>
 
 #include "megatrain/base/units.h"
 #include "megatrain/io/json.h"
@@ -144,6 +145,24 @@ TEST(DiskPlans, ReadsAndWritesRunBesideEachOtherAndBesideTheUpdates) {
     EXPECT_LT(e.step_s, 1.25 * e.disk_write_s) << "clip " << clip;
   }
 }
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+TEST(DiskPlans, OfEightyBlocksAreMadeInASecondOrTwo) {
+  for (const bool clip : {true, false}) {
+    Workload w = twelve_blocks(clip);
+    w.micro_batches = 64;
+    make_dense(w, {.blocks = 80,
+                   .embedding_elements = w.vocab * w.hidden,
+                   .block_elements = 855'000'000,
+                   .head_elements = w.vocab * w.hidden});
+    const std::clock_t start = std::clock();  // of this process: other processes on the machine do not count
+    const Plan plan =
+        make_plan(w, {.gpu_bytes = 139 * kGiB, .host_bytes = 500 * kGiB, .disk_bytes = kPlenty}, kMachine, nullptr);
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 4.0);
+    EXPECT_GT(memory_need(w, plan).disk_bytes(), 0);
+  }
+}
+#endif
 
 TEST(DiskPlans, CheckPlanSaysWhatMayNotLiveOnDisk) {
   Workload w = twelve_blocks(true);

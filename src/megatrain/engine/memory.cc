@@ -57,9 +57,8 @@ StatePlanes EngineMemory::planes(const Resource& r) const {
 StatePlanes EngineMemory::planes_to_update(const Action& update) const {
   StatePlanes planes = this->planes(update.at(Operand::state));
   if (!update.has(Operand::moments)) return planes;
-  std::byte* slab = address(update.at(Operand::moments));
-  planes.m = reinterpret_cast<decltype(planes.m)>(slab);
-  planes.v = reinterpret_cast<decltype(planes.v)>(slab + workload_.disk_moment_bytes(update.record));
+  planes.m = address(update.at(Operand::moments));
+  planes.v = planes.m + workload_.disk_moment_bytes(update.record);
   return planes;
 }
 
