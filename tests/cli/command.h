@@ -49,6 +49,7 @@ class Process {
   }
 
   void signal(int number) const { ::kill(pid_, number); }
+  pid_t pid() const { return pid_; }
 
   // What it has said so far.
   std::string said() const { return read_bytes(err()); }

@@ -127,14 +127,15 @@ TEST(Config, UnknownKeyNamesItsLineAndTheNearestKey) {
             "--optim.beta3: unknown key 'optim.beta3'; did you mean 'optim.beta1'?");
 }
 
-TEST(Config, ABudgetOfDiskIsRefusedByNameButWhatAnEarlierVersionWroteIsRead) {
-  const std::string said =
-      "memory.nvme is not supported: the state of a run lives in host memory and on the GPU, not on disk; remove the "
-      "key";
-  EXPECT_EQ(refusal("memory:\n  nvme: 100GiB\n"), "c.yaml:2: " + said);
-  EXPECT_EQ(refusal("memory.nvme: 0\n"), "c.yaml:1: " + said);
+TEST(Config, ABudgetOfDiskNeedsADirectoryAndWhatAnEarlierVersionWroteIsRead) {
+  const std::string said = "memory.nvme needs memory.nvme_path, a directory on an NVMe drive";
   EXPECT_EQ(refusal(kMinimal, {"--memory.nvme=100GiB"}), "--memory.nvme: " + said);
-  EXPECT_TRUE(is_config_override("--memory.nvme=100GiB"));  // so that the command line says the same
+  EXPECT_EQ(refusal(kMinimal, {"--memory.nvme_force"}),
+            "--memory.nvme_force: memory.nvme_force needs memory.nvme_path");
+  const TrainConfig c = parse_config(kMinimal + "memory:\n  nvme: 100GiB\n  nvme_path: /scratch\n", "c.yaml");
+  EXPECT_EQ(c.memory.nvme_bytes, int64_t{100} << 30);
+  EXPECT_EQ(c.memory.nvme_path, "/scratch");
+  EXPECT_FALSE(parse_config(kMinimal, "c.yaml", {"--memory.nvme_path=/scratch"}).memory.nvme_bytes.has_value());
   EXPECT_EQ(parse_config(kMinimal + "memory:\n  nvme: auto\n", "config.resolved.yaml"),
             parse_config(kMinimal, "c.yaml"));
 }
@@ -355,7 +356,10 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--sample.prompts=Who?",
                                          "--sample.max_tokens=16",
                                          "--state.master=stochastic",
-                                         "--freeze=model.embed_tokens.*"});
+                                         "--freeze=model.embed_tokens.*",
+                                         "--memory.nvme=50GiB",
+                                         "--memory.nvme_path=/scratch",
+                                         "--memory.nvme_force"});
   EXPECT_EQ(parse_config(resolved_yaml(sets), "resolved"), sets);
   const TrainConfig split =
       parse_config("model.path: m\n", "c.yaml",

@@ -15,7 +15,8 @@
 
 namespace megatrain::tiny {
 
-// Plans under which records are updated on the host, on the device, and, where gradients are clipped, visiting it.
+// Plans under which records are updated on the host, there with moments of the disk, on the device, and, where
+// gradients are clipped, visiting it.
 inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   const Workload& workload = tiny.workload();
   const auto made = [&](Tier tier, bool visits) {
@@ -30,6 +31,10 @@ inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   std::vector<std::pair<std::string, Plan>> places = {{"host", made(Tier::host, false)},
                                                       {"device", made(Tier::hbm, false)}};
   if (workload.clip) places.emplace_back("visiting", made(Tier::host, true));
+  Plan disk = made(Tier::host, false);
+  std::fill(disk.disk_moments.begin() + 1, disk.disk_moments.end(), true);
+  disk.moment_slabs = 2;
+  places.emplace_back("disk", disk);
   return places;
 }
 

@@ -1,6 +1,7 @@
 // A tiny model with random weights and tokens, trained in process under any plan.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -93,7 +94,9 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
 class Tiny {
  public:
   explicit Tiny(const Shape& shape, const std::string& device = "cpu")
-      : shape_(shape), session_(train_config(shape, device), {.config = model_config(shape)}) {}
+      : shape_(shape), session_(train_config(shape, device), {.config = model_config(shape)}) {
+    machine().disk.place.directory = std::filesystem::temp_directory_path().string();
+  }
 
   const Workload& workload() { return session_.workload(); }
   Machine& machine() { return session_.machine(); }

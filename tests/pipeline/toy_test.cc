@@ -20,6 +20,7 @@ class ToyModel {
   explicit ToyModel(const Shape& shape) : shape_(shape), config_(model_config(shape)) {
     machine_.device = make_cpu_device();
     machine_.ops = make_cpu_ops({.threads = 2});
+    machine_.disk.place.directory = std::filesystem::temp_directory_path().string();
     const int64_t sequences = shape.sequences / shape.micro_batches;
     model_shape_ = {.dtype = shape.precision == "fp32" ? DType::f32 : DType::bf16,
                     .tokens = sequences * shape.seq_len,

@@ -26,6 +26,8 @@ Workload workload(bool tied, bool clip) {
 void update_on_host(Plan& plan) {
   plan.state.assign(8, Tier::host);
   plan.visits.assign(6, false);
+  plan.disk_moments.assign(8, false);
+  plan.moment_slabs = 0;
   plan.host_gradient_slabs = 6;
 }
 

@@ -1,9 +1,10 @@
-// Records that hold weights alone.
+// Records that hold weights alone, and records whose moments live on disk.
 #include "megatrain/store/record.h"
 
 #include <gtest/gtest.h>
 
 #include "megatrain/base/split_master.h"
+#include "tests/hub/fixtures.h"
 
 namespace megatrain {
 namespace {
@@ -88,6 +89,36 @@ TEST(Record, CodesAndScalesReadBackAndDecodeByTheirOwnBlocks) {
       }
     }
   }
+}
+
+TEST(Record, MomentsOnDiskTakeNoMemoryAndReadBackByAnyPiece) {
+  const TemporaryDirectory directory;
+  const ScratchFile file({.directory = directory.path()}, 4 * kDiskBlock);
+  const auto device = make_cpu_device();
+  const LayerLayout layout = make_layout({{.name = "w", .rows = 8, .cols = 128}});
+  LayerRecord record(*device, layout, Tier::host, {.file = &file, .m = 0, .v = 2 * kDiskBlock});
+  EXPECT_EQ(device->host_ledger().bytes(), 8 * 128 * 4) << "weights and low bits";
+  EXPECT_EQ(record.planes().m, nullptr);
+  std::vector<float> m(1024), v(1024), read(1024);
+  for (size_t i = 0; i < m.size(); ++i) {
+    m[i] = static_cast<float>(i);
+    v[i] = -static_cast<float>(i);
+  }
+  const TensorSpec& tensor = record.layout().tensors.front();
+  using Moment = LayerRecord::Moment;
+  record.read_moment(Moment::first, tensor, 0, 1024, read.data());
+  EXPECT_EQ(read, std::vector<float>(1024, 0.0f));
+  for (int64_t at = 0; at < 1024; at += 100) {
+    const int64_t count = std::min<int64_t>(100, 1024 - at);
+    record.write_moment(Moment::first, tensor, at, count, m.data() + at);
+    record.write_moment(Moment::second, tensor, at, count, v.data() + at);
+  }
+  record.read_moment(Moment::first, tensor, 0, 1024, read.data());
+  EXPECT_EQ(read, m);
+  record.read_moment(Moment::second, tensor, 0, 1024, read.data());
+  EXPECT_EQ(read, v);
+  record.read_moment(Moment::second, tensor, 77, 3, read.data());
+  EXPECT_EQ(read[1], v[78]);
 }
 
 }  // namespace

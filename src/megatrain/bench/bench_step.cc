@@ -186,6 +186,7 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const int64_t steps = arguments.integer("-r").value_or(5);
   if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
   Session session = open_bench_target(arguments, Shape::whole_step);
+  check_disk(session.config());
   session.choose_algorithms();
   const bool cuda = session.device().kind() == DeviceKind::cuda;
   const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));

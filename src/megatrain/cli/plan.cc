@@ -40,6 +40,7 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
                                 : "head"},
          {"weights", here ? "hbm" : "host"},
          {"state", plan.visiting(record) ? "host, visiting" : tier_name(plan.state[static_cast<size_t>(record)])},
+         {"moments", plan.moments_on_disk(record) ? "disk" : tier_name(plan.state[static_cast<size_t>(record)])},
          {"boundary", nullptr}});
   }
   for (int64_t phase = 1; phase < w.head_phase(); ++phase)
@@ -67,12 +68,18 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
           {"slots", plan.slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
-          {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", 0}}},
+          {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},
           {"step_s", e.step_s},
           {"tokens_per_s", o.tokens_per_s},
           {"tokens_to_hide", {{"link", o.link_tokens}, {"optimizer", o.optimizer_tokens}}},
           {"checkpoint", {{"bytes", o.checkpoint_bytes}, {"seconds", o.checkpoint_s}}},
-          {"lanes_s", {{"compute", e.compute_s}, {"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}}},
+          {"lanes_s",
+           {{"compute", e.compute_s},
+            {"h2d", e.h2d_s},
+            {"d2h", e.d2h_s},
+            {"update", e.update_s},
+            {"disk_read", e.disk_read_s},
+            {"disk_write", e.disk_write_s}}},
           {"bound_by", e.bound_by},
           {"plan_hash", plan_hash(plan)},
           {"plan", plan_to_json(plan)},
@@ -85,7 +92,9 @@ Plan random_plan_within(const Workload& workload, const Budgets& budgets, uint64
   for (uint64_t i = 0; i < kTries; ++i) {
     const Plan plan = random_plan(workload, seed + i * kStride);
     const MemoryNeed need = memory_need(workload, plan);
-    if (need.hbm_bytes() <= budgets.gpu_bytes && need.host_bytes() <= budgets.host_bytes) return plan;
+    if (need.hbm_bytes() <= budgets.gpu_bytes && need.host_bytes() <= budgets.host_bytes &&
+        need.disk_bytes() <= budgets.disk_bytes)
+      return plan;
   }
   fail(ExitCode::cannot_fit,
        fmt::format("none of {} random plans fits the budgets; leave --random out, or raise memory.gpu and memory.host",

@@ -45,12 +45,13 @@ void read_memory(const RunFiles& run, ReportData& data) {
   const std::string path = run.path + "/memory.json";
   if (!fs::exists(path)) return;
   const json memory = read_json_file(path);
-  TierMemory device{.title = "Device"}, host{.title = "Host"};
+  TierMemory device{.title = "Device"}, host{.title = "Host"}, disk{.title = "Disk"};
   for (const RunStep& step : data.history.steps) {
     device.peak = std::max(device.peak, step.hbm_peak);
     host.peak = std::max(host.peak, step.host_peak);
   }
-  for (const auto& [key, tier] : {std::pair{"hbm", &device}, std::pair{"host", &host}}) {
+  for (const auto& [key, tier] : {std::pair{"hbm", &device}, {"host", &host}, {"disk", &disk}}) {
+    if (tier == &disk && memory.is_object() && !memory.contains(key)) continue;
     try {
       for (const auto& [tag, bytes] : memory.at(key).items()) tier->planned.emplace_back(tag, bytes.get<int64_t>());
     } catch (const json::exception& error) {

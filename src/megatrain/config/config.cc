@@ -83,6 +83,7 @@ class ConfigReader {
     check_presence(config, needs);
     if (!is_given("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);
     check_sizes(config);
+    check_disk(config);
     finish_dumps(config);
     if (!translations.empty()) show(translations, config);
     return config;
@@ -202,8 +203,6 @@ class ConfigReader {
         foreign_[name] = {read_foreign(where, name, entry.second)};
       } else if (name == "optim" && entry.second.IsScalar()) {  // another trainer's word for which optimizer
         foreign_["optim_type"] = {{.text = entry.second.Scalar(), .where = where}};
-      } else if (is_retired_config_key(name) && entry.second.IsScalar() && entry.second.Scalar() == "auto") {
-        continue;  // an earlier version wrote it into config.resolved.yaml
       } else if (!find_config_key(name) && !is_config_section(name)) {
         unknown_.emplace_back(name, where);
       } else if (!(is_config_section(name) && entry.second.IsNull())) {
@@ -376,6 +375,15 @@ class ConfigReader {
                               config.optim.min_lr, config.optim.lr));
   }
 
+  void check_disk(const TrainConfig& config) const {
+    if (!config.memory.nvme_path.empty()) return;
+    if (config.memory.nvme_bytes.value_or(0) > 0)
+      fail_config(
+          fmt::format("{}: memory.nvme needs memory.nvme_path, a directory on an NVMe drive", origin("memory.nvme")));
+    if (config.memory.nvme_force)
+      fail_config(fmt::format("{}: memory.nvme_force needs memory.nvme_path", origin("memory.nvme_force")));
+  }
+
   void finish_dumps(TrainConfig& config) const {
     TrainConfig::Dump& dump = config.dump;
     if (!dump.steps.empty() && !is_given("dump.grads") && !is_given("dump.state")) dump.grads = dump.state = dump.steps;
@@ -446,7 +454,7 @@ std::string config_help() {
 bool is_config_override(const std::string& word) {
   if (word.compare(0, 2, "--") != 0) return false;
   const std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
-  return find_config_key(name) != nullptr || is_retired_config_key(name) || is_foreign_key(name);
+  return find_config_key(name) != nullptr || is_foreign_key(name);
 }
 
 }  // namespace megatrain

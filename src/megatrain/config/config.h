@@ -84,6 +84,9 @@ struct TrainConfig {
   struct Memory {
     std::optional<int64_t> gpu_bytes;  // budgets; none: the plan measures the machine
     std::optional<int64_t> host_bytes;
+    std::optional<int64_t> nvme_bytes;
+    std::string nvme_path;       // empty: nothing lives on disk
+    bool nvme_force = false;     // also on a network file system
     std::string state = "auto";  // auto | host
     bool operator==(const Memory&) const = default;
   };

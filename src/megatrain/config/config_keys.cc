@@ -189,6 +189,16 @@ std::vector<ConfigKey> make_keys() {
                  MEGATRAIN_FIELD(memory.gpu_bytes)));
   add(budget_key("memory.host", "memory.ram memory.cpu", "Host memory the run may use.",
                  MEGATRAIN_FIELD(memory.host_bytes)));
+  add(budget_key("memory.nvme", "memory.disk",
+                 "Disk that optimizer state may take when host memory does not hold it; auto: what is free in "
+                 "memory.nvme_path.",
+                 MEGATRAIN_FIELD(memory.nvme_bytes)));
+  add(path_key("memory.nvme_path", "nvme_path memory.disk_path",
+               "A directory on an NVMe drive for optimizer state while the run lasts; nothing stays there. Default: no "
+               "state lives on disk.",
+               MEGATRAIN_FIELD(memory.nvme_path)));
+  add(bool_key("memory.nvme_force", "", "Use memory.nvme_path even on a network file system.",
+               MEGATRAIN_FIELD(memory.nvme_force)));
   add(choice_key("memory.state", "", {"auto", "host"},
                  "Where the optimizer state lives; auto keeps some on the GPU when there is room.",
                  MEGATRAIN_FIELD(memory.state)));
@@ -250,8 +260,6 @@ const ConfigKey* find_config_key(const std::string& name) {
   return nullptr;
 }
 
-bool is_retired_config_key(const std::string& name) { return name == "memory.nvme"; }
-
 std::string config_section(const std::string& name) {
   const size_t dot = name.find('.');
   return dot == std::string::npos ? "" : name.substr(0, dot);
@@ -261,11 +269,6 @@ bool is_config_section(const std::string& name) { return first_of_section(name) 
 
 const ConfigKey& known_config_key(const std::string& where, const std::string& name) {
   if (const ConfigKey* key = find_config_key(name)) return *key;
-  if (is_retired_config_key(name))
-    fail_config(
-        fmt::format("{}: {} is not supported: the state of a run lives in host memory and on the GPU, not on "
-                    "disk; remove the key",
-                    where, name));
   if (const ConfigKey* first = first_of_section(name))
     fail_config(
         fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name, first->name));

@@ -13,10 +13,6 @@ const std::vector<ConfigKey>& config_keys();
 
 const ConfigKey* find_config_key(const std::string& name);  // nullptr when there is none
 
-// A key of version 0.1 that changed nothing. Its default, `auto`, is still read, since runs wrote it down;
-// known_config_key refuses the key with a sentence of its own.
-bool is_retired_config_key(const std::string& name);
-
 // "optim" of "optim.lr"; empty for a key of the top level.
 std::string config_section(const std::string& name);
 bool is_config_section(const std::string& name);

@@ -13,6 +13,7 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::low_bits:
     case ResourceKind::first_moments:
     case ResourceKind::second_moments:
+    case ResourceKind::disk_moments:
     case ResourceKind::driver:
     case ResourceKind::ops_scratch:
     case ResourceKind::process: return true;
@@ -51,6 +52,14 @@ std::byte* EngineMemory::address(const Resource& r) const {
 StatePlanes EngineMemory::planes(const Resource& r) const {
   if (r.kind == ResourceKind::record_state) return records_[static_cast<size_t>(r.a)].planes();
   return StatePlanes::within(address(r), records_[static_cast<size_t>(r.a)].layout());
+}
+
+StatePlanes EngineMemory::planes_to_update(const Action& update) const {
+  StatePlanes planes = this->planes(update.at(Operand::state));
+  if (!update.has(Operand::moments)) return planes;
+  planes.m = address(update.at(Operand::moments));
+  planes.v = planes.m + workload_.disk_moment_bytes(update.record);
+  return planes;
 }
 
 int64_t EngineMemory::host_correct() const {

@@ -8,6 +8,7 @@
 
 #include "megatrain/device/device.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/schedule.h"
 #include "megatrain/store/record.h"
 
 namespace megatrain {
@@ -30,6 +31,10 @@ class EngineMemory {
   // A record's planes where it lives (record_state) or where it visits (visiting_state). Visiting planes hold the
   // trained tensors alone, all by their state_offset.
   StatePlanes planes(const Resource& state) const;
+
+  // The planes that an update on the host works on: the record's, and the moments in their slab where they live on
+  // disk.
+  StatePlanes planes_to_update(const Action& update) const;
 
   // What a step reports, on the host. Sums of squares by record, in the order the device has them.
   const double* host_squares_sums() const { return at<double>({ResourceKind::host_report}); }

@@ -30,16 +30,19 @@ Lanes::Lanes(Device& device) {
 }
 
 void Lanes::drain() {
-  for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h, Lane::update}) stream(lane).synchronize();
+  for (const Lane lane :
+       {Lane::disk_read, Lane::gather, Lane::h2d, Lane::compute, Lane::d2h, Lane::update, Lane::disk_write})
+    stream(lane).synchronize();
 }
 
 Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory,
-                   std::vector<LayerRecord>& records, StepHandler& handler)
+                   std::vector<LayerRecord>& records, DiskMoments& disk, StepHandler& handler)
     : device_(device),
       lanes_(lanes),
       schedule_(std::move(schedule)),
       memory_(memory),
       records_(records),
+      disk_(disk),
       handler_(handler) {
   for (auto& set : marks_) {
     for (const Action& action : schedule_.actions) {
@@ -71,7 +74,7 @@ void Pipeline::visit(const Action& a, const Copy& copy) {
 
 void Pipeline::issue(const StepBytes& step) {
   const size_t now = static_cast<size_t>(issued_ % 2);
-  h2d_bytes_ = d2h_bytes_ = 0;
+  h2d_bytes_ = d2h_bytes_ = disk_read_bytes_ = disk_write_bytes_ = 0;
   for (size_t i = 0; i < schedule_.actions.size(); ++i) {
     const Action& action = schedule_.actions[i];
     Stream& stream = lanes_.stream(action.lane);
@@ -130,6 +133,12 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
     case ActionKind::update:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
+    case ActionKind::fetch_moments:
+      disk_read_bytes_ += disk_.bytes(a.record);
+      return lanes_.host(a.lane).run([this, &a] { disk_.read(a.record, memory_.address(a.at(Operand::to))); });
+    case ActionKind::return_moments:
+      disk_write_bytes_ += disk_.bytes(a.record);
+      return lanes_.host(a.lane).run([this, &a] { disk_.write(a.record, memory_.address(a.at(Operand::from))); });
     case ActionKind::embed_forward:
     case ActionKind::forward:
     case ActionKind::head:
@@ -146,12 +155,20 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
 void Pipeline::wait_report() {
   const std::vector<Marks>& set = marks_[static_cast<size_t>((issued_ - 1) % 2)];
   set[report_].end->block();
-  for (const Lane lane : {Lane::gather, Lane::h2d, Lane::compute, Lane::d2h}) lanes_.stream(lane).check();
+  // No action of this step waits for the last writes of the step before, and their events are about to be used again.
+  if (issued_ > 1) {
+    const std::vector<Marks>& before = marks_[static_cast<size_t>(issued_ % 2)];
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (schedule_.actions[i].lane == Lane::disk_write) before[i].end->block();
+    }
+  }
+  for (const Lane lane : {Lane::disk_read, Lane::disk_write, Lane::gather, Lane::h2d, Lane::compute, Lane::d2h})
+    lanes_.stream(lane).check();
 }
 
 const Pipeline::Marks* Pipeline::finished_marks(size_t action) const {
   const size_t now = static_cast<size_t>((issued_ - 1) % 2);
-  if (schedule_.actions[action].lane != Lane::update && action <= report_) return &marks_[now][action];
+  if (!Lanes::runs_on(schedule_.actions[action].lane) && action <= report_) return &marks_[now][action];
   return issued_ < 2 ? nullptr : &marks_[1 - now][action];
 }
 
@@ -204,14 +221,17 @@ std::string Pipeline::cause_of(size_t action, size_t set) const {
   std::string cause = "the host";  // nothing was waited for: the action was issued late
   double longest = 0;
   constexpr int kDeepest = 8;
+  int64_t back = 0;  // steps; of earlier ones there are no marks
   for (int depth = 0; depth < kDeepest; ++depth) {
     const Wait* next = nullptr;
     for (const Wait& wait : schedule_.actions[action].waits) {
-      if (issued_ <= wait.steps_back || wait.kind.from == Lane::compute) continue;
+      const int64_t steps = back + wait.steps_back;
+      if (steps > 1 || issued_ <= steps || wait.kind.from == Lane::compute) continue;
       if (!next || (Lanes::is_host(wait.kind.from) && !Lanes::is_host(next->kind.from))) next = &wait;
     }
     if (!next) break;
     action = static_cast<size_t>(next->action);
+    back += next->steps_back;
     set = (set + static_cast<size_t>(next->steps_back)) % 2;
     const double seconds = device_.elapsed_s(*marks_[set][action].start, *marks_[set][action].end);
     if (seconds <= longest) continue;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatrain/device/device.h"
+#include "megatrain/engine/disk_moments.h"
 #include "megatrain/engine/memory.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/engine/trace.h"
@@ -27,13 +28,15 @@ class StepHandler {
   virtual void update(const Action& action, int64_t sequence) = 0;
 };
 
-// One stream a lane; h2d, compute and d2h are the device's, update and gather are host threads.
+// One stream a lane; h2d, compute and d2h are the device's, the others are host threads.
 class Lanes {
  public:
   explicit Lanes(Device& device);
   Stream& stream(Lane lane) const { return *streams_[static_cast<size_t>(lane)]; }
   HostStream& host(Lane lane) const { return *hosts_[static_cast<size_t>(lane)]; }
-  static bool is_host(Lane lane) { return lane == Lane::update || lane == Lane::gather; }
+  static bool is_host(Lane lane) { return lane == Lane::gather || runs_on(lane); }
+  // Its actions may still run when the step's report is there, wherever they stand in the schedule.
+  static bool runs_on(Lane lane) { return lane == Lane::update || lane == Lane::disk_read || lane == Lane::disk_write; }
   void drain();  // waits for everything issued; throws what a lane threw
 
  private:
@@ -61,7 +64,7 @@ struct Stall {
 class Pipeline {
  public:
   Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records,
-           StepHandler& handler);
+           DiskMoments& disk, StepHandler& handler);
 
   const Schedule& schedule() const { return schedule_; }
   int64_t next_sequence() const { return issued_; }  // of the step issue() will issue
@@ -69,11 +72,12 @@ class Pipeline {
   // Staging buffers must be filled. The step before the last must be over, which wait_report() of the last implies.
   void issue(const StepBytes& step);
 
-  // Blocks until the issued step's losses and sums of squares are on the host. Updates may still run. Throws what a
-  // lane threw.
+  // Blocks until the issued step's losses and sums of squares are on the host and the step before is over. Updates may
+  // still run. Throws what a lane threw.
   void wait_report();
 
-  // Busy seconds of the issued step's lanes; the updates' are those of the step before, which ran meanwhile.
+  // Busy seconds of the issued step's lanes; the updates' and the disk's are those of the step before, which ran
+  // meanwhile.
   LaneSeconds lane_seconds() const;
 
   // The same seconds by the action's name.
@@ -93,13 +97,15 @@ class Pipeline {
 
   int64_t h2d_bytes() const { return h2d_bytes_; }  // of the last issued step
   int64_t d2h_bytes() const { return d2h_bytes_; }
+  int64_t disk_read_bytes() const { return disk_read_bytes_; }
+  int64_t disk_write_bytes() const { return disk_write_bytes_; }
 
  private:
   struct Marks {
     std::unique_ptr<Event> start, end;
   };
   const Marks* finished_marks(
-      size_t action) const;  // of the issued step, or of the step before for updates; may be null
+      size_t action) const;  // of the issued step, or of the step before for what runs on; may be null
   std::string cause_of(size_t action, size_t set) const;
   void perform(const Action& action, Stream& stream, const StepBytes& step);
   template <class Copy>
@@ -112,11 +118,12 @@ class Pipeline {
   Schedule schedule_;
   EngineMemory& memory_;
   std::vector<LayerRecord>& records_;
+  DiskMoments& disk_;
   StepHandler& handler_;
   std::array<std::vector<Marks>, 2> marks_;  // steps alternate, so that a wait can reach one step back
   size_t report_ = 0;                        // the report's index; what comes after it may still run when it is there
   int64_t issued_ = 0;
-  int64_t h2d_bytes_ = 0, d2h_bytes_ = 0;
+  int64_t h2d_bytes_ = 0, d2h_bytes_ = 0, disk_read_bytes_ = 0, disk_write_bytes_ = 0;
 };
 
 }  // namespace megatrain

@@ -23,29 +23,13 @@ namespace {
 constexpr mode_t kFileMode = 0666;  // less the umask
 constexpr size_t kQuotedCharacters = 120;
 
-const char* advice(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT: return "free space there or choose another directory";
-    case EACCES:
-    case EPERM: return "check its permissions";
-    case EROFS: return "choose a directory that can be written";
-    case ENOENT:
-    case ENOTDIR: return "check the path";
-    case EFBIG: return "the file system or a limit (ulimit -f) refuses a file of this size: choose another directory";
-    case EMFILE:
-    case ENFILE: return "raise the limit of open files (ulimit -n)";
-    default: return "check the disk and try again";
-  }
-}
-
 bool users_fault(int error) {
   return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP ||
          error == ENAMETOOLONG;
 }
 
 [[noreturn]] void fail_errno(const char* deed, const std::string& path, int error) {
-  fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), advice(error)));
+  fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
 }
 
 // An empty file of a name that no other writer of `path` has, on this machine or another.
@@ -72,7 +56,7 @@ File File::open_to_read(const std::string& path) {
   if (file.descriptor_ < 0) {
     const int error = errno;
     fail(users_fault(error) ? ExitCode::bad_input : ExitCode::io,
-         fmt::format("cannot open {}: {}; {}.", path, std::strerror(error), advice(error)));
+         fmt::format("cannot open {}: {}; {}.", path, std::strerror(error), errno_advice(error)));
   }
   return file;
 }
@@ -146,7 +130,8 @@ void File::reserve(int64_t bytes) const {
   if (result != 0 && errno == EOPNOTSUPP) result = ::ftruncate(descriptor_, bytes);
   if (result != 0) {
     const int error = errno;
-    fail_io(fmt::format("cannot reserve {} bytes for {}: {}; {}.", bytes, path_, std::strerror(error), advice(error)));
+    fail_io(fmt::format("cannot reserve {} bytes for {}: {}; {}.", bytes, path_, std::strerror(error),
+                        errno_advice(error)));
   }
 }
 
@@ -264,12 +249,28 @@ void sync_directory(const std::string& directory) {
 void rename_path(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) == 0) return;
   const int error = errno;
-  fail_io(fmt::format("cannot rename {} to {}: {}; {}.", from, to, std::strerror(error), advice(error)));
+  fail_io(fmt::format("cannot rename {} to {}: {}; {}.", from, to, std::strerror(error), errno_advice(error)));
 }
 
 std::string parent_directory(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+const char* errno_advice(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT: return "free space there or choose another directory";
+    case EACCES:
+    case EPERM: return "check its permissions";
+    case EROFS: return "choose a directory that can be written";
+    case ENOENT:
+    case ENOTDIR: return "check the path";
+    case EFBIG: return "the file system or a limit (ulimit -f) refuses a file of this size: choose another directory";
+    case EMFILE:
+    case ENFILE: return "raise the limit of open files (ulimit -n)";
+    default: return "check the disk and try again";
+  }
 }
 
 std::string printable(std::string_view text) {

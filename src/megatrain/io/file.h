@@ -114,6 +114,9 @@ void rename_path(const std::string& from, const std::string& to);
 // "." for a bare name.
 std::string parent_directory(const std::string& path);
 
+// What to do about an errno: completes "...: what it means; ".
+const char* errno_advice(int error);
+
 // Text fit for a message: quoted, control characters escaped, long text cut.
 std::string printable(std::string_view text);
 

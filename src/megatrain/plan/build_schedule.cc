@@ -7,6 +7,7 @@
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane.
+//              Moments that live on disk are in a slab of a ring from their reading to their writing.
 //
 // Backward ends at the lowest phase that has a trained record. What is frozen has no gradient, so nothing of it leaves
 // or is updated.
@@ -69,7 +70,8 @@ class Builder {
         slots_(plan.slots),
         boundary_slots_(plan.boundary_slots),
         out_slabs_(plan.gradient_slabs),
-        host_slabs_(plan.host_gradient_slabs) {}
+        host_slabs_(plan.host_gradient_slabs),
+        moment_slabs_(plan.moment_slabs) {}
 
   std::vector<Action> build() {
     fetch_inputs();
@@ -368,10 +370,21 @@ class Builder {
   }
 
   void update_on_host(int64_t record, Resource after, Resource waiting) {
-    add(Lane::update, {.kind = ActionKind::update, .record = record},
-        {reads(Operand::after, after), reads(Operand::from, waiting),
-         writes(Operand::weights, {Kind::record_weights, record}),
-         writes(Operand::state, {Kind::record_state, record})});
+    std::vector<Access> accesses = {reads(Operand::after, after), reads(Operand::from, waiting),
+                                    writes(Operand::weights, {Kind::record_weights, record}),
+                                    writes(Operand::state, {Kind::record_state, record})};
+    if (!plan_.moments_on_disk(record)) {
+      add(Lane::update, {.kind = ActionKind::update, .record = record}, std::move(accesses));
+      return;
+    }
+    const Lease lease = moment_slabs_.acquire();
+    const Resource slab{Kind::moment_slab, lease.slab()}, there{Kind::disk_moments, record};
+    add(Lane::disk_read, {.kind = ActionKind::fetch_moments, .record = record},
+        {reads(Operand::from, there), writes(Operand::to, slab)});
+    accesses.push_back(writes(Operand::moments, slab));
+    add(Lane::update, {.kind = ActionKind::update, .record = record}, std::move(accesses));
+    add(Lane::disk_write, {.kind = ActionKind::return_moments, .record = record},
+        {reads(Operand::from, slab), writes(Operand::to, there)});
   }
 
   void update_on_device(int64_t record) {
@@ -449,7 +462,7 @@ class Builder {
   int64_t first_trained_;  // phase
   std::vector<Action> actions_;
   WarmSlots slots_;
-  SlabPool boundary_slots_, out_slabs_, host_slabs_;
+  SlabPool boundary_slots_, out_slabs_, host_slabs_, moment_slabs_;
   std::set<int64_t> resident_;  // records already fetched to their own place
   std::vector<Group> groups_;   // of the sweep
   std::vector<Group> all_groups_;

@@ -6,6 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/spill.h"
 
 namespace megatrain {
 
@@ -42,11 +43,25 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
                      format_bytes_up(need.hbm_bytes()), w.micro_tokens));
   }
   if (need.host_bytes() > b.host_bytes) {
+    const std::optional<int64_t> disk = least_disk_bytes(w, plan, b);
+    std::string remedy;
+    if (disk && b.disk_bytes == 0) {
+      remedy = fmt::format(", set memory.nvme to {} and memory.nvme_path to a directory on an NVMe drive",
+                           format_bytes_up(*disk));
+    } else if (disk) {
+      remedy = fmt::format(", raise memory.nvme from {} to {}", format_bytes(b.disk_bytes), format_bytes_up(*disk));
+    }
     fail(ExitCode::cannot_fit,
          fmt::format("this run needs {} of host memory and the budget is {}; the largest shares are {}. "
-                     "Raise memory.host to {}, or train a smaller model or fewer tokens a step",
+                     "Raise memory.host to {}{}, or train a smaller model or fewer tokens a step",
                      format_bytes(need.host_bytes()), format_bytes(b.host_bytes), largest_shares(need.host),
-                     format_bytes_up(need.host_bytes())));
+                     format_bytes_up(need.host_bytes()), remedy));
+  }
+  if (need.disk_bytes() > b.disk_bytes) {
+    fail(ExitCode::cannot_fit,
+         fmt::format("the plan keeps {} on disk and the budget is {}; raise memory.nvme to {}, or make a new plan with "
+                     "'megatrain plan'",
+                     format_bytes(need.disk_bytes()), format_bytes(b.disk_bytes), format_bytes_up(need.disk_bytes())));
   }
 }
 
@@ -70,6 +85,18 @@ void check_plan(const Workload& w, const Plan& p) {
     for (const Tier tier : *tiers)
       require(tier != Tier::disk, "disk is not a place for weights, state or block inputs");
   }
+  covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), "layers");
+  int64_t on_disk = 0;
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    if (!p.moments_on_disk(record)) continue;
+    ++on_disk;
+    require(record > 0, "the embedding's moments may not live on disk, as its rows are updated when they are needed");
+    require(w.is_trained(record) && !p.updated_on_device(record),
+            fmt::format("layer {}'s moments may live on disk only when it is trained and the host updates it", record));
+  }
+  require(p.moment_slabs >= std::min<int64_t>(2, on_disk) && p.moment_slabs <= on_disk,
+          fmt::format("moment_slabs is {}, expected {}", p.moment_slabs,
+                      on_disk < 2 ? std::to_string(on_disk) : fmt::format("2 to {}", on_disk)));
   for (int64_t record = 1; record < w.head_record(); ++record) {
     require(!p.state_on_device(record) || p.weights[static_cast<size_t>(record - 1)] == Tier::hbm,
             fmt::format("layer {}'s state is on the device, so its weights must be", record));

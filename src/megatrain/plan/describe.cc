@@ -71,6 +71,8 @@ json plan_to_json(const Plan& p) {
                {"keep", keeps_to_json(p.keep)},
                {"boundary", tiers_to_json(p.boundary)},
                {"boundary_slots", p.boundary_slots},
+               {"disk_moments", p.disk_moments},
+               {"moment_slabs", p.moment_slabs},
                {"sweeps", p.sweeps},
                {"gradient_slabs", p.gradient_slabs},
                {"host_gradient_slabs", p.host_gradient_slabs},
@@ -102,11 +104,17 @@ Plan plan_from_json(const json& object, const std::string& where) {
   p.slots = number("slots");
   p.weights = tiers("weights");
   p.state = tiers("state");
-  if (!object.contains("visits") || !object["visits"].is_array()) bad("'visits' must be a list of true and false");
-  for (const json& visit : object["visits"]) {
-    if (!visit.is_boolean()) bad("'visits' must be a list of true and false");
-    p.visits.push_back(visit.get<bool>());
-  }
+  const auto flags = [&](const std::string& key) {
+    const auto refuse = [&] { bad(fmt::format("'{}' must be a list of true and false", key)); };
+    std::vector<bool> list;
+    if (!object.contains(key) || !object[key].is_array()) refuse();
+    for (const json& flag : object[key]) {
+      if (!flag.is_boolean()) refuse();
+      list.push_back(flag.get<bool>());
+    }
+    return list;
+  };
+  p.visits = flags("visits");
   if (!object.contains("keep") || !object["keep"].is_array()) bad("'keep' must be a list of names");
   for (const json& name : object["keep"]) {
     const auto found = std::find_if(kKeeps.begin(), kKeeps.end(), [&](Keep keep) { return name == keep_name(keep); });
@@ -117,6 +125,8 @@ Plan plan_from_json(const json& object, const std::string& where) {
   p.boundary = tiers("boundary");
   if (object.contains("boundary_every")) p.boundary_every = number("boundary_every");
   p.boundary_slots = number("boundary_slots");
+  p.disk_moments = flags("disk_moments");
+  p.moment_slabs = number("moment_slabs");
   if (!object.contains("sweeps") || !object["sweeps"].is_array()) bad("'sweeps' must be a list of integers");
   for (const json& width : object["sweeps"]) {
     if (!width.is_number_integer()) bad("'sweeps' must be a list of integers");
@@ -148,6 +158,8 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   text += fmt::format("optimizer state: {}\n", places(p.state, "layers"));
   if (const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true))
     text += fmt::format("visits: the state of {} blocks comes to the device to be updated\n", visitors);
+  if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
+    text += fmt::format("moments of {} layers: on disk, through {} slabs of host memory\n", on_disk, p.moment_slabs);
   const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained_phase() - 1));
   if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);
   text += fmt::format("kept for backward: {}\n", kept_text(p, passed));
@@ -160,9 +172,10 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   text += p.sweeps.size() == 1 ? "sweeps: 1, a fetched block serves all micro-batches\n"
                                : fmt::format("sweeps: {}, of at most {} micro-batches\n", p.sweeps.size(),
                                              *std::max_element(p.sweeps.begin(), p.sweeps.end()));
-  for (const auto& [title, bytes, total] :
-       {std::tuple{"device", &need.hbm, need.hbm_bytes()}, std::tuple{"host", &need.host, need.host_bytes()}}) {
-    text += fmt::format("{} memory: {}\n", title, format_bytes(total));
+  for (const auto& [title, bytes, total] : {std::tuple{"device memory", &need.hbm, need.hbm_bytes()},
+                                            {"host memory", &need.host, need.host_bytes()},
+                                            {"disk", &need.disk, need.disk_bytes()}}) {
+    if (total > 0) text += fmt::format("{}: {}\n", title, format_bytes(total));
     for (size_t kind = 0; kind < bytes->size(); ++kind) {
       if ((*bytes)[kind] > 0)
         text += fmt::format("  {:<30}{:>12}\n", resource_name(static_cast<ResourceKind>(kind)),
@@ -170,8 +183,9 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
     }
   }
   text += fmt::format(
-      "estimated step: {:.3g} s, bound by {} (compute {:.3g} s, h2d {:.3g} s, d2h {:.3g} s, update {:.3g} s)\n",
-      e.step_s, e.bound_by, e.compute_s, e.h2d_s, e.d2h_s, e.update_s);
+      "estimated step: {:.3g} s, bound by {} (compute {:.3g} s, h2d {:.3g} s, d2h {:.3g} s, update {:.3g} s{})\n",
+      e.step_s, e.bound_by, e.compute_s, e.h2d_s, e.d2h_s, e.update_s,
+      e.disk_read_s > 0 ? fmt::format(", disk read {:.3g} s, disk write {:.3g} s", e.disk_read_s, e.disk_write_s) : "");
   return text;
 }
 

@@ -52,6 +52,8 @@ class ActionCosts {
         const int64_t others = by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
         return as_double(gradient(a.record) + others) * host_update_bytes(a.record) / m_.update_bytes_per_s();
       }
+      case ActionKind::fetch_moments: return as_double(disk_bytes(a.record)) / m_.disk_read_bytes_per_s;
+      case ActionKind::return_moments: return as_double(disk_bytes(a.record)) / m_.disk_write_bytes_per_s;
       default: return 0;  // small beside the others
     }
   }
@@ -61,6 +63,7 @@ class ActionCosts {
   int64_t rows() const { return w_.touched_rows() * w_.hidden; }  // elements
   bool by_rows(int64_t record) const { return record == 0 && !w_.tied; }
   int64_t gradient(int64_t record) const { return by_rows(record) ? rows() : w_.record(record).trained; }
+  int64_t disk_bytes(int64_t record) const { return 2 * w_.disk_moment_bytes(record); }
   int64_t boundary_bytes(const Action& a) const { return a.micro_batches * w_.activation_bytes(a.phase); }
   // Moved for an element: its gradient is read, its weight and state are read and written.
   double host_update_bytes(int64_t record) const {
@@ -130,7 +133,9 @@ class Walk {
             .compute_s = busy[static_cast<size_t>(Lane::compute)],
             .h2d_s = busy[static_cast<size_t>(Lane::h2d)],
             .d2h_s = busy[static_cast<size_t>(Lane::d2h)],
-            .update_s = busy[static_cast<size_t>(Lane::update)]};
+            .update_s = busy[static_cast<size_t>(Lane::update)],
+            .disk_read_s = busy[static_cast<size_t>(Lane::disk_read)],
+            .disk_write_s = busy[static_cast<size_t>(Lane::disk_write)]};
   }
 
  private:
@@ -166,7 +171,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
     const bool again = phase + 1 < w.head_phase() && plan.above_boundary(phase + 1, first_trained) > 0;
     if (again) compute += costs({.kind = ActionKind::forward, .phase = phase, .micro_batches = w.micro_batches});
   }
-  double update = 0;
+  double update = 0, disk_read = 0, disk_write = 0;
   int64_t fetched = 0, streamed = 0, largest = 0;  // bytes
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (w.is_trained(record)) {
@@ -174,6 +179,10 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
       const bool here = plan.updated_on_device(record);
       (here ? compute : update) +=
           costs({.kind = here ? ActionKind::update_on_device : ActionKind::update, .record = record});
+    }
+    if (plan.moments_on_disk(record)) {
+      disk_read += costs({.kind = ActionKind::fetch_moments, .record = record});
+      disk_write += costs({.kind = ActionKind::return_moments, .record = record});
     }
     const int64_t bytes = w.weight_bytes(record);
     if (!w.is_layer_record(record)) continue;
@@ -185,7 +194,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
   // once a sweep in forward; in backward and in the next forward what was used last is still in its slot
   const int64_t kept = std::min(plan.slots * largest, streamed), above = first_trained <= 1 ? streamed : 0;
   fetched += sweeps * streamed + std::max<int64_t>(sweeps * above - (2 * sweeps - 1) * kept, -(sweeps - 1) * kept);
-  return std::max({compute, update, as_double(fetched) / m.h2d_bytes_per_s});
+  return std::max({compute, update, disk_read, disk_write, as_double(fetched) / m.h2d_bytes_per_s});
 }
 
 std::string bounding_lane(double step_s, double compute_s, const std::map<std::string, double>& others) {
@@ -237,8 +246,13 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, 
   walk.step();
   Estimate e = walk.step();
   e.step_s = std::max({e.step_s, e.compute_s, e.h2d_s, e.d2h_s, e.update_s,  // no lane is ahead for ever
-                       shared_link_seconds(e, m), shared_core_seconds(e, m)});
-  e.bound_by = bounding_lane(e.step_s, e.compute_s, {{"h2d", e.h2d_s}, {"d2h", e.d2h_s}, {"update", e.update_s}});
+                       e.disk_read_s, e.disk_write_s, shared_link_seconds(e, m), shared_core_seconds(e, m)});
+  e.bound_by = bounding_lane(e.step_s, e.compute_s,
+                             {{"h2d", e.h2d_s},
+                              {"d2h", e.d2h_s},
+                              {"update", e.update_s},
+                              {"disk_read", e.disk_read_s},
+                              {"disk_write", e.disk_write_s}});
   return e;
 }
 

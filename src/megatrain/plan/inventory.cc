@@ -43,15 +43,20 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    int64_t streamed = 0, leaving = 0, largest = 0, shared = 0;  // the largest, in bytes or elements
+    int64_t streamed = 0, leaving = 0, largest = 0, shared = 0, passing = 0;  // the largest, in bytes or elements
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state[static_cast<size_t>(r)];
       const int64_t trained = w_.record(r).trained;
       largest = std::max(largest, trained);
       visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
       visit_(Kind::low_bits, tier, r, w_.low_bytes(r), 1);
-      visit_(Kind::first_moments, tier, r, w_.moment_bytes(r), 1);
-      visit_(Kind::second_moments, tier, r, w_.moment_bytes(r), 1);
+      if (plan_.moments_on_disk(r)) {
+        visit_(Kind::disk_moments, Tier::disk, r, 2 * w_.disk_moment_bytes(r), 1);
+        passing = std::max(passing, 2 * w_.disk_moment_bytes(r));
+      } else {
+        visit_(Kind::first_moments, tier, r, w_.moment_bytes(r), 1);
+        visit_(Kind::second_moments, tier, r, w_.moment_bytes(r), 1);
+      }
       device(Kind::squares, r, 8);
       host(Kind::host_squares, r, 8);
       if (!w_.is_layer_record(r)) continue;
@@ -75,6 +80,7 @@ class ResourceList {
       device(Kind::gradient_out, slab, leaving * element_);
     for (int64_t slab = 0; !w_.clip && slab < plan_.host_gradient_slabs; ++slab)
       host(Kind::host_gradient, slab, leaving * element_);
+    for (int64_t slab = 0; passing > 0 && slab < plan_.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
     device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
   }
 
@@ -208,26 +214,30 @@ const char* resource_name(ResourceKind kind) {
     case Kind::staged_inputs: return "staged inputs";
     case Kind::host_report: return "host report";
     case Kind::host_squares: return "host sums of squares";
+    case Kind::moment_slab: return "moments on their way";
+    case Kind::disk_moments: return "moments";
   }
   return "?";
 }
 
 int64_t MemoryNeed::hbm_bytes() const { return std::accumulate(hbm.begin(), hbm.end(), int64_t{0}); }
 int64_t MemoryNeed::host_bytes() const { return std::accumulate(host.begin(), host.end(), int64_t{0}); }
+int64_t MemoryNeed::disk_bytes() const { return std::accumulate(disk.begin(), disk.end(), int64_t{0}); }
 
 MemoryNeed memory_need(const Workload& w, const Plan& plan) {
   MemoryNeed need;
   each_resource(w, plan, [&](Kind kind, Tier tier, int64_t, int64_t bytes, int64_t count) {
-    (tier == Tier::hbm ? need.hbm : need.host)[static_cast<size_t>(kind)] += bytes * count;
+    need.of(tier)[static_cast<size_t>(kind)] += bytes * count;
   });
   return need;
 }
 
 nlohmann::json memory_to_json(const MemoryNeed& need) {
   nlohmann::json memory;
-  for (const auto& [tier, kinds] : {std::pair{"hbm", &need.hbm}, std::pair{"host", &need.host}}) {
-    for (size_t kind = 0; kind < kinds->size(); ++kind) {
-      if ((*kinds)[kind] > 0) memory[tier][resource_name(static_cast<ResourceKind>(kind))] = (*kinds)[kind];
+  for (const Tier tier : {Tier::hbm, Tier::host, Tier::disk}) {
+    const auto& kinds = need.of(tier);
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      if (kinds[kind] > 0) memory[tier_name(tier)][resource_name(static_cast<ResourceKind>(kind))] = kinds[kind];
     }
   }
   return memory;
@@ -244,10 +254,10 @@ bool gradient_waits_on_device(const Workload& w, const Plan& plan, int64_t recor
 }
 
 Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w, plan)) {
-  std::array<int64_t, kResourceKinds> hbm{}, host{};  // bytes so far
+  MemoryNeed placed;  // so far
   each_resource(w, plan, [&](Kind kind, Tier tier, int64_t a, int64_t bytes, int64_t count) {
     const size_t at = static_cast<size_t>(kind);
-    int64_t& end = (tier == Tier::hbm ? hbm : host)[at];
+    int64_t& end = placed.of(tier)[at];
     std::vector<Place>& places = places_[at];
     if (static_cast<int64_t>(places.size()) <= a) places.resize(static_cast<size_t>(a) + 1);
     places[static_cast<size_t>(a)] = {end, bytes, count};

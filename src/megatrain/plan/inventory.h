@@ -15,14 +15,24 @@ namespace megatrain {
 
 // Bytes by kind of resource.
 struct MemoryNeed {
-  std::array<int64_t, kResourceKinds> hbm{}, host{};
+  std::array<int64_t, kResourceKinds> hbm{}, host{}, disk{};
 
+  const std::array<int64_t, kResourceKinds>& of(Tier tier) const {
+    return tier == Tier::hbm ? hbm : tier == Tier::host ? host : disk;
+  }
+  std::array<int64_t, kResourceKinds>& of(Tier tier) {
+    return tier == Tier::hbm ? hbm : tier == Tier::host ? host : disk;
+  }
   int64_t hbm_bytes() const;
   int64_t host_bytes() const;
-  int64_t bytes_of(ResourceKind kind) const { return hbm[static_cast<size_t>(kind)] + host[static_cast<size_t>(kind)]; }
+  int64_t disk_bytes() const;
+  int64_t bytes_of(ResourceKind kind) const {
+    const size_t at = static_cast<size_t>(kind);
+    return hbm[at] + host[at] + disk[at];
+  }
 };
 MemoryNeed memory_need(const Workload& workload, const Plan& plan);
-nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}}
+nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}
 
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
 Resource gradient_sum_of(const Workload& workload, const Plan& plan, int64_t record);

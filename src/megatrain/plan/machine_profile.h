@@ -33,8 +33,8 @@ struct MachineProfile {
 
   double link_both_bytes_per_s = 0;        // the sum of both ways at once; 0: each way has its own
   double dram_beside_dma_bytes_per_s = 0;  // the same mix while the link is busy both ways; 0: as alone
-  double disk_read_bytes_per_s = 6e9;      // in the mix a step has
-  double disk_write_bytes_per_s = 4e9;
+  double disk_read_bytes_per_s = 2.7e9;    // in the mix a step has
+  double disk_write_bytes_per_s = 1.5e9;
   int64_t shared_cores = 0;  // the lanes share so many cores; 0: the device computes and copies by itself
 
   RateTable product_rates;    // flops/s by flops of one product

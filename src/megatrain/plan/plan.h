@@ -32,12 +32,18 @@ struct Plan {
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
   int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; one each when clipping
+  std::vector<bool> disk_moments;   // (records) m and v live on disk and pass through a slab on the host to be updated;
+                                    // only of trained records that live on the host and are updated there
+  int64_t moment_slabs = 0;         // that they pass through; with 2 or more they are read ahead of the updates
   bool serial = false;              // every action waits for the one before: the ablation
   bool operator==(const Plan&) const = default;
 
   bool state_on_device(int64_t record) const { return state[static_cast<size_t>(record)] == Tier::hbm; }
   bool visiting(int64_t record) const {
     return record >= 1 && record <= static_cast<int64_t>(visits.size()) && visits[static_cast<size_t>(record - 1)];
+  }
+  bool moments_on_disk(int64_t record) const {
+    return record < static_cast<int64_t>(disk_moments.size()) && disk_moments[static_cast<size_t>(record)];
   }
   bool updated_on_device(int64_t record) const { return state_on_device(record) || visiting(record); }
 
@@ -63,7 +69,7 @@ struct Plan {
 
 struct Estimate {
   double step_s = 0;
-  double compute_s = 0, h2d_s = 0, d2h_s = 0, update_s = 0;
+  double compute_s = 0, h2d_s = 0, d2h_s = 0, update_s = 0, disk_read_s = 0, disk_write_s = 0;
   std::string bound_by;
 };
 // Walks three steps of the schedule and reports the third. Micro-batches of a sweep are taken together where that
@@ -84,6 +90,7 @@ int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
 struct Budgets {
   int64_t gpu_bytes = 0;  // of the device, driver's own share included
   int64_t host_bytes = 0;
+  int64_t disk_bytes = 0;      // 0: nothing lives on disk
   bool state_on_host = false;  // all state lives on the host; at most kVisitingBytes of it are on the device at a time
 };
 inline constexpr int64_t kVisitingBytes = int64_t{8} << 30;

@@ -3,8 +3,12 @@
 #include <limits>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/spill.h"
 
 namespace megatrain {
 
@@ -30,7 +34,8 @@ Plan start_plan(const Workload& w, const Start& start) {
             .boundary = std::vector<Tier>(phases, Tier::host),
             .boundary_slots = 2,
             .sweeps = {},
-            .gradient_slabs = 1};
+            .gradient_slabs = 1,
+            .disk_moments = std::vector<bool>(records + 2, false)};
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
   int64_t state = start.state, visits = start.visits, weights = start.weights;
@@ -179,6 +184,18 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   return list;
 }
 
+// Calls consider(plan) with plans that keep some moments on disk.
+template <class Consider>
+void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Consider& consider) {
+  constexpr int64_t kMostSlabs = 3;
+  for (const SpillOrder order : {SpillOrder::last, SpillOrder::spread}) {
+    if (w.clip && order == SpillOrder::spread) continue;  // all updates wait for the norm
+    for (int64_t slabs = 2; slabs <= kMostSlabs; ++slabs) {
+      if (const auto spilled = spill_moments(w, plan, budgets, slabs, order)) consider(*spilled);
+    }
+  }
+}
+
 }  // namespace
 
 Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& machine,
@@ -194,6 +211,13 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     nearest = plan;
     lacking = bytes;
     lacks_device = device;
+  };
+  const auto consider = [&](const Plan& plan) {
+    if (best && least_seconds(w, plan, machine) >= best_s * (1 - 1e-12)) return;
+    const double seconds = estimate(w, plan, machine).step_s;
+    if (best && seconds >= best_s) return;
+    best = plan;
+    best_s = seconds;
   };
   const bool state_on_host = budgets.state_on_host || !machine.updates_on_device;
   for (const Start& start : starts(w, state_on_host, machine.updates_on_device)) {
@@ -214,13 +238,10 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
       const int64_t host = memory_need(w, plan).host_bytes() - budgets.host_bytes;
       if (host > 0) {
         lacks(plan, host, false);
+        if (budgets.disk_bytes > 0) spill(w, plan, budgets, consider);
         continue;
       }
-      if (best && least_seconds(w, plan, machine) >= best_s * (1 - 1e-12)) continue;
-      const double seconds = estimate(w, plan, machine).step_s;
-      if (best && seconds >= best_s) continue;
-      best = plan;
-      best_s = seconds;
+      consider(plan);
     }
   }
   if (!best) {
@@ -236,6 +257,8 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     const auto first = best->boundary.begin() + std::max<int64_t>(0, w.first_trained_phase() - 1);  // with a backward
     if (std::count(first, best->boundary.end(), Tier::host) > 0)
       notes->push_back("some block inputs wait in host memory");
+    if (const int64_t bytes = memory_need(w, *best).disk_bytes(); bytes > 0)
+      notes->push_back(fmt::format("{} of moments live on disk", format_bytes(bytes)));
   }
   return *best;
 }

@@ -43,6 +43,15 @@ Plan random_plan(const Workload& w, uint64_t seed) {
     plan.sweeps.push_back(width);
     left -= width;
   }
+  // half of the plans keep all moments in memory, which is the harder case for the other lanes
+  const bool disk = below(2) == 0;
+  int64_t on_disk = 0;
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    const bool may = record > 0 && w.is_trained(record) && !plan.updated_on_device(record);
+    plan.disk_moments.push_back(disk && may && below(3) > 0);
+    on_disk += plan.disk_moments.back();
+  }
+  plan.moment_slabs = on_disk < 2 ? on_disk : 2 + below(std::min<int64_t>(on_disk - 1, 3));
   return plan;
 }
 

@@ -52,8 +52,11 @@ enum class ResourceKind : uint8_t {
   staged_inputs,
   host_report,   // sums of squares, sums of losses, what is not finite
   host_squares,  // a = record
+  moment_slab,   // a = slab of the ring: m and v of a record whose moments live on disk
+  // on disk
+  disk_moments,  // a = record: its m and v, at a block each
 };
-inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::host_squares) + 1;
+inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_moments) + 1;
 const char* resource_name(ResourceKind kind);
 
 struct Resource {

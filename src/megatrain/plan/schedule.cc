@@ -15,6 +15,8 @@ const char* lane_name(Lane lane) {
     case Lane::d2h: return "d2h";
     case Lane::update: return "update";
     case Lane::gather: return "gather";
+    case Lane::disk_read: return "disk_read";
+    case Lane::disk_write: return "disk_write";
   }
   return "?";
 }
@@ -42,6 +44,8 @@ const char* action_name(ActionKind kind) {
     case ActionKind::report: return "report";
     case ActionKind::return_state: return "return state";
     case ActionKind::update: return "update";
+    case ActionKind::fetch_moments: return "fetch moments";
+    case ActionKind::return_moments: return "return moments";
   }
   return "?";
 }

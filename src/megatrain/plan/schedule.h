@@ -14,8 +14,8 @@
 
 namespace megatrain {
 
-enum class Lane : uint8_t { h2d, compute, d2h, update, gather };
-inline constexpr int kLanes = 5;
+enum class Lane : uint8_t { h2d, compute, d2h, update, gather, disk_read, disk_write };
+inline constexpr int kLanes = 7;
 const char* lane_name(Lane lane);
 
 enum class ActionKind : uint8_t {
@@ -45,6 +45,10 @@ enum class ActionKind : uint8_t {
   return_state,      // a visiting layer's, updated
   // update: host work
   update,
+  // disk_read
+  fetch_moments,  // a record's into a slab
+  // disk_write
+  return_moments,  // updated, from the slab
 };
 const char* action_name(ActionKind kind);
 
@@ -69,8 +73,9 @@ enum class Operand : uint8_t {
   correct,
   loss_sums,
   clip,
-  state,  // a record's, which an update changes
-  after,  // only orders: the action needs what was known before
+  state,    // a record's, which an update changes
+  moments,  // of the state, where they live on disk: the slab they are in
+  after,    // only orders: the action needs what was known before
 };
 
 struct Access {

@@ -21,6 +21,9 @@ inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements beh
 // Every step brings the rows of the embedding that it does not touch up to date in one of so many slices.
 inline constexpr int64_t kRowSlices = 16;
 
+// Planes on disk start at multiples of it, and so do the slabs in memory that they pass through.
+inline constexpr int64_t kDiskAlignment = 4096;
+
 // Elements of a record's layout, padding included.
 struct RecordWork {
   int64_t elements = 0;
@@ -99,6 +102,8 @@ struct Workload {
     return record(r).trained * moment_element_bytes(state.moments) +
            (state.moments == MomentFormat::int8 ? 4 * record(r).blocks : 0);
   }
+  // From a record's m to its v where they lie on disk or in a slab on the way: both start at a block of the disk.
+  int64_t disk_moment_bytes(int64_t r) const { return round_up(moment_bytes(r), kDiskAlignment); }
   int64_t visiting_bytes(int64_t r) const {  // weights and state of what is trained
     return record(r).trained * (dtype_bytes(dtype) + low_bytes_an_element()) + 2 * moment_bytes(r);
   }

@@ -30,7 +30,7 @@ constexpr Purpose kPurposes[] = {
     {"weights", "weights and inputs", {"fetch weights", "fetch rows", "fetch inputs", "gather rows"}},
     {"gradients", "gradients out", {"offload gradient"}},
     {"activations", "activations", {"fetch boundary", "offload boundary"}},
-    {"state", "visiting state", {"fetch state", "return state"}},
+    {"state", "state on its way", {"fetch state", "return state", "fetch moments", "return moments"}},
     {"other", "norms, reports", {}},
 };
 
@@ -124,6 +124,9 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
     std::stable_sort(lane.spans.begin(), lane.spans.end(),
                      [](const LaneSpan& a, const LaneSpan& b) { return a.start_s < b.start_s; });
   }
+  // most runs keep nothing on disk
+  std::erase_if(tracks.lanes,
+                [](const LaneTracks::Lane& lane) { return lane.spans.empty() && lane.name.starts_with("disk_"); });
   return tracks;
 }
 

@@ -20,10 +20,10 @@ std::string metrics_json(const StepMetrics& m) {
       "\"trained_tokens\":{},"
       "\"seconds\":{:.17g},\"tokens_per_s\":{:.17g},\"bound_by\":\"{}\",\"stall\":{{\"seconds\":{:.17g},\"for\":\"{}\"}"
       "},\"lanes\":{{{}}},"
-      "\"bytes\":{{\"h2d\":{},\"d2h\":{},\"disk_read\":0,\"disk_write\":0}},\"hbm_peak\":{},\"host_peak\":{}}}",
+      "\"bytes\":{{\"h2d\":{},\"d2h\":{},\"disk_read\":{},\"disk_write\":{}}},\"hbm_peak\":{},\"host_peak\":{}}}",
       m.step, m.steps, r.loss, r.grad_norm, r.clip_factor, m.lr, r.tokens, r.trained_tokens, r.seconds,
       static_cast<double>(r.tokens) / r.seconds, r.bound_by(), r.stall.seconds, r.stall.cause, lanes, r.h2d_bytes,
-      r.d2h_bytes, m.hbm_peak, m.host_peak);
+      r.d2h_bytes, r.disk_read_bytes, r.disk_write_bytes, m.hbm_peak, m.host_peak);
 }
 
 std::string metrics_line(const StepMetrics& m, const std::string& left) {

@@ -65,6 +65,7 @@ class Run {
         source_(read_model_source(given)) {
     const TrainConfig& config = config_;
     check_model_outside(source_.directory, config.run_dir);
+    check_disk(config);
     // what the export will take along is checked before anything is trained
     std::error_code none;
     if (const std::string from = companion_directory(config, source_.directory); fs::is_directory(from, none))
@@ -112,6 +113,7 @@ class Run {
                          describe(workload.state)));
     for (const std::string& note : notes) log_info("plan: " + note);
     trainer_ = &session_->trainer();
+    if (const std::string disk = trainer_->disk().description(); !disk.empty()) log_info(disk);
     fill();
     if (hooks.on_stall) {
       StallLimits limits;  // of a GPU; an action of a slow CPU may take its time

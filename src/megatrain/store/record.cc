@@ -35,8 +35,8 @@ CodedState StatePlanes::coded(const TensorSpec& tensor, int64_t begin) const {
   return coded;
 }
 
-LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier)
-    : device_(&device), layout_(std::move(layout)), tier_(tier) {
+LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk)
+    : device_(&device), layout_(std::move(layout)), tier_(tier), disk_(disk) {
   const auto plane = [&](int64_t size, const char* tag) {
     const size_t bytes = static_cast<size_t>(size);
     if (tier_ == Tier::host) return device.allocate_host(bytes, tag);
@@ -46,6 +46,7 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier)
   };
   weights_ = plane(layout_.elements * dtype_bytes(dtype()), "weights");
   if (layout_.master() != dtype()) low_ = plane(layout_.elements * 2, "low bits");
+  if (disk_.file) return;
   m_ = plane(layout_.moment_bytes(), "first moments");
   v_ = plane(layout_.moment_bytes(), "second moments");
 }
@@ -92,10 +93,12 @@ void LayerRecord::write_master(int64_t begin, int64_t count, const float* values
 }
 
 void LayerRecord::read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const {
+  if (disk_.file) return disk_.file->read_at(disk_.at(moment == Moment::first) + begin, out, bytes);
   copy(out, (moment == Moment::first ? m_ : v_).data() + begin, static_cast<size_t>(bytes));
 }
 
 void LayerRecord::write_plane(Moment moment, int64_t begin, int64_t bytes, const void* data) {
+  if (disk_.file) return disk_.file->write_at(disk_.at(moment == Moment::first) + begin, data, bytes);
   copy((moment == Moment::first ? m_ : v_).data() + begin, data, static_cast<size_t>(bytes));
 }
 
@@ -146,10 +149,11 @@ void LayerRecord::write_scales(Moment moment, const TensorSpec& tensor, int64_t 
 }
 
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
-                                      const std::vector<Tier>& tiers) {
+                                      const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk) {
   std::vector<LayerRecord> records;
   records.reserve(layouts.size());
-  for (size_t i = 0; i < layouts.size(); ++i) records.emplace_back(device, layouts[i], tiers[i]);
+  for (size_t i = 0; i < layouts.size(); ++i)
+    records.emplace_back(device, layouts[i], tiers[i], disk.empty() ? DiskPlanes{} : disk[i]);
   return records;
 }
 

@@ -14,6 +14,7 @@
 
 #include "megatrain/base/bf16.h"
 #include "megatrain/device/device.h"
+#include "megatrain/io/scratch_file.h"
 #include "megatrain/tensor/dtype.h"
 #include "megatrain/tensor/layout.h"
 #include "megatrain/tensor/tier.h"
@@ -44,11 +45,21 @@ struct StatePlanes {
   }
 };
 
+// Where a record's moments lie on disk.
+struct DiskPlanes {
+  const ScratchFile* file = nullptr;  // nullptr: they live with the rest of the state
+  int64_t m = 0;                      // bytes into the file
+  int64_t v = 0;
+
+  int64_t at(bool first) const { return first ? m : v; }
+};
+
 class LayerRecord {
  public:
   // Planes are zero: gaps between tensors stay so for ever. Where the master is what streams, values written are
   // rounded to it, as the high half of a split master is, and read back so.
-  LayerRecord(Device& device, LayerLayout layout, Tier tier);
+  // Moments on disk take no memory here: planes() has none of them.
+  LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk = {});
 
   const LayerLayout& layout() const { return layout_; }
   DType dtype() const { return layout_.dtype(); }
@@ -87,11 +98,12 @@ class LayerRecord {
   Device* device_;
   LayerLayout layout_;
   Tier tier_;
+  DiskPlanes disk_;
   Buffer weights_, low_, m_, v_;
 };
 
-// `tiers` has one for each layout.
+// `tiers` has one for each layout; so has `disk`, unless it is empty.
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
-                                      const std::vector<Tier>& tiers);
+                                      const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk = {});
 
 }  // namespace megatrain

@@ -28,7 +28,9 @@ Session::Session(const TrainConfig& config, ModelSource source)
     : config_(config),
       source_(std::move(source)),
       machine_(open_machine(config.device, config.threads)),
-      identity_(make_identity(config, source_.config)) {}
+      identity_(make_identity(config, source_.config)) {
+  machine_.disk = disk_settings(config);
+}
 
 void Session::choose_algorithms(const nlohmann::json* saved) {
   megatrain::choose_algorithms(config_, source_.config, machine_, saved, identity_);

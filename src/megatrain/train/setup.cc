@@ -122,10 +122,21 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   return w;
 }
 
+DiskSettings disk_settings(const TrainConfig& config) {
+  return {.place = {.directory = config.memory.nvme_path, .allow_network = config.memory.nvme_force}};
+}
+
+void check_disk(const TrainConfig& config) {
+  if (!config.memory.nvme_path.empty())
+    check_scratch_place(disk_settings(config).place, config.memory.nvme_bytes.value_or(0));
+}
+
 Budgets make_budgets(const TrainConfig& config, const Site& site) {
   Budgets budgets = site.budgets;
   if (config.memory.gpu_bytes) budgets.gpu_bytes = *config.memory.gpu_bytes;
   if (config.memory.host_bytes) budgets.host_bytes = *config.memory.host_bytes;
+  if (!config.memory.nvme_path.empty())
+    budgets.disk_bytes = config.memory.nvme_bytes.value_or(free_disk_bytes(config.memory.nvme_path) / 10 * 9);
   budgets.state_on_host = config.memory.state == "host";
   return budgets;
 }

@@ -6,6 +6,7 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/device/device.h"
+#include "megatrain/engine/disk_moments.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
 #include "megatrain/model/layer.h"
@@ -17,6 +18,7 @@ namespace megatrain {
 struct Machine {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
+  DiskSettings disk;
 };
 
 // The ops of the device's kind.
@@ -58,6 +60,10 @@ struct Site {
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        const Site& site);
+
+DiskSettings disk_settings(const TrainConfig& config);
+// Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.
+void check_disk(const TrainConfig& config);
 
 // The configuration's budgets, or what the site has.
 Budgets make_budgets(const TrainConfig& config, const Site& site);

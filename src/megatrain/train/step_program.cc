@@ -325,7 +325,7 @@ void StepProgram::update(const Action& a, int64_t sequence) {
     adamw.clip_factor = clip_factor(squares, step.optim.clip);
   }
   const bool rows = a.record == 0 && !memory_.workload().tied;
-  updater_.update(a.record, memory_.planes(a.at(Operand::state)), adamw,
+  updater_.update(a.record, memory_.planes_to_update(a), adamw,
                   {.data = memory_.address(a.at(Operand::from)), .rows = rows ? &step.touched : nullptr},
                   clip ? nullptr : memory_.at<double>(a.at(Operand::after)));
 }

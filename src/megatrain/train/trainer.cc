@@ -29,7 +29,7 @@ Schedule verified(const Workload& workload, const Plan& plan, StepMode mode) {
 
 std::string StepReport::bound_by() const {
   std::map<std::string, double> others;
-  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::update})
+  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::update, Lane::disk_read, Lane::disk_write})
     others[lane_name(lane)] = lanes.busy[static_cast<size_t>(lane)];
   return bounding_lane(seconds, lanes.busy[static_cast<size_t>(Lane::compute)], others);
 }
@@ -44,14 +44,15 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
     : machine_(machine),
       workload_(workload),
       model_(std::move(model)),
-      records_(make_records(*machine.device, model_.layouts(), plan.state)),
+      disk_(workload, plan, machine.disk),
+      records_(make_records(*machine.device, model_.layouts(), plan.state, disk_.planes())),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, team_size(update_threads)),
       program_(model_, *machine.ops, memory_, records_, updater_),
       plan_(plan),
       lanes_(*machine.device),
       training_(std::make_unique<Pipeline>(*machine.device, lanes_, verified(workload, plan, StepMode::train), memory_,
-                                           records_, program_)) {
+                                           records_, disk_, program_)) {
   machine.ops->reserve(shape);
   const std::vector<float> tables = model_.make_tables();
   lanes_.stream(Lane::h2d).copy(memory_.address({ResourceKind::rope_table}), tables.data(),
@@ -81,6 +82,8 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
   report.stall = pipeline.longest_stall();
   report.h2d_bytes = pipeline.h2d_bytes();
   report.d2h_bytes = pipeline.d2h_bytes();
+  report.disk_read_bytes = pipeline.disk_read_bytes();
+  report.disk_write_bytes = pipeline.disk_write_bytes();
   const double now = now_s();
   report.seconds = now - last_report_s_;
   last_report_s_ = now;
@@ -138,7 +141,7 @@ StepReport Trainer::evaluate(const Batch& batch) {
   drain();
   if (!evaluation_) {
     evaluation_ = std::make_unique<Pipeline>(*machine_.device, lanes_, verified(workload_, plan_, StepMode::evaluate),
-                                             memory_, records_, program_);
+                                             memory_, records_, disk_, program_);
   }
   const StepReport report = run(*evaluation_, batch, {});
   drain();

@@ -1,0 +1,127 @@
+#include "megatrain/io/disk_queue.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+int DiskQueue::settle(Range& piece, int64_t result) const {
+  if (options_.result) result = options_.result(piece.write, piece.offset, result);
+  if (result == -EINTR || result == -EAGAIN) return 0;
+  if (result < 0) return static_cast<int>(-result);
+  // the rest starts at a block again: what is past the last whole one is moved once more
+  const int64_t moved = result == piece.bytes ? result : result / kDiskBlock * kDiskBlock;
+  if (moved == 0) return kCut;
+  piece.offset += moved;
+  piece.data += moved;
+  piece.bytes -= moved;
+  return 0;
+}
+
+void DiskQueue::fail_at(const Range& piece, int error) const {
+  fail_io(fmt::format("cannot {} {} bytes at byte {} of {}: {}; {}. Then resume from the last checkpoint",
+                      piece.write ? "write" : "read", piece.bytes, piece.offset, file_.path(),
+                      error == kCut ? "the file ends before them" : std::strerror(error),
+                      error == kCut ? "let no other program change the file" : errno_advice(error)));
+}
+
+namespace {
+
+class ThreadQueue : public DiskQueue {
+ public:
+  ThreadQueue(const ScratchFile& file, const DiskQueueOptions& options) : DiskQueue(file, options) {
+    constexpr int kThreads = 8;
+    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { work(); });
+  }
+  ~ThreadQueue() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  const char* name() const override { return "threads"; }
+
+ private:
+  void move(const Range& range) override {
+    std::unique_lock lock(mutex_);
+    left_ = range;
+    error_ = 0;
+    changed_.notify_all();
+    done_.wait(lock, [this] { return left_.bytes == 0 && busy_ == 0; });
+    if (error_ != 0) fail_at(failed_, error_);
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stopping_ || left_.bytes > 0; });
+      if (stopping_) return;
+      Range piece = left_;
+      piece.bytes = std::min(kPieceBytes, left_.bytes);
+      left_.offset += piece.bytes;
+      left_.data += piece.bytes;
+      left_.bytes -= piece.bytes;
+      ++busy_;
+      lock.unlock();
+      const int error = transfer(piece);
+      lock.lock();
+      --busy_;
+      if (error != 0) {
+        if (error_ == 0) {
+          error_ = error;
+          failed_ = piece;
+        }
+        left_.bytes = 0;  // nothing more is begun
+      }
+      if (left_.bytes == 0 && busy_ == 0) done_.notify_one();
+    }
+  }
+
+  int transfer(Range& piece) const {
+    int error = 0;
+    while (piece.bytes > 0 && error == 0) {
+      const size_t bytes = static_cast<size_t>(piece.bytes);
+      const ssize_t moved = piece.write ? ::pwrite(descriptor(), piece.data, bytes, piece.offset)
+                                        : ::pread(descriptor(), piece.data, bytes, piece.offset);
+      error = settle(piece, moved < 0 ? -errno : moved);
+    }
+    return error;
+  }
+
+  std::mutex mutex_;  // guards the rest
+  std::condition_variable changed_, done_;
+  Range left_;  // of the call that is under way: what no thread has taken
+  int busy_ = 0;
+  int error_ = 0;  // the first
+  Range failed_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;  // last: they use everything above
+};
+
+}  // namespace
+
+std::unique_ptr<DiskQueue> make_disk_queue(const ScratchFile& file, const DiskQueueOptions& options) {
+  std::string why;
+  if (options.kind != DiskQueueKind::threads) {
+    if (auto queue = make_uring_queue(file, options, &why)) return queue;
+  }
+  if (options.kind == DiskQueueKind::io_uring) fail_io("io_uring cannot be used: " + why);
+  return std::make_unique<ThreadQueue>(file, options);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,11 @@
+// Stands in for queue.cc in a build without liburing.
+#include "megatrain/io/disk_queue.h"
+
+namespace megatrain {
+
+std::unique_ptr<DiskQueue> make_uring_queue(const ScratchFile&, const DiskQueueOptions&, std::string* why) {
+  *why = "this build has none; install liburing-dev and build again";
+  return nullptr;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,117 @@
+// The queue on io_uring: one thread puts pieces in and takes results out.
+#include <liburing.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "megatrain/base/error.h"
+#include "megatrain/io/disk_queue.h"
+
+namespace megatrain {
+
+namespace {
+
+class UringQueue : public DiskQueue {
+ public:
+  UringQueue(const ScratchFile& file, const DiskQueueOptions& options) : DiskQueue(file, options) {}
+  ~UringQueue() override {
+    if (open_) ::io_uring_queue_exit(&ring_);
+  }
+
+  // 0, or the errno that the system refuses it with.
+  int open() {
+    const int result = ::io_uring_queue_init(kPieces, &ring_, 0);
+    open_ = result == 0;
+    return -result;
+  }
+
+  const char* name() const override { return "io_uring"; }
+
+ private:
+  static constexpr unsigned kPieces = 32;  // on their way at once
+
+  void move(const Range& range) override {
+    Range left = range;
+    std::vector<unsigned> unused(kPieces);
+    for (unsigned i = 0; i < kPieces; ++i) unused[i] = i;
+    int error = 0;
+    Range failed;
+    while ((left.bytes > 0 && error == 0) || unused.size() < kPieces) {
+      while (left.bytes > 0 && error == 0 && !unused.empty()) {
+        Range& piece = pieces_[unused.back()];
+        piece = left;
+        piece.bytes = std::min(kPieceBytes, left.bytes);
+        left.offset += piece.bytes;
+        left.data += piece.bytes;
+        left.bytes -= piece.bytes;
+        enqueue(unused.back());
+        unused.pop_back();
+      }
+      const unsigned done = wait_for_one();
+      Range& piece = pieces_[done];
+      const int result = settle(piece, result_);
+      if (result != 0 && error == 0) {
+        error = result;
+        failed = piece;
+      }
+      if (result == 0 && piece.bytes > 0 && error == 0) {
+        enqueue(done);
+      } else {
+        unused.push_back(done);
+      }
+    }
+    if (error != 0) fail_at(failed, error);
+  }
+
+  void enqueue(unsigned which) {
+    const Range& piece = pieces_[which];
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // there is one: no more pieces than entries
+    const unsigned bytes = static_cast<unsigned>(piece.bytes);
+    const auto offset = static_cast<uint64_t>(piece.offset);
+    if (piece.write) {
+      ::io_uring_prep_write(entry, descriptor(), piece.data, bytes, offset);
+    } else {
+      ::io_uring_prep_read(entry, descriptor(), piece.data, bytes, offset);
+    }
+    ::io_uring_sqe_set_data64(entry, which);
+  }
+
+  // The piece that is done; result_ is what it came to. A call that is interrupted or finds the system busy is made
+  // again: pieces that are on their way cannot be left alone, as they use the caller's memory.
+  unsigned wait_for_one() {
+    io_uring_cqe* entry = nullptr;
+    while (::io_uring_peek_cqe(&ring_, &entry) != 0) check(::io_uring_submit_and_wait(&ring_, 1));
+    check(::io_uring_submit(&ring_));
+    const auto which = static_cast<unsigned>(::io_uring_cqe_get_data64(entry));
+    result_ = entry->res;
+    ::io_uring_cqe_seen(&ring_, entry);
+    return which;
+  }
+
+  static void check(int result) {
+    if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) return;
+    fail_io(std::string("io_uring takes no more work: ") + std::strerror(-result) +
+            "; resume from the last checkpoint");
+  }
+
+  io_uring ring_{};
+  bool open_ = false;
+  std::array<Range, kPieces> pieces_;
+  int64_t result_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DiskQueue> make_uring_queue(const ScratchFile& file, const DiskQueueOptions& options,
+                                            std::string* why) {
+  auto queue = std::make_unique<UringQueue>(file, options);
+  const int error = queue->open();
+  if (error == 0) return queue;
+  *why = std::string("the system refuses it: ") + std::strerror(error);
+  return nullptr;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,24 @@
+// Moments that go to disk where the host's memory does not hold them.
+#pragma once
+
+#include <optional>
+
+#include "megatrain/plan/plan.h"
+
+namespace megatrain {
+
+enum class SpillOrder : uint8_t {
+  last,    // the blocks that the next forward needs last: their updates have the most time
+  spread,  // blocks at even distances: without clipping the disk then works through all of backward
+};
+
+// The plan with the moments of as few layers on disk as bring it within the host's memory, and within the disk's, by
+// `slabs` slabs of the host. The head's go last, as slabs are as large as the largest that passes. None: all that may
+// go are not enough, or too much for the disk.
+std::optional<Plan> spill_moments(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs,
+                                  SpillOrder order);
+
+// The fewest bytes on disk that bring the plan within the host's memory; none: no number of them does.
+std::optional<int64_t> least_disk_bytes(const Workload& workload, const Plan& plan, const Budgets& budgets);
+
+}  // namespace megatrain

@@ -1,0 +1,141 @@
+// Optimizer state on disk as a user meets it: the bits of memory alone, nothing left behind, and failures in a
+// sentence.
+#include <sys/resource.h>
+
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+// Ten blocks, since slabs take the memory of two, and a directory for the state.
+class DiskPlace {
+ public:
+  explicit DiskPlace(const std::string& extra) {
+    json model = json::parse(read_bytes(golden("llama_linear") + "/model/config.json"));
+    model["num_hidden_layers"] = 10;
+    write_bytes(place_ / "ten.json", model.dump());
+    fs::create_directory(scratch());
+    std::string text = golden_yaml("llama_linear", "", place_.run(), extra);
+    text.replace(0, text.find('\n'), "model.config: " + (place_ / "ten.json"));
+    write_bytes(place_.config(), text);
+    const json plan = json::parse(succeed({"plan", place_.config(), "--json"}).out);
+    EXPECT_EQ(plan.at("peaks").at("disk"), 0);
+    small_ = fmt::format("--memory.host={}", plan.at("peaks").at("host").get<int64_t>() * 4 / 5);
+  }
+
+  const Place& operator*() const { return place_; }
+  const Place* operator->() const { return &place_; }
+  std::string scratch() const { return place_ / "scratch"; }
+  const std::string& small() const { return small_; }  // a budget that lacks a fifth of what memory alone takes
+  Words disk() const {
+    return {"train", place_.config(), small_, "--memory.nvme=64MiB", "--memory.nvme_path=" + scratch()};
+  }
+
+ private:
+  Place place_;
+  std::string small_;
+};
+
+Words with(Words words, const std::string& more) {
+  words.push_back(more);
+  return words;
+}
+
+void expect_same_state(const std::string& run, const std::string& straight) {
+  EXPECT_EQ(read_bytes(run + "/hash.json"), read_bytes(straight + "/hash.json"));
+}
+
+bool has_checkpoint(const std::string& run, int64_t step) {
+  return fs::exists(fmt::format("{}/checkpoints/step-{:08d}/checkpoint.json", run, step));
+}
+
+}  // namespace
+
+TEST(DiskTier, MakesUpForHostMemoryThatIsTooSmallToTheSameBits) {
+  for (const char* clip : {"1.3", "0"}) {
+    const DiskPlace place(fmt::format("steps: 6\nmicro_batch: 2\n"));
+    const std::string clipping = fmt::format("--optim.clip={}", clip);
+    succeed({"train", place->config(), clipping, "--run_dir=" + (*place / "straight")});
+    expect_refusal({"train", place->config(), clipping, place.small()}, ExitCode::cannot_fit,
+                   {"host memory", "memory.nvme", "memory.nvme_path"});
+    const Outcome outcome = succeed(with(place.disk(), clipping));
+    EXPECT_NE(outcome.err.find("of moments live in " + place.scratch()), std::string::npos) << outcome.err;
+    expect_same_state(place->run(), *place / "straight");
+    EXPECT_TRUE(listing(place.scratch()).empty());
+
+    const json memory = json::parse(read_bytes(place->run() + "/memory.json"));
+    const int64_t bytes = memory.at("disk").at("moments");
+    EXPECT_GT(bytes, 0);
+    for (const json& line : metrics_of(place->run())) {
+      EXPECT_EQ(line.at("bytes").at("disk_read"), bytes);
+      EXPECT_EQ(line.at("bytes").at("disk_write"), bytes);
+      EXPECT_TRUE(line.at("lanes").contains("disk_write"));
+    }
+  }
+}
+
+TEST(DiskTier, AKilledRunLeavesNothingThereAndResumesToTheSameBits) {
+  const DiskPlace place("steps: 40\ncheckpoint.every: 5\n");
+  succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
+  Process process(place.disk());
+  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 5); }));
+  process.signal(SIGKILL);
+  ASSERT_EQ(process.wait().code, -SIGKILL);
+  EXPECT_TRUE(listing(place.scratch()).empty());
+  succeed(with(place.disk(), "--resume"));
+  expect_same_state(place->run(), *place / "straight");
+}
+
+// A limit on the size of files that sets in while the run is under way stands for a disk that has filled up: every
+// write past it fails.
+TEST(DiskTier, ADiskThatTakesNoMoreHalfWayEndsTheRunAndTheLastCheckpointIsGood) {
+  const DiskPlace place("steps: 60\ncheckpoint.every: 10\n");
+  succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
+  Process process(place.disk(), "", "trap '' XFSZ; exec \"$0\" \"$@\"");
+  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 10); }));
+  const rlimit limit{128 << 10, 128 << 10};
+  ASSERT_EQ(::prlimit(process.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::io)) << outcome.err;
+  for (const char* part : {"cannot write", "megatrain-scratch", "at byte", "last checkpoint"})
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << part << ": " << outcome.err;
+  EXPECT_TRUE(listing(place.scratch()).empty());
+  succeed(with(place.disk(), "--resume"));
+  expect_same_state(place->run(), *place / "straight");
+}
+
+TEST(DiskTier, APlaceThatCannotBeUsedIsRefusedBeforeTheRunDirectoryIsMade) {
+  const DiskPlace place("steps: 1\n");
+  const auto refused = [&](const Words& words, ExitCode code, std::initializer_list<std::string> parts) {
+    Words all = {"train", place->config()};
+    all.insert(all.end(), words.begin(), words.end());
+    expect_refusal(all, code, parts);
+    EXPECT_FALSE(fs::exists(place->run()));
+  };
+  refused({"--memory.nvme_path=" + (*place / "nothing")}, ExitCode::bad_config, {"memory.nvme_path", "nothing"});
+  refused({"--memory.nvme_path=/proc"}, ExitCode::bad_config, {"memory.nvme_path", "/proc"});
+  refused({"--memory.nvme_path=" + place.scratch(), "--memory.nvme=900TiB"}, ExitCode::cannot_fit,
+          {place.scratch(), "free", "memory.nvme"});
+  refused({"--memory.nvme=1GiB"}, ExitCode::bad_config, {"memory.nvme", "memory.nvme_path"});
+  refused({place.small(), "--memory.nvme_path=" + place.scratch(), "--memory.nvme=0"}, ExitCode::cannot_fit,
+          {"memory.nvme"});
+}
+
+TEST(DiskTier, APlanThatKeepsMomentsOnDiskNeedsABudgetForThem) {
+  const DiskPlace place("steps: 3\n");
+  Words words = place.disk();
+  words[0] = "plan";
+  const Outcome made = succeed(with(words, "--json"));
+  const json plan = json::parse(made.out);
+  EXPECT_GT(plan.at("peaks").at("disk"), 0);
+  EXPECT_EQ(plan.at("placement").at(10).at("moments"), "disk");
+  write_bytes(*place / "plan.json", made.out);
+  expect_refusal({"train", place->config(), "--plan=" + (*place / "plan.json")}, ExitCode::cannot_fit,
+                 {"on disk", "memory.nvme"});
+  succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
+  succeed({"train", place->config(), "--plan=" + (*place / "plan.json"), "--memory.nvme_path=" + place.scratch()});
+  expect_same_state(place->run(), *place / "straight");
+}
+
+}  // namespace megatrain::cli

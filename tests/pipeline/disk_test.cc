@@ -1,0 +1,117 @@
+// Moments that live on disk: the same bits by every queue, and failures that end a run in a sentence.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "megatrain/plan/inventory.h"
+#include "tests/hub/fixtures.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kDiskPlans = 4;
+#else
+constexpr uint64_t kDiskPlans = 20;
+#endif
+
+// A random plan with the moments of all records on disk that may be there, by 2 slabs or more.
+Plan disk_plan(const Workload& w, uint64_t seed) {
+  Plan plan = random_plan(w, seed);
+  int64_t on_disk = 0;
+  for (int64_t record = 1; record < w.record_count(); ++record) {
+    const bool may = w.is_trained(record) && !plan.updated_on_device(record);
+    plan.disk_moments[static_cast<size_t>(record)] = may;
+    on_disk += may;
+  }
+  plan.moment_slabs = std::min<int64_t>(on_disk, 2 + static_cast<int64_t>(seed % 3));
+  check_plan(w, plan);
+  return plan;
+}
+
+std::vector<DiskQueueKind> queues_here() {
+  const TemporaryDirectory directory;
+  const ScratchFile file({.directory = directory.path()}, kDiskBlock);
+  std::string why;
+  if (make_uring_queue(file, {}, &why)) return {DiskQueueKind::threads, DiskQueueKind::io_uring};
+  return {DiskQueueKind::threads};
+}
+
+TEST(DiskMoments, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
+  for (const Shape& shape : {Shape{}, Shape{.layers = 7, .tied = true, .clip = false, .precision = "fp32"},
+                             Shape{.moments = "int8", .master = "stochastic"}}) {
+    Tiny tiny(shape);
+    const std::string expected = tiny.train(tiny.default_plan(), 4);
+    for (const DiskQueueKind kind : queues_here()) {
+      tiny.machine().disk.queue.kind = kind;
+      for (uint64_t seed = 0; seed < kDiskPlans; ++seed) {
+        const Plan plan = disk_plan(tiny.workload(), seed);
+        ASSERT_EQ(tiny.train(plan, 4), expected)
+            << "queue " << static_cast<int>(kind) << ", plan " << seed << ": " << plan_to_json(plan).dump();
+      }
+    }
+  }
+}
+
+TEST(DiskMoments, AreReadAndWrittenOnceAStep) {
+  Tiny tiny({});
+  const Plan plan = disk_plan(tiny.workload(), 0);
+  const auto trainer = tiny.trainer(plan);
+  const StepReport report = tiny.step(*trainer, 1);
+  trainer->drain();
+  const int64_t bytes = memory_need(tiny.workload(), plan).disk_bytes();
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(report.disk_read_bytes, bytes);
+  EXPECT_EQ(report.disk_write_bytes, bytes);
+}
+
+TEST(DiskMoments, AStateThatIsSavedAndLoadedGoesOnToTheSameBits) {
+  Tiny tiny({});
+  const std::string expected = tiny.train(tiny.default_plan(), 4);
+  const TemporaryDirectory directory;
+  const auto first = tiny.trainer(disk_plan(tiny.workload(), 1));
+  tiny.step(*first, 1);
+  tiny.step(*first, 2);
+  first->settle();
+  save_state(directory / "state.safetensors", 2, first->records(), 2);
+  const auto second = tiny.trainer(disk_plan(tiny.workload(), 2));
+  load_state(directory / "state.safetensors", second->records(), 2);
+  tiny.step(*second, 3);
+  tiny.step(*second, 4);
+  second->drain();
+  EXPECT_EQ(hash_state(second->records(), 4).state, expected);
+}
+
+// A disk that fills up, or breaks, in the middle of a run.
+TEST(DiskMoments, AFailedTransferEndsTheRunInASentenceAndTheStateIsNotSaved) {
+  for (const DiskQueueKind kind : queues_here()) {
+    for (const bool writes : {true, false}) {
+      Tiny tiny({});
+      std::atomic<int> left = 12;  // transfers until the failure
+      tiny.machine().disk.queue = {.kind = kind, .result = [&](bool write, int64_t, int64_t result) -> int64_t {
+                                     return write == writes && --left < 0 ? (write ? -ENOSPC : -EIO) : result;
+                                   }};
+      const Plan plan = disk_plan(tiny.workload(), 0);
+      const auto trainer = tiny.trainer(plan);
+      const auto run = [&] {
+        for (int64_t step = 1; step <= 20; ++step) tiny.step(*trainer, step);
+        trainer->settle();
+      };
+      expect_error(ExitCode::io, {writes ? "cannot write" : "cannot read", "last checkpoint"}, run);
+    }
+  }
+}
+
+TEST(DiskMoments, ADirectoryThatIsNotGivenIsAskedForBeforeAnythingIsAllocated) {
+  Tiny tiny({});
+  tiny.machine().disk.place.directory.clear();
+  const Device& device = *tiny.machine().device;
+  const int64_t before = device.ledger().allocations() + device.host_ledger().allocations();
+  expect_error(ExitCode::bad_config, {"memory.nvme_path"}, [&] { tiny.trainer(disk_plan(tiny.workload(), 0)); });
+  EXPECT_EQ(device.ledger().allocations() + device.host_ledger().allocations(), before);
+}
+
+}  // namespace
+}  // namespace megatrain::tiny

@@ -1,0 +1,202 @@
+// Moments on disk as the plan sees them: when they go there, what it costs, what is said when they cannot.
+#include <algorithm>
+#include <ctime>
+
+#include "megatrain/base/units.h"
+#include "megatrain/io/json.h"
+#include "megatrain/plan/inventory.h"
+#include "megatrain/plan/schedule.h"
+#include "megatrain/plan/spill.h"
+#include "tests/hub/fixtures.h"
+#include "tests/plan/dense_workload.h"
+
+namespace megatrain {
+namespace {
+
+constexpr int64_t kPlenty = int64_t{1} << 60;
+const MachineProfile kMachine;
+
+// Twelve blocks of a billion elements together, of which the head is a tenth.
+Workload twelve_blocks(bool clip, bool tied = false) {
+  Workload w;
+  w.clip = clip;
+  w.tied = tied;
+  w.hidden = 1024;
+  w.vocab = 100'000;
+  w.micro_batches = 4;
+  w.micro_tokens = 8192;
+  w.workspace_bytes = 100 * kMiB;
+  w.input_bytes = w.tokens() * 32;
+  make_dense(w, {.blocks = 12,
+                 .embedding_elements = w.vocab * w.hidden,
+                 .block_elements = 75'000'000,
+                 .head_elements = tied ? 1024 : w.vocab * w.hidden});
+  return w;
+}
+
+Budgets budgets(int64_t host, int64_t disk) {
+  return {.gpu_bytes = 8 * kGiB, .host_bytes = host, .disk_bytes = disk, .state_on_host = true};
+}
+
+Plan planned(const Workload& w, int64_t host, int64_t disk = kPlenty) {
+  return make_plan(w, budgets(host, disk), kMachine, nullptr);
+}
+
+int64_t enough(const Workload& w) { return memory_need(w, planned(w, kPlenty)).host_bytes(); }
+
+// The least host memory that can be planned for with a disk.
+int64_t least_host_bytes(const Workload& w) {
+  int64_t low = 0, high = kPlenty;
+  while (high - low > kMiB) {
+    const int64_t middle = low + (high - low) / 2;
+    try {
+      planned(w, middle);
+      high = middle;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::cannot_fit);
+      low = middle;
+    }
+  }
+  return high;
+}
+
+std::vector<Workload> workloads() {
+  return {twelve_blocks(true), twelve_blocks(false), twelve_blocks(true, true), twelve_blocks(false, true)};
+}
+
+TEST(DiskPlans, KeepAllMomentsInMemoryWhereThatHoldsThem) {
+  for (const Workload& w : workloads()) {
+    const Plan plan = planned(w, enough(w));
+    EXPECT_EQ(memory_need(w, plan).disk_bytes(), 0);
+    EXPECT_EQ(plan, planned(w, enough(w), 0));
+  }
+}
+
+TEST(DiskPlans, FitEveryBudgetFromHalfTheStateOnAndMoreMemoryIsNeverSlower) {
+  for (const Workload& w : workloads()) {
+    const int64_t least = least_host_bytes(w), most = enough(w);
+    EXPECT_LT(least, most * 3 / 5) << "weights, low bits and gradients stay, moments go";
+    double before = 1e300;
+    int64_t disk_before = kPlenty;
+    for (int64_t i = 0; i <= 24; ++i) {
+      const Budgets given = budgets(least + (most - least) * i / 24, kPlenty);
+      const Plan plan = make_plan(w, given, kMachine, nullptr);
+      EXPECT_NO_THROW(check_plan(w, plan));
+      EXPECT_NO_THROW(check_fit(w, plan, given));
+      const double now = estimate(w, plan, kMachine).step_s;
+      EXPECT_LE(now, before * (1 + 1e-9)) << i << " " << plan_to_json(plan);
+      const int64_t disk = memory_need(w, plan).disk_bytes();
+      EXPECT_LE(disk, disk_before) << i;
+      before = now;
+      disk_before = disk;
+    }
+    EXPECT_EQ(disk_before, 0);
+  }
+}
+
+TEST(DiskPlans, WithClippingTheBlocksNeededLastGoFirstAndTheHeadAfterThem) {
+  const Workload w = twelve_blocks(true);
+  const Plan base = planned(w, kPlenty);
+  const int64_t need = memory_need(w, base).host_bytes();
+  for (int64_t blocks = 3; blocks <= 12; ++blocks) {
+    const int64_t saved = (blocks - 2) * 2 * w.moment_bytes(1);  // two slabs take the memory of two
+    const auto plan = spill_moments(w, base, budgets(need - saved + kMiB, kPlenty), 2, SpillOrder::last);
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_EQ(plan->moment_slabs, 2);
+    for (int64_t record = 0; record < w.record_count(); ++record)
+      EXPECT_EQ(plan->moments_on_disk(record), record > 12 - blocks && record <= 12) << blocks << " " << record;
+  }
+}
+
+TEST(DiskPlans, RefusalsNameTheDiskOnlyWhereItHelps) {
+  const Workload w = twelve_blocks(true);
+  const int64_t host = (least_host_bytes(w) + enough(w)) / 2;
+  expect_error(ExitCode::cannot_fit, {"host memory", "memory.host", "set memory.nvme to", "memory.nvme_path"},
+               [&] { planned(w, host, 0); });
+  expect_error(ExitCode::cannot_fit, {"raise memory.nvme from 1.00 MiB to"}, [&] { planned(w, host, kMiB); });
+  try {
+    planned(w, kGiB, 0);
+    ADD_FAILURE() << "a gibibyte does not hold a billion weights";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("memory.nvme"), std::string::npos) << error.what();
+  }
+  const Plan plan = planned(w, host);
+  expect_error(ExitCode::cannot_fit, {"on disk", "memory.nvme"}, [&] { check_fit(w, plan, budgets(host, 0)); });
+}
+
+TEST(DiskPlans, TheBytesThatARefusalAsksForAreEnough) {
+  for (const Workload& w : workloads()) {
+    const int64_t host = (least_host_bytes(w) + enough(w)) / 2;
+    const auto disk = least_disk_bytes(w, planned(w, kPlenty), budgets(host, 0));
+    ASSERT_TRUE(disk.has_value());
+    EXPECT_NO_THROW(planned(w, host, *disk));
+  }
+}
+
+TEST(DiskPlans, ReadsAndWritesRunBesideEachOtherAndBesideTheUpdates) {
+  for (const bool clip : {true, false}) {
+    const Workload w = twelve_blocks(clip);
+    const Plan plan = planned(w, least_host_bytes(w));
+    MachineProfile slow = kMachine;
+    slow.disk_read_bytes_per_s = slow.disk_write_bytes_per_s = 1e9;
+    const Estimate e = estimate(w, plan, slow);
+    EXPECT_GT(e.disk_write_s, 2 * e.compute_s);
+    EXPECT_EQ(e.bound_by, "disk_read");
+    EXPECT_LT(e.step_s, 1.25 * e.disk_write_s) << "clip " << clip;
+  }
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+TEST(DiskPlans, OfEightyBlocksAreMadeInASecondOrTwo) {
+  for (const bool clip : {true, false}) {
+    Workload w = twelve_blocks(clip);
+    w.micro_batches = 64;
+    make_dense(w, {.blocks = 80,
+                   .embedding_elements = w.vocab * w.hidden,
+                   .block_elements = 855'000'000,
+                   .head_elements = w.vocab * w.hidden});
+    const std::clock_t start = std::clock();  // of this process: other processes on the machine do not count
+    const Plan plan =
+        make_plan(w, {.gpu_bytes = 139 * kGiB, .host_bytes = 500 * kGiB, .disk_bytes = kPlenty}, kMachine, nullptr);
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 4.0);
+    EXPECT_GT(memory_need(w, plan).disk_bytes(), 0);
+  }
+}
+#endif
+
+TEST(DiskPlans, CheckPlanSaysWhatMayNotLiveOnDisk) {
+  Workload w = twelve_blocks(true);
+  const Plan good = planned(w, least_host_bytes(w));
+  const auto refused = [&](const std::string& part, auto&& change) {
+    Plan plan = good;
+    change(plan);
+    expect_error(ExitCode::bad_config, {part}, [&] { check_plan(w, plan); });
+  };
+  refused("on disk of 13 layers", [](Plan& p) { p.disk_moments.pop_back(); });
+  refused("embedding's moments", [](Plan& p) { p.disk_moments[0] = true; });
+  refused("moment_slabs is 1, expected 2 to", [](Plan& p) { p.moment_slabs = 1; });
+  refused("moment_slabs", [](Plan& p) { p.moment_slabs = int64_t{1} << 60; });
+  refused("layer 12's moments", [](Plan& p) {
+    p.state[12] = p.weights[11] = Tier::hbm;
+    --p.host_gradient_slabs;
+  });
+  refused("layer 12's moments", [](Plan& p) {
+    p.visits[11] = true;
+    --p.host_gradient_slabs;
+  });
+  w.records[12].trained = 0;
+  refused("layer 12's moments", [](Plan& p) { --p.host_gradient_slabs; });
+}
+
+TEST(DiskPlans, ExplainSaysHowMuchLivesOnDiskAndWhatItTakes) {
+  const Workload w = twelve_blocks(true);
+  const Plan plan = planned(w, least_host_bytes(w));
+  const std::string text = explain(w, plan, estimate(w, plan, kMachine));
+  for (const char* part : {"on disk, through", "disk: ", "disk write"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  const Plan without = planned(w, kPlenty);
+  EXPECT_EQ(explain(w, without, estimate(w, without, kMachine)).find("disk"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace megatrain
