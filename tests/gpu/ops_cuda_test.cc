@@ -258,10 +258,11 @@ TEST(CudaOps, AdamWArrivesAtTheCommittedHash) {
       const auto list = [&](const auto* plane) {
         return plane ? std::vector(plane, plane + args.count) : decltype(std::vector(plane, plane)){};
       };
-      AdamWPlanes planes{list(args.m), list(args.v), list(args.master), list(args.weight), list(args.low)};
+      float *const m = static_cast<float*>(args.m), *const v = static_cast<float*>(args.v);
+      AdamWPlanes planes{list(m), list(v), list(args.master), list(args.weight), list(args.low)};
       EXPECT_TRUE(update_on_device(cuda.harness, planes, args.scalars, list(args.grad_f32), args.scalars.clip, {}, 1));
-      std::copy(planes.m.begin(), planes.m.end(), args.m);
-      std::copy(planes.v.begin(), planes.v.end(), args.v);
+      std::copy(planes.m.begin(), planes.m.end(), m);
+      std::copy(planes.v.begin(), planes.v.end(), v);
       std::copy(planes.master.begin(), planes.master.end(), args.master);
       std::copy(planes.weight.begin(), planes.weight.end(), args.weight);
       std::copy(planes.low.begin(), planes.low.end(), args.low);

@@ -24,9 +24,12 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, ::testing::ValuesIn(parity::golden_
                          [](const auto& info) { return info.param; });
 
 TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
-  constexpr int64_t kSteps = 5;
-  constexpr uint64_t kPlans = 16;
-  for (const tiny::Shape& shape : {tiny::Shape{}, tiny::Shape{.layers = 7, .tied = true, .clip = false}}) {
+  constexpr int64_t kSteps = 4;
+  constexpr uint64_t kPlans = 20;
+  for (const tiny::Shape& shape :
+       {tiny::Shape{}, tiny::Shape{.layers = 7, .tied = true, .clip = false}, tiny::Shape{.moments = "bf16"},
+        tiny::Shape{.clip = false, .moments = "int8"}, tiny::Shape{.clip = false, .master = "stochastic"},
+        tiny::Shape{.layers = 7, .tied = true, .moments = "int8", .master = "stochastic"}}) {
     tiny::Tiny model(shape, "cuda");
     const std::string expected = model.train(model.default_plan(), kSteps);
     ASSERT_EQ(model.train(model.default_plan(), kSteps), expected) << "the same plan again";

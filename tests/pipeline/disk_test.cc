@@ -75,7 +75,7 @@ TEST(DiskMoments, AStateThatIsSavedAndLoadedGoesOnToTheSameBits) {
   tiny.step(*first, 1);
   tiny.step(*first, 2);
   first->settle();
-  save_state(directory / "state.safetensors", 2, first->records(), 2);
+  save_state(directory / "state.safetensors", 2, first->records(), StateForm::stored, 2);
   const auto second = tiny.trainer(disk_plan(tiny.workload(), 2));
   load_state(directory / "state.safetensors", second->records(), 2);
   tiny.step(*second, 3);

@@ -124,12 +124,14 @@ PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config) 
     machine.host_bytes = size_option(arguments, "--ram", machine.host_bytes);
     machine.disk_bytes = size_option(arguments, "--disk", machine.disk_bytes);
     planned.site = site_of(machine);
+    planned.site.budgets.disk_bytes = size_option(arguments, "--disk", 0);
     return planned;
   }
   planned.machine = open_machine(config.device, config.threads);
   planned.site = site_here(planned.machine, config.threads);
   if (const int64_t ram = size_option(arguments, "--ram", 0)) planned.site.budgets.host_bytes = host_budget(ram);
-  planned.site.profile.disk_bytes = size_option(arguments, "--disk", planned.site.profile.disk_bytes);
+  if (const int64_t disk = size_option(arguments, "--disk", 0))
+    planned.site.budgets.disk_bytes = planned.site.profile.disk_bytes = disk;
   return planned;
 }
 
