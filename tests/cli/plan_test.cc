@@ -132,6 +132,8 @@ TEST(DoctorVerb, ChecksAndAProfileThatPlansUse) {
     EXPECT_GT(profile.at(key), 0) << key;
   EXPECT_FALSE(profile.at("product_rates").empty());
   EXPECT_EQ(json::parse(read_bytes(file)), profile);
+  const json plan = plan_of({golden("llama_linear") + "/model", "--machine=" + file});
+  EXPECT_EQ(plan.at("machine"), json({{"name", profile.at("name")}, {"measured", true}}));
 }
 
 TEST(PlanVerb, RefusesWhatIsNoTarget) {

@@ -20,9 +20,10 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 }  // namespace
 
 MachineProfile measure_machine(Machine& machine, int64_t threads, const std::string& directory) {
-  constexpr double kComputeSeconds = 8, kDiskSeconds = 1.5;  // at most; of the disk each way
   Device& device = *machine.device;
   const bool gpu = device.kind() == DeviceKind::cuda;
+  const double compute_s = gpu ? 8 : 4;  // at most
+  constexpr double kDiskSeconds = 1.5;   // at most, each way
   MachineProfile profile{.updates_on_device = gpu, .name = device.name(), .measured_on = today()};
 
   log_info("measuring the link and host memory");
@@ -44,7 +45,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
   profile.disk_read_bytes_per_s = disk.read_bytes_per_s;
   profile.disk_write_bytes_per_s = disk.write_bytes_per_s;
   log_info("measuring products and attention");
-  const ComputeRates compute = measure_compute(machine, kComputeSeconds);
+  const ComputeRates compute = measure_compute(machine, compute_s);
   profile.flops_per_s = compute.layer_flops_per_s;
   profile.hbm_bytes_per_s = compute.small_bytes_per_s;
   profile.product_rates = compute.products;

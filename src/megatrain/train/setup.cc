@@ -11,6 +11,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/train/model_work.h"
+#include "megatrain/train/site.h"
 #include "megatrain/train/step_program.h"
 
 namespace megatrain {
@@ -114,7 +115,8 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.micro_batches = config.batch / config.micro_batch;
   w.clip = config.optim.clip > 0;
   w.gradients_stay = !config.dump.grads.empty();
-  w.scratch_bytes = site.ops ? site.ops->scratch_bytes(ops_shape(config, model, identity)) : site.scratch_bytes;
+  const OpsShape shape = ops_shape(config, model, identity);
+  w.scratch_bytes = site.ops ? site.ops->scratch_bytes(shape) : site.gpu ? cuda_scratch_bound(shape) : 0;
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
   w.device_base_bytes = site.device_base_bytes;
   w.host_base_bytes = site.host_base_bytes;

@@ -54,8 +54,7 @@ struct Site {
   Budgets budgets;                // what the machine has
   int64_t device_base_bytes = 0;  // what the driver holds
   int64_t host_base_bytes = 0;    // what the process holds
-  int64_t scratch_bytes = 0;      // of the ops, where the device is not there to be asked
-  Ops* ops = nullptr;             // of the device, where it is
+  Ops* ops = nullptr;             // of the device, where it is there to be asked
 };
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/host/thread_team.h"
@@ -15,9 +16,8 @@ namespace megatrain {
 
 namespace {
 
-// Of a CUDA device that is not there: an H200 had 350 MiB of context, 561 MiB of scratch at most shapes; its process
-// 700 MiB.
-constexpr int64_t kContextBytes = 448 * kMiB, kScratchBytes = 640 * kMiB, kProcessBytes = kGiB;
+// Of a CUDA device that is not there: an H200 had 350 MiB of context; its process 700 MiB.
+constexpr int64_t kContextBytes = 448 * kMiB, kProcessBytes = kGiB;
 // Kernels are loaded as they are first called; seen: 130 MiB on the device, 100 MiB on the host.
 constexpr int64_t kLoadedLater = 192 * kMiB;
 constexpr int64_t kHostMargin = 2 * kGiB, kDeviceMargin = 512 * kMiB;
@@ -31,7 +31,6 @@ int64_t host_budget(int64_t bytes) {
 Site site_here(const Machine& machine, int64_t threads) {
   const Device& device = *machine.device;
   Site site{.profile = machine_profile(device), .gpu = device.kind() == DeviceKind::cuda, .ops = machine.ops.get()};
-  if (site.gpu) site.scratch_bytes = kScratchBytes;
   const int64_t host = std::max<int64_t>(host_memory_available() - kHostMargin, 0);
   if (site.gpu) {
     site.device_base_bytes = device.memory_used() + kLoadedLater;
@@ -52,8 +51,14 @@ Site site_of(const MachineProfile& machine) {
           .gpu = true,
           .budgets = {.gpu_bytes = std::max<int64_t>(machine.hbm_bytes - kDeviceMargin, 0), .host_bytes = host},
           .device_base_bytes = kContextBytes + kLoadedLater,
-          .host_base_bytes = kProcessBytes,
-          .scratch_bytes = kScratchBytes};
+          .host_base_bytes = kProcessBytes};
+}
+
+int64_t cuda_scratch_bound(const OpsShape& shape) {
+  constexpr int64_t kSeen = 640 * kMiB;  // an H200 had 561 MiB at most shapes
+  const int64_t length = shape.longest_document, group = shape.attention.heads / shape.attention.kv_heads;
+  const int64_t head = round_up(length, 64) * round_up(length, 128) * 2 + length * (4 * shape.attention.head_dim + 4);
+  return std::max(kSeen, group * head + kMiB);
 }
 
 MachineProfile machine_profile(const Device& device) {

@@ -161,7 +161,7 @@ const std::vector<std::string>& fit_modes() {
 std::vector<FitRow> what_fits(const TrainConfig& config, bool batch_given, const Site& site) {
   const std::vector<std::string> names = preset_names();
   std::vector<std::vector<FitRow>> by_model(names.size());
-  Site any_thread = site;  // the bound of the scratch in place of a library that is asked
+  Site any_thread = site;  // with the bound of the scratch in place of a library that is asked
   any_thread.ops = nullptr;
   parallel_for(static_cast<int>(config.threads), std::ssize(names), [&](int64_t i) {
     const size_t at = static_cast<size_t>(i);
