@@ -68,20 +68,22 @@ TEST(DiskMoments, AreReadAndWrittenOnceAStep) {
 }
 
 TEST(DiskMoments, AStateThatIsSavedAndLoadedGoesOnToTheSameBits) {
-  Tiny tiny({});
-  const std::string expected = tiny.train(tiny.default_plan(), 4);
-  const TemporaryDirectory directory;
-  const auto first = tiny.trainer(disk_plan(tiny.workload(), 1));
-  tiny.step(*first, 1);
-  tiny.step(*first, 2);
-  first->settle();
-  save_state(directory / "state.safetensors", 2, first->records(), StateForm::stored, 2);
-  const auto second = tiny.trainer(disk_plan(tiny.workload(), 2));
-  load_state(directory / "state.safetensors", second->records(), 2);
-  tiny.step(*second, 3);
-  tiny.step(*second, 4);
-  second->drain();
-  EXPECT_EQ(hash_state(second->records(), 4).state, expected);
+  for (const Shape& shape : {Shape{}, Shape{.moments = "int8"}, Shape{.clip = false, .moments = "bf16"}}) {
+    Tiny tiny(shape);
+    const std::string expected = tiny.train(tiny.default_plan(), 4);
+    const TemporaryDirectory directory;
+    const auto first = tiny.trainer(disk_plan(tiny.workload(), 1));
+    tiny.step(*first, 1);
+    tiny.step(*first, 2);
+    first->settle();
+    save_state(directory / "state.safetensors", 2, first->records(), StateForm::stored, 2);
+    const auto second = tiny.trainer(disk_plan(tiny.workload(), 2));
+    load_state(directory / "state.safetensors", second->records(), 2);
+    tiny.step(*second, 3);
+    tiny.step(*second, 4);
+    second->drain();
+    EXPECT_EQ(hash_state(second->records(), 4).state, expected);
+  }
 }
 
 // A disk that fills up, or breaks, in the middle of a run.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/base/split_master.h"
+#include "megatrain/io/scratch_file.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {

@@ -194,6 +194,7 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const Floor* floor = wants_floor ? &measure_floor(session, shared.floors) : nullptr;
   const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
   plan_as_asked(session, arguments);
+  if (const std::string disk = session.trainer().disk().description(); !disk.empty()) log_info(disk);
   fill_with_random_weights(session);
   const double start_s = now_s() - shared.start_s - floor_s;
   const TimedSteps timed = time_steps(session, steps);
@@ -221,12 +222,17 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
       {"stall", {{"seconds", last.stall.seconds}, {"for", last.stall.cause}}},
       {"lanes", lanes_json(last)},
       {"actions", session.trainer().pipeline().action_seconds()},
-      {"bytes", {{"h2d", last.h2d_bytes}, {"d2h", last.d2h_bytes}}},
+      {"bytes",
+       {{"h2d", last.h2d_bytes},
+        {"d2h", last.d2h_bytes},
+        {"disk_read", last.disk_read_bytes},
+        {"disk_write", last.disk_write_bytes}}},
       {"peaks",
        {{"hbm", timed.hbm_bytes},
         {"hbm_planned", need.hbm_bytes()},
         {"host", host_memory_peak()},
-        {"host_planned", need.host_bytes()}}},
+        {"host_planned", need.host_bytes()},
+        {"disk_planned", need.disk_bytes()}}},
       {"steady_allocations", timed.allocations},
       {"loss", timed.loss},
       {"grad_norm", timed.grad_norm},

@@ -39,7 +39,7 @@ bool reads_directly(int descriptor) {
 
 }  // namespace
 
-int64_t free_disk_bytes(const std::string& directory) {
+int64_t free_scratch_bytes(const std::string& directory) {
   struct statvfs status {};
   if (::statvfs(directory.c_str(), &status) != 0) return 0;
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
@@ -61,7 +61,7 @@ void check_scratch_place(const ScratchPlace& place, int64_t bytes) {
                     printable(place.directory)));
   check_scratch_file_system(place, file_system_of(place.directory));
   ::unlink(make_named_file(place.directory).c_str());
-  if (const int64_t there = free_disk_bytes(place.directory); bytes > there)
+  if (const int64_t there = free_scratch_bytes(place.directory); bytes > there)
     fail(
         ExitCode::cannot_fit,
         fmt::format("{} are asked for on disk and {} has {} free; free space there, lower memory.nvme, or give another "

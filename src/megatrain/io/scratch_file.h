@@ -23,7 +23,7 @@ void check_scratch_place(const ScratchPlace& place, int64_t bytes);
 // The part of it that looks at the file system there (io/file_system.h).
 void check_scratch_file_system(const ScratchPlace& place, const std::string& type);
 
-int64_t free_disk_bytes(const std::string& directory);  // 0 when it is not there
+int64_t free_scratch_bytes(const std::string& directory);  // 0 when it is not there
 
 class ScratchFile {
  public:

@@ -6,6 +6,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/split_master.h"
+#include "megatrain/io/scratch_file.h"
 #include "megatrain/tensor/moment_codes.h"
 
 namespace megatrain {

@@ -14,7 +14,6 @@
 
 #include "megatrain/base/bf16.h"
 #include "megatrain/device/device.h"
-#include "megatrain/io/scratch_file.h"
 #include "megatrain/tensor/dtype.h"
 #include "megatrain/tensor/layout.h"
 #include "megatrain/tensor/tier.h"
@@ -44,6 +43,8 @@ struct StatePlanes {
     return (tensor.state_offset + begin) * moment_element_bytes(moments);
   }
 };
+
+class ScratchFile;
 
 // Where a record's moments lie on disk.
 struct DiskPlanes {

@@ -138,7 +138,7 @@ Budgets make_budgets(const TrainConfig& config, const Site& site) {
   if (config.memory.gpu_bytes) budgets.gpu_bytes = *config.memory.gpu_bytes;
   if (config.memory.host_bytes) budgets.host_bytes = *config.memory.host_bytes;
   if (!config.memory.nvme_path.empty())
-    budgets.disk_bytes = config.memory.nvme_bytes.value_or(free_disk_bytes(config.memory.nvme_path) / 10 * 9);
+    budgets.disk_bytes = config.memory.nvme_bytes.value_or(free_scratch_bytes(config.memory.nvme_path) / 10 * 9);
   budgets.state_on_host = config.memory.state == "host";
   return budgets;
 }
