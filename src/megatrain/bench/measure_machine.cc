@@ -41,7 +41,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
     profile.dram_beside_dma_bytes_per_s = std::min(dram.beside_dma_bytes_per_s, dram.adamw_bytes_per_s);
   }
   log_info(fmt::format("measuring the disk of {}", directory));
-  const DiskRates disk = measure_disk(directory, std::min(4 * kGiB, free_disk_bytes(directory) / 4), kDiskSeconds);
+  const DiskRates disk = measure_disk(directory, std::min(4 * kGiB, free_scratch_bytes(directory) / 4), kDiskSeconds);
   profile.disk_read_bytes_per_s = disk.read_bytes_per_s;
   profile.disk_write_bytes_per_s = disk.write_bytes_per_s;
   log_info("measuring products and attention");
@@ -54,7 +54,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
   profile.shared_cores = gpu ? 0 : team_size(threads);
   profile.hbm_bytes = device.memory_total();
   profile.host_bytes = host_memory_total();
-  profile.disk_bytes = free_disk_bytes(directory);
+  profile.disk_bytes = free_scratch_bytes(directory);
   check_profile(profile, "the measured profile");
   return profile;
 }
