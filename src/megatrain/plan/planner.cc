@@ -177,7 +177,8 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   // where memory is short, every record counts
   for (int64_t state = 1; !state_on_host && state < w.record_count(); ++state) {
     for (const int64_t n : {int64_t{1}, std::min<int64_t>(2, w.micro_batches)}) {
-      for (const int64_t every : {int64_t{1}, std::min<int64_t>(4, w.layer_phases())})
+      for (const int64_t every :
+           {int64_t{1}, std::min<int64_t>(4, w.layer_phases()), std::min<int64_t>(8, w.layer_phases())})
         list.push_back({n, state, 0, 0, 0, every});
     }
   }
@@ -193,6 +194,10 @@ void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Co
     for (int64_t slabs = 2; slabs <= kMostSlabs; ++slabs) {
       if (const auto spilled = spill_moments(w, plan, budgets, slabs, order)) consider(*spilled);
     }
+    if (w.clip || plan.host_gradient_slabs < 2) continue;
+    Plan tight = plan;
+    tight.host_gradient_slabs = 1;
+    if (const auto spilled = spill_moments(w, tight, budgets, 2, order)) consider(*spilled);
   }
 }
 
