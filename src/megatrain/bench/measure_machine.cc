@@ -1,5 +1,3 @@
-#include <sys/statvfs.h>
-
 #include <algorithm>
 #include <ctime>
 
@@ -11,17 +9,13 @@
 #include "megatrain/bench/measure.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/host/thread_team.h"
+#include "megatrain/io/scratch_file.h"
 
 namespace megatrain {
 
 namespace {
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
-
-int64_t free_disk_bytes(const std::string& directory) {
-  struct statvfs space {};
-  return ::statvfs(directory.c_str(), &space) == 0 ? static_cast<int64_t>(space.f_bavail * space.f_frsize) : 0;
-}
 
 }  // namespace
 
