@@ -137,6 +137,7 @@ TEST(MachineChecks, ADirectoryThatIsNotThereIsNamed) {
   const std::vector<MachineCheck> checks = machine_checks({.directory = "/nowhere/at/all"});
   EXPECT_EQ(checks.back().name, "scratch");
   EXPECT_FALSE(checks.back().ok);
+  EXPECT_NE(checks.back().found.find("/nowhere/at/all"), std::string::npos);
   EXPECT_NE(checks.back().fix.find("--dir"), std::string::npos);
 }
 

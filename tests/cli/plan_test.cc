@@ -88,7 +88,7 @@ TEST(PlanVerb, WhatDoesNotFitEndsWithCode4AndTheNearestChanges) {
     EXPECT_GT(suggestion.at("tokens_per_s"), 0);
   }
   expect_refusal(words, ExitCode::cannot_fit,
-                 {"host memory", "4090 (from data sheets)", "would fit, at", "state.moments=bf16", "more RAM"});
+                 {"host memory", "4090 (from data sheets)", "would fit, at", "memory.nvme=", "state.moments=bf16"});
 }
 
 TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
@@ -101,6 +101,13 @@ TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
   write_bytes(place / "box.json", R"({"profile": {"name": "box"}})");
   expect_refusal({"plan", "qwen2.5-7b", "--machine=" + (place / "box.json")}, ExitCode::bad_config,
                  {place / "box.json", "megatrain doctor"});
+}
+
+TEST(PlanVerb, ADiskThatIsGivenHoldsWhatMemoryDoesNot) {
+  const json plan = plan_of({"qwen2.5-7b", "--machine=4090", "--ram=80GiB", "--disk=500GB", "--batch=8"});
+  EXPECT_EQ(plan.at("fits"), true);
+  EXPECT_GT(plan.at("peaks").at("disk"), 0);
+  EXPECT_EQ(plan_of({"qwen2.5-7b", "--machine=4090", "--ram=200GiB", "--batch=8"}).at("peaks").at("disk"), 0);
 }
 
 TEST(PlanVerb, SaysWhichModelsFitAMachine) {

@@ -96,7 +96,9 @@ TEST(DiskPlans, FitEveryBudgetFromHalfTheStateOnAndMoreMemoryIsNeverSlower) {
 
 TEST(DiskPlans, WithClippingTheBlocksNeededLastGoFirstAndTheHeadAfterThem) {
   const Workload w = twelve_blocks(true);
-  const Plan base = planned(w, kPlenty);
+  Plan base = planned(w, kPlenty);
+  base.visits.assign(12, false);
+  base.host_gradient_slabs = base.host_updated(w);
   const int64_t need = memory_need(w, base).host_bytes();
   for (int64_t blocks = 3; blocks <= 12; ++blocks) {
     const int64_t saved = (blocks - 2) * 2 * w.moment_bytes(1);  // two slabs take the memory of two

@@ -1,13 +1,9 @@
 #include "megatrain/bench/machine_checks.h"
 
-#include <sys/resource.h>
-#include <sys/vfs.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <optional>
 #include <sstream>
 
@@ -15,6 +11,7 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/host/cgroup.h"
+#include "megatrain/io/file_system.h"
 #include "megatrain/train/profile_cache.h"
 
 namespace megatrain {
@@ -171,25 +168,17 @@ std::optional<MachineCheck> numa_check(const fs::path& gpu, const CheckedMachine
                       fmt::format("'numactl --cpunodebind={0} --membind={0} megatrain …'", node)};
 }
 
-// File systems that are not a disk of this machine.
-const char* remote_file_system(int64_t type) {
-  static const std::map<int64_t, const char*> kTypes = {
-      {0x6969, "NFS"},      {0xFF534D42, "CIFS"},   {0xFE534D42, "SMB2"}, {0x517B, "SMB"},
-      {0x65735546, "FUSE"}, {0x0BD00BD0, "Lustre"}, {0x00C36400, "Ceph"}, {0x47504653, "GPFS"},
-      {0x01021997, "9P"},   {0x19830326, "BeeGFS"}, {0x5346414F, "AFS"},  {0x01021994, "tmpfs (memory, not a disk)"}};
-  const auto found = kTypes.find(type);
-  return found == kTypes.end() ? nullptr : found->second;
-}
-
 MachineCheck scratch_check(const CheckedMachine& m) {
   const char *name = "scratch", *expected = "a disk of this machine";
-  struct statfs info {};
-  if (::statfs(m.directory.c_str(), &info) != 0)
-    return {name, false, m.directory + " cannot be read", expected, "name a directory that is there with --dir"};
-  if (const char* remote = remote_file_system(static_cast<int64_t>(info.f_type) & 0xFFFFFFFF))
-    return {name, false, fmt::format("{} is on {}", m.directory, remote), expected,
-            "choose a directory on a local NVMe drive with --dir, and for runs with memory.nvme_path"};
-  return passed(name, m.directory, expected);
+  std::error_code none;
+  if (!fs::is_directory(m.directory, none))
+    return {name, false, m.directory + " is not a directory", expected, "name one that is there with --dir"};
+  const std::string type = file_system_of(m.directory);
+  const std::string found = fmt::format("{} is on {}", m.directory, type.empty() ? "an unknown file system" : type);
+  if (is_network_file_system(type) || type == "tmpfs")
+    return {name, false, found + (type == "tmpfs" ? ", which is memory" : ", a network file system"), expected,
+            "choose a directory on an NVMe drive of this machine with --dir, and for runs with memory.nvme_path"};
+  return passed(name, found, expected);
 }
 
 }  // namespace

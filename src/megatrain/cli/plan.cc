@@ -10,6 +10,7 @@
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/model/presets.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/machines.h"
 #include "megatrain/train/profile_cache.h"
@@ -124,14 +125,13 @@ PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config) 
     machine.host_bytes = size_option(arguments, "--ram", machine.host_bytes);
     machine.disk_bytes = size_option(arguments, "--disk", machine.disk_bytes);
     planned.site = site_of(machine);
-    planned.site.budgets.disk_bytes = size_option(arguments, "--disk", 0);
+    planned.site.budgets.disk_bytes = disk_budget(size_option(arguments, "--disk", 0));
     return planned;
   }
   planned.machine = open_machine(config.device, config.threads);
   planned.site = site_here(planned.machine, config.threads);
   if (const int64_t ram = size_option(arguments, "--ram", 0)) planned.site.budgets.host_bytes = host_budget(ram);
-  if (const int64_t disk = size_option(arguments, "--disk", 0))
-    planned.site.budgets.disk_bytes = planned.site.profile.disk_bytes = disk;
+  planned.site.budgets.disk_bytes = disk_budget(size_option(arguments, "--disk", 0));
   return planned;
 }
 
@@ -149,7 +149,7 @@ int print_what_fits(const Arguments& arguments) {
   const bool batch_given = std::any_of(arguments.overrides().begin(), arguments.overrides().end(),
                                        [](const std::string& word) { return word.starts_with("--batch"); });
   const PlannedSite planned = planned_site(arguments, config);
-  const std::vector<FitRow> rows = what_fits(config, batch_given, planned.site);
+  const std::vector<FitRow> rows = what_fits(preset_names(), config, batch_given, planned.site);
   const MachineProfile& machine = planned.site.profile;
   if (arguments.json()) {
     nlohmann::json list = nlohmann::json::array();

@@ -26,8 +26,8 @@ TokenSeconds token_seconds(const Workload& w, const MachineProfile& m, const Kee
   for (int64_t p = 1; p < w.head_phase(); ++p) {
     const PhaseWork& phase = w.phase(p);
     forward += phase.forward_flops;
-    if (p >= w.first_trained_phase())
-      backward += phase.backward_flops + phase.recomputed_flops[static_cast<size_t>(keep_of(p))];
+    if (p < w.first_trained_phase()) continue;
+    backward += phase.backward_flops + phase.recomputed_flops[static_cast<size_t>(keep_of(p))];
   }
   const double all = (forward + backward) / m.flops_per_s;
   return {.all = all, .hides_update = w.clip ? forward / m.flops_per_s : all};
@@ -41,15 +41,25 @@ int64_t tokens_that_take(double seconds, double token_s) {
 int64_t moved_boundary_bytes(const Workload& w, const Plan& plan) {
   int64_t bytes = 0;
   for (int64_t p = std::max<int64_t>(1, w.first_trained_phase()); p < w.head_phase(); ++p) {
-    if (plan.boundary_of(p) != Tier::hbm) bytes += w.micro_batches * w.activation_bytes(p);
+    if (plan.boundary_of(p) != Tier::hbm && plan.above_boundary(p, w.first_trained_phase()) == 0)
+      bytes += w.micro_batches * w.activation_bytes(p);
   }
   return bytes;
+}
+
+// Of one token through the phases whose outputs are computed again, as they do not wait.
+double again_seconds(const Workload& w, const Plan& plan, const MachineProfile& m) {
+  double flops = 0;
+  for (int64_t p = std::max<int64_t>(1, w.first_trained_phase()); p + 1 < w.head_phase(); ++p) {
+    if (plan.above_boundary(p + 1, w.first_trained_phase()) != 0) flops += w.phase(p).forward_flops;
+  }
+  return flops / m.flops_per_s;
 }
 
 // "12,340", of a whole number.
 std::string thousands(double value) {
   std::string text = fmt::format("{:.0f}", value);
-  for (int64_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
+  for (int64_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), 1, ',');
   return text;
 }
 
@@ -63,11 +73,12 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   Outlook o{.estimate = estimate(w, plan, m)};
   const Estimate& e = o.estimate;
   o.tokens_per_s = as_double(w.tokens()) / e.step_s;
-  const TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.keep_of(p); });
+  TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.keep_of(p); });
+  token.all += again_seconds(w, plan, m);
   const double boundaries = as_double(moved_boundary_bytes(w, plan));
   const double link_s = std::max(e.h2d_s - boundaries / m.h2d_bytes_per_s, e.d2h_s - boundaries / m.d2h_bytes_per_s);
   o.link_tokens = tokens_that_take(link_s, token.all);
-  o.optimizer_tokens = tokens_that_take(e.update_s, token.hides_update);
+  o.optimizer_tokens = tokens_that_take(std::max({e.update_s, e.disk_read_s, e.disk_write_s}), token.hides_update);
   for (int64_t r = 0; r < w.record_count(); ++r)
     o.checkpoint_bytes += w.weight_bytes(r) + w.low_bytes(r) + 2 * w.moment_bytes(r);
   o.checkpoint_s = as_double(o.checkpoint_bytes) / m.disk_write_bytes_per_s;

@@ -16,7 +16,7 @@ struct Outlook {
   // Tokens a step from which on compute takes as long as what must move or be updated whatever the tokens are; 0:
   // nothing does.
   int64_t link_tokens = 0;
-  int64_t optimizer_tokens = 0;  // with clipping the update hides behind the next forward alone
+  int64_t optimizer_tokens = 0;  // the update and its disk; with clipping they hide behind the next forward alone
 
   int64_t checkpoint_bytes = 0;
   double checkpoint_s = 0;  // to write it

@@ -28,6 +28,12 @@ std::optional<Fit> fit(const Prospect& p) {
   }
 }
 
+TrainConfig with_state(TrainConfig config, const StateFormat& format) {
+  config.state.moments = moments_name(format.moments);
+  config.state.master = master_name(format.master);
+  return config;
+}
+
 std::vector<std::string> lower_half(int64_t layers) {
   std::vector<std::string> patterns = {"model.embed_tokens.*"};
   const int64_t half = layers / 2;  // the numbers 0 ... half - 1
@@ -41,21 +47,28 @@ std::vector<std::string> lower_half(int64_t layers) {
 
 namespace {
 
-struct NamedFormat {
-  StateFormat format;
-  const char* keys;
-};
 // From the exact to the smallest.
-constexpr NamedFormat kFormats[] = {
-    {{MomentFormat::bf16, MasterFormat::fp32}, "state.moments=bf16"},
-    {{MomentFormat::int8, MasterFormat::fp32}, "state.moments=int8"},
-    {{MomentFormat::int8, MasterFormat::stochastic}, "state.moments=int8 state.master=stochastic"},
+constexpr StateFormat kFormats[] = {
+    {MomentFormat::bf16, MasterFormat::fp32},
+    {MomentFormat::int8, MasterFormat::fp32},
+    {MomentFormat::int8, MasterFormat::stochastic},
 };
+
+// As on the command line.
+std::string keys_of(const StateFormat& format) {
+  return fmt::format("state.moments={}{}", moments_name(format.moments),
+                     format.master == MasterFormat::stochastic ? " state.master=stochastic" : "");
+}
 
 int64_t state_bytes(const Workload& w) {
   int64_t bytes = 0;
   for (int64_t r = 0; r < w.record_count(); ++r) bytes += w.low_bytes(r) + 2 * w.moment_bytes(r);
   return bytes;
+}
+
+std::string no_space(std::string text) {
+  std::erase(text, ' ');
+  return text;
 }
 
 class Suggestions {
@@ -65,6 +78,7 @@ class Suggestions {
 
   std::vector<Suggestion> take() {
     smaller_step();
+    disk();
     if (!smaller_state(config_, "")) without_clipping();
     upper_half();
     more_ram();
@@ -111,13 +125,23 @@ class Suggestions {
     }
   }
 
+  // The same bits, at the speed of the machine's disk.
+  void disk() {
+    if (given_.budgets.disk_bytes > 0) return;
+    Prospect prospect = given_;
+    prospect.budgets.disk_bytes = site_.profile.disk_bytes > 0 ? disk_budget(site_.profile.disk_bytes) : kUnlimited;
+    if (const auto found = fit(prospect); found && found->need.disk_bytes() > 0)
+      list_.push_back({.change = fmt::format("memory.nvme_path=DIR memory.nvme={}",
+                                             no_space(format_bytes_up(found->need.disk_bytes()))),
+                       .tokens_per_s = found->outlook.tokens_per_s});
+  }
+
   // The format nearest to the exact one.
   bool smaller_state(const TrainConfig& config, const std::string& beside) {
-    Prospect prospect = prospect_of(config, model_, site_);
-    const int64_t now = state_bytes(prospect.workload);
-    for (const NamedFormat& named : kFormats) {
-      prospect.workload.state = named.format;
-      if (state_bytes(prospect.workload) < now && fits(prospect, named.keys + beside)) return true;
+    const int64_t now = state_bytes(given_.workload);
+    for (const StateFormat& format : kFormats) {
+      const Prospect prospect = prospect_of(with_state(config, format), model_, site_);
+      if (state_bytes(prospect.workload) < now && fits(prospect, keys_of(format) + beside)) return true;
     }
     return false;
   }

@@ -36,6 +36,8 @@ struct Suggestion {
 // Of a configuration that does not fit: up to three changes under each of which it does, the nearest first.
 std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site);
 
+TrainConfig with_state(TrainConfig config, const StateFormat& format);
+
 // "model.embed_tokens.*" and patterns that match the layers below half of them.
 std::vector<std::string> lower_half(int64_t layers);
 

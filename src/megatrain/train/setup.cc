@@ -137,8 +137,10 @@ Budgets make_budgets(const TrainConfig& config, const Site& site) {
   Budgets budgets = site.budgets;
   if (config.memory.gpu_bytes) budgets.gpu_bytes = *config.memory.gpu_bytes;
   if (config.memory.host_bytes) budgets.host_bytes = *config.memory.host_bytes;
-  if (!config.memory.nvme_path.empty())
-    budgets.disk_bytes = config.memory.nvme_bytes.value_or(free_scratch_bytes(config.memory.nvme_path) / 10 * 9);
+  if (!config.memory.nvme_path.empty()) {
+    const int64_t there = site.ops ? free_scratch_bytes(config.memory.nvme_path) : site.profile.disk_bytes;
+    budgets.disk_bytes = config.memory.nvme_bytes.value_or(disk_budget(there));
+  }
   budgets.state_on_host = config.memory.state == "host";
   return budgets;
 }

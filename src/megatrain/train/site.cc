@@ -28,6 +28,8 @@ int64_t host_budget(int64_t bytes) {
   return std::max<int64_t>(bytes - bytes / 32 - kHostMargin, 0);  // 1/32: the kernel's tables, and what else runs
 }
 
+int64_t disk_budget(int64_t bytes) { return bytes / 10 * 9; }
+
 Site site_here(const Machine& machine, int64_t threads) {
   const Device& device = *machine.device;
   Site site{.profile = machine_profile(device), .gpu = device.kind() == DeviceKind::cuda, .ops = machine.ops.get()};

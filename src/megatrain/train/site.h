@@ -16,6 +16,9 @@ Site site_of(const MachineProfile& machine);
 // free on any machine.
 int64_t host_budget(int64_t bytes);
 
+// What a run may take of so much free disk.
+int64_t disk_budget(int64_t bytes);
+
 // The scratch of a CUDA device's ops where there is none to be asked: attention's backward has the most, the pairs of
 // positions of as many heads as share a key head (ops/cuda/attention_cudnn.cc).
 int64_t cuda_scratch_bound(const OpsShape& shape);

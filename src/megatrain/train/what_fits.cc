@@ -59,7 +59,7 @@ class ModelFits {
  private:
   // `micro_tokens` is the most that a micro-batch of several sequences has.
   Prospect prospect(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
-    TrainConfig config = config_;
+    TrainConfig config = with_state(config_, mode.format);
     config.seq_len = seq_len;
     if (mode.upper_half) config.freeze = lower_half(model_.layers);
     const auto with_batch = [&](int64_t batch) {
@@ -67,9 +67,7 @@ class ModelFits {
       config.micro_batch = 1;
       while (config.micro_batch * 2 * seq_len <= micro_tokens && batch % (config.micro_batch * 2) == 0)
         config.micro_batch *= 2;
-      Prospect made = prospect_of(config, model_, site_);
-      made.workload.state = mode.format;
-      return made;
+      return prospect_of(config, model_, site_);
     };
     Prospect made = with_batch(batch_given_ ? config_.batch : 1);
     if (!batch_given_) {
@@ -88,6 +86,7 @@ class ModelFits {
   static void take(FitRow& row, const Fit& found) {
     row.hbm_bytes = found.need.hbm_bytes();
     row.ram_bytes = found.need.host_bytes();
+    row.disk_bytes = found.need.disk_bytes();
   }
 
   FitRow row(const Mode& as, const Mode& mode, int64_t seq_len, bool needs = true) const {
@@ -106,6 +105,7 @@ class ModelFits {
     Prospect made = prospect(mode, seq_len, 1, row);
     row.mode = as.name;
     made.budgets.host_bytes = kUnlimited;
+    made.budgets.disk_bytes = 0;
     auto found = fit(made);
     if (!found) {
       made.budgets.gpu_bytes = kUnlimited;
@@ -158,8 +158,8 @@ const std::vector<std::string>& fit_modes() {
   return kNames;
 }
 
-std::vector<FitRow> what_fits(const TrainConfig& config, bool batch_given, const Site& site) {
-  const std::vector<std::string> names = preset_names();
+std::vector<FitRow> what_fits(const std::vector<std::string>& names, const TrainConfig& config, bool batch_given,
+                              const Site& site) {
   std::vector<std::vector<FitRow>> by_model(names.size());
   Site any_thread = site;  // with the bound of the scratch in place of a library that is asked
   any_thread.ops = nullptr;

@@ -22,9 +22,10 @@ struct FitRow {
 // Full fine-tuning by state format, the upper half trained, and the longest context.
 const std::vector<std::string>& fit_modes();
 
-// Every preset in every mode, the smallest model first. A step has as many tokens as hide the optimizer's update behind
-// compute, unless `batch_given`, and sequences of config.seq_len.
-std::vector<FitRow> what_fits(const TrainConfig& config, bool batch_given, const Site& site);
+// Every one of these presets in every mode, the smallest model first. A step has as many tokens as hide the optimizer's
+// update behind compute, unless `batch_given`, and sequences of config.seq_len.
+std::vector<FitRow> what_fits(const std::vector<std::string>& presets, const TrainConfig& config, bool batch_given,
+                              const Site& site);
 
 // The same as a table, a line a model: tokens/s, or "no".
 std::string what_fits_text(const std::vector<FitRow>& rows);
