@@ -306,11 +306,16 @@ TEST(PlanJson, RoundTripsAndHashesByContent) {
 
 TEST(PlanJson, RefusesEveryMissingOrMistypedField) {
   const Workload w = some_workload(1);
-  const nlohmann::json whole = plan_to_json(random_plan(w, 4));
+  Plan plan = random_plan(w, 4);
+  plan.boundary_every = 2;
+  plan.disk_moments.assign(plan.state.size(), true);
+  plan.moment_slabs = 2;
+  const nlohmann::json whole = plan_to_json(plan);
   for (const auto& [key, value] : whole.items()) {
     nlohmann::json broken = whole;
     broken.erase(key);
-    expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
+    if (key != "boundary_every")  // without it every input waits
+      expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
     broken[key] = "disk";
     expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
   }

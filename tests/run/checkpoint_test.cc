@@ -157,7 +157,7 @@ TEST(Checkpoint, RestoresEveryBitOfTheState) {
     save(run, 7, saved);
     const std::optional<Checkpoint> found = newest(run);
     ASSERT_TRUE(found.has_value());
-    EXPECT_EQ(found->version, kCheckpointVersion);
+    EXPECT_EQ(found->version, kExactCheckpointVersion);
     EXPECT_EQ(found->step, 7);
     EXPECT_EQ(found->identity, kIdentity);
     EXPECT_EQ(found->types, saved.types());
@@ -372,7 +372,7 @@ TEST(Checkpoint, OfALaterVersionIsRefusedAndNotCalledDamaged) {
   document["version"] = kCheckpointVersion + 1;
   document["shards"] = 7;
   write_bytes(path, sealed(document).dump());
-  expect_error(ExitCode::bad_input, {"step-00000002", "version 3"}, [&] { newest(run); });
+  expect_error(ExitCode::bad_input, {"step-00000002", "version 4"}, [&] { newest(run); });
 }
 
 TEST(Checkpoint, WhenTheNewestIsDamagedTheNextOlderIsRestoredAndNothingRemoved) {

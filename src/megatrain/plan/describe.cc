@@ -71,13 +71,15 @@ json plan_to_json(const Plan& p) {
                {"keep", keeps_to_json(p.keep)},
                {"boundary", tiers_to_json(p.boundary)},
                {"boundary_slots", p.boundary_slots},
-               {"disk_moments", p.disk_moments},
-               {"moment_slabs", p.moment_slabs},
                {"sweeps", p.sweeps},
                {"gradient_slabs", p.gradient_slabs},
                {"host_gradient_slabs", p.host_gradient_slabs},
                {"serial", p.serial}};
   if (p.boundary_every > 1) plan["boundary_every"] = p.boundary_every;
+  if (p.moment_slabs > 0) {
+    plan["disk_moments"] = p.disk_moments;
+    plan["moment_slabs"] = p.moment_slabs;
+  }
   return plan;
 }
 
@@ -125,8 +127,11 @@ Plan plan_from_json(const json& object, const std::string& where) {
   p.boundary = tiers("boundary");
   if (object.contains("boundary_every")) p.boundary_every = number("boundary_every");
   p.boundary_slots = number("boundary_slots");
-  p.disk_moments = flags("disk_moments");
-  p.moment_slabs = number("moment_slabs");
+  p.disk_moments.assign(p.state.size(), false);
+  if (object.contains("disk_moments") || object.contains("moment_slabs")) {  // none are on disk otherwise
+    p.disk_moments = flags("disk_moments");
+    p.moment_slabs = number("moment_slabs");
+  }
   if (!object.contains("sweeps") || !object["sweeps"].is_array()) bad("'sweeps' must be a list of integers");
   for (const json& width : object["sweeps"]) {
     if (!width.is_number_integer()) bad("'sweeps' must be a list of integers");

@@ -227,7 +227,7 @@ void write_checkpoint(const std::string& directory, int64_t step, const json& id
   const std::vector<TensorDeclaration> tensors = stored_tensors(records);
   const bool exact =
       std::all_of(tensors.begin(), tensors.end(), [](const TensorDeclaration& t) { return t.dtype == DType::f32; });
-  const json document = {{"version", exact ? 2 : kCheckpointVersion},
+  const json document = {{"version", exact ? kExactCheckpointVersion : kCheckpointVersion},
                          {"step", step},
                          {"identity", identity},
                          {"types", names},

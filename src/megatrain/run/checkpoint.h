@@ -21,7 +21,8 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kCheckpointVersion = 3;           // the newest; 2: all of it is fp32
+inline constexpr int64_t kExactCheckpointVersion = 2;      // of a state that is all fp32
+inline constexpr int64_t kCheckpointVersion = 3;           // the newest: of one that is not
 inline constexpr const char* kPartialSuffix = ".partial";  // of a checkpoint that does not have its name yet
 
 // The step that a checkpoint's folder, step-N, is named after; none: it is not.

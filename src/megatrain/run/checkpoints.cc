@@ -137,10 +137,10 @@ Checkpoint Checkpoints::restore_newest(std::vector<LayerRecord>& records, int th
     if (!damaged_.empty())
       log_warn(fmt::format("{} is damaged and stays as it is; the run goes on from the older {}", *damaged_.rbegin(),
                            checkpoint->path));
-    if (checkpoint->version < kCheckpointVersion)
+    if (checkpoint->version < kExactCheckpointVersion)
       log_info(
           fmt::format("{} is of version {}, which has no checksum of its description; the next one is of version {}",
-                      checkpoint->path, checkpoint->version, kCheckpointVersion));
+                      checkpoint->path, checkpoint->version, kExactCheckpointVersion));
     log_info(fmt::format("resumed from {}", checkpoint->path));
     saved_step_ = checkpoint->step;
     return *checkpoint;
