@@ -76,10 +76,10 @@ TEST(DiskTier, MakesUpForHostMemoryThatIsTooSmallToTheSameBits) {
 }
 
 TEST(DiskTier, AKilledRunLeavesNothingThereAndResumesToTheSameBits) {
-  const DiskPlace place("steps: 40\ncheckpoint.every: 5\n");
+  const DiskPlace place("steps: 80\ncheckpoint.every: 20\n");
   succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
   Process process(place.disk());
-  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 5); }));
+  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 20); }));
   process.signal(SIGKILL);
   ASSERT_EQ(process.wait().code, -SIGKILL);
   EXPECT_TRUE(listing(place.scratch()).empty());
@@ -90,10 +90,10 @@ TEST(DiskTier, AKilledRunLeavesNothingThereAndResumesToTheSameBits) {
 // A limit on the size of files that sets in while the run is under way stands for a disk that has filled up: every
 // write past it fails.
 TEST(DiskTier, ADiskThatTakesNoMoreHalfWayEndsTheRunAndTheLastCheckpointIsGood) {
-  const DiskPlace place("steps: 60\ncheckpoint.every: 10\n");
+  const DiskPlace place("steps: 80\ncheckpoint.every: 20\n");
   succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
   Process process(place.disk(), "", "trap '' XFSZ; exec \"$0\" \"$@\"");
-  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 10); }));
+  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 20); }));
   const rlimit limit{128 << 10, 128 << 10};
   ASSERT_EQ(::prlimit(process.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
   const Outcome outcome = process.wait();
