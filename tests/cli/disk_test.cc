@@ -21,13 +21,13 @@ class DiskPlace {
     write_bytes(place_.config(), text);
     const json plan = json::parse(succeed({"plan", place_.config(), "--json"}).out);
     EXPECT_EQ(plan.at("peaks").at("disk"), 0);
-    small_ = fmt::format("--memory.host={}", plan.at("peaks").at("host").get<int64_t>() * 4 / 5);
+    small_ = fmt::format("--memory.host={}", plan.at("peaks").at("host").get<int64_t>() * 13 / 20);
   }
 
   const Place& operator*() const { return place_; }
   const Place* operator->() const { return &place_; }
   std::string scratch() const { return place_ / "scratch"; }
-  const std::string& small() const { return small_; }  // a budget that lacks a fifth of what memory alone takes
+  const std::string& small() const { return small_; }  // a budget that lacks a third of what memory alone takes
   Words disk() const {
     return {"train", place_.config(), small_, "--memory.nvme=64MiB", "--memory.nvme_path=" + scratch()};
   }

@@ -42,7 +42,7 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
       ASSERT_EQ(model.train(plan, kSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
     }
     EXPECT_GE(schedules.size(), kPlans / 2);
-    EXPECT_GE(2 * streaming, static_cast<int>(kPlans));
+    EXPECT_GE(3 * streaming, static_cast<int>(kPlans)) << "at least a third stream more than the slots hold";
   }
 }
 

@@ -29,10 +29,24 @@ Lanes::Lanes(Device& device) {
   }
 }
 
+namespace {
+
+constexpr Lane kInOrder[] = {Lane::disk_read, Lane::gather, Lane::h2d,       Lane::compute,
+                             Lane::d2h,       Lane::update, Lane::disk_write};
+
+}  // namespace
+
 void Lanes::drain() {
-  for (const Lane lane :
-       {Lane::disk_read, Lane::gather, Lane::h2d, Lane::compute, Lane::d2h, Lane::update, Lane::disk_write})
-    stream(lane).synchronize();
+  for (const Lane lane : kInOrder) stream(lane).synchronize();
+}
+
+void Lanes::stop() noexcept {
+  for (const Lane lane : kInOrder) {
+    try {
+      stream(lane).synchronize();
+    } catch (...) {  // it was thrown when the lane was looked at, or nothing looks at it any more
+    }
+  }
 }
 
 Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory,

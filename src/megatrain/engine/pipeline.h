@@ -37,7 +37,8 @@ class Lanes {
   static bool is_host(Lane lane) { return lane == Lane::gather || runs_on(lane); }
   // Its actions may still run when the step's report is there, wherever they stand in the schedule.
   static bool runs_on(Lane lane) { return lane == Lane::update || lane == Lane::disk_read || lane == Lane::disk_write; }
-  void drain();  // waits for everything issued; throws what a lane threw
+  void drain();          // waits for everything issued; throws what a lane threw
+  void stop() noexcept;  // waits for everything issued, whatever a lane threw
 
  private:
   std::array<std::unique_ptr<Stream>, kLanes> owned_;
@@ -65,6 +66,9 @@ class Pipeline {
  public:
   Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records,
            DiskMoments& disk, StepHandler& handler);
+  ~Pipeline() { lanes_.stop(); }  // what was issued refers to it, also after a lane threw
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
 
   const Schedule& schedule() const { return schedule_; }
   int64_t next_sequence() const { return issued_; }  // of the step issue() will issue

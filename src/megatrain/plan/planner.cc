@@ -194,10 +194,6 @@ void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Co
     for (int64_t slabs = 2; slabs <= kMostSlabs; ++slabs) {
       if (const auto spilled = spill_moments(w, plan, budgets, slabs, order)) consider(*spilled);
     }
-    if (w.clip || plan.host_gradient_slabs < 2) continue;
-    Plan tight = plan;
-    tight.host_gradient_slabs = 1;
-    if (const auto spilled = spill_moments(w, tight, budgets, 2, order)) consider(*spilled);
   }
 }
 
@@ -240,13 +236,21 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
       Plan plan = base;
       Climber climber(w, budgets.gpu_bytes, plan);
       climb(climber, ladder);
-      const int64_t host = memory_need(w, plan).host_bytes() - budgets.host_bytes;
-      if (host > 0) {
-        lacks(plan, host, false);
-        if (budgets.disk_bytes > 0) spill(w, plan, budgets, consider);
+      if (memory_need(w, plan).host_bytes() <= budgets.host_bytes) {
+        consider(plan);
         continue;
       }
-      consider(plan);
+      Plan tight = plan;
+      if (!w.clip) tight.host_gradient_slabs = std::min<int64_t>(1, plan.host_gradient_slabs);
+      const int64_t host = memory_need(w, tight).host_bytes() - budgets.host_bytes;
+      if (host <= 0) {
+        consider(tight);
+        continue;
+      }
+      lacks(tight, host, false);
+      if (budgets.disk_bytes == 0) continue;
+      spill(w, plan, budgets, consider);
+      if (tight != plan) spill(w, tight, budgets, consider);
     }
   }
   if (!best) {
