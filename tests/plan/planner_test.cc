@@ -138,8 +138,13 @@ TEST(Planner, RefusesOneByteBelowWhatItNeedsAndSaysHowMuchThatIs) {
     const int64_t gpu = least_gpu_bytes(w);
     expect_error(ExitCode::cannot_fit, {"device memory", format_bytes(gpu), "memory.gpu"},
                  [&] { planned(w, gpu - 1); });
-    const int64_t host = memory_need(w, planned(w, gpu)).host_bytes();
+    int64_t low = 0,
+            host = memory_need(w, planned(w, gpu)).host_bytes();  // the least that can be planned for is within
     EXPECT_TRUE(plannable(w, gpu, host));
+    while (low + 1 < host) {
+      const int64_t middle = (low + host) / 2;
+      (plannable(w, gpu, middle) ? host : low) = middle;
+    }
     expect_error(ExitCode::cannot_fit, {"host memory", format_bytes(host), "memory.host"},
                  [&] { planned(w, gpu, host - 1); });
   }
