@@ -123,7 +123,7 @@ std::vector<int64_t> budgets_of(const Workload& w, int64_t count) {
 TEST(Planner, EveryPlanIsValidAndWithinItsBudgets) {
   for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
     const Workload w = some_workload(seed);
-    for (const int64_t gpu : budgets_of(w, 8)) {
+    for (const int64_t gpu : budgets_of(w, 4)) {
       const Budgets budgets{.gpu_bytes = gpu, .host_bytes = memory_need(w, planned(w, gpu)).host_bytes()};
       const Plan plan = make_plan(w, budgets, kMachine, nullptr);
       EXPECT_NO_THROW(check_plan(w, plan)) << seed;
@@ -158,7 +158,7 @@ TEST(Planner, ALargerBudgetIsNeverSlower) {
     for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
       const Workload w = some_workload(seed);
       double before = 1e300;
-      for (const int64_t gpu : budgets_of(w, 12)) {
+      for (const int64_t gpu : budgets_of(w, 6)) {
         const Plan plan = make_plan(w, {.gpu_bytes = gpu, .host_bytes = kPlenty}, machine, nullptr);
         const double now = estimate(w, plan, machine).step_s;
         EXPECT_LE(now, before * (1 + 1e-12)) << "workload " << seed << ", " << gpu << " bytes: " << plan_to_json(plan);
