@@ -33,7 +33,10 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
     LinkTimer link(device, link_bytes);
     profile.h2d_bytes_per_s = link.rate(piece, true, false);
     profile.d2h_bytes_per_s = link.rate(piece, false, true);
-    profile.link_both_bytes_per_s = link.rate(piece, true, true);
+    // other work on the machine may make one of the three look slower than it can be
+    const double one = std::max(profile.h2d_bytes_per_s, profile.d2h_bytes_per_s);
+    profile.link_both_bytes_per_s =
+        std::clamp(link.rate(piece, true, true), one, profile.h2d_bytes_per_s + profile.d2h_bytes_per_s);
     const int64_t dram_bytes = std::min<int64_t>(gpu ? 4 * kGiB : 512 * kMiB, host_memory_available() / 8);
     const DramRates dram = measure_dram(dram_bytes, threads, gpu ? &link : nullptr);
     profile.dram_bytes_per_s = dram.adamw_bytes_per_s;
