@@ -87,6 +87,29 @@ TEST(Hash, OfAFileIsOverItsStoredBytesInNameOrder) {
   EXPECT_EQ(to_json(hash)["step"], 3);
 }
 
+// int8 moments: codes of 600 elements whose scales must be 3, or by row. Each other shape would be read past its end.
+TEST(Hash, OfCodesRefusesScalesThatAreNotTheirs) {
+  TemporaryDirectory directory;
+  const auto hash_with = [&](const std::vector<int64_t>& shape) {
+    const std::string path = directory / "state.safetensors";
+    int64_t count = 1;
+    for (const int64_t n : shape) count *= n;
+    SafetensorsWriter writer(path, {{"w.exp_avg", DType::u8, {600}}, {"w.exp_avg.scale", DType::f32, shape}},
+                             {{"step", "1"}, {kStoredMoments, "int8"}});
+    const std::vector<uint8_t> codes(600, 127);
+    const std::vector<float> scales(static_cast<size_t>(count), 2.0f);
+    writer.write("w.exp_avg", 0, codes.data(), 600);
+    writer.write_f32("w.exp_avg.scale", 0, scales.data(), count);
+    writer.finish();
+    return hash_file(path).tensors.at("w.exp_avg");
+  };
+  const std::vector<float> values(600, 2.0f);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3}, {2, 2}, {600, 1}})
+    EXPECT_EQ(hash_with(shape), xxh3_128(values.data(), values.size() * sizeof(float)));
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1}, {2}, {4}, {3, 2}, {7, 1}, {250, 1}, {450, 1}})
+    expect_error(ExitCode::bad_input, {"state.safetensors", "w.exp_avg"}, [&] { hash_with(shape); });
+}
+
 TEST(Hash, OfADirectoryDoesNotDependOnItsShards) {
   TemporaryDirectory directory;
   const auto write = [&](const std::string& folder, const std::vector<std::vector<std::string>>& shards) {

@@ -172,20 +172,15 @@ inline int32_t coded_step_on_device(Harness& h, const CodedCase& c, CodedPlanes&
                          .row_count = static_cast<int64_t>(rows.size()),
                          .cols = c.by_rows ? c.cols : 0,
                          .coded = coded});
-  const auto fetch = [&](auto& plane, const Buffer& from) {
-    if (plane.empty()) return;
-    h.stream.copy(plane.data(), from.data(), plane.size() * sizeof(plane[0]));
-    h.stream.synchronize();
-  };
-  fetch(p.m, m);
-  fetch(p.v, v);
-  fetch(p.m_scales, m_scales);
-  fetch(p.v_scales, v_scales);
-  fetch(p.master, master);
-  fetch(p.weight, weight);
-  fetch(p.low, low);
+  h.fetch(p.m, m);
+  h.fetch(p.v, v);
+  h.fetch(p.m_scales, m_scales);
+  h.fetch(p.v_scales, v_scales);
+  h.fetch(p.master, master);
+  h.fetch(p.weight, weight);
+  h.fetch(p.low, low);
   std::vector<int32_t> mark(1);
-  fetch(mark, flag);
+  h.fetch(mark, flag);
   return mark[0];
 }
 

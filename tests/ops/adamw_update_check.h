@@ -62,18 +62,13 @@ inline int32_t mark_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& sc
                          .rows = rows.empty() ? nullptr : pointer<int32_t>(touched),
                          .row_count = static_cast<int64_t>(rows.size()),
                          .cols = cols});
-  const auto fetch = [&](auto& plane, const Buffer& from) {
-    if (plane.empty()) return;
-    h.stream.copy(plane.data(), from.data(), plane.size() * sizeof(plane[0]));
-    h.stream.synchronize();
-  };
-  fetch(p.m, m);
-  fetch(p.v, v);
-  fetch(p.master, master);
-  fetch(p.weight, weight);
-  fetch(p.low, low);
+  h.fetch(p.m, m);
+  h.fetch(p.v, v);
+  h.fetch(p.master, master);
+  h.fetch(p.weight, weight);
+  h.fetch(p.low, low);
   std::vector<int32_t> flag(1);
-  fetch(flag, not_finite);
+  h.fetch(flag, not_finite);
   return flag[0];
 }
 

@@ -152,6 +152,12 @@ class Harness {
     return values;
   }
 
+  // Into a plane that is there; nothing when it is empty.
+  template <class T>
+  void fetch(std::vector<T>& plane, const Buffer& from) {
+    if (!plane.empty()) plane = download_as<T>(from, std::ssize(plane));
+  }
+
   // Enqueues `call` and waits; the time of one call goes to `seconds`.
   template <class Call>
   void launch(double& seconds, const Call& call) {

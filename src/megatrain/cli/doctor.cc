@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/clock.h"
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/bench/machine_checks.h"
@@ -58,6 +59,8 @@ int verb_doctor(const Arguments& arguments) {
   arguments.none();
   const TrainConfig config =
       parse_config("", "doctor", arguments.overrides(), {.model = false, .data = false, .steps = false});
+  if (arguments.flag("--checks") && arguments.option("--out"))
+    fail_config("--checks measures nothing that --out could keep; leave one of them out");
   CheckedMachine checked{.directory = arguments.option("--dir").value_or("."), .cpus = usable_cpus()};
   Machine machine = open_machine(config.device, config.threads);
   if (machine.device->kind() == DeviceKind::cuda) {

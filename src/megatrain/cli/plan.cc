@@ -144,10 +144,17 @@ int print_what_fits(const Arguments& arguments) {
   for (const char* option : {"--random", "--layers", "--price"}) {
     if (arguments.option(option)) fail_config(fmt::format("--what-fits does not go with {}", option));
   }
+  const auto given = [&](const std::string& key) {
+    return std::any_of(arguments.overrides().begin(), arguments.overrides().end(), [&](const std::string& word) {
+      return word == "--" + key || word.starts_with("--" + key + "=");
+    });
+  };
+  for (const char* key : {"state.moments", "state.master", "freeze", "train_only", "micro_batch"}) {
+    if (given(key)) fail_config(fmt::format("--what-fits tries {} itself; leave --{} out", key, key));
+  }
   const TrainConfig config =
       parse_config("", "plan --what-fits", arguments.overrides(), {.model = false, .data = false, .steps = false});
-  const bool batch_given = std::any_of(arguments.overrides().begin(), arguments.overrides().end(),
-                                       [](const std::string& word) { return word.starts_with("--batch"); });
+  const bool batch_given = given("batch");
   const PlannedSite planned = planned_site(arguments, config);
   const std::vector<FitRow> rows = what_fits(preset_names(), config, batch_given, planned.site);
   const MachineProfile& machine = planned.site.profile;
@@ -191,6 +198,7 @@ int verb_plan(const Arguments& arguments) {
   std::string problem;
   try {
     if (const auto seed = arguments.integer("--random")) {
+      if (*seed < 0) fail_config(fmt::format("--random is {}; expected a seed of at least 0", *seed));
       plan = random_plan_within(p.workload, p.budgets, static_cast<uint64_t>(*seed));
     } else {
       plan = choose_plan(target.config, p.workload, p.budgets, p.profile, &changes);

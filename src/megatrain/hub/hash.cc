@@ -15,13 +15,11 @@
 namespace megatrain {
 namespace {
 
-constexpr const char* kScaleSuffix = ".scale";
-
 // The values of a tensor of a state file, whatever it is stored as.
 void hash_values(const ModelFiles& model, const StoredTensor& tensor, StateHasher& hasher) {
   constexpr int64_t kPiece = int64_t{1} << 20;  // elements
   std::vector<float> values, scales;
-  int64_t row = 1, row_blocks = 1;
+  int64_t row = 1;
   if (tensor.dtype == StoredType::u8) {
     const StoredTensor* scale = model.find(tensor.name + kScaleSuffix);
     if (!scale || scale->dtype != StoredType::f32 || scale->shape.empty() || scale->shape.size() > 2)
@@ -29,8 +27,8 @@ void hash_values(const ModelFiles& model, const StoredTensor& tensor, StateHashe
     scales.resize(static_cast<size_t>(scale->elements()));
     read_as_f32(*scale, 0, scale->elements(), scales.data());
     row = scale->shape.size() == 2 ? tensor.elements() / std::max<int64_t>(scale->shape.front(), 1) : tensor.elements();
-    row_blocks = scale->shape.back();
-    if (row < 1 || tensor.elements() % row != 0 || row_blocks != (row + kStateBlock - 1) / kStateBlock)
+    if (row < 1 || tensor.elements() % row != 0 || scale->shape.back() != row_state_blocks(row) ||
+        scale->elements() != tensor.elements() / row * row_state_blocks(row))
       fail_input(fmt::format("{}: the scales of {} do not have its shape", model.files().front().path(), tensor.name));
   }
   for (int64_t begin = 0; begin < tensor.elements(); begin += kPiece) {
@@ -38,9 +36,8 @@ void hash_values(const ModelFiles& model, const StoredTensor& tensor, StateHashe
     values.resize(static_cast<size_t>(count));
     if (tensor.dtype == StoredType::u8) {
       const std::span codes(reinterpret_cast<const uint8_t*>(tensor.data) + begin, static_cast<size_t>(count));
-      const int64_t block = begin / row * row_blocks + begin % row / kStateBlock;
       decode_moments(tensor.name.ends_with(".exp_avg"), row, begin, codes,
-                     std::span(scales).subspan(static_cast<size_t>(block)), values.data());
+                     std::span(scales).subspan(static_cast<size_t>(state_block_of(begin, row))), values.data());
     } else {
       read_as_f32(tensor, begin, count, values.data());
     }

@@ -25,6 +25,9 @@ nlohmann::json to_json(const StateHash& hash);
 // NAME.exp_avg or NAME.exp_avg_sq
 bool is_moment(const std::string& name);
 
+// Of the scales of int8 moments: NAME.exp_avg.scale
+inline constexpr const char* kScaleSuffix = ".scale";
+
 class StateHasher {
  public:
   // The next bytes of a tensor. Names come in ascending byte order (std::string's <), a tensor's bytes in theirs.

@@ -23,8 +23,7 @@ Updater::Updater(const std::vector<LayerRecord>& records, int threads)
       if (!tensor.trainable) continue;
       // whole rows where blocks of moments begin anew with each
       const int64_t row = tensor.block_row();
-      const int64_t step = row < kPieceElements ? kPieceElements / row * row : kPieceElements;
-      const int64_t most = row < tensor.elements() ? std::max(step, row) : step;
+      const int64_t most = row < tensor.elements() ? std::max<int64_t>(kPieceElements / row, 1) * row : kPieceElements;
       for (int64_t at = 0; at < tensor.elements(); at += most)
         pieces.push_back({t, at, std::min(most, tensor.elements() - at)});
     }

@@ -28,7 +28,7 @@ constexpr int64_t kMaxDescriptionBytes = 256 * kMiB;
 
 // NAME of NAME.exp_avg, NAME.exp_avg_sq and their scales.
 std::string parameter_of(const std::string& name) {
-  const std::string moment = name.ends_with(".scale") ? name.substr(0, name.rfind('.')) : name;
+  const std::string moment = name.ends_with(kScaleSuffix) ? name.substr(0, name.rfind('.')) : name;
   return is_moment(moment) ? moment.substr(0, moment.rfind('.')) : name;
 }
 

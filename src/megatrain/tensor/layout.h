@@ -41,11 +41,9 @@ struct TensorSpec {
 
   // Blocks of moments that share a scale begin anew after so many elements: in an embedding with every row.
   int64_t block_row() const { return role == TensorRole::embedding ? cols : elements(); }
-  int64_t row_blocks() const { return ceil_div(block_row(), kStateBlock); }
+  int64_t row_blocks() const { return row_state_blocks(block_row()); }
   int64_t blocks() const { return elements() == 0 ? 0 : elements() / block_row() * row_blocks(); }
-  int64_t block_of(int64_t element) const {  // among the tensor's
-    return element / block_row() * row_blocks() + element % block_row() / kStateBlock;
-  }
+  int64_t block_of(int64_t element) const { return state_block_of(element, block_row()); }  // among the tensor's
 
   uint64_t name_hash() const;  // of the name: one stream of random numbers a tensor
 };

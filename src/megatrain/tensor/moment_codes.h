@@ -12,6 +12,7 @@
 // second moment above 0 never becomes 0, which would make its weight leap: its bound 0 is 0.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -74,12 +75,15 @@ MEGATRAIN_HOST_DEVICE float decode_second_moment(uint8_t code, float scale, cons
 // the scales are from that of the block of `begin` on.
 inline void decode_moments(bool first, int64_t row, int64_t begin, std::span<const uint8_t> codes,
                            std::span<const float> scales, float* out) {
-  const int64_t row_blocks = (row + kStateBlock - 1) / kStateBlock;
-  const auto block_of = [&](int64_t element) { return element / row * row_blocks + element % row / kStateBlock; };
-  for (size_t i = 0; i < codes.size(); ++i) {
-    const float scale = scales[static_cast<size_t>(block_of(begin + static_cast<int64_t>(i)) - block_of(begin))];
-    out[i] = first ? decode_first_moment(codes[i], scale, kFirstMomentTable.level)
-                   : decode_second_moment(codes[i], scale, kSecondMomentTable.level);
+  const int64_t end = begin + static_cast<int64_t>(codes.size()), first_block = state_block_of(begin, row);
+  for (int64_t at = begin; at < end;) {  // a block, or what lies of it within
+    const int64_t column = at % row, block_end = at - column + std::min((column / kStateBlock + 1) * kStateBlock, row);
+    const float scale = scales[static_cast<size_t>(state_block_of(at, row) - first_block)];
+    for (; at < std::min(block_end, end); ++at) {
+      const uint8_t code = codes[static_cast<size_t>(at - begin)];
+      out[at - begin] = first ? decode_first_moment(code, scale, kFirstMomentTable.level)
+                              : decode_second_moment(code, scale, kSecondMomentTable.level);
+    }
   }
 }
 

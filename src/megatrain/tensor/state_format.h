@@ -35,6 +35,12 @@ constexpr const char* master_name(MasterFormat master) { return master == Master
 // of a tensor or row may be short. So no padding, fusing or freezing of a layout changes a bit.
 inline constexpr int64_t kStateBlock = 256;
 
+// Of elements whose blocks begin anew after every `row` of them.
+constexpr int64_t row_state_blocks(int64_t row) { return (row + kStateBlock - 1) / kStateBlock; }
+constexpr int64_t state_block_of(int64_t element, int64_t row) {
+  return element / row * row_state_blocks(row) + element % row / kStateBlock;
+}
+
 // What a run of elements needs to know of its state beside addresses when that is not exact.
 struct CodedState {
   MomentFormat moments = MomentFormat::fp32;

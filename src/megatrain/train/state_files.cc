@@ -46,8 +46,6 @@ struct Plane {
   bool coded() const { return stored_type() == DType::u8; }
 };
 
-constexpr const char* kScaleSuffix = ".scale";
-
 std::vector<int64_t> scale_shape(const TensorSpec& tensor) {
   if (tensor.block_row() == tensor.elements()) return {tensor.blocks()};
   return {tensor.elements() / tensor.block_row(), tensor.row_blocks()};
