@@ -213,6 +213,8 @@ inline void check_adamw_coded(Harness& h) {
       std::vector<float> grad(values.begin(), values.end());
       for (size_t i = 0; i < grad.size(); i += 7) grad[i] *= 1e-4f;  // far from the block's largest
       for (size_t i = 0; i < grad.size(); i += 11) grad[i] = 0;
+      constexpr float kSizes[] = {1, 1, 1, 1e-13f, 1e-15f, 1e-27f, 1e-40f};  // to where moments become 0
+      for (size_t i = 0; i < grad.size(); ++i) grad[i] *= kSizes[i / kStateBlock % std::size(kSizes)];
       reference_step(c, here, scalars, grad, rows);
       EXPECT_EQ(coded_step_on_device(h, c, there, scalars, grad, rows), 0);
       ASSERT_TRUE(here == there) << moments_name(c.moments) << " moments, master " << static_cast<int>(c.master) << ", "

@@ -49,15 +49,10 @@ MEGATRAIN_HOST_DEVICE constexpr float moment_bound(MomentCode kind, uint32_t cod
 
 struct MomentTable {
   float level[256] = {};
-  float bound[257] = {};  // one further on: bound[c + 1] is that of code c, bound[0] lies below all
 };
 constexpr MomentTable make_moment_table(MomentCode kind) {
   MomentTable table;
-  table.bound[0] = -1;
-  for (uint32_t code = 0; code < 1u << kind.bits; ++code) {
-    table.level[code] = moment_level(kind, code);
-    table.bound[code + 1] = moment_bound(kind, code);
-  }
+  for (uint32_t code = 0; code < 1u << kind.bits; ++code) table.level[code] = moment_level(kind, code);
   return table;
 }
 inline constexpr MomentTable kFirstMomentTable = make_moment_table(kFirstMomentCode);

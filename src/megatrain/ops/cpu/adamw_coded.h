@@ -15,6 +15,9 @@ namespace {
 inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 
+// `x`, or 0 where it is not wanted: without a branch, of which a loop would not be vectorised.
+inline float where(bool wanted, float x) { return float_of(bits_of(x) & -static_cast<uint32_t>(wanted)); }
+
 void widen_bf16(const uint16_t* from, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = float_of(static_cast<uint32_t>(from[i]) << 16);
 }
@@ -31,11 +34,29 @@ bool round_to_bf16(const float* from, uint16_t* to, int64_t count, uint64_t key,
   return worst < kStochasticFiniteBelow;
 }
 
+// 2^n as a float, for n from -126 to 127.
+inline float power_of_two(int32_t n) { return float_of(static_cast<uint32_t>(127 + n) << 23); }
+
+// moment_level() by arithmetic alone, where a table would be gathered from. Every step is exact.
+template <MomentCode kKind>
+inline float level_of(uint32_t code) {
+  constexpr float kSmallest = 1.0f / static_cast<float>(1 << kKind.shift);
+  const int32_t next = static_cast<int32_t>(code) + 1;
+  const int32_t exponent = static_cast<int32_t>(bits_of(static_cast<float>(next - 1)) >> 23), e = exponent - 127;
+  const float share = (1 - kSmallest) * static_cast<float>(next) * power_of_two(-e) + (2 * kSmallest - 1);
+  const float level = power_of_two(kKind.shift * (e + 1 - kKind.bits)) * share;
+  return where(code != 0, level);
+}
+
 void decode_first(const uint8_t* codes, float scale, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = decode_first_moment(codes[i], scale, kFirstMomentTable.level);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t code = codes[i];
+    const float magnitude = scale * level_of<kFirstMomentCode>(code & 0x7F);
+    to[i] = float_of(bits_of(magnitude) | (code & kNegativeCode) << 24);
+  }
 }
 void decode_second(const uint8_t* codes, float scale, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = decode_second_moment(codes[i], scale, kSecondMomentTable.level);
+  for (int64_t i = 0; i < count; ++i) to[i] = scale * level_of<kSecondMomentCode>(codes[i]);
 }
 
 inline float largest_magnitude_of(const float* values, int64_t count) {
@@ -47,25 +68,26 @@ inline float largest_magnitude_of(const float* values, int64_t count) {
   return float_of(worst);
 }
 
-// The code of a magnitude that is at most `scale`, which is above 0. An approximate quotient gives a code that is off
-// by one at most; the bounds, which define codes, correct it.
+// The code of a magnitude that is at most `scale`, which is 2^-100 or more (ops/adamw.h). An approximate quotient gives
+// the code or the one below it; the bound between the two, which defines codes, decides. Bounds by arithmetic, as
+// above.
 template <MomentCode kKind>
-inline uint32_t nearest_code(float magnitude, float scale, float inverse, const MomentTable& table) {
-  const float quotient = magnitude * inverse, y = quotient < 2.0f ? quotient : 2.0f;  // NaN too
+inline uint32_t nearest_code(float magnitude, float scale, float inverse) {
+  constexpr float kSmallest = 1.0f / static_cast<float>(1 << kKind.shift);
+  constexpr float kHalf = 0.5f - 1.0f / 256;  // what is this near below a bound is taken to lie below it
+  const float y = magnitude * inverse;
   const int32_t octave = 127 - static_cast<int32_t>(bits_of(y) >> 23);  // y is in [2^-octave, 2^-octave+1)
   int32_t decade = (octave - 1) * (kKind.shift == 3 ? 43 : 32) >> 7;    // octaves / shift
   decade = decade < 0 ? 0 : decade > kKind.bits - 1 ? kKind.bits - 1 : decade;
   const int32_t e = kKind.bits - 1 - decade;
-  const float levels = float_of(static_cast<uint32_t>(127 + e) << 23);
-  const float up = float_of(static_cast<uint32_t>(127 + kKind.shift * decade) << 23);
-  constexpr float kSmallest = 1.0f / static_cast<float>(1 << kKind.shift);
-  const float k = (y * up - kSmallest) * (levels * (1.0f / (1.0f - kSmallest))) + 0.5f;
-  int32_t code = (1 << e) - 1 + static_cast<int32_t>(k > 0.0f ? k : 0.0f);
-  constexpr int32_t kLast = (1 << kKind.bits) - 1;
-  code = code > kLast ? kLast : code;
-  const float above = scale * table.bound[static_cast<uint32_t>(code) + 1],
-              below = scale * table.bound[static_cast<uint32_t>(code)];
-  return static_cast<uint32_t>(code + (magnitude > above) - (magnitude <= below));
+  const float levels = power_of_two(e);  // of the decade
+  const float t = (y * power_of_two(kKind.shift * decade) - kSmallest) * (levels * (1 / (1 - kSmallest))) + kHalf;
+  const float above = t > 0.0f ? t : 0.0f, most = levels - 1;  // NaN too
+  const int32_t k = static_cast<int32_t>(above < most ? above : most);
+  const float share = kSmallest + (1 - kSmallest) * (static_cast<float>(k) + 0.5f) * power_of_two(-e);
+  constexpr float kLowest = kKind.above_zero ? 0.0f : 0.5f;  // between codes 0 and 1
+  const float bound = power_of_two(-kKind.shift * decade) * (where(e != 0, share) + where(e == 0, kLowest));
+  return static_cast<uint32_t>(static_cast<int32_t>(levels) - 1 + k + (magnitude > scale * bound));
 }
 
 // All codes 0: of a block whose largest magnitude is 0, below which no bound lies.
@@ -79,8 +101,7 @@ float encode_first(const float* from, uint8_t* codes, int64_t count) {
   if (scale == 0) return encode_zeros(codes, count);
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t bits = bits_of(from[i]);
-    const uint32_t code =
-        nearest_code<kFirstMomentCode>(float_of(bits & 0x7FFFFFFFu), scale, inverse, kFirstMomentTable);
+    const uint32_t code = nearest_code<kFirstMomentCode>(float_of(bits & 0x7FFFFFFFu), scale, inverse);
     codes[i] = static_cast<uint8_t>(code == 0 ? 0 : code | (bits >> 24 & kNegativeCode));
   }
   return scale;
@@ -90,7 +111,7 @@ float encode_second(const float* from, uint8_t* codes, int64_t count) {
   const float scale = largest_magnitude_of(from, count), inverse = 1.0f / scale;
   if (scale == 0) return encode_zeros(codes, count);
   for (int64_t i = 0; i < count; ++i)
-    codes[i] = static_cast<uint8_t>(nearest_code<kSecondMomentCode>(from[i], scale, inverse, kSecondMomentTable));
+    codes[i] = static_cast<uint8_t>(nearest_code<kSecondMomentCode>(from[i], scale, inverse));
   return scale;
 }
 
