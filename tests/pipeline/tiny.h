@@ -25,6 +25,7 @@ struct Shape {
   std::string moments = "fp32";
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
+  int64_t alias_layers = 0;
 };
 
 inline ModelConfig model_config(const Shape& shape) {
@@ -96,6 +97,7 @@ class Tiny {
   explicit Tiny(const Shape& shape, const std::string& device = "cpu")
       : shape_(shape), session_(train_config(shape, device), {.config = model_config(shape)}) {
     machine().disk.place.directory = std::filesystem::temp_directory_path().string();
+    if (shape.alias_layers > 0) session_.alias_layers(shape.alias_layers);
   }
 
   const Workload& workload() { return session_.workload(); }
@@ -110,8 +112,8 @@ class Tiny {
     return trainer;
   }
 
-  StepReport step(Trainer& trainer, int64_t step) const {
-    const AdamWStep adamw{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .t = step};
+  StepReport step(Trainer& trainer, int64_t step, double lr = 1e-2) const {
+    const AdamWStep adamw{.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .t = step};
     return trainer.step(make_batch(shape_, step - 1), {.adamw = adamw, .clip = session_.config().optim.clip});
   }
 

@@ -31,19 +31,22 @@ std::string about_targets() {
 }  // namespace
 
 Verb step_verb() {
-  return {.name = "bench step",
-          .takes = "X",
-          .summary = "time training steps of a known shape, such as a preset; also floor, ops, link, dram, disk, suite",
-          .usage =
-              "[--layers N] [--batch B] [--seq-len S] [--micro-batch M] [-r STEPS] [--memory.gpu=SIZE ...]\n"
-              "    [--floor | --no-floor] [--no-hash] [--serial] [--slots N] [--trace steps=A-B]",
-          .details =
-              "The trainer's own loop on random weights and tokens: tokens/s, lanes, bytes, peaks, % of the floor.\n"
-              "--floor measures the floor on the CPU too, --no-floor nowhere. --serial and --slots change the plan.\n" +
-              about_targets(),
-          .options = {"--layers", "-r", "--slots", "--seq-len", "--micro-batch"},
-          .flags = {"--serial", "--no-hash", "--floor", "--no-floor"},
-          .run = print_result<bench_step>};
+  return {
+      .name = "bench step",
+      .takes = "X",
+      .summary = "time training steps of a known shape, such as a preset; also floor, ops, link, dram, disk, suite",
+      .usage =
+          "[--layers N] [--batch B] [--seq-len S] [--micro-batch M] [-r STEPS] [--memory.gpu=SIZE ...]\n"
+          "    [--floor | --no-floor] [--no-hash] [--serial] [--slots N] [--alias-layers N] [--trace steps=A-B]",
+      .details =
+          "The trainer's own loop on random weights and tokens: tokens/s, lanes, bytes, peaks, % of the floor.\n"
+          "--floor measures the floor on the CPU too, --no-floor nowhere. --serial and --slots change the plan.\n"
+          "--alias-layers lets all layers live in the memory of N, to time a model that is larger than the machine:\n"
+          "state in RAM, a learning rate of 0, no hash.\n" +
+          about_targets(),
+      .options = {"--layers", "-r", "--slots", "--alias-layers", "--seq-len", "--micro-batch"},
+      .flags = {"--serial", "--no-hash", "--floor", "--no-floor"},
+      .run = print_result<bench_step>};
 }
 
 std::vector<Verb> bench_verbs() {
@@ -79,7 +82,8 @@ std::vector<Verb> bench_verbs() {
        .run = print_result<bench_dram>},
       {.name = "bench disk",
        .usage = "[--dir DIR] [--gib G]",
-       .details = "Sequential write and read past the page cache, in a file of DIR that has no name.\n",
+       .details = "Write, read and both at once past the page cache, in a file of DIR that has no name, by the queues "
+                  "of a run.\n",
        .options = {"--dir", "--gib"},
        .keys = false,
        .run = print_result<bench_disk>},

@@ -30,6 +30,8 @@ namespace megatrain {
 
 namespace {
 
+constexpr int64_t kCachesOfState = 4;  // distinct state of aliased layers, in caches, at least
+
 // Uniform ids, every position trained but the last of a sequence.
 Batch random_batch(const TrainConfig& config, int64_t vocab, int64_t step) {
   constexpr uint64_t kPurpose = 0x62656e6368;  // "bench"
@@ -72,6 +74,8 @@ void fill_with_random_weights(Session& session) {
   for_pieces(session.trainer().records(), static_cast<int>(config.threads), "drawing random weights",
              [&](const TensorPiece& piece, float* scratch) {
                const TensorSpec& tensor = *piece.tensor;
+               const int64_t record = piece.record - session.trainer().records().data();
+               if (session.workload().home(record) != record) return;
                const float* values = scratch;
                if (tensor.is_vector()) {
                  init_tensor(session.model(), tensor, config.seed, piece.begin, piece.count, scratch);
@@ -118,6 +122,26 @@ nlohmann::json lanes_json(const StepReport& report) {
   return lanes;
 }
 
+// Layers share memory as --alias-layers asks; 0: they do not.
+int64_t alias_as_asked(Session& session, const Arguments& arguments) {
+  const auto layers = arguments.integer("--alias-layers");
+  if (!layers) return 0;
+  if (!session.config().memory.nvme_path.empty())
+    fail_config("--alias-layers keeps all state in RAM; leave memory.nvme_path out");
+  session.alias_layers(*layers);
+  const Workload& w = session.workload();
+  const int64_t distinct = *layers * (w.weight_bytes(1) + w.low_bytes(1) + 2 * w.moment_bytes(1));
+  if (const int64_t cache = last_level_cache_bytes(); distinct < kCachesOfState * cache)
+    fail_config(fmt::format(
+        "--alias-layers {} leaves {} of state, which the CPU's cache of {} would speed up; expected at "
+        "least {} layers",
+        *layers, format_bytes(distinct), format_bytes(cache), ceil_div(kCachesOfState * cache, distinct / *layers)));
+  log_info(
+      fmt::format("aliased: {} layers live in the memory of {}; the learning rate is 0, and loss and norm mean nothing",
+                  w.layer_records(), *layers));
+  return *layers;
+}
+
 // The configuration's plan, changed as --slots and --serial ask.
 void plan_as_asked(Session& session, const Arguments& arguments) {
   const auto slots = arguments.integer("--slots");
@@ -148,7 +172,7 @@ struct TimedSteps {
   }
 };
 
-TimedSteps time_steps(Session& session, int64_t steps) {
+TimedSteps time_steps(Session& session, int64_t steps, double lr) {
   TimedSteps timed;
   Trace trace;
   const TrainConfig& config = session.config();
@@ -157,8 +181,8 @@ TimedSteps time_steps(Session& session, int64_t steps) {
   for (int64_t step = 1; step <= steps; ++step) {
     const Batch batch = random_batch(config, session.model().vocab, step - 1);
     trainer.trace_into(config.trace.contains(step) ? &trace : nullptr);
-    timed.last = trainer.step(batch, optim_step_of(config, config.optim.lr, step));
-    log_info(metrics_line({.step = step, .steps = steps, .lr = config.optim.lr, .report = timed.last}));
+    timed.last = trainer.step(batch, optim_step_of(config, lr, step));
+    log_info(metrics_line({.step = step, .steps = steps, .lr = lr, .report = timed.last}));
     timed.step_s.push_back(timed.last.seconds);
     timed.loss.push_back(timed.last.loss);
     timed.grad_norm.push_back(timed.last.grad_norm);
@@ -187,6 +211,7 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
   Session session = open_bench_target(arguments, Shape::whole_step);
   check_disk(session.config());
+  const int64_t alias_layers = alias_as_asked(session, arguments);
   session.choose_algorithms();
   const bool cuda = session.device().kind() == DeviceKind::cuda;
   const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));
@@ -197,7 +222,9 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   if (const std::string disk = session.trainer().disk().description(); !disk.empty()) log_info(disk);
   fill_with_random_weights(session);
   const double start_s = now_s() - shared.start_s - floor_s;
-  const TimedSteps timed = time_steps(session, steps);
+  // what layers share is then never changed while another of them is computed
+  const double lr = alias_layers > 0 ? 0 : session.config().optim.lr;
+  const TimedSteps timed = time_steps(session, steps, lr);
 
   const Workload& workload = session.workload();
   const MemoryNeed need = memory_need(workload, session.plan());
@@ -206,6 +233,7 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const double tflops = 6 * static_cast<double>(workload.parameters) * tokens / median * 1e-12;
   const double percent_of_floor = floor ? 100 * tokens / median / floor->keep_tokens_per_s() : 0;
   const std::vector<LayerRecord>& records = session.trainer().records();
+  const bool hashed = !arguments.flag("--no-hash") && alias_layers == 0;
   BenchResult result;
   result.json = {
       {"params", workload.parameters},
@@ -236,9 +264,10 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
       {"steady_allocations", timed.allocations},
       {"loss", timed.loss},
       {"grad_norm", timed.grad_norm},
-      {"state_hash", arguments.flag("--no-hash") ? nlohmann::json() : nlohmann::json(hash_state(records, steps).state)},
+      {"state_hash", hashed ? nlohmann::json(hash_state(records, steps).state) : nlohmann::json()},
       {"start_s", start_s},
       {"aliased", !cuda},
+      {"alias_layers", alias_layers},
       {"commit", kBuildCommit},
       {"machine",
        {{"device", session.device().name()},
@@ -246,8 +275,9 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
         {"cpus", usable_cpus().size()},
         {"host_bytes", host_memory_available()}}}};
   result.text = fmt::format(
-      "{:.0f} tokens/s{}, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
+      "{}{:.0f} tokens/s{}, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
       "host peak {}; {}\n",
+      alias_layers > 0 ? fmt::format("aliased ({} of {} layers): ", alias_layers, workload.layer_records()) : "",
       tokens / median, floor ? fmt::format(" ({:.1f}% of the floor)", percent_of_floor) : "", median,
       std::max<int64_t>(steps - 1, 1), tflops, last.bound_by(), format_bytes(timed.hbm_bytes),
       format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()), describe(workload.state));

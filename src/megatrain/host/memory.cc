@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "megatrain/base/units.h"
 #include "megatrain/host/cgroup.h"
@@ -36,5 +39,20 @@ int64_t host_memory_available() {
 
 int64_t host_memory_used() { return read_kilobytes("/proc/self/status", "VmRSS"); }
 int64_t host_memory_peak() { return read_kilobytes("/proc/self/status", "VmHWM"); }
+
+int64_t last_level_cache_bytes() {
+  std::map<std::string, int64_t> caches;  // by the CPUs that share one
+  for (int cpu = 0;; ++cpu) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index3/", cpu);
+    std::ifstream sizes(folder + "size"), sharers(folder + "shared_cpu_list");
+    int64_t kilobytes = 0;
+    std::string cpus;
+    if (!(sizes >> kilobytes) || !(sharers >> cpus)) break;
+    caches[cpus] = kilobytes * kKiB;
+  }
+  int64_t bytes = 0;
+  for (const auto& [cpus, size] : caches) bytes += size;
+  return bytes;
+}
 
 }  // namespace megatrain

@@ -86,6 +86,10 @@ void check_plan(const Workload& w, const Plan& p) {
       require(tier != Tier::disk, "disk is not a place for weights, state or block inputs");
   }
   covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), "layers");
+  for (int64_t record = 1; w.alias_layers > 0 && record < w.head_record(); ++record) {
+    require(p.streams(record) && !p.moments_on_disk(record),
+            fmt::format("layer {} shares its memory, so it must live on the host and stream", record));
+  }
   int64_t on_disk = 0;
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (!p.moments_on_disk(record)) continue;

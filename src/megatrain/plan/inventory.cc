@@ -44,19 +44,13 @@ class ResourceList {
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
     int64_t streamed = 0, leaving = 0, largest = 0, shared = 0, passing = 0;  // the largest, in bytes or elements
+    std::vector<bool> waits(w_.records.size(), false);                        // (homes) has a gradient that does
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state[static_cast<size_t>(r)];
       const int64_t trained = w_.record(r).trained;
       largest = std::max(largest, trained);
-      visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
-      visit_(Kind::low_bits, tier, r, w_.low_bytes(r), 1);
-      if (plan_.moments_on_disk(r)) {
-        visit_(Kind::disk_moments, Tier::disk, r, 2 * w_.disk_moment_bytes(r), 1);
-        passing = std::max(passing, 2 * w_.disk_moment_bytes(r));
-      } else {
-        visit_(Kind::first_moments, tier, r, w_.moment_bytes(r), 1);
-        visit_(Kind::second_moments, tier, r, w_.moment_bytes(r), 1);
-      }
+      if (w_.home(r) == r) state(r, tier);
+      if (plan_.moments_on_disk(r)) passing = std::max(passing, 2 * w_.disk_moment_bytes(r));
       device(Kind::squares, r, 8);
       host(Kind::host_squares, r, 8);
       if (!w_.is_layer_record(r)) continue;
@@ -72,7 +66,10 @@ class ResourceList {
       if (gradient_waits_on_device(w_, plan_, r)) device(Kind::device_gradient, r, trained * element_);
       if (plan_.updated_on_device(r)) continue;
       leaving = std::max(leaving, trained);
-      if (w_.clip) host(Kind::host_gradient, r, trained * element_);
+      if (w_.clip && !waits[static_cast<size_t>(w_.home(r))]) {
+        host(Kind::host_gradient, w_.home(r), trained * element_);
+        waits[static_cast<size_t>(w_.home(r))] = true;
+      }
     }
     if (shared > 0) device(Kind::gradient_sum, 0, shared * 4);
     for (int64_t slot = 0; streamed > 0 && slot < plan_.slots; ++slot) device(Kind::weight_slot, slot, streamed);
@@ -82,6 +79,17 @@ class ResourceList {
       host(Kind::host_gradient, slab, leaving * element_);
     for (int64_t slab = 0; passing > 0 && slab < plan_.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
     device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
+  }
+
+  void state(int64_t r, Tier tier) const {
+    visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
+    visit_(Kind::low_bits, tier, r, w_.low_bytes(r), 1);
+    if (plan_.moments_on_disk(r)) {
+      visit_(Kind::disk_moments, Tier::disk, r, 2 * w_.disk_moment_bytes(r), 1);
+    } else {
+      visit_(Kind::first_moments, tier, r, w_.moment_bytes(r), 1);
+      visit_(Kind::second_moments, tier, r, w_.moment_bytes(r), 1);
+    }
   }
 
   // The head, and the table it is tied to.
@@ -263,6 +271,15 @@ Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w,
     places[static_cast<size_t>(a)] = {end, bytes, count};
     end += bytes * count;
   });
+  if (w.alias_layers == 0) return;
+  for (const Kind kind :
+       {Kind::record_weights, Kind::low_bits, Kind::first_moments, Kind::second_moments, Kind::host_gradient}) {
+    if (kind == Kind::host_gradient && !w.clip) continue;  // slabs
+    std::vector<Place>& places = places_[static_cast<size_t>(kind)];
+    places.resize(w.records.size());
+    for (int64_t r = 0; r < w.record_count(); ++r)
+      places[static_cast<size_t>(r)] = places[static_cast<size_t>(w.home(r))];
+  }
 }
 
 const Inventory::Place& Inventory::place(const Resource& r) const {

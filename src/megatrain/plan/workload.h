@@ -58,6 +58,10 @@ struct Workload {
   bool clip = true;
   bool gradients_stay = false;  // what the device updates can be read after the step
 
+  // Layer records live in the memory of the first so many, one after the other: what a model too large for a machine
+  // would move and compute can then be timed there, and its values mean nothing. 0: each in its own.
+  int64_t alias_layers = 0;
+
   int64_t workspace_bytes = 0;  // the largest of the phases'
   int64_t scratch_bytes = 0;    // of the ops
   int64_t input_bytes = 0;      // ids, labels, positions, documents of a step
@@ -82,6 +86,9 @@ struct Workload {
   const RecordWork& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
   const PhaseWork& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
   bool is_trained(int64_t r) const { return record(r).trained > 0; }
+
+  // The record in whose memory this one's weights, state and waiting gradient live.
+  int64_t home(int64_t r) const { return alias_layers > 0 && is_layer_record(r) ? 1 + (r - 1) % alias_layers : r; }
 
   // Backward goes down to this phase: all records below it are frozen.
   int64_t first_trained_phase() const {

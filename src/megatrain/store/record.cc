@@ -52,6 +52,17 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const Di
   v_ = plane(layout_.moment_bytes(), "second moments");
 }
 
+LayerRecord::LayerRecord(const LayerRecord& home, LayerLayout layout)
+    : device_(home.device_), layout_(std::move(layout)), tier_(home.tier_), disk_(home.disk_) {
+  ensure(layout_.elements == home.layout_.elements && layout_.state_elements == home.layout_.state_elements,
+         "a record shares the memory of one of its own size");
+  const auto shared = [](const Buffer& buffer) { return Buffer(buffer.data(), buffer.bytes(), [](void*, size_t) {}); };
+  weights_ = shared(home.weights_);
+  low_ = shared(home.low_);
+  m_ = shared(home.m_);
+  v_ = shared(home.v_);
+}
+
 StatePlanes LayerRecord::planes() const {
   const bool narrow = dtype() == DType::bf16;
   return {.weight = narrow ? reinterpret_cast<bf16*>(weights_.data()) : nullptr,
@@ -150,11 +161,18 @@ void LayerRecord::write_scales(Moment moment, const TensorSpec& tensor, int64_t 
 }
 
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
-                                      const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk) {
+                                      const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk,
+                                      const std::vector<int64_t>& homes) {
   std::vector<LayerRecord> records;
   records.reserve(layouts.size());
-  for (size_t i = 0; i < layouts.size(); ++i)
-    records.emplace_back(device, layouts[i], tiers[i], disk.empty() ? DiskPlanes{} : disk[i]);
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const size_t home = homes.empty() ? i : static_cast<size_t>(homes[i]);
+    if (home < i) {
+      records.emplace_back(records[home], layouts[i]);
+    } else {
+      records.emplace_back(device, layouts[i], tiers[i], disk.empty() ? DiskPlanes{} : disk[i]);
+    }
+  }
   return records;
 }
 

@@ -62,6 +62,10 @@ class LayerRecord {
   // Moments on disk take no memory here: planes() has none of them.
   LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk = {});
 
+  // One that lives in the memory of another, which must outlive it and have the same sizes: whatever is written to one
+  // is read from the other.
+  LayerRecord(const LayerRecord& home, LayerLayout layout);
+
   const LayerLayout& layout() const { return layout_; }
   DType dtype() const { return layout_.dtype(); }
   Tier tier() const { return tier_; }
@@ -103,8 +107,10 @@ class LayerRecord {
   Buffer weights_, low_, m_, v_;
 };
 
-// `tiers` has one for each layout; so has `disk`, unless it is empty.
+// `tiers` has one for each layout; so have `disk`, unless it is empty, and `homes`: the record in whose memory each
+// lives, itself or an earlier one. Empty: itself.
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
-                                      const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk = {});
+                                      const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk = {},
+                                      const std::vector<int64_t>& homes = {});
 
 }  // namespace megatrain

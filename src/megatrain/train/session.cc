@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/train/algorithms.h"
@@ -39,6 +40,23 @@ void Session::choose_algorithms(const nlohmann::json* saved) {
 const Workload& Session::workload() {
   if (!workload_) workload_ = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads));
   return *workload_;
+}
+
+void Session::alias_layers(int64_t layers) {
+  Workload aliased = workload();
+  const auto same = [](const RecordWork& a, const RecordWork& b) {
+    return a.elements == b.elements && a.trained == b.trained;
+  };
+  aliased.alias_layers = layers;
+  if (layers < 1 || layers >= aliased.layer_records())
+    fail_config(fmt::format("{} layers cannot share the memory of {}; expected 1 to {}", aliased.layer_records(),
+                            layers, aliased.layer_records() - 1));
+  for (int64_t r = 0; r < aliased.record_count(); ++r) {
+    if (!same(aliased.record(r), aliased.record(aliased.home(r))))
+      fail_config(
+          fmt::format("layer {} is not as large as layer {}, so it cannot share its memory", r, aliased.home(r)));
+  }
+  workload_ = std::move(aliased);
 }
 
 const Plan& Session::plan(std::vector<std::string>* notes) {

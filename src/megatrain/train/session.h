@@ -38,6 +38,9 @@ class Session {
   void choose_algorithms(const nlohmann::json* saved = nullptr);
 
   const Workload& workload();
+  // Layers live in the memory of the first so many (Workload::alias_layers). Before there is a plan. Throws
+  // Error(bad_config) unless all layers are of one size and there are more of them.
+  void alias_layers(int64_t layers);
   Budgets budgets() const { return make_budgets(config_, site_here(machine_, config_.threads)); }
   MachineProfile profile() const { return profile_for(machine_profile(*machine_.device), config_, model(), identity_); }
 

@@ -25,6 +25,12 @@ Schedule verified(const Workload& workload, const Plan& plan, StepMode mode) {
   return schedule;
 }
 
+std::vector<int64_t> homes(const Workload& workload) {
+  std::vector<int64_t> list;
+  for (int64_t record = 0; record < workload.record_count(); ++record) list.push_back(workload.home(record));
+  return list;
+}
+
 }  // namespace
 
 std::string StepReport::bound_by() const {
@@ -45,7 +51,7 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
       workload_(workload),
       model_(std::move(model)),
       disk_(workload, plan, machine.disk),
-      records_(make_records(*machine.device, model_.layouts(), plan.state, disk_.planes())),
+      records_(make_records(*machine.device, model_.layouts(), plan.state, disk_.planes(), homes(workload))),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, team_size(update_threads)),
       program_(model_, *machine.ops, memory_, records_, updater_),
