@@ -113,9 +113,10 @@ TEST(BenchDisk, WritesReadsAndLeavesNothing) {
   const json result = result_of({"bench", "disk", "--dir", directory.path(), "--gib=0.02", "--json"});
   EXPECT_GT(result.at("write_bytes_per_s"), 1e5);
   EXPECT_GT(result.at("read_bytes_per_s"), 1e5);
+  EXPECT_GT(result.at("both_bytes_per_s"), 1e5);
   EXPECT_TRUE(result.at("direct").is_boolean());
   EXPECT_TRUE(fs::is_empty(directory.path()));
-  expect_refusal({"bench", "disk", "--dir", directory / "absent"}, ExitCode::io, {"absent", "--dir"});
+  expect_refusal({"bench", "disk", "--dir", directory / "absent"}, ExitCode::bad_config, {"absent", "--dir"});
   expect_refusal({"bench", "disk", "--gib=0"}, ExitCode::bad_config, {"--gib", "'0'"});
 }
 

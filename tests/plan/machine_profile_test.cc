@@ -23,6 +23,8 @@ MachineProfile measured_profile() {
           .dram_beside_dma_bytes_per_s = 70e9,
           .disk_read_bytes_per_s = 6.5e9,
           .disk_write_bytes_per_s = 3.5e9,
+          .disk_both_bytes_per_s = 7e9,
+          .int8_updates_per_s = 3e9,
           .product_rates = {{1e9, 50e12}, {1e12, 350e12}},
           .attention_rates = {{512, 100e12}, {8192, 220e12}},
           .hbm_bytes = 40 * kGiB,
@@ -40,6 +42,8 @@ const std::vector<std::string> kSpeedNames = {"flops_per_s",
                                               "dram_bytes_per_s",
                                               "disk_read_bytes_per_s",
                                               "disk_write_bytes_per_s",
+                                              "disk_both_bytes_per_s",
+                                              "int8_updates_per_s",
                                               "hbm_bytes",
                                               "dram_beside_dma_bytes_per_s"};
 
@@ -137,6 +141,16 @@ TEST(MachineProfile, ALinkThatBothWaysShareAndDramBesideCopiesMakeAStepLonger) {
   machine = {};
   machine.dram_beside_dma_bytes_per_s = machine.dram_bytes_per_s / 8;
   EXPECT_GT(step_seconds(machine), free);
+}
+
+TEST(MachineProfile, UpdatesSlowDownByTheShareOfTheLinkThatCopiesTake) {
+  MachineProfile machine{.dram_bytes_per_s = 100e9, .dram_beside_dma_bytes_per_s = 60e9, .int8_updates_per_s = 2e9};
+  EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 26e9, MomentFormat::fp32), 0.26);
+  EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 26e9, MomentFormat::fp32, 0.5), 26.0 / 80);
+  EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 26e9, MomentFormat::fp32, 1), 26.0 / 60);
+  EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 14e9, MomentFormat::int8, 1), 0.5);  // the cores
+  machine.int8_updates_per_s = 0;
+  EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 14e9, MomentFormat::int8), 0.14);
 }
 
 TEST(MachineProfile, LanesThatShareCoresTakeTheSumOfTheirWork) {

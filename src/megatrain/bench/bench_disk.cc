@@ -1,13 +1,10 @@
-// `bench disk`: sequential write and read past the page cache. The file loses its name before the first byte is
-// written, so nothing of it can stay behind.
+// `bench disk`: a scratch file written, read, and both at once as a step does, by the queues that a run uses.
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
 
 #include <fmt/format.h>
@@ -21,96 +18,92 @@
 #include "megatrain/bench/measure.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/host/arena.h"
-#include "megatrain/host/thread_team.h"
+#include "megatrain/io/disk_queue.h"
 
 namespace megatrain {
 
 namespace {
 
-constexpr int64_t kBlock = 4 * kMiB;
-constexpr int kThreads = 4;       // requests on their way at once
-constexpr double kNoLimit = 1e9;  // seconds
-
-class NamelessFile {
- public:
-  explicit NamelessFile(const std::string& directory) {
-    std::string path = directory + "/megatrain-bench-XXXXXX";
-    descriptor_ = ::mkostemp(path.data(), O_CLOEXEC);
-    if (descriptor_ < 0)
-      fail_io(
-          fmt::format("cannot create a file in {}: {}; choose another with --dir", directory, std::strerror(errno)));
-    ::unlink(path.c_str());
-    direct_ = ::fcntl(descriptor_, F_SETFL, O_DIRECT) == 0;
-  }
-  ~NamelessFile() { ::close(descriptor_); }
-  NamelessFile(const NamelessFile&) = delete;
-  NamelessFile& operator=(const NamelessFile&) = delete;
-
-  int descriptor() const { return descriptor_; }
-  bool direct() const { return direct_; }  // false: this file system has no O_DIRECT
-
- private:
-  int descriptor_ = -1;
-  bool direct_ = false;
-};
+constexpr int64_t kChunk = 16 * kMiB;  // one call of a queue, which cuts it into pieces
+constexpr double kNoLimit = 1e9;       // seconds
 
 struct Unmap {
   size_t bytes;
   void operator()(std::byte* data) const { unmap_huge_pages(data, bytes); }
 };
 
-}  // namespace
-
-DiskRates measure_disk(const std::string& directory, int64_t asked, double most_s) {
-  const int64_t bytes = round_up(asked, kBlock);
-  const size_t memory_bytes = static_cast<size_t>(kThreads * kBlock);
-  const std::unique_ptr<std::byte, Unmap> memory(static_cast<std::byte*>(map_huge_pages(memory_bytes, 1)),
-                                                 Unmap{memory_bytes});
-  if (!memory) fail(ExitCode::cannot_fit, fmt::format("could not map {}", format_bytes(kThreads * kBlock)));
-  for (size_t at = 0; at < memory_bytes; at += sizeof(uint64_t)) {  // a disk may compress
-    const uint64_t word = random_bits(1, 0, at);
-    std::memcpy(memory.get() + at, &word, sizeof(word));
+class DiskTimer {
+ public:
+  DiskTimer(const std::string& directory, int64_t bytes, double most_s)
+      : file_({.directory = directory, .allow_network = true, .directory_key = "--dir", .size_key = "--gib"},
+              round_up(bytes, kChunk)),
+        reads_(make_disk_queue(file_)),
+        writes_(make_disk_queue(file_)),
+        memory_(static_cast<std::byte*>(map_huge_pages(2 * kChunk, 1)), Unmap{2 * kChunk}),
+        most_s_(most_s),
+        end_(file_.bytes()) {
+    if (!memory_) fail(ExitCode::cannot_fit, fmt::format("could not map {}", format_bytes(2 * kChunk)));
+    for (int64_t at = 0; at < 2 * kChunk; at += 8) {  // a disk may compress
+      const uint64_t word = random_bits(1, 0, static_cast<uint64_t>(at));
+      std::memcpy(memory_.get() + at, &word, sizeof(word));
+    }
   }
 
-  const NamelessFile file(directory);
-  ThreadTeam team(kThreads);
-  int64_t written = bytes;  // what there is to read
-  const auto pass = [&](bool write) {
-    const int64_t end = written;
-    std::atomic<int> error = 0;
-    std::atomic<int64_t> next = 0, whole = 0;  // bytes begun, bytes of blocks that are done
+  const ScratchFile& file() const { return file_; }
+  int64_t bytes() const { return end_; }
+
+  // Bytes a second. What later passes read is what this one has written.
+  double write() {
     const double start = now_s();
-    team.parallel_for(kThreads, [&](int64_t thread) {
-      std::byte* block = memory.get() + thread * kBlock;
-      for (int64_t at = next.fetch_add(kBlock); at < end && error == 0 && now_s() - start < most_s;
-           at = next.fetch_add(kBlock)) {
-        for (int64_t done = 0; done < kBlock;) {
-          const size_t left = static_cast<size_t>(kBlock - done);
-          const ssize_t moved = write ? ::pwrite(file.descriptor(), block + done, left, at + done)
-                                      : ::pread(file.descriptor(), block + done, left, at + done);
-          if (moved < 0 && errno == EINTR) continue;
-          if (moved <= 0) {
-            error = moved < 0 ? errno : EIO;
-            return;
-          }
-          done += moved;
-        }
-        whole += kBlock;
+    end_ = pass(true, 0);
+    ::fsync(file_.descriptor());
+    return static_cast<double>(end_) / (now_s() - start);
+  }
+  double read() {
+    if (!file_.direct()) ::posix_fadvise(file_.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+    const double start = now_s();
+    return static_cast<double>(pass(false, 0)) / (now_s() - start);
+  }
+  // The sum of the ways, each over all of the file and half of it apart.
+  double both() {
+    const double start = now_s();
+    auto written = std::async(std::launch::async, [&] { return pass(true, end_ / kChunk / 2 * kChunk); });
+    const int64_t read = pass(false, 0);
+    return static_cast<double>(read + written.get()) / (now_s() - start);
+  }
+
+ private:
+  // Goes round the file once from `first` on, or until the time is over. Returns the bytes moved.
+  int64_t pass(bool write, int64_t first) {
+    const double start = now_s();
+    int64_t moved = 0;
+    for (; moved < end_ && now_s() - start < most_s_; moved += kChunk) {
+      const int64_t at = (first + moved) % end_;
+      if (write) {
+        writes_->write(at, memory_.get(), kChunk);
+      } else {
+        reads_->read(at, memory_.get() + kChunk, kChunk);
       }
-    });
-    if (error == 0 && write && ::fsync(file.descriptor()) != 0) error = errno;
-    if (error != 0) {
-      fail_io(fmt::format("cannot {} {} in {}: {}; free space there or give a smaller --gib", write ? "write" : "read",
-                          format_bytes(bytes), directory, std::strerror(error)));
     }
-    if (write) written = whole;
-    return static_cast<double>(whole) / (now_s() - start);
-  };
-  DiskRates rates{.direct = file.direct()};
-  rates.write_bytes_per_s = pass(true);
-  rates.bytes = written;
-  if (!file.direct()) ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
-  rates.read_bytes_per_s = pass(false);
+    return moved;
+  }
+
+  ScratchFile file_;
+  std::unique_ptr<DiskQueue> reads_, writes_;
+  std::unique_ptr<std::byte, Unmap> memory_;
+  double most_s_;
+  int64_t end_;  // bytes that have been written
+};
+
+}  // namespace
+
+DiskRates measure_disk(const std::string& directory, int64_t bytes, double most_s) {
+  DiskTimer timer(directory, bytes, most_s);
+  DiskRates rates{.direct = timer.file().direct()};
+  rates.write_bytes_per_s = timer.write();
+  rates.bytes = timer.bytes();
+  rates.read_bytes_per_s = timer.read();
+  rates.both_bytes_per_s = timer.both();
   return rates;
 }
 
@@ -122,9 +115,11 @@ BenchResult bench_disk(const Arguments& arguments) {
                    {"bytes", rates.bytes},
                    {"direct", rates.direct},
                    {"write_bytes_per_s", rates.write_bytes_per_s},
-                   {"read_bytes_per_s", rates.read_bytes_per_s}},
-          .text = fmt::format("write {:.2f} GB/s, read {:.2f} GB/s ({} in {}{})\n", rates.write_bytes_per_s * 1e-9,
-                              rates.read_bytes_per_s * 1e-9, format_bytes(rates.bytes), directory,
+                   {"read_bytes_per_s", rates.read_bytes_per_s},
+                   {"both_bytes_per_s", rates.both_bytes_per_s}},
+          .text = fmt::format("write {:.2f} GB/s, read {:.2f} GB/s, both at once {:.2f} GB/s ({} in {}{})\n",
+                              rates.write_bytes_per_s * 1e-9, rates.read_bytes_per_s * 1e-9,
+                              rates.both_bytes_per_s * 1e-9, format_bytes(rates.bytes), directory,
                               rates.direct ? "" : "; no O_DIRECT there: the page cache may have helped")};
 }
 

@@ -36,17 +36,19 @@ struct DramRates {
   double plain_bytes_per_s = 0;  // of a loop that hardly computes
   double adamw_bytes_per_s = 0;
   double beside_dma_bytes_per_s = 0;  // AdamW while copies go both ways; 0 without a link
+  double int8_updates_per_s = 0;      // parameters, AdamW with int8 moments
 };
 // `link` is busy during the last measurement; nullptr: there is none.
 DramRates measure_dram(int64_t bytes, int64_t threads, LinkTimer* link);
 
-// A file of `directory` that has no name, past the page cache where the file system allows.
+// A scratch file in `directory` (io/scratch_file.h), by the queues that a run uses.
 struct DiskRates {
   bool direct = false;
   int64_t bytes = 0;  // written, and read
   double write_bytes_per_s = 0, read_bytes_per_s = 0;
+  double both_bytes_per_s = 0;  // the sum of the ways at once
 };
-// Ends after `most_s` seconds each way, with what was done until then.
+// Each pass ends after `most_s` seconds, with what was done until then.
 DiskRates measure_disk(const std::string& directory, int64_t bytes, double most_s);
 
 // Products, attention and the small ops, by the device's own ops on the calls of layers of several sizes.

@@ -1,5 +1,8 @@
 // How fast the device computes: the calls of one layer and a head, each alone, at a few sizes.
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -71,16 +74,26 @@ struct Total {
   double rate() const { return work / seconds; }
 };
 
+// How much longer the call takes when it follows itself for a while than by itself: a GPU that draws all the power it
+// may lowers its clocks.
+double sustained_slowdown(CallTimer& timer, const std::function<void()>& call, double while_s) {
+  const double alone_s = timer.median_s(call, 3);
+  const int calls = static_cast<int>(std::clamp(while_s / alone_s, 1.0, 1e5));
+  return std::max(1.0, timer.once_s(call, calls) / calls / alone_s);
+}
+
 }  // namespace
 
 ComputeRates measure_compute(Machine& machine, double most_s) {
   constexpr int kSamples = 3, kCallsOfASample = kSamples + 2;
+  constexpr double kSustainedSeconds = 1;
   const double start = now_s();
   Device& device = *machine.device;
   const std::unique_ptr<Stream> stream = device.make_stream("compute");
   CallTimer timer(device, *stream);
   NoteMemory memory(device, *stream);
   ComputeRates rates;
+  std::optional<OpNote> heaviest;  // product
   for (const LayerSize& size : sizes_of(device.kind())) {
     const std::vector<std::pair<OpNote, int64_t>> calls = distinct_calls(size);
     double flops = 0;
@@ -102,6 +115,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
         attention.add(of_note, seconds, times);
       } else if (of_note > 0) {
         product.add(of_note, seconds, times);
+        if (!heaviest || of_note > note_flops(*heaviest)) heaviest = note;
       } else {
         small.add(note_bytes(note), seconds, times);
       }
@@ -112,6 +126,15 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
       rates.attention.push_back({length, attention.rate()});
     rates.small_bytes_per_s = small.rate();
     rates.layer_flops_per_s = layer.rate();
+  }
+  if (heaviest) {
+    const OpNote placed = memory.place(*heaviest);
+    const double slowdown = sustained_slowdown(
+        timer, [&] { run_note(*machine.ops, *stream, placed); }, kSustainedSeconds);
+    for (RateTable* table : {&rates.products, &rates.attention}) {
+      for (RatePoint& point : *table) point.per_s /= slowdown;
+    }
+    rates.layer_flops_per_s /= slowdown;
   }
   stream->synchronize();
   return rates;

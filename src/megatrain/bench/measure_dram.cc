@@ -1,10 +1,12 @@
-// Host memory under the optimizer's own mix. A parameter has 14 bytes read (bf16 gradient, fp32 m and v, bf16 weight,
-// low bits) and 12 written (all but the gradient), in place; once by a loop that hardly computes, once by AdamW.
+// Host memory under the optimizer's own mix, and the cores under int8 moments. A parameter has 14 bytes read (bf16
+// gradient, fp32 m and v, bf16 weight, low bits) and 12 written (all but the gradient), in place; once by a loop that
+// hardly computes, once by AdamW.
 #include <algorithm>
 #include <cstring>
 #include <functional>
 
 #include "megatrain/base/clock.h"
+#include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/bench/measure.h"
 #include "megatrain/device/device.h"
@@ -62,6 +64,26 @@ double rate(
   return best;
 }
 
+// Parameters a second with int8 moments, whose codes lie where the floats did.
+double int8_rate(ThreadTeam& team, const DramPlanes& planes, int64_t count, const AdamWScalars& scalars) {
+  const size_t blocks = static_cast<size_t>(ceil_div(count, kStateBlock));
+  std::vector<float> m_scales(blocks), v_scales(blocks);
+  const auto pass = [&](int64_t begin, int64_t size) {
+    adamw_cpu({.scalars = scalars,
+               .count = size,
+               .grad_bf16 = reinterpret_cast<const bf16*>(planes.grad + begin),
+               .m = reinterpret_cast<uint8_t*>(planes.m) + begin,
+               .v = reinterpret_cast<uint8_t*>(planes.v) + begin,
+               .weight = reinterpret_cast<bf16*>(planes.weight + begin),
+               .low = planes.low + begin,
+               .coded = {.moments = MomentFormat::int8,
+                         .m_scales = m_scales.data() + begin / kStateBlock,
+                         .v_scales = v_scales.data() + begin / kStateBlock}},
+              best_simd());
+  };
+  return rate(team, count, pass) / static_cast<double>(kDramMovedBytes);
+}
+
 }  // namespace
 
 DramRates measure_dram(int64_t bytes, int64_t asked, LinkTimer* link) {
@@ -76,6 +98,7 @@ DramRates measure_dram(int64_t bytes, int64_t asked, LinkTimer* link) {
                           reinterpret_cast<float*>(v.data()), reinterpret_cast<uint16_t*>(weight.data()),
                           reinterpret_cast<uint16_t*>(low.data())};
   ThreadTeam team(threads, cpus);
+  const Simd simd = best_simd();
   const double plain = rate(team, count, [&](int64_t begin, int64_t size) { plain_pass(planes, begin, size); });
 
   // numbers as a run has them
@@ -89,7 +112,6 @@ DramRates measure_dram(int64_t bytes, int64_t asked, LinkTimer* link) {
     }
   });
   const AdamWScalars scalars = adamw_scalars({.lr = 1e-5, .weight_decay = 0.01, .t = 10});
-  const Simd simd = best_simd();
   const auto adamw_pass = [&](int64_t begin, int64_t size) {
     adamw_cpu({.scalars = scalars,
                .count = size,
@@ -103,7 +125,8 @@ DramRates measure_dram(int64_t bytes, int64_t asked, LinkTimer* link) {
   DramRates rates{.bytes = count * kHeldBytes,
                   .threads = threads,
                   .plain_bytes_per_s = plain,
-                  .adamw_bytes_per_s = rate(team, count, adamw_pass)};
+                  .adamw_bytes_per_s = rate(team, count, adamw_pass),
+                  .int8_updates_per_s = int8_rate(team, planes, count, scalars)};
   if (link) {
     constexpr int kPasses = 4;  // as many as last longer than a round
     rates.beside_dma_bytes_per_s = rate(team, count, adamw_pass, [&] {

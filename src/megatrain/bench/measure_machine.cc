@@ -41,12 +41,14 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
     const DramRates dram = measure_dram(dram_bytes, threads, gpu ? &link : nullptr);
     profile.dram_bytes_per_s = dram.adamw_bytes_per_s;
     // it was measured later, and a quiet machine may have become a little faster
+    profile.int8_updates_per_s = dram.int8_updates_per_s;
     profile.dram_beside_dma_bytes_per_s = std::min(dram.beside_dma_bytes_per_s, dram.adamw_bytes_per_s);
   }
   log_info(fmt::format("measuring the disk of {}", directory));
   const DiskRates disk = measure_disk(directory, std::min(4 * kGiB, free_scratch_bytes(directory) / 4), kDiskSeconds);
   profile.disk_read_bytes_per_s = disk.read_bytes_per_s;
   profile.disk_write_bytes_per_s = disk.write_bytes_per_s;
+  profile.disk_both_bytes_per_s = disk.both_bytes_per_s;
   log_info("measuring products and attention");
   const ComputeRates compute = measure_compute(machine, compute_s);
   profile.flops_per_s = compute.layer_flops_per_s;

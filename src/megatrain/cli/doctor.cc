@@ -37,7 +37,9 @@ std::string profile_text(const MachineProfile& p) {
   line("link both ways at once", gb(p.link_both_bytes_per_s));
   line("host memory, update", gb(p.dram_bytes_per_s));
   if (p.dram_beside_dma_bytes_per_s > 0) line("the same beside copies", gb(p.dram_beside_dma_bytes_per_s));
+  line("the same, int8 moments", fmt::format("{:.2f} billion parameters/s", p.int8_updates_per_s * 1e-9));
   line("disk read, write", gb(p.disk_read_bytes_per_s) + ", " + gb(p.disk_write_bytes_per_s));
+  line("disk both at once", gb(p.disk_both_bytes_per_s));
   line("layers", fmt::format("{:.3g} TFLOP/s", p.flops_per_s * 1e-12));
   line("products, TFLOP/s", rates_text(p.product_rates, "flops"));
   line("attention, TFLOP/s", rates_text(p.attention_rates, "tokens"));

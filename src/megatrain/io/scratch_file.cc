@@ -21,12 +21,12 @@ namespace megatrain {
 namespace {
 
 // A file that has a name for as long as it takes to open it.
-std::string make_named_file(const std::string& directory) {
-  std::string path = directory + "/megatrain-scratch-XXXXXX";
+std::string make_named_file(const ScratchPlace& place) {
+  std::string path = place.directory + "/megatrain-scratch-XXXXXX";
   const int descriptor = ::mkostemp(path.data(), O_CLOEXEC);
   if (descriptor < 0)
-    fail_config(fmt::format("cannot create a file in memory.nvme_path, {}: {}; give a directory that can be written",
-                            printable(directory), std::strerror(errno)));
+    fail_config(fmt::format("cannot create a file in {}, {}: {}; give a directory that can be written",
+                            place.directory_key, printable(place.directory), std::strerror(errno)));
   ::close(descriptor);
   return path;
 }
@@ -56,22 +56,20 @@ void check_scratch_file_system(const ScratchPlace& place, const std::string& typ
 void check_scratch_place(const ScratchPlace& place, int64_t bytes) {
   std::error_code error;
   if (!std::filesystem::is_directory(place.directory, error))
-    fail_config(
-        fmt::format("memory.nvme_path is {}, which is not a directory; give one that is there, on an NVMe drive",
-                    printable(place.directory)));
+    fail_config(fmt::format("{} is {}, which is not a directory; give one that is there, on an NVMe drive",
+                            place.directory_key, printable(place.directory)));
   check_scratch_file_system(place, file_system_of(place.directory));
-  ::unlink(make_named_file(place.directory).c_str());
+  ::unlink(make_named_file(place).c_str());
   if (const int64_t there = free_scratch_bytes(place.directory); bytes > there)
     fail(
         ExitCode::cannot_fit,
-        fmt::format("{} are asked for on disk and {} has {} free; free space there, lower memory.nvme, or give another "
-                    "memory.nvme_path",
-                    format_bytes_up(bytes), place.directory, format_bytes(there)));
+        fmt::format("{} are asked for on disk and {} has {} free; free space there, lower {}, or give another {}",
+                    format_bytes_up(bytes), place.directory, format_bytes(there), place.size_key, place.directory_key));
 }
 
 ScratchFile::ScratchFile(const ScratchPlace& place, int64_t bytes) : bytes_(bytes) {
   check_scratch_place(place, bytes);
-  const std::string path = make_named_file(place.directory);
+  const std::string path = make_named_file(place);
   try {
     file_ = File::open_to_write(path);
     direct_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);

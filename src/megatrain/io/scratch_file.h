@@ -15,6 +15,9 @@ inline constexpr int64_t kDiskBlock = 4096;
 struct ScratchPlace {
   std::string directory;
   bool allow_network = false;  // a network file system is refused otherwise
+  // What messages call the directory, and the size asked for.
+  const char* directory_key = "memory.nvme_path";
+  const char* size_key = "memory.nvme";
 };
 
 // Throws Error(bad_config) unless the directory is there, can be written and is on a disk of this machine, and

@@ -28,7 +28,7 @@ class ActionCosts {
   double operator()(const Action& a) const {
     const double tokens = as_double(a.micro_batches * w_.micro_tokens);
     switch (a.kind) {
-      case ActionKind::gather_rows: return as_double(rows()) * host_update_bytes(0) / m_.dram_bytes_per_s;
+      case ActionKind::gather_rows: return update_seconds(0, rows());
       case ActionKind::fetch_inputs: return as_double(w_.input_bytes) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_rows: return as_double(rows() * element()) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_weights: return as_double(w_.weight_bytes(a.record)) / m_.h2d_bytes_per_s;
@@ -50,7 +50,7 @@ class ActionCosts {
       case ActionKind::update: {
         // the other rows of an embedding are brought up to date a slice at a time
         const int64_t others = by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
-        return as_double(gradient(a.record) + others) * host_update_bytes(a.record) / m_.update_bytes_per_s();
+        return update_seconds(a.record, gradient(a.record) + others);
       }
       case ActionKind::fetch_moments: return as_double(disk_bytes(a.record)) / m_.disk_read_bytes_per_s;
       case ActionKind::return_moments: return as_double(disk_bytes(a.record)) / m_.disk_write_bytes_per_s;
@@ -58,7 +58,17 @@ class ActionCosts {
     }
   }
 
+  // How much longer the host's updates take while copies take a share of what the link can move.
+  double slower_update(double link_share) const {
+    const int64_t record = std::min<int64_t>(1, w_.head_record());
+    return w_.is_trained(record) ? update_seconds(record, 1, link_share) / update_seconds(record, 1) : 1;
+  }
+
  private:
+  double update_seconds(int64_t record, int64_t elements, double link_share = 0) const {
+    const double count = as_double(elements);
+    return m_.update_seconds(count, count * host_update_bytes(record), w_.state.moments, link_share);
+  }
   int64_t element() const { return dtype_bytes(w_.dtype); }
   int64_t rows() const { return w_.touched_rows() * w_.hidden; }  // elements
   bool by_rows(int64_t record) const { return record == 0 && !w_.tied; }
@@ -103,6 +113,11 @@ class Walk {
     }
     written_.assign(static_cast<size_t>(resources), 0);
     read_.assign(static_cast<size_t>(resources), 0);
+  }
+
+  // From now on updates on the host take so much longer.
+  void slow_updates(double factor) {
+    for (Step& step : steps_) step.seconds *= step.lane == Lane::update ? factor : 1;
   }
 
   // Busy seconds of the next step's lanes, and how much later than the step before its compute lane is done.
@@ -228,6 +243,23 @@ double shared_link_seconds(const Estimate& e, const MachineProfile& m) {
   return (e.h2d_s * m.h2d_bytes_per_s + e.d2h_s * m.d2h_bytes_per_s) / m.link_both_bytes_per_s;
 }
 
+// Nor where both ways of the disk do.
+double shared_disk_seconds(const Estimate& e, const MachineProfile& m) {
+  if (m.disk_both_bytes_per_s == 0) return 0;
+  return (e.disk_read_s * m.disk_read_bytes_per_s + e.disk_write_s * m.disk_write_bytes_per_s) /
+         m.disk_both_bytes_per_s;
+}
+
+double longest_lane(const Estimate& e) {
+  return std::max({e.compute_s, e.h2d_s, e.d2h_s, e.update_s, e.disk_read_s, e.disk_write_s});
+}
+
+// What copies take of what the link can move both ways, on average.
+double link_share(const Estimate& e, const MachineProfile& m) {
+  const double both_s = m.link_both_bytes_per_s > 0 ? shared_link_seconds(e, m) : (e.h2d_s + e.d2h_s) / 2;
+  return std::min(1.0, both_s / std::max(e.step_s, longest_lane(e)));
+}
+
 // Nor where the lanes share cores: compute and the update use all of them, a copy uses one.
 double shared_core_seconds(const Estimate& e, const MachineProfile& m) {
   if (m.shared_cores == 0) return 0;
@@ -241,12 +273,14 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m) 
 }
 
 Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, int64_t groups) {
-  Walk walk(grouped_actions(w, plan, groups), ActionCosts(w, m), plan.serial);
-  walk.step();
+  const ActionCosts costs(w, m);
+  Walk walk(grouped_actions(w, plan, groups), costs, plan.serial);
+  const Estimate alone = walk.step();
+  if (!plan.serial) walk.slow_updates(costs.slower_update(link_share(alone, m)));
   walk.step();
   Estimate e = walk.step();
-  e.step_s = std::max({e.step_s, e.compute_s, e.h2d_s, e.d2h_s, e.update_s,  // no lane is ahead for ever
-                       e.disk_read_s, e.disk_write_s, shared_link_seconds(e, m), shared_core_seconds(e, m)});
+  e.step_s = std::max({e.step_s, longest_lane(e),  // no lane is ahead for ever
+                       shared_link_seconds(e, m), shared_disk_seconds(e, m), shared_core_seconds(e, m)});
   e.bound_by = bounding_lane(e.step_s, e.compute_s,
                              {{"h2d", e.h2d_s},
                               {"d2h", e.d2h_s},

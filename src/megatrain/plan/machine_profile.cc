@@ -20,7 +20,8 @@ struct Limits {
   double least, most;
   const char* unit;
 };
-constexpr Limits kBytesPerS{1e6, 1e14, "bytes/s"}, kFlopsPerS{1e8, 1e17, "flops/s"};
+constexpr Limits kBytesPerS{1e6, 1e14, "bytes/s"}, kFlopsPerS{1e8, 1e17, "flops/s"},
+    kUpdatesPerS{1e5, 1e13, "parameters/s"};
 constexpr int64_t kMostBytes = int64_t{1} << 54;  // 16 PiB
 constexpr int64_t kMostCores = 1 << 16;
 
@@ -40,6 +41,8 @@ constexpr Speed kSpeeds[] = {
     {"dram_beside_dma_bytes_per_s", &MachineProfile::dram_beside_dma_bytes_per_s, kBytesPerS, true},
     {"disk_read_bytes_per_s", &MachineProfile::disk_read_bytes_per_s, kBytesPerS},
     {"disk_write_bytes_per_s", &MachineProfile::disk_write_bytes_per_s, kBytesPerS},
+    {"disk_both_bytes_per_s", &MachineProfile::disk_both_bytes_per_s, kBytesPerS, true},
+    {"int8_updates_per_s", &MachineProfile::int8_updates_per_s, kUpdatesPerS, true},
 };
 
 struct Size {

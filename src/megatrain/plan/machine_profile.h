@@ -9,6 +9,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "megatrain/tensor/state_format.h"
+
 namespace megatrain {
 
 // A rate that depends on size: of a product on its flops, of attention on the length of a sequence.
@@ -33,9 +35,11 @@ struct MachineProfile {
 
   double link_both_bytes_per_s = 0;        // the sum of both ways at once; 0: each way has its own
   double dram_beside_dma_bytes_per_s = 0;  // the same mix while the link is busy both ways; 0: as alone
-  double disk_read_bytes_per_s = 2.7e9;    // in the mix a step has
+  double disk_read_bytes_per_s = 2.7e9;
   double disk_write_bytes_per_s = 1.5e9;
-  int64_t shared_cores = 0;  // the lanes share so many cores; 0: the device computes and copies by itself
+  double disk_both_bytes_per_s = 2.6e9;  // the sum of both ways at once; 0: each way has its own
+  double int8_updates_per_s = 4e9;  // parameters that the host's cores update with int8 moments; 0: as fast as memory
+  int64_t shared_cores = 0;         // the lanes share so many cores; 0: the device computes and copies by itself
 
   RateTable product_rates;    // flops/s by flops of one product
   RateTable attention_rates;  // flops/s by length of a sequence
@@ -49,8 +53,13 @@ struct MachineProfile {
 
   bool operator==(const MachineProfile&) const = default;
   bool measured() const { return !measured_on.empty(); }
-  double update_bytes_per_s() const {  // of the host's update, which runs beside copies
-    return dram_beside_dma_bytes_per_s > 0 ? dram_beside_dma_bytes_per_s : dram_bytes_per_s;
+  // Of the host's update of so many parameters, which moves so many bytes, while copies take a share of what the link
+  // can move.
+  double update_seconds(double parameters, double bytes, MomentFormat moments, double link_share = 0) const {
+    const double beside = dram_beside_dma_bytes_per_s > 0 ? dram_beside_dma_bytes_per_s : dram_bytes_per_s;
+    const double memory_s = bytes / (dram_bytes_per_s - link_share * (dram_bytes_per_s - beside));
+    const bool coded = moments == MomentFormat::int8 && int8_updates_per_s > 0;
+    return coded && memory_s < parameters / int8_updates_per_s ? parameters / int8_updates_per_s : memory_s;
   }
   // "h200 (from data sheets)", "NVIDIA H200 (measured on 2026-11-16)"
   std::string title() const;

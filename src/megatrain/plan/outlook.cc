@@ -86,13 +86,15 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
 }
 
 int64_t tokens_to_hide_host_update(const Workload& w, const MachineProfile& m) {
-  double bytes = 0;
+  double bytes = 0, parameters = 0;
   for (int64_t r = 0; r < w.record_count(); ++r) {
-    if (w.is_trained(r) && (r > 0 || w.tied))  // of an embedding that is not tied, the rows of a step alone
-      bytes += as_double(w.record(r).trained * dtype_bytes(w.dtype) + 2 * w.visiting_bytes(r));
+    if (!w.is_trained(r) || (r == 0 && !w.tied))
+      continue;  // of an embedding that is not tied, the rows of a step alone
+    parameters += as_double(w.record(r).trained);
+    bytes += as_double(w.record(r).trained * dtype_bytes(w.dtype) + 2 * w.visiting_bytes(r));
   }
   const TokenSeconds token = token_seconds(w, m, [](int64_t) { return Keep::nothing; });
-  return tokens_that_take(bytes / m.update_bytes_per_s(), token.hides_update);
+  return tokens_that_take(m.update_seconds(parameters, bytes, w.state.moments), token.hides_update);
 }
 
 double cost_per_billion_tokens(const Outlook& o, double price) { return price / 3600 * 1e9 / o.tokens_per_s; }
