@@ -186,8 +186,8 @@ std::vector<Verb> make_verbs() {
        .details =
            "Writes a Hugging Face directory from the newest state of a run (its last checkpoint, or RUN/model when "
            "that\n"
-           "is newer); RUN may also be one checkpoint, RUN/checkpoints/step-N. DIR must not be there yet. --dtype\n"
-           "converts all weights; without it each keeps the type it was trained from.\n",
+           "is newer); RUN may also be one checkpoint, RUN/checkpoints/step-NNNNNNNN. DIR must not be there yet.\n"
+           "--dtype converts all weights; without it each keeps the type it was trained from.\n",
        .options = {"--out", "--dtype"},
        .keys = false,
        .run = verb_export},
