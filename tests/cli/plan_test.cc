@@ -233,9 +233,26 @@ TEST(HelpVerb, IsOnStandardOutput) {
   expect_refusal({"--version", "all"}, ExitCode::bad_config, {"nothing behind it", "'all'"});
 }
 
-TEST(PlanVerb, NeedsALayer) {
-  for (const char* layers : {"0", "-3"})
-    expect_refusal({"plan", "qwen2.5-7b", "--layers", layers}, ExitCode::bad_config, {"--layers", "1 or more", layers});
+TEST(PlanVerb, BlamesLayersAndNotTheModelForANumberThatNoModelHas) {
+  for (const char* layers : {"0", "-3", "16385", "1000000"})
+    expect_refusal({"plan", "qwen2.5-7b", "--layers", layers}, ExitCode::bad_config,
+                   {std::string("--layers is ") + layers, "1 to 16384"});
+}
+
+TEST(PlanVerb, EveryOptionWithoutAValueIsNamed) {
+  for (const std::string option : {"--random", "--layers", "--machine", "--ram", "--disk", "--price"}) {
+    expect_refusal({"plan", "qwen2.5-7b", option}, ExitCode::bad_config, {option + " needs a value"});
+    expect_refusal({"plan", "qwen2.5-7b", option, "--json"}, ExitCode::bad_config,
+                   {option + " needs a value", "'--json' follows", option + "=VALUE"});
+  }
+  expect_refusal({"plan", "qwen2.5-7b", "--memory.host", "--json"}, ExitCode::bad_config,
+                 {"--memory.host needs a value"});
+}
+
+TEST(PlanVerb, RefusesAPriceThatNoHourHas) {
+  for (const char* price : {"1e308", "1e309", "1000001", "-1", "-1e-300", "nan", "inf", "-inf", "", "two"})
+    expect_refusal({"plan", "qwen2.5-0.5b", "--machine=4090", std::string("--price=") + price}, ExitCode::bad_config,
+                   {"--price is", "expected"});
 }
 
 TEST(DemoVerb, ReportsInJsonAndItsExportLoads) {

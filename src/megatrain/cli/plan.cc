@@ -135,6 +135,12 @@ PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config) 
   return planned;
 }
 
+void check_price(std::optional<double> price) {
+  constexpr double kMost = 1e6;
+  if (price && !(*price >= 0 && *price <= kMost))
+    fail_config(fmt::format("--price is {}; expected what an hour costs, a number from 0 to {:.0f}", *price, kMost));
+}
+
 nlohmann::json machine_json(const MachineProfile& machine) {
   return {{"name", machine.name}, {"measured", machine.measured()}};
 }
@@ -189,7 +195,7 @@ int verb_plan(const Arguments& arguments) {
   const Target target = read_target(arguments.one("CONFIG, DIR, PRESET or Org/Name"), arguments.overrides(),
                                     arguments.integer("--layers"));
   const std::optional<double> price = arguments.number("--price");
-  if (price && *price < 0) fail_config(fmt::format("--price is {}; expected what an hour costs", *price));
+  check_price(price);
   const PlannedSite planned = planned_site(arguments, target.config);
   const Prospect p = prospect_of(target.config, target.model, planned.site);
 

@@ -45,8 +45,10 @@ Arguments::Arguments(const Words& words, const Verb& verb) : verb_(verb.name) {
     if (word == "--json" || contains(verb.flags, word)) {
       flags_.push_back(word);
     } else if (contains(verb.options, name)) {
-      if (equals == std::string::npos && i + 1 == words.size())
-        fail_config(fmt::format("{} needs a value, such as {}=1", name, name));
+      if (equals == std::string::npos && (i + 1 == words.size() || words[i + 1].starts_with("--")))
+        fail_config(fmt::format("{} needs a value, {} follows; write '{}=VALUE'; 'megatrain {} --help' says more", name,
+                                i + 1 == words.size() ? "and nothing" : fmt::format("but '{}'", words[i + 1]), name,
+                                verb_));
       options_.emplace_back(name, equals == std::string::npos ? words[++i] : word.substr(equals + 1));
     } else if (is_config_override(word)) {
       overrides_.push_back(word);

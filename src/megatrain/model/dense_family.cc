@@ -15,8 +15,7 @@ namespace {
 using nlohmann::json;
 
 // Far above any model, and low enough that no size made of them leaves 64 bits.
-constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxWidth = int64_t{1} << 20, kMaxLayers = int64_t{1} << 14,
-                  kMaxHeads = int64_t{1} << 13;
+constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxWidth = int64_t{1} << 20, kMaxHeads = int64_t{1} << 13;
 
 std::optional<DType> read_dtype(const ConfigReader& r) {
   static const std::map<std::string, DType> kTypes = {

@@ -12,6 +12,8 @@
 
 namespace megatrain {
 
+inline constexpr int64_t kMaxLayers = int64_t{1} << 14;  // far above any model
+
 // What transformers takes where a field is absent.
 struct AbsentSizes {
   int64_t kv_heads = 0;  // 0: as many as heads

@@ -8,6 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/model/dense_family.h"
 #include "megatrain/model/presets.h"
 
 namespace megatrain {
@@ -38,7 +39,8 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
                               name, fmt::join(preset_names(), ", ")));
     }
   }
-  if (layers && *layers < 1) fail_config(fmt::format("--layers must be 1 or more, not {}", *layers));
+  if (layers && (*layers < 1 || *layers > kMaxLayers))
+    fail_config(fmt::format("--layers is {}; expected a number of layers from 1 to {}", *layers, kMaxLayers));
   if (layers && json.is_object()) {
     json["num_hidden_layers"] = *layers;
     json.erase("layer_types");
