@@ -126,6 +126,39 @@ TEST(DiskPlans, RefusalsNameTheDiskOnlyWhereItHelps) {
   expect_error(ExitCode::cannot_fit, {"on disk", "memory.nvme"}, [&] { check_fit(w, plan, budgets(host, 0)); });
 }
 
+// The size behind `before` in what the planner says when it finds no plan.
+int64_t quoted(const Workload& w, int64_t host, int64_t disk, const std::string& before) {
+  try {
+    planned(w, host, disk);
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    const size_t at = what.find(before);
+    if (at == std::string::npos) return 0;
+    const size_t begin = at + before.size();
+    return parse_bytes(what.substr(begin, what.find("iB", begin) + 2 - begin));
+  }
+  return 0;
+}
+
+TEST(DiskPlans, ARefusalWithADiskQuotesTheNeedOfAPlanThatUsesIt) {
+  for (const Workload& w : workloads()) {
+    const int64_t least = least_host_bytes(w), host = least + (enough(w) - least) / 4;
+    const int64_t disk = quoted(w, host, kMiB, "raise memory.nvme from 1.00 MiB to ");
+    ASSERT_GT(disk, 0);
+    EXPECT_NO_THROW(planned(w, host, disk));
+    // with a part of it, less memory than without any, and so much is enough
+    const int64_t part = disk * 3 / 4, with = quoted(w, host, part, "Raise memory.host to ");
+    EXPECT_GT(with, host);
+    EXPECT_LT(with, quoted(w, host, 0, "Raise memory.host to "));
+    EXPECT_NO_THROW(planned(w, with, part));
+    EXPECT_LE(quoted(w, host, part, " beside "), part * 101 / 100);
+    EXPECT_GT(quoted(w, host, part, " beside "), part / 2);
+    // where all moments on disk are not enough, more disk is not asked for
+    EXPECT_EQ(quoted(w, least / 2, kPlenty, "memory.nvme from"), 0);
+    EXPECT_NO_THROW(planned(w, quoted(w, least / 2, kPlenty, "Raise memory.host to "), kPlenty));
+  }
+}
+
 TEST(DiskPlans, TheBytesThatARefusalAsksForAreEnough) {
   for (const Workload& w : workloads()) {
     const int64_t host = (least_host_bytes(w) + enough(w)) / 2;

@@ -6,7 +6,6 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/plan/inventory.h"
-#include "megatrain/plan/spill.h"
 
 namespace megatrain {
 
@@ -30,9 +29,18 @@ std::string largest_shares(const std::array<int64_t, kResourceKinds>& bytes) {
   return text;
 }
 
+// What to do about the disk where host memory is short; nothing where no disk helps.
+std::string disk_remedy(const Budgets& b, std::optional<int64_t> disk) {
+  if (!disk || *disk <= b.disk_bytes) return "";
+  if (b.disk_bytes > 0)
+    return fmt::format(", raise memory.nvme from {} to {}", format_bytes(b.disk_bytes), format_bytes_up(*disk));
+  return fmt::format(", set memory.nvme to {} and memory.nvme_path to a directory on an NVMe drive",
+                     format_bytes_up(*disk));
+}
+
 }  // namespace
 
-void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
+void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optional<int64_t> least_disk) {
   const MemoryNeed need = memory_need(w, plan);
   if (need.hbm_bytes() > b.gpu_bytes) {
     fail(ExitCode::cannot_fit,
@@ -43,19 +51,13 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b) {
                      format_bytes_up(need.hbm_bytes()), w.micro_tokens));
   }
   if (need.host_bytes() > b.host_bytes) {
-    const std::optional<int64_t> disk = least_disk_bytes(w, plan, b);
-    std::string remedy;
-    if (disk && b.disk_bytes == 0) {
-      remedy = fmt::format(", set memory.nvme to {} and memory.nvme_path to a directory on an NVMe drive",
-                           format_bytes_up(*disk));
-    } else if (disk) {
-      remedy = fmt::format(", raise memory.nvme from {} to {}", format_bytes(b.disk_bytes), format_bytes_up(*disk));
-    }
+    const std::string beside =
+        need.disk_bytes() > 0 ? fmt::format(" beside {} on disk", format_bytes(need.disk_bytes())) : "";
     fail(ExitCode::cannot_fit,
-         fmt::format("this run needs {} of host memory and the budget is {}; the largest shares are {}. "
+         fmt::format("this run needs {} of host memory{} and the budget is {}; the largest shares are {}. "
                      "Raise memory.host to {}{}, or train a smaller model or fewer tokens a step",
-                     format_bytes(need.host_bytes()), format_bytes(b.host_bytes), largest_shares(need.host),
-                     format_bytes_up(need.host_bytes()), remedy));
+                     format_bytes(need.host_bytes()), beside, format_bytes(b.host_bytes), largest_shares(need.host),
+                     format_bytes_up(need.host_bytes()), disk_remedy(b, least_disk)));
   }
   if (need.disk_bytes() > b.disk_bytes) {
     fail(ExitCode::cannot_fit,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,8 +106,10 @@ Plan random_plan(const Workload& workload, uint64_t seed);
 
 // Throws Error(bad_config) naming the field that is wrong for this workload.
 void check_plan(const Workload& workload, const Plan& plan);
-// Throws Error(cannot_fit) when the plan needs more than the budgets.
-void check_fit(const Workload& workload, const Plan& plan, const Budgets& budgets);
+// Throws Error(cannot_fit) when the plan needs more than the budgets. `least_disk_bytes` is the disk with which some
+// plan would fit where this one lacks host memory; none: no disk helps.
+void check_fit(const Workload& workload, const Plan& plan, const Budgets& budgets,
+               std::optional<int64_t> least_disk_bytes = {});
 
 nlohmann::json plan_to_json(const Plan& plan);
 Plan plan_from_json(const nlohmann::json& json, const std::string& where);

@@ -208,6 +208,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
   int64_t lacking = std::numeric_limits<int64_t>::max();  // device bytes that the nearest plan lacks, or host bytes
                                                           // when it lacks no others
   bool lacks_device = true;
+  std::optional<int64_t> least_disk;  // bytes with which some plan would fit
   const auto lacks = [&](const Plan& plan, int64_t bytes, bool device) {
     if (device == lacks_device ? bytes >= lacking : device) return;
     nearest = plan;
@@ -243,19 +244,23 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
       }
       Plan tight = plan;
       if (!w.clip) tight.host_gradient_slabs = std::min<int64_t>(1, plan.host_gradient_slabs);
-      const int64_t host = memory_need(w, tight).host_bytes() - budgets.host_bytes;
-      if (host <= 0) {
+      if (memory_need(w, tight).host_bytes() <= budgets.host_bytes) {
         consider(tight);
         continue;
       }
-      lacks(tight, host, false);
-      if (budgets.disk_bytes == 0) continue;
-      spill(w, plan, budgets, consider);
-      if (tight != plan) spill(w, tight, budgets, consider);
+      if (budgets.disk_bytes > 0) {
+        spill(w, plan, budgets, consider);
+        if (tight != plan) spill(w, tight, budgets, consider);
+      }
+      if (best) continue;
+      if (const auto disk = least_disk_bytes(w, tight, budgets); disk && *disk < least_disk.value_or(*disk + 1))
+        least_disk = disk;
+      const Plan spilled = spill_most(w, tight, budgets);
+      lacks(spilled, memory_need(w, spilled).host_bytes() - budgets.host_bytes, false);
     }
   }
   if (!best) {
-    check_fit(w, nearest, budgets);
+    check_fit(w, nearest, budgets, least_disk);
     fail_internal("a plan that lacks memory fits");
   }
   if (notes) {

@@ -28,6 +28,28 @@ std::vector<int64_t> chosen(const std::vector<int64_t>& records, int64_t count, 
   return list;
 }
 
+// What the moments of the first `count` records do on disk, in bytes.
+struct Spill {
+  int64_t saved = 0;  // of the host, what the slabs take not counted
+  int64_t disk = 0;
+  int64_t slab = 0;
+};
+Spill spill_of(const Workload& w, const std::vector<int64_t>& records) {
+  Spill spill;
+  for (const int64_t record : records) {
+    spill.saved += 2 * w.moment_bytes(record);
+    spill.disk += 2 * w.disk_moment_bytes(record);
+    spill.slab = std::max(spill.slab, 2 * w.disk_moment_bytes(record));
+  }
+  return spill;
+}
+
+Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_t slabs) {
+  for (const int64_t record : records) plan.disk_moments[static_cast<size_t>(record)] = true;
+  plan.moment_slabs = slabs;
+  return plan;
+}
+
 }  // namespace
 
 std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs,
@@ -37,21 +59,29 @@ std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Bud
   const std::vector<int64_t> records = records_that_may(w, plan);
   for (int64_t count = 1; count <= std::ssize(records); ++count) {
     const std::vector<int64_t> list = chosen(records, count, order);
-    int64_t saved = 0, largest = 0, disk = 0;  // bytes
-    for (const int64_t record : list) {
-      saved += 2 * w.moment_bytes(record);
-      disk += 2 * w.disk_moment_bytes(record);
-      largest = std::max(largest, 2 * w.disk_moment_bytes(record));
-    }
+    const Spill spill = spill_of(w, list);
     const int64_t used = std::min(slabs, count);
-    if (saved - used * largest < lacking) continue;
-    if (disk > budgets.disk_bytes) return {};
-    Plan spilled = plan;
-    for (const int64_t record : list) spilled.disk_moments[static_cast<size_t>(record)] = true;
-    spilled.moment_slabs = used;
-    return spilled;
+    if (spill.saved - used * spill.slab < lacking) continue;
+    if (spill.disk > budgets.disk_bytes) return {};
+    return with_moments_on_disk(plan, list, used);
   }
   return {};
+}
+
+Plan spill_most(const Workload& w, const Plan& plan, const Budgets& budgets) {
+  const std::vector<int64_t> records = records_that_may(w, plan);
+  Plan best = plan;
+  int64_t most = 0;
+  for (int64_t count = 1; count <= std::ssize(records); ++count) {
+    const std::vector<int64_t> list = chosen(records, count, SpillOrder::last);
+    const Spill spill = spill_of(w, list);
+    if (spill.disk > budgets.disk_bytes) break;
+    const int64_t slabs = std::min<int64_t>(2, count), saved = spill.saved - slabs * spill.slab;
+    if (saved <= most) continue;
+    most = saved;
+    best = with_moments_on_disk(plan, list, slabs);
+  }
+  return best;
 }
 
 std::optional<int64_t> least_disk_bytes(const Workload& w, const Plan& plan, const Budgets& budgets) {

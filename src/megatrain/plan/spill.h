@@ -18,6 +18,10 @@ enum class SpillOrder : uint8_t {
 std::optional<Plan> spill_moments(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs,
                                   SpillOrder order);
 
+// The plan with the moments on disk that save the host the most within the disk's budget, by two slabs; the plan itself
+// where none does. For a plan that no moments on disk bring within the host's memory.
+Plan spill_most(const Workload& workload, const Plan& plan, const Budgets& budgets);
+
 // The fewest bytes on disk that bring the plan within the host's memory; none: no number of them does.
 std::optional<int64_t> least_disk_bytes(const Workload& workload, const Plan& plan, const Budgets& budgets);
 
