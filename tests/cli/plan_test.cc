@@ -84,11 +84,13 @@ TEST(PlanVerb, WhatDoesNotFitEndsWithCode4AndTheNearestChanges) {
   ASSERT_FALSE(plan.at("suggestions").empty());
   EXPECT_LE(plan.at("suggestions").size(), 3u);
   for (const json& suggestion : plan.at("suggestions")) {
-    EXPECT_FALSE(suggestion.at("change").get<std::string>().empty());
+    EXPECT_TRUE(suggestion.at("change").get<std::string>().starts_with("--")) << suggestion;
+    EXPECT_TRUE(suggestion.at("note").is_string());
     EXPECT_GT(suggestion.at("tokens_per_s"), 0);
   }
   expect_refusal(words, ExitCode::cannot_fit,
-                 {"host memory", "4090 (from data sheets)", "would fit, at", "memory.nvme=", "state.moments=bf16"});
+                 {"host memory", "4090 (from data sheets)", "would fit, at", "--memory.nvme=", "--state.moments=bf16",
+                  "--freeze='model.embed_tokens.*,"});
 }
 
 TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
@@ -112,6 +114,57 @@ TEST(PlanVerb, ADiskThatIsGivenHoldsWhatMemoryDoesNot) {
   EXPECT_EQ(plan.at("fits"), true);
   EXPECT_GT(plan.at("peaks").at("disk"), 0);
   EXPECT_EQ(plan_of({"qwen2.5-7b", "--machine=4090", "--ram=200GiB", "--batch=8"}).at("peaks").at("disk"), 0);
+}
+
+TEST(PlanVerb, RefusesBudgetsAboveWhatTheMachineHas) {
+  const auto refused = [](const Words& more, std::initializer_list<std::string> parts) {
+    Words words = {"plan", "qwen2.5-3b", "--machine=4090", "--batch=4"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_refusal(words, ExitCode::cannot_fit, parts);
+    words.emplace_back("--json");
+    const Outcome outcome = megatrain(words);
+    EXPECT_EQ(outcome.code, 4);
+    EXPECT_EQ(json::parse(outcome.out).at("fits"), false);
+  };
+  refused({"--memory.gpu=80GiB"},
+          {"memory.gpu is 80.0 GiB", "23.0 GiB of GPU memory", "would fit", "--memory.gpu=auto"});
+  refused({"--memory.host=65GiB"}, {"memory.host is 65.0 GiB", "64.0 GiB of host memory", "--ram"});
+  refused({"--memory.host=65GiB", "--ram=48GiB"}, {"memory.host is 65.0 GiB", "48.0 GiB of host memory"});
+  refused({"--memory.nvme_path=/nowhere", "--memory.nvme=2TiB"}, {"memory.nvme is 2.00 TiB", "931 GiB of disk"});
+  refused({"--memory.nvme_path=/nowhere", "--memory.nvme=2TiB", "--disk=1TiB"}, {"1.00 TiB of disk", "--disk"});
+  succeed({"plan", "qwen2.5-3b", "--machine=4090", "--ram=80GiB", "--memory.host=65GiB", "--memory.gpu=23GiB"});
+  expect_refusal({"plan", "--what-fits", "--machine=4090", "--memory.gpu=80GiB"}, ExitCode::cannot_fit, {"memory.gpu"});
+  expect_refusal({"plan", golden("llama_linear") + "/model", "--ram=8GiB", "--memory.host=9GiB"}, ExitCode::cannot_fit,
+                 {"memory.host is 9.00 GiB", "8.00 GiB"});
+}
+
+TEST(PlanVerb, ABudgetOfTheDiskIsWithinWhatTheDiskOptionSays) {
+  const Words words = {"qwen2.5-7b", "--machine=4090", "--ram=80GiB", "--batch=8", "--disk=500GB"};
+  const auto disk_with = [&](const Words& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return plan_of(all).at("peaks").at("disk").get<int64_t>();
+  };
+  const int64_t needed = disk_with({});
+  EXPECT_EQ(disk_with({"--memory.nvme_path=/nowhere"}), needed);
+  EXPECT_EQ(disk_with({"--memory.nvme_path=/nowhere", "--memory.nvme=100GB"}), needed);
+  Words little = {"plan", "--memory.nvme_path=/nowhere", "--memory.nvme=10GB"};
+  little.insert(little.end(), words.begin(), words.end());
+  expect_refusal(little, ExitCode::cannot_fit, {"on disk", "raise memory.nvme from 9.31 GiB", "--memory.nvme="});
+  Words none = {"plan", "--memory.nvme=0"};
+  none.insert(none.end(), words.begin(), words.end());
+  expect_refusal(none, ExitCode::cannot_fit, {"host memory"});
+}
+
+TEST(PlanVerb, LooksAtTheDirectoryOfStateOnThisMachineAlone) {
+  const Place place;
+  const std::string model = golden("llama_linear") + "/model", missing = "--memory.nvme_path=" + (place / "nothing");
+  expect_refusal({"plan", model, missing}, ExitCode::bad_config, {"memory.nvme_path", "nothing", "not a directory"});
+  expect_refusal({"plan", model, missing, "--disk=1TB"}, ExitCode::bad_config, {"memory.nvme_path", "nothing"});
+  expect_refusal({"plan", model, "--memory.nvme_path=" + place.path(), "--memory.nvme=900TiB"}, ExitCode::cannot_fit,
+                 {"memory.nvme is 900 TiB", "of disk"});
+  succeed({"plan", model, "--memory.nvme_path=" + place.path()});
+  succeed({"plan", model, missing, "--machine=4090"});
 }
 
 TEST(PlanVerb, SaysWhichModelsFitAMachine) {
@@ -145,6 +198,11 @@ TEST(DoctorVerb, ChecksAndAProfileThatPlansUse) {
   EXPECT_EQ(json::parse(read_bytes(file)), profile);
   const json plan = plan_of({golden("llama_linear") + "/model", "--machine=" + file});
   EXPECT_EQ(plan.at("machine"), json({{"name", profile.at("name")}, {"measured", true}}));
+  json diskless = profile;
+  diskless["disk_bytes"] = 0;
+  write_bytes(file, diskless.dump());
+  const Words words = {"plan", golden("llama_linear") + "/model", "--machine=" + file, "--memory.nvme_path=/nowhere"};
+  expect_refusal(words, ExitCode::bad_config, {"memory.nvme_path", "--disk"});
 }
 
 TEST(PlanVerb, RefusesWhatIsNoTarget) {

@@ -5,6 +5,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/cli/planned_site.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
@@ -12,10 +13,8 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/plan/inventory.h"
-#include "megatrain/plan/machines.h"
-#include "megatrain/train/profile_cache.h"
 #include "megatrain/train/prospect.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/suggestions.h"
 #include "megatrain/train/target.h"
 #include "megatrain/train/what_fits.h"
 
@@ -102,39 +101,6 @@ Plan random_plan_within(const Workload& workload, const Budgets& budgets, uint64
                    kTries));
 }
 
-// The machine that --machine names, or this one, with the memory that --ram and --disk say.
-struct PlannedSite {
-  Machine machine;  // none for a named one
-  Site site;
-};
-
-int64_t size_option(const Arguments& arguments, const char* name, int64_t otherwise) {
-  const auto text = arguments.option(name);
-  if (!text) return otherwise;
-  const int64_t bytes = parse_bytes(*text);
-  if (bytes <= 0) fail_config(fmt::format("{} is '{}'; expected a size above 0, such as 64GiB", name, *text));
-  return bytes;
-}
-
-PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config) {
-  PlannedSite planned;
-  if (const auto name = arguments.option("--machine")) {
-    MachineProfile machine = name->ends_with(".json") ? read_profile(*name) : named_machine(*name);
-    if (config.device == "cpu" && machine.shared_cores == 0)
-      fail_config(fmt::format("--machine={} has a GPU, but device is cpu; leave one of them out", *name));
-    machine.host_bytes = size_option(arguments, "--ram", machine.host_bytes);
-    machine.disk_bytes = size_option(arguments, "--disk", machine.disk_bytes);
-    planned.site = site_of(machine);
-    planned.site.budgets.disk_bytes = disk_budget(size_option(arguments, "--disk", 0));
-    return planned;
-  }
-  planned.machine = open_machine(config.device, config.threads);
-  planned.site = site_here(planned.machine, config.threads);
-  if (const int64_t ram = size_option(arguments, "--ram", 0)) planned.site.budgets.host_bytes = host_budget(ram);
-  planned.site.budgets.disk_bytes = disk_budget(size_option(arguments, "--disk", 0));
-  return planned;
-}
-
 void check_price(std::optional<double> price) {
   constexpr double kMost = 1e6;
   if (price && !(*price >= 0 && *price <= kMost))
@@ -162,6 +128,7 @@ int print_what_fits(const Arguments& arguments) {
       parse_config("", "plan --what-fits", arguments.overrides(), {.model = false, .data = false, .steps = false});
   const bool batch_given = given("batch");
   const PlannedSite planned = planned_site(arguments, config);
+  const Budgets budgets = make_budgets(config, planned.site);
   const std::vector<FitRow> rows = what_fits(preset_names(), config, batch_given, planned.site);
   const MachineProfile& machine = planned.site.profile;
   if (arguments.json()) {
@@ -180,12 +147,76 @@ int print_what_fits(const Arguments& arguments) {
     fmt::print("{}\n", json_text(list, 1));
     return 0;
   }
-  const Budgets budgets = make_budgets(config, planned.site);
   fmt::print("tokens/s on {} within {} of GPU memory and {} of RAM; sequences of {}, a step that hides the optimizer\n",
              machine.title(), format_bytes(budgets.gpu_bytes), format_bytes(budgets.host_bytes), config.seq_len);
   fmt::print("{}", what_fits_text(rows));
   fmt::print("{}", kModesText);
   return 0;
+}
+
+struct Planned {
+  Prospect prospect;
+  Plan plan;
+  std::vector<std::string> changes;  // what was given up to fit
+};
+
+// Throws Error(cannot_fit).
+Planned plan_target(const Arguments& arguments, const Target& target, const Site& site) {
+  Planned made{.prospect = prospect_of(target.config, target.model, site), .plan = {}, .changes = {}};
+  const Prospect& p = made.prospect;
+  if (const auto seed = arguments.integer("--random")) {
+    if (*seed < 0) fail_config(fmt::format("--random is {}; expected a seed of at least 0", *seed));
+    made.plan = random_plan_within(p.workload, p.budgets, static_cast<uint64_t>(*seed));
+  } else {
+    made.plan = choose_plan(target.config, p.workload, p.budgets, p.profile, &made.changes);
+  }
+  return made;
+}
+
+void print_plan(const Planned& made, std::optional<double> price, bool as_json) {
+  const Prospect& p = made.prospect;
+  const Outlook o = outlook(p.workload, made.plan, p.profile);
+  if (!as_json) {
+    fmt::print("{}{}", explain(p.workload, made.plan, o.estimate), outlook_text(p.workload, o, p.profile, price));
+    for (const std::string& change : made.changes) fmt::print("to fit: {}\n", change);
+    return;
+  }
+  nlohmann::json json = describe(p, made.plan, o);
+  json["fits"] = true;
+  json["changes"] = made.changes;
+  json["suggestions"] = nlohmann::json::array();
+  json["machine"] = machine_json(p.profile);
+  if (price) json["cost_per_billion_tokens"] = cost_per_billion_tokens(o, *price);
+  fmt::print("{}\n", json_text(json, 1));
+}
+
+// The options as a person types them: a shell must not read patterns as names of files.
+std::string quoted(const std::string& options) {
+  std::string text = options;
+  const size_t begin = text.find("--freeze=");
+  if (begin == std::string::npos) return text;
+  const size_t value = begin + std::string("--freeze=").size();
+  text.insert(std::min(text.find(' ', value), text.size()), "'");
+  return text.insert(value, "'");
+}
+
+void print_misfit(const std::string& problem, const std::vector<Suggestion>& suggestions, const MachineProfile& machine,
+                  bool as_json) {
+  if (!as_json) {
+    say_error(fmt::format("{} (planned for {})", problem, machine.title()));
+    for (const Suggestion& s : suggestions)
+      log_info(fmt::format("would fit, at {:.0f} tokens/s: {}{}", s.tokens_per_s, quoted(s.change),
+                           s.note.empty() ? "" : fmt::format(" ({})", s.note)));
+    return;
+  }
+  nlohmann::json list = nlohmann::json::array();
+  for (const Suggestion& s : suggestions)
+    list.push_back({{"change", s.change}, {"note", s.note}, {"tokens_per_s", s.tokens_per_s}});
+  fmt::print("{}\n", json_text(nlohmann::json{{"fits", false},
+                                              {"changes", nlohmann::json::array({problem})},
+                                              {"suggestions", list},
+                                              {"machine", machine_json(machine)}},
+                               1));
 }
 
 }  // namespace
@@ -197,54 +228,15 @@ int verb_plan(const Arguments& arguments) {
   const std::optional<double> price = arguments.number("--price");
   check_price(price);
   const PlannedSite planned = planned_site(arguments, target.config);
-  const Prospect p = prospect_of(target.config, target.model, planned.site);
-
-  std::vector<std::string> changes;
-  Plan plan;
-  std::string problem;
   try {
-    if (const auto seed = arguments.integer("--random")) {
-      if (*seed < 0) fail_config(fmt::format("--random is {}; expected a seed of at least 0", *seed));
-      plan = random_plan_within(p.workload, p.budgets, static_cast<uint64_t>(*seed));
-    } else {
-      plan = choose_plan(target.config, p.workload, p.budgets, p.profile, &changes);
-    }
+    print_plan(plan_target(arguments, target, planned.site), price, arguments.json());
+    return 0;
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;
-    problem = error.what();
-    changes.push_back(problem);
+    print_misfit(error.what(), what_would_fit(target.config, target.model, planned.site), planned.site.profile,
+                 arguments.json());
+    return static_cast<int>(error.code());
   }
-  if (problem.empty()) {
-    const Outlook o = outlook(p.workload, plan, p.profile);
-    if (arguments.json()) {
-      nlohmann::json json = describe(p, plan, o);
-      json["fits"] = true;
-      json["changes"] = changes;
-      json["suggestions"] = nlohmann::json::array();
-      json["machine"] = machine_json(p.profile);
-      if (price) json["cost_per_billion_tokens"] = cost_per_billion_tokens(o, *price);
-      fmt::print("{}\n", json_text(json, 1));
-    } else {
-      fmt::print("{}{}", explain(p.workload, plan, o.estimate), outlook_text(p.workload, o, p.profile, price));
-      for (const std::string& change : changes) fmt::print("to fit: {}\n", change);
-    }
-    return 0;
-  }
-  const std::vector<Suggestion> suggestions = what_would_fit(target.config, target.model, planned.site);
-  if (arguments.json()) {
-    nlohmann::json list = nlohmann::json::array();
-    for (const Suggestion& s : suggestions) list.push_back({{"change", s.change}, {"tokens_per_s", s.tokens_per_s}});
-    fmt::print("{}\n", json_text(nlohmann::json{{"fits", false},
-                                                {"changes", changes},
-                                                {"suggestions", list},
-                                                {"machine", machine_json(p.profile)}},
-                                 1));
-  } else {
-    say_error(fmt::format("{} (planned for {})", problem, p.profile.title()));
-    for (const Suggestion& s : suggestions)
-      log_info(fmt::format("would fit, at {:.0f} tokens/s: {}", s.tokens_per_s, s.change));
-  }
-  return static_cast<int>(ExitCode::cannot_fit);
 }
 
 }  // namespace megatrain

@@ -133,7 +133,7 @@ std::vector<Verb> make_verbs() {
            "  --machine NAME   plans for a machine that need not be here, from data sheets: {}\n"
            "  --machine FILE   the same from what 'megatrain doctor --json' printed on that machine (FILE.json)\n"
            "  --ram SIZE       with so much host memory instead\n"
-           "  --disk SIZE      with a drive that holds what memory does not\n"
+           "  --disk SIZE      with a drive that holds what memory does not; memory.nvme is a budget within it\n"
            "  --price HOUR     what an hour costs: prints the cost of a billion tokens\n"
            "  --what-fits      every preset by way of training: tokens/s, or no\n"
            "  --layers N       with N layers instead of the model's\n"

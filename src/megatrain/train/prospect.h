@@ -1,5 +1,4 @@
-// What a configuration would need and how fast it would be at a site, and what to change where it does not fit. Nothing
-// is opened, allocated or read.
+// What a configuration would need and how fast it would be at a site. Nothing is opened, allocated or read.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +27,6 @@ struct Fit {
 };
 // The planner's plan; nothing when none fits.
 std::optional<Fit> fit(const Prospect& prospect);
-
-struct Suggestion {
-  std::string change;  // keys as on the command line, and what they mean where they do not say it
-  double tokens_per_s = 0;
-};
-// Of a configuration that does not fit: up to three changes under each of which it does, the nearest first.
-std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site);
 
 TrainConfig with_state(TrainConfig config, const StateFormat& format);
 

@@ -133,16 +133,55 @@ void check_disk(const TrainConfig& config) {
     check_scratch_place(disk_settings(config).place, config.memory.nvme_bytes.value_or(0));
 }
 
+namespace {
+
+struct BudgetKey {
+  const char* name;
+  const char* memory;
+  std::optional<int64_t> TrainConfig::Memory::*given;
+  int64_t Budgets::*bytes;
+  const char* remedy;
+};
+constexpr BudgetKey kBudgetKeys[] = {
+    {"memory.gpu", "GPU memory", &TrainConfig::Memory::gpu_bytes, &Budgets::gpu_bytes, "choose another --machine"},
+    {"memory.host", "host memory", &TrainConfig::Memory::host_bytes, &Budgets::host_bytes, "give more with --ram"},
+    {"memory.nvme", "disk", &TrainConfig::Memory::nvme_bytes, &Budgets::disk_bytes, "give more with --disk"},
+};
+
+bool is_beyond(const BudgetKey& key, const TrainConfig& config, const Site& site) {
+  const int64_t limit = site.limits.*key.bytes;
+  return limit > 0 && (config.memory.*key.given).value_or(0) > limit;
+}
+
+}  // namespace
+
 Budgets make_budgets(const TrainConfig& config, const Site& site) {
   Budgets budgets = site.budgets;
-  if (config.memory.gpu_bytes) budgets.gpu_bytes = *config.memory.gpu_bytes;
-  if (config.memory.host_bytes) budgets.host_bytes = *config.memory.host_bytes;
   if (!config.memory.nvme_path.empty()) {
-    const int64_t there = site.ops ? free_scratch_bytes(config.memory.nvme_path) : site.profile.disk_bytes;
-    budgets.disk_bytes = config.memory.nvme_bytes.value_or(disk_budget(there));
+    const int64_t known = site.limits.disk_bytes;
+    budgets.disk_bytes = disk_budget(known > 0 ? known : free_scratch_bytes(config.memory.nvme_path));
+  }
+  for (const BudgetKey& key : kBudgetKeys) {
+    if (is_beyond(key, config, site))
+      fail(ExitCode::cannot_fit,
+           fmt::format("{} is {}, but the machine planned for has {} of {}; lower it, leave it out to take what there "
+                       "is, or {}",
+                       key.name, format_bytes(*(config.memory.*key.given)), format_bytes(site.limits.*key.bytes),
+                       key.memory, key.remedy));
+    budgets.*key.bytes = (config.memory.*key.given).value_or(budgets.*key.bytes);
   }
   budgets.state_on_host = config.memory.state == "host";
   return budgets;
+}
+
+std::string drop_budgets_beyond(const Site& site, TrainConfig& config) {
+  std::string options;
+  for (const BudgetKey& key : kBudgetKeys) {
+    if (!is_beyond(key, config, site)) continue;
+    (config.memory.*key.given).reset();
+    options += fmt::format("{}--{}=auto", options.empty() ? "" : " ", key.name);
+  }
+  return options;
 }
 
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,

@@ -51,7 +51,8 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
 struct Site {
   MachineProfile profile;
   bool gpu = true;
-  Budgets budgets;                // what the machine has
+  Budgets budgets;                // what a run may take where its configuration does not say
+  Budgets limits = {};            // what its configuration may say at most; 0: not known
   int64_t device_base_bytes = 0;  // what the driver holds
   int64_t host_base_bytes = 0;    // what the process holds
   Ops* ops = nullptr;             // of the device, where it is there to be asked
@@ -64,8 +65,10 @@ DiskSettings disk_settings(const TrainConfig& config);
 // Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.
 void check_disk(const TrainConfig& config);
 
-// The configuration's budgets, or what the site has.
+// The configuration's budgets, or what the site has. Throws Error(cannot_fit) for one above the site's limits.
 Budgets make_budgets(const TrainConfig& config, const Site& site);
+// Makes every budget above the site's limits "auto". Returns the options that do so, "--memory.host=auto"; empty: none.
+std::string drop_budgets_beyond(const Site& site, TrainConfig& config);
 
 // The plan the configuration names, or the planner's; checked against workload and budgets.
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,

@@ -47,11 +47,16 @@ Site site_here(const Machine& machine, int64_t threads) {
 
 Site site_of(const MachineProfile& machine) {
   const int64_t host = host_budget(machine.host_bytes);
-  if (machine.shared_cores > 0)  // its device is its CPU
-    return {.profile = machine, .gpu = false, .budgets = {.gpu_bytes = host / 2, .host_bytes = host / 2}};
+  Budgets limits{.gpu_bytes = machine.hbm_bytes, .host_bytes = machine.host_bytes, .disk_bytes = machine.disk_bytes};
+  if (machine.shared_cores > 0) {  // its device is its CPU
+    limits.gpu_bytes = machine.host_bytes;
+    return {
+        .profile = machine, .gpu = false, .budgets = {.gpu_bytes = host / 2, .host_bytes = host / 2}, .limits = limits};
+  }
   return {.profile = machine,
           .gpu = true,
           .budgets = {.gpu_bytes = std::max<int64_t>(machine.hbm_bytes - kDeviceMargin, 0), .host_bytes = host},
+          .limits = limits,
           .device_base_bytes = kContextBytes + kLoadedLater,
           .host_base_bytes = kProcessBytes};
 }

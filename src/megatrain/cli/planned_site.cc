@@ -1,0 +1,84 @@
+#include "megatrain/cli/planned_site.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/scratch_file.h"
+#include "megatrain/plan/machines.h"
+#include "megatrain/train/profile_cache.h"
+#include "megatrain/train/site.h"
+
+namespace megatrain {
+
+namespace {
+
+std::optional<int64_t> size_option(const Arguments& arguments, const char* name) {
+  const auto text = arguments.option(name);
+  if (!text) return {};
+  try {
+    const int64_t bytes = parse_bytes(*text);
+    if (bytes > 0) return bytes;
+  } catch (const Error& error) {
+    fail_config(fmt::format("{}: {}", name, error.what()));
+  }
+  fail_config(fmt::format("{} is '{}'; expected a size above 0, such as 64GiB", name, *text));
+}
+
+// The machine has so much disk, and state may live there.
+void use_disk(Site& site, int64_t bytes) {
+  site.limits.disk_bytes = bytes;
+  site.budgets.disk_bytes = disk_budget(bytes);
+}
+
+Site named_site(const std::string& name, const TrainConfig& config, std::optional<int64_t> ram,
+                std::optional<int64_t> disk) {
+  MachineProfile machine = name.ends_with(".json") ? read_profile(name) : named_machine(name);
+  if (config.device == "cpu" && machine.shared_cores == 0)
+    fail_config(fmt::format("--machine={} has a GPU, but device is cpu; leave one of them out", name));
+  machine.host_bytes = ram.value_or(machine.host_bytes);
+  if (!disk && !config.memory.nvme_path.empty() && machine.disk_bytes == 0)
+    fail_config(fmt::format(
+        "memory.nvme_path is given, but --machine={} does not say how much disk it has; say so with --disk", name));
+  Site site = site_of(machine);
+  if (disk) use_disk(site, *disk);
+  return site;
+}
+
+Site this_site(const Machine& machine, const TrainConfig& config, std::optional<int64_t> ram,
+               std::optional<int64_t> disk) {
+  Site site = site_here(machine, config.threads);
+  if (ram) {
+    site.limits.host_bytes = *ram;
+    site.budgets.host_bytes = host_budget(*ram);
+    if (!site.gpu) {  // the CPU device's memory is the same memory
+      site.limits.gpu_bytes = *ram;
+      site.budgets.gpu_bytes = site.budgets.host_bytes /= 2;
+    }
+  }
+  const ScratchPlace place = disk_settings(config).place;
+  if (!place.directory.empty()) {
+    check_scratch_place(place, 0);
+    use_disk(site, std::max<int64_t>(free_scratch_bytes(place.directory), 1));
+  }
+  if (disk) use_disk(site, *disk);
+  return site;
+}
+
+}  // namespace
+
+PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config) {
+  const auto ram = size_option(arguments, "--ram"), disk = size_option(arguments, "--disk");
+  PlannedSite planned;
+  if (const auto name = arguments.option("--machine")) {
+    planned.site = named_site(*name, config, ram, disk);
+  } else {
+    planned.machine = open_machine(config.device, config.threads);
+    planned.site = this_site(planned.machine, config, ram, disk);
+  }
+  return planned;
+}
+
+}  // namespace megatrain

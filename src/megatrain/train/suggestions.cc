@@ -1,0 +1,278 @@
+#include "megatrain/train/suggestions.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/base/units.h"
+#include "megatrain/train/prospect.h"
+#include "megatrain/train/site.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr size_t kMost = 3;
+constexpr int64_t kUnlimited = int64_t{1} << 54;
+constexpr int64_t kFewestTokens = 128;  // of a sequence or a chunk that is worth suggesting
+
+// From the exact to the smallest.
+constexpr StateFormat kFormats[] = {
+    {MomentFormat::bf16, MasterFormat::fp32},
+    {MomentFormat::int8, MasterFormat::fp32},
+    {MomentFormat::int8, MasterFormat::stochastic},
+};
+
+int64_t state_bytes(const Workload& w) {
+  int64_t bytes = 0;
+  for (int64_t r = 0; r < w.record_count(); ++r) bytes += w.low_bytes(r) + 2 * w.moment_bytes(r);
+  return bytes;
+}
+
+std::string size_option(const char* key, int64_t bytes) {
+  std::string size = format_bytes_up(bytes);
+  std::erase(size, ' ');
+  return fmt::format("--{}={}", key, size);
+}
+
+std::string joined(const std::string& options, const std::string& more) {
+  return options.empty() || more.empty() ? options + more : options + " " + more;
+}
+
+// A configuration and the options that lead to it.
+struct Changed {
+  TrainConfig config;
+  std::string options;
+  std::string note = {};
+};
+
+class Suggestions {
+ public:
+  // What is changed of `base` comes behind its options.
+  Suggestions(Changed base, const ModelConfig& model, const Site& site)
+      : base_(std::move(base)), model_(model), site_(site), given_(prospect_of(base_.config, model, site)) {}
+
+  std::vector<Suggestion> take() {
+    if (const auto found = fit(given_)) {  // what was changed already is enough
+      if (!base_.options.empty()) push(base_, *found);
+      return std::move(list_);
+    }
+    if (fit_with(&Budgets::host_bytes, kUnlimited)) {
+      change_host();
+    } else {
+      change_device();
+    }
+    if (list_.size() > kMost) list_.resize(kMost);
+    return std::move(list_);
+  }
+
+ private:
+  Changed changed(const std::string& options) const { return {base_.config, joined(base_.options, options)}; }
+
+  void push(const Changed& change, const Fit& found) {
+    list_.push_back({.change = change.options, .note = change.note, .tokens_per_s = found.outlook.tokens_per_s});
+  }
+  bool fits(const Changed& change) {
+    const auto found = fit(prospect_of(change.config, model_, site_));
+    if (found) push(change, *found);
+    return found.has_value();
+  }
+
+  std::optional<Fit> fit_with(int64_t Budgets::*budget, int64_t bytes) const {
+    Prospect prospect = given_;
+    prospect.budgets.*budget = bytes;
+    return fit(prospect);
+  }
+
+  // The least of a budget with which a plan fits, within one part in a hundred; none: `most` is too little.
+  struct Least {
+    int64_t bytes;
+    Fit found;
+  };
+  std::optional<Least> least(int64_t Budgets::*budget, int64_t most) const {
+    std::optional<Fit> found = fit_with(budget, most);
+    if (!found) return {};
+    const bool host = budget == &Budgets::host_bytes;
+    int64_t low = given_.budgets.*budget, high = host ? found->need.host_bytes() : found->need.hbm_bytes();
+    while (high - low > high / 100) {
+      const int64_t middle = low + (high - low) / 2;
+      if (auto tried = fit_with(budget, middle)) {
+        found = std::move(tried);
+        high = middle;
+      } else {
+        low = middle;
+      }
+    }
+    return Least{high, *std::move(found)};
+  }
+
+  // Changes for a device that lacks memory. Where the host lacks some too, it is told beside the nearest of them.
+  void change_device() {
+    std::optional<Changed> nearest;  // that the device has room for
+    raise_gpu(nearest);
+    smaller_micro_batch(nearest);
+    smaller_chunks(nearest);
+    if (list_.empty() && !nearest) smaller_batch(nearest);
+    shorter_sequences(nearest);
+    if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, site_).take();
+  }
+
+  // Whether a change gives the device room; it is suggested when it gives the host room too.
+  bool makes_room(const Changed& change, std::optional<Changed>& nearest) {
+    if (fits(change)) return true;
+    Prospect prospect = prospect_of(change.config, model_, site_);
+    prospect.budgets.host_bytes = kUnlimited;
+    if (!fit(prospect)) return false;
+    if (!nearest) nearest = change;
+    return true;
+  }
+
+  void raise_gpu(std::optional<Changed>& nearest) {
+    const int64_t most = site_.budgets.gpu_bytes;
+    if (given_.budgets.gpu_bytes >= most) return;
+    if (const auto enough = least(&Budgets::gpu_bytes, most)) {
+      push(changed(size_option("memory.gpu", enough->bytes)), enough->found);
+      return;
+    }
+    Changed change = changed("--memory.gpu=auto");
+    change.config.memory.gpu_bytes.reset();
+    makes_room(change, nearest);
+  }
+
+  void smaller_micro_batch(std::optional<Changed>& nearest) {
+    for (int64_t micro = base_.config.micro_batch / 2; micro >= 1; micro /= 2) {
+      if (base_.config.batch % micro != 0) continue;
+      Changed change = changed(fmt::format("--micro_batch={}", micro));
+      change.config.micro_batch = micro;
+      if (makes_room(change, nearest)) return;
+    }
+  }
+
+  void smaller_chunks(std::optional<Changed>& nearest) {
+    const TrainConfig& config = base_.config;
+    const int64_t tokens = config.micro_batch * config.seq_len;
+    const auto half = [&](int64_t chunk) { return (chunk > 0 ? std::min(chunk, tokens) : tokens) / 2; };
+    for (const auto& [mlp, head] : {std::pair{true, false}, {false, true}, {true, true}}) {
+      for (int64_t m = half(config.mlp_chunk), h = half(config.head_chunk);
+           (!mlp || m >= kFewestTokens) && (!head || h >= kFewestTokens); m /= 2, h /= 2) {
+        Changed change = changed(joined(mlp ? fmt::format("--mlp_chunk={}", m) : "",  //
+                                        head ? fmt::format("--head_chunk={}", h) : ""));
+        if (mlp) change.config.mlp_chunk = m;
+        if (head) change.config.head_chunk = h;
+        if (makes_room(change, nearest)) return;
+      }
+    }
+  }
+
+  // Gradients of the embedding's rows grow with the tokens of a step.
+  void smaller_batch(std::optional<Changed>& nearest) {
+    for (int64_t batch = base_.config.batch / 2; batch >= 1; batch /= 2) {
+      Changed change = changed(fmt::format("--batch={} --micro_batch=1", batch));
+      change.config.batch = batch;
+      change.config.micro_batch = 1;
+      if (makes_room(change, nearest)) return;
+    }
+  }
+
+  // With the micro-batch, which would else follow the sequence's length.
+  void shorter_sequences(std::optional<Changed>& nearest) {
+    for (const int64_t micro : {base_.config.micro_batch, int64_t{1}}) {
+      for (int64_t length = base_.config.seq_len / 2; length >= kFewestTokens; length /= 2) {
+        Changed change = changed(fmt::format("--seq_len={} --micro_batch={}", length, micro));
+        change.config.seq_len = length;
+        change.config.micro_batch = micro;
+        if (makes_room(change, nearest)) return;
+      }
+    }
+  }
+
+  // Changes for a host that lacks memory.
+  void change_host() {
+    raise_host();
+    raise_disk();
+    if (!smaller_state(base_)) without_clipping();
+    upper_half();
+    if (list_.size() < kMost) more_ram();
+  }
+
+  void raise_host() {
+    const int64_t most = site_.budgets.host_bytes;
+    if (given_.budgets.host_bytes >= most) return;
+    if (const auto enough = least(&Budgets::host_bytes, most))
+      push(changed(size_option("memory.host", enough->bytes)), enough->found);
+  }
+
+  // The same bits, at the speed of the machine's disk.
+  void raise_disk() {
+    const int64_t there = site_.limits.disk_bytes, most = there > 0 ? disk_budget(there) : kUnlimited;
+    if (given_.budgets.disk_bytes >= most) return;
+    const auto found = fit_with(&Budgets::disk_bytes, most);
+    if (!found) return;
+    const std::string path = base_.config.memory.nvme_path.empty() ? "--memory.nvme_path=DIR" : "";
+    push(changed(joined(path, size_option("memory.nvme", found->need.disk_bytes()))), *found);
+  }
+
+  // The format nearest to the exact one.
+  bool smaller_state(const Changed& base) {
+    const int64_t now = state_bytes(given_.workload);
+    for (const StateFormat& format : kFormats) {
+      const std::string master = master_name(format.master);
+      Changed change{with_state(base.config, format),
+                     joined(base.options, fmt::format("--state.moments={}", moments_name(format.moments))), base.note};
+      if (master != base.config.state.master)
+        change.options = joined(change.options, fmt::format("--state.master={}", master));
+      if (state_bytes(prospect_of(change.config, model_, site_).workload) < now && fits(change)) return true;
+    }
+    return false;
+  }
+
+  // A gradient then waits for no norm.
+  void without_clipping() {
+    if (base_.config.optim.clip <= 0) return;
+    Changed change = changed("--optim.clip=0");
+    change.config.optim.clip = 0;
+    if (!fits(change)) smaller_state(change);
+  }
+
+  void upper_half() {
+    if (!base_.config.freeze.empty() || !base_.config.train_only.empty() || model_.layers < 2) return;
+    const std::vector<std::string> patterns = lower_half(model_.layers);
+    Changed change = changed(fmt::format("--freeze={}", fmt::join(patterns, ",")));
+    change.config.freeze = patterns;
+    change.note = "the embedding and the lower half of the layers are not trained";
+    if (!fits(change)) smaller_state(change);
+  }
+
+  // More than the machine has.
+  void more_ram() {
+    const auto enough = least(&Budgets::host_bytes, kUnlimited);
+    if (!enough || enough->bytes <= site_.budgets.host_bytes) return;
+    const int64_t more = enough->bytes - site_.budgets.host_bytes;
+    Changed change = changed(base_.config.memory.host_bytes ? "--memory.host=auto" : "");
+    if (!change.options.empty()) change.options += " and ";
+    change.options += format_bytes_up(more + more / 31) + " more RAM";
+    push(change, enough->found);
+  }
+
+  Changed base_;
+  const ModelConfig& model_;
+  const Site& site_;
+  Prospect given_;
+  std::vector<Suggestion> list_;
+};
+
+}  // namespace
+
+std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site) {
+  Changed base{config, ""};
+  base.options = drop_budgets_beyond(site, base.config);
+  if (!config.plan.empty()) {
+    base.config.plan.clear();
+    base.options = joined(base.options, "--plan=null");
+  }
+  return Suggestions(std::move(base), model, site).take();
+}
+
+}  // namespace megatrain

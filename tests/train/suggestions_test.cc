@@ -1,0 +1,134 @@
+// What is suggested where a configuration does not fit.
+#include "megatrain/train/suggestions.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/train/prospect.h"
+#include "tests/hub/fixtures.h"
+#include "tests/train/presets.h"
+
+namespace megatrain {
+
+namespace {
+
+const Suggestion* starting_with(const std::vector<Suggestion>& list, const std::string& begin) {
+  for (const Suggestion& s : list) {
+    if (s.change.starts_with(begin)) return &s;
+  }
+  return nullptr;
+}
+
+int64_t size_behind(const std::string& text, const std::string& before) {
+  const size_t at = text.find(before);
+  EXPECT_NE(at, std::string::npos) << before << " in " << text;
+  return at == std::string::npos ? 0 : parse_bytes(text.substr(at + before.size()));
+}
+
+// A step as the command line gives it, and the same with a suggestion pasted behind it.
+struct Typed {
+  std::vector<std::string> words;
+  TrainConfig config(const std::string& pasted = "") const {
+    std::vector<std::string> all = words;
+    std::istringstream more(pasted);
+    for (std::string word; more >> word;) all.push_back(word);
+    return parse_config("", "test", all, {.model = false, .data = false, .steps = false});
+  }
+};
+
+// Every suggestion that is made of options fits when it is pasted, at the speed it says.
+std::vector<Suggestion> pasted(const Typed& typed, const ModelConfig& model, const Site& site) {
+  const std::vector<Suggestion> list = what_would_fit(typed.config(), model, site);
+  EXPECT_FALSE(list.empty());
+  EXPECT_LE(list.size(), 3u);
+  for (const Suggestion& s : list) {
+    if (s.change.ends_with("more RAM")) continue;
+    const auto found = fit(prospect_of(typed.config(s.change), model, site));
+    EXPECT_TRUE(found) << s.change;
+    if (found) {
+      EXPECT_GT(found->outlook.tokens_per_s, s.tokens_per_s * 0.98) << s.change;
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+TEST(Suggestions, OfAHostThatLacksMemoryTheDiskThenSmallerStateThenAFrozenHalf) {
+  // 7.6 billion parameters: 91 GB of state, 53 in int8, 61 in bf16
+  const Typed typed{{"--batch=32", "--micro_batch=8"}};
+  const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 80 * kGiB));
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_TRUE(list[0].change.starts_with("--memory.nvme_path=DIR --memory.nvme=")) << list[0].change;
+  EXPECT_EQ(list[1].change, "--state.moments=bf16");
+  EXPECT_EQ(list[2].change, "--freeze=model.embed_tokens.*,model.layers.[0-9].*,model.layers.1[0-3].*");
+  EXPECT_FALSE(list[2].note.empty());
+}
+
+TEST(Suggestions, WhereTheUsersOwnLimitIsShortItIsRaisedAndNoRamIsBought) {
+  const ModelConfig model = preset("qwen2.5-7b");
+  const Typed host{{"--batch=8", "--memory.host=60GiB"}};
+  const std::vector<Suggestion> list = pasted(host, model, machine_with("4090", 128 * kGiB));
+  const int64_t raised = size_behind(list.front().change, "--memory.host=");
+  EXPECT_GT(raised, 60 * kGiB);
+  EXPECT_LE(raised, host_budget(128 * kGiB));
+  // a machine that has no more than that is another matter
+  EXPECT_FALSE(starting_with(pasted(host, model, machine_with("4090", 66 * kGiB)), "--memory.host="));
+
+  const Typed disk{{"--batch=8", "--memory.nvme_path=/nowhere", "--memory.nvme=5GB"}};
+  EXPECT_TRUE(starting_with(pasted(disk, model, machine_with("4090", 80 * kGiB)), "--memory.nvme="));
+}
+
+TEST(Suggestions, OfADeviceThatLacksMemoryFewerTokensAtATime) {
+  const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096"}};
+  const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB));
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_TRUE(list[0].change.starts_with("--micro_batch=")) << list[0].change;
+  EXPECT_TRUE(list[1].change.starts_with("--mlp_chunk=")) << list[1].change;
+  EXPECT_TRUE(list[2].change.starts_with("--seq_len=")) << list[2].change;
+}
+
+TEST(Suggestions, OfAUsersOwnLimitOfTheDeviceTheLeastThatFits) {
+  const Typed typed{{"--batch=8", "--micro_batch=8", "--memory.gpu=3GiB"}};
+  const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB));
+  const int64_t raised = size_behind(list.front().change, "--memory.gpu=");
+  EXPECT_LE(raised, 23 * kGiB);
+  const std::string less = fmt::format("--memory.gpu={}", raised * 95 / 100);
+  EXPECT_FALSE(fit(prospect_of(typed.config(less), preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB))));
+}
+
+TEST(Suggestions, WhereBothLackMemoryAChangeOfTheDeviceStandsBeforeThatOfTheHost) {
+  const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096"}};
+  const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 80 * kGiB));
+  for (const Suggestion& s : list) EXPECT_TRUE(s.change.starts_with("--micro_batch=")) << s.change;
+  EXPECT_TRUE(std::any_of(list.begin(), list.end(),
+                          [](const Suggestion& s) { return s.change.find(" --state.moments=") != std::string::npos; }));
+}
+
+TEST(Suggestions, BudgetsThatTheMachineLacksAreLeftOut) {
+  const Typed typed{{"--batch=1", "--memory.host=1TiB", "--memory.gpu=80GiB"}};
+  const Site site = machine_with("4090", 64 * kGiB);
+  EXPECT_THROW(prospect_of(typed.config(), preset("qwen2.5-3b"), site), Error);
+  const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-3b"), site);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].change, "--memory.gpu=auto --memory.host=auto");
+}
+
+TEST(Suggestions, AModelFarTooLargeIsToldTheRamItNeeds) {
+  const Typed typed{{"--batch=16", "--micro_batch=8"}};
+  const TrainConfig config = typed.config();
+  const ModelConfig model = preset("llama3-70b");
+  const std::vector<Suggestion> list = what_would_fit(config, model, machine_with("3090", 32 * kGiB));
+  ASSERT_FALSE(list.empty());
+  const std::string& change = list.back().change;
+  ASSERT_TRUE(change.ends_with("more RAM")) << change;
+  const int64_t more = parse_bytes(change.substr(0, change.find(" more")));
+  EXPECT_TRUE(fit(prospect_of(config, model, machine_with("3090", 32 * kGiB + more))));
+  EXPECT_FALSE(fit(prospect_of(config, model, machine_with("3090", 32 * kGiB + more * 95 / 100))));
+}
+
+}  // namespace megatrain
