@@ -1,11 +1,14 @@
-// The figures of README.md, drawn by the report's own code.
+// The figures of the documentation, drawn by the report's own code.
 //
 //   draw_figures lanes TRACE.json OUT.svg                       a run's lanes.json, or trace.json of bench step --trace
 //   draw_figures losses OUT.svg NAME=METRICS.jsonl NAME=…       one curve each, from lines with "step" and "loss"
+//   draw_figures differences OUT.svg NAME=METRICS.jsonl NAME=…  smoothed curves; below, how each differs from the first
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -21,15 +24,33 @@ namespace {
 
 using namespace megatrain;
 
-// A <figure> of the report as an SVG file of its own: the legend becomes part of the drawing.
-std::string standalone(const std::string& figure, const std::string& title) {
-  constexpr double kWidth = 1060, kHead = 34, kMargin = 12, kLetter = 6.9;
-  const std::regex key("<i class=\"([^\"]*)\"></i>([^<]*)"), view("viewBox=\"0 0 1060 ([0-9.]+)\"");
+constexpr double kWidth = 1060, kHead = 34, kMargin = 12, kLetter = 6.9;
+constexpr double kSmoothedSteps = 20;
+
+// The report's charts have curves of two colours; these are more.
+const char* const kCurveStyle =
+    ".curve.third { stroke: var(--green); } .curve.fourth { stroke: var(--red); }\n"
+    ".curve.fifth { stroke: var(--backward); } .curve.sixth { stroke: var(--other); }\n";
+const char* const kCurveStyles[] = {"", "evaluation", "third", "fourth", "fifth", "sixth"};
+
+struct Panel {
+  std::string title;
+  std::string figure;  // a <figure> of the report
+};
+
+double height_of(const Panel& panel) {
+  const std::regex view("viewBox=\"0 0 1060 ([0-9.]+)\"");
   std::smatch height;
-  ensure(std::regex_search(figure, height, view), "a figure has a height");
-  std::string head = fmt::format("<text class=\"lane\" x=\"0\" y=\"14\">{}</text>", title);
-  double x = static_cast<double>(title.size()) * kLetter + 30;
-  for (std::sregex_iterator it(figure.begin(), figure.end(), key), end; it != end; ++it) {
+  ensure(std::regex_search(panel.figure, height, view), "a figure has a height");
+  return std::stod(height[1]) + kHead;
+}
+
+// The title and the legend, which is outside the <svg> of a <figure>, above the drawing.
+std::string draw_panel(const Panel& panel) {
+  const std::regex key("<i class=\"([^\"]*)\"></i>([^<]*)");
+  std::string head = fmt::format("<text class=\"lane\" x=\"0\" y=\"14\">{}</text>", panel.title);
+  double x = static_cast<double>(panel.title.size()) * kLetter + 30;
+  for (std::sregex_iterator it(panel.figure.begin(), panel.figure.end(), key), end; it != end; ++it) {
     const std::string style = (*it)[1], name = (*it)[2];
     const bool box = style.starts_with("box");
     head += box ? fmt::format("<rect class=\"{}\" x=\"{:.0f}\" y=\"5\" width=\"10\" height=\"10\"/>", style, x)
@@ -38,35 +59,72 @@ std::string standalone(const std::string& figure, const std::string& title) {
     head += fmt::format("<text x=\"{:.0f}\" y=\"14\">{}</text>", x + 18, name);
     x += 32 + static_cast<double>(name.size()) * kLetter;
   }
-  const size_t begin = figure.find('>', figure.find("<svg")) + 1, end = figure.rfind("</svg>");
-  const double whole = std::stod(height[1]) + kHead;
+  const size_t begin = panel.figure.find('>', panel.figure.find("<svg")) + 1, end = panel.figure.rfind("</svg>");
+  return fmt::format("{}\n<g transform=\"translate(0 {})\">{}</g>\n", head, kHead,
+                     panel.figure.substr(begin, end - begin));
+}
+
+// An SVG file with the panels below each other.
+std::string standalone(const std::vector<Panel>& panels) {
+  std::string drawn;
+  double y = 0;
+  for (const Panel& panel : panels) {
+    drawn += fmt::format("<g transform=\"translate(0 {})\">{}</g>\n", y, draw_panel(panel));
+    y += height_of(panel);
+  }
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{} 0 {} {:.0f}\" font-family=\"sans-serif\">\n<style>{}"
-      "</style>\n<rect x=\"{}\" y=\"0\" width=\"{}\" height=\"{:.0f}\" style=\"fill: var(--page)\"/>\n{}\n"
-      "<g transform=\"translate(0 {})\">{}</g>\n</svg>\n",
-      -kMargin, kWidth + 2 * kMargin, whole, kReportStyle, -kMargin, kWidth + 2 * kMargin, whole, head, kHead,
-      figure.substr(begin, end - begin));
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{} 0 {} {:.0f}\" font-family=\"sans-serif\">\n<style>{}{}"
+      "</style>\n<rect x=\"{}\" y=\"0\" width=\"{}\" height=\"{:.0f}\" style=\"fill: var(--page)\"/>\n{}</svg>\n",
+      -kMargin, kWidth + 2 * kMargin, y, kReportStyle, kCurveStyle, -kMargin, kWidth + 2 * kMargin, y, drawn);
 }
 
 void draw_lanes(const std::string& trace, const std::string& out) {
   const LaneTracks tracks = read_lanes(read_json_file(trace), trace);
-  write_text_file(out, standalone(svg_lanes(tracks), "One step"));
+  write_text_file(out, standalone({{"One step", svg_lanes(tracks)}}));
 }
 
-void draw_losses(const std::string& out, const std::vector<std::string>& curves) {
-  static const char* const kStyles[] = {"", "evaluation", "raw"};
-  Chart chart{.title = "Loss"};
-  for (const std::string& word : curves) {
+// A curve for each NAME=METRICS.jsonl.
+std::vector<Curve> read_curves(const std::vector<std::string>& words) {
+  if (words.size() > std::size(kCurveStyles))
+    fail_input(fmt::format("{} curves, and there are styles for {}", words.size(), std::size(kCurveStyles)));
+  std::vector<Curve> curves;
+  for (const std::string& word : words) {
     const size_t equals = word.find('=');
-    Curve curve{.name = word.substr(0, equals), .style = kStyles[chart.curves.size() % 3]};
-    std::ifstream file(word.substr(equals + 1));
+    Curve curve{.name = word.substr(0, equals), .style = kCurveStyles[curves.size()]};
+    const std::string path = word.substr(equals + 1);
+    std::ifstream file(path);
+    if (!file) fail_input(fmt::format("{} cannot be read", path));
     for (std::string line; std::getline(file, line);) {
       const nlohmann::json step = nlohmann::json::parse(line);
       curve.points.push_back({step.at("step").get<double>(), step.at("loss").get<double>()});
     }
-    chart.curves.push_back(std::move(curve));
+    curves.push_back(std::move(curve));
   }
-  write_text_file(out, standalone(svg_chart(chart), chart.title));
+  return curves;
+}
+
+void draw_losses(const std::string& out, const std::vector<std::string>& words) {
+  const Chart chart{.title = "Loss", .curves = read_curves(words)};
+  write_text_file(out, standalone({{chart.title, svg_chart(chart)}}));
+}
+
+// The loss of every step less that of the same step of `reference`.
+std::vector<Point> less(const Curve& curve, const Curve& reference) {
+  if (curve.points.size() != reference.points.size())
+    fail_input(fmt::format("{} has {} steps and {} has {}", curve.name, curve.points.size(), reference.name,
+                           reference.points.size()));
+  std::vector<Point> points = curve.points;
+  for (size_t i = 0; i < points.size(); ++i) points[i].y -= reference.points[i].y;
+  return points;
+}
+
+void draw_differences(const std::string& out, const std::vector<std::string>& words) {
+  Chart losses{.title = fmt::format("Loss, smoothed over {} steps", kSmoothedSteps), .curves = read_curves(words)};
+  const std::string& first = losses.curves.front().name;
+  Chart differences{.title = fmt::format("Difference from {}, smoothed", first), .curves = losses.curves};
+  for (Curve& curve : differences.curves) curve.points = smoothed(less(curve, losses.curves.front()), kSmoothedSteps);
+  for (Curve& curve : losses.curves) curve.points = smoothed(curve.points, kSmoothedSteps);
+  write_text_file(out, standalone({{losses.title, svg_chart(losses)}, {differences.title, svg_chart(differences)}}));
 }
 
 }  // namespace
@@ -78,8 +136,12 @@ int main(int argc, char** argv) {
       draw_lanes(words[1], words[2]);
     } else if (words.size() >= 3 && words[0] == "losses") {
       draw_losses(words[1], {words.begin() + 2, words.end()});
+    } else if (words.size() >= 3 && words[0] == "differences") {
+      draw_differences(words[1], {words.begin() + 2, words.end()});
     } else {
-      std::fprintf(stderr, "usage: draw_figures lanes TRACE.json OUT.svg | losses OUT.svg NAME=METRICS.jsonl ...\n");
+      std::fprintf(stderr,
+                   "usage: draw_figures lanes TRACE.json OUT.svg | losses OUT.svg NAME=METRICS.jsonl ... | "
+                   "differences OUT.svg NAME=METRICS.jsonl ...\n");
       return 2;
     }
     return 0;
