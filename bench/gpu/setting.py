@@ -1,4 +1,4 @@
-"""What pretrain.py and serve.py share: shapes, running megatrain, timing of parts."""
+"""What pretrain.py, formats.py and serve.py share: shapes, running megatrain, timing of parts."""
 
 import contextlib
 import json
