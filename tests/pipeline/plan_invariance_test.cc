@@ -61,6 +61,33 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bf16_fp32_weights", {.layers = 6, .precision = "fp32", .moments = "bf16"}}),
     [](const auto& info) { return info.param.name; });
 
+// A gradient that waits on the device for the norm lies where its phase's input was, unless that waits on the host.
+TEST(WaitingGradients, TakeThePlaceOfInputsOnTheDeviceAndChangeNoBit) {
+  Tiny tiny({.layers = 5});
+  const Workload& w = tiny.workload();
+  const std::string expected = tiny.train(tiny.default_plan(), kSteps);
+  Plan plan = tiny.default_plan();
+  plan.state.assign(plan.state.size(), Tier::hbm);
+  plan.weights.assign(plan.weights.size(), Tier::hbm);
+  plan.sweeps = {w.micro_batches};
+  plan.host_gradient_slabs = 0;
+  const auto bytes = [&](ResourceKind kind) { return memory_need(w, plan).bytes_of(kind); };
+  int64_t before = 0;  // device bytes
+  for (const int64_t every : {1, 2, 5}) {
+    plan.boundary_every = every;
+    for (const Tier tier : {Tier::host, Tier::hbm}) {
+      plan.boundary.assign(plan.boundary.size(), tier);
+      EXPECT_EQ(tiny.train(plan, kSteps), expected) << every << " on " << tier_name(tier);
+      const int64_t gradient = w.record(1).trained * dtype_bytes(w.dtype), waiting = (5 + every - 1) / every;
+      EXPECT_EQ(bytes(ResourceKind::device_gradient), (tier == Tier::host ? 5 : 5 - waiting) * gradient);
+      if (tier == Tier::host) before = bytes(ResourceKind::boundary);  // the head's input
+    }
+    const int64_t input = w.activation_bytes(1),
+                  count = std::max(w.micro_batches, ceil_div(w.record(1).trained * 2, input));
+    EXPECT_EQ(bytes(ResourceKind::boundary) - before, (5 + every - 1) / every * count * input);
+  }
+}
+
 // With the inputs that wait on the device and on the host, one sweep and two, frozen layers below.
 TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
   for (const FreezeRules& freezing :

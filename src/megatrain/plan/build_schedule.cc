@@ -224,8 +224,13 @@ class Builder {
     return {Kind::head_gradient_sum, record};
   }
 
-  bool waits_on_device(int64_t record) const {
-    return w_.is_layer_record(record) && gradient_waits_on_device(w_, plan_, record);
+  // The gradient where it waits on the device: first its address, then what else it lies over. Empty: it does not wait.
+  std::vector<Access> waiting_on_device(int64_t record, bool write) const {
+    const std::optional<Resource> place = waiting_gradient_of(w_, plan_, record);
+    std::vector<Access> accesses;
+    for (int64_t b = 0; place && b < (place->kind == Kind::boundary ? std::ssize(groups_) : 1); ++b)
+      accesses.push_back({Operand::rounded, {place->kind, place->a, b}, write});
+    return accesses;
   }
 
   void add_sums(std::vector<Access>& accesses, int64_t phase) const {
@@ -345,7 +350,8 @@ class Builder {
     std::vector<Access> accesses = {reads(Operand::sum, sum), writes(Operand::partials, {Kind::norm_partials}),
                                     writes(Operand::squares, squares)};
     if (plan_.updated_on_device(record)) {
-      if (waits_on_device(record)) accesses.push_back(writes(Operand::rounded, {Kind::device_gradient, record}));
+      const std::vector<Access> waiting = waiting_on_device(record, true);
+      accesses.insert(accesses.end(), waiting.begin(), waiting.end());
       add(Lane::compute, {.kind = ActionKind::finish_gradient, .record = record}, std::move(accesses));
       if (w_.clip) return;
       add(Lane::compute, {.kind = ActionKind::clip_factor, .record = record},
@@ -388,9 +394,9 @@ class Builder {
   }
 
   void update_on_device(int64_t record) {
-    std::vector<Access> accesses = {waits_on_device(record) ? reads(Operand::rounded, {Kind::device_gradient, record})
-                                                            : reads(Operand::sum, sum_of(record)),
-                                    reads(Operand::clip, {Kind::clip}), reads(Operand::inputs, {Kind::inputs})};
+    std::vector<Access> accesses = waiting_on_device(record, false);
+    if (accesses.empty()) accesses.push_back(reads(Operand::sum, sum_of(record)));
+    accesses.insert(accesses.end(), {reads(Operand::clip, {Kind::clip}), reads(Operand::inputs, {Kind::inputs})});
     if (plan_.visiting(record)) {
       accesses.push_back(writes(Operand::state, {Kind::visiting_state, record}));
     } else {

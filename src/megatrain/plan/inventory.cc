@@ -63,7 +63,8 @@ class ResourceList {
       } else {
         shared = std::max(shared, trained);
       }
-      if (gradient_waits_on_device(w_, plan_, r)) device(Kind::device_gradient, r, trained * element_);
+      if (const auto waits = waiting_gradient_of(w_, plan_, r); waits && waits->kind == Kind::device_gradient)
+        device(Kind::device_gradient, r, trained * element_);
       if (plan_.updated_on_device(r)) continue;
       leaving = std::max(leaving, trained);
       if (w_.clip && !waits[static_cast<size_t>(w_.home(r))]) {
@@ -133,7 +134,7 @@ class ResourceList {
         device(Kind::kept, p, w_.phase(p).kept_bytes[static_cast<size_t>(plan_.keep_of(p))], widest_);
       const bool waits = backward && (!layer || plan_.above_boundary(p, first) == 0);
       if (!layer || (waits && plan_.boundary_of(p) == Tier::hbm)) {
-        device(Kind::boundary, p, bytes, widest_);
+        device(Kind::boundary, p, bytes, std::max(widest_, ceil_div(gradient_bytes_after(p), bytes)));
         continue;
       }
       passing = std::max(passing, bytes);
@@ -145,6 +146,14 @@ class ResourceList {
     for (int64_t slot = 0; passing > 0 && slot < plan_.boundary_slots; ++slot)
       device(Kind::boundary_slot, slot, passing, widest_);
     for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest_);
+  }
+
+  // Of the gradient that takes the place of a phase's input.
+  int64_t gradient_bytes_after(int64_t phase) const {
+    if (phase == w_.head_phase()) return 0;
+    const int64_t record = w_.phase(phase).records.front();
+    const auto waits = waiting_gradient_of(w_, plan_, record);
+    return waits && *waits == Resource{Kind::boundary, phase} ? w_.record(record).trained * element_ : 0;
   }
 
   void rest() const {
@@ -257,8 +266,15 @@ Resource gradient_sum_of(const Workload& w, const Plan& plan, int64_t record) {
   return {Kind::gradient_sum, stays ? record : 0};
 }
 
-bool gradient_waits_on_device(const Workload& w, const Plan& plan, int64_t record) {
-  return w.clip && plan.updated_on_device(record) && gradient_sum_of(w, plan, record).a != record;
+std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan, int64_t record) {
+  if (!w.clip || !w.is_layer_record(record) || !w.is_trained(record) || !plan.updated_on_device(record) ||
+      gradient_sum_of(w, plan, record).a == record)
+    return {};
+  const int64_t phase = record;  // of a dense model
+  const bool dense = phase < w.head_phase() && w.phase(phase).records == std::vector<int64_t>{record};
+  const bool left =
+      dense && plan.boundary_of(phase) == Tier::hbm && plan.above_boundary(phase, w.first_trained_phase()) == 0;
+  return left ? Resource{Kind::boundary, phase} : Resource{Kind::device_gradient, record};
 }
 
 Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w, plan)) {

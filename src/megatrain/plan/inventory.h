@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -37,8 +38,9 @@ nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
 Resource gradient_sum_of(const Workload& workload, const Plan& plan, int64_t record);
 
-// The rounded gradient of a layer record waits on the device for the norm, after which the device uses it.
-bool gradient_waits_on_device(const Workload& workload, const Plan& plan, int64_t record);
+// Where the rounded gradient of a layer record waits on the device for the norm, after which the device uses it: the
+// place of its phase's input, which backward has read for the last time, or one of its own. None: it does not wait.
+std::optional<Resource> waiting_gradient_of(const Workload& workload, const Plan& plan, int64_t record);
 
 // Where each instance lies within the memory of its kind.
 class Inventory {

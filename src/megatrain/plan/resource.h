@@ -20,7 +20,7 @@ enum class ResourceKind : uint8_t {
   visiting_state,     // a = record: what is trained of its weights and state
   head_slot,          // a = record: the head's own tensors, or the tied table
   gradient_sum,       // a = record; 0: the slab that layers share
-  device_gradient,    // a = record: rounded, until the device may update it
+  device_gradient,    // a = record: rounded, until the device may update it, where it takes no boundary's place
   head_gradient_sum,  // a = record: the head's own tensors, or the tied table
   row_gradient_sum,
   gradient_out,       // a = slab: rounded, on its way out

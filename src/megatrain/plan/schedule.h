@@ -66,7 +66,7 @@ enum class Operand : uint8_t {
   kept,       // inner activations that wait for backward
   workspace,  // of a phase
   sum,        // the fp32 sum of a gradient; of a phase one for each of its trained records, in their order
-  rounded,    // that gradient on its way out, or waiting
+  rounded,    // that gradient on its way out, or waiting; more than one where it lies over inputs of a phase
   partials,   // of the norm
   squares,    // a record's sum of squares
   losses,
