@@ -17,7 +17,8 @@ constexpr uint64_t kDiskPlans = 4;
 constexpr uint64_t kDiskPlans = 20;
 #endif
 
-// A random plan with the moments of all records on disk that may be there, by 2 slabs or more.
+// A random plan with the moments of all records on disk that may be there, by 2 slabs or more; with clipping also the
+// gradients of most.
 Plan disk_plan(const Workload& w, uint64_t seed) {
   Plan plan = random_plan(w, seed);
   int64_t on_disk = 0;
@@ -27,6 +28,15 @@ Plan disk_plan(const Workload& w, uint64_t seed) {
     on_disk += may;
   }
   plan.moment_slabs = std::min<int64_t>(on_disk, 2 + static_cast<int64_t>(seed % 3));
+  int64_t waiting = 0;
+  for (int64_t record = 1; w.clip && record < w.head_record(); ++record) {
+    const bool may =
+        w.is_trained(record) && !plan.updated_on_device(record) && (record + static_cast<int64_t>(seed)) % 4;
+    plan.disk_gradients[static_cast<size_t>(record)] = may;
+    waiting += may;
+  }
+  if (w.clip) plan.disk_gradient_slabs = std::min<int64_t>(waiting, 2 + static_cast<int64_t>(seed % 2));
+  if (w.clip) plan.host_gradient_slabs = plan.waiting_on_host(w);
   check_plan(w, plan);
   return plan;
 }

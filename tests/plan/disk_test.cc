@@ -174,6 +174,7 @@ TEST(DiskPlans, ReadsAndWritesRunBesideEachOtherAndBesideTheUpdates) {
     const Plan plan = planned(w, least_host_bytes(w));
     MachineProfile slow = kMachine;
     slow.disk_read_bytes_per_s = slow.disk_write_bytes_per_s = 1e9;
+    slow.disk_both_bytes_per_s = 0;  // each way has its own
     const Estimate e = estimate(w, plan, slow);
     EXPECT_GT(e.disk_write_s, 2 * e.compute_s);
     EXPECT_EQ(e.bound_by, "disk_read");

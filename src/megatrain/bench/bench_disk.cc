@@ -18,14 +18,16 @@
 #include "megatrain/bench/measure.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/host/arena.h"
+#include "megatrain/host/parallel.h"
 #include "megatrain/io/disk_queue.h"
 
 namespace megatrain {
 
 namespace {
 
-constexpr int64_t kChunk = 16 * kMiB;  // one call of a queue, which cuts it into pieces
-constexpr double kNoLimit = 1e9;       // seconds
+constexpr int64_t kChunk = 64 * kMiB;     // one call of a queue, which cuts it into pieces
+constexpr int64_t kMemory = 16 * kChunk;  // each way: as a run's slabs, more than caches hold
+constexpr double kNoLimit = 1e9;          // seconds
 
 struct Unmap {
   size_t bytes;
@@ -39,14 +41,18 @@ class DiskTimer {
               round_up(bytes, kChunk)),
         reads_(make_disk_queue(file_)),
         writes_(make_disk_queue(file_)),
-        memory_(static_cast<std::byte*>(map_huge_pages(2 * kChunk, 1)), Unmap{2 * kChunk}),
+        span_(std::min(kMemory, file_.bytes())),
+        memory_(static_cast<std::byte*>(map_huge_pages(static_cast<size_t>(2 * span_), 1)),
+                Unmap{static_cast<size_t>(2 * span_)}),
         most_s_(most_s),
         end_(file_.bytes()) {
-    if (!memory_) fail(ExitCode::cannot_fit, fmt::format("could not map {}", format_bytes(2 * kChunk)));
-    for (int64_t at = 0; at < 2 * kChunk; at += 8) {  // a disk may compress
-      const uint64_t word = random_bits(1, 0, static_cast<uint64_t>(at));
-      std::memcpy(memory_.get() + at, &word, sizeof(word));
-    }
+    if (!memory_) fail(ExitCode::cannot_fit, fmt::format("could not map {}", format_bytes(2 * span_)));
+    parallel_for(0, 2 * span_ / kChunk, [&](int64_t chunk) {  // a disk may compress
+      for (int64_t at = chunk * kChunk; at < (chunk + 1) * kChunk; at += 8) {
+        const uint64_t word = random_bits(1, 0, static_cast<uint64_t>(at));
+        std::memcpy(memory_.get() + at, &word, sizeof(word));
+      }
+    });
   }
 
   const ScratchFile& file() const { return file_; }
@@ -80,9 +86,9 @@ class DiskTimer {
     for (; moved < end_ && now_s() - start < most_s_; moved += kChunk) {
       const int64_t at = (first + moved) % end_;
       if (write) {
-        writes_->write(at, memory_.get(), kChunk);
+        writes_->write(at, memory_.get() + moved % span_, kChunk);
       } else {
-        reads_->read(at, memory_.get() + kChunk, kChunk);
+        reads_->read(at, memory_.get() + span_ + moved % span_, kChunk);
       }
     }
     return moved;
@@ -90,6 +96,7 @@ class DiskTimer {
 
   ScratchFile file_;
   std::unique_ptr<DiskQueue> reads_, writes_;
+  int64_t span_;  // bytes of memory each way
   std::unique_ptr<std::byte, Unmap> memory_;
   double most_s_;
   int64_t end_;  // bytes that have been written

@@ -14,6 +14,7 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::first_moments:
     case ResourceKind::second_moments:
     case ResourceKind::disk_moments:
+    case ResourceKind::disk_gradient:
     case ResourceKind::driver:
     case ResourceKind::ops_scratch:
     case ResourceKind::process: return true;

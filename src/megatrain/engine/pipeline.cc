@@ -50,7 +50,7 @@ void Lanes::stop() noexcept {
 }
 
 Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory,
-                   std::vector<LayerRecord>& records, DiskMoments& disk, StepHandler& handler)
+                   std::vector<LayerRecord>& records, DiskTier& disk, StepHandler& handler)
     : device_(device),
       lanes_(lanes),
       schedule_(std::move(schedule)),
@@ -148,11 +148,15 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::update:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
     case ActionKind::fetch_moments:
-      disk_read_bytes_ += disk_.bytes(a.record);
-      return lanes_.host(a.lane).run([this, &a] { disk_.read(a.record, memory_.address(a.at(Operand::to))); });
+    case ActionKind::fetch_gradient:
+      disk_read_bytes_ += disk_.bytes(a.at(Operand::from));
+      return lanes_.host(a.lane).run(
+          [this, &a] { disk_.read(a.at(Operand::from), memory_.address(a.at(Operand::to))); });
     case ActionKind::return_moments:
-      disk_write_bytes_ += disk_.bytes(a.record);
-      return lanes_.host(a.lane).run([this, &a] { disk_.write(a.record, memory_.address(a.at(Operand::from))); });
+    case ActionKind::store_gradient:
+      disk_write_bytes_ += disk_.bytes(a.at(Operand::to));
+      return lanes_.host(a.lane).run(
+          [this, &a] { disk_.write(a.at(Operand::to), memory_.address(a.at(Operand::from))); });
     case ActionKind::embed_forward:
     case ActionKind::forward:
     case ActionKind::head:

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "megatrain/device/device.h"
-#include "megatrain/engine/disk_moments.h"
+#include "megatrain/engine/disk_tier.h"
 #include "megatrain/engine/memory.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/engine/trace.h"
@@ -65,7 +65,7 @@ struct Stall {
 class Pipeline {
  public:
   Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records,
-           DiskMoments& disk, StepHandler& handler);
+           DiskTier& disk, StepHandler& handler);
   ~Pipeline() { lanes_.stop(); }  // what was issued refers to it, also after a lane threw
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -122,7 +122,7 @@ class Pipeline {
   Schedule schedule_;
   EngineMemory& memory_;
   std::vector<LayerRecord>& records_;
-  DiskMoments& disk_;
+  DiskTier& disk_;
   StepHandler& handler_;
   std::array<std::vector<Marks>, 2> marks_;  // steps alternate, so that a wait can reach one step back
   size_t report_ = 0;                        // the report's index; what comes after it may still run when it is there

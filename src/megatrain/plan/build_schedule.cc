@@ -7,7 +7,8 @@
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane.
-//              Moments that live on disk are in a slab of a ring from their reading to their writing.
+//              Moments that live on disk are in a slab of a ring from their reading to their writing, and so are
+//              gradients that wait there on their ways to the disk and back.
 //
 // Backward ends at the lowest phase that has a trained record. What is frozen has no gradient, so nothing of it leaves
 // or is updated.
@@ -71,7 +72,8 @@ class Builder {
         boundary_slots_(plan.boundary_slots),
         out_slabs_(plan.gradient_slabs),
         host_slabs_(plan.host_gradient_slabs),
-        moment_slabs_(plan.moment_slabs) {}
+        moment_slabs_(plan.moment_slabs),
+        gradient_slabs_(plan.disk_gradient_slabs) {}
 
   std::vector<Action> build() {
     fetch_inputs();
@@ -361,18 +363,29 @@ class Builder {
     }
     accesses.push_back(writes(Operand::rounded, out));
     add(Lane::compute, {.kind = ActionKind::finish_gradient, .record = record}, std::move(accesses));
-    const bool turns = w_.is_layer_record(record) && !w_.clip;  // layers take turns in the ring
-    const Lease slab = turns ? host_slabs_.acquire() : Lease();
-    const Resource waiting = turns ? Resource{Kind::host_gradient, slab.slab()} : waiting_of(record);
+    const Waiting waiting = waiting_of(record);
     add(Lane::d2h, {.kind = ActionKind::offload_gradient, .record = record},
-        {reads(Operand::from, out), reads(Operand::squares, squares), writes(Operand::to, waiting),
+        {reads(Operand::from, out), reads(Operand::squares, squares), writes(Operand::to, waiting.place),
          writes(Operand::to, {Kind::host_squares, record})});
-    if (!w_.clip) update_on_host(record, {Kind::host_squares, record}, waiting);
+    if (plan_.gradient_on_disk(record)) {
+      add(Lane::disk_write, {.kind = ActionKind::store_gradient, .record = record},
+          {reads(Operand::from, waiting.place), writes(Operand::to, {Kind::disk_gradient, record})});
+    }
+    if (!w_.clip) update_on_host(record, {Kind::host_squares, record}, waiting.place);
   }
 
-  // With clipping a gradient has a slab of its own until the end of the step.
-  Resource waiting_of(int64_t record) const {
-    return {w_.is_layer_record(record) ? Kind::host_gradient : Kind::host_record_gradient, record};
+  // Where a gradient is on the host. With clipping it has a place of its own until the end of the step, or passes
+  // through on its way to the disk and back; without, layers take turns in a ring.
+  struct Waiting {
+    Lease lease;
+    Resource place;
+  };
+  Waiting waiting_of(int64_t record) {
+    if (!w_.is_layer_record(record)) return {Lease(), {Kind::host_record_gradient, record}};
+    if (w_.clip && !plan_.gradient_on_disk(record)) return {Lease(), {Kind::host_gradient, record}};
+    Lease lease = (w_.clip ? gradient_slabs_ : host_slabs_).acquire();
+    const Resource place{w_.clip ? Kind::gradient_slab : Kind::host_gradient, lease.slab()};
+    return {std::move(lease), place};
   }
 
   void update_on_host(int64_t record, Resource after, Resource waiting) {
@@ -425,7 +438,12 @@ class Builder {
     for (int64_t record = 0; record < w_.record_count(); ++record) {
       if (!w_.is_trained(record)) continue;
       if (!plan_.updated_on_device(record)) {
-        update_on_host(record, {Kind::host_report}, waiting_of(record));
+        const Waiting waiting = waiting_of(record);
+        if (plan_.gradient_on_disk(record)) {
+          add(Lane::disk_read, {.kind = ActionKind::fetch_gradient, .record = record},
+              {reads(Operand::from, {Kind::disk_gradient, record}), writes(Operand::to, waiting.place)});
+        }
+        update_on_host(record, {Kind::host_report}, waiting.place);
         continue;
       }
       update_on_device(record);
@@ -468,7 +486,7 @@ class Builder {
   int64_t first_trained_;  // phase
   std::vector<Action> actions_;
   WarmSlots slots_;
-  SlabPool boundary_slots_, out_slabs_, host_slabs_, moment_slabs_;
+  SlabPool boundary_slots_, out_slabs_, host_slabs_, moment_slabs_, gradient_slabs_;
   std::set<int64_t> resident_;  // records already fetched to their own place
   std::vector<Group> groups_;   // of the sweep
   std::vector<Group> all_groups_;

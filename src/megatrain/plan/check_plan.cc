@@ -89,7 +89,7 @@ void check_plan(const Workload& w, const Plan& p) {
   }
   covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), "layers");
   for (int64_t record = 1; w.alias_layers > 0 && record < w.head_record(); ++record) {
-    require(p.streams(record) && !p.moments_on_disk(record),
+    require(p.streams(record) && !p.moments_on_disk(record) && !p.gradient_on_disk(record),
             fmt::format("layer {} shares its memory, so it must live on the host and stream", record));
   }
   int64_t on_disk = 0;
@@ -103,6 +103,19 @@ void check_plan(const Workload& w, const Plan& p) {
   require(p.moment_slabs >= std::min<int64_t>(2, on_disk) && p.moment_slabs <= on_disk,
           fmt::format("moment_slabs is {}, expected {}", p.moment_slabs,
                       on_disk < 2 ? std::to_string(on_disk) : fmt::format("2 to {}", on_disk)));
+  covers("whose gradients wait on disk", p.disk_gradients.size(), w.record_count(), "layers");
+  int64_t waiting = 0;
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    if (!p.gradient_on_disk(record)) continue;
+    ++waiting;
+    require(w.clip && w.is_layer_record(record) && w.is_trained(record) && !p.updated_on_device(record),
+            fmt::format("layer {}'s gradient may wait on disk only when gradients are clipped, it is a trained block "
+                        "and the host updates it",
+                        record));
+  }
+  require(p.disk_gradient_slabs >= std::min<int64_t>(2, waiting) && p.disk_gradient_slabs <= waiting,
+          fmt::format("disk_gradient_slabs is {}, expected {}", p.disk_gradient_slabs,
+                      waiting < 2 ? std::to_string(waiting) : fmt::format("2 to {}", waiting)));
   for (int64_t record = 1; record < w.head_record(); ++record) {
     require(!p.state_on_device(record) || p.weights[static_cast<size_t>(record - 1)] == Tier::hbm,
             fmt::format("layer {}'s state is on the device, so its weights must be", record));
@@ -117,7 +130,7 @@ void check_plan(const Workload& w, const Plan& p) {
           fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.layer_phases() + 3));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,
           fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.layer_records() + 2));
-  const int64_t host_updated = p.host_updated(w);
+  const int64_t host_updated = p.waiting_on_host(w);
   require(p.host_gradient_slabs >= std::min<int64_t>(1, host_updated) && p.host_gradient_slabs <= host_updated &&
               (!w.clip || p.host_gradient_slabs == host_updated),
           fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,

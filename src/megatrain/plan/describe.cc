@@ -80,6 +80,10 @@ json plan_to_json(const Plan& p) {
     plan["disk_moments"] = p.disk_moments;
     plan["moment_slabs"] = p.moment_slabs;
   }
+  if (p.disk_gradient_slabs > 0) {
+    plan["disk_gradients"] = p.disk_gradients;
+    plan["disk_gradient_slabs"] = p.disk_gradient_slabs;
+  }
   return plan;
 }
 
@@ -132,6 +136,11 @@ Plan plan_from_json(const json& object, const std::string& where) {
     p.disk_moments = flags("disk_moments");
     p.moment_slabs = number("moment_slabs");
   }
+  p.disk_gradients.assign(p.state.size(), false);
+  if (object.contains("disk_gradients") || object.contains("disk_gradient_slabs")) {
+    p.disk_gradients = flags("disk_gradients");
+    p.disk_gradient_slabs = number("disk_gradient_slabs");
+  }
   if (!object.contains("sweeps") || !object["sweeps"].is_array()) bad("'sweeps' must be a list of integers");
   for (const json& width : object["sweeps"]) {
     if (!width.is_number_integer()) bad("'sweeps' must be a list of integers");
@@ -165,6 +174,9 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
     text += fmt::format("visits: the state of {} blocks comes to the device to be updated\n", visitors);
   if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
     text += fmt::format("moments of {} layers: on disk, through {} slabs of host memory\n", on_disk, p.moment_slabs);
+  if (const int64_t on_disk = std::count(p.disk_gradients.begin(), p.disk_gradients.end(), true))
+    text += fmt::format("gradients of {} layers: wait on disk for the norm, through {} slabs of host memory\n", on_disk,
+                        p.disk_gradient_slabs);
   const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained_phase() - 1));
   if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);
   text += fmt::format("kept for backward: {}\n", kept_text(p, passed));

@@ -52,8 +52,10 @@ class ActionCosts {
         const int64_t others = by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
         return update_seconds(a.record, gradient(a.record) + others);
       }
-      case ActionKind::fetch_moments: return as_double(disk_bytes(a.record)) / m_.disk_read_bytes_per_s;
-      case ActionKind::return_moments: return as_double(disk_bytes(a.record)) / m_.disk_write_bytes_per_s;
+      case ActionKind::fetch_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_read_bytes_per_s);
+      case ActionKind::fetch_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_read_bytes_per_s;
+      case ActionKind::return_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_write_bytes_per_s);
+      case ActionKind::store_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_write_bytes_per_s;
       default: return 0;  // small beside the others
     }
   }
@@ -68,6 +70,10 @@ class ActionCosts {
   double update_seconds(int64_t record, int64_t elements, double link_share = 0) const {
     const double count = as_double(elements);
     return m_.update_seconds(count, count * host_update_bytes(record), w_.state.moments, link_share);
+  }
+  // Of one way of the disk while as much goes the other way, as moments do.
+  double beside(double disk_bytes_per_s) const {
+    return m_.disk_both_bytes_per_s > 0 ? std::min(disk_bytes_per_s, m_.disk_both_bytes_per_s / 2) : disk_bytes_per_s;
   }
   int64_t element() const { return dtype_bytes(w_.dtype); }
   int64_t rows() const { return w_.touched_rows() * w_.hidden; }  // elements
@@ -199,6 +205,10 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
       disk_read += costs({.kind = ActionKind::fetch_moments, .record = record});
       disk_write += costs({.kind = ActionKind::return_moments, .record = record});
     }
+    if (plan.gradient_on_disk(record)) {
+      disk_read += costs({.kind = ActionKind::fetch_gradient, .record = record});
+      disk_write += costs({.kind = ActionKind::store_gradient, .record = record});
+    }
     const int64_t bytes = w.weight_bytes(record);
     if (!w.is_layer_record(record)) continue;
     if (plan.copied(record)) fetched += bytes;
@@ -243,13 +253,6 @@ double shared_link_seconds(const Estimate& e, const MachineProfile& m) {
   return (e.h2d_s * m.h2d_bytes_per_s + e.d2h_s * m.d2h_bytes_per_s) / m.link_both_bytes_per_s;
 }
 
-// Nor where both ways of the disk do.
-double shared_disk_seconds(const Estimate& e, const MachineProfile& m) {
-  if (m.disk_both_bytes_per_s == 0) return 0;
-  return (e.disk_read_s * m.disk_read_bytes_per_s + e.disk_write_s * m.disk_write_bytes_per_s) /
-         m.disk_both_bytes_per_s;
-}
-
 double longest_lane(const Estimate& e) {
   return std::max({e.compute_s, e.h2d_s, e.d2h_s, e.update_s, e.disk_read_s, e.disk_write_s});
 }
@@ -280,7 +283,7 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, 
   walk.step();
   Estimate e = walk.step();
   e.step_s = std::max({e.step_s, longest_lane(e),  // no lane is ahead for ever
-                       shared_link_seconds(e, m), shared_disk_seconds(e, m), shared_core_seconds(e, m)});
+                       shared_link_seconds(e, m), shared_core_seconds(e, m)});
   e.bound_by = bounding_lane(e.step_s, e.compute_s,
                              {{"h2d", e.h2d_s},
                               {"d2h", e.d2h_s},

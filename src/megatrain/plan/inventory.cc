@@ -43,8 +43,9 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    int64_t streamed = 0, leaving = 0, largest = 0, shared = 0, passing = 0;  // the largest, in bytes or elements
-    std::vector<bool> waits(w_.records.size(), false);                        // (homes) has a gradient that does
+    int64_t streamed = 0, leaving = 0, largest = 0, shared = 0;  // the largest, in bytes or elements
+    int64_t passing = 0, carried = 0;                            // of moments and gradients on disk, in bytes
+    std::vector<bool> waits(w_.records.size(), false);           // (homes) has a gradient that does
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state[static_cast<size_t>(r)];
       const int64_t trained = w_.record(r).trained;
@@ -67,7 +68,10 @@ class ResourceList {
         device(Kind::device_gradient, r, trained * element_);
       if (plan_.updated_on_device(r)) continue;
       leaving = std::max(leaving, trained);
-      if (w_.clip && !waits[static_cast<size_t>(w_.home(r))]) {
+      if (plan_.gradient_on_disk(r)) {
+        visit_(Kind::disk_gradient, Tier::disk, r, w_.disk_gradient_bytes(r), 1);
+        carried = std::max(carried, w_.disk_gradient_bytes(r));
+      } else if (w_.clip && !waits[static_cast<size_t>(w_.home(r))]) {
         host(Kind::host_gradient, w_.home(r), trained * element_);
         waits[static_cast<size_t>(w_.home(r))] = true;
       }
@@ -79,6 +83,8 @@ class ResourceList {
     for (int64_t slab = 0; !w_.clip && slab < plan_.host_gradient_slabs; ++slab)
       host(Kind::host_gradient, slab, leaving * element_);
     for (int64_t slab = 0; passing > 0 && slab < plan_.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
+    for (int64_t slab = 0; carried > 0 && slab < plan_.disk_gradient_slabs; ++slab)
+      host(Kind::gradient_slab, slab, carried);
     device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
   }
 
@@ -232,7 +238,9 @@ const char* resource_name(ResourceKind kind) {
     case Kind::host_report: return "host report";
     case Kind::host_squares: return "host sums of squares";
     case Kind::moment_slab: return "moments on their way";
+    case Kind::gradient_slab: return "gradients on their way";
     case Kind::disk_moments: return "moments";
+    case Kind::disk_gradient: return "gradients";
   }
   return "?";
 }
@@ -247,6 +255,12 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
     need.of(tier)[static_cast<size_t>(kind)] += bytes * count;
   });
   return need;
+}
+
+std::string disk_contents(const MemoryNeed& need) {
+  const auto on_disk = [&](Kind kind) { return need.disk[static_cast<size_t>(kind)] > 0; };
+  if (!on_disk(Kind::disk_gradient)) return "moments";
+  return on_disk(Kind::disk_moments) ? "moments and gradients" : "gradients";
 }
 
 nlohmann::json memory_to_json(const MemoryNeed& need) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -33,6 +34,8 @@ struct MemoryNeed {
   }
 };
 MemoryNeed memory_need(const Workload& workload, const Plan& plan);
+// "moments", "gradients" or both: what lives on disk.
+std::string disk_contents(const MemoryNeed& need);
 nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}
 
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.

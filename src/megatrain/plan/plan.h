@@ -32,11 +32,15 @@ struct Plan {
   int64_t boundary_slots = 2;  // device ring for inputs that wait on the host; 2 or more
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
-  int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; one each when clipping
+  int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; when clipping one for each
+                                    // that does not wait on disk
   std::vector<bool> disk_moments;   // (records) m and v live on disk and pass through a slab on the host to be updated;
                                     // only of trained records that live on the host and are updated there
   int64_t moment_slabs = 0;         // that they pass through; with 2 or more they are read ahead of the updates
-  bool serial = false;              // every action waits for the one before: the ablation
+  std::vector<bool> disk_gradients;  // (records) with clipping, the gradient waits on disk for the norm; only of
+                                     // trained layer records that the host updates
+  int64_t disk_gradient_slabs = 0;   // of the host, that they pass through both ways
+  bool serial = false;               // every action waits for the one before: the ablation
   bool operator==(const Plan&) const = default;
 
   bool state_on_device(int64_t record) const { return state[static_cast<size_t>(record)] == Tier::hbm; }
@@ -45,6 +49,9 @@ struct Plan {
   }
   bool moments_on_disk(int64_t record) const {
     return record < static_cast<int64_t>(disk_moments.size()) && disk_moments[static_cast<size_t>(record)];
+  }
+  bool gradient_on_disk(int64_t record) const {
+    return record < static_cast<int64_t>(disk_gradients.size()) && disk_gradients[static_cast<size_t>(record)];
   }
   bool updated_on_device(int64_t record) const { return state_on_device(record) || visiting(record); }
 
@@ -64,8 +71,11 @@ struct Plan {
     return (phase - std::max<int64_t>(1, first)) % boundary_every;
   }
 
-  // Trained layer records that the host updates.
+  // Trained layer records that the host updates, and those of them whose gradients wait in its memory.
   int64_t host_updated(const Workload& workload) const;
+  int64_t waiting_on_host(const Workload& workload) const {
+    return host_updated(workload) - std::count(disk_gradients.begin(), disk_gradients.end(), true);
+  }
 };
 
 struct Estimate {

@@ -35,7 +35,8 @@ Plan start_plan(const Workload& w, const Start& start) {
             .boundary_slots = 2,
             .sweeps = {},
             .gradient_slabs = 1,
-            .disk_moments = std::vector<bool>(records + 2, false)};
+            .disk_moments = std::vector<bool>(records + 2, false),
+            .disk_gradients = std::vector<bool>(records + 2, false)};
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
   int64_t state = start.state, visits = start.visits, weights = start.weights;
@@ -58,7 +59,7 @@ Plan start_plan(const Workload& w, const Start& start) {
 
 // What follows from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
-  const int64_t records = plan.host_updated(w);
+  const int64_t records = plan.waiting_on_host(w);
   plan.host_gradient_slabs = w.clip ? records : std::min<int64_t>(records, 4);
 }
 
@@ -186,13 +187,17 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   return list;
 }
 
-// Calls consider(plan) with plans that keep some moments on disk.
+// Calls consider(plan) with plans that keep some gradients or moments on disk.
 template <class Consider>
 void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Consider& consider) {
   constexpr int64_t kMostSlabs = 3;
   for (const SpillOrder order : {SpillOrder::last, SpillOrder::spread}) {
-    if (w.clip && order == SpillOrder::spread) continue;  // all updates wait for the norm
     for (int64_t slabs = 2; slabs <= kMostSlabs; ++slabs) {
+      if (w.clip) {  // all updates wait for the norm, and so do all moments
+        const Plan waiting = spill_gradients(w, plan, budgets, slabs, order);
+        if (const auto spilled = spill_moments(w, waiting, budgets, slabs, SpillOrder::last)) consider(*spilled);
+      }
+      if (w.clip && order == SpillOrder::spread) continue;
       if (const auto spilled = spill_moments(w, plan, budgets, slabs, order)) consider(*spilled);
     }
   }
@@ -273,7 +278,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     if (std::count(first, best->boundary.end(), Tier::host) > 0)
       notes->push_back("some block inputs wait in host memory");
     if (const int64_t bytes = memory_need(w, *best).disk_bytes(); bytes > 0)
-      notes->push_back(fmt::format("{} of moments live on disk", format_bytes(bytes)));
+      notes->push_back(fmt::format("{} of {} live on disk", format_bytes(bytes), disk_contents(memory_need(w, *best))));
   }
   return *best;
 }

@@ -52,6 +52,15 @@ Plan random_plan(const Workload& w, uint64_t seed) {
     on_disk += plan.disk_moments.back();
   }
   plan.moment_slabs = on_disk < 2 ? on_disk : 2 + below(std::min<int64_t>(on_disk - 1, 3));
+  const bool gradients = w.clip && below(3) == 0;
+  int64_t waiting = 0;  // on disk
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    const bool may = w.is_layer_record(record) && w.is_trained(record) && !plan.updated_on_device(record);
+    plan.disk_gradients.push_back(gradients && may && below(3) > 0);
+    waiting += plan.disk_gradients.back();
+  }
+  plan.disk_gradient_slabs = waiting < 2 ? waiting : 2 + below(std::min<int64_t>(waiting - 1, 3));
+  if (w.clip) plan.host_gradient_slabs = plan.waiting_on_host(w);
   return plan;
 }
 

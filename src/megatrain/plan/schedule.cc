@@ -46,6 +46,8 @@ const char* action_name(ActionKind kind) {
     case ActionKind::update: return "update";
     case ActionKind::fetch_moments: return "fetch moments";
     case ActionKind::return_moments: return "return moments";
+    case ActionKind::fetch_gradient: return "fetch gradient";
+    case ActionKind::store_gradient: return "store gradient";
   }
   return "?";
 }

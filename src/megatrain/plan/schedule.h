@@ -46,9 +46,11 @@ enum class ActionKind : uint8_t {
   // update: host work
   update,
   // disk_read
-  fetch_moments,  // a record's into a slab
+  fetch_moments,   // a record's into a slab
+  fetch_gradient,  // likewise
   // disk_write
   return_moments,  // updated, from the slab
+  store_gradient,  // until the norm is known
 };
 const char* action_name(ActionKind kind);
 

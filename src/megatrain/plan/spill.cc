@@ -50,7 +50,37 @@ Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_
   return plan;
 }
 
+int64_t disk_left(const Workload& w, const Plan& plan, const Budgets& budgets) {
+  return budgets.disk_bytes - memory_need(w, plan).disk_bytes();
+}
+
 }  // namespace
+
+Plan spill_gradients(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs, SpillOrder order) {
+  if (!w.clip) return plan;
+  const int64_t lacking = memory_need(w, plan).host_bytes() - budgets.host_bytes, left = disk_left(w, plan, budgets);
+  std::vector<int64_t> records = records_that_may(w, plan);
+  std::erase(records, w.head_record());
+  Plan best = plan;
+  int64_t most = 0;  // bytes that the host gains
+  for (int64_t count = 1; count <= std::ssize(records) && most < lacking; ++count) {
+    Plan spilled = plan;
+    int64_t saved = 0, slab = 0, disk = 0;  // bytes; slab: the largest that passes
+    for (const int64_t record : chosen(records, count, order)) {
+      spilled.disk_gradients[static_cast<size_t>(record)] = true;
+      saved += w.record(record).trained * dtype_bytes(w.dtype);
+      disk += w.disk_gradient_bytes(record);
+      slab = std::max(slab, w.disk_gradient_bytes(record));
+    }
+    if (disk > left) break;
+    spilled.disk_gradient_slabs = std::min(slabs, count);
+    if (saved - spilled.disk_gradient_slabs * slab <= most) continue;
+    most = saved - spilled.disk_gradient_slabs * slab;
+    spilled.host_gradient_slabs = spilled.waiting_on_host(w);
+    best = std::move(spilled);
+  }
+  return best;
+}
 
 std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs,
                                   SpillOrder order) {
@@ -62,20 +92,22 @@ std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Bud
     const Spill spill = spill_of(w, list);
     const int64_t used = std::min(slabs, count);
     if (spill.saved - used * spill.slab < lacking) continue;
-    if (spill.disk > budgets.disk_bytes) return {};
+    if (spill.disk > disk_left(w, plan, budgets)) return {};
     return with_moments_on_disk(plan, list, used);
   }
   return {};
 }
 
-Plan spill_most(const Workload& w, const Plan& plan, const Budgets& budgets) {
+Plan spill_most(const Workload& w, const Plan& given, const Budgets& budgets) {
+  const Plan plan = spill_gradients(w, given, budgets, 2, SpillOrder::last);
   const std::vector<int64_t> records = records_that_may(w, plan);
+  const int64_t left = disk_left(w, plan, budgets);
   Plan best = plan;
   int64_t most = 0;
   for (int64_t count = 1; count <= std::ssize(records); ++count) {
     const std::vector<int64_t> list = chosen(records, count, SpillOrder::last);
     const Spill spill = spill_of(w, list);
-    if (spill.disk > budgets.disk_bytes) break;
+    if (spill.disk > left) break;
     const int64_t slabs = std::min<int64_t>(2, count), saved = spill.saved - slabs * spill.slab;
     if (saved <= most) continue;
     most = saved;
@@ -87,9 +119,14 @@ Plan spill_most(const Workload& w, const Plan& plan, const Budgets& budgets) {
 std::optional<int64_t> least_disk_bytes(const Workload& w, const Plan& plan, const Budgets& budgets) {
   Budgets wide = budgets;
   wide.disk_bytes = std::numeric_limits<int64_t>::max();
-  const auto spilled = spill_moments(w, plan, wide, 2, SpillOrder::last);
-  if (!spilled) return {};
-  return memory_need(w, *spilled).disk_bytes();
+  std::optional<int64_t> least;
+  for (const Plan& start : {plan, spill_gradients(w, plan, wide, 2, SpillOrder::last)}) {
+    const auto spilled = spill_moments(w, start, wide, 2, SpillOrder::last);
+    if (!spilled) continue;
+    const int64_t bytes = memory_need(w, *spilled).disk_bytes();
+    least = std::min(least.value_or(bytes), bytes);
+  }
+  return least;
 }
 
 }  // namespace megatrain

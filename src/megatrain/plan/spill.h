@@ -1,4 +1,4 @@
-// Moments that go to disk where the host's memory does not hold them.
+// Gradients and moments that go to disk where the host's memory does not hold them.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,14 @@ namespace megatrain {
 
 enum class SpillOrder : uint8_t {
   last,    // the blocks that the next forward needs last: their updates have the most time
-  spread,  // blocks at even distances: without clipping the disk then works through all of backward
+  spread,  // blocks at even distances: the disk then works through all of backward
 };
+
+// The plan with the gradients of as few blocks waiting on disk as bring it within the host's memory, by `slabs` slabs
+// of the host: all that may wait there and that the disk holds when they are not enough. With clipping alone. A
+// gradient is written during backward and read once after the norm; moments are read and written after it.
+Plan spill_gradients(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs,
+                     SpillOrder order);
 
 // The plan with the moments of as few layers on disk as bring it within the host's memory, and within the disk's, by
 // `slabs` slabs of the host. The head's go last, as slabs are as large as the largest that passes. None: all that may
@@ -18,8 +24,8 @@ enum class SpillOrder : uint8_t {
 std::optional<Plan> spill_moments(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs,
                                   SpillOrder order);
 
-// The plan with the moments on disk that save the host the most within the disk's budget, by two slabs; the plan itself
-// where none does. For a plan that no moments on disk bring within the host's memory.
+// The plan with the gradients and moments on disk that save the host the most within the disk's budget, by two slabs;
+// the plan itself where none does. For a plan that nothing on disk brings within the host's memory.
 Plan spill_most(const Workload& workload, const Plan& plan, const Budgets& budgets);
 
 // The fewest bytes on disk that bring the plan within the host's memory; none: no number of them does.

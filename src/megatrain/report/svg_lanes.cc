@@ -102,14 +102,14 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
   try {
     for (const nlohmann::json& event : trace.at("traceEvents")) {
       const int64_t track = event.at("tid").get<int64_t>();
-      if (event.at("ph") == "M") {
+      if (event.at("ph").get<std::string>() == "M") {
         lane_of[track] = tracks.lanes.size();
         tracks.lanes.push_back({.name = event.at("args").at("name").get<std::string>()});
         continue;
       }
       const nlohmann::json& args = event.at("args");
       if (tracks.step == 0) tracks.step = args.at("step").get<int64_t>();
-      if (args.at("step") != tracks.step) continue;
+      if (args.at("step").get<int64_t>() != tracks.step) continue;
       LaneSpan span{.action = event.at("name").get<std::string>(), .layer = args.at("layer").get<int64_t>()};
       const std::string number = fmt::format(" {}", span.layer);
       if (span.layer >= 0 && span.action.ends_with(number)) span.action.resize(span.action.size() - number.size());

@@ -6,7 +6,7 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/device/device.h"
-#include "megatrain/engine/disk_moments.h"
+#include "megatrain/engine/disk_tier.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
 #include "megatrain/model/layer.h"

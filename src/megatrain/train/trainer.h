@@ -45,7 +45,7 @@ class Trainer {
   std::vector<LayerRecord>& records() { return records_; }
   Updater& updater() { return updater_; }
   const Pipeline& pipeline() const { return *training_; }
-  const DiskMoments& disk() const { return disk_; }
+  const DiskTier& disk() const { return disk_; }
 
   // One optimizer step. Returns when loss and norm are known; updates run on into the next step. Throws NonFiniteLoss
   // when the loss or the norm is not finite (with clipping the state is then untouched), and Error(non_finite) when an
@@ -84,7 +84,7 @@ class Trainer {
   Machine& machine_;
   Workload workload_;
   Model model_;
-  DiskMoments disk_;  // before all that is large: a disk that is too full is refused first
+  DiskTier disk_;  // before all that is large: a disk that is too full is refused first
   std::vector<LayerRecord> records_;
   EngineMemory memory_;
   Updater updater_;

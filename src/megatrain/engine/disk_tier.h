@@ -1,4 +1,4 @@
-// The moments that live on disk: the file, where each record's lie in it, and a queue for each way.
+// What lives on disk, moments and waiting gradients: the file, where each lies in it, and a queue for each way.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ struct DiskSettings {
   DiskQueueOptions queue;
 };
 
-class DiskMoments {
+class DiskTier {
  public:
   // Allocates the file, unless the plan has nothing on disk. Throws as ScratchFile does.
-  DiskMoments(const Workload& workload, const Plan& plan, const DiskSettings& settings);
+  DiskTier(const Workload& workload, const Plan& plan, const DiskSettings& settings);
 
   std::vector<DiskPlanes> planes() const;  // by record
 
-  // Moves a record's m and v, a block-aligned span each, between the file and a slab. The two may run at once, on a
-  // thread each, for different records.
-  void read(int64_t record, std::byte* slab);
-  void write(int64_t record, const std::byte* slab);
-  int64_t bytes(int64_t record) const;  // that each of them moves
+  // Moves disk_moments or a disk_gradient, whole blocks of the disk, between the file and a slab. The two may run at
+  // once, on a thread each, for different resources.
+  void read(const Resource& resource, std::byte* slab);
+  void write(const Resource& resource, const std::byte* slab);
+  int64_t bytes(const Resource& resource) const { return inventory_.bytes(resource); }  // that each of them moves
 
   // One line for a log: how many bytes, where and how. Empty when nothing lives on disk.
   std::string description() const;
 
  private:
-  int64_t offset(int64_t record) const;
+  int64_t offset(const Resource& resource) const;  // into the file
 
   Workload workload_;
   Plan plan_;

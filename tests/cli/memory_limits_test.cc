@@ -1,0 +1,71 @@
+// Limits of memory as people set them: a run keeps to them, or is refused before it begins. Nothing is ever killed.
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// 3.4 million parameters: 41 MB of state.
+json small_model() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 1024},
+          {"hidden_size", 192},
+          {"intermediate_size", 512},
+          {"num_hidden_layers", 7},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"max_position_embeddings", 64},
+          {"rms_norm_eps", 1e-6},
+          {"tie_word_embeddings", false}};
+}
+
+}  // namespace
+
+TEST(MemoryLimits, FortyOfThemAreKeptOrRefused) {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "config.json", small_model().dump());
+  int kept = 0, refused = 0, on_disk = 0;
+  for (int64_t host = 8; host <= 80; host += 8) {
+    for (const int64_t device : {4, 12}) {
+      for (const bool disk : {false, true}) {
+        Words words = {"bench",
+                       "step",
+                       directory / "config.json",
+                       "--device=cpu",
+                       "--threads=1",
+                       "--batch=2",
+                       "--micro-batch=1",
+                       "--seq-len=16",
+                       "-r",
+                       "1",
+                       "--no-hash",
+                       "--json",
+                       fmt::format("--memory.host={}MiB", host),
+                       fmt::format("--memory.gpu={}MiB", device)};
+        if (disk) words.insert(words.end(), {"--memory.nvme_path=" + directory.path(), "--memory.nvme=20MiB"});
+        const Outcome outcome = megatrain(words);
+        const std::string limits = fmt::format("host {} MiB, device {} MiB, disk {}", host, device, disk);
+        if (outcome.code == static_cast<int>(ExitCode::cannot_fit)) {
+          EXPECT_NE(outcome.err.find("and the budget is"), std::string::npos) << limits << ": " << outcome.err;
+          ++refused;
+          continue;
+        }
+        ASSERT_EQ(outcome.code, 0) << limits << ": " << outcome.err;
+        const json peaks = json::parse(outcome.out).at("peaks");
+        EXPECT_LE(peaks.at("hbm"), peaks.at("hbm_planned")) << limits;
+        EXPECT_LE(peaks.at("hbm_planned"), device * kMiB) << limits;
+        EXPECT_LE(peaks.at("host_planned"), host * kMiB) << limits;
+        EXPECT_LE(peaks.at("disk_planned"), (disk ? 20 : 0) * kMiB) << limits;
+        on_disk += peaks.at("disk_planned") > 0;
+        ++kept;
+      }
+    }
+  }
+  EXPECT_GE(kept, 10);
+  EXPECT_GE(refused, 10);
+  EXPECT_GE(on_disk, 1);
+}
+
+}  // namespace megatrain::cli
