@@ -52,4 +52,32 @@ TEST(Freeze, APlanOfAFrozenModelNeedsLessMemory) {
   EXPECT_LT(frozen.at("step_s"), whole.at("step_s"));
 }
 
+TEST(Freeze, APlanCountsLowBitsByTheTypeOfTheFilesOrElseOfTheConfigJson) {
+  const TemporaryDirectory place;
+  const std::string model = place / "model";
+  fs::copy(golden("qwen2_tied") + "/model", model, fs::copy_options::recursive);
+  const auto low_bits = [&](const std::string& target, const Words& more = {}) {
+    Words words = {"plan", target, "--json", "--machine=4090", "--seq_len=16", "--freeze=model.layers.0.*"};
+    words.insert(words.end(), more.begin(), more.end());
+    const json memory = json::parse(succeed(words).out).at("memory");
+    int64_t sum = 0;
+    for (const char* tier : {"hbm", "host"}) sum += memory.at(tier).value("low bits", int64_t{0});
+    return sum;
+  };
+  const int64_t without = low_bits(model), preset = low_bits("qwen2.5-0.5b");
+  write_bytes(place / "path.yaml", fmt::format("model.path: {}\n", model));
+  write_bytes(place / "random.yaml", fmt::format("model.config: {}/config.json\n", model));
+  const int64_t whole = low_bits(place / "random.yaml");
+  EXPECT_LT(without, whole);
+  EXPECT_EQ(low_bits(place / "path.yaml"), without);
+  fs::remove(model + "/model.safetensors");
+  EXPECT_EQ(low_bits(model), without) << "torch_dtype is bfloat16";
+  json config = json::parse(read_bytes(model + "/config.json"));
+  config["torch_dtype"] = "float32";
+  write_bytes(model + "/config.json", config.dump());
+  EXPECT_EQ(low_bits(model), whole);
+  EXPECT_EQ(low_bits(model, {"--precision=fp32"}), 0);
+  EXPECT_LT(preset, low_bits("qwen2.5-0.5b", {"--freeze=model.layers.0.input_layernorm.weight"}));
+}
+
 }  // namespace megatrain::cli

@@ -59,7 +59,7 @@ struct TinyModel {
       for (const TensorSpec& tensor : record.layout().tensors) {
         std::vector<float> values(static_cast<size_t>(tensor.elements()));
         init_tensor(config, tensor, 1, 0, tensor.elements(), values.data());
-        record.write_master(tensor.offset, tensor.elements(), values.data());
+        record.write_master(tensor, 0, tensor.elements(), values.data());
       }
     }
   }

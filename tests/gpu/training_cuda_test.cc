@@ -29,7 +29,8 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
   for (const tiny::Shape& shape :
        {tiny::Shape{}, tiny::Shape{.layers = 7, .tied = true, .clip = false}, tiny::Shape{.moments = "bf16"},
         tiny::Shape{.clip = false, .moments = "int8"}, tiny::Shape{.clip = false, .master = "stochastic"},
-        tiny::Shape{.layers = 7, .tied = true, .moments = "int8", .master = "stochastic"}}) {
+        tiny::Shape{.layers = 7, .tied = true, .moments = "int8", .master = "stochastic"},
+        tiny::Shape{.freezing = {.freeze = {"*.k_proj.weight", "model.layers.1.*"}}, .bf16_source = true}}) {
     tiny::Tiny model(shape, "cuda");
     const std::string expected = model.train(model.default_plan(), kSteps);
     ASSERT_EQ(model.train(model.default_plan(), kSteps), expected) << "the same plan again";

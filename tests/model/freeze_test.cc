@@ -1,6 +1,7 @@
 // Patterns over tensor names, what they refuse, and what a frozen tensor does to the layouts.
 #include "megatrain/model/freeze.h"
 
+#include <algorithm>
 #include <map>
 
 #include "megatrain/io/json.h"
@@ -130,6 +131,40 @@ TEST(FrozenLayout, RunsAndGapsCoverTheTrainedElementsOnce) {
     }
   }
   EXPECT_EQ(block({}).trained_runs().size(), 1u);
+}
+
+TEST(FrozenLayout, LowBitsAreOfTensorsWhoseMasterIsWiderThanTheirSource) {
+  const FreezeRules rules{.freeze = {"*.k_proj.*", "*.down_proj.*", "*.o_proj.*"}};
+  const LayerLayout kept = block(rules);
+  EXPECT_EQ(kept.low_elements, kept.elements);
+  TensorTypes stored;
+  for (const TensorSpec& tensor : kept.tensors) {
+    EXPECT_EQ(tensor.low_offset, tensor.offset) << tensor.name;
+    const bool single = tensor.name.find("o_proj") != std::string::npos;
+    if (tensor.name.find("down_proj") == std::string::npos) stored[tensor.name] = single ? DType::f32 : DType::bf16;
+  }
+  const LayerLayout some = without_zero_low_bits({kept}, stored).front();
+  EXPECT_EQ(some.elements, kept.elements);
+  EXPECT_EQ(some.state_elements, kept.state_elements);
+  std::vector<int> used(static_cast<size_t>(some.low_elements));
+  for (size_t i = 0; i < some.tensors.size(); ++i) {
+    const TensorSpec& tensor = some.tensors[i];
+    EXPECT_EQ(tensor.offset, kept.tensors[i].offset);
+    EXPECT_EQ(tensor.state_offset, kept.tensors[i].state_offset);
+    EXPECT_EQ(tensor.master, DType::f32);
+    EXPECT_EQ(tensor.has_low_bits(), tensor.name.find("k_proj") == std::string::npos) << tensor.name;
+    if (!tensor.has_low_bits()) continue;
+    for (int64_t e = 0; e < tensor.elements(); ++e) ++used[static_cast<size_t>(tensor.low_offset + e)];
+  }
+  EXPECT_EQ(*std::max_element(used.begin(), used.end()), 1);
+  for (const TrainedRun& run : some.trained_runs()) {
+    for (const TensorSpec& tensor : some.tensors) {
+      if (!tensor.trainable || tensor.offset < run.offset || tensor.offset >= run.offset + run.count) continue;
+      EXPECT_EQ(tensor.low_offset - run.low_offset, tensor.offset - run.offset) << tensor.name;
+    }
+  }
+  EXPECT_EQ(with_format({some}, {.master = MasterFormat::stochastic}).front().low_elements, 0);
+  EXPECT_EQ(weights_only({some}).front().low_elements, 0);
 }
 
 TEST(FrozenLayout, AFusedProductIsOneCallUnlessFreezingCutsIt) {

@@ -18,13 +18,13 @@ LayerRecord random_table(Device& device, DType dtype) {
                      Tier::host);
   std::vector<float> values(kRows * kCols);
   for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal_pair(3, 1, i)[0];
-  record.write_master(0, kRows * kCols, values.data());
+  record.write_master(record.layout().tensors[0], 0, kRows * kCols, values.data());
   return record;
 }
 
 std::vector<float> all_values(const LayerRecord& record) {
   std::vector<float> values(3 * kRows * kCols);
-  record.read_master(0, kRows * kCols, values.data());
+  record.read_master(record.layout().tensors[0], 0, kRows * kCols, values.data());
   record.read_moment(LayerRecord::Moment::first, record.layout().tensors[0], 0, kRows * kCols,
                      values.data() + kRows * kCols);
   record.read_moment(LayerRecord::Moment::second, record.layout().tensors[0], 0, kRows * kCols,
@@ -79,7 +79,7 @@ TEST(LazyRows, EndWhereUpdatingEveryRowAtEveryStepEnds) {
       std::vector<float> read(wanted.size() * kCols), expected(kCols);
       EXPECT_TRUE(rows.read(lazy.planes(), wanted, reinterpret_cast<std::byte*>(read.data())));
       for (size_t i = 0; i < wanted.size(); ++i) {
-        eager.read_master(wanted[i] * kCols, kCols, expected.data());
+        eager.read_master(eager.layout().tensors[0], wanted[i] * kCols, kCols, expected.data());
         EXPECT_TRUE(same_bits(
             {read.begin() + static_cast<int64_t>(i) * kCols, read.begin() + static_cast<int64_t>(i + 1) * kCols},
             expected));
@@ -102,7 +102,7 @@ TEST(LazyRows, SaysWhenAnUpdateThatWasPutOffIsNotFinite) {
   ThreadTeam team(2);
   LayerRecord record = random_table(*device, DType::bf16);
   const float infinite = INFINITY;
-  record.write_master(50 * kCols, 1, &infinite);
+  record.write_master(record.layout().tensors[0], 50 * kCols, 1, &infinite);
   LazyRows rows(record.layout(), team);
   const Step step = some_step(1);
   bool finite = true;

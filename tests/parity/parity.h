@@ -160,7 +160,7 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
     for (const TensorSpec& tensor : record.layout().tensors) {
       std::vector<float>& values = outcome.weights[tensor.name];
       values.resize(static_cast<size_t>(tensor.elements()));
-      record.read_master(tensor.offset, tensor.elements(), values.data());
+      record.read_master(tensor, 0, tensor.elements(), values.data());
     }
   }
   return outcome;

@@ -14,9 +14,11 @@ constexpr int64_t kLayers = 6, kHomes = 2;
 // What a step computes with is read from one trainer and written to the other.
 void copy_weights(Trainer& from, Trainer& to) {
   for (size_t r = 0; r < to.records().size(); ++r) {
-    std::vector<float> master(static_cast<size_t>(to.records()[r].layout().elements));
-    from.records()[r].read_master(0, std::ssize(master), master.data());
-    to.records()[r].write_master(0, std::ssize(master), master.data());
+    for (const TensorSpec& tensor : to.records()[r].layout().tensors) {
+      std::vector<float> master(static_cast<size_t>(tensor.elements()));
+      from.records()[r].read_master(tensor, 0, tensor.elements(), master.data());
+      to.records()[r].write_master(tensor, 0, tensor.elements(), master.data());
+    }
   }
 }
 

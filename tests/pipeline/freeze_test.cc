@@ -46,7 +46,10 @@ const std::vector<Case>& cases() {
       {"last_block_but_its_mlp", {.freeze = {"*.mlp.*"}, .train_only = {"model.layers.5.*"}}},
       {"each_block_another",
        {.freeze = {"model.layers.0.mlp.*", "model.layers.1.*_proj.weight", "model.layers.3.*", "*.4.*.k_proj.*"}},
-       {.micro_batches = 2}}};
+       {.micro_batches = 2}},
+      {"first_blocks_bf16_source", {.freeze = {"model.embed_tokens.*", "model.layers.[0-2].*"}}, {.bf16_source = true}},
+      {"k_proj_bf16_source", {.freeze = {"*.k_proj.weight"}}, {.clip = false, .bf16_source = true}},
+      {"only_norms_bf16_source", {.train_only = {"*norm.weight"}}, {.tied = true, .bf16_source = true}}};
   return list;
 }
 
@@ -102,7 +105,7 @@ std::map<std::string, std::vector<float>> masters(const std::vector<LayerRecord>
       if (tensor.trainable != trained) continue;
       std::vector<float>& into = values[tensor.name];
       into.resize(static_cast<size_t>(tensor.elements()));
-      record.read_master(tensor.offset, tensor.elements(), into.data());
+      record.read_master(tensor, 0, tensor.elements(), into.data());
     }
   }
   return values;
@@ -215,6 +218,35 @@ TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTr
 
 INSTANTIATE_TEST_SUITE_P(Rules, Freezing, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Freezing, FrozenTensorsOfABf16SourceHaveNoLowBitsAndEveryBitIsTheSame) {
+  for (const Case& with : cases()) {
+    if (with.shape.precision == "fp32") continue;
+    Shape some = with.frozen();
+    some.rounded = true;
+    some.bf16_source = false;
+    Tiny kept(some);
+    some.bf16_source = true;
+    Tiny dropped(some);
+    int64_t saved = 0;
+    for (int64_t record = 0; record < kept.workload().record_count(); ++record) {
+      const RecordWork &before = kept.workload().record(record), &now = dropped.workload().record(record);
+      EXPECT_EQ(before.low, before.elements);
+      EXPECT_LE(now.low, before.low);
+      if (now.trained == 0) {
+        EXPECT_EQ(now.low, 0) << with.name << " " << record;
+      }
+      saved += 2 * (before.low - now.low);
+    }
+    EXPECT_GT(saved, 0);
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      const Plan plan = random_plan(kept.workload(), seed);
+      const MemoryNeed before = memory_need(kept.workload(), plan), now = memory_need(dropped.workload(), plan);
+      EXPECT_EQ(before.host_bytes() + before.hbm_bytes() - now.host_bytes() - now.hbm_bytes(), saved) << with.name;
+      ASSERT_EQ(dropped.train(plan, 2), kept.train(plan, 2)) << with.name << ", plan " << seed;
+    }
+  }
+}
 
 TEST(Freezing, DroppingAnySingleWaitIsFound) {
   for (const Case& with : cases()) {

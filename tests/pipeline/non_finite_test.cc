@@ -29,7 +29,7 @@ TEST(NonFinite, AGradientIsNamedByTheLayerWhereItStoppedBeingFinite) {
   const auto trainer = tiny.trainer(tiny.default_plan());
   LayerRecord& record = trainer->records()[3];
   const float infinite = INFINITY;
-  record.write_master(record.layout().tensors[0].offset, 1, &infinite);
+  record.write_master(record.layout().tensors[0], 0, 1, &infinite);
   const std::string said = message_of([&] { tiny.step(*trainer, 1); });
   EXPECT_NE(said.find("step 1: loss is nan"), std::string::npos) << said;
   EXPECT_NE(said.find("in backward from the head on"), std::string::npos) << said;
@@ -45,7 +45,8 @@ TEST(NonFinite, ALossIsNamedByTheDocumentsItComesFrom) {
   const Batch batch = make_batch(shape, 0);
   const int32_t token = batch.micro_batches[1].tokens[0];
   const float infinite = INFINITY;
-  trainer->records()[0].write_master(token * tiny.workload().hidden, 1, &infinite);
+  LayerRecord& embedding = trainer->records()[0];
+  embedding.write_master(embedding.layout().tensors[0], token * tiny.workload().hidden, 1, &infinite);
   std::vector<std::pair<int64_t, int64_t>> expected, found;
   for (int64_t m = 0; m < std::ssize(batch.micro_batches); ++m) {
     const MicroBatch& micro = batch.micro_batches[static_cast<size_t>(m)];

@@ -173,7 +173,8 @@ TEST(PaddingId, HasNoEmbeddingGradientAndOthersAreAsWithoutIt) {
     const int64_t hidden = tiny.workload().hidden;
     // the padding id's row starts at zero; give both models the same
     const std::vector<float> row(static_cast<size_t>(hidden), 0.25f);
-    trainer->records()[0].write_master(pad * hidden, hidden, row.data());
+    LayerRecord& embedding = trainer->records()[0];
+    embedding.write_master(embedding.layout().tensors[0], pad * hidden, hidden, row.data());
     std::map<int32_t, std::vector<uint16_t>> rows;
     trainer->updater().observe([&](int64_t record, const HostGradient& gradient) {
       if (record != 0) return;
@@ -203,7 +204,7 @@ TEST(NonFinite, AStepWithAnInfiniteNormChangesNoByte) {
   LayerRecord& record = trainer->records()[2];
   record.write_moment(LayerRecord::Moment::first, record.layout().tensors.front(), 0, 1, &some);
   float infinite = INFINITY;
-  trainer->records()[3].write_master(trainer->records()[3].layout().tensors[0].offset, 1, &infinite);
+  trainer->records()[3].write_master(trainer->records()[3].layout().tensors[0], 0, 1, &infinite);
   const std::string before = hash_state(trainer->records(), 0).state;
   try {
     tiny.step(*trainer, 1);

@@ -7,6 +7,8 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/io/json.h"
+#include "megatrain/model/model.h"
+#include "megatrain/store/pieces.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 
@@ -26,6 +28,8 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
+  bool rounded = false;      // the first weights are such that bf16 holds them
+  bool bf16_source = false;  // and the session knows it: frozen tensors have no low bits
 };
 
 inline ModelConfig model_config(const Shape& shape) {
@@ -42,6 +46,15 @@ inline ModelConfig model_config(const Shape& shape) {
                              {"pad_token_id", shape.pad_id < 0 ? nlohmann::json() : nlohmann::json(shape.pad_id)},
                              {"tie_word_embeddings", shape.tied}},
                             "the tiny model");
+}
+
+inline TensorTypes source_types(const Shape& shape) {
+  TensorTypes types;
+  if (!shape.bf16_source) return types;
+  for (const LayerLayout& layout : model_layouts(model_config(shape))) {
+    for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = DType::bf16;
+  }
+  return types;
 }
 
 inline TrainConfig train_config(const Shape& shape, const std::string& device) {
@@ -95,7 +108,8 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
 class Tiny {
  public:
   explicit Tiny(const Shape& shape, const std::string& device = "cpu")
-      : shape_(shape), session_(train_config(shape, device), {.config = model_config(shape)}) {
+      : shape_(shape),
+        session_(train_config(shape, device), {.config = model_config(shape), .types = source_types(shape)}) {
     machine().disk.place.directory = std::filesystem::temp_directory_path().string();
     if (shape.alias_layers > 0) session_.alias_layers(shape.alias_layers);
   }
@@ -108,7 +122,15 @@ class Tiny {
 
   std::unique_ptr<Trainer> trainer(const Plan& plan) {
     auto trainer = session_.make_trainer(plan);
-    init_weights(session_.model(), 7, trainer->records(), 2);
+    if (!shape_.rounded && !shape_.bf16_source) {
+      init_weights(session_.model(), 7, trainer->records(), 2);
+      return trainer;
+    }
+    for_pieces(trainer->records(), 2, "drawing weights", [&](const TensorPiece& piece, float* values) {
+      init_tensor(session_.model(), *piece.tensor, 7, piece.begin, piece.count, values);
+      std::transform(values, values + piece.count, values, [](float x) { return to_float(to_bf16(x)); });
+      piece.record->write_master(*piece.tensor, piece.begin, piece.count, values);
+    });
     return trainer;
   }
 

@@ -17,12 +17,15 @@ struct DenseShape {
 
 // Gives `w`, whose other fields are set, its records and phases; everything is trained.
 inline void make_dense(Workload& w, const DenseShape& shape) {
-  w.records.assign(1, {shape.embedding_elements, shape.embedding_elements});
+  const auto whole = [](int64_t elements) {
+    return RecordWork{.elements = elements, .trained = elements, .low = elements};
+  };
+  w.records.assign(1, whole(shape.embedding_elements));
   w.phases.assign(1, {.records = {0}, .width = w.hidden});
   const int64_t input = w.activation_bytes(0);
   const double flops = 2.0 * static_cast<double>(shape.block_elements);
   for (int64_t block = 1; block <= shape.blocks; ++block) {
-    w.records.push_back({shape.block_elements, shape.block_elements});
+    w.records.push_back(whole(shape.block_elements));
     w.phases.push_back({.records = {block},
                         .width = w.hidden,
                         .kept_bytes = {0, 4 * input, 8 * input, 12 * input},
@@ -30,7 +33,7 @@ inline void make_dense(Workload& w, const DenseShape& shape) {
                         .backward_flops = 2 * flops,
                         .recomputed_flops = {flops, flops / 2, 0, 0}});
   }
-  w.records.push_back({shape.head_elements, shape.head_elements});
+  w.records.push_back(whole(shape.head_elements));
   w.phases.push_back({.records = {shape.blocks + 1},
                       .width = w.hidden,
                       .forward_flops = shape.head_flops,

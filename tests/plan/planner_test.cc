@@ -283,6 +283,19 @@ TEST(MemoryNeed, StateOfFrozenTensorsTakesFourBytesAParameter) {
   }
 }
 
+TEST(MemoryNeed, StateOfFrozenTensorsOfABfloat16SourceTakesTwoBytesAParameter) {
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    Workload w = frozen_workload(seed);
+    w.dtype = DType::bf16;
+    const Plan plan = random_plan(w, seed);
+    const int64_t checkpoint = w.checkpoint_bytes(0);
+    int64_t trained = 0;
+    for (RecordWork& record : w.records) trained += record.low = record.trained;
+    EXPECT_EQ(plane_bytes(w, plan), 2 * w.all_elements() + 10 * trained);
+    EXPECT_EQ(w.checkpoint_bytes(0), checkpoint) << "a checkpoint holds the master of every tensor";
+  }
+}
+
 TEST(MemoryNeed, ClippingInBfloat16TakesFourteenHostBytesAParameter) {
   Workload w = some_workload(7);
   w.dtype = DType::bf16;

@@ -53,7 +53,7 @@ class State {
         for (int plane = 0; plane < 3; ++plane) {
           for (size_t i = 0; i < values.size(); ++i)
             values[i] = random_normal_pair(seed, static_cast<uint64_t>(tensor.offset * 3 + plane), i)[0];
-          if (plane == 0) record.write_master(tensor.offset, tensor.elements(), values.data());
+          if (plane == 0) record.write_master(tensor, 0, tensor.elements(), values.data());
           if (plane > 0)
             record.write_moment(plane == 1 ? LayerRecord::Moment::first : LayerRecord::Moment::second, tensor, 0,
                                 tensor.elements(), values.data());
@@ -300,7 +300,7 @@ TEST(Checkpoint, RefusesAStateThatIsNotFiniteByName) {
         const TensorSpec& tensor = record.layout().tensors.back();
         const std::string name = tensor.name + plane;
         if (plane[0] == 0) {
-          record.write_master(tensor.offset + 7, 1, &bad);
+          record.write_master(tensor, 7, 1, &bad);
         } else {
           record.write_moment(
               std::string(plane) == ".exp_avg" ? LayerRecord::Moment::first : LayerRecord::Moment::second, tensor, 7, 1,

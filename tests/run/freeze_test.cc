@@ -1,11 +1,15 @@
 // Runs with frozen tensors: what they write, and that they resume exactly and only as they began.
 #include <fmt/format.h>
 
+#include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "megatrain/base/log.h"
+#include "megatrain/hub/convert.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
 #include "megatrain/run/run.h"
 #include "tests/hub/fixtures.h"
@@ -130,6 +134,143 @@ TEST_P(FrozenRun, TrainOnlyNamesTheSameTensorsTheOtherWayRound) {
   inverse.freeze.clear();
   for (const auto& [name, bytes] : tensors_of(golden_ + "/grads.safetensors")) inverse.train_only.push_back(name);
   EXPECT_EQ(run_training(c, {}).state_hash, run_training(inverse, {}).state_hash);
+}
+
+namespace {
+
+// A copy of the model with all of its values in `type`.
+std::string copy_in(DType type, const std::string& model, const std::string& copy) {
+  std::filesystem::copy(model, copy, std::filesystem::copy_options::recursive);
+  const std::string file = copy + "/model.safetensors";
+  std::filesystem::remove(file);
+  const ModelFiles files(model);
+  std::vector<TensorDeclaration> tensors;
+  for (const StoredTensor* stored : files.tensors()) tensors.push_back({stored->name, type, stored->shape});
+  SafetensorsWriter out(file, tensors, {{"format", "pt"}});
+  for (const StoredTensor* stored : files.tensors()) {
+    std::vector<float> values(static_cast<size_t>(stored->elements()));
+    read_as_f32(*stored, 0, std::ssize(values), values.data());
+    out.write_f32(stored->name, 0, values.data(), std::ssize(values));
+  }
+  out.finish();
+  return copy;
+}
+
+std::string run_file(const TrainConfig& config, const std::string& name) {
+  return read_bytes(config.run_dir + "/" + name);
+}
+
+int64_t planned_bytes(const TrainConfig& config) {
+  const nlohmann::json memory = nlohmann::json::parse(run_file(config, "memory.json"));
+  int64_t sum = 0;
+  for (const char* place : {"hbm", "host"}) {
+    for (const auto& [tag, bytes] : memory.at(place).items()) sum += bytes.get<int64_t>();
+  }
+  return sum;
+}
+
+// Half of the layers and parts of the others are frozen; every tensor of these is a multiple of what a plane is padded
+// to, but for the norms.
+class FrozenSource : public testing::Test {
+ protected:
+  FrozenSource() {
+    set_log_quiet(true);
+    narrow_ = copy_in(DType::bf16, golden_ + "/model", directory_ / "bf16");
+    wide_ = copy_in(DType::f32, narrow_, directory_ / "fp32");
+  }
+  ~FrozenSource() override { set_log_quiet(false); }
+
+  TrainConfig config(const std::string& run, const std::string& model) const {
+    TrainConfig c;
+    c.model.path = model;
+    c.data.tokens = golden_ + "/tokens.bin";
+    c.data.dtype = "uint16";
+    c.freeze = {"*.k_proj.weight", "model.layers.0.mlp.*", "model.layers.0.self_attn.*_proj.weight"};
+    c.device = "cpu";
+    c.threads = 1;
+    c.memory.state = "host";
+    c.seq_len = 16;
+    c.batch = 4;
+    c.micro_batch = 2;
+    c.steps = kSteps;
+    c.checkpoint.every = 2;
+    c.checkpoint.keep = 2;
+    c.optim.lr = 1e-3;
+    c.run_dir = directory_ / run;
+    return c;
+  }
+
+  std::string golden_ = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/qwen2_tied";
+  TemporaryDirectory directory_;
+  std::string narrow_, wide_;
+};
+
+}  // namespace
+
+TEST_F(FrozenSource, InBfloat16TakesTwoBytesAParameterLessAndGivesTheSameStateCheckpointAndExport) {
+  const TrainConfig narrow = config("narrow", narrow_), wide = config("wide", wide_);
+  EXPECT_EQ(run_training(narrow, {}).state_hash, run_training(wide, {}).state_hash);
+  for (const char* step : {"step-00000002", "step-00000004"}) {
+    const std::string state = fmt::format("checkpoints/{}/state.safetensors", step);
+    ASSERT_FALSE(run_file(narrow, state).empty());
+    EXPECT_EQ(run_file(narrow, state), run_file(wide, state)) << step;
+  }
+  const ModelFiles from_narrow(narrow.run_dir + "/model"), from_wide(wide.run_dir + "/model"), source(narrow_);
+  int64_t frozen = 0;
+  for (const StoredTensor* stored : source.tensors()) {
+    const StoredTensor &made = *from_narrow.find(stored->name), &single = *from_wide.find(stored->name);
+    EXPECT_EQ(made.dtype, StoredType::bf16);
+    EXPECT_EQ(single.dtype, StoredType::f32);
+    std::vector<float> values(static_cast<size_t>(single.elements()));
+    read_as_f32(single, 0, std::ssize(values), values.data());
+    std::string rounded(static_cast<size_t>(made.bytes), '\0');
+    write_from_f32(values.data(), std::ssize(values), DType::bf16, reinterpret_cast<std::byte*>(rounded.data()));
+    const std::string bytes(reinterpret_cast<const char*>(made.data), rounded.size());
+    EXPECT_EQ(bytes, rounded) << stored->name;
+    bool is_frozen = false;
+    for (const std::string& pattern : narrow.freeze) is_frozen = is_frozen || matches_pattern(pattern, stored->name);
+    if (!is_frozen) continue;
+    frozen += stored->elements();
+    EXPECT_EQ(bytes, std::string(reinterpret_cast<const char*>(stored->data), rounded.size())) << stored->name;
+  }
+  EXPECT_EQ(run_file(narrow, "plan.json"), run_file(wide, "plan.json"));
+  EXPECT_EQ(planned_bytes(wide) - planned_bytes(narrow), 2 * frozen);
+}
+
+TEST_F(FrozenSource, InEitherTypeOrGoneResumesTheSameCheckpointExactly) {
+  const std::string expected = run_training(config("straight", narrow_), {}).state_hash;
+  const std::string gone = directory_ / "gone";
+  std::filesystem::copy(narrow_, gone, std::filesystem::copy_options::recursive);
+  std::filesystem::remove(gone + "/model.safetensors");
+  for (const std::string& first : {narrow_, wide_}) {
+    for (const std::string& second : {narrow_, wide_, gone}) {
+      TrainConfig c = config("run", first);
+      c.steps = 2;
+      run_training(c, {});
+      c.model.path = second;
+      c.steps = kSteps;
+      c.resume = true;
+      EXPECT_EQ(run_training(c, {}).state_hash, expected) << first << ", then " << second;
+    }
+  }
+}
+
+TEST_F(FrozenSource, OfAnotherPrecisionThanTheCheckpointsIsRefused) {
+  const std::string golden = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/llama_linear",
+                    model = golden + "/model";
+  TrainConfig c = config("run", model);
+  c.data.tokens = golden + "/tokens.bin";
+  c.steps = 2;
+  run_training(c, {});
+  const ModelFiles source(model), made(c.run_dir + "/model");
+  const char* name = "model.layers.0.self_attn.k_proj.weight";
+  const StoredTensor &before = *source.find(name), &after = *made.find(name);
+  ASSERT_EQ(after.dtype, StoredType::f32);
+  EXPECT_EQ(std::memcmp(before.data, after.data, static_cast<size_t>(before.bytes)), 0);
+  c.model.path = copy_in(DType::bf16, model, directory_ / "rounded");
+  c.steps = kSteps;
+  c.resume = true;
+  expect_error(ExitCode::bad_config, {"frozen tensor model.layers.0", "bf16", "run_dir"}, [&] { run_training(c, {}); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, FrozenRun, testing::Values("llama_frozen", "qwen3_frozen"),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/split_master.h"
 #include "megatrain/io/scratch_file.h"
 #include "tests/hub/fixtures.h"
@@ -18,10 +19,11 @@ TEST(Record, WeightsAloneAreWhatTrainingWouldStreamAndReadBackRounded) {
   for (const Tier tier : {Tier::host, Tier::hbm}) {
     LayerRecord full(*device, layout, tier), weights(*device, weights_only({layout}).front(), tier);
     std::vector<float> from_full(5), from_weights(5);
-    full.write_master(0, 5, kValues.data());
-    weights.write_master(0, 5, kValues.data());
-    full.read_master(0, 5, from_full.data());
-    weights.read_master(0, 5, from_weights.data());
+    const TensorSpec &in_full = full.layout().tensors[0], &in_weights = weights.layout().tensors[0];
+    full.write_master(in_full, 0, 5, kValues.data());
+    weights.write_master(in_weights, 0, 5, kValues.data());
+    full.read_master(in_full, 0, 5, from_full.data());
+    weights.read_master(in_weights, 0, 5, from_weights.data());
     EXPECT_EQ(from_full, kValues);
     for (size_t i = 0; i < kValues.size(); ++i) {
       EXPECT_EQ(from_weights[i], to_float(master_high(kValues[i])));
@@ -59,6 +61,43 @@ TEST(Record, MomentsTakeTheBytesOfTheirFormat) {
     EXPECT_EQ(layout.state_blocks, 2 + 1 + 4 * 2);
     const int64_t scales = moments == MomentFormat::int8 ? 4 * layout.state_blocks : 0;
     EXPECT_EQ(device->host_ledger().bytes(), 4 * layout.elements + 2 * (bytes * layout.state_elements + scales));
+  }
+}
+
+TEST(Record, AFrozenTensorOfABf16SourceTakesTwoBytesAndItsNeighboursKeepEveryBit) {
+  const LayerLayout layout =
+      without_zero_low_bits({make_layout({{.name = "q", .rows = 3, .cols = 100, .operand = 0},
+                                          {.name = "k", .rows = 1, .cols = 128, .operand = 0, .trainable = false},
+                                          {.name = "v", .rows = 2, .cols = 100, .operand = 0},
+                                          {.name = "o", .rows = 2, .cols = 64, .trainable = false}})},
+                            {{"q", DType::bf16}, {"k", DType::bf16}, {"o", DType::f32}})
+          .front();
+  const auto device = make_cpu_device();
+  for (const Tier tier : {Tier::host, Tier::hbm}) {
+    LayerRecord record(*device, layout, tier);
+    if (tier == Tier::host) {
+      EXPECT_EQ(device->host_ledger().bytes(),
+                2 * layout.elements + 2 * layout.low_elements + 8 * layout.state_elements);
+    }
+    const auto values_of = [](const TensorSpec& tensor) {
+      std::vector<float> values(static_cast<size_t>(tensor.elements()));
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = (1.0f + static_cast<float>(i) / 777) * static_cast<float>(tensor.name[0]);
+        if (tensor.exact) values[i] = to_float(to_bf16(values[i]));
+      }
+      return values;
+    };
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      const std::vector<float> values = values_of(tensor);
+      for (int64_t at = 0; at < tensor.elements(); at += 77)
+        record.write_master(tensor, at, std::min<int64_t>(77, tensor.elements() - at), values.data() + at);
+    }
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      std::vector<float> read(static_cast<size_t>(tensor.elements()));
+      record.read_master(tensor, 0, tensor.elements(), read.data());
+      EXPECT_EQ(read, values_of(tensor)) << tensor.name;
+    }
+    EXPECT_THROW(record.write_master(record.layout().tensors[1], 0, 1, &kValues[2]), Error);
   }
 }
 

@@ -4,6 +4,8 @@
 #include <ctime>
 
 #include "megatrain/base/units.h"
+#include "megatrain/model/model.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/train/site.h"
 #include "megatrain/train/what_fits.h"
 #include "tests/hub/fixtures.h"
@@ -55,6 +57,34 @@ TEST(Prospect, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
     const Workload w = prospect_of(config, model, site_of(named_machine("h200"))).workload;
     for (int64_t r = 0; r <= model.layers; ++r) EXPECT_EQ(w.is_trained(r), r > model.layers / 2) << name << " " << r;
   }
+}
+
+TEST(Prospect, FrozenTensorsOfABfloat16SourceTakeTwoBytesLessAndThoseOfOthersDoNot) {
+  TrainConfig config = step_of(1, 1, 128);
+  const ModelConfig model = preset("qwen2.5-0.5b");  // no tensor of it is padded
+  const Site site = site_of(named_machine("h200"));
+  config.freeze = lower_half(model.layers);
+  const auto low_bytes = [&](const TensorTypes& stored) {
+    const Workload w = prospect_of(config, model, site, stored).workload;
+    int64_t bytes = 0;
+    for (int64_t r = 0; r < w.record_count(); ++r) bytes += w.low_bytes(r);
+    return bytes;
+  };
+  int64_t all = 0, frozen = 0;
+  TensorTypes single = declared_types(model);
+  for (const LayerLayout& layout : model_layouts(model, DType::bf16, {.freeze = config.freeze})) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      all += tensor.elements();
+      if (!tensor.trainable) frozen += tensor.elements();
+      EXPECT_EQ(single.at(tensor.name), DType::bf16);
+      single[tensor.name] = tensor.is_vector() ? DType::f16 : DType::f32;
+    }
+  }
+  EXPECT_EQ(low_bytes({}), 2 * all);
+  EXPECT_EQ(low_bytes(single), 2 * all);
+  EXPECT_EQ(low_bytes(declared_types(model)), 2 * (all - frozen));
+  config.precision = "fp32";
+  EXPECT_EQ(low_bytes(declared_types(model)), 0);
 }
 
 TEST(WhatFits, HasEveryPresetInEveryModeAndFitsMoreWithMoreMemory) {

@@ -84,7 +84,11 @@ void fill_with_random_weights(Session& session) {
                                                      static_cast<uint64_t>(piece.begin), static_cast<uint64_t>(kPiece));
                  values = table.data() + place;
                }
-               piece.record->write_master(tensor.offset + piece.begin, piece.count, values);
+               if (tensor.exact) {  // as if they came from a bf16 file
+                 std::transform(values, values + piece.count, scratch, [](float x) { return to_float(to_bf16(x)); });
+                 values = scratch;
+               }
+               piece.record->write_master(tensor, piece.begin, piece.count, values);
              });
 }
 

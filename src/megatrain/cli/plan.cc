@@ -162,7 +162,7 @@ struct Planned {
 
 // Throws Error(cannot_fit).
 Planned plan_target(const Arguments& arguments, const Target& target, const Site& site) {
-  Planned made{.prospect = prospect_of(target.config, target.model, site), .plan = {}, .changes = {}};
+  Planned made{.prospect = prospect_of(target.config, target.model, site, target.stored), .plan = {}, .changes = {}};
   const Prospect& p = made.prospect;
   if (const auto seed = arguments.integer("--random")) {
     if (*seed < 0) fail_config(fmt::format("--random is {}; expected a seed of at least 0", *seed));
@@ -233,8 +233,8 @@ int verb_plan(const Arguments& arguments) {
     return 0;
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;
-    print_misfit(error.what(), what_would_fit(target.config, target.model, planned.site), planned.site.profile,
-                 arguments.json());
+    print_misfit(error.what(), what_would_fit(target.config, target.model, planned.site, target.stored),
+                 planned.site.profile, arguments.json());
     return static_cast<int>(error.code());
   }
 }

@@ -79,7 +79,7 @@ void Pipeline::visit(const Action& a, const Copy& copy) {
       copy(there.master + run.state_offset, here.master + run.offset, run.count * 4);
     } else {
       copy(there.weight + run.state_offset, here.weight + run.offset, run.count * 2);
-      if (there.low) copy(there.low + run.state_offset, here.low + run.offset, run.count * 2);
+      if (there.low) copy(there.low + run.state_offset, here.low + run.low_offset, run.count * 2);
     }
   }
   copy(there.m, here.m, layout.moment_bytes());

@@ -83,7 +83,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
     const StoredTensor& stored = *files.find(piece.tensor->name);
     read_as_f32(stored, piece.begin, piece.count, scratch);
     check_finite(directory, piece, scratch);
-    piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
+    piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
     if (piece.begin + piece.count == piece.tensor->elements()) release_pages(stored);
   });
   files.check_whole();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -11,13 +10,11 @@
 
 namespace megatrain {
 
-using TensorTypes = std::map<std::string, DType>;  // in which each tensor was stored, and will be exported
-
 // As files write it: (cols) for a vector, (rows, cols) for a matrix.
 std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
 
 struct LoadReport {
-  TensorTypes types;
+  TensorTypes types;                // in which each tensor is stored, and will be exported
   std::vector<std::string> unused;  // tensors of the files that the model does not have
 };
 

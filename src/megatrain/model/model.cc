@@ -29,9 +29,11 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, c
   return freeze_tensors(std::move(layouts), rules, config.tied);
 }
 
-Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules) {
+Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules,
+                 const TensorTypes& stored) {
   const Family& family = family_of(config);
-  std::vector<LayerLayout> layouts = with_format(model_layouts(config, shape.dtype, rules), shape.state);
+  std::vector<LayerLayout> layouts =
+      with_format(without_zero_low_bits(model_layouts(config, shape.dtype, rules), stored), shape.state);
   Model model{.config = config,
               .shape = shape,
               .embedding = Embedding(config, shape, layouts.front()),

@@ -44,7 +44,10 @@ struct Model {
   std::vector<float> make_tables() const;
 };
 
-Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules = {});
+// `stored` has the types of the weights that it will be filled with: frozen tensors in the type that streams then have
+// no low bits. Empty: any values.
+Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules = {},
+                 const TensorTypes& stored = {});
 
 // The layouts of a model's records, without the model.
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,

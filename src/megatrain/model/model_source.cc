@@ -4,13 +4,16 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/hub/hub_cache.h"
+#include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/known_fields.h"
+#include "megatrain/model/model.h"
 
 namespace megatrain {
 
@@ -31,7 +34,31 @@ ModelSource read_model_source(const TrainConfig& config) {
   const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
   source.config = parse_model_config(json, path);
   for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
+  source.types = stored_types(source.directory);
   return source;
+}
+
+TensorTypes stored_types(const std::string& directory) {
+  if (directory.empty()) return {};
+  TensorTypes types;
+  try {
+    const ModelFiles files(directory);
+    for (const StoredTensor* tensor : files.tensors()) {
+      if (const auto type = parameter_type(tensor->dtype)) types[tensor->name] = *type;
+    }
+  } catch (const Error&) {
+    return {};
+  }
+  return types;
+}
+
+TensorTypes declared_types(const ModelConfig& config) {
+  TensorTypes types;
+  if (!config.dtype) return types;
+  for (const LayerLayout& layout : model_layouts(config)) {
+    for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = *config.dtype;
+  }
+  return types;
 }
 
 std::string companion_directory(const TrainConfig& config, const std::string& model_directory) {

@@ -14,7 +14,7 @@ bool update_run(const StatePlanes& at, const TensorSpec& tensor, const AdamWScal
   if (at.weight) {
     args.grad_bf16 = reinterpret_cast<const bf16*>(gradient);
     args.weight = at.weight + weight;
-    args.low = at.low ? at.low + weight : nullptr;
+    args.low = tensor.has_low_bits() ? at.low + tensor.low_offset + begin : nullptr;
   } else {
     args.grad_f32 = reinterpret_cast<const float*>(gradient);
     args.master = at.master + weight;

@@ -79,8 +79,7 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   const double link_s = std::max(e.h2d_s - boundaries / m.h2d_bytes_per_s, e.d2h_s - boundaries / m.d2h_bytes_per_s);
   o.link_tokens = tokens_that_take(link_s, token.all);
   o.optimizer_tokens = tokens_that_take(std::max({e.update_s, e.disk_read_s, e.disk_write_s}), token.hides_update);
-  for (int64_t r = 0; r < w.record_count(); ++r)
-    o.checkpoint_bytes += w.weight_bytes(r) + w.low_bytes(r) + 2 * w.moment_bytes(r);
+  for (int64_t r = 0; r < w.record_count(); ++r) o.checkpoint_bytes += w.checkpoint_bytes(r);
   o.checkpoint_s = as_double(o.checkpoint_bytes) / m.disk_write_bytes_per_s;
   return o;
 }

@@ -29,6 +29,7 @@ struct RecordWork {
   int64_t elements = 0;
   int64_t trained = 0;  // of its gradient and its moments; 0: frozen
   int64_t blocks = 0;   // of moments that share a scale
+  int64_t low = 0;      // of its low bits, where the state has them: frozen ones of a bf16 source have none
 };
 
 struct PhaseWork {
@@ -104,7 +105,7 @@ struct Workload {
   }
 
   int64_t weight_bytes(int64_t r) const { return record(r).elements * dtype_bytes(dtype); }
-  int64_t low_bytes(int64_t r) const { return record(r).elements * low_bytes_an_element(); }
+  int64_t low_bytes(int64_t r) const { return record(r).low * low_bytes_an_element(); }
   int64_t moment_bytes(int64_t r) const {  // of m, and of v
     return record(r).trained * moment_element_bytes(state.moments) +
            (state.moments == MomentFormat::int8 ? 4 * record(r).blocks : 0);
@@ -117,6 +118,9 @@ struct Workload {
   }
   int64_t visiting_bytes(int64_t r) const {  // weights and state of what is trained
     return record(r).trained * (dtype_bytes(dtype) + low_bytes_an_element()) + 2 * moment_bytes(r);
+  }
+  int64_t checkpoint_bytes(int64_t r) const {  // every tensor has its whole master there
+    return record(r).elements * (dtype_bytes(dtype) + low_bytes_an_element()) + 2 * moment_bytes(r);
   }
   // Of the fp32 master, beside bf16 weights.
   int64_t low_bytes_an_element() const { return dtype == DType::bf16 && state.master == MasterFormat::fp32 ? 2 : 0; }

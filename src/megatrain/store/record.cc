@@ -46,7 +46,7 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const Di
     return buffer;
   };
   weights_ = plane(layout_.elements * dtype_bytes(dtype()), "weights");
-  if (layout_.master() != dtype()) low_ = plane(layout_.elements * 2, "low bits");
+  if (layout_.low_elements > 0) low_ = plane(layout_.low_elements * 2, "low bits");
   if (disk_.file) return;
   m_ = plane(layout_.moment_bytes(), "first moments");
   v_ = plane(layout_.moment_bytes(), "second moments");
@@ -54,7 +54,8 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const Di
 
 LayerRecord::LayerRecord(const LayerRecord& home, LayerLayout layout)
     : device_(home.device_), layout_(std::move(layout)), tier_(home.tier_), disk_(home.disk_) {
-  ensure(layout_.elements == home.layout_.elements && layout_.state_elements == home.layout_.state_elements,
+  ensure(layout_.elements == home.layout_.elements && layout_.state_elements == home.layout_.state_elements &&
+             layout_.low_elements == home.layout_.low_elements,
          "a record shares the memory of one of its own size");
   const auto shared = [](const Buffer& buffer) { return Buffer(buffer.data(), buffer.bytes(), [](void*, size_t) {}); };
   weights_ = shared(home.weights_);
@@ -79,29 +80,34 @@ void LayerRecord::copy(void* to, const void* from, size_t bytes) const {
   std::memcpy(to, from, bytes);
 }
 
-void LayerRecord::read_master(int64_t begin, int64_t count, float* out) const {
+void LayerRecord::read_master(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
   const StatePlanes at = planes();
   const size_t n = static_cast<size_t>(count);
-  if (dtype() == DType::f32) return copy(out, at.master + begin, n * 4);
+  const int64_t weight = tensor.offset + begin;
+  if (dtype() == DType::f32) return copy(out, at.master + weight, n * 4);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
-  copy(high.data(), at.weight + begin, n * 2);
-  if (at.low) copy(low.data(), at.low + begin, n * 2);
+  copy(high.data(), at.weight + weight, n * 2);
+  if (tensor.has_low_bits()) copy(low.data(), at.low + tensor.low_offset + begin, n * 2);
   for (size_t i = 0; i < n; ++i) out[i] = join_master(high[i], low[i]);
 }
 
-void LayerRecord::write_master(int64_t begin, int64_t count, const float* values) {
+void LayerRecord::write_master(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values) {
   const StatePlanes at = planes();
   const size_t n = static_cast<size_t>(count);
-  if (dtype() == DType::f32) return copy(at.master + begin, values, n * 4);
+  const int64_t weight = tensor.offset + begin;
+  if (dtype() == DType::f32) return copy(at.master + weight, values, n * 4);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
+  uint16_t any = 0;
   for (size_t i = 0; i < n; ++i) {
     high[i] = master_high(values[i]);
     low[i] = master_low(values[i]);
+    any |= low[i];
   }
-  copy(at.weight + begin, high.data(), n * 2);
-  if (at.low) copy(at.low + begin, low.data(), n * 2);
+  ensure(!tensor.exact || any == 0, "a frozen tensor without low bits gets values that bf16 holds");
+  copy(at.weight + weight, high.data(), n * 2);
+  if (tensor.has_low_bits()) copy(at.low + tensor.low_offset + begin, low.data(), n * 2);
 }
 
 void LayerRecord::read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const {

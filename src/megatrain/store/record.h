@@ -5,7 +5,8 @@
 //
 // In other formats (tensor/state_format.h) there are no low bits, and m and v take less.
 //
-// Weights and low bits hold every tensor, by its offset; m and v the trained ones, by their state_offset.
+// Weights hold every tensor, by its offset; m and v the trained ones, by their state_offset; low bits those whose
+// master is wider than bf16, by their low_offset. Of frozen tensors that come from a bf16 source weights are all.
 // Addresses are the tier's: on Tier::hbm they are the device's, and only read_ and write_ reach the values from here.
 #pragma once
 
@@ -74,13 +75,13 @@ class LayerRecord {
   std::byte* weights() const { return weights_.data(); }
   StatePlanes planes() const;
 
-  // Elements [begin, begin + count) of the logical fp32 master, whichever form it is stored in. The lanes must be idle.
-  // Any thread.
-  void read_master(int64_t begin, int64_t count, float* out) const;
-  void write_master(int64_t begin, int64_t count, const float* values);
+  // Elements [begin, begin + count) of a tensor's logical fp32 master, whichever form it is stored in. The lanes must
+  // be idle. Any thread. Values written to an exact tensor are such that its weights hold them.
+  void read_master(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const;
+  void write_master(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values);
 
-  // The same of a trained tensor's moments, where `begin` is an element of the tensor. Written values are in the format
-  // already (fp32 anything, bf16 what it can hold); codes are written as they are.
+  // The same of a trained tensor's moments. Written values are in the format already (fp32 anything, bf16 what it can
+  // hold); codes are written as they are.
   enum class Moment : uint8_t { first, second };
   void read_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const;
   void write_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, const float* values);

@@ -17,10 +17,11 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments) {
   LayerLayout layout;
   layout.tensors = std::move(tensors);
   layout.moments = moments;
-  bool trained_before = false;
+  bool trained_before = false, low_before = false;
   int operand_before = -1;
   for (TensorSpec& tensor : layout.tensors) {
     ensure(tensor.dtype == layout.dtype() && tensor.master == layout.master(), "a layer's tensors have one dtype");
+    ensure(!tensor.exact || !tensor.trainable, "the low bits of a trained tensor are stored");
     const bool packed = tensor.operand >= 0 && tensor.operand == operand_before;
     const auto place = [&](int64_t& end, bool behind) {
       const int64_t begin = behind ? end : round_up(end, kTensorAlign);
@@ -29,14 +30,29 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments) {
     };
     tensor.offset = place(layout.elements, packed);
     tensor.state_offset = tensor.trainable ? place(layout.state_elements, packed && trained_before) : -1;
+    tensor.low_offset = tensor.has_low_bits() ? place(layout.low_elements, packed && low_before) : -1;
     tensor.first_block =
         tensor.trainable ? std::exchange(layout.state_blocks, layout.state_blocks + tensor.blocks()) : -1;
     trained_before = tensor.trainable;
+    low_before = tensor.has_low_bits();
     operand_before = tensor.operand;
   }
   layout.elements = round_up(layout.elements, kTensorAlign);
   layout.state_elements = round_up(layout.state_elements, kTensorAlign);
+  layout.low_elements = round_up(layout.low_elements, kTensorAlign);
   return layout;
+}
+
+std::vector<LayerLayout> without_zero_low_bits(std::vector<LayerLayout> layouts, const TensorTypes& stored) {
+  for (LayerLayout& layout : layouts) {
+    for (TensorSpec& tensor : layout.tensors) {
+      const auto found = stored.find(tensor.name);
+      tensor.exact =
+          !tensor.trainable && tensor.master != tensor.dtype && found != stored.end() && found->second == tensor.dtype;
+    }
+    layout = make_layout(std::move(layout.tensors), layout.moments);
+  }
+  return layouts;
 }
 
 std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts) {
@@ -65,9 +81,13 @@ std::vector<TrainedRun> LayerLayout::trained_runs() const {
   bool trained_before = false;
   for (const TensorSpec& tensor : tensors) {
     if (tensor.trainable) {
-      const bool apart =
-          !trained_before || tensor.offset - runs.back().offset != tensor.state_offset - runs.back().state_offset;
-      if (apart) runs.push_back({tensor.offset, tensor.state_offset, 0});
+      const auto goes_on = [&](const TrainedRun& run) {
+        const int64_t distance = tensor.offset - run.offset;
+        return tensor.state_offset - run.state_offset == distance &&
+               (!tensor.has_low_bits() || tensor.low_offset - run.low_offset == distance);
+      };
+      if (!trained_before || !goes_on(runs.back()))
+        runs.push_back({tensor.offset, tensor.state_offset, tensor.low_offset, 0});
       runs.back().count = tensor.offset + tensor.elements() - runs.back().offset;
     }
     trained_before = tensor.trainable;

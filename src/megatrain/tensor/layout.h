@@ -1,12 +1,14 @@
 // One list of tensor specs gives a layer's layout: every size and offset derives from it.
 //
-// A layer has two coordinates. Its weights and their low bits hold every tensor, by `offset`. Its gradient and moments
-// hold the trained tensors alone, by `state_offset`, so that frozen ones take no room there; when nothing is frozen the
-// two are equal. Unless it is of its predecessor's operand a tensor starts at a multiple of kTensorAlign elements (256
-// bytes in bf16); the gaps are zero in every plane and stay zero.
+// A layer has three coordinates. Its weights hold every tensor, by `offset`. Its gradient and moments hold the trained
+// tensors alone, by `state_offset`, so that frozen ones take no room there. The low bits of its master hold, by
+// `low_offset`, the tensors whose master is wider than what streams. When nothing is frozen, all that a tensor has are
+// equal. Unless it is of its predecessor's operand a tensor starts at a multiple of kTensorAlign elements (256 bytes in
+// bf16); the gaps are zero in every plane and stay zero.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,13 +33,16 @@ struct TensorSpec {
   DType dtype = DType::bf16;  // that streams
   DType master = DType::f32;  // that updates work on; `dtype` itself: what is written is rounded to it
   bool trainable = true;      // false: frozen
+  bool exact = false;         // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
   int64_t offset = 0;         // elements from the start of the layer's weights; set by make_layout
   int64_t state_offset = -1;  // elements from the start of its gradient and moments, -1: frozen; set by make_layout
+  int64_t low_offset = -1;    // elements from the start of the low bits, -1: it has none; set by make_layout
   int64_t first_block = -1;   // of its moments, among the layer's; -1: frozen; set by make_layout
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const { return role == TensorRole::norm || role == TensorRole::bias; }  // (cols), not (rows, cols)
   bool decays() const { return !is_vector(); }
+  bool has_low_bits() const { return master != dtype && !exact; }
 
   // Blocks of moments that share a scale begin anew after so many elements: in an embedding with every row.
   int64_t block_row() const { return role == TensorRole::embedding ? cols : elements(); }
@@ -48,10 +53,11 @@ struct TensorSpec {
   uint64_t name_hash() const;  // of the name: one stream of random numbers a tensor
 };
 
-// Trained elements that lie one after the other in both coordinates.
+// Trained elements that lie one after the other in all coordinates.
 struct TrainedRun {
   int64_t offset;
   int64_t state_offset;
+  int64_t low_offset;  // -1: there are no low bits
   int64_t count;
 };
 
@@ -64,6 +70,7 @@ struct LayerLayout {
   std::vector<TensorSpec> tensors;
   int64_t elements = 0;        // padding included; a multiple of kTensorAlign
   int64_t state_elements = 0;  // the same of the trained tensors; 0: all are frozen
+  int64_t low_elements = 0;    // the same of the tensors with low bits
   int64_t state_blocks = 0;    // of the trained tensors' moments
   MomentFormat moments = MomentFormat::fp32;
 
@@ -90,6 +97,12 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments = 
 
 // The layouts with their state stored in this format. A stochastic master is the weight that streams itself.
 std::vector<LayerLayout> with_format(std::vector<LayerLayout> layouts, StateFormat format);
+
+using TensorTypes = std::map<std::string, DType>;  // by name
+
+// The layouts without low bits of the frozen tensors that come from a source in the type that streams; `stored` has the
+// types of the source's tensors. One that it does not name keeps its low bits.
+std::vector<LayerLayout> without_zero_low_bits(std::vector<LayerLayout> layouts, const TensorTypes& stored);
 
 // The layouts without a master and with nothing trained, for what only reads weights.
 std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts);

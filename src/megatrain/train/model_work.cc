@@ -27,7 +27,10 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   Workload w;
   for (const LayerLayout& layout : model.layouts()) {
     w.parameters += layout.parameters();
-    w.records.push_back({.elements = layout.elements, .trained = layout.state_elements, .blocks = layout.state_blocks});
+    w.records.push_back({.elements = layout.elements,
+                         .trained = layout.state_elements,
+                         .blocks = layout.state_blocks,
+                         .low = layout.low_elements});
   }
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
   for (const Model::NumberedPhase& numbered : model.layer_phases()) w.phases.push_back(phase_work(numbered, shape));

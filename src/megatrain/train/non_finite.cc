@@ -31,7 +31,7 @@ std::string not_finite_in(const LayerRecord& record) {
       return "";
     };
     std::string found = find("", weight_limit, [&](int64_t begin, int64_t count) {
-      record.read_master(tensor.offset + begin, count, values.data());
+      record.read_master(tensor, begin, count, values.data());
     });
     if (!found.empty()) return found;
     if (!tensor.trainable) continue;

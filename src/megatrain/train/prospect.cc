@@ -9,9 +9,9 @@
 
 namespace megatrain {
 
-Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site) {
+Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored) {
   const RunIdentity identity = make_identity(config, model);
-  return {.workload = make_workload(config, model, identity, site),
+  return {.workload = make_workload(config, model, identity, site, stored),
           .budgets = make_budgets(config, site),
           .profile = profile_for(site.profile, config, model, identity)};
 }

@@ -18,7 +18,9 @@ struct Prospect {
   Budgets budgets;
   MachineProfile profile;  // for the calls of this run
 };
-Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site);
+// `stored` as make_model() takes it.
+Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site,
+                     const TensorTypes& stored = {});
 
 struct Fit {
   Plan plan;

@@ -38,14 +38,15 @@ void Session::choose_algorithms(const nlohmann::json* saved) {
 }
 
 const Workload& Session::workload() {
-  if (!workload_) workload_ = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads));
+  if (!workload_)
+    workload_ = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads), source_.types);
   return *workload_;
 }
 
 void Session::alias_layers(int64_t layers) {
   Workload aliased = workload();
   const auto same = [](const RecordWork& a, const RecordWork& b) {
-    return a.elements == b.elements && a.trained == b.trained;
+    return a.elements == b.elements && a.trained == b.trained && a.low == b.low;
   };
   aliased.alias_layers = layers;
   if (layers < 1 || layers >= aliased.layer_records())
@@ -75,8 +76,8 @@ void Session::use_plan(Plan plan) {
 }
 
 std::unique_ptr<Trainer> Session::make_trainer(const Plan& plan) {
-  return std::make_unique<Trainer>(machine_, source_.config, identity_, ops_shape(config_, source_.config, identity_),
-                                   workload(), plan, threads());
+  return std::make_unique<Trainer>(machine_, source_.config, identity_, source_.types,
+                                   ops_shape(config_, source_.config, identity_), workload(), plan, threads());
 }
 
 Trainer& Session::trainer() {

@@ -105,8 +105,8 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
 }  // namespace
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site) {
-  const Model built = make_model(model, model_shape(identity, config.seq_len), identity.freezing);
+                       const Site& site, const TensorTypes& stored) {
+  const Model built = make_model(model, model_shape(identity, config.seq_len), identity.freezing, stored);
   Workload w = model_work(built, {.dtype = identity.dtype,
                                   .sequences = config.micro_batch,
                                   .seq_len = config.seq_len,

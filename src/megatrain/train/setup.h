@@ -58,8 +58,9 @@ struct Site {
   Ops* ops = nullptr;             // of the device, where it is there to be asked
 };
 
+// `stored` as make_model() takes it.
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site);
+                       const Site& site, const TensorTypes& stored);
 
 DiskSettings disk_settings(const TrainConfig& config);
 // Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.

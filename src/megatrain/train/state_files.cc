@@ -9,6 +9,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/finite.h"
 #include "megatrain/base/number_text.h"
+#include "megatrain/base/split_master.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
@@ -30,7 +31,7 @@ struct Plane {
     return kind == Kind::m ? LayerRecord::Moment::first : LayerRecord::Moment::second;
   }
   void read(int64_t begin, int64_t count, float* out) const {
-    if (kind == Kind::master) return record->read_master(tensor->offset + begin, count, out);
+    if (kind == Kind::master) return record->read_master(*tensor, begin, count, out);
     record->read_moment(moment(), *tensor, begin, count, out);
   }
 
@@ -142,7 +143,7 @@ StateHash hash_planes(const std::map<std::string, Plane>& planes, std::optional<
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
   for_pieces(records, threads, "drawing random weights", [&](const TensorPiece& piece, float* scratch) {
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
-    piece.record->write_master(piece.tensor->offset + piece.begin, piece.count, scratch);
+    piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
   });
 }
 
@@ -226,8 +227,13 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
       return scratch;
     };
     const std::vector<int64_t> shape = tensor_shape(tensor);
-    piece.record->write_master(tensor.offset + piece.begin, piece.count,
-                               read(tensor.name, shape, piece.begin, piece.count));
+    const float* master = read(tensor.name, shape, piece.begin, piece.count);
+    if (tensor.exact && std::any_of(master, master + piece.count, [](float x) { return master_low(x) != 0; }))
+      fail_config(
+          fmt::format("{} holds values of the frozen tensor {} that bf16 cannot hold, but model.path has it in "
+                      "bf16: it is not the model that the run began with; name that one, or start a new run_dir",
+                      path, tensor.name));
+    piece.record->write_master(tensor, piece.begin, piece.count, master);
     if (!tensor.trainable) return;
     for (const auto& [suffix, moment] :
          {std::pair{".exp_avg", LayerRecord::Moment::first}, std::pair{".exp_avg_sq", LayerRecord::Moment::second}}) {

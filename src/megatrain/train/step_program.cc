@@ -285,17 +285,18 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
   const bool rows = a.record == 0 && !w.tied, visits = state.kind == ResourceKind::visiting_state;
   for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
     if (!tensor.trainable) continue;
-    const int64_t offset = visits ? tensor.state_offset : tensor.offset;
-    const auto at = [&](auto* plane) { return plane ? plane + offset : nullptr; };
+    const auto at = [&](auto* plane, int64_t offset) {
+      return plane ? plane + (visits ? tensor.state_offset : offset) : nullptr;
+    };
     AdamWUpdate update{
         .scalars = tensor.decays() ? decayed : plain,
         .count = tensor.elements(),
         .grad = narrow ? nullptr : reinterpret_cast<const float*>(gradient) + (rows ? 0 : tensor.state_offset),
         .m = planes.first_moments(tensor, 0),
         .v = planes.second_moments(tensor, 0),
-        .weight = at(planes.weight),
-        .low = at(planes.low),
-        .master = at(planes.master),
+        .weight = at(planes.weight, tensor.offset),
+        .low = at(planes.low, tensor.low_offset),
+        .master = at(planes.master, tensor.offset),
         .clip = memory_.at<float>(a.at(Operand::clip)),
         .not_finite = memory_.at<int32_t>({ResourceKind::not_finite, 0, sequence_ % 2}),
         .mark = static_cast<int32_t>(a.record + 1),

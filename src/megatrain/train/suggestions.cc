@@ -51,8 +51,8 @@ struct Changed {
 class Suggestions {
  public:
   // What is changed of `base` comes behind its options.
-  Suggestions(Changed base, const ModelConfig& model, const Site& site)
-      : base_(std::move(base)), model_(model), site_(site), given_(prospect_of(base_.config, model, site)) {}
+  Suggestions(Changed base, const ModelConfig& model, const Site& site, const TensorTypes& stored)
+      : base_(std::move(base)), model_(model), site_(site), stored_(stored), given_(prospect(base_)) {}
 
   std::vector<Suggestion> take() {
     if (const auto found = fit(given_)) {  // what was changed already is enough
@@ -71,19 +71,21 @@ class Suggestions {
  private:
   Changed changed(const std::string& options) const { return {base_.config, joined(base_.options, options)}; }
 
+  Prospect prospect(const Changed& change) const { return prospect_of(change.config, model_, site_, stored_); }
+
   void push(const Changed& change, const Fit& found) {
     list_.push_back({.change = change.options, .note = change.note, .tokens_per_s = found.outlook.tokens_per_s});
   }
   bool fits(const Changed& change) {
-    const auto found = fit(prospect_of(change.config, model_, site_));
+    const auto found = fit(prospect(change));
     if (found) push(change, *found);
     return found.has_value();
   }
 
   std::optional<Fit> fit_with(int64_t Budgets::*budget, int64_t bytes) const {
-    Prospect prospect = given_;
-    prospect.budgets.*budget = bytes;
-    return fit(prospect);
+    Prospect given = given_;
+    given.budgets.*budget = bytes;
+    return fit(given);
   }
 
   // The least of a budget with which a plan fits, within one part in a hundred; none: `most` is too little.
@@ -116,15 +118,15 @@ class Suggestions {
     smaller_chunks(nearest);
     if (list_.empty() && !nearest) smaller_batch(nearest);
     shorter_sequences(nearest);
-    if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, site_).take();
+    if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, site_, stored_).take();
   }
 
   // Whether a change gives the device room; it is suggested when it gives the host room too.
   bool makes_room(const Changed& change, std::optional<Changed>& nearest) {
     if (fits(change)) return true;
-    Prospect prospect = prospect_of(change.config, model_, site_);
-    prospect.budgets.host_bytes = kUnlimited;
-    if (!fit(prospect)) return false;
+    Prospect roomy = prospect(change);
+    roomy.budgets.host_bytes = kUnlimited;
+    if (!fit(roomy)) return false;
     if (!nearest) nearest = change;
     return true;
   }
@@ -223,7 +225,7 @@ class Suggestions {
                      joined(base.options, fmt::format("--state.moments={}", moments_name(format.moments))), base.note};
       if (master != base.config.state.master)
         change.options = joined(change.options, fmt::format("--state.master={}", master));
-      if (state_bytes(prospect_of(change.config, model_, site_).workload) < now && fits(change)) return true;
+      if (state_bytes(prospect(change).workload) < now && fits(change)) return true;
     }
     return false;
   }
@@ -259,20 +261,22 @@ class Suggestions {
   Changed base_;
   const ModelConfig& model_;
   const Site& site_;
+  const TensorTypes& stored_;
   Prospect given_;
   std::vector<Suggestion> list_;
 };
 
 }  // namespace
 
-std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site) {
+std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site,
+                                       const TensorTypes& stored) {
   Changed base{config, ""};
   base.options = drop_budgets_beyond(site, base.config);
   if (!config.plan.empty()) {
     base.config.plan.clear();
     base.options = joined(base.options, "--plan=null");
   }
-  return Suggestions(std::move(base), model, site).take();
+  return Suggestions(std::move(base), model, site, stored).take();
 }
 
 }  // namespace megatrain

@@ -15,6 +15,8 @@ struct Suggestion {
 };
 
 // Up to three changes under each of which the configuration fits, the nearest first. Each has been planned.
-std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site);
+// `stored` as make_model() takes it.
+std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site,
+                                       const TensorTypes& stored = {});
 
 }  // namespace megatrain

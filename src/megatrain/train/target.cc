@@ -18,18 +18,22 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
   const ConfigNeeds nothing{.model = false, .data = false, .steps = false};
   TrainConfig config;
   nlohmann::json json;
-  std::string where = name;
+  std::string where = name, directory;
+  bool random = false;
   if (name.ends_with(".yaml") || name.ends_with(".yml")) {
     config = load_config(name, overrides, {.model = true, .data = false, .steps = false});
     const std::string& path = config.model.path;
-    where = path.empty() ? config.model.config : find_model(path, ModelParts::config) + "/config.json";
+    random = path.empty();
+    if (!random) directory = find_model(path, ModelParts::config);
+    where = random ? config.model.config : directory + "/config.json";
     json = read_json_file(where);
   } else {
     config = parse_config("", name, overrides, nothing);
-    const std::string directory = find_model(name, ModelParts::config);
+    const std::string found = find_model(name, ModelParts::config);
     if (const auto preset = preset_config(name)) {
       json = *preset;
-    } else if (fs::is_directory(directory)) {
+    } else if (fs::is_directory(found)) {
+      directory = found;
       where = directory + "/config.json";
       json = read_json_file(where);
     } else if (fs::exists(name)) {
@@ -45,12 +49,14 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
     json["num_hidden_layers"] = *layers;
     json.erase("layer_types");
   }
-  return {.config = config, .model = parse_model_config(json, where)};
+  Target target{.config = config, .model = parse_model_config(json, where), .stored = stored_types(directory)};
+  if (target.stored.empty() && !random) target.stored = declared_types(target.model);
+  return target;
 }
 
 Session open_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
   Target target = read_target(name, overrides, layers);
-  return Session(target.config, {.config = std::move(target.model)});
+  return Session(target.config, {.config = std::move(target.model), .types = std::move(target.stored)});
 }
 
 }  // namespace megatrain

@@ -14,6 +14,7 @@ namespace megatrain {
 struct Target {
   TrainConfig config;
   ModelConfig model;
+  TensorTypes stored;  // of the weights it would be trained from, by their files or else by config.json; empty: random
 };
 // `layers` overrides the model's number of layers. Opens no device.
 Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);

@@ -40,10 +40,10 @@ std::string StepReport::bound_by() const {
   return bounding_lane(seconds, lanes.busy[static_cast<size_t>(Lane::compute)], others);
 }
 
-Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& shape,
-                 const Workload& workload, const Plan& plan, int update_threads)
-    : Trainer(machine, make_model(model, model_shape(identity, shape.longest_document), identity.freezing), shape,
-              workload, plan, update_threads) {}
+Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const TensorTypes& stored,
+                 const OpsShape& shape, const Workload& workload, const Plan& plan, int update_threads)
+    : Trainer(machine, make_model(model, model_shape(identity, shape.longest_document), identity.freezing, stored),
+              shape, workload, plan, update_threads) {}
 
 Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Workload& workload, const Plan& plan,
                  int update_threads)

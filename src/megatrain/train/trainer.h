@@ -38,9 +38,9 @@ class Trainer {
   // Allocates everything a step needs. Records are zero until they are filled.
   Trainer(Machine& machine, Model model, const OpsShape& ops_shape, const Workload& workload, const Plan& plan,
           int update_threads);
-  // Of the configuration's model.
-  Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const OpsShape& ops_shape,
-          const Workload& workload, const Plan& plan, int update_threads);
+  // Of the configuration's model; `stored` is what the workload was made with.
+  Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const TensorTypes& stored,
+          const OpsShape& ops_shape, const Workload& workload, const Plan& plan, int update_threads);
 
   std::vector<LayerRecord>& records() { return records_; }
   Updater& updater() { return updater_; }

@@ -8,6 +8,7 @@
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
 #include "megatrain/host/parallel.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/train/prospect.h"
 
@@ -44,7 +45,8 @@ class ModelFits {
         config_(config),
         batch_given_(batch_given),
         site_(site),
-        model_(parse_model_config(*preset_config(name), name)) {}
+        model_(parse_model_config(*preset_config(name), name)),
+        stored_(declared_types(model_)) {}
 
   std::vector<FitRow> rows() {
     std::vector<FitRow> rows;
@@ -67,7 +69,7 @@ class ModelFits {
       config.micro_batch = 1;
       while (config.micro_batch * 2 * seq_len <= micro_tokens && batch % (config.micro_batch * 2) == 0)
         config.micro_batch *= 2;
-      return prospect_of(config, model_, site_);
+      return prospect_of(config, model_, site_, stored_);
     };
     Prospect made = with_batch(batch_given_ ? config_.batch : 1);
     if (!batch_given_) {
@@ -139,6 +141,7 @@ class ModelFits {
   bool batch_given_;
   const Site& site_;
   ModelConfig model_;
+  TensorTypes stored_;
 };
 
 std::string cell(const FitRow& row) {
