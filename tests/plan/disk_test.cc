@@ -178,7 +178,8 @@ TEST(DiskPlans, ReadsAndWritesRunBesideEachOtherAndBesideTheUpdates) {
     const Estimate e = estimate(w, plan, slow);
     EXPECT_GT(e.disk_write_s, 2 * e.compute_s);
     EXPECT_EQ(e.bound_by, "disk_read");
-    EXPECT_LT(e.step_s, 1.25 * e.disk_write_s) << "clip " << clip;
+    // gradients that wait there are written before the norm and read after it
+    EXPECT_LT(e.step_s, (clip ? 1.4 : 1.25) * e.disk_write_s) << "clip " << clip;
   }
 }
 

@@ -1,5 +1,6 @@
 // How fast the device computes: the calls of one layer and a head, each alone, at a few sizes.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -74,12 +75,13 @@ struct Total {
   double rate() const { return work / seconds; }
 };
 
-// How much longer the call takes when it follows itself for a while than by itself: a GPU that draws all the power it
-// may lowers its clocks.
-double sustained_slowdown(CallTimer& timer, const std::function<void()>& call, double while_s) {
+// How much longer a product takes within a step than by itself: a GPU that draws all the power it may lowers its
+// clocks. Products that follow each other without a pause for a while are the other extreme; a step, which has lighter
+// work between them, is taken to be in the middle.
+double slowdown_within_a_step(CallTimer& timer, const std::function<void()>& call, double while_s) {
   const double alone_s = timer.median_s(call, 3);
   const int calls = static_cast<int>(std::clamp(while_s / alone_s, 1.0, 1e5));
-  return std::max(1.0, timer.once_s(call, calls) / calls / alone_s);
+  return std::sqrt(std::max(1.0, timer.once_s(call, calls) / calls / alone_s));
 }
 
 }  // namespace
@@ -129,7 +131,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
   }
   if (heaviest) {
     const OpNote placed = memory.place(*heaviest);
-    const double slowdown = sustained_slowdown(
+    const double slowdown = slowdown_within_a_step(
         timer, [&] { run_note(*machine.ops, *stream, placed); }, kSustainedSeconds);
     for (RateTable* table : {&rates.products, &rates.attention}) {
       for (RatePoint& point : *table) point.per_s /= slowdown;
