@@ -11,6 +11,12 @@ namespace {
 
 constexpr int64_t kLayers = 6, kHomes = 2;
 
+}  // namespace
+
+// One layer's update writes what another's copy reads, the same bytes over themselves: a race on purpose.
+#ifndef __SANITIZE_THREAD__
+namespace {
+
 // What a step computes with is read from one trainer and written to the other.
 void copy_weights(Trainer& from, Trainer& to) {
   for (size_t r = 0; r < to.records().size(); ++r) {
@@ -24,8 +30,6 @@ void copy_weights(Trainer& from, Trainer& to) {
 
 }  // namespace
 
-// One layer's update writes what another's copy reads, the same bytes over themselves: a race on purpose.
-#ifndef __SANITIZE_THREAD__
 TEST(AliasedLayers, ComputeWhatCopiesWould) {
   for (const bool clip : {true, false}) {
     Tiny aliased({.layers = kLayers, .clip = clip, .alias_layers = kHomes}), apart({.layers = kLayers, .clip = clip});

@@ -28,14 +28,12 @@ Plan disk_plan(const Workload& w, uint64_t seed) {
     on_disk += may;
   }
   plan.moment_slabs = std::min<int64_t>(on_disk, 2 + static_cast<int64_t>(seed % 3));
-  int64_t waiting = 0;
   for (int64_t record = 1; w.clip && record < w.head_record(); ++record) {
     const bool may =
         w.is_trained(record) && !plan.updated_on_device(record) && (record + static_cast<int64_t>(seed)) % 4;
-    plan.disk_gradients[static_cast<size_t>(record)] = may;
-    waiting += may;
+    plan.gradients[static_cast<size_t>(record)] = may ? Tier::disk : Tier::host;
   }
-  if (w.clip) plan.disk_gradient_slabs = std::min<int64_t>(waiting, 2 + static_cast<int64_t>(seed % 2));
+  if (w.clip) plan.gradient_ring = std::min<int64_t>(plan.waiting_elsewhere(), 2 + static_cast<int64_t>(seed % 2));
   if (w.clip) plan.host_gradient_slabs = plan.waiting_on_host(w);
   check_plan(w, plan);
   return plan;

@@ -88,6 +88,30 @@ TEST(WaitingGradients, TakeThePlaceOfInputsOnTheDeviceAndChangeNoBit) {
   }
 }
 
+// Blocks that the host updates: their gradients take no memory of the host but a ring's.
+TEST(WaitingGradients, OfTheHostsBlocksMayWaitOnTheDeviceToo) {
+  for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{1, 3}}) {
+    Tiny tiny({.layers = 6});
+    const Workload& w = tiny.workload();
+    Plan plan = tiny.default_plan();
+    plan.sweeps = sweeps;
+    plan.boundary.assign(plan.boundary.size(), Tier::hbm);
+    const MemoryNeed before = memory_need(w, plan);
+    const std::string expected = tiny.train(plan, kSteps);
+    for (int64_t record = 1; record < w.head_record(); ++record)
+      plan.gradients[static_cast<size_t>(record)] = Tier::hbm;
+    plan.gradient_ring = 2;
+    plan.host_gradient_slabs = 0;
+    EXPECT_EQ(tiny.train(plan, kSteps), expected);
+    const MemoryNeed after = memory_need(w, plan);
+    EXPECT_EQ(after.bytes_of(ResourceKind::host_gradient), 0);
+    EXPECT_EQ(after.bytes_of(ResourceKind::gradient_slab), 2 * w.disk_gradient_bytes(1));
+    EXPECT_LE(after.hbm_bytes() - before.hbm_bytes(), before.bytes_of(ResourceKind::host_gradient));
+    plan.boundary[2] = Tier::host;
+    EXPECT_THROW(check_plan(w, plan), Error) << "there is no place that the input leaves";
+  }
+}
+
 // With the inputs that wait on the device and on the host, one sweep and two, frozen layers below.
 TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
   for (const FreezeRules& freezing :

@@ -1,8 +1,8 @@
 #include "megatrain/model/load_weights.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <set>
 
 #include <fmt/format.h>
@@ -36,7 +36,9 @@ void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int t
     std::vector<float> a(static_cast<size_t>(count)), b(a);
     read_as_f32(head, begin, count, a.data());
     read_as_f32(table, begin, count, b.data());
-    const auto same = [](float x, float y) { return x == y || std::memcmp(&x, &y, sizeof(float)) == 0; };
+    const auto same = [](float x, float y) {
+      return x == y || std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+    };
     const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), same).first;
     if (differs == a.end()) return;
     const int64_t row = (begin + (differs - a.begin())) / embedding.cols;

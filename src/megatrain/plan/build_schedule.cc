@@ -7,8 +7,8 @@
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane.
-//              Moments that live on disk are in a slab of a ring from their reading to their writing, and so are
-//              gradients that wait there on their ways to the disk and back.
+//              Moments that live on disk are in a slab of a ring from their reading to their writing. Gradients that
+//              wait on disk or on the device pass through a ring likewise.
 //
 // Backward ends at the lowest phase that has a trained record. What is frozen has no gradient, so nothing of it leaves
 // or is updated.
@@ -73,7 +73,7 @@ class Builder {
         out_slabs_(plan.gradient_slabs),
         host_slabs_(plan.host_gradient_slabs),
         moment_slabs_(plan.moment_slabs),
-        gradient_slabs_(plan.disk_gradient_slabs) {}
+        gradient_ring_(plan.gradient_ring) {}
 
   std::vector<Action> build() {
     fetch_inputs();
@@ -227,12 +227,17 @@ class Builder {
   }
 
   // The gradient where it waits on the device: first its address, then what else it lies over. Empty: it does not wait.
-  std::vector<Access> waiting_on_device(int64_t record, bool write) const {
+  std::vector<Access> waiting_on_device(int64_t record, Operand as, bool write) const {
     const std::optional<Resource> place = waiting_gradient_of(w_, plan_, record);
+    const int64_t widest = *std::max_element(plan_.sweeps.begin(), plan_.sweeps.end());
+    const int64_t parts = place && place->kind == Kind::boundary ? std::min(widest, most_groups_) : 1;
     std::vector<Access> accesses;
-    for (int64_t b = 0; place && b < (place->kind == Kind::boundary ? std::ssize(groups_) : 1); ++b)
-      accesses.push_back({Operand::rounded, {place->kind, place->a, b}, write});
+    for (int64_t b = 0; place && b < parts; ++b) accesses.push_back({as, {place->kind, place->a, b}, write});
     return accesses;
+  }
+  // Until the norm is known, or for ever.
+  bool stays_on_device(int64_t record) const {
+    return plan_.updated_on_device(record) || plan_.gradient_of(record) == Tier::hbm;
   }
 
   void add_sums(std::vector<Access>& accesses, int64_t phase) const {
@@ -323,7 +328,7 @@ class Builder {
       if (!last_sweep_) continue;
       for (const int64_t record : w_.phase(phase).records) {
         if (!w_.is_trained(record)) continue;
-        const Lease out = plan_.updated_on_device(record) ? Lease() : out_slabs_.acquire();
+        const Lease out = stays_on_device(record) ? Lease() : out_slabs_.acquire();
         leave(record, {Kind::gradient_out, out.held() ? out.slab() : -1});
       }
     }
@@ -351,8 +356,8 @@ class Builder {
     const Resource sum = sum_of(record), squares{Kind::squares, record};
     std::vector<Access> accesses = {reads(Operand::sum, sum), writes(Operand::partials, {Kind::norm_partials}),
                                     writes(Operand::squares, squares)};
-    if (plan_.updated_on_device(record)) {
-      const std::vector<Access> waiting = waiting_on_device(record, true);
+    if (stays_on_device(record)) {
+      const std::vector<Access> waiting = waiting_on_device(record, Operand::rounded, true);
       accesses.insert(accesses.end(), waiting.begin(), waiting.end());
       add(Lane::compute, {.kind = ActionKind::finish_gradient, .record = record}, std::move(accesses));
       if (w_.clip) return;
@@ -375,15 +380,15 @@ class Builder {
   }
 
   // Where a gradient is on the host. With clipping it has a place of its own until the end of the step, or passes
-  // through on its way to the disk and back; without, layers take turns in a ring.
+  // through where it waits elsewhere; without, layers take turns in a ring.
   struct Waiting {
     Lease lease;
     Resource place;
   };
   Waiting waiting_of(int64_t record) {
     if (!w_.is_layer_record(record)) return {Lease(), {Kind::host_record_gradient, record}};
-    if (w_.clip && !plan_.gradient_on_disk(record)) return {Lease(), {Kind::host_gradient, record}};
-    Lease lease = (w_.clip ? gradient_slabs_ : host_slabs_).acquire();
+    if (w_.clip && plan_.gradient_of(record) == Tier::host) return {Lease(), {Kind::host_gradient, record}};
+    Lease lease = (w_.clip ? gradient_ring_ : host_slabs_).acquire();
     const Resource place{w_.clip ? Kind::gradient_slab : Kind::host_gradient, lease.slab()};
     return {std::move(lease), place};
   }
@@ -407,7 +412,7 @@ class Builder {
   }
 
   void update_on_device(int64_t record) {
-    std::vector<Access> accesses = waiting_on_device(record, false);
+    std::vector<Access> accesses = waiting_on_device(record, Operand::rounded, false);
     if (accesses.empty()) accesses.push_back(reads(Operand::sum, sum_of(record)));
     accesses.insert(accesses.end(), {reads(Operand::clip, {Kind::clip}), reads(Operand::inputs, {Kind::inputs})});
     if (plan_.visiting(record)) {
@@ -439,6 +444,7 @@ class Builder {
       if (!w_.is_trained(record)) continue;
       if (!plan_.updated_on_device(record)) {
         const Waiting waiting = waiting_of(record);
+        if (plan_.gradient_of(record) == Tier::hbm) offload_waiting(record, waiting.place);
         if (plan_.gradient_on_disk(record)) {
           add(Lane::disk_read, {.kind = ActionKind::fetch_gradient, .record = record},
               {reads(Operand::from, {Kind::disk_gradient, record}), writes(Operand::to, waiting.place)});
@@ -453,6 +459,14 @@ class Builder {
              writes(Operand::to, {Kind::record_state, record})});
       }
     }
+  }
+
+  // A gradient that has waited on the device.
+  void offload_waiting(int64_t record, Resource to) {
+    std::vector<Access> accesses = waiting_on_device(record, Operand::from, false);
+    accesses.insert(accesses.end(), {reads(Operand::squares, {Kind::squares, record}), writes(Operand::to, to),
+                                     writes(Operand::to, {Kind::host_squares, record})});
+    add(Lane::d2h, {.kind = ActionKind::offload_gradient, .record = record}, std::move(accesses));
   }
 
   // A frozen record's sum is zero for ever.
@@ -486,7 +500,7 @@ class Builder {
   int64_t first_trained_;  // phase
   std::vector<Action> actions_;
   WarmSlots slots_;
-  SlabPool boundary_slots_, out_slabs_, host_slabs_, moment_slabs_, gradient_slabs_;
+  SlabPool boundary_slots_, out_slabs_, host_slabs_, moment_slabs_, gradient_ring_;
   std::set<int64_t> resident_;  // records already fetched to their own place
   std::vector<Group> groups_;   // of the sweep
   std::vector<Group> all_groups_;

@@ -103,19 +103,21 @@ void check_plan(const Workload& w, const Plan& p) {
   require(p.moment_slabs >= std::min<int64_t>(2, on_disk) && p.moment_slabs <= on_disk,
           fmt::format("moment_slabs is {}, expected {}", p.moment_slabs,
                       on_disk < 2 ? std::to_string(on_disk) : fmt::format("2 to {}", on_disk)));
-  covers("whose gradients wait on disk", p.disk_gradients.size(), w.record_count(), "layers");
-  int64_t waiting = 0;
+  covers("where gradients wait", p.gradients.size(), w.record_count(), "layers");
   for (int64_t record = 0; record < w.record_count(); ++record) {
-    if (!p.gradient_on_disk(record)) continue;
-    ++waiting;
-    require(w.clip && w.is_layer_record(record) && w.is_trained(record) && !p.updated_on_device(record),
-            fmt::format("layer {}'s gradient may wait on disk only when gradients are clipped, it is a trained block "
-                        "and the host updates it",
-                        record));
+    if (p.gradient_of(record) == Tier::host) continue;
+    require(
+        w.clip && w.is_layer_record(record) && w.is_trained(record) && !p.updated_on_device(record),
+        fmt::format("layer {}'s gradient may wait elsewhere than in host memory only when gradients are clipped, it "
+                    "is a trained block and the host updates it",
+                    record));
+    require(p.gradient_on_disk(record) || leaves_its_place(w, p, record),
+            fmt::format("layer {}'s gradient may wait on the device only where its block's input was", record));
   }
-  require(p.disk_gradient_slabs >= std::min<int64_t>(2, waiting) && p.disk_gradient_slabs <= waiting,
-          fmt::format("disk_gradient_slabs is {}, expected {}", p.disk_gradient_slabs,
-                      waiting < 2 ? std::to_string(waiting) : fmt::format("2 to {}", waiting)));
+  const int64_t elsewhere = p.waiting_elsewhere();
+  require(p.gradient_ring >= std::min<int64_t>(2, elsewhere) && p.gradient_ring <= elsewhere,
+          fmt::format("gradient_ring is {}, expected {}", p.gradient_ring,
+                      elsewhere < 2 ? std::to_string(elsewhere) : fmt::format("2 to {}", elsewhere)));
   for (int64_t record = 1; record < w.head_record(); ++record) {
     require(!p.state_on_device(record) || p.weights[static_cast<size_t>(record - 1)] == Tier::hbm,
             fmt::format("layer {}'s state is on the device, so its weights must be", record));

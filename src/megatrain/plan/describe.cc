@@ -80,9 +80,9 @@ json plan_to_json(const Plan& p) {
     plan["disk_moments"] = p.disk_moments;
     plan["moment_slabs"] = p.moment_slabs;
   }
-  if (p.disk_gradient_slabs > 0) {
-    plan["disk_gradients"] = p.disk_gradients;
-    plan["disk_gradient_slabs"] = p.disk_gradient_slabs;
+  if (p.gradient_ring > 0) {
+    plan["gradients"] = tiers_to_json(p.gradients);
+    plan["gradient_ring"] = p.gradient_ring;
   }
   return plan;
 }
@@ -96,13 +96,14 @@ Plan plan_from_json(const json& object, const std::string& where) {
     if (!object.contains(key) || !object[key].is_number_integer()) bad(fmt::format("'{}' must be an integer", key));
     return object[key].get<int64_t>();
   };
-  const auto tiers = [&](const char* key) {
+  const auto tiers = [&](const char* key, bool disk = false) {
+    const char* names = disk ? "\"hbm\", \"host\" or \"disk\"" : "\"hbm\" or \"host\"";
     std::vector<Tier> list;
-    if (!object.contains(key) || !object[key].is_array())
-      bad(fmt::format("'{}' must be a list of \"hbm\" and \"host\"", key));
+    if (!object.contains(key) || !object[key].is_array()) bad(fmt::format("'{}' must be a list of {}", key, names));
     for (const json& item : object[key]) {
-      if (item != "hbm" && item != "host") bad(fmt::format("'{}' holds {}, not \"hbm\" or \"host\"", key, item.dump()));
-      list.push_back(item == "hbm" ? Tier::hbm : Tier::host);
+      if (item != "hbm" && item != "host" && !(disk && item == "disk"))
+        bad(fmt::format("'{}' holds {}, not {}", key, item.dump(), names));
+      list.push_back(item == "hbm" ? Tier::hbm : item == "host" ? Tier::host : Tier::disk);
     }
     return list;
   };
@@ -136,10 +137,10 @@ Plan plan_from_json(const json& object, const std::string& where) {
     p.disk_moments = flags("disk_moments");
     p.moment_slabs = number("moment_slabs");
   }
-  p.disk_gradients.assign(p.state.size(), false);
-  if (object.contains("disk_gradients") || object.contains("disk_gradient_slabs")) {
-    p.disk_gradients = flags("disk_gradients");
-    p.disk_gradient_slabs = number("disk_gradient_slabs");
+  p.gradients.assign(p.state.size(), Tier::host);
+  if (object.contains("gradients") || object.contains("gradient_ring")) {  // all wait in host memory otherwise
+    p.gradients = tiers("gradients", true);
+    p.gradient_ring = number("gradient_ring");
   }
   if (!object.contains("sweeps") || !object["sweeps"].is_array()) bad("'sweeps' must be a list of integers");
   for (const json& width : object["sweeps"]) {
@@ -174,9 +175,11 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
     text += fmt::format("visits: the state of {} blocks comes to the device to be updated\n", visitors);
   if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
     text += fmt::format("moments of {} layers: on disk, through {} slabs of host memory\n", on_disk, p.moment_slabs);
-  if (const int64_t on_disk = std::count(p.disk_gradients.begin(), p.disk_gradients.end(), true))
-    text += fmt::format("gradients of {} layers: wait on disk for the norm, through {} slabs of host memory\n", on_disk,
-                        p.disk_gradient_slabs);
+  for (const auto& [tier, where] :
+       {std::pair{Tier::hbm, "on the device, where the blocks' inputs were"}, {Tier::disk, "on disk"}}) {
+    if (const int64_t count = std::count(p.gradients.begin(), p.gradients.end(), tier))
+      text += fmt::format("gradients of {} layers: wait for the norm {}\n", count, where);
+  }
   const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained_phase() - 1));
   if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);
   text += fmt::format("kept for backward: {}\n", kept_text(p, passed));

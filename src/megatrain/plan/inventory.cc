@@ -67,10 +67,11 @@ class ResourceList {
       if (const auto waits = waiting_gradient_of(w_, plan_, r); waits && waits->kind == Kind::device_gradient)
         device(Kind::device_gradient, r, trained * element_);
       if (plan_.updated_on_device(r)) continue;
+      if (plan_.gradient_of(r) != Tier::host) carried = std::max(carried, w_.disk_gradient_bytes(r));
+      if (plan_.gradient_of(r) == Tier::hbm) continue;
       leaving = std::max(leaving, trained);
       if (plan_.gradient_on_disk(r)) {
         visit_(Kind::disk_gradient, Tier::disk, r, w_.disk_gradient_bytes(r), 1);
-        carried = std::max(carried, w_.disk_gradient_bytes(r));
       } else if (w_.clip && !waits[static_cast<size_t>(w_.home(r))]) {
         host(Kind::host_gradient, w_.home(r), trained * element_);
         waits[static_cast<size_t>(w_.home(r))] = true;
@@ -83,8 +84,7 @@ class ResourceList {
     for (int64_t slab = 0; !w_.clip && slab < plan_.host_gradient_slabs; ++slab)
       host(Kind::host_gradient, slab, leaving * element_);
     for (int64_t slab = 0; passing > 0 && slab < plan_.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
-    for (int64_t slab = 0; carried > 0 && slab < plan_.disk_gradient_slabs; ++slab)
-      host(Kind::gradient_slab, slab, carried);
+    for (int64_t slab = 0; carried > 0 && slab < plan_.gradient_ring; ++slab) host(Kind::gradient_slab, slab, carried);
     device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
   }
 
@@ -280,15 +280,18 @@ Resource gradient_sum_of(const Workload& w, const Plan& plan, int64_t record) {
   return {Kind::gradient_sum, stays ? record : 0};
 }
 
-std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan, int64_t record) {
-  if (!w.clip || !w.is_layer_record(record) || !w.is_trained(record) || !plan.updated_on_device(record) ||
-      gradient_sum_of(w, plan, record).a == record)
-    return {};
+bool leaves_its_place(const Workload& w, const Plan& plan, int64_t record) {
   const int64_t phase = record;  // of a dense model
-  const bool dense = phase < w.head_phase() && w.phase(phase).records == std::vector<int64_t>{record};
-  const bool left =
-      dense && plan.boundary_of(phase) == Tier::hbm && plan.above_boundary(phase, w.first_trained_phase()) == 0;
-  return left ? Resource{Kind::boundary, phase} : Resource{Kind::device_gradient, record};
+  return phase > 0 && phase < w.head_phase() && phase >= w.first_trained_phase() &&
+         w.phase(phase).records.size() == 1 && w.phase(phase).records.front() == record &&
+         plan.boundary_of(phase) == Tier::hbm && plan.above_boundary(phase, w.first_trained_phase()) == 0;
+}
+
+std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan, int64_t record) {
+  if (!w.clip || !w.is_layer_record(record) || !w.is_trained(record)) return {};
+  const bool here = plan.updated_on_device(record);
+  if (here ? gradient_sum_of(w, plan, record).a == record : plan.gradient_of(record) != Tier::hbm) return {};
+  return leaves_its_place(w, plan, record) ? Resource{Kind::boundary, record} : Resource{Kind::device_gradient, record};
 }
 
 Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w, plan)) {

@@ -41,8 +41,11 @@ nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
 Resource gradient_sum_of(const Workload& workload, const Plan& plan, int64_t record);
 
-// Where the rounded gradient of a layer record waits on the device for the norm, after which the device uses it: the
-// place of its phase's input, which backward has read for the last time, or one of its own. None: it does not wait.
+// A record's phase leaves the place of its input to the record's gradient: backward has then read it for the last time.
+bool leaves_its_place(const Workload& workload, const Plan& plan, int64_t record);
+
+// Where the rounded gradient of a layer record waits on the device for the norm, after which the device uses it or the
+// host fetches it: the place of its phase's input, or one of its own. None: it does not wait there.
 std::optional<Resource> waiting_gradient_of(const Workload& workload, const Plan& plan, int64_t record);
 
 // Where each instance lies within the memory of its kind.

@@ -33,14 +33,14 @@ struct Plan {
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
   int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; when clipping one for each
-                                    // that does not wait on disk
+                                    // that does not wait elsewhere
   std::vector<bool> disk_moments;   // (records) m and v live on disk and pass through a slab on the host to be updated;
                                     // only of trained records that live on the host and are updated there
   int64_t moment_slabs = 0;         // that they pass through; with 2 or more they are read ahead of the updates
-  std::vector<bool> disk_gradients;  // (records) with clipping, the gradient waits on disk for the norm; only of
-                                     // trained layer records that the host updates
-  int64_t disk_gradient_slabs = 0;   // of the host, that they pass through both ways
-  bool serial = false;               // every action waits for the one before: the ablation
+  std::vector<Tier> gradients;      // (records) with clipping, where the gradient of a trained layer record that the
+                                    // host updates waits for the norm; hbm: in the place of its phase's input
+  int64_t gradient_ring = 0;        // slabs of the host that gradients which wait elsewhere pass through
+  bool serial = false;              // every action waits for the one before: the ablation
   bool operator==(const Plan&) const = default;
 
   bool state_on_device(int64_t record) const { return state[static_cast<size_t>(record)] == Tier::hbm; }
@@ -50,9 +50,10 @@ struct Plan {
   bool moments_on_disk(int64_t record) const {
     return record < static_cast<int64_t>(disk_moments.size()) && disk_moments[static_cast<size_t>(record)];
   }
-  bool gradient_on_disk(int64_t record) const {
-    return record < static_cast<int64_t>(disk_gradients.size()) && disk_gradients[static_cast<size_t>(record)];
+  Tier gradient_of(int64_t record) const {
+    return record < static_cast<int64_t>(gradients.size()) ? gradients[static_cast<size_t>(record)] : Tier::host;
   }
+  bool gradient_on_disk(int64_t record) const { return gradient_of(record) == Tier::disk; }
   bool updated_on_device(int64_t record) const { return state_on_device(record) || visiting(record); }
 
   // Of a layer's record that lives on the host: its weights have a place of their own on the device, or stream.
@@ -71,11 +72,12 @@ struct Plan {
     return (phase - std::max<int64_t>(1, first)) % boundary_every;
   }
 
-  // Trained layer records that the host updates, and those of them whose gradients wait in its memory.
+  // Trained layer records that the host updates; those of them whose gradients wait in its memory, and that do not.
   int64_t host_updated(const Workload& workload) const;
-  int64_t waiting_on_host(const Workload& workload) const {
-    return host_updated(workload) - std::count(disk_gradients.begin(), disk_gradients.end(), true);
+  int64_t waiting_elsewhere() const {
+    return std::ssize(gradients) - std::count(gradients.begin(), gradients.end(), Tier::host);
   }
+  int64_t waiting_on_host(const Workload& workload) const { return host_updated(workload) - waiting_elsewhere(); }
 };
 
 struct Estimate {

@@ -17,12 +17,23 @@ namespace {
 // Where the search starts from: the rest climbs as memory allows.
 struct Start {
   int64_t sweeps;
-  int64_t state;      // records whose state is on the device: trained ones first, of each the ones needed first
-  int64_t visits;     // trained blocks whose state visits it: the ones needed first
-  int64_t weights;    // further blocks with a place of their own
-  int64_t products;   // blocks that keep their products: the ones needed first in backward
-  int64_t every = 1;  // of whose inputs one waits
+  int64_t state;           // records whose state is on the device: trained ones first, of each the ones needed first
+  int64_t visits;          // trained blocks whose state visits it: the ones needed first
+  int64_t weights;         // further blocks with a place of their own
+  int64_t products;        // blocks that keep their products: the ones needed first in backward
+  int64_t every = 1;       // of whose inputs one waits
+  bool gradients = false;  // of blocks that the host updates wait on the device, where the inputs were
 };
+
+void leave_gradients_on_device(const Workload& w, Plan& plan) {
+  constexpr int64_t kRing = 3;
+  std::fill(plan.boundary.begin(), plan.boundary.end(), Tier::hbm);
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    if (w.is_trained(record) && !plan.updated_on_device(record) && leaves_its_place(w, plan, record))
+      plan.gradients[static_cast<size_t>(record)] = Tier::hbm;
+  }
+  plan.gradient_ring = std::min(kRing, plan.waiting_elsewhere());
+}
 
 Plan start_plan(const Workload& w, const Start& start) {
   const size_t records = static_cast<size_t>(w.layer_records()), phases = static_cast<size_t>(w.layer_phases());
@@ -36,7 +47,7 @@ Plan start_plan(const Workload& w, const Start& start) {
             .sweeps = {},
             .gradient_slabs = 1,
             .disk_moments = std::vector<bool>(records + 2, false),
-            .disk_gradients = std::vector<bool>(records + 2, false)};
+            .gradients = std::vector<Tier>(records + 2, Tier::host)};
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
   int64_t state = start.state, visits = start.visits, weights = start.weights;
@@ -54,6 +65,7 @@ Plan start_plan(const Workload& w, const Start& start) {
   }
   std::fill_n(plan.keep.rbegin(), start.products, Keep::products);
   plan.boundary_every = start.every;
+  if (start.gradients) leave_gradients_on_device(w, plan);
   return plan;
 }
 
@@ -183,6 +195,10 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
            {int64_t{1}, std::min<int64_t>(4, w.layer_phases()), std::min<int64_t>(8, w.layer_phases())})
         list.push_back({n, state, 0, 0, 0, every});
     }
+  }
+  for (int64_t state = 0; w.clip && state < (state_on_host ? 1 : w.record_count()); ++state) {
+    for (const int64_t every : {int64_t{1}, std::min<int64_t>(4, w.layer_phases())})
+      list.push_back({1, state, 0, 0, 0, every, true});
   }
   return list;
 }

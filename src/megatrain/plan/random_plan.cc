@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "megatrain/base/rng.h"
+#include "megatrain/plan/inventory.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {
@@ -52,14 +53,16 @@ Plan random_plan(const Workload& w, uint64_t seed) {
     on_disk += plan.disk_moments.back();
   }
   plan.moment_slabs = on_disk < 2 ? on_disk : 2 + below(std::min<int64_t>(on_disk - 1, 3));
-  const bool gradients = w.clip && below(3) == 0;
-  int64_t waiting = 0;  // on disk
+  const int64_t elsewhere = w.clip ? below(4) : 0;  // 1: some gradients on disk, 2: on the device, 3: on both
   for (int64_t record = 0; record < w.record_count(); ++record) {
-    const bool may = w.is_layer_record(record) && w.is_trained(record) && !plan.updated_on_device(record);
-    plan.disk_gradients.push_back(gradients && may && below(3) > 0);
-    waiting += plan.disk_gradients.back();
+    plan.gradients.push_back(Tier::host);
+    if (elsewhere == 0 || !w.is_layer_record(record) || !w.is_trained(record) || plan.updated_on_device(record))
+      continue;
+    const Tier tier = elsewhere == 1 || (elsewhere == 3 && below(2)) ? Tier::disk : Tier::hbm;
+    if (below(4) > 0 && (tier == Tier::disk || leaves_its_place(w, plan, record))) plan.gradients.back() = tier;
   }
-  plan.disk_gradient_slabs = waiting < 2 ? waiting : 2 + below(std::min<int64_t>(waiting - 1, 3));
+  const int64_t waiting = plan.waiting_elsewhere();
+  plan.gradient_ring = waiting < 2 ? waiting : 2 + below(std::min<int64_t>(waiting - 1, 3));
   if (w.clip) plan.host_gradient_slabs = plan.waiting_on_host(w);
   return plan;
 }

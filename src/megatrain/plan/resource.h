@@ -45,7 +45,7 @@ enum class ResourceKind : uint8_t {
   not_finite,  // b = step modulo 2
   // on the host
   process,
-  host_gradient,         // a = record with clipping, unless it waits on disk; else the slab of the ring
+  host_gradient,         // a = record with clipping, unless it waits elsewhere; else the slab of the ring
   host_record_gradient,  // a = record: the embedding's or the head's
   host_boundary,         // a = phase, b = micro-batch
   staged_rows,
@@ -53,7 +53,7 @@ enum class ResourceKind : uint8_t {
   host_report,    // sums of squares, sums of losses, what is not finite
   host_squares,   // a = record
   moment_slab,    // a = slab of the ring: m and v of a record whose moments live on disk
-  gradient_slab,  // a = slab of the ring: a gradient on its way to the disk or back
+  gradient_slab,  // a = slab of the ring: a gradient that waits elsewhere, on its way
   // on disk
   disk_moments,   // a = record: its m and v, at a block each
   disk_gradient,  // a = record: rounded, until the host may update it

@@ -60,22 +60,23 @@ Plan spill_gradients(const Workload& w, const Plan& plan, const Budgets& budgets
   if (!w.clip) return plan;
   const int64_t lacking = memory_need(w, plan).host_bytes() - budgets.host_bytes, left = disk_left(w, plan, budgets);
   std::vector<int64_t> records = records_that_may(w, plan);
-  std::erase(records, w.head_record());
+  std::erase_if(records, [&](int64_t r) { return r == w.head_record() || plan.gradient_of(r) != Tier::host; });
   Plan best = plan;
   int64_t most = 0;  // bytes that the host gains
   for (int64_t count = 1; count <= std::ssize(records) && most < lacking; ++count) {
     Plan spilled = plan;
     int64_t saved = 0, slab = 0, disk = 0;  // bytes; slab: the largest that passes
     for (const int64_t record : chosen(records, count, order)) {
-      spilled.disk_gradients[static_cast<size_t>(record)] = true;
+      spilled.gradients[static_cast<size_t>(record)] = Tier::disk;
       saved += w.record(record).trained * dtype_bytes(w.dtype);
       disk += w.disk_gradient_bytes(record);
       slab = std::max(slab, w.disk_gradient_bytes(record));
     }
     if (disk > left) break;
-    spilled.disk_gradient_slabs = std::min(slabs, count);
-    if (saved - spilled.disk_gradient_slabs * slab <= most) continue;
-    most = saved - spilled.disk_gradient_slabs * slab;
+    spilled.gradient_ring = std::max(plan.gradient_ring, std::min(slabs, count));
+    const int64_t gained = saved - (spilled.gradient_ring - plan.gradient_ring) * slab;
+    if (gained <= most) continue;
+    most = gained;
     spilled.host_gradient_slabs = spilled.waiting_on_host(w);
     best = std::move(spilled);
   }
