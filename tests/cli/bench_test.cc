@@ -106,6 +106,7 @@ TEST(BenchDram, MeasuresThePlainLoopAndAdamW) {
   EXPECT_GT(result.at("adamw_bytes_per_s"), 1e6);
   EXPECT_EQ(result.at("threads"), 1);
   EXPECT_EQ(result.at("bytes").get<int64_t>() % 14, 0);
+  expect_refusal({"bench", "dram", "--gib=500000"}, ExitCode::cannot_fit, {"--gib", "are free"});
 }
 
 TEST(BenchDisk, WritesReadsAndLeavesNothing) {

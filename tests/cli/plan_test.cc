@@ -179,6 +179,13 @@ TEST(PlanVerb, SaysWhichModelsFitAMachine) {
   EXPECT_TRUE(some && none);
 }
 
+TEST(DoctorVerb, WhatWouldFailAfterTheMeasurementFailsBeforeIt) {
+  const TemporaryDirectory directory;
+  expect_refusal({"doctor", "--device=cpu", "--dir", directory / "absent"}, ExitCode::bad_config, {"--dir", "absent"});
+  expect_refusal({"doctor", "--device=cpu", "--dir", directory.path(), "--out", directory / "absent/p.json"},
+                 ExitCode::io, {"--out", "absent"});
+}
+
 TEST(DoctorVerb, ChecksAndAProfileThatPlansUse) {
   const Place place;
   const std::string file = place / "profile.json";

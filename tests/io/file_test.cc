@@ -52,6 +52,19 @@ TEST(WriteTextFile, LeavesTheFormerTextAsItIsAndTakesItsPlace) {
   EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"metrics.jsonl"}));
 }
 
+TEST(WriteTextFile, FollowsALinkAndWritesToWhatIsNoFileWithoutReplacingIt) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_symlink("target.txt", directory / "link.txt");
+  for (const char* text : {"made by the link", "again"}) {
+    write_text_file(directory / "link.txt", text);
+    EXPECT_TRUE(std::filesystem::is_symlink(directory / "link.txt"));
+    EXPECT_EQ(read_bytes(directory / "target.txt"), text);
+  }
+  std::filesystem::create_symlink("/dev/full", directory / "full");
+  expect_error(ExitCode::io, {"/dev/full"}, [&] { write_text_file(directory / "full", "text"); });
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
 TEST(WriteTextFile, ThatFailsLeavesTheFormerTextAndNothingElse) {
   const TemporaryDirectory directory;
   const std::string path = directory / "eval.jsonl";

@@ -118,6 +118,25 @@ TEST(Suggestions, BudgetsThatTheMachineLacksAreLeftOut) {
   EXPECT_EQ(list[0].change, "--memory.gpu=auto --memory.host=auto");
 }
 
+// Where the device is the CPU, which has half of the memory, and where the machine has less than is left to the system.
+TEST(Suggestions, TheRamThatIsToldIsEnoughOnEveryMachine) {
+  const Typed typed{{"--batch=1", "--micro_batch=1", "--seq_len=128"}};
+  const ModelConfig model = preset("qwen2.5-0.5b");
+  MachineProfile cpu = named_machine("4090"), gpu = cpu;
+  cpu.shared_cores = 8;
+  cpu.updates_on_device = false;
+  cpu.host_bytes = 9 * kGiB;
+  gpu.host_bytes = 2 * kGiB;
+  for (MachineProfile machine : {cpu, gpu}) {
+    const std::vector<Suggestion> list = what_would_fit(typed.config(), model, site_of(machine));
+    const auto told =
+        std::find_if(list.begin(), list.end(), [](const Suggestion& s) { return s.change.ends_with(" more RAM"); });
+    ASSERT_NE(told, list.end()) << (list.empty() ? "none" : list.front().change);
+    machine.host_bytes += parse_bytes(told->change.substr(0, told->change.find(" more")));
+    EXPECT_TRUE(fit(prospect_of(typed.config(), model, site_of(machine)))) << told->change;
+  }
+}
+
 TEST(Suggestions, AModelFarTooLargeIsToldTheRamItNeeds) {
   const Typed typed{{"--batch=16", "--micro_batch=8"}};
   const TrainConfig config = typed.config();

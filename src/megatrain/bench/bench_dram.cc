@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
 #include "megatrain/bench/bench.h"
@@ -19,6 +20,9 @@ BenchResult bench_dram(const Arguments& arguments) {
       parse_config("", "bench dram", arguments.overrides(), {.model = false, .data = false, .steps = false});
   const auto given = arguments.option("--gib");
   const int64_t bytes = given ? gib_option(*given) : std::min(8 * kGiB, host_memory_available() / 4);
+  if (const int64_t there = host_memory_available(); bytes > there - there / 16)
+    fail(ExitCode::cannot_fit, fmt::format("--gib asks for {}, and {} of memory are free; give less",
+                                           format_bytes(bytes), format_bytes(there)));
   const DramRates rates = measure_dram(bytes, config.threads, nullptr);
   const double plain = rates.plain_bytes_per_s, adamw = rates.adamw_bytes_per_s;
 

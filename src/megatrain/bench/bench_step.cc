@@ -213,6 +213,8 @@ BenchResult bench_step(const Arguments& arguments) {
 BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const int64_t steps = arguments.integer("-r").value_or(5);
   if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
+  if (arguments.flag("--floor") && arguments.flag("--no-floor"))
+    fail_config("--floor and --no-floor; leave one of them out");
   Session session = open_bench_target(arguments, Shape::whole_step);
   check_disk(session.config());
   const int64_t alias_layers = alias_as_asked(session, arguments);

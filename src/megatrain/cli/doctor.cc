@@ -1,3 +1,8 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include <fmt/format.h>
 
 #include "megatrain/base/clock.h"
@@ -13,6 +18,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/io/scratch_file.h"
 #include "megatrain/train/profile_cache.h"
 
 namespace megatrain {
@@ -57,6 +63,41 @@ std::string check_text(const MachineCheck& check) {
 
 }  // namespace
 
+namespace {
+
+// What would fail after the measurement fails before it.
+void check_places(const std::string& directory, const std::optional<std::string>& out) {
+  constexpr int64_t kLeast = 256 * kMiB;
+  check_scratch_place({.directory = directory, .allow_network = true, .directory_key = "--dir"}, 0);
+  if (const int64_t there = free_scratch_bytes(directory); there < kLeast)
+    fail(ExitCode::cannot_fit, fmt::format("--dir is {}, where {} are free; doctor writes {} there, so give another",
+                                           directory, format_bytes(there), format_bytes(kLeast)));
+  if (out && ::access(parent_directory(*out).c_str(), W_OK) != 0)
+    fail_io(fmt::format("--out is {}, and nothing can be written there: {}", *out, std::strerror(errno)));
+}
+
+MachineProfile measure_and_keep(Machine& machine, int64_t threads, const std::string& directory,
+                                const std::optional<std::string>& out, const ProfileCache& cache) {
+  check_places(directory, out);
+  const double start = now_s();
+  const MachineProfile profile = measure_machine(machine, threads, directory);
+  const double seconds = now_s() - start;
+  try {
+    if (out) {
+      write_text_file(*out, json_text(profile_to_json(profile), 1) + "\n");
+    } else {
+      cache.save(profile);
+    }
+    log_info(fmt::format("measured in {:.1f} s; kept in {}", seconds, out.value_or(cache.path())));
+  } catch (const Error& error) {
+    if (out) throw;
+    log_warn(fmt::format("measured in {:.1f} s, and not kept: {}", seconds, error.what()));
+  }
+  return profile;
+}
+
+}  // namespace
+
 int verb_doctor(const Arguments& arguments) {
   arguments.none();
   const TrainConfig config =
@@ -76,15 +117,7 @@ int verb_doctor(const Arguments& arguments) {
   if (arguments.flag("--checks")) {
     profile = cache.load();
   } else {
-    const double start = now_s();
-    profile = measure_machine(machine, config.threads, checked.directory);
-    if (const auto file = arguments.option("--out")) {
-      write_text_file(*file, json_text(profile_to_json(*profile), 1) + "\n");
-    } else {
-      cache.save(*profile);
-    }
-    log_info(fmt::format("measured in {:.1f} s; kept in {}", now_s() - start,
-                         arguments.option("--out").value_or(cache.path())));
+    profile = measure_and_keep(machine, config.threads, checked.directory, arguments.option("--out"), cache);
   }
   // after the copies, so that the link is awake
   const std::vector<MachineCheck> checks = machine_checks(checked);

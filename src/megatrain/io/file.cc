@@ -224,7 +224,42 @@ std::string read_text_file(const std::string& path, int64_t limit) {
   return text;
 }
 
-void write_text_file(const std::string& path, std::string_view text) {
+namespace {
+
+// What a link names, whether it is there or not.
+std::string behind_links(std::filesystem::path path) {
+  constexpr int kMost = 40;  // as the kernel follows
+  std::error_code error;
+  for (int i = 0; i < kMost && std::filesystem::is_symlink(path, error); ++i)
+    path = path.parent_path() / std::filesystem::read_symlink(path);
+  return path.string();
+}
+
+// To a pipe or a device.
+void write_in_place(const std::string& path, std::string_view text) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) fail_errno("open", path, errno);
+  int error = 0;
+  while (!text.empty() && error == 0) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  ::close(descriptor);
+  if (error != 0) fail_errno("write", path, error);
+}
+
+}  // namespace
+
+void write_text_file(const std::string& given, std::string_view text) {
+  std::error_code ignored;
+  const std::string path = behind_links(given);
+  if (std::filesystem::is_character_file(path, ignored) || std::filesystem::is_fifo(path, ignored) ||
+      std::filesystem::is_block_file(path, ignored))
+    return write_in_place(path, text);
   PartialPath partial(reserve_name_beside(path));
   partial.created();
   File file = File::open_to_write(partial.path());

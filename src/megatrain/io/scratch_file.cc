@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file_system.h"
 
@@ -69,6 +70,9 @@ void check_scratch_place(const ScratchPlace& place, int64_t bytes) {
 
 ScratchFile::ScratchFile(const ScratchPlace& place, int64_t bytes) : bytes_(bytes) {
   check_scratch_place(place, bytes);
+  if (file_system_of(place.directory) == "tmpfs")
+    log_warn(fmt::format("{} is {}, on tmpfs, which is memory: what lives there is not off the host's memory",
+                         place.directory_key, printable(place.directory)));
   const std::string path = make_named_file(place);
   try {
     file_ = File::open_to_write(path);

@@ -247,14 +247,30 @@ class Suggestions {
     if (!fits(change)) smaller_state(change);
   }
 
+  // The least memory of a machine whose budget for the host is so large.
+  int64_t ram_with(int64_t budget) const {
+    const int64_t whole = site_.gpu ? budget : 2 * budget;  // on the CPU the device has the other half
+    int64_t low = whole, high = 2 * whole + 8 * kGiB;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (host_budget(middle) >= whole) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+
   // More than the machine has.
   void more_ram() {
     const auto enough = least(&Budgets::host_bytes, kUnlimited);
     if (!enough || enough->bytes <= site_.budgets.host_bytes) return;
-    const int64_t more = enough->bytes - site_.budgets.host_bytes;
+    const int64_t there = site_.limits.host_bytes > 0 ? site_.limits.host_bytes : ram_with(site_.budgets.host_bytes);
+    const int64_t more = ram_with(enough->bytes) - there;
     Changed change = changed(base_.config.memory.host_bytes ? "--memory.host=auto" : "");
     if (!change.options.empty()) change.options += " and ";
-    change.options += format_bytes_up(more + more / 31) + " more RAM";
+    change.options += format_bytes_up(more) + " more RAM";
     push(change, enough->found);
   }
 
