@@ -52,6 +52,12 @@ TEST(BenchStep, MeasuresItsFloorWhenAsked) {
   EXPECT_TRUE(result.at("state_hash").is_null());
 }
 
+TEST(BenchStep, RefusesWhatItWouldIgnore) {
+  for (const char* word : {"--steps=7", "--run_dir=foo"})
+    expect_refusal(on_model({"step", word}), ExitCode::bad_config, {std::string(word).substr(0, 7), "benchmark"});
+  expect_refusal(on_model({"step", "--floor", "--no-floor"}), ExitCode::bad_config, {"--no-floor"});
+}
+
 TEST(BenchStep, MeasuringChangesNoBit) {
   const json plain = result_of(on_model({"step", "-r", "2", "--batch=2"})),
              measured = result_of(on_model({"step", "-r", "2", "--batch=2", "--floor"}));
