@@ -89,7 +89,7 @@ TEST(Prospect, FrozenTensorsOfABfloat16SourceTakeTwoBytesLessAndThoseOfOthersDoN
 
 TEST(WhatFits, HasEveryPresetInEveryModeAndFitsMoreWithMoreMemory) {
   const double start = cpu_seconds();
-  const std::vector<std::string> presets = {"qwen3-4b", "qwen2.5-0.5b", "qwen2.5-7b", "llama3-70b"};
+  const std::vector<std::string> presets = {"llama3-3b", "qwen3-4b", "qwen2.5-0.5b", "qwen2.5-7b", "llama3-70b"};
   const std::vector<FitRow> small = what_fits(presets, {}, false, machine_with("4090", 32 * kGiB));
   const std::vector<FitRow> large = what_fits(presets, {}, false, machine_with("4090", 256 * kGiB));
   EXPECT_LT(cpu_seconds() - start, 30);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "megatrain/bench/measure.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/host/arena.h"
+#include "megatrain/host/memory.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/io/disk_queue.h"
 
@@ -41,7 +43,7 @@ class DiskTimer {
               round_up(bytes, kChunk)),
         reads_(make_disk_queue(file_)),
         writes_(make_disk_queue(file_)),
-        span_(std::min(kMemory, file_.bytes())),
+        span_(std::min({kMemory, file_.bytes(), std::max(kChunk, host_memory_available() / 8 / kChunk * kChunk)})),
         memory_(static_cast<std::byte*>(map_huge_pages(static_cast<size_t>(2 * span_), 1)),
                 Unmap{static_cast<size_t>(2 * span_)}),
         most_s_(most_s),
@@ -62,7 +64,8 @@ class DiskTimer {
   double write() {
     const double start = now_s();
     end_ = pass(true, 0);
-    ::fsync(file_.descriptor());
+    if (::fsync(file_.descriptor()) != 0)
+      fail_io(fmt::format("cannot make {} durable: {}", file_.path(), std::strerror(errno)));
     return static_cast<double>(end_) / (now_s() - start);
   }
   double read() {

@@ -62,7 +62,8 @@ class ActionCosts {
 
   // How much longer the host's updates take while copies take a share of what the link can move.
   double slower_update(double link_share) const {
-    const int64_t record = std::min<int64_t>(1, w_.head_record());
+    int64_t record = 1;
+    while (record < w_.head_record() && !w_.is_trained(record)) ++record;
     return w_.is_trained(record) ? update_seconds(record, 1, link_share) / update_seconds(record, 1) : 1;
   }
 

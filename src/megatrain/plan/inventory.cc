@@ -44,7 +44,7 @@ class ResourceList {
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
     int64_t streamed = 0, leaving = 0, largest = 0, shared = 0;  // the largest, in bytes or elements
-    int64_t passing = 0, carried = 0;                            // of moments and gradients on disk, in bytes
+    int64_t passing = 0, carried = 0;                            // moments and gradients on their way, in bytes
     std::vector<bool> waits(w_.records.size(), false);           // (homes) has a gradient that does
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state[static_cast<size_t>(r)];
@@ -64,7 +64,7 @@ class ResourceList {
       } else {
         shared = std::max(shared, trained);
       }
-      if (const auto waits = waiting_gradient_of(w_, plan_, r); waits && waits->kind == Kind::device_gradient)
+      if (const auto place = waiting_gradient_of(w_, plan_, r); place && place->kind == Kind::device_gradient)
         device(Kind::device_gradient, r, trained * element_);
       if (plan_.updated_on_device(r)) continue;
       if (plan_.gradient_of(r) != Tier::host) carried = std::max(carried, w_.disk_gradient_bytes(r));

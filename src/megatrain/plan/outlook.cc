@@ -30,7 +30,8 @@ TokenSeconds token_seconds(const Workload& w, const MachineProfile& m, const Kee
     backward += phase.backward_flops + phase.recomputed_flops[static_cast<size_t>(keep_of(p))];
   }
   const double all = (forward + backward) / m.flops_per_s;
-  return {.all = all, .hides_update = w.clip ? forward / m.flops_per_s : all};
+  // with clipping updates follow the norm; without, gradients come during backward, and what comes last is needed first
+  return {.all = all, .hides_update = (w.clip ? forward : backward) / m.flops_per_s};
 }
 
 int64_t tokens_that_take(double seconds, double token_s) {

@@ -112,7 +112,7 @@ struct Workload {
   }
   // From a record's m to its v where they lie on disk or in a slab on the way: both start at a block of the disk.
   int64_t disk_moment_bytes(int64_t r) const { return round_up(moment_bytes(r), kDiskAlignment); }
-  // Of a rounded gradient where it waits on disk.
+  // Of a rounded gradient where it waits on disk, and in a slab on its way.
   int64_t disk_gradient_bytes(int64_t r) const {
     return round_up(record(r).trained * dtype_bytes(dtype), kDiskAlignment);
   }
