@@ -12,7 +12,6 @@ DEST gets formats-NAME.jsonl of each run (step, loss and grad_norm of every step
 whose loss is not finite.
 """
 
-import argparse
 import json
 import shutil
 import statistics
@@ -21,7 +20,7 @@ import time
 from pathlib import Path
 
 import corpus
-from setting import call, model_config, parse_sized, part, say, write_lines
+from setting import call, make_folders, model_config, parse_sized, parser_of, part, say, write_lines
 
 SIZES = {
     "h200": {"shape": "qwen2.5-0.5b", "vocab": 32768, "megabytes": 16.0, "held_out": 48, "steps": 600, "batch": 8,
@@ -40,11 +39,8 @@ LAST = 50  # steps
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "formats")
     parser.add_argument("--program", type=Path, default=Path("build/cuda/megatrain"))
-    parser.add_argument("--work", type=Path, default=Path("build/formats"), help="emptied before and after")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--roots", type=Path, nargs="+", default=corpus.default_roots())
     parser.add_argument("--only", nargs="+", choices=FORMATS, default=list(FORMATS), metavar="NAME",
                         help=f"these runs, beside {REFERENCE}: " + ", ".join(FORMATS))
     return parse_sized(parser, SIZES)
@@ -129,11 +125,7 @@ def table(runs):
 def main():
     options = parse()
     seconds = {}
-    shutil.rmtree(options.work, ignore_errors=True)
-    options.work.mkdir(parents=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    log = options.out / "formats.log"
-    log.unlink(missing_ok=True)
+    log = make_folders(options, "formats")
     read = prepare(options, log, seconds)
     runs = {name: train(options, log, name) for name in FORMATS if name in (REFERENCE, *options.only)}
     shutil.rmtree(options.work)

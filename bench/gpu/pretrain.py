@@ -14,7 +14,6 @@ and pretrain.log. The exit code is 1 when the mean losses of the last steps diff
 any step by more than --each.
 """
 
-import argparse
 import json
 import math
 import shutil
@@ -27,7 +26,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import corpus
-from setting import call, model_config, parse_sized, part, say, write_lines
+from setting import call, make_folders, model_config, parse_sized, parser_of, part, say, write_lines
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/parity"))
 from r1_reference import MasterWeights, head_backward  # noqa: E402
@@ -45,11 +44,8 @@ LAST, WINDOW = 20, 20  # steps
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "pretrain")
     parser.add_argument("--program", type=Path, default=Path("build/cuda/megatrain"))
-    parser.add_argument("--work", type=Path, default=Path("build/pretrain"), help="emptied before and after")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--roots", type=Path, nargs="+", default=corpus.default_roots())
     parser.add_argument("--tolerance", type=float, default=0.01, help="of the final losses, relative")
     return parse_sized(parser, SIZES)
 
@@ -189,10 +185,7 @@ def compare(ours, theirs):
 def main():
     options = parse()
     seconds = {}
-    shutil.rmtree(options.work, ignore_errors=True)
-    options.work.mkdir(parents=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "pretrain.log").unlink(missing_ok=True)
+    make_folders(options, "pretrain")
     with part("text", seconds):
         text = corpus.collect(options.roots, options.work / "text", int(options.megabytes * 1e6))
     with part("tokenizer", seconds):

@@ -17,7 +17,6 @@ DEST gets serve.json (the summary, also printed) and serve.log. The exit code is
 transformers missed a tensor or found one too many.
 """
 
-import argparse
 import json
 import shutil
 import sys
@@ -29,7 +28,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 import corpus
-from setting import call, model_config, parse_sized, part, write_lines
+from setting import call, make_folders, model_config, parse_sized, parser_of, part, write_lines
 
 SIZES = {
     "h200": {"shape": "qwen2.5-7b", "vocab": 152064, "megabytes": 16.0, "bpe": 32768, "steps": 10, "batch": 8,
@@ -42,12 +41,9 @@ SIZES = {
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "serve")
     parser.add_argument("--programs", type=Path, default=Path("build/cuda"),
                         help="folder of megatrain and tests/write_logits")
-    parser.add_argument("--work", type=Path, default=Path("build/serve"), help="emptied before and after")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--roots", type=Path, nargs="+", default=corpus.default_roots())
     parser.add_argument("--more", type=float, default=1.25)
     parser.add_argument("--loss", type=float, default=0.01)
     return parse_sized(parser, SIZES)
@@ -229,11 +225,7 @@ def compare(options, directory, prompts, logits, loss, answers, seconds):
 def main():
     options = parse()
     seconds = {}
-    shutil.rmtree(options.work, ignore_errors=True)
-    options.work.mkdir(parents=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    log = options.out / "serve.log"
-    log.unlink(missing_ok=True)
+    log = make_folders(options, "serve")
     with part("text and tokenizer", seconds):
         text = corpus.collect(options.roots, options.work / "text", int(options.megabytes * 1e6))
         corpus.train_tokenizer(options.work / "text", options.work / "tokenizer", options.bpe, 16_000_000)

@@ -1,10 +1,15 @@
 """What pretrain.py, formats.py and serve.py share: shapes, running megatrain, timing of parts."""
 
+import argparse
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import corpus
 
 # hidden, ff, layers, heads, kv heads, tied table; of src/megatrain/model/presets.cc
 SHAPES = {"qwen2.5-0.5b": (896, 4864, 24, 14, 2, True), "qwen2.5-7b": (3584, 18944, 28, 28, 4, False),
@@ -19,6 +24,25 @@ def model_config(shape, vocab, precision):
             "rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "initializer_range": 0.02,
             "attention_dropout": 0.0, "use_sliding_window": False, "eos_token_id": 0,
             "torch_dtype": {"bf16": "bfloat16", "fp32": "float32"}[precision]}
+
+
+def parser_of(about, name):
+    """A parser with the options that all have; `about` is the module's text, its work folder build/NAME."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--work", type=Path, default=Path("build") / name, help="emptied before and after")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--roots", type=Path, nargs="+", default=corpus.default_roots())
+    return parser
+
+
+def make_folders(options, name):
+    """Empties the work folder, makes the one of the results, and returns the path of a new log there."""
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    log = options.out / f"{name}.log"
+    log.unlink(missing_ok=True)
+    return log
 
 
 def parse_sized(parser, sizes):
