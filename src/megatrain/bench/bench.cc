@@ -97,11 +97,10 @@ std::vector<Verb> bench_verbs() {
 
 Session open_bench_target(const Arguments& arguments, Shape shape) {
   std::vector<std::string> overrides = arguments.overrides();
-  for (const std::string& word : overrides) {
-    const std::string key = word.substr(0, word.find('='));
-    if (key == "--steps" || key == "--run_dir" || key == "--resume")
-      fail_config(fmt::format("{} means nothing to a benchmark; leave it out{}", key,
-                              key == "--steps" ? " and give the number of steps with -r" : ""));
+  for (const std::string key : {"steps", "run_dir", "resume"}) {
+    if (arguments.overrides(key))
+      fail_config(fmt::format("--{} means nothing to a benchmark; leave it out{}", key,
+                              key == "steps" ? " and give the number of steps with -r" : ""));
   }
   if (const auto tokens = arguments.option("--seq-len")) overrides.push_back("--seq_len=" + *tokens);
   if (const auto sequences = arguments.option("--micro-batch")) overrides.push_back("--micro_batch=" + *sequences);

@@ -116,17 +116,12 @@ int print_what_fits(const Arguments& arguments) {
   for (const char* option : {"--random", "--layers", "--price"}) {
     if (arguments.option(option)) fail_config(fmt::format("--what-fits does not go with {}", option));
   }
-  const auto given = [&](const std::string& key) {
-    return std::any_of(arguments.overrides().begin(), arguments.overrides().end(), [&](const std::string& word) {
-      return word == "--" + key || word.starts_with("--" + key + "=");
-    });
-  };
   for (const char* key : {"state.moments", "state.master", "freeze", "train_only", "micro_batch"}) {
-    if (given(key)) fail_config(fmt::format("--what-fits tries {} itself; leave --{} out", key, key));
+    if (arguments.overrides(key)) fail_config(fmt::format("--what-fits tries {} itself; leave --{} out", key, key));
   }
   const TrainConfig config =
       parse_config("", "plan --what-fits", arguments.overrides(), {.model = false, .data = false, .steps = false});
-  const bool batch_given = given("batch");
+  const bool batch_given = arguments.overrides("batch");
   const PlannedSite planned = planned_site(arguments, config);
   const Budgets budgets = make_budgets(config, planned.site);
   const std::vector<FitRow> rows = what_fits(preset_names(), config, batch_given, planned.site);

@@ -71,6 +71,11 @@ Arguments::Arguments(const Words& words, const Verb& verb) : verb_(verb.name) {
 
 bool Arguments::flag(const std::string& name) const { return contains(flags_, name); }
 
+bool Arguments::overrides(const std::string& key) const {
+  return std::any_of(overrides_.begin(), overrides_.end(),
+                     [&](const std::string& word) { return word == "--" + key || word.starts_with("--" + key + "="); });
+}
+
 std::optional<std::string> Arguments::option(const std::string& name) const {
   for (auto it = options_.rbegin(); it != options_.rend(); ++it) {
     if (it->first == name) return it->second;

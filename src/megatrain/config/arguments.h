@@ -33,6 +33,7 @@ class Arguments {
 
   const std::vector<std::string>& plain() const { return plain_; }
   const std::vector<std::string>& overrides() const { return overrides_; }
+  bool overrides(const std::string& key) const;  // of the configuration, such as "memory.gpu"
   bool flag(const std::string& name) const;
   bool json() const { return flag("--json"); }
   std::optional<std::string> option(const std::string& name) const;  // the last one given
