@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "megatrain/ops/elementwise.h"
+#include "megatrain/ops/experts.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain {
@@ -39,6 +40,20 @@ struct RopeConfig {
   }
 };
 
+// The mixture of experts in the place of a layer's MLP.
+struct ExpertsConfig {
+  int64_t count = 0;         // E; 0: every layer is dense
+  int64_t chosen = 0;        // k of a token
+  int64_t ff = 0;            // of an expert
+  std::vector<bool> layers;  // (layers) whether each has experts
+  RouterScore score = RouterScore::softmax_of_chosen;
+  bool router_bias = false;
+  bool bias = false;  // of the experts' products
+  Gate gate;
+
+  bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", ...
   int64_t vocab = 0;
@@ -64,7 +79,9 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of the layers with a sliding window; none: as the others
   std::vector<int64_t> window;            // (layers) sliding window, 0: none
-  std::optional<DType> dtype;             // in which the weights are stored, when config.json says so
+  bool sinks = false;                     // a learned logit of each head that takes part in softmax and has no value
+  ExpertsConfig experts;
+  std::optional<DType> dtype;  // in which the weights are stored, when config.json says so
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }

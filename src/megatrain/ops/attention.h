@@ -24,12 +24,15 @@ struct Documents {
   bool uniform;     // every document has `longest` tokens
 };
 
+// Sinks are a learned logit of each head that takes part in every softmax of the head and has no value: a row of
+// probabilities then adds up to less than one. `lse` includes them.
 struct AttentionForward {
   AttentionShape shape;
   Documents documents;
   View q;      // (T, heads * D), strided rows
   View k;      // (T, kv_heads * D), strided rows
   View v;      // (T, kv_heads * D), strided rows
+  View sinks;  // (heads) or empty
   View out;    // (T, heads * D)
   float* lse;  // (heads * T) log-sum-exp of the scaled scores, layout private to the backend
 };
@@ -37,12 +40,14 @@ struct AttentionForward {
 struct AttentionBackward {
   AttentionShape shape;
   Documents documents;
-  View q, k, v, out;
+  View q, k, v, sinks, out;
   const float* lse;
-  View grad_out;  // (T, heads * D)
-  View grad_q;    // (T, heads * D), strided rows
-  View grad_k;    // (T, kv_heads * D), strided rows
-  View grad_v;    // (T, kv_heads * D), strided rows
+  View grad_out;            // (T, heads * D)
+  View grad_q;              // (T, heads * D), strided rows
+  View grad_k;              // (T, kv_heads * D), strided rows
+  View grad_v;              // (T, kv_heads * D), strided rows
+  View grad_sinks;          // (heads) fp32, or empty: not wanted
+  bool accumulate = false;  // grad_sinks += (true) or = (false)
 };
 
 }  // namespace megatrain

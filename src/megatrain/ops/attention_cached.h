@@ -18,6 +18,7 @@ struct CachedAttention {
   View q;                    // (T, heads * D), strided rows
   View k;                    // (T, kv_heads * D), strided rows
   View v;                    // (T, kv_heads * D), strided rows
+  View sinks;                // (heads) or empty, as in AttentionForward
   View k_cache;              // (sequences * context, kv_heads * D) same dtype as k
   View v_cache;              // (sequences * context, kv_heads * D)
   View out;                  // (T, heads * D)

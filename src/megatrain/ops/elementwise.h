@@ -5,9 +5,16 @@
 
 namespace megatrain {
 
-// Both are gate * sigmoid(z). silu: z = gate. gelu_tanh: z = 2 sqrt(2 / pi) (gate + 0.044715 gate^3), which is the tanh
-// form of GELU, as 1 + tanh(u) = 2 sigmoid(2u).
-enum class Activation { silu, gelu_tanh };
+// All are gate * sigmoid(z). silu: z = gate. gelu_tanh: z = 2 sqrt(2 / pi) (gate + 0.044715 gate^3), which is the tanh
+// form of GELU, as 1 + tanh(u) = 2 sigmoid(2u). gelu_sigmoid: z = 1.702 gate.
+enum class Activation { silu, gelu_tanh, gelu_sigmoid };
+
+// activation(gate) * (up + up_offset), gate limited from above and up on both sides first.
+struct Gate {
+  Activation activation = Activation::silu;
+  float limit = 0;  // 0: none
+  float up_offset = 0;
+};
 
 // out = activation(gate) * up, where a row of gate_up is gate then up
 struct GatedForward {
