@@ -36,7 +36,7 @@ const Floor& measure_floor(Session& session, Floors& floors) {
   std::vector<OpNote> distinct;
   const auto count = [&](const std::vector<OpNote>& list, int64_t FloorCall::*times) {
     for (const OpNote& note : list) {
-      if (!is_library_call(note)) continue;
+      if (note_flops(note) == 0) continue;
       const std::string text = note_text(note);
       const auto [at, added] = index.emplace(text, distinct.size());
       if (added) {

@@ -104,7 +104,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     if (now_s() - start + expected_s > most_s) break;
     std::vector<OpNote> products;
     for (const auto& [note, times] : calls) {
-      if (is_library_call(note)) products.push_back(note);
+      if (note_flops(note) > 0) products.push_back(note);
     }
     machine.ops->tune(products, {});
     Total product, attention, small, layer;

@@ -9,8 +9,9 @@ namespace {
 CallCost cost_of(const std::vector<OpNote>& notes) {
   CallCost sum;
   for (const OpNote& note : notes) {
-    sum.flops += note_flops(note);
-    if (!is_library_call(note)) sum.bytes += note_bytes(note);
+    const double flops = note_flops(note);
+    sum.flops += flops;
+    if (flops == 0) sum.bytes += note_bytes(note);
   }
   return sum;
 }

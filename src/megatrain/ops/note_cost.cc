@@ -17,14 +17,38 @@ std::string shape(const View& view) {
 
 std::string mark(bool given, const char* text) { return given ? text : ""; }
 
-const char* name_of(Activation activation) { return activation == Activation::silu ? "swiglu" : "geglu"; }
+std::string name_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu: return "swiglu";
+    case Activation::gelu_tanh: return "geglu";
+    case Activation::gelu_sigmoid: return "geglu by sigmoid";
+  }
+  return {};
+}
+std::string name_of(const Gate& gate) {
+  return name_of(gate.activation) + mark(gate.limit > 0 || gate.up_offset != 0, ", limited");
+}
+std::string name_of(RouterScore score) {
+  switch (score) {
+    case RouterScore::softmax_of_chosen: return "softmax of chosen";
+    case RouterScore::softmax_of_all: return "softmax of all";
+    case RouterScore::sigmoid: return "sigmoid";
+  }
+  return {};
+}
 
-std::string attention_text(const char* name, const AttentionShape& shape, const Documents& documents, const View& q) {
+// "4096 rows of 32 experts"
+std::string rows_text(const ExpertRows& rows) {
+  return number(rows.expected) + " rows of " + number(rows.experts) + " experts";
+}
+
+std::string attention_text(const char* name, const AttentionShape& shape, const Documents& documents, const View& q,
+                           const View& sinks) {
   std::string text = std::string(name) + " " + number(documents.count) + (documents.uniform ? " x " : " up to ") +
                      number(documents.longest) + ", " + number(shape.heads) + "/" + number(shape.kv_heads) +
                      " heads of " + number(shape.head_dim) + " " + dtype_name(q.dtype);
   if (shape.window > 0) text += ", window " + number(shape.window);
-  return text;
+  return text + mark(!sinks.empty(), ", sinks");
 }
 
 // Of q k^T and of p v; documents that are not uniform are taken for uniform ones.
@@ -50,10 +74,10 @@ struct Text {
            mark(a.accumulate, ", added");
   }
   std::string operator()(const AttentionForward& a) const {
-    return attention_text("attention", a.shape, a.documents, a.q);
+    return attention_text("attention", a.shape, a.documents, a.q, a.sinks);
   }
   std::string operator()(const AttentionBackward& a) const {
-    return attention_text("attention backward", a.shape, a.documents, a.q);
+    return attention_text("attention backward", a.shape, a.documents, a.q, a.sinks);
   }
   std::string operator()(const RmsNormForward& a) const {
     return "rmsnorm " + shape(a.x) + mark(a.groups > 1, " by head") + mark(!a.residual.empty(), " + residual");
@@ -67,9 +91,46 @@ struct Text {
     const std::string part = a.rotary_dim < a.head_dim ? " of " + number(a.rotary_dim) + "/" + number(a.head_dim) : "";
     return "rope " + shape(a.x) + part + mark(a.backward, " backward");
   }
-  std::string operator()(const GatedForward& a) const { return name_of(a.activation) + (" " + shape(a.gate_up)); }
+  std::string operator()(const GatedForward& a) const { return name_of(a.activation) + " " + shape(a.gate_up); }
   std::string operator()(const GatedBackward& a) const {
-    return name_of(a.activation) + (" backward " + shape(a.gate_up)) + mark(!a.out.empty(), " and forward");
+    return name_of(a.activation) + " backward " + shape(a.gate_up) + mark(!a.out.empty(), " and forward");
+  }
+  std::string operator()(const Route& a) const {
+    return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score);
+  }
+  std::string operator()(const RouteBackward& a) const {
+    return "route backward " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score) +
+           mark(!a.grad_probability.empty(), ", balanced");
+  }
+  std::string operator()(const SortByExpert& a) const {
+    return "sort " + number(a.pairs) + " rows by " + number(a.count) + " experts";
+  }
+  std::string operator()(const GatherRows& a) const { return "gather " + rows_text(a.rows) + " from " + shape(a.x); }
+  std::string operator()(const ExpertsForward& a) const {
+    return "experts " + rows_text(a.rows) + " by " + shape(a.weight.first) + mark(!a.bias.empty(), " + bias");
+  }
+  std::string operator()(const ExpertsBackwardInput& a) const {
+    return "experts grad input " + rows_text(a.rows) + " by " + shape(a.weight.first);
+  }
+  std::string operator()(const ExpertsBackwardWeight& a) const {
+    if (a.grad_weight.empty()) return "experts grad bias " + rows_text(a.rows) + mark(a.accumulate, ", added");
+    return "experts grad weight " + rows_text(a.rows) + " to " + shape(a.grad_weight.first) +
+           mark(!a.grad_bias.empty(), " and bias") + mark(a.accumulate, ", added");
+  }
+  std::string operator()(const ExpertsGated& a) const {
+    return name_of(a.gate) + " " + rows_text(a.rows) + " " + shape(a.gate_up);
+  }
+  std::string operator()(const ExpertsGatedBackward& a) const {
+    return name_of(a.gate) + " backward " + rows_text(a.rows) + " " + shape(a.gate_up) +
+           mark(!a.bias.empty(), " and bias");
+  }
+  std::string operator()(const CombineRows& a) const {
+    return "combine " + rows_text(a.rows) + " to " + shape(a.out) +
+           (a.from.empty() ? "" : " from " + std::string(dtype_name(a.from.dtype))) + mark(a.weights, ", weighted") +
+           mark(a.descending, ", descending");
+  }
+  std::string operator()(const CountExperts& a) const {
+    return "count experts " + shape(a.logits) + " to " + number(a.choices);
   }
   std::string operator()(const CrossEntropy& a) const {
     return "cross entropy " + shape(a.logits) + mark(a.backward, " with backward");
@@ -80,6 +141,8 @@ double product(const View& view, int64_t by) {
   return 2.0 * static_cast<double>(view.rows) * static_cast<double>(view.cols) * static_cast<double>(by);
 }
 
+double product(const ExpertRows& rows, const ExpertWeights& weight) { return product(weight.first, rows.expected); }
+
 struct Flops {
   double operator()(const LinearForward& a) const { return product(a.x, a.weight.rows); }
   double operator()(const LinearBackwardInput& a) const { return product(a.grad_out, a.weight.cols); }
@@ -88,6 +151,11 @@ struct Flops {
   }
   double operator()(const AttentionForward& a) const { return attention_flops(a.shape, a.documents); }
   double operator()(const AttentionBackward& a) const { return 2.5 * attention_flops(a.shape, a.documents); }
+  double operator()(const ExpertsForward& a) const { return product(a.rows, a.weight); }
+  double operator()(const ExpertsBackwardInput& a) const { return product(a.rows, a.weight); }
+  double operator()(const ExpertsBackwardWeight& a) const {
+    return a.grad_weight.empty() ? 0 : product(a.rows, a.grad_weight);
+  }
   template <class Other>
   double operator()(const Other&) const {
     return 0;
@@ -98,6 +166,19 @@ template <class... Views>
 double sum(const Views&... views) {
   return (static_cast<double>(views.empty() ? 0 : views.bytes()) + ...);
 }
+
+// Of the rows that are expected in buffers of rows, and of the weights of all experts.
+template <class... Views>
+double sum_of_rows(const ExpertRows& rows, const Views&... views) {
+  return static_cast<double>(rows.expected) *
+         (static_cast<double>(views.empty() ? 0 : views.cols * dtype_bytes(views.dtype)) + ...);
+}
+template <class... Weights>
+double sum_of_experts(const ExpertRows& rows, const Weights&... weights) {
+  return static_cast<double>(rows.experts) * (sum(weights.first) + ...);
+}
+// Of numbers by row or pair.
+double lists(int64_t count, int64_t bytes_each) { return static_cast<double>(count * bytes_each); }
 
 struct Bytes {
   double operator()(const LinearForward& a) const { return sum(a.x, a.weight, a.bias, a.residual, a.out); }
@@ -119,6 +200,29 @@ struct Bytes {
   }
   double operator()(const GatedForward& a) const { return sum(a.gate_up, a.out); }
   double operator()(const GatedBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }
+  double operator()(const RouteBackward& a) const {
+    return sum(a.logits, a.grad_logits) + lists(a.logits.rows * a.choices, 8);
+  }
+  double operator()(const SortByExpert& a) const { return lists(a.pairs, 12); }
+  double operator()(const GatherRows& a) const { return sum_of_rows(a.rows, a.x, a.out); }
+  double operator()(const ExpertsForward& a) const {
+    return sum_of_rows(a.rows, a.x, a.out) + sum_of_experts(a.rows, a.weight, a.bias);
+  }
+  double operator()(const ExpertsBackwardInput& a) const {
+    return sum_of_rows(a.rows, a.grad_out, a.grad_x) + sum_of_experts(a.rows, a.weight);
+  }
+  double operator()(const ExpertsBackwardWeight& a) const {
+    if (a.grad_weight.empty()) return sum_of_rows(a.rows, a.grad_out) + sum_of_experts(a.rows, a.grad_bias);
+    return sum_of_rows(a.rows, a.grad_out, a.x) + sum_of_experts(a.rows, a.grad_weight, a.grad_bias) +
+           (a.accumulate ? sum_of_experts(a.rows, a.grad_weight) : 0);
+  }
+  double operator()(const ExpertsGated& a) const { return sum_of_rows(a.rows, a.gate_up, a.out); }
+  double operator()(const ExpertsGatedBackward& a) const {
+    return 2 * sum_of_rows(a.rows, a.gate_up, a.grad_act) + (a.bias.empty() ? 0 : 2 * sum_of_rows(a.rows, a.grad_y));
+  }
+  double operator()(const CombineRows& a) const { return sum(a.from, a.out) + sum_of_rows(a.rows, a.x); }
+  double operator()(const CountExperts& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 4); }
   double operator()(const CrossEntropy& a) const { return (a.backward ? 2 : 1) * sum(a.logits); }
 };
 

@@ -12,7 +12,9 @@ namespace megatrain {
 // Equal for calls that take the same time: the op, its shapes, dtypes and strides, without addresses.
 std::string note_text(const OpNote& note);
 
-double note_flops(const OpNote& note);  // of the matrix products in it; 0 for the rest
+// Of the matrix products in it, attention's included; 0 for the rest, whose time goes by their bytes. The calls that
+// have some are nearly all of a step's arithmetic.
+double note_flops(const OpNote& note);
 double note_bytes(const OpNote& note);  // every operand read or written once
 
 // Of attention, the tokens of the longest document; nothing for the rest.

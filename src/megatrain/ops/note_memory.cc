@@ -1,6 +1,7 @@
 #include "megatrain/ops/note_memory.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "megatrain/base/math.h"
 #include "megatrain/base/rng.h"
@@ -24,12 +25,12 @@ class Placer {
   void operator()(LinearBackwardInput& a) { place(a.grad_out, a.weight, a.grad_x); }
   void operator()(LinearBackwardWeight& a) { place(a.grad_out, a.x, a.grad_weight, a.grad_bias); }
   void operator()(AttentionForward& a) {
-    place(a.q, a.k, a.v, a.out);
+    place(a.q, a.k, a.v, a.sinks, a.out);
     a.lse = floats(a.shape.heads * a.shape.tokens);
     documents(a.shape, a.documents);
   }
   void operator()(AttentionBackward& a) {
-    place(a.q, a.k, a.v, a.out, a.grad_out, a.grad_q, a.grad_k, a.grad_v);
+    place(a.q, a.k, a.v, a.sinks, a.out, a.grad_out, a.grad_q, a.grad_k, a.grad_v, a.grad_sinks);
     a.lse = floats(a.shape.heads * a.shape.tokens);
     documents(a.shape, a.documents);
   }
@@ -49,6 +50,79 @@ class Placer {
   }
   void operator()(GatedForward& a) { place(a.gate_up, a.out); }
   void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  void operator()(Route& a) {
+    place(a.logits, a.choice_bias);
+    a.experts = numbers(a.logits.rows * a.choices);
+    a.weights = floats(a.logits.rows * a.choices);
+  }
+  void operator()(RouteBackward& a) {
+    place(a.logits, a.grad_probability, a.grad_logits);
+    a.experts = choices(a.logits.rows * a.choices, a.choices);
+    a.grad_weights = floats(a.logits.rows * a.choices);
+    a.counted = all_count(a.counted, a.logits.rows);
+  }
+  void operator()(SortByExpert& a) {
+    a.experts = choices(a.pairs, a.count);
+    a.begin = numbers(a.count + 1);
+    a.pair_of_row = numbers(a.pairs);
+    a.row_of_pair = numbers(a.pairs);
+  }
+  void operator()(GatherRows& a) {
+    place(a.x, a.out);
+    rows(a.rows);
+    std::vector<int32_t> pairs;
+    for (int64_t row = 0; row < a.x.rows * a.choices; ++row) pairs.push_back(pair_at(row, a.x.rows, a.choices));
+    a.pair_of_row = list(pairs);
+  }
+  void operator()(ExpertsForward& a) {
+    place(a.x, a.out);
+    rows(a.rows, a.weight, a.bias);
+  }
+  void operator()(ExpertsBackwardInput& a) {
+    place(a.grad_out, a.grad_x);
+    rows(a.rows, a.weight);
+  }
+  void operator()(ExpertsBackwardWeight& a) {
+    place(a.grad_out, a.x);
+    rows(a.rows, a.grad_weight, a.grad_bias);
+  }
+  void operator()(ExpertsGated& a) {
+    place(a.gate_up, a.out);
+    rows(a.rows);
+  }
+  void operator()(ExpertsGatedBackward& a) {
+    place(a.gate_up, a.grad_act, a.grad_y);
+    rows(a.rows, a.bias);
+    std::vector<int32_t> pairs(static_cast<size_t>(a.rows.most));
+    std::iota(pairs.begin(), pairs.end(), 0);
+    a.pair_of_row = list(pairs);
+    a.weights = floats(a.rows.most);
+    a.grad_weights = floats(a.rows.most);
+  }
+  void operator()(CombineRows& a) {
+    place(a.x, a.from, a.out);
+    rows(a.rows);
+    const int64_t pairs = a.out.rows * a.choices;
+    const int64_t each = std::max<int64_t>(1, ceil_div(a.rows.expected, a.rows.experts));
+    std::vector<int32_t> experts(static_cast<size_t>(pairs)), row_of_pair(static_cast<size_t>(pairs));
+    for (int64_t row = 0; row < pairs; ++row) {
+      const size_t pair = static_cast<size_t>(pair_at(row, a.out.rows, a.choices));
+      row_of_pair[pair] = static_cast<int32_t>(row);
+      experts[pair] = static_cast<int32_t>(a.first_expert + (row < a.rows.expected ? row / each : a.rows.experts));
+    }
+    a.experts = list(experts);
+    a.row_of_pair = list(row_of_pair);
+    if (a.weights) a.weights = floats(pairs);
+  }
+  void operator()(CountExperts& a) {
+    place(a.logits);
+    a.experts = choices(a.logits.rows * a.choices, a.choices);
+    a.counted = all_count(a.counted, a.logits.rows);
+    a.choice_counts = reinterpret_cast<int64_t*>(take(a.choices * a.logits.cols * 8));
+    a.probability = reinterpret_cast<double*>(take(a.logits.cols * 8));
+    a.squared_lse = reinterpret_cast<double*>(take(8));
+    a.tokens = reinterpret_cast<int64_t*>(take(8));
+  }
   void operator()(CrossEntropy& a) {
     place(a.logits);
     std::vector<int32_t> labels;
@@ -88,6 +162,42 @@ class Placer {
       stream_.synchronize();
     }
     return reinterpret_cast<int32_t*>(piece);
+  }
+
+  int32_t* numbers(int64_t count) { return reinterpret_cast<int32_t*>(take(count * 4)); }
+
+  // Experts by pair, the same number of pairs each.
+  int32_t* choices(int64_t pairs, int64_t experts) {
+    std::vector<int32_t> values(static_cast<size_t>(pairs));
+    for (size_t pair = 0; pair < values.size(); ++pair)
+      values[pair] = static_cast<int32_t>(pair % static_cast<size_t>(experts));
+    return list(values);
+  }
+  const int32_t* all_count(const int32_t* counted, int64_t tokens) {
+    return counted ? list(std::vector<int32_t>(static_cast<size_t>(tokens), 1)) : nullptr;
+  }
+
+  // The pair of a row where every token's first choice comes first, then every token's second.
+  static int32_t pair_at(int64_t row, int64_t tokens, int64_t choices) {
+    return static_cast<int32_t>(row % tokens * choices + row / tokens);
+  }
+
+  // The expected rows, the same number each, and what the experts have.
+  template <class... Weights>
+  void rows(ExpertRows& rows, Weights&... weights) {
+    std::vector<int32_t> begin;
+    for (int64_t i = 0; i <= rows.experts; ++i)
+      begin.push_back(static_cast<int32_t>(i * std::min(rows.expected, rows.most) / rows.experts));
+    (place_experts(rows, weights), ...);
+    rows.begin = list(begin);
+  }
+  void place_experts(const ExpertRows& rows, ExpertWeights& weights) {
+    if (weights.empty()) return;
+    View all = weights.first;
+    all.rows = 1;
+    all.cols = all.row_stride = (rows.experts - 1) * weights.stride + weights.first.elements();
+    place_one(all);
+    weights.first.data = all.data;
   }
 
   void documents(const AttentionShape& shape, Documents& documents) {

@@ -7,6 +7,7 @@
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/elementwise.h"
+#include "megatrain/ops/experts.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
@@ -15,21 +16,21 @@ namespace megatrain {
 
 using OpNote =
     std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward, AttentionBackward,
-                 RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, CrossEntropy>;
+                 RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, Route, RouteBackward, SortByExpert,
+                 GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
+                 ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy>;
 
-// A matrix product or attention: what a library computes, and nearly all of a step's arithmetic.
-inline bool is_library_call(const OpNote& note) {
-  const auto* weight = std::get_if<LinearBackwardWeight>(&note);
-  return std::holds_alternative<LinearForward>(note) || std::holds_alternative<LinearBackwardInput>(note) ||
-         (weight && !weight->grad_weight.empty()) || std::holds_alternative<AttentionForward>(note) ||
-         std::holds_alternative<AttentionBackward>(note);
-}
-
-// What a backward pass calls only to have its inner activations again.
+// What a backward pass calls only to have its inner activations again. Of two ops that its own maths calls too, this
+// tells: a backward combines rows in descending order of their experts; the rows of gradients that it gathers are taken
+// for those of activations, which is wrong by one copy of them.
 inline bool is_forward_call(const OpNote& note) {
+  const auto* rope = std::get_if<Rope>(&note);
+  const auto* combine = std::get_if<CombineRows>(&note);
   return std::holds_alternative<LinearForward>(note) || std::holds_alternative<AttentionForward>(note) ||
          std::holds_alternative<RmsNormForward>(note) || std::holds_alternative<GatedForward>(note) ||
-         (std::holds_alternative<Rope>(note) && !std::get<Rope>(note).backward);
+         std::holds_alternative<Route>(note) || std::holds_alternative<SortByExpert>(note) ||
+         std::holds_alternative<GatherRows>(note) || std::holds_alternative<ExpertsForward>(note) ||
+         std::holds_alternative<ExpertsGated>(note) || (rope && !rope->backward) || (combine && !combine->descending);
 }
 
 }  // namespace megatrain

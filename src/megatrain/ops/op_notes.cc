@@ -18,6 +18,17 @@ struct Caller {
   void operator()(const Rope& args) const { ops.rope(stream, args); }
   void operator()(const GatedForward& args) const { ops.gated_forward(stream, args); }
   void operator()(const GatedBackward& args) const { ops.gated_backward(stream, args); }
+  void operator()(const Route& args) const { ops.route(stream, args); }
+  void operator()(const RouteBackward& args) const { ops.route_backward(stream, args); }
+  void operator()(const SortByExpert& args) const { ops.sort_by_expert(stream, args); }
+  void operator()(const GatherRows& args) const { ops.gather_rows(stream, args); }
+  void operator()(const ExpertsForward& args) const { ops.experts_forward(stream, args); }
+  void operator()(const ExpertsBackwardInput& args) const { ops.experts_backward_input(stream, args); }
+  void operator()(const ExpertsBackwardWeight& args) const { ops.experts_backward_weight(stream, args); }
+  void operator()(const ExpertsGated& args) const { ops.experts_gated(stream, args); }
+  void operator()(const ExpertsGatedBackward& args) const { ops.experts_gated_backward(stream, args); }
+  void operator()(const CombineRows& args) const { ops.combine_rows(stream, args); }
+  void operator()(const CountExperts& args) const { ops.count_experts(stream, args); }
   void operator()(const CrossEntropy& args) const { ops.cross_entropy(stream, args); }
 };
 

@@ -30,6 +30,17 @@ class OpNotes final : public Ops {
   void attention_backward(Stream&, const AttentionBackward& args) override { notes_.emplace_back(args); }
   void gated_forward(Stream&, const GatedForward& args) override { notes_.emplace_back(args); }
   void gated_backward(Stream&, const GatedBackward& args) override { notes_.emplace_back(args); }
+  void route(Stream&, const Route& args) override { notes_.emplace_back(args); }
+  void route_backward(Stream&, const RouteBackward& args) override { notes_.emplace_back(args); }
+  void sort_by_expert(Stream&, const SortByExpert& args) override { notes_.emplace_back(args); }
+  void gather_rows(Stream&, const GatherRows& args) override { notes_.emplace_back(args); }
+  void experts_forward(Stream&, const ExpertsForward& args) override { notes_.emplace_back(args); }
+  void experts_backward_input(Stream&, const ExpertsBackwardInput& args) override { notes_.emplace_back(args); }
+  void experts_backward_weight(Stream&, const ExpertsBackwardWeight& args) override { notes_.emplace_back(args); }
+  void experts_gated(Stream&, const ExpertsGated& args) override { notes_.emplace_back(args); }
+  void experts_gated_backward(Stream&, const ExpertsGatedBackward& args) override { notes_.emplace_back(args); }
+  void combine_rows(Stream&, const CombineRows& args) override { notes_.emplace_back(args); }
+  void count_experts(Stream&, const CountExperts& args) override { notes_.emplace_back(args); }
   void cross_entropy(Stream&, const CrossEntropy& args) override { notes_.emplace_back(args); }
 
   // The phases of a training step call none of these.

@@ -60,9 +60,14 @@ struct ForwardTile {
   int64_t key_row;    // of k and v: the document's first
 };
 
+float sink_of(const View& sinks, int64_t head) {
+  float widened = 0;
+  return *read(sinks, 0, head, 1, &widened);
+}
+
 // What is read and written; `lse` may be null.
 struct ForwardViews {
-  View q, k, v, out;
+  View q, k, v, sinks, out;
   float* lse;
 };
 
@@ -79,8 +84,14 @@ void forward_tile(const Context& context, const AttentionShape& shape, const For
   float* out = grown(out_scratch, kQueryTile * dim);
   std::fill(out, out + queries * dim, 0.0f);
   std::array<float, kQueryTile> maximum;
-  std::array<double, kQueryTile> sum{};
-  maximum.fill(-std::numeric_limits<float>::infinity());
+  std::array<double, kQueryTile> sum;
+  if (args.sinks.empty()) {
+    maximum.fill(-std::numeric_limits<float>::infinity());
+    sum.fill(0);
+  } else {  // a score that comes before all others and adds nothing to the output
+    maximum.fill(sink_of(args.sinks, tile.head));
+    sum.fill(1);
+  }
 
   for_key_tiles(shape, tile.query, queries, [&](int64_t key, int64_t keys) {
     const Tile k = read_tile(args.k, tile.key_row + key, keys, 0, kv_col, dim, k_scratch);
@@ -139,6 +150,10 @@ void run_tiles(const Context& context, const AttentionShape& shape, const Forwar
   });
 }
 
+double dot(const float* a, const float* b, int64_t size) {
+  return sum_of(size, [&](int64_t i) { return static_cast<double>(a[i]) * b[i]; });
+}
+
 // One key head of one document, with all the query heads that read it: the only owner of its grad_k and grad_v, which
 // it sums over query heads, then query tiles, in order.
 void backward_document(const Context& context, const AttentionBackward& args, const Document& document,
@@ -168,8 +183,7 @@ void backward_document(const Context& context, const AttentionBackward& args, co
       std::array<float, kQueryTile> delta;  // out . grad_out
       for (int64_t i = 0; i < queries; ++i) {
         const float* out = read(args.out, first_row + i, head * dim, dim, out_row);
-        const float* grad = g.data + i * g.stride;
-        delta[i] = static_cast<float>(sum_of(dim, [&](int64_t d) { return static_cast<double>(out[d]) * grad[d]; }));
+        delta[i] = static_cast<float>(dot(out, g.data + i * g.stride, dim));
       }
       std::fill(grad_q, grad_q + queries * dim, 0.0f);
       for_key_tiles(shape, query, queries, [&](int64_t key, int64_t keys) {
@@ -237,6 +251,25 @@ void backward_document(const Context& context, const AttentionBackward& args, co
   }
 }
 
+// A sink's probability times the gradient by its score, which is -<out, grad_out> as it has no value.
+void sink_gradient(const Context& context, const AttentionBackward& args) {
+  ensure(args.grad_sinks.dtype == DType::f32, "a gradient of sinks is fp32");
+  const int64_t dim = args.shape.head_dim, tokens = args.shape.tokens;
+  context.team.parallel_for(args.shape.heads, [&](int64_t head) {
+    thread_local std::vector<float> out_scratch, grad_scratch;
+    const float sink = sink_of(args.sinks, head);
+    const float* lse = args.lse + head * tokens;
+    double sum = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const float* out = read(args.out, t, head * dim, dim, grown(out_scratch, dim));
+      const float* grad = read(args.grad_out, t, head * dim, dim, grown(grad_scratch, dim));
+      sum -= static_cast<double>(exp_f32(sink - lse[t])) * dot(out, grad, dim);
+    }
+    float& grad = args.grad_sinks.as<float>()[head];
+    grad = static_cast<float>(args.accumulate ? grad + sum : sum);
+  });
+}
+
 }  // namespace
 
 void attention_forward(const Context& context, const AttentionForward& args) {
@@ -257,7 +290,7 @@ void attention_forward(const Context& context, const AttentionForward& args) {
       }
     }
   }
-  run_tiles(context, args.shape, {args.q, args.k, args.v, args.out, args.lse}, tiles);
+  run_tiles(context, args.shape, {args.q, args.k, args.v, args.sinks, args.out, args.lse}, tiles);
 }
 
 void attention_cached(const Context& context, const CachedAttention& args) {
@@ -286,7 +319,7 @@ void attention_cached(const Context& context, const CachedAttention& args) {
     }
     token += count;
   }
-  run_tiles(context, shape, {args.q, args.k_cache, args.v_cache, args.out, nullptr}, tiles);
+  run_tiles(context, shape, {args.q, args.k_cache, args.v_cache, args.sinks, args.out, nullptr}, tiles);
 }
 
 void attention_backward(const Context& context, const AttentionBackward& args) {
@@ -297,6 +330,7 @@ void attention_backward(const Context& context, const AttentionBackward& args) {
     const Document document = document_at(args.documents, index / args.shape.kv_heads);
     backward_document(context, args, document, index % args.shape.kv_heads);
   });
+  if (!args.grad_sinks.empty()) sink_gradient(context, args);
 }
 
 }  // namespace megatrain::cpu

@@ -34,6 +34,23 @@ class CpuOps final : public Ops {
   void attention_cached(Stream& s, const CachedAttention& a) override { run(s, cpu::attention_cached, a); }
   void gated_forward(Stream& s, const GatedForward& a) override { run(s, cpu::gated_forward, a); }
   void gated_backward(Stream& s, const GatedBackward& a) override { run(s, cpu::gated_backward, a); }
+  void route(Stream& s, const Route& a) override { run(s, cpu::route, a); }
+  void route_backward(Stream& s, const RouteBackward& a) override { run(s, cpu::route_backward, a); }
+  void sort_by_expert(Stream& s, const SortByExpert& a) override { run(s, cpu::sort_by_expert, a); }
+  void gather_rows(Stream& s, const GatherRows& a) override { run(s, cpu::gather_rows, a); }
+  void experts_forward(Stream& s, const ExpertsForward& a) override { run(s, cpu::experts_forward, a); }
+  void experts_backward_input(Stream& s, const ExpertsBackwardInput& a) override {
+    run(s, cpu::experts_backward_input, a);
+  }
+  void experts_backward_weight(Stream& s, const ExpertsBackwardWeight& a) override {
+    run(s, cpu::experts_backward_weight, a);
+  }
+  void experts_gated(Stream& s, const ExpertsGated& a) override { run(s, cpu::experts_gated, a); }
+  void experts_gated_backward(Stream& s, const ExpertsGatedBackward& a) override {
+    run(s, cpu::experts_gated_backward, a);
+  }
+  void combine_rows(Stream& s, const CombineRows& a) override { run(s, cpu::combine_rows, a); }
+  void count_experts(Stream& s, const CountExperts& a) override { run(s, cpu::count_experts, a); }
   void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }
   void finish_gradient(Stream& s, const FinishGradient& a) override { run(s, cpu::finish_gradient, a); }
   void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }

@@ -1,6 +1,7 @@
 #include "megatrain/ops/elementwise.h"
 
 #include "megatrain/ops/cpu/exp.h"
+#include "megatrain/ops/cpu/expert_rows.h"
 #include "megatrain/ops/cpu/kernels.h"
 #include "megatrain/ops/cpu/rows.h"
 
@@ -16,41 +17,78 @@ struct GeluTanh {
   static float argument(float gate) { return gate * (kGeluLinear + kGeluCubic * (gate * gate)); }
   static float gate_slope(float gate) { return gate * (kGeluLinear + 3.0f * kGeluCubic * (gate * gate)); }
 };
+struct GeluSigmoid {
+  static float argument(float gate) { return kGeluSigmoid * gate; }
+  static float gate_slope(float gate) { return kGeluSigmoid * gate; }
+};
 
-template <class Act>
-void forward(const Context& context, const GatedForward& args) {
-  const int64_t size = args.out.cols;
-  for_rows(context.team, args.out.rows, size, [&](int64_t row) {
-    for_chunks(size, [&](int64_t begin, int64_t count) {
-      Chunk gate_buffer, up_buffer, out;
-      const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
-      const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
-      for (int64_t i = 0; i < count; ++i) out[i] = gate[i] / (1.0f + exp_f32(-Act::argument(gate[i]))) * up[i];
-      narrow(out.data(), args.out, row, begin, count);
-    });
-  });
+// What happens to gate and up before the activation, and to their gradients after it.
+struct AsTheyAre {
+  float gate(float x) const { return x; }
+  float up(float x) const { return x; }
+  float grad_gate(float /*gate*/, float grad) const { return grad; }
+  float grad_up(float /*up*/, float grad) const { return grad; }
+};
+// A NaN stays one, and no gradient passes where the limit holds a value.
+struct Limited {
+  explicit Limited(const Gate& gate)
+      : limit(gate.limit > 0 ? gate.limit : std::numeric_limits<float>::infinity()), up_offset(gate.up_offset) {}
+
+  float gate(float x) const { return x > limit ? limit : x; }
+  float up(float x) const { return (x > limit ? limit : x < -limit ? -limit : x) + up_offset; }
+  float grad_gate(float gate, float grad) const { return gate > limit ? 0.0f : grad; }
+  float grad_up(float up, float grad) const { return up > limit || up < -limit ? 0.0f : grad; }
+
+  float limit;
+  float up_offset;
+};
+
+// Calls body(activation, limits) with objects of the types above.
+template <class Body>
+void with_gate(const Gate& gate, const Body& body) {
+  const auto with_limits = [&](auto activation) {
+    if (gate.limit == 0 && gate.up_offset == 0) {
+      body(activation, AsTheyAre{});
+    } else {
+      body(activation, Limited(gate));
+    }
+  };
+  switch (gate.activation) {
+    case Activation::silu: return with_limits(Silu{});
+    case Activation::gelu_tanh: return with_limits(GeluTanh{});
+    case Activation::gelu_sigmoid: return with_limits(GeluSigmoid{});
+  }
 }
 
+struct GatedGradient {
+  float out, gate, up;
+};
+
 // With s = sigmoid(z(gate)): d(gate s)/d(gate) = s (1 + gate z' (1 - s))
-template <class Act>
-void backward(const Context& context, const GatedBackward& args) {
-  const int64_t size = args.grad_out.cols;
-  for_rows(context.team, args.grad_out.rows, size, [&](int64_t row) {
-    for_chunks(size, [&](int64_t begin, int64_t count) {
-      Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up, out;
-      const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
-      const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
-      const float* grad = read(args.grad_out, row, begin, count, grad_buffer.data());
-      for (int64_t i = 0; i < count; ++i) {
-        const float e = exp_f32(-Act::argument(gate[i]));
-        const float s = 1.0f / (1.0f + e);
-        grad_gate[i] = grad[i] * up[i] * s * (1.0f + Act::gate_slope(gate[i]) * (e * s));
-        grad_up[i] = grad[i] * (gate[i] * s);
-        out[i] = gate[i] / (1.0f + e) * up[i];
-      }
-      if (!args.out.empty()) narrow(out.data(), args.out, row, begin, count);
-      narrow(grad_gate.data(), args.grad_gate_up, row, begin, count);
-      narrow(grad_up.data(), args.grad_gate_up, row, size + begin, count);
+template <class Act, class Limits>
+GatedGradient gradient(Act, const Limits& limits, float raw_gate, float raw_up, float grad) {
+  const float gate = limits.gate(raw_gate), up = limits.up(raw_up);
+  const float e = exp_f32(-Act::argument(gate));
+  const float s = 1.0f / (1.0f + e);
+  return {.out = gate / (1.0f + e) * up,
+          .gate = limits.grad_gate(raw_gate, grad * up * s * (1.0f + Act::gate_slope(gate) * (e * s))),
+          .up = limits.grad_up(raw_up, grad * (gate * s))};
+}
+
+void forward(const Context& context, const View& gate_up, const View& result, const Gate& how) {
+  with_gate(how, [&](auto act, const auto& limits) {
+    const int64_t size = result.cols;
+    for_rows(context.team, result.rows, size, [&](int64_t row) {
+      for_chunks(size, [&](int64_t begin, int64_t count) {
+        Chunk gate_buffer, up_buffer, out;
+        const float* gates = read(gate_up, row, begin, count, gate_buffer.data());
+        const float* ups = read(gate_up, row, size + begin, count, up_buffer.data());
+        for (int64_t i = 0; i < count; ++i) {
+          const float gate = limits.gate(gates[i]);
+          out[i] = gate / (1.0f + exp_f32(-act.argument(gate))) * limits.up(ups[i]);
+        }
+        narrow(out.data(), result, row, begin, count);
+      });
     });
   });
 }
@@ -61,7 +99,7 @@ void gated_forward(const Context& context, const GatedForward& args) {
   check_dtype(args.gate_up);
   check_dtype(args.out);
   ensure(args.gate_up.cols == 2 * args.out.cols, "a row of a gated activation is gate then up");
-  args.activation == Activation::silu ? forward<Silu>(context, args) : forward<GeluTanh>(context, args);
+  forward(context, args.gate_up, args.out, {.activation = args.activation});
 }
 
 void gated_backward(const Context& context, const GatedBackward& args) {
@@ -70,7 +108,83 @@ void gated_backward(const Context& context, const GatedBackward& args) {
   check_dtype(args.grad_gate_up);
   ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols,
          "a row of a gated activation is gate then up");
-  args.activation == Activation::silu ? backward<Silu>(context, args) : backward<GeluTanh>(context, args);
+  with_gate({.activation = args.activation}, [&](auto act, const auto& limits) {
+    const int64_t size = args.grad_out.cols;
+    for_rows(context.team, args.grad_out.rows, size, [&](int64_t row) {
+      for_chunks(size, [&](int64_t begin, int64_t count) {
+        Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up, out;
+        const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
+        const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
+        const float* grad = read(args.grad_out, row, begin, count, grad_buffer.data());
+        for (int64_t i = 0; i < count; ++i) {
+          const GatedGradient g = gradient(act, limits, gate[i], up[i], grad[i]);
+          grad_gate[i] = g.gate;
+          grad_up[i] = g.up;
+          out[i] = g.out;
+        }
+        if (!args.out.empty()) narrow(out.data(), args.out, row, begin, count);
+        narrow(grad_gate.data(), args.grad_gate_up, row, begin, count);
+        narrow(grad_up.data(), args.grad_gate_up, row, size + begin, count);
+      });
+    });
+  });
+}
+
+void experts_gated(const Context& context, const ExpertsGated& args) {
+  check_dtype(args.gate_up);
+  check_dtype(args.out);
+  ensure(args.gate_up.cols == 2 * args.out.cols, "a row of a gated activation is gate then up");
+  check(args.rows);
+  const int64_t rows = count_rows(args.rows);
+  forward(context, args.gate_up.slice_rows(0, rows), args.out.slice_rows(0, rows), args.gate);
+}
+
+void experts_gated_backward(const Context& context, const ExpertsGatedBackward& args) {
+  check_dtype(args.gate_up);
+  check_dtype(args.grad_act);
+  ensure(args.gate_up.cols == 2 * args.grad_act.cols, "a row of a gated activation is gate then up");
+  ensure(args.bias.empty() || args.bias.first.cols == args.grad_y.cols, "a bias is as wide as the token's gradient");
+  check(args.rows);
+  const int64_t size = args.grad_act.cols;
+  const int32_t* begin_of = args.rows.begin;
+  with_gate(args.gate, [&](auto act, const auto& limits) {
+    for_rows(context.team, count_rows(args.rows), size, [&](int64_t row) {
+      const int64_t place = begin_of[0] + row;
+      const int32_t pair = args.pair_of_row[place];
+      const float weight = args.weights[pair];
+      double grad_weight = 0;
+      for_chunks(size, [&](int64_t begin, int64_t count) {
+        Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up, out;
+        const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
+        const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
+        const float* grad = read(args.grad_act, row, begin, count, grad_buffer.data());
+        for (int64_t i = 0; i < count; ++i) {
+          const GatedGradient g = gradient(act, limits, gate[i], up[i], weight * grad[i]);
+          grad_gate[i] = g.gate;
+          grad_up[i] = g.up;
+          out[i] = g.out;
+        }
+        grad_weight += sum_of(count, [&](int64_t i) { return static_cast<double>(grad[i]) * out[i]; });
+        for (int64_t i = 0; i < count; ++i) out[i] *= weight;
+        narrow(out.data(), args.grad_act, row, begin, count);
+        narrow(grad_gate.data(), args.gate_up, row, begin, count);
+        narrow(grad_up.data(), args.gate_up, row, size + begin, count);
+      });
+      if (!args.bias.empty()) {
+        const int64_t expert = std::upper_bound(begin_of, begin_of + args.rows.experts, place) - begin_of - 1;
+        const View bias_row = weights_of(args.bias, expert);
+        for_chunks(args.grad_y.cols, [&](int64_t begin, int64_t count) {
+          Chunk grad_buffer, bias_buffer, weighted;
+          const float* grad = read(args.grad_y, row, begin, count, grad_buffer.data());
+          const float* bias = read(bias_row, 0, begin, count, bias_buffer.data());
+          grad_weight += sum_of(count, [&](int64_t i) { return static_cast<double>(grad[i]) * bias[i]; });
+          for (int64_t i = 0; i < count; ++i) weighted[i] = weight * grad[i];
+          narrow(weighted.data(), args.grad_y, row, begin, count);
+        });
+      }
+      args.grad_weights[pair] = static_cast<float>(grad_weight);
+    });
+  });
 }
 
 }  // namespace megatrain::cpu

@@ -85,13 +85,15 @@ double sum_of(int64_t count, const Term& term) {
   return sum;
 }
 
-// Largest of values[0, count), count > 0. Floats order as integers once the magnitude bits of negatives are flipped;
-// a positive NaN counts as the largest.
+// Bits of floats order as integers once the magnitude bits of negatives are flipped, which is its own inverse; a
+// positive NaN then comes last.
+inline int32_t flip_negative(int32_t bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
+
+// Largest of values[0, count), count > 0; a positive NaN counts as the largest.
 inline float largest_of(const float* values, int64_t count) {
-  const auto flip = [](int32_t bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); };
   int32_t largest = std::numeric_limits<int32_t>::min();
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, flip(std::bit_cast<int32_t>(values[i])));
-  return std::bit_cast<float>(flip(largest));
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, flip_negative(std::bit_cast<int32_t>(values[i])));
+  return std::bit_cast<float>(flip_negative(largest));
 }
 
 }  // namespace megatrain::cpu
