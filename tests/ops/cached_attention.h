@@ -15,6 +15,7 @@ struct CachedAttentionCase {
   int64_t window = 0;
   int64_t gap = 0;  // of the rows of q, k and v, beyond them
   float scale = 0;  // 0: 1 / sqrt(head_dim)
+  bool sinks = false;
 };
 
 inline const std::vector<CachedAttentionCase> kCachedAttentionCases = {
@@ -33,6 +34,10 @@ inline const std::vector<CachedAttentionCase> kCachedAttentionCases = {
     {DType::bf16, {31, 0}, {1, 40}, 4, 1, 256, 16},
     {DType::f32, {9, 0}, {3, 12}, 4, 2, 10, 4, 0, 0.9f},
     {DType::bf16, {31, 0}, {1, 40}, 4, 1, 256, 16, 0, 0.0770f},
+    {DType::f32, {0}, {1}, 1, 1, 1, 0, 0, 0, true},
+    {DType::f32, {9, 0, 130}, {3, 12, 1}, 8, 2, 10, 4, 2, 0, true},
+    {DType::bf16, {250, 17, 0, 1}, {1, 1, 1, 1}, 8, 1, 64, 0, 0, 0, true},
+    {DType::bf16, {0, 133}, {70, 65}, 4, 4, 80, 33, 8, 0, true},
 };
 
 inline std::string name_of(const CachedAttentionCase& c) {
@@ -40,15 +45,15 @@ inline std::string name_of(const CachedAttentionCase& c) {
                      sizes({c.heads, c.kv_heads, c.head_dim}) + " window " + std::to_string(c.window);
   for (size_t s = 0; s < c.before.size(); ++s)
     text.append(" ").append(std::to_string(c.before[s])).append("+").append(std::to_string(c.fresh[s]));
-  return text;
+  return text + flags({{c.sinks, "sinks"}});
 }
 
 inline float scale_of(const CachedAttentionCase& c) {
   return c.scale > 0 ? c.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
 }
 
-// `in`: q, k, v of all tokens, sequence after sequence. `out`: "out" of the new tokens, and what the caches then hold
-// of all tokens.
+// `in`: q, k, v of all tokens, sequence after sequence, and the sinks. `out`: "out" of the new tokens, and what the
+// caches then hold of all tokens.
 inline OpRun run(Harness& h, const CachedAttentionCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
@@ -64,6 +69,8 @@ inline OpRun run(Harness& h, const CachedAttentionCase& c, uint64_t seed) {
   r.in["q"] = h.random(all * q_dim, c.dtype);
   r.in["k"] = h.random(all * kv_dim, c.dtype);
   r.in["v"] = h.random(all * kv_dim, c.dtype);
+  if (c.sinks) r.in["sinks"] = h.random(c.heads, c.dtype, 2.0);
+  const Tensor sinks = c.sinks ? h.filled(c.dtype, 1, c.heads, r.in["sinks"]) : Tensor{};
   const auto rows = [](const Vector& from, int64_t begin, int64_t size, int64_t cols) {
     return Vector(from.begin() + begin * cols, from.begin() + (begin + size) * cols);
   };
@@ -105,6 +112,7 @@ inline OpRun run(Harness& h, const CachedAttentionCase& c, uint64_t seed) {
                                       .q = q,
                                       .k = k,
                                       .v = v,
+                                      .sinks = sinks.view,
                                       .k_cache = k_cache.view,
                                       .v_cache = v_cache.view,
                                       .out = out.view});

@@ -15,7 +15,8 @@ Vector whole_attention(Harness& h, const CachedAttentionCase& c, Values in) {
   const Buffer begin_d = h.upload(begin);
   const Tensor q = h.filled(c.dtype, tokens, q_dim, in["q"]), k = h.filled(c.dtype, tokens, kv_dim, in["k"]),
                v = h.filled(c.dtype, tokens, kv_dim, in["v"]), out = h.poisoned(c.dtype, tokens, q_dim),
-               lse = h.poisoned(DType::f32, c.heads, tokens);
+               lse = h.poisoned(DType::f32, c.heads, tokens),
+               sinks = c.sinks ? h.filled(c.dtype, 1, c.heads, in["sinks"]) : Tensor{};
   h.ops.attention_forward(h.stream, {.shape = {.tokens = tokens,
                                                .heads = c.heads,
                                                .kv_heads = c.kv_heads,
@@ -30,6 +31,7 @@ Vector whole_attention(Harness& h, const CachedAttentionCase& c, Values in) {
                                      .q = q.view,
                                      .k = k.view,
                                      .v = v.view,
+                                     .sinks = sinks.view,
                                      .out = out.view,
                                      .lse = lse.view.as<float>()});
   h.stream.synchronize();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megatrain/ops/elementwise.h"
+#include "megatrain/ops/experts.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain::testing {
@@ -53,6 +54,8 @@ struct AttentionCase {
   int64_t heads, kv_heads, head_dim;
   int64_t window = 0;
   float scale = 0;  // 0: 1 / sqrt(head_dim)
+  bool sinks = false;
+  bool accumulate = false;  // grad_sinks is added to
 };
 
 struct GatedCase {
@@ -60,6 +63,44 @@ struct GatedCase {
   int64_t rows, size;
   bool in_place = false;  // grad_gate_up is gate_up
   Activation activation = Activation::silu;
+};
+
+// The router: route and its backward, and what count_experts counts.
+struct RouteCase {
+  DType dtype;  // of grad_logits
+  int64_t tokens, experts, choices;
+  RouterScore score = RouterScore::softmax_of_chosen;
+  float scale = 1;
+  bool bias = false;         // of the choice
+  bool losses = false;       // of the router
+  int64_t ignore_every = 0;  // every n-th token does not count; 0: all do
+  bool ties = false;         // some rows have equal logits
+};
+
+// Sorting, gathering and combining the rows of a group of experts.
+struct ExpertRowsCase {
+  DType dtype;
+  int64_t tokens, hidden, experts, choices;
+  int64_t first = 0, count = 0;  // of the group; 0: all
+};
+
+struct ExpertsLinearCase {
+  DType dtype;
+  std::vector<int32_t> rows;  // of each expert
+  int64_t in, out;
+  bool bias = false;
+  bool accumulate = false;
+  int64_t gap = 0;     // of rows, and between experts
+  int32_t before = 0;  // rows of the experts before the group
+};
+
+struct ExpertsGatedCase {
+  DType dtype;
+  std::vector<int32_t> rows;  // of each expert
+  int64_t size, hidden;
+  Gate gate{};
+  bool bias = false;
+  int32_t before = 0;  // rows of the experts before the group
 };
 
 struct CrossEntropyCase {
@@ -160,6 +201,15 @@ inline const std::vector<AttentionCase> kAttentionCases = {
     {DType::f32, {70}, 2, 1, 256, 20, 0.11f},
     {DType::bf16, {64, 64}, 4, 1, 256, 0, 0.0625f},
     {DType::bf16, {50, 90}, 4, 1, 256, 32, 0.0770f},
+    {DType::f32, {1}, 1, 1, 1, 0, 0, true},
+    {DType::f32, {5, 1, 9}, 4, 2, 6, 0, 0, true, true},
+    {DType::f32, {6, 11}, 8, 1, 5, 4, 0, true},
+    {DType::f32, {140, 65}, 2, 1, 16, 50, 0, true},
+    {DType::f32, {64, 64, 64}, 8, 2, 24, 0, 0, true, true},
+    {DType::bf16, {5, 1, 9}, 4, 2, 6, 0, 0, true},
+    {DType::bf16, {129, 1, 70}, 4, 4, 80, 33, 0, true},
+    {DType::bf16, {64, 64}, 8, 1, 64, 0, 0, true, true},
+    {DType::bf16, {130, 40}, 8, 1, 64, 100, 0, true},
 };
 
 inline const std::vector<GatedCase> kGatedCases = {
@@ -172,6 +222,68 @@ inline const std::vector<GatedCase> kGatedCases = {
     {DType::f32, 20, 1300, false, Activation::gelu_tanh},
     {DType::bf16, 3, 5, false, Activation::gelu_tanh},
     {DType::bf16, 40, 777, true, Activation::gelu_tanh},
+    {DType::f32, 3, 5, true, Activation::gelu_sigmoid},
+    {DType::f32, 20, 1300, false, Activation::gelu_sigmoid},
+    {DType::bf16, 40, 777, true, Activation::gelu_sigmoid},
+};
+
+inline const std::vector<RouteCase> kRouteCases = {
+    {DType::f32, 1, 1, 1},
+    {DType::f32, 9, 4, 4},
+    {DType::f32, 30, 8, 2, RouterScore::softmax_of_chosen, 1, false, true},
+    {DType::f32, 25, 32, 4, RouterScore::softmax_of_chosen, 1, false, true, 3},
+    {DType::f32, 12, 16, 4, RouterScore::softmax_of_chosen, 1, false, false, 0, true},
+    {DType::f32, 20, 8, 1, RouterScore::softmax_of_all},
+    {DType::f32, 17, 20, 8, RouterScore::softmax_of_all, 1, false, true, 4},
+    {DType::f32, 40, 128, 8, RouterScore::softmax_of_all, 2.5f},
+    {DType::f32, 10, 6, 2, RouterScore::softmax_of_all, 1, false, true, 0, true},
+    {DType::f32, 15, 8, 2, RouterScore::sigmoid},
+    {DType::f32, 40, 40, 8, RouterScore::sigmoid, 2.5f, true},
+    {DType::f32, 11, 12, 1, RouterScore::sigmoid, 1.5f, true, true, 2},
+    {DType::bf16, 30, 8, 2, RouterScore::softmax_of_chosen, 1, false, true, 5},
+    {DType::bf16, 200, 128, 4},
+    {DType::bf16, 60, 64, 8, RouterScore::softmax_of_all, 1, false, true},
+    {DType::bf16, 50, 32, 8, RouterScore::sigmoid, 2.5f, true},
+};
+
+inline const std::vector<ExpertRowsCase> kExpertRowsCases = {
+    {DType::f32, 1, 1, 1, 1},
+    {DType::f32, 9, 7, 5, 2},
+    {DType::f32, 40, 33, 8, 1},
+    {DType::f32, 50, 64, 6, 4, 2, 3},
+    {DType::f32, 70, 600, 20, 8, 12, 8},
+    {DType::f32, 30, 12, 9, 2, 0, 1},
+    {DType::bf16, 9, 7, 5, 2},
+    {DType::bf16, 300, 136, 32, 4},
+    {DType::bf16, 100, 520, 16, 8, 4, 5},
+    {DType::bf16, 64, 24, 8, 1, 7, 1},
+};
+
+inline const std::vector<ExpertsLinearCase> kExpertsLinearCases = {
+    {DType::f32, {1}, 1, 1},
+    {DType::f32, {3, 0, 5}, 5, 7, true},
+    {DType::f32, {0, 0}, 6, 4, true},
+    {DType::f32, {0, 9, 1}, 4, 6, true, true, 5, 11},
+    {DType::f32, {64, 1, 65, 0}, 33, 130, true, true, 1},
+    {DType::f32, {70, 3, 0, 200, 12}, 300, 40, false, false, 12, 100},
+    {DType::f32, {7, 0, 8}, 36, 24, false, true, 4},
+    {DType::bf16, {5, 0, 6}, 6, 4, true, true, 3},
+    {DType::bf16, {66, 0, 130, 1}, 130, 64, true, false, 8, 40},
+    {DType::bf16, {0, 33, 128, 0, 257}, 96, 72, false, true},
+    {DType::bf16, {4, 2}, 264, 40, true, false, 16},
+};
+
+// Limits that are no bf16 number, so that no stored value lies at the kink.
+inline const std::vector<ExpertsGatedCase> kExpertsGatedCases = {
+    {DType::f32, {1}, 1, 1},
+    {DType::f32, {3, 0, 2}, 5, 4, {}, true},
+    {DType::f32, {2, 3}, 6, 3, {Activation::gelu_sigmoid, 2.003f, 1.0f}, true, 5},
+    {DType::f32, {10, 0, 7}, 1300, 600, {Activation::gelu_sigmoid, 2.003f, 1.0f}},
+    {DType::f32, {4, 4}, 20, 8, {Activation::silu, 1.501f, 0.0f}, false, 3},
+    {DType::f32, {4, 5}, 20, 8, {Activation::gelu_tanh, 0.0f, 0.5f}, true},
+    {DType::bf16, {3, 0, 2}, 5, 4, {}, true, 2},
+    {DType::bf16, {0, 30, 11}, 777, 520, {Activation::gelu_sigmoid, 2.003f, 1.0f}, true},
+    {DType::bf16, {20, 20}, 136, 64},
 };
 
 inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
@@ -230,11 +342,51 @@ inline std::string name_of(const AttentionCase& c) {
   text.append(" documents");
   for (int32_t size : c.documents) text.append(" ").append(std::to_string(size));
   if (c.window > 0) text.append(" window ").append(std::to_string(c.window));
-  return c.scale > 0 ? text.append(" scale ").append(std::to_string(c.scale)) : text;
+  if (c.scale > 0) text.append(" scale ").append(std::to_string(c.scale));
+  return text + flags({{c.sinks, "sinks"}, {c.accumulate, "accumulate"}});
+}
+inline std::string name_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu: return "swiglu";
+    case Activation::gelu_tanh: return "geglu";
+    case Activation::gelu_sigmoid: return "geglu-by-sigmoid";
+  }
+  return {};
 }
 inline std::string name_of(const GatedCase& c) {
-  return std::string(c.activation == Activation::silu ? "swiglu " : "geglu ") + dtype_name(c.dtype) + " " +
-         sizes({c.rows, c.size}) + flags({{c.in_place, "in-place"}});
+  return name_of(c.activation) + " " + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
+         flags({{c.in_place, "in-place"}});
+}
+inline std::string rows_of_experts(const std::vector<int32_t>& rows) {
+  std::string text = " rows";
+  for (int32_t size : rows) text.append(" ").append(std::to_string(size));
+  return text;
+}
+inline std::string name_of(const RouteCase& c) {
+  return std::string("route ") + dtype_name(c.dtype) + " " + sizes({c.tokens, c.experts, c.choices}) +
+         flags({{c.score == RouterScore::softmax_of_all, "softmax-of-all"},
+                {c.score == RouterScore::sigmoid, "sigmoid"},
+                {c.scale != 1, "scaled"},
+                {c.bias, "bias"},
+                {c.losses, "losses"},
+                {c.ignore_every > 0, "ignored"},
+                {c.ties, "ties"}});
+}
+inline std::string name_of(const ExpertRowsCase& c) {
+  return std::string("expert rows ") + dtype_name(c.dtype) + " " + sizes({c.tokens, c.hidden, c.experts, c.choices}) +
+         " group " + std::to_string(c.first) + " " + std::to_string(c.count);
+}
+inline std::string name_of(const ExpertsLinearCase& c) {
+  return std::string("experts linear ") + dtype_name(c.dtype) + " " + sizes({c.in, c.out}) + rows_of_experts(c.rows) +
+         flags({{c.bias, "bias"}, {c.accumulate, "accumulate"}, {c.gap > 0, "gap"}, {c.before > 0, "later"}});
+}
+inline std::string name_of(const ExpertsGatedCase& c) {
+  return "experts " + name_of(c.gate.activation) + " " + dtype_name(c.dtype) + " " + sizes({c.size, c.hidden}) +
+         rows_of_experts(c.rows) +
+         flags({{c.gate.limit > 0, "limit"},
+                {c.gate.up_offset != 0, "offset"},
+                {c.bias, "bias"},
+                {c.before > 0, "later"}});
 }
 inline std::string name_of(const CrossEntropyCase& c) {
   return std::string("cross_entropy ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.vocab}) +

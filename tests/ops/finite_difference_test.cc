@@ -15,8 +15,8 @@ double largest(const Vector& values) {
   return top;
 }
 
-// The scalar whose gradient the backward ops compute: out . grad_out, or the scaled sum of losses; plus X . before_X
-// for every gradient that is added to what was there.
+// The scalar whose gradient the backward ops compute, where reference.h has none for the case: out . grad_out, or the
+// scaled sum of losses; plus X . before_X for every gradient that is added to what was there.
 template <class Case>
 double objective(const Case& c, const Values& in) {
   const Values out = reference(c, in);
@@ -100,6 +100,10 @@ TEST(CpuOps, RopeMatchesTheDefinitionAndItsDifferences) { check_all(kRopeCases);
 TEST(CpuOps, LinearMatchesTheDefinitionAndItsDifferences) { check_all(kLinearCases); }
 TEST(CpuOps, AttentionMatchesTheDefinitionAndItsDifferences) { check_all(kAttentionCases); }
 TEST(CpuOps, GatedActivationsMatchTheDefinitionAndItsDifferences) { check_all(kGatedCases); }
+TEST(CpuOps, RoutingMatchesTheDefinitionAndItsDifferences) { check_all(kRouteCases); }
+TEST(CpuOps, RowsOfExpertsMatchTheDefinition) { check_all(kExpertRowsCases); }
+TEST(CpuOps, ProductsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(kExpertsLinearCases); }
+TEST(CpuOps, GatedActivationsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(kExpertsGatedCases); }
 TEST(CpuOps, CrossEntropyMatchesTheDefinitionAndItsDifferences) { check_all(kCrossEntropyCases); }
 
 // 1 + w is no bf16 number for a small w: the sum and the product are fp32, and only the result is rounded.
@@ -134,7 +138,7 @@ TEST(CpuOps, GatedActivationsOfLargeGatesAreTheGateOrNothing) {
   CpuFixture cpu({.threads = 1});
   Harness& h = cpu.harness;
   const std::vector<double> gates{-3e4, -100, -30, 30, 100, 3e4};
-  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_sigmoid}) {
     Vector row = gates;
     row.insert(row.end(), gates.size(), 1.0);  // up
     const Tensor gate_up = h.filled(DType::f32, 1, 12, row), grad_out = h.filled(DType::f32, 1, 6, Vector(6, 1.0));

@@ -2,10 +2,12 @@
 // Only Device, Stream and Ops are used, so the same cases run on the CPU and on CUDA.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,6 +28,7 @@ using Values = std::map<std::string, Vector>;  // row-major, without gaps
 struct OpRun {
   Values in;
   Values out;
+  std::set<std::string> exact;            // of `out`: integers and copies, equal on every device
   std::map<std::string, double> seconds;  // of one call, by direction
 };
 
@@ -137,6 +140,14 @@ class Harness {
     return read(tensor, tensor.view);
   }
 
+  // Rows [begin, ...) of a poisoned tensor, which no op may write.
+  void expect_untouched(const Tensor& tensor, int64_t begin) {
+    const std::vector<std::byte> bytes = download(tensor);
+    const auto first = bytes.begin() + begin * tensor.view.row_stride * dtype_bytes(tensor.view.dtype);
+    if (!std::all_of(first, bytes.end(), [](std::byte byte) { return byte == std::byte{0xFF}; }))
+      throw std::runtime_error("an op wrote behind the " + std::to_string(begin) + " rows there are");
+  }
+
   template <class T>
   Buffer upload(const std::vector<T>& values) {
     Buffer buffer = device.allocate(values.size() * sizeof(T), "test");
@@ -186,6 +197,7 @@ T* pointer(const Buffer& buffer) {
 }
 
 inline Vector to_vector(const std::vector<int32_t>& values) { return Vector(values.begin(), values.end()); }
+inline Vector to_vector(const std::vector<int64_t>& values) { return Vector(values.begin(), values.end()); }
 inline Vector to_vector(const std::vector<float>& values) { return Vector(values.begin(), values.end()); }
 
 }  // namespace megatrain::testing

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
+#include "tests/ops/expert_reference.h"
 #include "tests/ops/run_cases.h"
 
 namespace megatrain::testing {
@@ -83,8 +83,9 @@ inline Values reference(const AttentionCase& c, const Values& in) {
             dot += q[(t * c.heads + head) * dim + d] * k[(s * c.kv_heads + kv) * dim + d];
           score[s - first] = dot * scale;
         }
-        const double top = *std::max_element(score.begin(), score.end());
-        double sum = 0;
+        double top = *std::max_element(score.begin(), score.end());
+        if (c.sinks) top = std::max(top, in.at("sinks")[head]);
+        double sum = c.sinks ? std::exp(in.at("sinks")[head] - top) : 0;
         for (double& x : score) sum += x = std::exp(x - top);
         for (int64_t s = first; s <= t; ++s) {
           for (int64_t d = 0; d < dim; ++d) {
@@ -104,10 +105,7 @@ inline Values reference(const GatedCase& c, const Values& in) {
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t i = 0; i < c.size; ++i) {
       const double gate = gate_up[t * 2 * c.size + i], up = gate_up[(t * 2 + 1) * c.size + i];
-      const double cubic = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
-      const double active =
-          c.activation == Activation::silu ? gate / (1.0 + std::exp(-gate)) : 0.5 * gate * (1.0 + std::tanh(cubic));
-      out[t * c.size + i] = active * up;
+      out[t * c.size + i] = activated(c.activation, gate) * up;
     }
   }
   return {{"out", out}};

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/ops/harness.h"
+#include "tests/ops/run_expert_cases.h"
 
 namespace megatrain::testing {
 
@@ -231,6 +232,8 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
   r.in["k"] = h.random(tokens * kv_cols, c.dtype);
   r.in["v"] = h.random(tokens * kv_cols, c.dtype);
   r.in["grad_out"] = h.random(tokens * q_cols, c.dtype);
+  if (c.sinks) r.in["sinks"] = h.random(c.heads, c.dtype, 2.0);
+  if (c.accumulate) r.in["before_sinks"] = h.random(c.heads, DType::f32);
   for (const auto& [name, values] : given) r.in.at(name) = values;
   std::vector<int32_t> begin{0};
   for (int32_t size : c.documents) begin.push_back(begin.back() + size);
@@ -264,12 +267,17 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
   const Tensor out = h.poisoned(c.dtype, tokens, q_cols);
   const Tensor grad_out = h.filled(c.dtype, tokens, q_cols, r.in["grad_out"]);
   const Tensor lse = h.poisoned(DType::f32, c.heads, tokens);
+  const Tensor sinks = c.sinks ? h.filled(c.dtype, 1, c.heads, r.in["sinks"]) : Tensor{};
+  const Tensor grad_sinks = !c.sinks       ? Tensor{}
+                            : c.accumulate ? h.filled(DType::f32, 1, c.heads, r.in["before_sinks"])
+                                           : h.poisoned(DType::f32, 1, c.heads);
   h.launch(r.seconds["forward"], [&] {
     h.ops.attention_forward(h.stream, {.shape = shape,
                                        .documents = documents,
                                        .q = in.q,
                                        .k = in.k,
                                        .v = in.v,
+                                       .sinks = sinks.view,
                                        .out = out.view,
                                        .lse = lse.view.as<float>()});
   });
@@ -279,17 +287,21 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
                                         .q = in.q,
                                         .k = in.k,
                                         .v = in.v,
+                                        .sinks = sinks.view,
                                         .out = out.view,
                                         .lse = lse.view.as<float>(),
                                         .grad_out = grad_out.view,
                                         .grad_q = grad.q,
                                         .grad_k = grad.k,
-                                        .grad_v = grad.v});
+                                        .grad_v = grad.v,
+                                        .grad_sinks = grad_sinks.view,
+                                        .accumulate = c.accumulate});
   });
   r.out["out"] = h.read(out);
   r.out["grad_q"] = h.read(grad_qkv, grad.q);
   r.out["grad_k"] = h.read(grad_qkv, grad.k);
   r.out["grad_v"] = h.read(grad_qkv, grad.v);
+  if (c.sinks) r.out["grad_sinks"] = h.read(grad_sinks);
   return r;
 }
 
@@ -429,6 +441,10 @@ inline std::vector<NamedCase> all_cases() {
   append(kLinearCases);
   append(kAttentionCases);
   append(kGatedCases);
+  append(kRouteCases);
+  append(kExpertRowsCases);
+  append(kExpertsLinearCases);
+  append(kExpertsGatedCases);
   append(kCrossEntropyCases);
   append(kFinishGradientCases);
   append(kSumLossesCases);
