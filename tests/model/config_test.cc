@@ -173,7 +173,7 @@ TEST(ModelConfig, RefusesWhatWouldChangeTheMaths) {
   expect_refused(kLlama, {{"partial_rotary_factor", 0.5}}, {"partial_rotary_factor"});
   expect_refused(kLlama, {{"quantization_config", {{"bits", 4}}}}, {"quantization_config"});
   expect_refused(kLlama, {{"logit_scale", 0.5}}, {"logit_scale"});
-  for (const json& name : {json("LlamaForSequenceClassification"), json("MixtralForCausalLM")}) {
+  for (const json& name : {json("LlamaForSequenceClassification"), json("FalconForCausalLM")}) {
     expect_refused(kLlama, {{"architectures", {name}}}, {name.get<std::string>(), "LlamaForCausalLM"});
   }
   expect_refused(kLlama, {{"architectures", {kLlama, kQwen2}}}, {"architectures"});

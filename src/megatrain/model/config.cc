@@ -1,6 +1,7 @@
 #include "megatrain/model/config.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +15,30 @@
 namespace megatrain {
 
 namespace {
+
+// Architectures with experts whose maths megatrain does not have.
+const std::map<std::string, std::string> kRefused = {
+    {"DbrxForCausalLM", "its experts have no gate and its norms are layer norms"},
+    {"DeepseekV2ForCausalLM", "its attention is latent (MLA)"},
+    {"DeepseekV3ForCausalLM", "its attention is latent (MLA)"},
+    {"DeepseekV32ForCausalLM", "its attention is latent (MLA) and sparse"},
+    {"Ernie4_5_MoeForCausalLM", "it has experts that every token uses"},
+    {"Glm4MoeForCausalLM", "it has experts that every token uses, and a router of sigmoids"},
+    {"GlmMoeDsaForCausalLM", "its attention is latent (MLA) and sparse"},
+    {"GraniteMoeForCausalLM", "it multiplies residuals and logits"},
+    {"JambaForCausalLM", "it has state space layers"},
+    {"KimiK2ForCausalLM", "its attention is latent (MLA)"},
+    {"Llama4ForCausalLM", "it has experts that every token uses, and layers without RoPE"},
+    {"Llama4ForConditionalGeneration", "it has experts that every token uses, and layers without RoPE"},
+    {"MiniMaxForCausalLM", "its attention is linear in most layers"},
+    {"MiniMaxM2ForCausalLM", "its router is one of sigmoids with a bias of its own"},
+    {"OlmoeForCausalLM", "its norms of queries and keys span all heads"},
+    {"PhimoeForCausalLM", "its router is SparseMixer"},
+    {"Qwen2MoeForCausalLM", "it has an expert that every token uses"},
+    {"Qwen3NextForCausalLM", "its attention is linear in most layers"},
+    {"Qwen3_5MoeForCausalLM", "its attention is linear in most layers"},
+    {"Qwen3_5MoeForConditionalGeneration", "its attention is linear in most layers"},
+};
 
 // transformers goes by model_type and never looks at architectures, so both must agree.
 const Family& find_family(const ConfigReader& r) {
@@ -34,8 +59,9 @@ const Family& find_family(const ConfigReader& r) {
   const auto found = std::find_if(families().begin(), families().end(),
                                   [&](const Family& family) { return family.architecture == name; });
   if (found == families().end()) {
-    fail_input(fmt::format("{}: architecture '{}' is not supported; supported are {}", r.where(), name,
-                           fmt::join(names, ", ")));
+    const auto refused = kRefused.find(name);
+    fail_input(fmt::format("{}: architecture '{}' is not supported{}; supported are {}", r.where(), name,
+                           refused == kRefused.end() ? "" : ": " + refused->second, fmt::join(names, ", ")));
   }
   if (!type.empty() && type != found->model_type) {
     fail_input(

@@ -50,6 +50,8 @@ struct ExpertsConfig {
   bool router_bias = false;
   bool bias = false;  // of the experts' products
   Gate gate;
+  double aux_coef = 0;       // of the load balancing loss
+  bool aux_in_loss = false;  // whether the loss that is trained holds it
 
   bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
 };

@@ -32,13 +32,40 @@ nlohmann::json rope_json(const RopeConfig& rope) {
           long_factor};
 }
 
+const char* activation_name(Activation activation) {
+  switch (activation) {
+    case Activation::silu: return "silu";
+    case Activation::gelu_tanh: return "gelu_pytorch_tanh";
+    case Activation::gelu_sigmoid: return "gelu_sigmoid";
+  }
+  return "?";
+}
+
+const char* score_name(RouterScore score) {
+  switch (score) {
+    case RouterScore::softmax_of_chosen: return "softmax_of_chosen";
+    case RouterScore::softmax_of_all: return "softmax_of_all";
+    case RouterScore::sigmoid: return "sigmoid";
+  }
+  return "?";
+}
+
+// null for a dense model.
+nlohmann::json experts_json(const ExpertsConfig& experts) {
+  const auto& [count, chosen, ff, layers, score, router_bias, bias, gate, aux_coef, aux_in_loss] = experts;
+  const auto& [activation, limit, up_offset] = gate;
+  if (count == 0) return {};
+  return {count, chosen,    ff,       layers,     score_name(score), router_bias, bias, activation_name(activation),
+          limit, up_offset, aux_coef, aux_in_loss};
+}
+
 }  // namespace
 
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // A field added to either struct does not compile until it is bound here, and an unbound name does not go unused.
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
                init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
-               attention_scale, rope, window_rope, window, dtype] = config;
+               attention_scale, rope, window_rope, window, sinks, experts, dtype] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   return {
@@ -60,10 +87,12 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"o_bias", o_bias, true},
       {"mlp_bias", mlp_bias, true},
       {"qk_norm", qk_norm, true},
-      {"hidden_act", activation == Activation::silu ? "silu" : "gelu_pytorch_tanh", true},
+      {"hidden_act", activation_name(activation), true},
       {"embedding_scale", embedding_scale, true},
       {"attention_scale", attention_scale, true},
       {"sliding_window", window, true},
+      {"sinks", sinks, true},
+      {"experts", experts_json(experts), true},
       {"torch_dtype", dtype ? nlohmann::json(dtype_name(*dtype)) : nlohmann::json(), false},
       {"rope_type", scaling_name(scaling), true},
       {"rope_theta", theta, true},

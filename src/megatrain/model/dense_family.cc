@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 // Far above any model, and low enough that no size made of them leaves 64 bits.
-constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxWidth = int64_t{1} << 20, kMaxHeads = int64_t{1} << 13;
+constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxHeads = int64_t{1} << 13;
 
 std::optional<DType> read_dtype(const ConfigReader& r) {
   static const std::map<std::string, DType> kTypes = {
@@ -50,22 +50,6 @@ int64_t read_pad_id(const ConfigReader& r, int64_t vocab) {
   return id < 0 ? vocab + id : id;
 }
 
-// Which layers layer_types makes sliding ones; nothing where the field is absent.
-std::optional<std::vector<bool>> read_layer_types(const ConfigReader& r, int64_t layers) {
-  if (!r.has("layer_types")) return std::nullopt;
-  const json& types = r.at("layer_types");
-  if (!types.is_array() || static_cast<int64_t>(types.size()) != layers)
-    fail_input(fmt::format("{}: 'layer_types' must list one type for each of the {} layers", r.where(), layers));
-  std::vector<bool> sliding;
-  for (const json& type : types) {
-    if (type != json("full_attention") && type != json("sliding_attention"))
-      fail_input(fmt::format("{}: layer_types[{}] is {}; supported are full_attention and sliding_attention", r.where(),
-                             sliding.size(), type.dump()));
-    sliding.push_back(type == json("sliding_attention"));
-  }
-  return sliding;
-}
-
 struct WindowFields {
   bool null;      // sliding_window is there and null, which means none; absent it is 4096
   int64_t given;  // sliding_window
@@ -94,7 +78,40 @@ void check_sliding_types(const ConfigReader& r, const WindowFields& f, int64_t s
   }
 }
 
+// Adds a layer's tensors to a list.
+struct TensorList {
+  std::string prefix;
+  std::vector<TensorSpec>& tensors;
+
+  void weight(int operand, const char* module, int64_t rows, int64_t cols) {
+    tensors.push_back(
+        {.name = fmt::format("{}{}.weight", prefix, module), .rows = rows, .cols = cols, .operand = operand});
+  }
+  void row(int operand, TensorRole role, const char* name, int64_t size) {
+    tensors.push_back({.name = prefix + name, .rows = 1, .cols = size, .role = role, .operand = operand});
+  }
+};
+
+TensorList list_of(int64_t layer, std::vector<TensorSpec>& tensors) {
+  return {fmt::format("model.layers.{}.", layer), tensors};
+}
+
 }  // namespace
+
+std::optional<std::vector<bool>> read_layer_types(const ConfigReader& r, int64_t layers) {
+  if (!r.has("layer_types")) return std::nullopt;
+  const json& types = r.at("layer_types");
+  if (!types.is_array() || static_cast<int64_t>(types.size()) != layers)
+    fail_input(fmt::format("{}: 'layer_types' must list one type for each of the {} layers", r.where(), layers));
+  std::vector<bool> sliding;
+  for (const json& type : types) {
+    if (type != json("full_attention") && type != json("sliding_attention"))
+      fail_input(fmt::format("{}: layer_types[{}] is {}; supported are full_attention and sliding_attention", r.where(),
+                             sliding.size(), type.dump()));
+    sliding.push_back(type == json("sliding_attention"));
+  }
+  return sliding;
+}
 
 void must_be(const ConfigReader& r, const char* key, const json& supported, const std::string& architecture) {
   if (r.has(key) && r.at(key) != supported) {
@@ -178,41 +195,42 @@ std::vector<int64_t> read_switched_window(const ConfigReader& r, const ModelConf
   return window;
 }
 
-std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& c, int64_t layer) {
-  const std::string prefix = fmt::format("model.layers.{}.", layer);
-  std::vector<TensorSpec> t;
-  const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols) {
-    t.push_back({.name = fmt::format("{}{}.weight", prefix, module), .rows = rows, .cols = cols, .operand = operand});
-  };
-  const auto row = [&](int operand, TensorRole role, const char* name, int64_t size) {
-    t.push_back({.name = prefix + name, .rows = 1, .cols = size, .role = role, .operand = operand});
-  };
+std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
+  std::vector<TensorSpec> tensors;
+  TensorList list = list_of(layer, tensors);
   using At = BlockOperand;
-  row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
-  weight(At::qkv, "self_attn.q_proj", c.q_dim(), c.hidden);
-  weight(At::qkv, "self_attn.k_proj", c.kv_dim(), c.hidden);
-  weight(At::qkv, "self_attn.v_proj", c.kv_dim(), c.hidden);
+  list.row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
+  list.weight(At::qkv, "self_attn.q_proj", c.q_dim(), c.hidden);
+  list.weight(At::qkv, "self_attn.k_proj", c.kv_dim(), c.hidden);
+  list.weight(At::qkv, "self_attn.v_proj", c.kv_dim(), c.hidden);
   if (c.qkv_bias) {
-    row(At::qkv_bias, TensorRole::bias, "self_attn.q_proj.bias", c.q_dim());
-    row(At::qkv_bias, TensorRole::bias, "self_attn.k_proj.bias", c.kv_dim());
-    row(At::qkv_bias, TensorRole::bias, "self_attn.v_proj.bias", c.kv_dim());
+    list.row(At::qkv_bias, TensorRole::bias, "self_attn.q_proj.bias", c.q_dim());
+    list.row(At::qkv_bias, TensorRole::bias, "self_attn.k_proj.bias", c.kv_dim());
+    list.row(At::qkv_bias, TensorRole::bias, "self_attn.v_proj.bias", c.kv_dim());
   }
   if (c.qk_norm) {
-    row(At::q_norm, TensorRole::norm, "self_attn.q_norm.weight", c.head_dim);
-    row(At::k_norm, TensorRole::norm, "self_attn.k_norm.weight", c.head_dim);
+    list.row(At::q_norm, TensorRole::norm, "self_attn.q_norm.weight", c.head_dim);
+    list.row(At::k_norm, TensorRole::norm, "self_attn.k_norm.weight", c.head_dim);
   }
-  weight(At::o, "self_attn.o_proj", c.hidden, c.q_dim());
-  if (c.o_bias) row(At::o_bias, TensorRole::bias, "self_attn.o_proj.bias", c.hidden);
-  row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
-  weight(At::gate_up, "mlp.gate_proj", c.ff, c.hidden);
-  weight(At::gate_up, "mlp.up_proj", c.ff, c.hidden);
+  list.weight(At::o, "self_attn.o_proj", c.hidden, c.q_dim());
+  if (c.o_bias) list.row(At::o_bias, TensorRole::bias, "self_attn.o_proj.bias", c.hidden);
+  list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
+  return tensors;
+}
+
+std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& c, int64_t layer) {
+  std::vector<TensorSpec> tensors = attention_tensors(c, layer);
+  TensorList list = list_of(layer, tensors);
+  using At = BlockOperand;
+  list.weight(At::gate_up, "mlp.gate_proj", c.ff, c.hidden);
+  list.weight(At::gate_up, "mlp.up_proj", c.ff, c.hidden);
   if (c.mlp_bias) {
-    row(At::gate_up_bias, TensorRole::bias, "mlp.gate_proj.bias", c.ff);
-    row(At::gate_up_bias, TensorRole::bias, "mlp.up_proj.bias", c.ff);
+    list.row(At::gate_up_bias, TensorRole::bias, "mlp.gate_proj.bias", c.ff);
+    list.row(At::gate_up_bias, TensorRole::bias, "mlp.up_proj.bias", c.ff);
   }
-  weight(At::down, "mlp.down_proj", c.hidden, c.ff);
-  if (c.mlp_bias) row(At::down_bias, TensorRole::bias, "mlp.down_proj.bias", c.hidden);
-  return {std::move(t)};
+  list.weight(At::down, "mlp.down_proj", c.hidden, c.ff);
+  if (c.mlp_bias) list.row(At::down_bias, TensorRole::bias, "mlp.down_proj.bias", c.hidden);
+  return {std::move(tensors)};
 }
 
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,7 +13,8 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kMaxLayers = int64_t{1} << 14;  // far above any model
+// Far above any model.
+inline constexpr int64_t kMaxLayers = int64_t{1} << 14, kMaxWidth = int64_t{1} << 20;
 
 // What transformers takes where a field is absent.
 struct AbsentSizes {
@@ -33,6 +35,12 @@ void must_be(const ConfigReader& reader, const char* key, const nlohmann::json& 
 std::vector<int64_t> read_no_window(const ConfigReader& reader, const ModelConfig& config);
 std::vector<int64_t> read_window_of_all(const ConfigReader& reader, const ModelConfig& config);
 std::vector<int64_t> read_switched_window(const ConfigReader& reader, const ModelConfig& config);
+
+// Which layers layer_types makes sliding ones; nothing where the field is absent.
+std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, int64_t layers);
+
+// A block's tensors up to the norm before its MLP.
+std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
 // The one list of a block's tensors; and its phase.
 std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& config, int64_t layer);

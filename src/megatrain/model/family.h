@@ -24,7 +24,8 @@ struct Family {
   // Reads every field but the architecture, which is filled already. Throws Error(bad_input).
   void (*read)(const ConfigReader& reader, ModelConfig& config);
 
-  // The tensors of each record of a layer, then its phases over the layouts made of them.
+  // The tensors of each record of a layer, then its phases over the layouts made of them. In a layer with experts the
+  // first list holds what is not theirs and each further one an expert, all alike; a record joins several experts.
   std::vector<std::vector<TensorSpec>> (*tensors)(const ModelConfig& config, int64_t layer);
   std::vector<std::unique_ptr<const Phase>> (*phases)(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                                                       std::span<const LayerLayout> records);

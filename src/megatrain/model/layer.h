@@ -23,12 +23,13 @@ namespace megatrain {
 
 // What a model's phases are built for: all of it changes bits or sizes, none of it is a place in memory.
 struct ModelShape {
-  DType dtype = DType::bf16;  // of weights and activations
-  int64_t tokens = 0;         // T of a micro-batch; in generation the most new tokens of a pass
-  int64_t mlp_chunk = 0;      // tokens of a piece of the MLP; 0: all
-  int64_t head_chunk = 0;     // tokens of a piece of the head; 0: all
-  int64_t positions = 0;      // that the position tables cover
-  StateFormat state;          // of what is trained
+  DType dtype = DType::bf16;       // of weights and activations
+  int64_t tokens = 0;              // T of a micro-batch; in generation the most new tokens of a pass
+  int64_t mlp_chunk = 0;           // tokens of a piece of the MLP; 0: all
+  int64_t head_chunk = 0;          // tokens of a piece of the head; 0: all
+  int64_t positions = 0;           // that the position tables cover
+  int64_t experts_per_record = 0;  // g of model_layouts(); 0: all of a layer in one record
+  StateFormat state;               // of what is trained
 };
 
 // T new tokens, of each sequence side by side and in order; device memory.

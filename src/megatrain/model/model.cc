@@ -1,6 +1,7 @@
 #include "megatrain/model/model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "megatrain/base/rng.h"
@@ -16,13 +17,27 @@ LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
   return make_layout(std::move(tensors));
 }
 
+// The tensors of each record of a layer.
+std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, int64_t layer,
+                                                    int64_t experts_per_record) {
+  std::vector<std::vector<TensorSpec>> lists = family_of(config).tensors(config, layer);
+  if (!config.experts.in_layer(layer)) return lists;
+  const int64_t group = experts_per_record > 0 ? experts_per_record : config.experts.count;
+  std::vector<std::vector<TensorSpec>> records = {std::move(lists.front())};
+  for (int64_t expert = 0; expert < config.experts.count; ++expert) {
+    if (expert % group == 0) records.emplace_back();
+    std::ranges::move(lists[static_cast<size_t>(1 + expert)], std::back_inserter(records.back()));
+  }
+  return records;
+}
+
 }  // namespace
 
-std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const FreezeRules& rules) {
-  const Family& family = family_of(config);
+std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const FreezeRules& rules,
+                                       int64_t experts_per_record) {
   std::vector<LayerLayout> layouts = {layout_of(embedding_tensors(config), dtype)};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (std::vector<TensorSpec>& record : family.tensors(config, layer))
+    for (std::vector<TensorSpec>& record : record_tensors(config, layer, experts_per_record))
       layouts.push_back(layout_of(std::move(record), dtype));
   }
   layouts.push_back(layout_of(head_tensors(config), dtype));
@@ -32,8 +47,8 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, c
 Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules,
                  const TensorTypes& stored) {
   const Family& family = family_of(config);
-  std::vector<LayerLayout> layouts =
-      with_format(without_zero_low_bits(model_layouts(config, shape.dtype, rules), stored), shape.state);
+  std::vector<LayerLayout> layouts = with_format(
+      without_zero_low_bits(model_layouts(config, shape.dtype, rules, shape.experts_per_record), stored), shape.state);
   Model model{.config = config,
               .shape = shape,
               .embedding = Embedding(config, shape, layouts.front()),
@@ -41,7 +56,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
               .head = Head(config, shape, layouts.back())};
   auto next = std::make_move_iterator(layouts.begin() + 1);
   for (int64_t index = 0; index < config.layers; ++index) {
-    const auto count = static_cast<std::ptrdiff_t>(family.tensors(config, index).size());
+    const auto count = static_cast<std::ptrdiff_t>(record_tensors(config, index, shape.experts_per_record).size());
     Layer& layer = model.layers.emplace_back();
     layer.records.assign(next, next + count);
     layer.phases = family.phases(config, shape, index, layer.records);

@@ -49,9 +49,11 @@ struct Model {
 Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules = {},
                  const TensorTypes& stored = {});
 
-// The layouts of a model's records, without the model.
+// The layouts of a model's records, without the model. A layer with experts has a record of all else, then records of
+// g = experts_per_record consecutive experts each, the last of what is left; 0: of all. Every expert of a layer has the
+// same offsets from its first tensor on, and lies at the same distance from the one before it in its record.
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
-                                       const FreezeRules& rules = {});
+                                       const FreezeRules& rules = {}, int64_t experts_per_record = 0);
 
 // Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, what makes a norm multiply by one
 // for norms, zeros for biases and for the padding id's row of the embedding.

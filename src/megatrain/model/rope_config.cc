@@ -104,13 +104,13 @@ bool same(const RopeConfig& a, const RopeConfig& b) {
 
 }  // namespace
 
-RopeConfig parse_rope(const ConfigReader& model, int64_t max_position) {
+RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double absent_theta) {
   static const json kNone = json::object();
   const auto reader = [&](const char* key) {
     return ConfigReader(model.has(key) ? model.at(key) : kNone, fmt::format("{}: {}", model.where(), key));
   };
   const ConfigReader scaling = reader("rope_scaling"), parameters = reader("rope_parameters");
-  const double theta = model.positive_number("rope_theta", 10000.0);
+  const double theta = model.positive_number("rope_theta", absent_theta);
   for (const ConfigReader* r : {&scaling, &parameters}) {
     if (model.has("rope_theta") && r->positive_number("rope_theta", theta) != theta)
       fail_input(

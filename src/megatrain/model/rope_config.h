@@ -11,6 +11,7 @@ namespace megatrain {
 
 // Throws Error(bad_input) for what is not supported, and where two fields disagree: versions of transformers then go by
 // different ones.
-RopeConfig parse_rope(const ConfigReader& model, int64_t max_position);
+// `theta`: what transformers takes where the field is absent.
+RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double theta = 10000.0);
 
 }  // namespace megatrain

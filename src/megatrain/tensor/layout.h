@@ -23,13 +23,27 @@ inline constexpr int64_t kTensorAlign = 128;  // elements
 // What a tensor is to its layer: shape in files, initial values and weight decay follow from it.
 enum class TensorRole : uint8_t { matrix, embedding, norm, bias };
 
+// Where files hold a tensor that is only a part of one of theirs: row r of it (element r of a vector) is row
+// first_row + r * row_step of the slice `index` of a tensor (slices, rows, cols), or (slices, rows) for vectors.
+struct Stored {
+  std::string name;  // in the files; empty: the tensor is stored whole, under its own name
+  int64_t slices = 0;
+  int64_t index = 0;
+  int64_t rows = 0;  // of a slice
+  int64_t first_row = 0;
+  int64_t row_step = 1;
+  bool transposed = false;  // a slice lies as (cols, rows)
+  bool mxfp4 = false;       // files may hold NAME_blocks and NAME_scales in its place, their slices never transposed
+};
+
 struct TensorSpec {
-  std::string name;  // Hugging Face name
+  std::string name;  // Hugging Face name; of a part of a stored tensor our own
   int64_t rows = 0;  // 1 for a vector
   int64_t cols = 0;
   TensorRole role = TensorRole::matrix;
-  int operand = -1;  // of the layer's maths, by the layer's own numbers; tensors of one operand that follow each
-                     // other are packed, so that they are one matrix (q, k, v); -1: it stands alone
+  int operand = -1;    // of the layer's maths, by the layer's own numbers; tensors of one operand that follow each
+                       // other are packed, so that they are one matrix (q, k, v); -1: it stands alone
+  Stored stored = {};  // how files hold it
   DType dtype = DType::bf16;  // that streams
   DType master = DType::f32;  // that updates work on; `dtype` itself: what is written is rounded to it
   bool trainable = true;      // false: frozen

@@ -6,10 +6,13 @@
 namespace megatrain {
 
 Family gemma3_family();
+Family gpt_oss_family();
 Family llama_family();
 Family mistral_family();
+Family mixtral_family();
 Family phi3_family();
 Family qwen2_family();
 Family qwen3_family();
+Family qwen3_moe_family();
 
 }  // namespace megatrain

@@ -21,17 +21,7 @@ std::vector<bool> read_local(const ConfigReader& r, int64_t layers) {
   const int64_t pattern = r.positive("sliding_window_pattern", 6);
   std::vector<bool> local;
   for (int64_t l = 0; l < layers; ++l) local.push_back((l + 1) % pattern != 0);
-  if (!r.has("layer_types")) return local;
-  const json& types = r.at("layer_types");
-  if (!types.is_array() || std::ssize(types) != layers)
-    fail_input(fmt::format("{}: 'layer_types' must list one type for each of the {} layers", r.where(), layers));
-  for (size_t l = 0; l < local.size(); ++l) {
-    if (types[l] != json("full_attention") && types[l] != json("sliding_attention"))
-      fail_input(fmt::format("{}: layer_types[{}] is {}; supported are full_attention and sliding_attention", r.where(),
-                             l, types[l].dump()));
-    local[l] = types[l] == json("sliding_attention");
-  }
-  return local;
+  return read_layer_types(r, layers).value_or(local);
 }
 
 // The RoPE of one kind of layers: its part of rope_parameters, or the older fields beside it.

@@ -1,0 +1,105 @@
+#include "megatrain/model/expert_family.h"
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/expert_block.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int64_t kMaxExperts = int64_t{1} << 14;  // far above any model
+
+// transformers has two names for one number, and reads either.
+int64_t read_count(const ConfigReader& r, int64_t absent) {
+  const int64_t own = r.positive("num_experts", r.positive("num_local_experts", absent, kMaxExperts), kMaxExperts);
+  if (r.positive("num_local_experts", own, kMaxExperts) != own)
+    fail_input(
+        fmt::format("{}: 'num_experts' is {} and 'num_local_experts' is {}, which are two names of one number; remove "
+                    "the wrong one",
+                    r.where(), own, r.at("num_local_experts").dump()));
+  return own;
+}
+
+// One expert's tensors, in the order of their operands.
+std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::string& experts, const ExpertNames& names,
+                                          int64_t index) {
+  const int64_t ff = c.experts.ff;
+  std::vector<TensorSpec> tensors;
+  const auto stored = [&](const char* name, int64_t rows, int64_t first, int64_t step, bool matrix) {
+    if (!names.fused) return Stored{};
+    return Stored{.name = experts + name,
+                  .slices = c.experts.count,
+                  .index = index,
+                  .rows = rows,
+                  .first_row = first,
+                  .row_step = step,
+                  .transposed = matrix,
+                  .mxfp4 = matrix};
+  };
+  const auto name = [&](const char* module, const char* kind) {
+    return fmt::format("{}.{}.{}.{}", experts, index, module, kind);
+  };
+  const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols, const Stored& as) {
+    tensors.push_back({.name = name(module, "weight"), .rows = rows, .cols = cols, .operand = operand, .stored = as});
+  };
+  const auto bias = [&](int operand, const char* module, int64_t size, const Stored& as) {
+    if (!c.experts.bias) return;
+    tensors.push_back({.name = name(module, "bias"),
+                       .rows = 1,
+                       .cols = size,
+                       .role = TensorRole::bias,
+                       .operand = operand,
+                       .stored = as});
+  };
+  using At = ExpertOperand;
+  weight(At::gate_up, names.gate, ff, c.hidden, stored(".gate_up_proj", 2 * ff, 0, 2, true));
+  weight(At::gate_up, names.up, ff, c.hidden, stored(".gate_up_proj", 2 * ff, 1, 2, true));
+  bias(At::gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
+  bias(At::gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
+  weight(At::down, names.down, c.hidden, ff, stored(".down_proj", c.hidden, 0, 1, true));
+  bias(At::down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<std::string> expert_fields(std::vector<std::string> more) {
+  for (const char* field :
+       {"num_experts", "num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"})
+    more.emplace_back(field);
+  return more;
+}
+
+void read_experts(const ConfigReader& r, const AbsentExperts& absent, ModelConfig& c) {
+  ExpertsConfig& e = c.experts;
+  e.count = read_count(r, absent.count);
+  e.chosen = r.positive("num_experts_per_tok", absent.chosen);
+  if (e.chosen > e.count)
+    fail_input(fmt::format("{}: a token is to have {} experts ('num_experts_per_tok') of {}; it can have each once",
+                           r.where(), e.chosen, e.count));
+  e.layers.assign(static_cast<size_t>(c.layers), true);
+  e.aux_in_loss = r.boolean("output_router_logits", false);
+  e.aux_coef = r.number("router_aux_loss_coef", 0.001);
+  if (e.aux_coef < 0)
+    fail_input(fmt::format("{}: 'router_aux_loss_coef' is {}; it must not be negative", r.where(), e.aux_coef));
+}
+
+std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_t layer, const ExpertNames& names) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer), router = prefix + names.router;
+  std::vector<std::vector<TensorSpec>> lists = {attention_tensors(c, layer)};
+  const auto row = [&](int operand, const std::string& name, int64_t size) {
+    lists.front().push_back({.name = name, .rows = 1, .cols = size, .role = TensorRole::bias, .operand = operand});
+  };
+  lists.front().push_back(
+      {.name = router + ".weight", .rows = c.experts.count, .cols = c.hidden, .operand = ExpertOperand::router});
+  if (c.experts.router_bias) row(ExpertOperand::router_bias, router + ".bias", c.experts.count);
+  if (c.sinks) row(BlockOperand::sinks, prefix + "self_attn.sinks", c.heads);
+  for (int64_t index = 0; index < c.experts.count; ++index)
+    lists.push_back(tensors_of_expert(c, prefix + names.experts, names, index));
+  return lists;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,136 @@
+// gpt-oss: sinks, biases everywhere, windows in every second layer, YaRN, and experts with a clamped gate whose files
+// hold all of a layer in one tensor, in bf16 or MXFP4.
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/expert_block.h"
+#include "megatrain/model/expert_family.h"
+#include "megatrain/model/families/families.h"
+#include "megatrain/model/known_fields.h"
+#include "megatrain/model/rope_config.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+// What transformers takes where neither field of RoPE is there.
+json absent_scaling() {
+  return {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
+          {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
+}
+
+RopeConfig read_rope(const ConfigReader& r, int64_t max_position) {
+  constexpr double kTheta = 150000;
+  if (r.has("rope_scaling") || r.has("rope_parameters")) return parse_rope(r, max_position, kTheta);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (r.object().contains(key))
+      fail_input(
+          fmt::format("{}: '{}' is null; versions of transformers then scale RoPE or do not: remove the field for "
+                      "gpt-oss's own scaling, or write {{\"rope_type\": \"default\"}} for none",
+                      r.where(), key));
+  }
+  json object = r.object();
+  object["rope_scaling"] = absent_scaling();
+  return parse_rope(ConfigReader(object, r.where()), max_position, kTheta);
+}
+
+std::vector<int64_t> read_window(const ConfigReader& r, int64_t layers) {
+  std::vector<bool> sliding;
+  for (int64_t l = 0; l < layers; ++l) sliding.push_back(l % 2 == 0);
+  sliding = read_layer_types(r, layers).value_or(sliding);
+  const bool none = r.object().contains("sliding_window") && !r.has("sliding_window");
+  const int64_t size = r.positive("sliding_window", 128);
+  std::vector<int64_t> window;
+  for (const bool has : sliding) {
+    if (has && none) fail_input(r.where() + ": 'sliding_window' is null, but some layers have one; give its tokens");
+    window.push_back(has ? size : 0);
+  }
+  return window;
+}
+
+// The weights say themselves how they are stored; what the field may hold is what they can be.
+void check_quantization(const ConfigReader& r) {
+  constexpr const char* kField = "quantization_config";
+  if (!r.has(kField)) return;
+  const ConfigReader q(r.at(kField), fmt::format("{}: {}", r.where(), kField));
+  check_fields_of(q, {"quant_method", "modules_to_not_convert", "dequantize"});
+  if (q.string("quant_method", "") != "mxfp4")
+    fail_input(fmt::format("{}: 'quant_method' is {}; only mxfp4 is read, or weights that are not quantised", q.where(),
+                           q.has("quant_method") ? q.at("quant_method").dump() : "missing"));
+}
+
+void read(const ConfigReader& r, ModelConfig& c) {
+  read_sizes(r, {.kv_heads = 8, .head_dim = 64, .max_position = 131072}, c);
+  c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
+  c.qkv_bias = c.o_bias = r.boolean("attention_bias", true);
+  must_be(r, "mlp_bias", nullptr, c.architecture);
+  for (const char* key : {"use_sliding_window", "max_window_layers"}) must_be(r, key, nullptr, c.architecture);
+  c.sinks = true;
+  c.rope = read_rope(r, c.max_position);
+  c.window = read_window(r, c.layers);
+  check_quantization(r);
+
+  read_experts(r, {.count = 128, .chosen = 4}, c);
+  if (r.positive("experts_per_token", c.experts.chosen) != c.experts.chosen)
+    fail_input(
+        fmt::format("{}: 'experts_per_token' is {} and 'num_experts_per_tok' is {}; transformers goes by the second: "
+                    "correct the wrong one",
+                    r.where(), r.at("experts_per_token").dump(), c.experts.chosen));
+  if (const auto original = static_cast<int64_t>(c.rope.original_max_position);
+      original > 0 && r.positive("initial_context_length", original) != original)
+    fail_input(
+        fmt::format("{}: 'initial_context_length' is {} and RoPE's original_max_position_embeddings {}; transformers "
+                    "goes by the second: correct the wrong one",
+                    r.where(), r.at("initial_context_length").dump(), original));
+  if (r.number("swiglu_alpha", 1.702) != 1.702)
+    fail_input(fmt::format("{}: 'swiglu_alpha' is {}; megatrain supports only 1.702 here", r.where(),
+                           r.at("swiglu_alpha").dump()));
+  c.experts.ff = c.ff;
+  c.experts.router_bias = c.experts.bias = true;
+  c.experts.gate = {.activation = Activation::gelu_sigmoid,
+                    .limit = static_cast<float>(r.positive_number("swiglu_limit", 7)),
+                    .up_offset = 1};
+}
+
+std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+  return expert_tensors(c, layer,
+                        {.router = "mlp.router",
+                         .experts = "mlp.experts",
+                         .gate = "gate_proj",
+                         .up = "up_proj",
+                         .down = "down_proj",
+                         .fused = true});
+}
+
+Family::Preset preset(const char* name, int64_t layers, int64_t experts) {
+  json config = preset_json("GptOssForCausalLM", "gpt_oss", {2880, 2880, layers, 64, 8, 201088, false, 1e-5, 150000});
+  config.update({{"head_dim", 64},
+                 {"attention_bias", true},
+                 {"max_position_embeddings", 131072},
+                 {"num_local_experts", experts},
+                 {"num_experts_per_tok", 4},
+                 {"sliding_window", 128},
+                 {"swiglu_limit", 7.0},
+                 {"rope_scaling", absent_scaling()},
+                 {"output_router_logits", false},
+                 {"router_aux_loss_coef", 0.9}});
+  return {name, config};
+}
+
+}  // namespace
+
+Family gpt_oss_family() {
+  return {.architecture = "GptOssForCausalLM",
+          .model_type = "gpt_oss",
+          .fields = expert_fields(
+              {"experts_per_token", "initial_context_length", "quantization_config", "swiglu_alpha", "swiglu_limit"}),
+          .read = read,
+          .tensors = tensors,
+          .phases = expert_phases,
+          .presets = {preset("gpt-oss-20b", 24, 32), preset("gpt-oss-120b", 36, 128)}};
+}
+
+}  // namespace megatrain

@@ -1,0 +1,88 @@
+// Qwen 3 with experts: Qwen 3's attention; layers are dense by mlp_only_layers and decoder_sparse_step.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/expert_block.h"
+#include "megatrain/model/expert_family.h"
+#include "megatrain/model/families/families.h"
+#include "megatrain/model/rope_config.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+std::vector<bool> read_expert_layers(const ConfigReader& r, int64_t layers) {
+  const int64_t step = r.positive("decoder_sparse_step", 1);
+  std::vector<bool> experts;
+  for (int64_t l = 0; l < layers; ++l) experts.push_back((l + 1) % step == 0);
+  if (!r.has("mlp_only_layers")) return experts;
+  const json& dense = r.at("mlp_only_layers");
+  for (const json& layer : dense.is_array() ? dense : json::array({dense})) {
+    if (!dense.is_array() || !layer.is_number_integer() || layer < 0 || layer >= layers)
+      fail_input(fmt::format("{}: 'mlp_only_layers' is {}; it must list numbers of layers, from 0 to {}", r.where(),
+                             dense.dump().substr(0, 80), layers - 1));
+    experts[layer.get<size_t>()] = false;
+  }
+  return experts;
+}
+
+void read(const ConfigReader& r, ModelConfig& c) {
+  read_sizes(r, {.kv_heads = 4, .max_position = 32768}, c);
+  c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);
+  must_be(r, "mlp_bias", false, c.architecture);
+  c.qk_norm = true;
+  c.rope = parse_rope(r, c.max_position);
+  // transformers has the window in all layers or in none
+  c.window = r.boolean("use_sliding_window", false) ? read_window_of_all(r, c) : read_switched_window(r, c);
+  read_experts(r, {.count = 128, .chosen = 8}, c);
+  c.experts.ff = r.positive("moe_intermediate_size", 768, kMaxWidth);
+  c.experts.layers = read_expert_layers(r, c.layers);
+  c.experts.score = r.boolean("norm_topk_prob", false) ? RouterScore::softmax_of_chosen : RouterScore::softmax_of_all;
+}
+
+std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+  if (!c.experts.in_layer(layer)) return dense_tensors(c, layer);
+  return expert_tensors(
+      c, layer,
+      {.router = "mlp.gate", .experts = "mlp.experts", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"});
+}
+
+std::vector<std::unique_ptr<const Phase>> phases(const ModelConfig& config, const ModelShape& shape, int64_t layer,
+                                                 std::span<const LayerLayout> records) {
+  return (config.experts.in_layer(layer) ? expert_phases : dense_phases)(config, shape, layer, records);
+}
+
+json preset() {
+  json config = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", {2048, 6144, 48, 32, 4, 151936, false, 1e-6, 1e6});
+  config.update({{"head_dim", 128},
+                 {"max_position_embeddings", 40960},
+                 {"num_experts", 128},
+                 {"num_experts_per_tok", 8},
+                 {"moe_intermediate_size", 768},
+                 {"norm_topk_prob", true},
+                 {"decoder_sparse_step", 1},
+                 {"mlp_only_layers", json::array()},
+                 {"output_router_logits", false},
+                 {"router_aux_loss_coef", 0.001}});
+  return config;
+}
+
+}  // namespace
+
+Family qwen3_moe_family() {
+  return {
+      .architecture = "Qwen3MoeForCausalLM",
+      .model_type = "qwen3_moe",
+      .fields = expert_fields({"moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers"}),
+      .read = read,
+      .tensors = tensors,
+      .phases = phases,
+      .presets = {{"qwen3-30b-a3b", preset()}}};
+}
+
+}  // namespace megatrain
