@@ -76,6 +76,26 @@ TEST(DiskTier, MakesUpForHostMemoryThatIsTooSmallToTheSameBits) {
   }
 }
 
+TEST(DiskTier, HoldsTheWeightsOfAModelThatIsLargerThanMemory) {
+  const DiskPlace place("steps: 4\nmicro_batch: 2\n");
+  succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
+  // the smallest budget, to a hundredth, with which it runs
+  const json plan = json::parse(succeed({"plan", place->config(), "--json"}).out);
+  const int64_t all = plan.at("peaks").at("host").get<int64_t>();
+  const Words disk = {"--memory.nvme=64MiB", "--memory.nvme_path=" + place.scratch()};
+  const auto words = [&](const char* verb, int64_t hundredths) {
+    return Words{verb, place->config(), disk[0], disk[1], fmt::format("--memory.host={}", all * hundredths / 100)};
+  };
+  int64_t least = 65;
+  while (least > 1 && megatrain(words("plan", least - 1)).code == 0) --least;
+  EXPECT_EQ(megatrain(words("plan", least - 1)).code, static_cast<int>(ExitCode::cannot_fit));
+  succeed(words("train", least));
+  expect_same_state(place->run(), *place / "straight");
+  const json memory = json::parse(read_bytes(place->run() + "/memory.json"));
+  EXPECT_GT(memory.at("disk").at("weights").get<int64_t>(), 0);
+  EXPECT_TRUE(listing(place.scratch()).empty());
+}
+
 TEST(DiskTier, AKilledRunLeavesNothingThereAndResumesToTheSameBits) {
   const DiskPlace place("steps: 80\ncheckpoint.every: 20\n");
   succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});

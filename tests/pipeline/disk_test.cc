@@ -1,9 +1,11 @@
-// Moments that live on disk: the same bits by every queue, and failures that end a run in a sentence.
+// Moments, gradients and weights that live on disk: the same bits by every queue, and failures that end a run in a
+// sentence.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cerrno>
 
+#include "megatrain/generate/generator.h"
 #include "megatrain/plan/inventory.h"
 #include "tests/hub/fixtures.h"
 #include "tests/pipeline/tiny.h"
@@ -39,6 +41,20 @@ Plan disk_plan(const Workload& w, uint64_t seed) {
   return plan;
 }
 
+// The same with the weights of all blocks there that may be; `whole` of none.
+Plan whole_plan(const Workload& w, uint64_t seed, bool whole) {
+  Plan plan = disk_plan(w, seed);
+  int64_t blocks = 0;
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    const bool may = plan.streams(record) && !plan.visiting(record);
+    plan.disk_weights[static_cast<size_t>(record)] = whole && may;
+    blocks += whole && may;
+  }
+  plan.weight_slabs = std::min<int64_t>(blocks, 1 + static_cast<int64_t>(seed % 3));
+  check_plan(w, plan);
+  return plan;
+}
+
 std::vector<DiskQueueKind> queues_here() {
   const TemporaryDirectory directory;
   const ScratchFile file({.directory = directory.path()}, kDiskBlock);
@@ -65,7 +81,7 @@ TEST(DiskMoments, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
 
 TEST(DiskMoments, AreReadAndWrittenOnceAStep) {
   Tiny tiny({});
-  const Plan plan = disk_plan(tiny.workload(), 0);
+  const Plan plan = whole_plan(tiny.workload(), 0, false);
   const auto trainer = tiny.trainer(plan);
   const StepReport report = tiny.step(*trainer, 1);
   trainer->drain();
@@ -92,6 +108,84 @@ TEST(DiskMoments, AStateThatIsSavedAndLoadedGoesOnToTheSameBits) {
     second->drain();
     EXPECT_EQ(hash_state(second->records(), 4).state, expected);
   }
+}
+
+TEST(DiskWeights, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
+  for (const Shape& shape : {Shape{}, Shape{.layers = 7, .tied = true, .clip = false, .precision = "fp32"},
+                             Shape{.moments = "int8", .master = "stochastic"},
+                             Shape{.freezing = {.train_only = {"model.layers.2.*", "model.norm.weight"}}}}) {
+    Tiny tiny(shape);
+    const std::string expected = tiny.train(tiny.default_plan(), 4);
+    for (const DiskQueueKind kind : queues_here()) {
+      tiny.machine().disk.queue.kind = kind;
+      for (uint64_t seed = 0; seed < kDiskPlans / 2; ++seed) {
+        const Plan plan = whole_plan(tiny.workload(), seed, true);
+        ASSERT_EQ(tiny.train(plan, 4), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+      }
+    }
+  }
+}
+
+TEST(DiskWeights, TakeNoMemoryOfTheHostAndAreReadForEveryFetch) {
+  Tiny tiny({});
+  const Workload& w = tiny.workload();
+  const Plan whole = whole_plan(w, 0, true), moments = whole_plan(w, 0, false);
+  const auto trainer = tiny.trainer(whole);
+  const Device& device = *tiny.machine().device;
+  EXPECT_EQ(device.host_ledger().bytes(), memory_need(w, whole).host_bytes()) << device.host_ledger().table();
+  int64_t weights = 0, fetched = 0;  // bytes
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    if (whole.weights_on_disk(record)) weights += w.disk_weight_bytes(record) + w.disk_low_bytes(record);
+  }
+  for (const Action& action : grouped_actions(w, whole, w.micro_batches)) {
+    if (action.kind == ActionKind::stage_weights) fetched += w.disk_weight_bytes(action.record);
+  }
+  ASSERT_GT(weights, 0);
+  EXPECT_EQ(memory_need(w, whole).disk_bytes(), memory_need(w, moments).disk_bytes() + weights);
+  const StepReport report = tiny.step(*trainer, 1);
+  trainer->drain();
+  EXPECT_EQ(report.disk_read_bytes, memory_need(w, whole).disk_bytes() + fetched);
+  EXPECT_EQ(report.disk_write_bytes, memory_need(w, whole).disk_bytes());
+}
+
+TEST(DiskWeights, AStateThatIsSavedAndLoadedGoesOnToTheSameBits) {
+  Tiny tiny({});
+  const std::string expected = tiny.train(tiny.default_plan(), 4);
+  const TemporaryDirectory directory;
+  const auto first = tiny.trainer(whole_plan(tiny.workload(), 1, true));
+  tiny.step(*first, 1);
+  tiny.step(*first, 2);
+  first->settle();
+  save_state(directory / "state.safetensors", 2, first->records(), StateForm::stored, 2);
+  const auto second = tiny.trainer(whole_plan(tiny.workload(), 2, true));
+  load_state(directory / "state.safetensors", second->records(), 2);
+  tiny.step(*second, 3);
+  tiny.step(*second, 4);
+  second->drain();
+  EXPECT_EQ(hash_state(second->records(), 4).state, expected);
+}
+
+TEST(DiskWeights, AreGeneratedFromAsThoseInMemoryAre) {
+  Tiny tiny({});
+  std::vector<std::vector<int32_t>> answers;
+  for (const bool whole : {false, true}) {
+    const auto trainer = tiny.trainer(whole_plan(tiny.workload(), 3, whole));
+    tiny.step(*trainer, 1);
+    trainer->drain();
+    GeneratorOptions options{.max_context = 24, .max_batch = 2, .chunk_tokens = 4};
+    const ModelConfig model = model_config({});
+    const int64_t least =
+        CachedForward::least_bytes(*tiny.machine().device, *tiny.machine().ops, model, trainer->records(), options);
+    for (const int64_t memory : {least, int64_t{1} << 30}) {
+      options.memory_bytes = memory;
+      Generator generator(*tiny.machine().device, *tiny.machine().ops, model, trainer->records(), options);
+      for (const Generation& answer : generator.generate(
+               {{.prompt = {1, 2, 3}, .max_tokens = 12}, {.prompt = {5, 4, 3, 2, 1, 0, 1}, .max_tokens = 9}}, {}))
+        answers.push_back(answer.ids);
+    }
+  }
+  ASSERT_EQ(answers.size(), 8u);
+  for (size_t i = 2; i < answers.size(); ++i) EXPECT_EQ(answers[i], answers[i % 2]);
 }
 
 // A disk that fills up, or breaks, in the middle of a run.

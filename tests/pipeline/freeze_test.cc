@@ -163,10 +163,12 @@ TEST_P(Freezing, MemoryIsWhatThePlanSaidAndLessThanWithoutFreezing) {
     int64_t frozen = 0;
     for (int64_t record = 0; record < tiny.workload().record_count(); ++record)
       frozen += whole.workload().record(record).trained - tiny.workload().record(record).trained;
-    const auto in_memory = [&](Tiny& model) {  // which moments are on disk is drawn apart for each
+    const auto in_memory = [&](Tiny& model) {  // what is on disk is drawn apart for each
       Plan same = random_plan(model.workload(), seed);
       same.disk_moments.assign(same.disk_moments.size(), false);
       same.moment_slabs = 0;
+      same.disk_weights.assign(same.disk_weights.size(), false);
+      same.weight_slabs = 0;
       const MemoryNeed all = memory_need(model.workload(), same);
       return all.hbm_bytes() + all.host_bytes();
     };

@@ -110,6 +110,25 @@ TEST(DiskPlans, WithClippingTheBlocksNeededLastGoFirstAndTheHeadAfterThem) {
   }
 }
 
+TEST(DiskPlans, KeepWeightsThereOnlyWhereMemoryDoesNotHoldThem) {
+  for (const Workload& w : workloads()) {
+    const int64_t least = least_host_bytes(w);
+    bool before = true;
+    for (int64_t i = 0; i <= 24; ++i) {
+      const Plan plan = planned(w, least + (enough(w) - least) * i / 24);
+      const int64_t blocks = std::count(plan.disk_weights.begin(), plan.disk_weights.end(), true);
+      EXPECT_TRUE(before || blocks == 0) << i;
+      EXPECT_TRUE(i > 0 || blocks > 0) << "the least memory";
+      before = blocks > 0;
+      for (int64_t record = 1; blocks > 0 && record < w.head_record(); ++record) {
+        const bool may = w.is_trained(record) && !plan.updated_on_device(record);
+        EXPECT_EQ(plan.moments_on_disk(record), may) << "moments go before weights";
+      }
+    }
+    EXPECT_FALSE(before);
+  }
+}
+
 TEST(DiskPlans, RefusalsNameTheDiskOnlyWhereItHelps) {
   const Workload w = twelve_blocks(true);
   const int64_t host = (least_host_bytes(w) + enough(w)) / 2;
@@ -117,8 +136,8 @@ TEST(DiskPlans, RefusalsNameTheDiskOnlyWhereItHelps) {
                [&] { planned(w, host, 0); });
   expect_error(ExitCode::cannot_fit, {"raise memory.nvme from 1.00 MiB to"}, [&] { planned(w, host, kMiB); });
   try {
-    planned(w, kGiB, 0);
-    ADD_FAILURE() << "a gibibyte does not hold a billion weights";
+    planned(w, 16 * kMiB, 0);
+    ADD_FAILURE() << "16 MiB do not hold the rows of a step";
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()).find("memory.nvme"), std::string::npos) << error.what();
   }
@@ -217,6 +236,14 @@ TEST(DiskPlans, CheckPlanSaysWhatMayNotLiveOnDisk) {
   };
   refused("on disk of 13 layers", [](Plan& p) { p.disk_moments.pop_back(); });
   refused("embedding's moments", [](Plan& p) { p.disk_moments[0] = true; });
+  refused("weights are on disk of 13 layers", [](Plan& p) { p.disk_weights.pop_back(); });
+  refused("layer 0's weights", [](Plan& p) { p.disk_weights[0] = true; });
+  refused("layer 13's weights", [](Plan& p) { p.disk_weights[13] = true; });
+  refused("layer 12's weights", [](Plan& p) {
+    p.disk_weights[12] = true;
+    p.weights[11] = Tier::hbm;
+  });
+  refused("weight_slabs", [](Plan& p) { p.weight_slabs = int64_t{1} << 60; });
   refused("moment_slabs is 1, expected 2 to", [](Plan& p) { p.moment_slabs = 1; });
   refused("moment_slabs", [](Plan& p) { p.moment_slabs = int64_t{1} << 60; });
   refused("layer 12's moments", [](Plan& p) {

@@ -69,8 +69,9 @@ Workload six_blocks() {
 }
 
 constexpr uint64_t kWorkloads = 12;
-constexpr std::array kPlanes = {ResourceKind::record_weights, ResourceKind::low_bits, ResourceKind::first_moments,
-                                ResourceKind::second_moments, ResourceKind::disk_moments};
+constexpr std::array kPlanes = {ResourceKind::record_weights, ResourceKind::low_bits,     ResourceKind::first_moments,
+                                ResourceKind::second_moments, ResourceKind::disk_weights, ResourceKind::disk_low_bits,
+                                ResourceKind::disk_moments};
 
 // Bytes of the records' planes, without what rounds those on disk up to blocks.
 int64_t plane_bytes(const Workload& w, const Plan& plan) {
@@ -79,6 +80,8 @@ int64_t plane_bytes(const Workload& w, const Plan& plan) {
   for (const ResourceKind plane : kPlanes) bytes += need.bytes_of(plane);
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (plan.moments_on_disk(record)) bytes -= 2 * (w.disk_moment_bytes(record) - w.moment_bytes(record));
+    if (plan.weights_on_disk(record))
+      bytes -= w.disk_weight_bytes(record) - w.weight_bytes(record) + w.disk_low_bytes(record) - w.low_bytes(record);
   }
   return bytes;
 }

@@ -28,6 +28,8 @@ void update_on_host(Plan& plan) {
   plan.visits.assign(6, false);
   plan.disk_moments.assign(8, false);
   plan.moment_slabs = 0;
+  plan.disk_weights.assign(8, false);
+  plan.weight_slabs = 0;
   plan.gradients.assign(8, Tier::host);
   plan.gradient_ring = 0;
   plan.host_gradient_slabs = 6;

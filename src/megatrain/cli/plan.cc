@@ -38,7 +38,9 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
          {"kind", block         ? "block"
                   : record == 0 ? "embedding"
                                 : "head"},
-         {"weights", here ? "hbm" : "host"},
+         {"weights", here                           ? "hbm"
+                     : plan.weights_on_disk(record) ? "disk"
+                                                    : "host"},
          {"state", plan.visiting(record) ? "host, visiting" : tier_name(plan.state[static_cast<size_t>(record)])},
          {"moments", plan.moments_on_disk(record) ? "disk" : tier_name(plan.state[static_cast<size_t>(record)])},
          {"boundary", nullptr}});

@@ -21,16 +21,23 @@ DiskTier::DiskTier(const Workload& workload, const Plan& plan, const DiskSetting
 }
 
 int64_t DiskTier::offset(const Resource& resource) const {
-  const int64_t moments = inventory_.need().disk[static_cast<size_t>(ResourceKind::disk_moments)];  // come first
-  return inventory_.offset(resource) + (resource.kind == ResourceKind::disk_moments ? 0 : moments);
+  int64_t first = 0;  // of its kind: kinds lie one after the other
+  for (size_t kind = 0; kind < static_cast<size_t>(resource.kind); ++kind) first += inventory_.need().disk[kind];
+  return first + inventory_.offset(resource);
 }
 
 std::vector<DiskPlanes> DiskTier::planes() const {
   std::vector<DiskPlanes> planes(static_cast<size_t>(workload_.record_count()));
   for (int64_t record = 0; record < workload_.record_count(); ++record) {
+    DiskPlanes& at = planes[static_cast<size_t>(record)];
+    at.file = file_.get();
+    if (plan_.weights_on_disk(record)) {
+      at.weights = offset({ResourceKind::disk_weights, record});
+      at.low = offset({ResourceKind::disk_low_bits, record});
+    }
     if (!plan_.moments_on_disk(record)) continue;
-    const int64_t m = offset({ResourceKind::disk_moments, record});
-    planes[static_cast<size_t>(record)] = {.file = file_.get(), .m = m, .v = m + workload_.disk_moment_bytes(record)};
+    at.m = offset({ResourceKind::disk_moments, record});
+    at.v = at.m + workload_.disk_moment_bytes(record);
   }
   return planes;
 }

@@ -1,4 +1,5 @@
-// What lives on disk, moments and waiting gradients: the file, where each lies in it, and a queue for each way.
+// What lives on disk, weights, moments and waiting gradients: the file, where each lies in it, and a queue for each
+// way.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class DiskTier {
 
   std::vector<DiskPlanes> planes() const;  // by record
 
-  // Moves disk_moments or a disk_gradient, whole blocks of the disk, between the file and a slab. The two may run at
+  // Moves a resource of the disk, whole blocks of the disk, between the file and a slab. The two may run at
   // once, on a thread each, for different resources.
   void read(const Resource& resource, std::byte* slab);
   void write(const Resource& resource, const std::byte* slab);

@@ -13,8 +13,11 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::low_bits:
     case ResourceKind::first_moments:
     case ResourceKind::second_moments:
+    case ResourceKind::disk_weights:
+    case ResourceKind::disk_low_bits:
     case ResourceKind::disk_moments:
     case ResourceKind::disk_gradient:
+    case ResourceKind::disk_boundary:
     case ResourceKind::driver:
     case ResourceKind::ops_scratch:
     case ResourceKind::process: return true;
@@ -56,9 +59,20 @@ StatePlanes EngineMemory::planes(const Resource& r) const {
 }
 
 StatePlanes EngineMemory::planes_to_update(const Action& update) const {
-  StatePlanes planes = this->planes(update.at(Operand::state));
+  StatePlanes planes = records_[static_cast<size_t>(update.record)].planes();
   if (!update.has(Operand::moments)) return planes;
-  planes.m = address(update.at(Operand::moments));
+  std::byte* slab = address(update.at(Operand::moments));
+  if (plan_.weights_on_disk(update.record)) {
+    if (workload_.dtype == DType::bf16) {
+      planes.weight = reinterpret_cast<bf16*>(slab);
+    } else {
+      planes.master = reinterpret_cast<float*>(slab);
+    }
+    slab += workload_.disk_weight_bytes(update.record);
+    if (workload_.low_bytes(update.record) > 0) planes.low = reinterpret_cast<uint16_t*>(slab);
+    slab += workload_.disk_low_bytes(update.record);
+  }
+  planes.m = slab;
   planes.v = planes.m + workload_.disk_moment_bytes(update.record);
   return planes;
 }

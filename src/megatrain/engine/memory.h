@@ -32,8 +32,7 @@ class EngineMemory {
   // trained tensors alone, all by their state_offset.
   StatePlanes planes(const Resource& state) const;
 
-  // The planes that an update on the host works on: the record's, and the moments in their slab where they live on
-  // disk.
+  // The planes that an update on the host works on: the record's, and those that live on disk in their slab.
   StatePlanes planes_to_update(const Action& update) const;
 
   // What a step reports, on the host. Sums of squares by record, in the order the device has them.

@@ -31,8 +31,8 @@ Lanes::Lanes(Device& device) {
 
 namespace {
 
-constexpr Lane kInOrder[] = {Lane::disk_read, Lane::gather, Lane::h2d,       Lane::compute,
-                             Lane::d2h,       Lane::update, Lane::disk_write};
+constexpr Lane kInOrder[] = {Lane::disk_read, Lane::gather,  Lane::h2d,    Lane::compute,
+                             Lane::d2h,       Lane::collect, Lane::update, Lane::disk_write};
 
 }  // namespace
 
@@ -143,20 +143,29 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
       // its own step run.
       return to_host(stream, memory_.host_not_finite(),
                      memory_.address({ResourceKind::not_finite, 0, (issued_ + 1) % 2}), sizeof(int32_t));
+    case ActionKind::collect_gradient: {
+      const int64_t bytes = w.record(a.record).trained * dtype_bytes(w.dtype);
+      d2h_bytes_ += bytes;
+      return lanes_.host(a.lane).run([this, &a, bytes] {
+        device_.copy_now(memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::from)),
+                         static_cast<size_t>(bytes));
+      });
+    }
     case ActionKind::gather_rows:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
     case ActionKind::update:
       return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
+    case ActionKind::stage_weights:
     case ActionKind::fetch_moments:
     case ActionKind::fetch_gradient:
-      disk_read_bytes_ += disk_.bytes(a.at(Operand::from));
-      return lanes_.host(a.lane).run(
-          [this, &a] { disk_.read(a.at(Operand::from), memory_.address(a.at(Operand::to))); });
+    case ActionKind::read_boundary:
+      for (int64_t i = 0; i < a.count(Operand::from); ++i) disk_read_bytes_ += disk_.bytes(a.at(Operand::from, i));
+      return lanes_.host(a.lane).run([this, &a] { read_disk(a); });
     case ActionKind::return_moments:
     case ActionKind::store_gradient:
-      disk_write_bytes_ += disk_.bytes(a.at(Operand::to));
-      return lanes_.host(a.lane).run(
-          [this, &a] { disk_.write(a.at(Operand::to), memory_.address(a.at(Operand::from))); });
+    case ActionKind::store_boundary:
+      for (int64_t i = 0; i < a.count(Operand::to); ++i) disk_write_bytes_ += disk_.bytes(a.at(Operand::to, i));
+      return lanes_.host(a.lane).run([this, &a] { write_disk(a); });
     case ActionKind::embed_forward:
     case ActionKind::forward:
     case ActionKind::head:
@@ -170,6 +179,25 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   }
 }
 
+// What an action moves lies one after the other in its slab.
+void Pipeline::read_disk(const Action& a) {
+  std::byte* slab = memory_.address(a.at(Operand::to));
+  for (int64_t i = 0; i < a.count(Operand::from); ++i) {
+    const Resource& from = a.at(Operand::from, i);
+    disk_.read(from, slab);
+    slab += disk_.bytes(from);
+  }
+}
+
+void Pipeline::write_disk(const Action& a) {
+  const std::byte* slab = memory_.address(a.at(Operand::from));
+  for (int64_t i = 0; i < a.count(Operand::to); ++i) {
+    const Resource& to = a.at(Operand::to, i);
+    disk_.write(to, slab);
+    slab += disk_.bytes(to);
+  }
+}
+
 void Pipeline::wait_report() {
   const std::vector<Marks>& set = marks_[static_cast<size_t>((issued_ - 1) % 2)];
   set[report_].end->block();
@@ -180,7 +208,8 @@ void Pipeline::wait_report() {
       if (schedule_.actions[i].lane == Lane::disk_write) before[i].end->block();
     }
   }
-  for (const Lane lane : {Lane::disk_read, Lane::disk_write, Lane::gather, Lane::h2d, Lane::compute, Lane::d2h})
+  for (const Lane lane :
+       {Lane::disk_read, Lane::disk_write, Lane::gather, Lane::h2d, Lane::compute, Lane::d2h, Lane::collect})
     lanes_.stream(lane).check();
 }
 

@@ -36,7 +36,9 @@ class Lanes {
   HostStream& host(Lane lane) const { return *hosts_[static_cast<size_t>(lane)]; }
   static bool is_host(Lane lane) { return lane == Lane::gather || runs_on(lane); }
   // Its actions may still run when the step's report is there, wherever they stand in the schedule.
-  static bool runs_on(Lane lane) { return lane == Lane::update || lane == Lane::disk_read || lane == Lane::disk_write; }
+  static bool runs_on(Lane lane) {
+    return lane == Lane::collect || lane == Lane::update || lane == Lane::disk_read || lane == Lane::disk_write;
+  }
   void drain();          // waits for everything issued; throws what a lane threw
   void stop() noexcept;  // waits for everything issued, whatever a lane threw
 
@@ -111,6 +113,8 @@ class Pipeline {
   const Marks* finished_marks(
       size_t action) const;  // of the issued step, or of the step before for what runs on; may be null
   std::string cause_of(size_t action, size_t set) const;
+  void read_disk(const Action& action);
+  void write_disk(const Action& action);
   void perform(const Action& action, Stream& stream, const StepBytes& step);
   template <class Copy>
   void visit(const Action& action, const Copy& copy);

@@ -8,9 +8,17 @@ namespace megatrain {
 
 namespace {
 
-bool lies_ready(const WeightRange& range, bool in_place) { return in_place || range.record->tier() == Tier::hbm; }
+bool lies_ready(const WeightRange& range, bool in_place) {
+  return !range.record->weights_on_disk() && (in_place || range.record->tier() == Tier::hbm);
+}
 
-std::byte* address(const WeightRange& range) { return range.record->weights() + range.begin; }
+// Where a copy reads it: where it lives, or read from disk into `staged`.
+const std::byte* source(const WeightRange& range, std::vector<std::byte>& staged) {
+  if (!range.record->weights_on_disk()) return range.record->weights() + range.begin;
+  staged.resize(static_cast<size_t>(range.bytes));
+  range.record->read_weights(range.begin, range.bytes, staged.data());
+  return staged.data();
+}
 
 struct Need {
   int64_t all = 0;      // bytes of the ranges that do not lie ready
@@ -46,7 +54,7 @@ DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, in
   int64_t seen = 0;
   for (const WeightRange& range : ranges_) {
     if (lies_ready(range, in_place)) {
-      addresses_.push_back(address(range));
+      addresses_.push_back(range.record->weights() + range.begin);
       continue;
     }
     // spread evenly, so that copies have the time of those between them
@@ -56,7 +64,9 @@ DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, in
     if (!stays) continue;
     residents_.push_back(device.allocate(static_cast<size_t>(range.bytes), "resident weights"));
     addresses_.back() = residents_.back().data();
-    copies_->copy(addresses_.back(), address(range), static_cast<size_t>(range.bytes));
+    std::vector<std::byte> staged;
+    copies_->copy(addresses_.back(), source(range, staged), static_cast<size_t>(range.bytes));
+    if (!staged.empty()) copies_->synchronize();
   }
   if (!all_stay) {
     for (Slot& slot : slots_) {
@@ -93,8 +103,10 @@ void DeviceWeights::fetch_ahead() {
   for (; fetched_ < order_.size() && fetched_ < used_ + slots_.size(); ++fetched_) {
     const WeightRange& range = ranges_[order_[fetched_]];
     Slot& slot = slot_of(fetched_);
+    if (!slot.staged.empty()) slot.arrived->block();  // what the slot staged before has left
+    const std::byte* from = source(range, slot.staged);
     if (slot.used) copies_->wait(*slot.free);
-    copies_->copy(slot.buffer.data(), address(range), static_cast<size_t>(range.bytes));
+    copies_->copy(slot.buffer.data(), from, static_cast<size_t>(range.bytes));
     copies_->record(*slot.arrived);
     copied_bytes_ += range.bytes;
   }

@@ -1,5 +1,6 @@
 // The weights of a model on the device, for passes that only read them: some ranges stay, the rest come through two
-// slots on a stream of their own, the next while one is computed on.
+// slots on a stream of their own, the next while one is computed on. Weights that live on disk are read when they are
+// copied.
 #pragma once
 
 #include <array>
@@ -42,6 +43,7 @@ class DeviceWeights {
  private:
   struct Slot {
     Buffer buffer;
+    std::vector<std::byte> staged;  // weights from disk on their way
     std::unique_ptr<Event> arrived, free;
     bool used = false;
   };

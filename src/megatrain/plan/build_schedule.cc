@@ -7,8 +7,9 @@
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane.
-//              Moments that live on disk are in a slab of a ring from their reading to their writing. Gradients that
-//              wait on disk or on the device pass through a ring likewise.
+//              Moments that live on disk are in a slab of a ring from their reading to their writing, and with them
+//              weights and low bits that live there; a fetch of such weights stages them in a ring of its own first.
+//              Gradients that wait on disk or on the device pass through a ring likewise.
 //
 // Backward ends at the lowest phase that has a trained record. What is frozen has no gradient, so nothing of it leaves
 // or is updated.
@@ -70,9 +71,11 @@ class Builder {
         first_trained_(workload.first_trained_phase()),
         slots_(plan.slots),
         boundary_slots_(plan.boundary_slots),
+        boundary_ring_(plan.boundary_ring),
         out_slabs_(plan.gradient_slabs),
         host_slabs_(plan.host_gradient_slabs),
         moment_slabs_(plan.moment_slabs),
+        weight_slabs_(plan.weight_slabs),
         gradient_ring_(plan.gradient_ring) {}
 
   std::vector<Action> build() {
@@ -144,10 +147,10 @@ class Builder {
   // Phases above the one whose input waits for its backward; 0: its own does.
   int64_t above_boundary(int64_t phase) const { return plan_.above_boundary(phase, first_trained_); }
 
-  // Its input waits on the host for backward, or does not wait.
+  // Its input waits on the host or on disk for backward, or does not wait.
   bool passes_through_slot(int64_t phase) const {
     return phase < w_.head_phase() &&
-           (!has_backward(phase) || above_boundary(phase) > 0 || plan_.boundary_of(phase) == Tier::host);
+           (!has_backward(phase) || above_boundary(phase) > 0 || plan_.boundary_of(phase) != Tier::hbm);
   }
 
   Place place_for(int64_t phase) {
@@ -159,14 +162,37 @@ class Builder {
 
   void offload_boundary(const Place& place, const Group& group) {
     if (!training_ || !place.lease.held() || !has_backward(place.phase) || above_boundary(place.phase) > 0) return;
+    const Waiting waiting = boundary_on_host(place.phase, group);
     add(Lane::d2h, of_phase(ActionKind::offload_boundary, place.phase, group),
-        {reads(Operand::from, place.resource(group)),
-         writes(Operand::to, {Kind::host_boundary, place.phase, group.first})});
+        {reads(Operand::from, place.resource(group)), writes(Operand::to, waiting.place)});
+    if (!waiting.lease.held()) return;
+    add(Lane::disk_write, of_phase(ActionKind::store_boundary, place.phase, group),
+        {reads(Operand::from, waiting.place), writes(Operand::to, {Kind::disk_boundary, place.phase, group.first})});
+  }
+
+  // Where something that leaves the device is on the host: in a place of its own, or in a slab that it passes through.
+  struct Waiting {
+    Lease lease;
+    Resource place;
+  };
+  Waiting boundary_on_host(int64_t phase, const Group& group) {
+    if (plan_.boundary_of(phase) == Tier::host) return {Lease(), {Kind::host_boundary, phase, group.first}};
+    Lease lease = boundary_ring_.acquire();
+    const Resource slab{Kind::boundary_slab, lease.slab()};
+    return {std::move(lease), slab};
   }
 
   void fetch(int64_t record, Resource into) {
+    Resource from{Kind::record_weights, record};
+    Lease lease;
+    if (plan_.weights_on_disk(record)) {
+      lease = weight_slabs_.acquire();
+      from = {Kind::weight_slab, lease.slab()};
+      add(Lane::disk_read, {.kind = ActionKind::stage_weights, .record = record},
+          {reads(Operand::from, {Kind::disk_weights, record}), writes(Operand::to, from)});
+    }
     add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = record},
-        {reads(Operand::from, {Kind::record_weights, record}), writes(Operand::to, into)});
+        {reads(Operand::from, from), writes(Operand::to, into)});
   }
 
   // A record's weights on the device.
@@ -289,14 +315,18 @@ class Builder {
     return above > 0 ? Resource{Kind::recomputed, above, group.local} : boundary.resource(group);
   }
 
-  // The input that waits for the phases from it on, brought in where it waits on the host.
+  // The input that waits for the phases from it on, brought in where it waits elsewhere.
   Place fetch_boundary(int64_t phase) {
     Place place = place_for(phase);
     for (const Group& group : groups_) {
       if (!place.lease.held()) break;
+      const Waiting waiting = boundary_on_host(phase, group);
+      if (waiting.lease.held()) {
+        add(Lane::disk_read, of_phase(ActionKind::read_boundary, phase, group),
+            {reads(Operand::from, {Kind::disk_boundary, phase, group.first}), writes(Operand::to, waiting.place)});
+      }
       add(Lane::h2d, of_phase(ActionKind::fetch_boundary, phase, group),
-          {reads(Operand::from, {Kind::host_boundary, phase, group.first}),
-           writes(Operand::to, place.resource(group))});
+          {reads(Operand::from, waiting.place), writes(Operand::to, place.resource(group))});
     }
     return place;
   }
@@ -381,10 +411,6 @@ class Builder {
 
   // Where a gradient is on the host. With clipping it has a place of its own until the end of the step, or passes
   // through where it waits elsewhere; without, layers take turns in a ring.
-  struct Waiting {
-    Lease lease;
-    Resource place;
-  };
   Waiting waiting_of(int64_t record) {
     if (!w_.is_layer_record(record)) return {Lease(), {Kind::host_record_gradient, record}};
     if (w_.clip && plan_.gradient_of(record) == Tier::host) return {Lease(), {Kind::host_gradient, record}};
@@ -394,21 +420,28 @@ class Builder {
   }
 
   void update_on_host(int64_t record, Resource after, Resource waiting) {
-    std::vector<Access> accesses = {reads(Operand::after, after), reads(Operand::from, waiting),
-                                    writes(Operand::weights, {Kind::record_weights, record}),
-                                    writes(Operand::state, {Kind::record_state, record})};
+    std::vector<Access> accesses = {reads(Operand::after, after), reads(Operand::from, waiting)};
+    if (!plan_.weights_on_disk(record)) {
+      accesses.push_back(writes(Operand::weights, {Kind::record_weights, record}));
+      accesses.push_back(writes(Operand::state, {Kind::record_state, record}));
+    }
     if (!plan_.moments_on_disk(record)) {
       add(Lane::update, {.kind = ActionKind::update, .record = record}, std::move(accesses));
       return;
     }
     const Lease lease = moment_slabs_.acquire();
-    const Resource slab{Kind::moment_slab, lease.slab()}, there{Kind::disk_moments, record};
-    add(Lane::disk_read, {.kind = ActionKind::fetch_moments, .record = record},
-        {reads(Operand::from, there), writes(Operand::to, slab)});
+    const Resource slab{Kind::moment_slab, lease.slab()};
+    std::vector<Access> in = {writes(Operand::to, slab)}, out = {reads(Operand::from, slab)};
+    for (const Kind kind : {Kind::disk_weights, Kind::disk_low_bits, Kind::disk_moments}) {  // as they lie in the slab
+      if (kind != Kind::disk_moments && !plan_.weights_on_disk(record)) continue;
+      if (kind == Kind::disk_low_bits && w_.low_bytes(record) == 0) continue;
+      in.push_back(reads(Operand::from, {kind, record}));
+      out.push_back(writes(Operand::to, {kind, record}));
+    }
+    add(Lane::disk_read, {.kind = ActionKind::fetch_moments, .record = record}, std::move(in));
     accesses.push_back(writes(Operand::moments, slab));
     add(Lane::update, {.kind = ActionKind::update, .record = record}, std::move(accesses));
-    add(Lane::disk_write, {.kind = ActionKind::return_moments, .record = record},
-        {reads(Operand::from, slab), writes(Operand::to, there)});
+    add(Lane::disk_write, {.kind = ActionKind::return_moments, .record = record}, std::move(out));
   }
 
   void update_on_device(int64_t record) {
@@ -444,7 +477,7 @@ class Builder {
       if (!w_.is_trained(record)) continue;
       if (!plan_.updated_on_device(record)) {
         const Waiting waiting = waiting_of(record);
-        if (plan_.gradient_of(record) == Tier::hbm) offload_waiting(record, waiting.place);
+        if (plan_.gradient_of(record) == Tier::hbm) collect_waiting(record, waiting.place);
         if (plan_.gradient_on_disk(record)) {
           add(Lane::disk_read, {.kind = ActionKind::fetch_gradient, .record = record},
               {reads(Operand::from, {Kind::disk_gradient, record}), writes(Operand::to, waiting.place)});
@@ -461,12 +494,13 @@ class Builder {
     }
   }
 
-  // A gradient that has waited on the device.
-  void offload_waiting(int64_t record, Resource to) {
+  // A gradient that has waited on the device. It goes when the slab that it passes through is free, which is when the
+  // host has updated an earlier layer: a thread of the host waits for that, where a queue of the device would fill up
+  // with waits and stop what comes behind it.
+  void collect_waiting(int64_t record, Resource to) {
     std::vector<Access> accesses = waiting_on_device(record, Operand::from, false);
-    accesses.insert(accesses.end(), {reads(Operand::squares, {Kind::squares, record}), writes(Operand::to, to),
-                                     writes(Operand::to, {Kind::host_squares, record})});
-    add(Lane::d2h, {.kind = ActionKind::offload_gradient, .record = record}, std::move(accesses));
+    accesses.push_back(writes(Operand::to, to));
+    add(Lane::collect, {.kind = ActionKind::collect_gradient, .record = record}, std::move(accesses));
   }
 
   // A frozen record's sum is zero for ever.
@@ -500,7 +534,7 @@ class Builder {
   int64_t first_trained_;  // phase
   std::vector<Action> actions_;
   WarmSlots slots_;
-  SlabPool boundary_slots_, out_slabs_, host_slabs_, moment_slabs_, gradient_ring_;
+  SlabPool boundary_slots_, boundary_ring_, out_slabs_, host_slabs_, moment_slabs_, weight_slabs_, gradient_ring_;
   std::set<int64_t> resident_;  // records already fetched to their own place
   std::vector<Group> groups_;   // of the sweep
   std::vector<Group> all_groups_;

@@ -83,14 +83,14 @@ void check_plan(const Workload& w, const Plan& p) {
   covers("what visits the device", p.visits.size(), w.layer_records(), "blocks");
   covers("what to keep", p.keep.size(), w.layer_phases(), "blocks");
   covers("where the inputs wait", p.boundary.size(), w.layer_phases(), "blocks");
-  for (const auto* tiers : {&p.weights, &p.state, &p.boundary}) {
-    for (const Tier tier : *tiers)
-      require(tier != Tier::disk, "disk is not a place for weights, state or block inputs");
+  for (const auto* tiers : {&p.weights, &p.state}) {
+    for (const Tier tier : *tiers) require(tier != Tier::disk, "'weights' and 'state' are \"hbm\" or \"host\"");
   }
   covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), "layers");
   for (int64_t record = 1; w.alias_layers > 0 && record < w.head_record(); ++record) {
-    require(p.streams(record) && !p.moments_on_disk(record) && !p.gradient_on_disk(record),
-            fmt::format("layer {} shares its memory, so it must live on the host and stream", record));
+    require(
+        p.streams(record) && !p.moments_on_disk(record) && !p.weights_on_disk(record) && !p.gradient_on_disk(record),
+        fmt::format("layer {} shares its memory, so it must live on the host and stream", record));
   }
   int64_t on_disk = 0;
   for (int64_t record = 0; record < w.record_count(); ++record) {
@@ -103,6 +103,19 @@ void check_plan(const Workload& w, const Plan& p) {
   require(p.moment_slabs >= std::min<int64_t>(2, on_disk) && p.moment_slabs <= on_disk,
           fmt::format("moment_slabs is {}, expected {}", p.moment_slabs,
                       on_disk < 2 ? std::to_string(on_disk) : fmt::format("2 to {}", on_disk)));
+  covers("whose weights are on disk", p.disk_weights.size(), w.record_count(), "layers");
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    if (!p.weights_on_disk(record)) continue;
+    require(
+        w.is_layer_record(record) && p.streams(record) && !p.visiting(record) &&
+            p.moments_on_disk(record) == w.is_trained(record),
+        fmt::format("layer {}'s weights may live on disk only when it is a block, streams, and has its moments there",
+                    record));
+  }
+  const int64_t staged = std::count(p.disk_weights.begin(), p.disk_weights.end(), true);
+  require(p.weight_slabs >= std::min<int64_t>(1, staged) && p.weight_slabs <= staged,
+          fmt::format("weight_slabs is {}, expected {}", p.weight_slabs,
+                      staged < 2 ? std::to_string(staged) : fmt::format("1 to {}", staged)));
   covers("where gradients wait", p.gradients.size(), w.record_count(), "layers");
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (p.gradient_of(record) == Tier::host) continue;
@@ -130,6 +143,10 @@ void check_plan(const Workload& w, const Plan& p) {
           fmt::format("boundary_every is {}, expected 1 to {}", p.boundary_every, w.layer_phases()));
   require(p.boundary_slots >= 2 && p.boundary_slots <= w.layer_phases() + 3,
           fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.layer_phases() + 3));
+  const bool stored = std::count(p.boundary.begin(), p.boundary.end(), Tier::disk) > 0;
+  require(p.boundary_ring >= (stored ? 1 : 0) && p.boundary_ring <= (stored ? w.micro_batches + 2 : 0),
+          fmt::format("boundary_ring is {}, expected {}", p.boundary_ring,
+                      stored ? fmt::format("1 to {}", w.micro_batches + 2) : "0: no block input waits on disk"));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,
           fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.layer_records() + 2));
   const int64_t host_updated = p.waiting_on_host(w);

@@ -27,12 +27,18 @@ json keeps_to_json(const std::vector<Keep>& keeps) {
   return list;
 }
 
-// "all 28 blocks on the device", "3 of 28 blocks on the device, the others in host memory".
+// "all 28 blocks on the device", "3 of 28 blocks on the device, 5 on disk, the others in host memory".
 std::string places(const std::vector<Tier>& tiers, const char* what) {
-  const int64_t here = std::count(tiers.begin(), tiers.end(), Tier::hbm), all = std::ssize(tiers);
-  if (here == all) return fmt::format("all {} {} on the device", all, what);
-  if (here == 0) return fmt::format("all {} {} in host memory", all, what);
-  return fmt::format("{} of {} {} on the device, the others in host memory", here, all, what);
+  const int64_t all = std::ssize(tiers);
+  std::string text;
+  for (const auto& [tier, where] : {std::pair{Tier::hbm, "on the device"}, {Tier::disk, "on disk"}}) {
+    const int64_t count = std::count(tiers.begin(), tiers.end(), tier);
+    if (count == all) return fmt::format("all {} {} {}", all, what, where);
+    if (count > 0)
+      text += text.empty() ? fmt::format("{} of {} {} {}, ", count, all, what, where)
+                           : fmt::format("{} {}, ", count, where);
+  }
+  return text.empty() ? fmt::format("all {} {} in host memory", all, what) : text + "the others in host memory";
 }
 
 std::string weights_text(const Plan& p) {
@@ -76,9 +82,14 @@ json plan_to_json(const Plan& p) {
                {"host_gradient_slabs", p.host_gradient_slabs},
                {"serial", p.serial}};
   if (p.boundary_every > 1) plan["boundary_every"] = p.boundary_every;
+  if (p.boundary_ring > 0) plan["boundary_ring"] = p.boundary_ring;
   if (p.moment_slabs > 0) {
     plan["disk_moments"] = p.disk_moments;
     plan["moment_slabs"] = p.moment_slabs;
+  }
+  if (p.weight_slabs > 0) {
+    plan["disk_weights"] = p.disk_weights;
+    plan["weight_slabs"] = p.weight_slabs;
   }
   if (p.gradient_ring > 0) {
     plan["gradients"] = tiers_to_json(p.gradients);
@@ -129,13 +140,19 @@ Plan plan_from_json(const json& object, const std::string& where) {
       bad(fmt::format("'keep' holds {}, not \"nothing\", \"attention\", \"products\" or \"everything\"", name.dump()));
     p.keep.push_back(*found);
   }
-  p.boundary = tiers("boundary");
+  p.boundary = tiers("boundary", true);
+  if (object.contains("boundary_ring")) p.boundary_ring = number("boundary_ring");
   if (object.contains("boundary_every")) p.boundary_every = number("boundary_every");
   p.boundary_slots = number("boundary_slots");
   p.disk_moments.assign(p.state.size(), false);
   if (object.contains("disk_moments") || object.contains("moment_slabs")) {  // none are on disk otherwise
     p.disk_moments = flags("disk_moments");
     p.moment_slabs = number("moment_slabs");
+  }
+  p.disk_weights.assign(p.state.size(), false);
+  if (object.contains("disk_weights") || object.contains("weight_slabs")) {
+    p.disk_weights = flags("disk_weights");
+    p.weight_slabs = number("weight_slabs");
   }
   p.gradients.assign(p.state.size(), Tier::host);
   if (object.contains("gradients") || object.contains("gradient_ring")) {  // all wait in host memory otherwise
@@ -175,6 +192,8 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
     text += fmt::format("visits: the state of {} blocks comes to the device to be updated\n", visitors);
   if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
     text += fmt::format("moments of {} layers: on disk, through {} slabs of host memory\n", on_disk, p.moment_slabs);
+  if (const int64_t on_disk = std::count(p.disk_weights.begin(), p.disk_weights.end(), true))
+    text += fmt::format("weights of {} layers: on disk too, through {} slabs\n", on_disk, p.weight_slabs);
   for (const auto& [tier, where] :
        {std::pair{Tier::hbm, "on the device, where the blocks' inputs were"}, {Tier::disk, "on disk"}}) {
     if (const int64_t count = std::count(p.gradients.begin(), p.gradients.end(), tier))

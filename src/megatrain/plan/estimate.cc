@@ -2,6 +2,7 @@
 // is free and every earlier action that it conflicts with is done, which is when its waits let it.
 #include <algorithm>
 
+#include "megatrain/plan/inventory.h"
 #include "megatrain/plan/schedule.h"
 
 namespace megatrain {
@@ -23,7 +24,7 @@ double backward_seconds(const PhaseWork& phase, const MachineProfile& m, Keep ke
 // What one action takes by itself.
 class ActionCosts {
  public:
-  ActionCosts(const Workload& w, const MachineProfile& m) : w_(w), m_(m) {}
+  ActionCosts(const Workload& w, const Plan& plan, const MachineProfile& m) : w_(w), plan_(plan), m_(m) {}
 
   double operator()(const Action& a) const {
     const double tokens = as_double(a.micro_batches * w_.micro_tokens);
@@ -35,6 +36,7 @@ class ActionCosts {
       case ActionKind::fetch_boundary: return as_double(boundary_bytes(a)) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_state: return as_double(w_.visiting_bytes(a.record)) / m_.h2d_bytes_per_s;
       case ActionKind::offload_boundary: return as_double(boundary_bytes(a)) / m_.d2h_bytes_per_s;
+      case ActionKind::collect_gradient:
       case ActionKind::offload_gradient: return as_double(gradient(a.record) * element()) / m_.d2h_bytes_per_s;
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
       case ActionKind::forward: return tokens * forward_seconds(w_.phase(a.phase), m_);
@@ -52,10 +54,13 @@ class ActionCosts {
         const int64_t others = by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
         return update_seconds(a.record, gradient(a.record) + others);
       }
+      case ActionKind::stage_weights: return as_double(w_.disk_weight_bytes(a.record)) / m_.disk_read_bytes_per_s;
       case ActionKind::fetch_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_read_bytes_per_s);
       case ActionKind::fetch_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_read_bytes_per_s;
       case ActionKind::return_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_write_bytes_per_s);
       case ActionKind::store_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_write_bytes_per_s;
+      case ActionKind::read_boundary: return as_double(stored_bytes(a)) / m_.disk_read_bytes_per_s;
+      case ActionKind::store_boundary: return as_double(stored_bytes(a)) / m_.disk_write_bytes_per_s;
       default: return 0;  // small beside the others
     }
   }
@@ -80,7 +85,8 @@ class ActionCosts {
   int64_t rows() const { return w_.touched_rows() * w_.hidden; }  // elements
   bool by_rows(int64_t record) const { return record == 0 && !w_.tied; }
   int64_t gradient(int64_t record) const { return by_rows(record) ? rows() : w_.record(record).trained; }
-  int64_t disk_bytes(int64_t record) const { return 2 * w_.disk_moment_bytes(record); }
+  int64_t disk_bytes(int64_t record) const { return update_slab_bytes(w_, plan_, record); }
+  int64_t stored_bytes(const Action& a) const { return a.micro_batches * w_.disk_activation_bytes(a.phase); }
   int64_t boundary_bytes(const Action& a) const { return a.micro_batches * w_.activation_bytes(a.phase); }
   // Moved for an element: its gradient is read, its weight and state are read and written.
   double host_update_bytes(int64_t record) const {
@@ -89,6 +95,7 @@ class ActionCosts {
   }
 
   const Workload& w_;
+  const Plan& plan_;
   const MachineProfile& m_;
 };
 
@@ -154,7 +161,7 @@ class Walk {
     return {.step_s = free_[static_cast<size_t>(Lane::compute)] - before,
             .compute_s = busy[static_cast<size_t>(Lane::compute)],
             .h2d_s = busy[static_cast<size_t>(Lane::h2d)],
-            .d2h_s = busy[static_cast<size_t>(Lane::d2h)],
+            .d2h_s = busy[static_cast<size_t>(Lane::d2h)] + busy[static_cast<size_t>(Lane::collect)],
             .update_s = busy[static_cast<size_t>(Lane::update)],
             .disk_read_s = busy[static_cast<size_t>(Lane::disk_read)],
             .disk_write_s = busy[static_cast<size_t>(Lane::disk_write)]};
@@ -182,7 +189,7 @@ class Walk {
 }  // namespace
 
 double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& m) {
-  const ActionCosts costs(w, m);
+  const ActionCosts costs(w, plan, m);
   const int64_t first_trained = w.first_trained_phase(), sweeps = static_cast<int64_t>(plan.sweeps.size());
   double compute = costs({.kind = ActionKind::head, .micro_batches = w.micro_batches});
   for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
@@ -243,7 +250,7 @@ namespace {
 // Some input of a phase crosses the link, micro-batch by micro-batch.
 bool boundaries_move(const Workload& w, const Plan& plan) {
   for (int64_t phase = std::max<int64_t>(1, w.first_trained_phase()); phase < w.head_phase(); ++phase) {
-    if (plan.boundary_of(phase) == Tier::host) return true;
+    if (plan.boundary_of(phase) != Tier::hbm) return true;
   }
   return false;
 }
@@ -277,7 +284,7 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m) 
 }
 
 Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, int64_t groups) {
-  const ActionCosts costs(w, m);
+  const ActionCosts costs(w, plan, m);
   Walk walk(grouped_actions(w, plan, groups), costs, plan.serial);
   const Estimate alone = walk.step();
   if (!plan.serial) walk.slow_updates(costs.slower_update(link_share(alone, m)));

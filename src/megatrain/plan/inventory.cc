@@ -44,14 +44,15 @@ class ResourceList {
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
     int64_t streamed = 0, leaving = 0, largest = 0, shared = 0;  // the largest, in bytes or elements
-    int64_t passing = 0, carried = 0;                            // moments and gradients on their way, in bytes
-    std::vector<bool> waits(w_.records.size(), false);           // (homes) has a gradient that does
+    int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
+    std::vector<bool> waits(w_.records.size(), false);  // (homes) has a gradient that does
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state[static_cast<size_t>(r)];
       const int64_t trained = w_.record(r).trained;
       largest = std::max(largest, trained);
       if (w_.home(r) == r) state(r, tier);
-      if (plan_.moments_on_disk(r)) passing = std::max(passing, 2 * w_.disk_moment_bytes(r));
+      if (plan_.moments_on_disk(r)) passing = std::max(passing, update_slab_bytes(w_, plan_, r));
+      if (plan_.weights_on_disk(r)) staged = std::max(staged, w_.disk_weight_bytes(r));
       device(Kind::squares, r, 8);
       host(Kind::host_squares, r, 8);
       if (!w_.is_layer_record(r)) continue;
@@ -84,13 +85,19 @@ class ResourceList {
     for (int64_t slab = 0; !w_.clip && slab < plan_.host_gradient_slabs; ++slab)
       host(Kind::host_gradient, slab, leaving * element_);
     for (int64_t slab = 0; passing > 0 && slab < plan_.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
+    for (int64_t slab = 0; staged > 0 && slab < plan_.weight_slabs; ++slab) host(Kind::weight_slab, slab, staged);
     for (int64_t slab = 0; carried > 0 && slab < plan_.gradient_ring; ++slab) host(Kind::gradient_slab, slab, carried);
     device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
   }
 
   void state(int64_t r, Tier tier) const {
-    visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
-    visit_(Kind::low_bits, tier, r, w_.low_bytes(r), 1);
+    if (plan_.weights_on_disk(r)) {
+      visit_(Kind::disk_weights, Tier::disk, r, w_.disk_weight_bytes(r), 1);
+      visit_(Kind::disk_low_bits, Tier::disk, r, w_.disk_low_bytes(r), 1);
+    } else {
+      visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
+      visit_(Kind::low_bits, tier, r, w_.low_bytes(r), 1);
+    }
     if (plan_.moments_on_disk(r)) {
       visit_(Kind::disk_moments, Tier::disk, r, 2 * w_.disk_moment_bytes(r), 1);
     } else {
@@ -129,7 +136,7 @@ class ResourceList {
 
   void activations() const {
     const int64_t first = w_.first_trained_phase();
-    int64_t passing = 0, stream = 0, again = 0;  // the largest, in bytes
+    int64_t passing = 0, stream = 0, again = 0, stored = 0;  // the largest, in bytes
     bool one_width = true;
     for (int64_t p = 1; p <= w_.head_phase(); ++p) {
       const int64_t bytes = w_.activation_bytes(p);
@@ -144,9 +151,14 @@ class ResourceList {
         continue;
       }
       passing = std::max(passing, bytes);
-      if (waits) host(Kind::host_boundary, p, bytes, w_.micro_batches);
+      if (waits && plan_.boundary_of(p) == Tier::host) host(Kind::host_boundary, p, bytes, w_.micro_batches);
+      if (waits && plan_.boundary_of(p) == Tier::disk) {
+        visit_(Kind::disk_boundary, Tier::disk, p, w_.disk_activation_bytes(p), w_.micro_batches);
+        stored = std::max(stored, w_.disk_activation_bytes(p));
+      }
       if (backward && !waits) again = std::max(again, bytes);
     }
+    for (int64_t slab = 0; stored > 0 && slab < plan_.boundary_ring; ++slab) host(Kind::boundary_slab, slab, stored);
     for (int64_t above = 1; again > 0 && above < plan_.boundary_every; ++above)
       device(Kind::recomputed, above, again, widest_);
     for (int64_t slot = 0; passing > 0 && slot < plan_.boundary_slots; ++slot)
@@ -233,13 +245,18 @@ const char* resource_name(ResourceKind kind) {
     case Kind::host_gradient: return "waiting gradients";
     case Kind::host_record_gradient: return "waiting head and row gradients";
     case Kind::host_boundary: return "host boundaries";
+    case Kind::boundary_slab: return "boundaries on their way";
     case Kind::staged_rows: return "staged rows";
     case Kind::staged_inputs: return "staged inputs";
     case Kind::host_report: return "host report";
     case Kind::host_squares: return "host sums of squares";
     case Kind::moment_slab: return "moments on their way";
+    case Kind::weight_slab: return "weights on their way";
     case Kind::gradient_slab: return "gradients on their way";
+    case Kind::disk_weights: return "weights";
+    case Kind::disk_low_bits: return "low bits";
     case Kind::disk_moments: return "moments";
+    case Kind::disk_boundary: return "boundaries";
     case Kind::disk_gradient: return "gradients";
   }
   return "?";
@@ -259,8 +276,14 @@ MemoryNeed memory_need(const Workload& w, const Plan& plan) {
 
 std::string disk_contents(const MemoryNeed& need) {
   const auto on_disk = [&](Kind kind) { return need.disk[static_cast<size_t>(kind)] > 0; };
-  if (!on_disk(Kind::disk_gradient)) return "moments";
-  return on_disk(Kind::disk_moments) ? "moments and gradients" : "gradients";
+  std::string text;
+  for (const auto& [kind, name] : {std::pair{Kind::disk_weights, "weights"},
+                                   {Kind::disk_moments, "moments"},
+                                   {Kind::disk_gradient, "gradients"},
+                                   {Kind::disk_boundary, "block inputs"}}) {
+    if (on_disk(kind)) text += (text.empty() ? "" : " and ") + std::string(name);
+  }
+  return text;
 }
 
 nlohmann::json memory_to_json(const MemoryNeed& need) {
@@ -272,6 +295,11 @@ nlohmann::json memory_to_json(const MemoryNeed& need) {
     }
   }
   return memory;
+}
+
+int64_t update_slab_bytes(const Workload& w, const Plan& plan, int64_t record) {
+  const int64_t weights = plan.weights_on_disk(record) ? w.disk_weight_bytes(record) + w.disk_low_bytes(record) : 0;
+  return weights + 2 * w.disk_moment_bytes(record);
 }
 
 Resource gradient_sum_of(const Workload& w, const Plan& plan, int64_t record) {

@@ -34,9 +34,12 @@ struct MemoryNeed {
   }
 };
 MemoryNeed memory_need(const Workload& workload, const Plan& plan);
-// "moments", "gradients" or both: what lives on disk.
+// "weights and moments and gradients and block inputs", or which of them live on disk.
 std::string disk_contents(const MemoryNeed& need);
 nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}
+
+// Of what passes through a slab for the update of a record whose moments live on disk.
+int64_t update_slab_bytes(const Workload& workload, const Plan& plan, int64_t record);
 
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
 Resource gradient_sum_of(const Workload& workload, const Plan& plan, int64_t record);

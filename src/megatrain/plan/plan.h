@@ -29,7 +29,8 @@ struct Plan {
   std::vector<Tier> boundary;  // (layer phases) where the phase's input waits for backward. Ignored for phases that
                                // have no backward
   int64_t boundary_every = 1;  // phases of whose inputs one waits: the others are computed again from it in backward
-  int64_t boundary_slots = 2;  // device ring for inputs that wait on the host; 2 or more
+  int64_t boundary_slots = 2;  // device ring for inputs that wait elsewhere; 2 or more
+  int64_t boundary_ring = 0;   // slabs of the host that inputs which wait on disk pass through, a micro-batch's each
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
   int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; when clipping one for each
@@ -37,6 +38,9 @@ struct Plan {
   std::vector<bool> disk_moments;   // (records) m and v live on disk and pass through a slab on the host to be updated;
                                     // only of trained records that live on the host and are updated there
   int64_t moment_slabs = 0;         // that they pass through; with 2 or more they are read ahead of the updates
+  std::vector<bool> disk_weights;   // (records) weights and low bits live on disk too, and pass through the slab of the
+                                    // moments to be updated; only of layer records that stream
+  int64_t weight_slabs = 0;         // of the host, that weights pass through on their way from disk to the device
   std::vector<Tier> gradients;      // (records) with clipping, where the gradient of a trained layer record that the
                                     // host updates waits for the norm; hbm: in the place of its phase's input
   int64_t gradient_ring = 0;        // slabs of the host that gradients which wait elsewhere pass through
@@ -49,6 +53,9 @@ struct Plan {
   }
   bool moments_on_disk(int64_t record) const {
     return record < static_cast<int64_t>(disk_moments.size()) && disk_moments[static_cast<size_t>(record)];
+  }
+  bool weights_on_disk(int64_t record) const {
+    return record < static_cast<int64_t>(disk_weights.size()) && disk_weights[static_cast<size_t>(record)];
   }
   Tier gradient_of(int64_t record) const {
     return record < static_cast<int64_t>(gradients.size()) ? gradients[static_cast<size_t>(record)] : Tier::host;

@@ -47,6 +47,7 @@ Plan start_plan(const Workload& w, const Start& start) {
             .sweeps = {},
             .gradient_slabs = 1,
             .disk_moments = std::vector<bool>(records + 2, false),
+            .disk_weights = std::vector<bool>(records + 2, false),
             .gradients = std::vector<Tier>(records + 2, Tier::host)};
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
@@ -203,18 +204,21 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   return list;
 }
 
-// Calls consider(plan) with plans that keep some gradients or moments on disk.
+// Calls consider(plan) with plans that keep some gradients, moments or weights on disk.
 template <class Consider>
 void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Consider& consider) {
   constexpr int64_t kMostSlabs = 3;
   for (const SpillOrder order : {SpillOrder::last, SpillOrder::spread}) {
     for (int64_t slabs = 2; slabs <= kMostSlabs; ++slabs) {
-      if (w.clip) {  // all updates wait for the norm, and so do all moments
-        const Plan waiting = spill_gradients(w, plan, budgets, slabs, order);
-        if (const auto spilled = spill_moments(w, waiting, budgets, slabs, SpillOrder::last)) consider(*spilled);
-      }
-      if (w.clip && order == SpillOrder::spread) continue;
-      if (const auto spilled = spill_moments(w, plan, budgets, slabs, order)) consider(*spilled);
+      const auto consider_moments = [&](const Plan& start, SpillOrder moments) {
+        auto spilled = spill_moments(w, start, budgets, slabs, moments);
+        if (!spilled) spilled = spill_weights(w, start, budgets, slabs);
+        if (spilled) consider(*spilled);
+      };
+      // with clipping all updates wait for the norm, and so do all moments
+      if (w.clip) consider_moments(spill_gradients(w, plan, budgets, slabs, order), SpillOrder::last);
+      if (!w.clip || order == SpillOrder::last) consider_moments(plan, order);
+      if (order == SpillOrder::last) consider_moments(spill_boundaries(w, plan, budgets), order);
     }
   }
 }

@@ -64,6 +64,20 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   const int64_t waiting = plan.waiting_elsewhere();
   plan.gradient_ring = waiting < 2 ? waiting : 2 + below(std::min<int64_t>(waiting - 1, 3));
   if (w.clip) plan.host_gradient_slabs = plan.waiting_on_host(w);
+  const bool weights = disk && below(2) == 0;
+  int64_t staged = 0;
+  for (int64_t record = 0; record < w.record_count(); ++record) {
+    const bool may = w.is_layer_record(record) && plan.streams(record) && !plan.visiting(record) &&
+                     plan.moments_on_disk(record) == w.is_trained(record);
+    plan.disk_weights.push_back(weights && may && below(3) > 0);
+    staged += plan.disk_weights.back();
+  }
+  for (Tier& boundary : plan.boundary) {
+    if (disk && boundary == Tier::host && below(3) == 0) boundary = Tier::disk;
+  }
+  if (std::count(plan.boundary.begin(), plan.boundary.end(), Tier::disk) > 0)
+    plan.boundary_ring = 1 + below(w.micro_batches + 1);
+  plan.weight_slabs = staged == 0 ? 0 : 1 + below(std::min<int64_t>(staged, 3));
   return plan;
 }
 

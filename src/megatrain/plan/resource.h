@@ -48,17 +48,23 @@ enum class ResourceKind : uint8_t {
   host_gradient,         // a = record with clipping, unless it waits elsewhere; else the slab of the ring
   host_record_gradient,  // a = record: the embedding's or the head's
   host_boundary,         // a = phase, b = micro-batch
+  boundary_slab,         // a = slab of the ring: an input of one micro-batch on its way to disk or back
   staged_rows,
   staged_inputs,
-  host_report,    // sums of squares, sums of losses, what is not finite
-  host_squares,   // a = record
-  moment_slab,    // a = slab of the ring: m and v of a record whose moments live on disk
+  host_report,   // sums of squares, sums of losses, what is not finite
+  host_squares,  // a = record
+  moment_slab,  // a = slab of the ring: m and v of a record whose moments live on disk, behind its weights and low bits
+                // where these live there
+  weight_slab,  // a = slab of the ring: weights on their way from disk to the device
   gradient_slab,  // a = slab of the ring: a gradient that waits elsewhere, on its way
   // on disk
+  disk_weights,   // a = record
+  disk_low_bits,  // a = record
   disk_moments,   // a = record: its m and v, at a block each
   disk_gradient,  // a = record: rounded, until the host may update it
+  disk_boundary,  // a = phase, b = micro-batch: its input
 };
-inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_gradient) + 1;
+inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_boundary) + 1;
 const char* resource_name(ResourceKind kind);
 
 struct Resource {

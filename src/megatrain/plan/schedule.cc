@@ -15,6 +15,7 @@ const char* lane_name(Lane lane) {
     case Lane::d2h: return "d2h";
     case Lane::update: return "update";
     case Lane::gather: return "gather";
+    case Lane::collect: return "collect";
     case Lane::disk_read: return "disk_read";
     case Lane::disk_write: return "disk_write";
   }
@@ -44,8 +45,12 @@ const char* action_name(ActionKind kind) {
     case ActionKind::report: return "report";
     case ActionKind::return_state: return "return state";
     case ActionKind::update: return "update";
+    case ActionKind::stage_weights: return "stage weights";
     case ActionKind::fetch_moments: return "fetch moments";
     case ActionKind::return_moments: return "return moments";
+    case ActionKind::collect_gradient: return "collect gradient";
+    case ActionKind::read_boundary: return "read boundary";
+    case ActionKind::store_boundary: return "store boundary";
     case ActionKind::fetch_gradient: return "fetch gradient";
     case ActionKind::store_gradient: return "store gradient";
   }

@@ -14,8 +14,8 @@
 
 namespace megatrain {
 
-enum class Lane : uint8_t { h2d, compute, d2h, update, gather, disk_read, disk_write };
-inline constexpr int kLanes = 7;
+enum class Lane : uint8_t { h2d, compute, d2h, update, gather, collect, disk_read, disk_write };
+inline constexpr int kLanes = 8;
 const char* lane_name(Lane lane);
 
 enum class ActionKind : uint8_t {
@@ -43,14 +43,19 @@ enum class ActionKind : uint8_t {
   offload_gradient,  // with the record's sum of squares
   report,            // losses and sums of squares
   return_state,      // a visiting layer's, updated
+  // collect: host work
+  collect_gradient,  // that has waited on the device
   // update: host work
   update,
   // disk_read
-  fetch_moments,   // a record's into a slab
+  stage_weights,   // a record's into a slab that fetch_weights reads
+  fetch_moments,   // a record's into a slab, with its weights and low bits where they live on disk
   fetch_gradient,  // likewise
+  read_boundary,   // a phase's input of one micro-batch into a slab that fetch_boundary reads
   // disk_write
   return_moments,  // updated, from the slab
   store_gradient,  // until the norm is known
+  store_boundary,  // until backward
 };
 const char* action_name(ActionKind kind);
 
@@ -76,7 +81,7 @@ enum class Operand : uint8_t {
   loss_sums,
   clip,
   state,    // a record's, which an update changes
-  moments,  // of the state, where they live on disk: the slab they are in
+  moments,  // of the state, where they live on disk: the slab they are in, with all else of the state that lives there
   after,    // only orders: the action needs what was known before
 };
 

@@ -50,6 +50,25 @@ Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_
   return plan;
 }
 
+// Blocks whose weights may go, from the last to the first.
+std::vector<int64_t> blocks_that_may(const Plan& plan) {
+  std::vector<int64_t> blocks;
+  for (int64_t record = std::ssize(plan.weights); record > 0; --record) {
+    if (plan.streams(record) && !plan.visiting(record)) blocks.push_back(record);
+  }
+  return blocks;
+}
+
+// All moments that may, and the weights of the first `count` blocks.
+Plan with_weights_on_disk(const Workload& w, const Plan& plan, const std::vector<int64_t>& blocks, int64_t count,
+                          int64_t slabs) {
+  const std::vector<int64_t> trained = records_that_may(w, plan);
+  Plan spilled = with_moments_on_disk(plan, trained, std::min(slabs, std::ssize(trained)));
+  for (int64_t i = 0; i < count; ++i) spilled.disk_weights[static_cast<size_t>(blocks[static_cast<size_t>(i)])] = true;
+  spilled.weight_slabs = std::min(slabs, count);
+  return spilled;
+}
+
 int64_t disk_left(const Workload& w, const Plan& plan, const Budgets& budgets) {
   return budgets.disk_bytes - memory_need(w, plan).disk_bytes();
 }
@@ -99,6 +118,45 @@ std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Bud
   return {};
 }
 
+std::optional<Plan> spill_weights(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs) {
+  const std::vector<int64_t> blocks = blocks_that_may(plan);
+  // each block more takes less of the host, once the slabs are there
+  int64_t low = 1, high = std::ssize(blocks);
+  const auto fits = [&](int64_t count) {
+    return memory_need(w, with_weights_on_disk(w, plan, blocks, count, slabs)).host_bytes() <= budgets.host_bytes;
+  };
+  if (high == 0 || !fits(high)) return {};
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (fits(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  Plan spilled = with_weights_on_disk(w, plan, blocks, low, slabs);
+  if (memory_need(w, spilled).disk_bytes() > budgets.disk_bytes) return {};
+  return spilled;
+}
+
+Plan spill_boundaries(const Workload& w, const Plan& plan, const Budgets& budgets) {
+  constexpr int64_t kRing = 3;
+  Plan best = plan, spilled = plan;
+  spilled.boundary_ring = std::min(kRing, w.micro_batches + 2);
+  int64_t least = memory_need(w, plan).host_bytes();
+  for (Tier& boundary : spilled.boundary) {
+    if (least <= budgets.host_bytes) break;
+    if (boundary != Tier::host) continue;
+    boundary = Tier::disk;
+    const MemoryNeed need = memory_need(w, spilled);
+    if (need.disk_bytes() > budgets.disk_bytes) break;
+    if (need.host_bytes() >= least) continue;
+    least = need.host_bytes();
+    best = spilled;
+  }
+  return best;
+}
+
 Plan spill_most(const Workload& w, const Plan& given, const Budgets& budgets) {
   const Plan plan = spill_gradients(w, given, budgets, 2, SpillOrder::last);
   const std::vector<int64_t> records = records_that_may(w, plan);
@@ -114,6 +172,13 @@ Plan spill_most(const Workload& w, const Plan& given, const Budgets& budgets) {
     most = saved;
     best = with_moments_on_disk(plan, list, slabs);
   }
+  const std::vector<int64_t> blocks = blocks_that_may(plan);
+  for (int64_t count = 1; count <= std::ssize(blocks); ++count) {
+    Plan spilled = with_weights_on_disk(w, plan, blocks, count, 2);
+    const MemoryNeed need = memory_need(w, spilled);
+    if (need.disk_bytes() > budgets.disk_bytes) break;
+    if (need.host_bytes() < memory_need(w, best).host_bytes()) best = std::move(spilled);
+  }
   return best;
 }
 
@@ -121,8 +186,10 @@ std::optional<int64_t> least_disk_bytes(const Workload& w, const Plan& plan, con
   Budgets wide = budgets;
   wide.disk_bytes = std::numeric_limits<int64_t>::max();
   std::optional<int64_t> least;
-  for (const Plan& start : {plan, spill_gradients(w, plan, wide, 2, SpillOrder::last)}) {
-    const auto spilled = spill_moments(w, start, wide, 2, SpillOrder::last);
+  for (const Plan& start :
+       {plan, spill_gradients(w, plan, wide, 2, SpillOrder::last), spill_boundaries(w, plan, wide)}) {
+    auto spilled = spill_moments(w, start, wide, 2, SpillOrder::last);
+    if (!spilled) spilled = spill_weights(w, start, wide, 2);
     if (!spilled) continue;
     const int64_t bytes = memory_need(w, *spilled).disk_bytes();
     least = std::min(least.value_or(bytes), bytes);

@@ -1,4 +1,4 @@
-// Gradients and moments that go to disk where the host's memory does not hold them.
+// Gradients, moments and weights that go to disk where the host's memory does not hold them.
 #pragma once
 
 #include <optional>
@@ -24,8 +24,16 @@ Plan spill_gradients(const Workload& workload, const Plan& plan, const Budgets& 
 std::optional<Plan> spill_moments(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs,
                                   SpillOrder order);
 
-// The plan with the gradients and moments on disk that save the host the most within the disk's budget, by two slabs;
-// the plan itself where none does. For a plan that nothing on disk brings within the host's memory.
+// The same, for a plan that the moments of all layers do not bring within the host's memory: they go, and the weights
+// and low bits of as few blocks as need be, the last first.
+std::optional<Plan> spill_weights(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs);
+
+// The plan with the inputs of as few blocks waiting on disk as bring it within the host's memory, the ones that
+// backward needs last first: all that wait on the host and that the disk holds when they are not enough.
+Plan spill_boundaries(const Workload& workload, const Plan& plan, const Budgets& budgets);
+
+// The plan with the gradients, moments and weights on disk that save the host the most within the disk's budget, by two
+// slabs; the plan itself where none does. For a plan that nothing on disk brings within the host's memory.
 Plan spill_most(const Workload& workload, const Plan& plan, const Budgets& budgets);
 
 // The fewest bytes on disk that bring the plan within the host's memory; none: no number of them does.

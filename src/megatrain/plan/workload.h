@@ -112,6 +112,10 @@ struct Workload {
   }
   // From a record's m to its v where they lie on disk or in a slab on the way: both start at a block of the disk.
   int64_t disk_moment_bytes(int64_t r) const { return round_up(moment_bytes(r), kDiskAlignment); }
+  // Of weights and low bits where they live on disk: each starts at a block there too.
+  int64_t disk_weight_bytes(int64_t r) const { return round_up(weight_bytes(r), kDiskAlignment); }
+  int64_t disk_low_bytes(int64_t r) const { return round_up(low_bytes(r), kDiskAlignment); }
+  int64_t disk_activation_bytes(int64_t p) const { return round_up(activation_bytes(p), kDiskAlignment); }
   // Of a rounded gradient where it waits on disk, and in a slab on its way.
   int64_t disk_gradient_bytes(int64_t r) const {
     return round_up(record(r).trained * dtype_bytes(dtype), kDiskAlignment);

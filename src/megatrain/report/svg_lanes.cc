@@ -20,16 +20,16 @@ constexpr double kWidth = 1060, kLeft = 74, kRight = 14, kTop = 4, kRow = 30, kB
 struct Purpose {
   const char* style;
   const char* name;
-  std::array<const char*, 4> actions;
+  std::array<const char*, 5> actions;
 };
 constexpr Purpose kPurposes[] = {
     {"forward", "forward", {"block forward", "embed forward"}},
     {"head", "head and loss", {"head", "finish losses"}},
     {"backward", "backward", {"block backward", "embed backward"}},
     {"update", "optimizer update", {"update", "update on device"}},
-    {"weights", "weights and inputs", {"fetch weights", "fetch rows", "fetch inputs", "gather rows"}},
-    {"gradients", "gradients out", {"offload gradient"}},
-    {"activations", "activations", {"fetch boundary", "offload boundary"}},
+    {"weights", "weights and inputs", {"fetch weights", "fetch rows", "fetch inputs", "gather rows", "stage weights"}},
+    {"gradients", "gradients on their way", {"offload gradient", "collect gradient", "store gradient", "fetch gradient"}},
+    {"activations", "activations", {"fetch boundary", "offload boundary", "read boundary", "store boundary"}},
     {"state", "state on its way", {"fetch state", "return state", "fetch moments", "return moments"}},
     {"other", "norms, reports", {}},
 };

@@ -45,11 +45,10 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const Di
     device.zero_now(buffer.data(), buffer.bytes());
     return buffer;
   };
-  weights_ = plane(layout_.elements * dtype_bytes(dtype()), "weights");
-  if (layout_.low_elements > 0) low_ = plane(layout_.low_elements * 2, "low bits");
-  if (disk_.file) return;
-  m_ = plane(layout_.moment_bytes(), "first moments");
-  v_ = plane(layout_.moment_bytes(), "second moments");
+  if (disk_.weights < 0) weights_ = plane(weight_bytes(), "weights");
+  if (disk_.low < 0 && layout_.low_elements > 0) low_ = plane(layout_.low_elements * 2, "low bits");
+  if (disk_.m < 0) m_ = plane(layout_.moment_bytes(), "first moments");
+  if (disk_.v < 0) v_ = plane(layout_.moment_bytes(), "second moments");
 }
 
 LayerRecord::LayerRecord(const LayerRecord& home, LayerLayout layout)
@@ -81,22 +80,20 @@ void LayerRecord::copy(void* to, const void* from, size_t bytes) const {
 }
 
 void LayerRecord::read_master(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
-  const StatePlanes at = planes();
   const size_t n = static_cast<size_t>(count);
   const int64_t weight = tensor.offset + begin;
-  if (dtype() == DType::f32) return copy(out, at.master + weight, n * 4);
+  if (dtype() == DType::f32) return read_weights(4 * weight, 4 * count, out);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
-  copy(high.data(), at.weight + weight, n * 2);
-  if (tensor.has_low_bits()) copy(low.data(), at.low + tensor.low_offset + begin, n * 2);
+  read_weights(2 * weight, 2 * count, high.data());
+  if (tensor.has_low_bits()) read_plane(low_, disk_.low, 2 * (tensor.low_offset + begin), 2 * count, low.data());
   for (size_t i = 0; i < n; ++i) out[i] = join_master(high[i], low[i]);
 }
 
 void LayerRecord::write_master(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values) {
-  const StatePlanes at = planes();
   const size_t n = static_cast<size_t>(count);
   const int64_t weight = tensor.offset + begin;
-  if (dtype() == DType::f32) return copy(at.master + weight, values, n * 4);
+  if (dtype() == DType::f32) return write_plane(weights_, disk_.weights, 4 * weight, 4 * count, values);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
   uint16_t any = 0;
@@ -106,18 +103,18 @@ void LayerRecord::write_master(const TensorSpec& tensor, int64_t begin, int64_t 
     any |= low[i];
   }
   ensure(!tensor.exact || any == 0, "a frozen tensor without low bits gets values that bf16 holds");
-  copy(at.weight + weight, high.data(), n * 2);
-  if (tensor.has_low_bits()) copy(at.low + tensor.low_offset + begin, low.data(), n * 2);
+  write_plane(weights_, disk_.weights, 2 * weight, 2 * count, high.data());
+  if (tensor.has_low_bits()) write_plane(low_, disk_.low, 2 * (tensor.low_offset + begin), 2 * count, low.data());
 }
 
-void LayerRecord::read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const {
-  if (disk_.file) return disk_.file->read_at(disk_.at(moment == Moment::first) + begin, out, bytes);
-  copy(out, (moment == Moment::first ? m_ : v_).data() + begin, static_cast<size_t>(bytes));
+void LayerRecord::read_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, void* out) const {
+  if (disk >= 0) return disk_.file->read_at(disk + begin, out, bytes);
+  copy(out, plane.data() + begin, static_cast<size_t>(bytes));
 }
 
-void LayerRecord::write_plane(Moment moment, int64_t begin, int64_t bytes, const void* data) {
-  if (disk_.file) return disk_.file->write_at(disk_.at(moment == Moment::first) + begin, data, bytes);
-  copy((moment == Moment::first ? m_ : v_).data() + begin, data, static_cast<size_t>(bytes));
+void LayerRecord::write_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, const void* data) {
+  if (disk >= 0) return disk_.file->write_at(disk + begin, data, bytes);
+  copy(plane.data() + begin, data, static_cast<size_t>(bytes));
 }
 
 void LayerRecord::read_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {

@@ -47,20 +47,20 @@ struct StatePlanes {
 
 class ScratchFile;
 
-// Where a record's moments lie on disk.
+// Where planes of a record lie on disk: bytes into the file, -1 for those that live on the record's tier.
 struct DiskPlanes {
-  const ScratchFile* file = nullptr;  // nullptr: they live with the rest of the state
-  int64_t m = 0;                      // bytes into the file
-  int64_t v = 0;
-
-  int64_t at(bool first) const { return first ? m : v; }
+  const ScratchFile* file = nullptr;
+  int64_t weights = -1;
+  int64_t low = -1;
+  int64_t m = -1;
+  int64_t v = -1;
 };
 
 class LayerRecord {
  public:
   // Planes are zero: gaps between tensors stay so for ever. Where the master is what streams, values written are
   // rounded to it, as the high half of a split master is, and read back so.
-  // Moments on disk take no memory here: planes() has none of them.
+  // Planes on disk take no memory here: planes() has none of them.
   LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk = {});
 
   // One that lives in the memory of another, which must outlive it and have the same sizes: whatever is written to one
@@ -72,8 +72,14 @@ class LayerRecord {
   Tier tier() const { return tier_; }
   int64_t weight_bytes() const { return layout_.elements * dtype_bytes(dtype()); }
 
-  std::byte* weights() const { return weights_.data(); }
+  std::byte* weights() const { return weights_.data(); }  // not of weights on disk
+  bool weights_on_disk() const { return disk_.weights >= 0; }
   StatePlanes planes() const;
+
+  // Bytes [begin, begin + bytes) of the weights as they stream, to host memory. The lanes must be idle. Any thread.
+  void read_weights(int64_t begin, int64_t bytes, void* out) const {
+    read_plane(weights_, disk_.weights, begin, bytes, out);
+  }
 
   // Elements [begin, begin + count) of a tensor's logical fp32 master, whichever form it is stored in. The lanes must
   // be idle. Any thread. Values written to an exact tensor are such that its weights hold them.
@@ -94,9 +100,17 @@ class LayerRecord {
 
  private:
   void copy(void* to, const void* from, size_t bytes) const;
-  // Bytes [begin, begin + bytes) of a plane of moments.
-  void read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const;
-  void write_plane(Moment moment, int64_t begin, int64_t bytes, const void* data);
+  // Bytes [begin, begin + bytes) of a plane, in memory or at `disk` in the file.
+  void read_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, void* out) const;
+  void write_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, const void* data);
+  void read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const {
+    const bool first = moment == Moment::first;
+    read_plane(first ? m_ : v_, first ? disk_.m : disk_.v, begin, bytes, out);
+  }
+  void write_plane(Moment moment, int64_t begin, int64_t bytes, const void* data) {
+    const bool first = moment == Moment::first;
+    write_plane(first ? m_ : v_, first ? disk_.m : disk_.v, begin, bytes, data);
+  }
   int64_t scale_at(const TensorSpec& tensor, int64_t block) const {  // bytes
     return layout_.scales_offset() + 4 * (tensor.first_block + block);
   }
