@@ -118,7 +118,7 @@ TEST(DiskWeights, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
     const std::string expected = tiny.train(tiny.default_plan(), 4);
     for (const DiskQueueKind kind : queues_here()) {
       tiny.machine().disk.queue.kind = kind;
-      for (uint64_t seed = 0; seed < kDiskPlans / 2; ++seed) {
+      for (uint64_t seed = 0; seed < kDiskPlans / 4; ++seed) {
         const Plan plan = whole_plan(tiny.workload(), seed, true);
         ASSERT_EQ(tiny.train(plan, 4), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
       }
