@@ -46,7 +46,7 @@ Plan whole_plan(const Workload& w, uint64_t seed, bool whole) {
   Plan plan = disk_plan(w, seed);
   int64_t blocks = 0;
   for (int64_t record = 1; record < w.head_record(); ++record) {
-    const bool may = plan.streams(record) && !plan.visiting(record);
+    const bool may = !plan.updated_on_device(record);
     plan.disk_weights[static_cast<size_t>(record)] = whole && may;
     blocks += whole && may;
   }

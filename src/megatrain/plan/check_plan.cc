@@ -107,9 +107,9 @@ void check_plan(const Workload& w, const Plan& p) {
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (!p.weights_on_disk(record)) continue;
     require(
-        w.is_layer_record(record) && p.streams(record) && !p.visiting(record) &&
-            p.moments_on_disk(record) == w.is_trained(record),
-        fmt::format("layer {}'s weights may live on disk only when it is a block, streams, and has its moments there",
+        w.is_layer_record(record) && !p.updated_on_device(record) && p.moments_on_disk(record) == w.is_trained(record),
+        fmt::format("layer {}'s weights may live on disk only when it is a block that the host updates and has its "
+                    "moments there",
                     record));
   }
   const int64_t staged = std::count(p.disk_weights.begin(), p.disk_weights.end(), true);
