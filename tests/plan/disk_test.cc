@@ -241,7 +241,7 @@ TEST(DiskPlans, CheckPlanSaysWhatMayNotLiveOnDisk) {
   refused("layer 13's weights", [](Plan& p) { p.disk_weights[13] = true; });
   refused("layer 12's weights", [](Plan& p) {
     p.disk_weights[12] = true;
-    p.weights[11] = Tier::hbm;
+    p.disk_moments[12] = false;
   });
   refused("weight_slabs", [](Plan& p) { p.weight_slabs = int64_t{1} << 60; });
   refused("moment_slabs is 1, expected 2 to", [](Plan& p) { p.moment_slabs = 1; });

@@ -110,7 +110,8 @@ TEST(Schedule, StateThatLivesOnTheDeviceNeverCrossesAndWhatVisitsCrossesOnceEach
       if (action.kind == ActionKind::fetch_state) ++in[action.record];
       if (action.kind == ActionKind::return_state) ++out[action.record];
       if (action.kind == ActionKind::fetch_weights) ++weights[action.record];
-      if (action.kind == ActionKind::offload_gradient) ++gradients[action.record];
+      const bool collected = action.kind == ActionKind::collect_gradient;
+      if (collected || action.kind == ActionKind::offload_gradient) ++gradients[action.record];
     }
     for (int64_t record = 0; record < w.record_count(); ++record) {
       EXPECT_EQ(in[record], plan.visiting(record));

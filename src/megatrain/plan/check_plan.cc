@@ -107,9 +107,9 @@ void check_plan(const Workload& w, const Plan& p) {
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (!p.weights_on_disk(record)) continue;
     require(
-        w.is_layer_record(record) && p.streams(record) && !p.visiting(record) &&
-            p.moments_on_disk(record) == w.is_trained(record),
-        fmt::format("layer {}'s weights may live on disk only when it is a block, streams, and has its moments there",
+        w.is_layer_record(record) && !p.updated_on_device(record) && p.moments_on_disk(record) == w.is_trained(record),
+        fmt::format("layer {}'s weights may live on disk only when it is a block that the host updates and has its "
+                    "moments there",
                     record));
   }
   const int64_t staged = std::count(p.disk_weights.begin(), p.disk_weights.end(), true);
@@ -146,7 +146,8 @@ void check_plan(const Workload& w, const Plan& p) {
   const bool stored = std::count(p.boundary.begin(), p.boundary.end(), Tier::disk) > 0;
   require(p.boundary_ring >= (stored ? 1 : 0) && p.boundary_ring <= (stored ? w.micro_batches + 2 : 0),
           fmt::format("boundary_ring is {}, expected {}", p.boundary_ring,
-                      stored ? fmt::format("1 to {}", w.micro_batches + 2) : "0: no block input waits on disk"));
+                      stored ? fmt::format("1 to {} for block inputs that wait on disk", w.micro_batches + 2)
+                             : "0: no block input waits on disk"));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,
           fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.layer_records() + 2));
   const int64_t host_updated = p.waiting_on_host(w);

@@ -141,7 +141,8 @@ Plan plan_from_json(const json& object, const std::string& where) {
     p.keep.push_back(*found);
   }
   p.boundary = tiers("boundary", true);
-  if (object.contains("boundary_ring")) p.boundary_ring = number("boundary_ring");
+  const bool stored = std::count(p.boundary.begin(), p.boundary.end(), Tier::disk) > 0;
+  if (stored || object.contains("boundary_ring")) p.boundary_ring = number("boundary_ring");
   if (object.contains("boundary_every")) p.boundary_every = number("boundary_every");
   p.boundary_slots = number("boundary_slots");
   p.disk_moments.assign(p.state.size(), false);

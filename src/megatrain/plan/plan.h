@@ -39,7 +39,7 @@ struct Plan {
                                     // only of trained records that live on the host and are updated there
   int64_t moment_slabs = 0;         // that they pass through; with 2 or more they are read ahead of the updates
   std::vector<bool> disk_weights;   // (records) weights and low bits live on disk too, and pass through the slab of the
-                                    // moments to be updated; only of layer records that stream
+                                    // moments to be updated; only of layer records that live on the host
   int64_t weight_slabs = 0;         // of the host, that weights pass through on their way from disk to the device
   std::vector<Tier> gradients;      // (records) with clipping, where the gradient of a trained layer record that the
                                     // host updates waits for the norm; hbm: in the place of its phase's input

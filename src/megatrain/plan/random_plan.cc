@@ -67,7 +67,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   const bool weights = disk && below(2) == 0;
   int64_t staged = 0;
   for (int64_t record = 0; record < w.record_count(); ++record) {
-    const bool may = w.is_layer_record(record) && plan.streams(record) && !plan.visiting(record) &&
+    const bool may = w.is_layer_record(record) && !plan.updated_on_device(record) &&
                      plan.moments_on_disk(record) == w.is_trained(record);
     plan.disk_weights.push_back(weights && may && below(3) > 0);
     staged += plan.disk_weights.back();

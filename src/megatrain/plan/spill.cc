@@ -54,7 +54,7 @@ Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_
 std::vector<int64_t> blocks_that_may(const Plan& plan) {
   std::vector<int64_t> blocks;
   for (int64_t record = std::ssize(plan.weights); record > 0; --record) {
-    if (plan.streams(record) && !plan.visiting(record)) blocks.push_back(record);
+    if (!plan.updated_on_device(record)) blocks.push_back(record);
   }
   return blocks;
 }
