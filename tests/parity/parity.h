@@ -79,7 +79,7 @@ inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
     aa += static_cast<double>(a[i]) * a[i];
     bb += static_cast<double>(b[i]) * b[i];
   }
-  return ab / std::sqrt(aa * bb);
+  return aa == 0 && bb == 0 ? 1 : ab / std::sqrt(aa * bb);  // an expert without tokens has zeros
 }
 
 struct Outcome {

@@ -28,24 +28,34 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
+  int64_t experts = 0;  // of every layer but the second; a token has 3
+  int64_t experts_per_record = 0;
   bool rounded = false;      // the first weights are such that bf16 holds them
   bool bf16_source = false;  // and the session knows it: frozen tensors have no low bits
 };
 
 inline ModelConfig model_config(const Shape& shape) {
-  return parse_model_config({{"architectures", {"Qwen3ForCausalLM"}},
-                             {"vocab_size", 61},
-                             {"hidden_size", 24},
-                             {"intermediate_size", 40},
-                             {"num_hidden_layers", shape.layers},
-                             {"num_attention_heads", 4},
-                             {"num_key_value_heads", 2},
-                             {"head_dim", 8},
-                             {"initializer_range", 0.2},
-                             {"max_position_embeddings", 64},
-                             {"pad_token_id", shape.pad_id < 0 ? nlohmann::json() : nlohmann::json(shape.pad_id)},
-                             {"tie_word_embeddings", shape.tied}},
-                            "the tiny model");
+  nlohmann::json config = {{"architectures", {"Qwen3ForCausalLM"}},
+                           {"vocab_size", 61},
+                           {"hidden_size", 24},
+                           {"intermediate_size", 40},
+                           {"num_hidden_layers", shape.layers},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", 8},
+                           {"initializer_range", 0.2},
+                           {"max_position_embeddings", 64},
+                           {"pad_token_id", shape.pad_id < 0 ? nlohmann::json() : nlohmann::json(shape.pad_id)},
+                           {"tie_word_embeddings", shape.tied}};
+  if (shape.experts > 0) {
+    config.update({{"architectures", {"Qwen3MoeForCausalLM"}},
+                   {"num_experts", shape.experts},
+                   {"num_experts_per_tok", 3},
+                   {"moe_intermediate_size", 16},
+                   {"norm_topk_prob", true},
+                   {"mlp_only_layers", {1}}});
+  }
+  return parse_model_config(config, "the tiny model");
 }
 
 inline TensorTypes source_types(const Shape& shape) {
@@ -111,6 +121,7 @@ class Tiny {
       : shape_(shape),
         session_(train_config(shape, device), {.config = model_config(shape), .types = source_types(shape)}) {
     machine().disk.place.directory = std::filesystem::temp_directory_path().string();
+    session_.group_experts(shape.experts_per_record);
     if (shape.alias_layers > 0) session_.alias_layers(shape.alias_layers);
   }
 

@@ -101,14 +101,17 @@ ExpertBlock::ExpertBlock(const ExpertBlockShape& shape, std::span<const LayerLay
       attention_(shape.attention, records.front()),
       post_norm_(find_operand(records.front(), BlockOperand::post_norm)),
       router_(find_linear(records.front(), ExpertOperand::router, ExpertOperand::router_bias)) {
-  const int64_t groups = std::ssize(records) - 1, each = (s_.experts.count + groups - 1) / groups;
-  for (int64_t first = 0; first < s_.experts.count; first += each) {
-    const int64_t count = std::min(each, s_.experts.count - first);
-    const LayerLayout& record = records[groups_.size() + 1];
+  int64_t tensors = 0;  // of all experts
+  for (const LayerLayout& record : records.subspan(1)) tensors += std::ssize(record.tensors);
+  int64_t first = 0;
+  for (const LayerLayout& record : records.subspan(1)) {
+    const int64_t count = std::ssize(record.tensors) * s_.experts.count / tensors;
     groups_.push_back({first, count,
                        find_expert_linear(record, count, ExpertOperand::gate_up, ExpertOperand::gate_up_bias),
                        find_expert_linear(record, count, ExpertOperand::down, ExpertOperand::down_bias)});
+    first += count;
   }
+  ensure(first == s_.experts.count, "the records hold all experts of the layer");
 }
 
 std::vector<int64_t> ExpertBlock::records() const {
@@ -117,8 +120,8 @@ std::vector<int64_t> ExpertBlock::records() const {
   return list;
 }
 
-int64_t ExpertBlock::workspace_bytes() const { return carve(nullptr, Keep::nothing, nullptr).workspace_bytes; }
-int64_t ExpertBlock::kept_bytes(Keep keep) const { return carve(nullptr, keep, nullptr).kept_bytes; }
+int64_t ExpertBlock::workspace_bytes() const { return carve(nullptr, Keep::nothing, nullptr, false).workspace_bytes; }
+int64_t ExpertBlock::kept_bytes(Keep keep) const { return carve(nullptr, keep, nullptr, true).kept_bytes; }
 
 // Rows that the largest group has at most: a token chooses an expert once.
 int64_t ExpertBlock::most_rows(int64_t tokens) const {
@@ -150,7 +153,8 @@ ExpertBlock::Rows ExpertBlock::carve_rows(Carver& work, int64_t tokens) const {
   return r;
 }
 
-ExpertBlock::Work ExpertBlock::carve(std::byte* workspace, Keep keep, std::byte* kept) const {
+// `kept_choice`: the router's choice is among what is kept, as it is wherever a backward follows.
+ExpertBlock::Work ExpertBlock::carve(std::byte* workspace, Keep keep, std::byte* kept, bool kept_choice) const {
   Carver work(workspace), keeping(kept);
   const DType dtype = s_.attention.dtype;
   const int64_t tokens = s_.attention.tokens, hidden = s_.attention.hidden;
@@ -159,7 +163,7 @@ ExpertBlock::Work ExpertBlock::carve(std::byte* workspace, Keep keep, std::byte*
   w.attention = attention_.carve(work, keeping, keep, false);
   w.post_normed = whole.view(dtype, tokens, hidden);
   w.post_inv_rms = whole.array<float>(tokens);
-  w.routing = carve_routing(work, keeping, whole, tokens);
+  w.routing = carve_routing(work, kept_choice ? keeping : work, whole, tokens);
   w.rows = carve_rows(work, tokens);
   w.grad_rows = work.view(dtype, most_rows(tokens), hidden);
   w.grad_act = w.rows.act;
@@ -236,7 +240,7 @@ void ExpertBlock::mix(Ops& ops, Stream& stream, std::span<std::byte* const> weig
 
 void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
   std::byte* slab = a.weights[0];
-  const Work w = carve(a.workspace, a.keep, a.kept);
+  const Work w = carve(a.workspace, a.keep, a.kept, a.kept != nullptr);
   attention_.forward(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
   attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h, w.post_normed, w.post_inv_rms);
   logits_of(ops, stream, slab, w.post_normed, w.routing);
@@ -248,7 +252,7 @@ void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
 void ExpertBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
   std::byte* slab = a.weights[0];
   float* grads = a.weight_grads[0];
-  const Work w = carve(a.workspace, a.keep, a.kept);
+  const Work w = carve(a.workspace, a.keep, a.kept, true);
   attention_.recompute(ops, stream, a, w.attention);
   if (a.keep < Keep::everything) {
     attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h, w.post_normed, w.post_inv_rms);

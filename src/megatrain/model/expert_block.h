@@ -80,7 +80,7 @@ class ExpertBlock final : public Phase {
   struct Rows;     // buffers of a group's rows
   struct Work;
   struct DecodeWork;
-  Work carve(std::byte* workspace, Keep keep, std::byte* kept) const;
+  Work carve(std::byte* workspace, Keep keep, std::byte* kept, bool kept_choice) const;
   DecodeWork carve_decode(std::byte* workspace, int64_t tokens) const;
   Routing carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const;
   Rows carve_rows(Carver& work, int64_t tokens) const;

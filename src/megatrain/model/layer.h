@@ -68,7 +68,7 @@ class Phase {
     const float* tables;  // Model::make_tables()
     std::byte* workspace;
     Keep keep = Keep::nothing;
-    std::byte* kept = nullptr;  // kept_bytes(keep)
+    std::byte* kept = nullptr;  // kept_bytes(keep); nullptr: no backward follows
   };
   virtual void forward(Ops& ops, Stream& stream, const Forward& args) const = 0;
 

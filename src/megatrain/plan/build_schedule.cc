@@ -241,7 +241,7 @@ class Builder {
   void add_kept(Action& action, std::vector<Access>& accesses, const Group& group) const {
     if (!training_ || !has_backward(action.phase)) return;
     action.keep = plan_.keep_of(action.phase);
-    if (action.keep != Keep::nothing)
+    if (w_.phase(action.phase).kept_bytes[static_cast<size_t>(action.keep)] > 0)
       accesses.push_back(writes(Operand::kept, {Kind::kept, action.phase, group.local}));
   }
 
@@ -305,7 +305,9 @@ class Builder {
                         {reads(Operand::x, input_of(phase, boundary, group)), reads(Operand::inputs, {Kind::inputs}),
                          writes(Operand::y, {Kind::recomputed, above_boundary(phase + 1), group.local}),
                          writes(Operand::workspace, {Kind::workspace})});
-        add(Lane::compute, of_phase(ActionKind::forward, phase, group), std::move(accesses));
+        Action action = of_phase(ActionKind::forward, phase, group);
+        add_kept(action, accesses, group);
+        add(Lane::compute, std::move(action), std::move(accesses));
       }
     }
   }

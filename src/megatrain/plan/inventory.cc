@@ -43,7 +43,8 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    int64_t streamed = 0, leaving = 0, largest = 0, shared = 0;  // the largest, in bytes or elements
+    int64_t streamed = 0, leaving = 0, largest = 0;     // the largest, in bytes or elements
+    std::vector<int64_t> shared;                        // the largest sum at each place of a phase, in elements
     int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
     std::vector<bool> waits(w_.records.size(), false);  // (homes) has a gradient that does
     for (int64_t r = 0; r < w_.record_count(); ++r) {
@@ -60,10 +61,12 @@ class ResourceList {
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (plan_.visiting(r)) device(Kind::visiting_state, r, w_.visiting_bytes(r));
       if (trained == 0) continue;
-      if (gradient_sum_of(w_, plan_, r).a == r) {
+      if (gradient_sum_of(w_, plan_, r).kind == Kind::gradient_sum) {
         device(Kind::gradient_sum, r, trained * 4);
       } else {
-        shared = std::max(shared, trained);
+        shared.resize(std::max(shared.size(), static_cast<size_t>(w_.record(r).place) + 1));
+        int64_t& most = shared[static_cast<size_t>(w_.record(r).place)];
+        most = std::max(most, trained);
       }
       if (const auto place = waiting_gradient_of(w_, plan_, r); place && place->kind == Kind::device_gradient)
         device(Kind::device_gradient, r, trained * element_);
@@ -78,7 +81,8 @@ class ResourceList {
         waits[static_cast<size_t>(w_.home(r))] = true;
       }
     }
-    if (shared > 0) device(Kind::gradient_sum, 0, shared * 4);
+    for (size_t place = 0; place < shared.size(); ++place)
+      device(Kind::shared_gradient_sum, static_cast<int64_t>(place), shared[place] * 4);
     for (int64_t slot = 0; streamed > 0 && slot < plan_.slots; ++slot) device(Kind::weight_slot, slot, streamed);
     for (int64_t slab = 0; leaving > 0 && slab < plan_.gradient_slabs; ++slab)
       device(Kind::gradient_out, slab, leaving * element_);
@@ -218,6 +222,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::visiting_state: return "visiting state";
     case Kind::head_slot: return "head slot";
     case Kind::gradient_sum: return "gradient sums";
+    case Kind::shared_gradient_sum: return "shared gradient sums";
     case Kind::device_gradient: return "gradients waiting on the device";
     case Kind::head_gradient_sum: return "head gradient sum";
     case Kind::row_gradient_sum: return "row gradient sums";
@@ -305,7 +310,8 @@ int64_t update_slab_bytes(const Workload& w, const Plan& plan, int64_t record) {
 Resource gradient_sum_of(const Workload& w, const Plan& plan, int64_t record) {
   // half-summed gradients never leave
   const bool stays = plan.sweeps.size() > 1 || (w.gradients_stay && plan.updated_on_device(record));
-  return {Kind::gradient_sum, stays ? record : 0};
+  if (stays) return {Kind::gradient_sum, record};
+  return {Kind::shared_gradient_sum, w.record(record).place};
 }
 
 bool leaves_its_place(const Workload& w, const Plan& plan, int64_t record) {
@@ -318,7 +324,8 @@ bool leaves_its_place(const Workload& w, const Plan& plan, int64_t record) {
 std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan, int64_t record) {
   if (!w.clip || !w.is_layer_record(record) || !w.is_trained(record)) return {};
   const bool here = plan.updated_on_device(record);
-  if (here ? gradient_sum_of(w, plan, record).a == record : plan.gradient_of(record) != Tier::hbm) return {};
+  if (here ? gradient_sum_of(w, plan, record).kind == Kind::gradient_sum : plan.gradient_of(record) != Tier::hbm)
+    return {};
   return leaves_its_place(w, plan, record) ? Resource{Kind::boundary, record} : Resource{Kind::device_gradient, record};
 }
 

@@ -14,14 +14,15 @@ enum class ResourceKind : uint8_t {
   first_moments,   // a = record
   second_moments,  // a = record
   // on the device
-  driver,             // what the driver holds
-  weight_slot,        // a = slot of the ring
-  resident_weights,   // a = record: a copy of its own
-  visiting_state,     // a = record: what is trained of its weights and state
-  head_slot,          // a = record: the head's own tensors, or the tied table
-  gradient_sum,       // a = record; 0: the slab that layers share
-  device_gradient,    // a = record: rounded, until the device may update it, where it takes no boundary's place
-  head_gradient_sum,  // a = record: the head's own tensors, or the tied table
+  driver,               // what the driver holds
+  weight_slot,          // a = slot of the ring
+  resident_weights,     // a = record: a copy of its own
+  visiting_state,       // a = record: what is trained of its weights and state
+  head_slot,            // a = record: the head's own tensors, or the tied table
+  gradient_sum,         // a = record: a slab of its own
+  shared_gradient_sum,  // a = place: the slab that layers share for their records at that place of a phase
+  device_gradient,      // a = record: rounded, until the device may update it, where it takes no boundary's place
+  head_gradient_sum,    // a = record: the head's own tensors, or the tied table
   row_gradient_sum,
   gradient_out,       // a = slab: rounded, on its way out
   head_gradient_out,  // a = record

@@ -30,6 +30,7 @@ struct RecordWork {
   int64_t trained = 0;  // of its gradient and its moments; 0: frozen
   int64_t blocks = 0;   // of moments that share a scale
   int64_t low = 0;      // of its low bits, where the state has them: frozen ones of a bf16 source have none
+  int64_t place = 0;    // among the records that its phase needs at once
 };
 
 struct PhaseWork {
@@ -62,6 +63,9 @@ struct Workload {
   // Layer records live in the memory of the first so many, one after the other: what a model too large for a machine
   // would move and compute can then be timed there, and its values mean nothing. 0: each in its own.
   int64_t alias_layers = 0;
+
+  // Experts that a record of a layer with experts holds; 0: all of the layer's. It changes no bit.
+  int64_t experts_per_record = 0;
 
   int64_t workspace_bytes = 0;  // the largest of the phases'
   int64_t scratch_bytes = 0;    // of the ops

@@ -33,7 +33,11 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .low = layout.low_elements});
   }
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
-  for (const Model::NumberedPhase& numbered : model.layer_phases()) w.phases.push_back(phase_work(numbered, shape));
+  for (const Model::NumberedPhase& numbered : model.layer_phases()) {
+    w.phases.push_back(phase_work(numbered, shape));
+    for (size_t place = 0; place < numbered.records.size(); ++place)
+      w.records[static_cast<size_t>(numbered.records[place])].place = static_cast<int64_t>(place);
+  }
   const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
   w.phases.push_back({.records = {w.head_record()},
                       .width = model.config.hidden,

@@ -39,7 +39,8 @@ void Session::choose_algorithms(const nlohmann::json* saved) {
 
 const Workload& Session::workload() {
   if (!workload_)
-    workload_ = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads), source_.types);
+    workload_ = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads), source_.types,
+                              experts_per_record_);
   return *workload_;
 }
 

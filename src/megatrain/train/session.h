@@ -41,6 +41,8 @@ class Session {
   // Layers live in the memory of the first so many (Workload::alias_layers). Before there is a plan. Throws
   // Error(bad_config) unless all layers are of one size and there are more of them.
   void alias_layers(int64_t layers);
+  // Records of experts hold so many (Workload::experts_per_record). Before the workload is asked for.
+  void group_experts(int64_t per_record) { experts_per_record_ = per_record; }
   Budgets budgets() const { return make_budgets(config_, site_here(machine_, config_.threads)); }
   MachineProfile profile() const { return profile_for(machine_profile(*machine_.device), config_, model(), identity_); }
 
@@ -66,6 +68,7 @@ class Session {
   ModelSource source_;
   Machine machine_;
   RunIdentity identity_;
+  int64_t experts_per_record_ = 0;
   std::optional<Workload> workload_;
   std::optional<Plan> plan_;
   std::unique_ptr<Trainer> trainer_;

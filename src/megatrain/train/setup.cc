@@ -37,12 +37,13 @@ Machine open_machine(const std::string& name, int64_t threads) {
   return machine;
 }
 
-ModelShape model_shape(const RunIdentity& identity, int64_t positions) {
+ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t experts_per_record) {
   return {.dtype = identity.dtype,
           .tokens = identity.micro_tokens,
           .mlp_chunk = identity.mlp_chunk,
           .head_chunk = identity.head_chunk,
           .positions = positions,
+          .experts_per_record = experts_per_record,
           .state = identity.state};
 }
 
@@ -105,13 +106,15 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
 }  // namespace
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site, const TensorTypes& stored) {
-  const Model built = make_model(model, model_shape(identity, config.seq_len), identity.freezing, stored);
+                       const Site& site, const TensorTypes& stored, int64_t experts_per_record) {
+  const Model built =
+      make_model(model, model_shape(identity, config.seq_len, experts_per_record), identity.freezing, stored);
   Workload w = model_work(built, {.dtype = identity.dtype,
                                   .sequences = config.micro_batch,
                                   .seq_len = config.seq_len,
                                   .mlp_chunk = identity.mlp_chunk,
                                   .head_chunk = identity.head_chunk});
+  w.experts_per_record = experts_per_record;
   w.micro_batches = config.batch / config.micro_batch;
   w.clip = config.optim.clip > 0;
   w.gradients_stay = !config.dump.grads.empty();

@@ -40,7 +40,7 @@ struct RunIdentity {
   bool operator==(const RunIdentity&) const = default;
 };
 // Of the model's phases in a run; `positions` is the longest sequence.
-ModelShape model_shape(const RunIdentity& identity, int64_t positions);
+ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t experts_per_record = 0);
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 
@@ -58,9 +58,9 @@ struct Site {
   Ops* ops = nullptr;             // of the device, where it is there to be asked
 };
 
-// `stored` as make_model() takes it.
+// `stored` as make_model() takes it; `experts_per_record` as Workload has it.
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site, const TensorTypes& stored);
+                       const Site& site, const TensorTypes& stored, int64_t experts_per_record = 0);
 
 DiskSettings disk_settings(const TrainConfig& config);
 // Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.

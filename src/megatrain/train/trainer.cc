@@ -42,7 +42,9 @@ std::string StepReport::bound_by() const {
 
 Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const TensorTypes& stored,
                  const OpsShape& shape, const Workload& workload, const Plan& plan, int update_threads)
-    : Trainer(machine, make_model(model, model_shape(identity, shape.longest_document), identity.freezing, stored),
+    : Trainer(machine,
+              make_model(model, model_shape(identity, shape.longest_document, workload.experts_per_record),
+                         identity.freezing, stored),
               shape, workload, plan, update_threads) {}
 
 Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Workload& workload, const Plan& plan,
