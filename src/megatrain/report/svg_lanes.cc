@@ -126,9 +126,10 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
     std::stable_sort(lane.spans.begin(), lane.spans.end(),
                      [](const LaneSpan& a, const LaneSpan& b) { return a.start_s < b.start_s; });
   }
-  // most runs keep nothing on disk
-  std::erase_if(tracks.lanes,
-                [](const LaneTracks::Lane& lane) { return lane.spans.empty() && lane.name.starts_with("disk_"); });
+  // most runs keep nothing on disk, and no gradient waits on the device
+  std::erase_if(tracks.lanes, [](const LaneTracks::Lane& lane) {
+    return lane.spans.empty() && (lane.name.starts_with("disk_") || lane.name == "collect");
+  });
   return tracks;
 }
 
