@@ -8,6 +8,7 @@
 #include "tests/ops/adamw_coded_check.h"
 #include "tests/ops/adamw_update_check.h"
 #include "tests/ops/cpu_fixture.h"
+#include "tests/ops/expert_layer.h"
 #include "tests/ops/run_cases.h"
 
 namespace megatrain::testing {
@@ -241,6 +242,11 @@ TEST(CudaOps, AttentionOfRealSizesGivesTheSameBitsAgain) {
 TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
   CudaFixture cuda;
   expect_second_document_apart(cuda, {DType::f32, {30, 90, 25}, 4, 1, 12});
+}
+
+TEST(CudaOps, BitsDoNotDependOnHowManyExpertsAreComputedAtATime) {
+  CudaFixture cuda;
+  check_groups_of_experts(cuda.harness);
 }
 
 TEST(CudaOps, AdamWGivesTheBitsOfTheCpu) {

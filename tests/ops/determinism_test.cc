@@ -46,24 +46,42 @@ TEST(CpuOpsBits, RepeatWhenACaseRunsAgain) {
 
 TEST(CpuOpsBits, PackedDocumentsEqualSeparateDocuments) {
   CpuFixture cpu({.threads = 2});
+  const auto of_head = [](const std::string& name) { return name == "sinks" || name == "grad_sinks"; };
   for (DType dtype : {DType::f32, DType::bf16}) {
     for (int64_t window : {0, 40}) {
-      const AttentionCase packed{dtype, {5, 70, 1, 200, 64}, 4, 2, 20, window};
-      const int64_t tokens = tokens_of(packed);
-      const OpRun together = run(cpu.harness, packed, 21);
-      int64_t begin = 0;
-      for (int32_t size : packed.documents) {
-        AttentionCase alone = packed;
-        alone.documents = {size};
-        Values given;
-        for (const auto& [name, values] : together.in) given[name] = rows_of(values, tokens, begin, size);
-        const OpRun apart = run(cpu.harness, alone, 21, given);
-        for (const auto& [name, values] : together.out) {
-          EXPECT_EQ(rows_of(values, tokens, begin, size), apart.out.at(name)) << name << " of document " << begin;
+      for (bool sinks : {false, true}) {
+        const AttentionCase packed{dtype, {5, 70, 1, 200, 64}, 4, 2, 20, window, 0, sinks};
+        const int64_t tokens = tokens_of(packed);
+        const OpRun together = run(cpu.harness, packed, 21);
+        int64_t begin = 0;
+        for (int32_t size : packed.documents) {
+          AttentionCase alone = packed;
+          alone.documents = {size};
+          Values given;
+          for (const auto& [name, values] : together.in)
+            given[name] = of_head(name) ? values : rows_of(values, tokens, begin, size);
+          const OpRun apart = run(cpu.harness, alone, 21, given);
+          for (const auto& [name, values] : together.out) {
+            if (of_head(name)) continue;  // a sum over all documents
+            EXPECT_EQ(rows_of(values, tokens, begin, size), apart.out.at(name)) << name << " of document " << begin;
+          }
+          begin += size;
         }
-        begin += size;
       }
     }
+  }
+}
+
+TEST(CpuOpsBits, ASinkFarBelowEveryScoreChangesNoBit) {
+  CpuFixture cpu({.threads = 2});
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    AttentionCase c{dtype, {30, 200}, 4, 2, 20, 90};
+    Values without = run(cpu.harness, c, 5).out;
+    c.sinks = true;
+    Values with = run(cpu.harness, c, 5, {{"sinks", Vector(4, stored(-1e30, dtype))}}).out;
+    EXPECT_EQ(with.at("grad_sinks"), Vector(4, 0.0));
+    with.erase("grad_sinks");
+    EXPECT_EQ(with, without);
   }
 }
 

@@ -115,6 +115,118 @@ TEST(NoteMemory, EveryPlacedCallComputesFiniteNumbers) {
   for (int64_t i = 0; i < norm.out.elements(); ++i) EXPECT_TRUE(std::isfinite(to_float(norm.out.as<bf16>()[i])));
 }
 
+namespace {
+
+const int32_t* numbers_nowhere() { return static_cast<const int32_t*>(nowhere(90, 1, 1).data); }
+
+// 3 of 6 experts, of 20 tokens with 2 choices each.
+const ExpertRows kThreeExperts{.begin = numbers_nowhere(), .experts = 3, .most = 33, .expected = 20};
+
+ExpertWeights nowhere_by_expert(int which, int64_t rows, int64_t cols) {
+  return {.first = nowhere(which, rows, cols), .stride = rows * cols + 8};
+}
+
+View as_f32(View view) {
+  view.dtype = DType::f32;
+  return view;
+}
+
+std::vector<OpNote> expert_notes() {
+  const View logits = as_f32(nowhere(1, 20, 6));
+  ExpertWeights grad_weight = nowhere_by_expert(5, 16, 8), grad_bias = nowhere_by_expert(6, 1, 16);
+  for (ExpertWeights* grads : {&grad_weight, &grad_bias}) grads->first = as_f32(grads->first);
+  const CombineRows combine{.weights = reinterpret_cast<const float*>(numbers_nowhere()),
+                            .choices = 2,
+                            .first_expert = 2,
+                            .rows = kThreeExperts,
+                            .x = nowhere(1, 33, 8),
+                            .from = as_f32(nowhere(2, 20, 8)),
+                            .out = nowhere(3, 20, 8)};
+  CombineRows descending = combine;
+  descending.weights = nullptr;
+  descending.descending = true;
+  return {Route{.logits = logits, .choices = 2},
+          RouteBackward{.logits = logits,
+                        .choices = 2,
+                        .grad_probability = as_f32(nowhere(2, 1, 6)),
+                        .grad_squared_lse = 0.1f,
+                        .counted = numbers_nowhere(),
+                        .grad_logits = nowhere(3, 20, 6)},
+          SortByExpert{.pairs = 40, .count = 6},
+          GatherRows{.x = nowhere(1, 20, 8), .choices = 2, .rows = kThreeExperts, .out = nowhere(2, 33, 8)},
+          ExpertsForward{.rows = kThreeExperts,
+                         .x = nowhere(1, 33, 8),
+                         .weight = nowhere_by_expert(2, 16, 8),
+                         .bias = nowhere_by_expert(3, 1, 16),
+                         .out = nowhere(4, 33, 16)},
+          ExpertsBackwardInput{.rows = kThreeExperts,
+                               .grad_out = nowhere(1, 33, 16),
+                               .weight = nowhere_by_expert(2, 16, 8),
+                               .grad_x = nowhere(3, 33, 8)},
+          ExpertsBackwardWeight{.rows = kThreeExperts,
+                                .grad_out = nowhere(1, 33, 16),
+                                .x = nowhere(2, 33, 8),
+                                .grad_weight = grad_weight,
+                                .grad_bias = grad_bias,
+                                .accumulate = true},
+          ExpertsGated{.rows = kThreeExperts, .gate_up = nowhere(1, 33, 16), .out = nowhere(2, 33, 8), .gate = {}},
+          ExpertsGatedBackward{.rows = kThreeExperts,
+                               .gate_up = nowhere(1, 33, 16),
+                               .grad_act = nowhere(2, 33, 8),
+                               .grad_y = nowhere(3, 33, 4),
+                               .bias = nowhere_by_expert(4, 1, 4),
+                               .gate = {Activation::gelu_sigmoid, 7.0f, 1.0f}},
+          combine,
+          descending,
+          CountExperts{.counted = nullptr, .logits = logits, .choices = 2}};
+}
+
+}  // namespace
+
+TEST(OpNotes, OfExpertsCostWhatEqualLoadsWould) {
+  const std::vector<OpNote> notes = expert_notes();
+  const std::vector<std::string> texts = {"route 20x6 fp32 to 2, softmax of chosen",
+                                          "route backward 20x6 fp32 to 2, softmax of chosen, balanced",
+                                          "sort 40 rows by 6 experts",
+                                          "gather 20 rows of 3 experts from 20x8 bf16",
+                                          "experts 20 rows of 3 experts by 16x8 bf16 + bias",
+                                          "experts grad input 20 rows of 3 experts by 16x8 bf16",
+                                          "experts grad weight 20 rows of 3 experts to 16x8 fp32 and bias, added",
+                                          "swiglu 20 rows of 3 experts 33x16 bf16",
+                                          "geglu by sigmoid, limited backward 20 rows of 3 experts 33x16 bf16 and bias",
+                                          "combine 20 rows of 3 experts to 20x8 bf16 from fp32, weighted",
+                                          "combine 20 rows of 3 experts to 20x8 bf16 from fp32, descending",
+                                          "count experts 20x6 fp32 to 2"};
+  const std::vector<bool> forward = {true, false, true, true, true, false, false, true, false, true, false, false};
+  ASSERT_EQ(notes.size(), texts.size());
+  for (size_t i = 0; i < notes.size(); ++i) {
+    EXPECT_EQ(note_text(notes[i]), texts[i]);
+    EXPECT_EQ(is_forward_call(notes[i]), forward[i]) << texts[i];
+    const bool product = i >= 4 && i <= 6;
+    EXPECT_EQ(note_flops(notes[i]), product ? 2.0 * 20 * 16 * 8 : 0.0) << texts[i];
+    EXPECT_GT(note_bytes(notes[i]), 0) << texts[i];
+  }
+  EXPECT_EQ(note_bytes(notes[3]), 2.0 * 20 * (8 + 8));
+  EXPECT_EQ(note_bytes(notes[4]), 2.0 * (20 * (8 + 16) + 3 * (16 * 8 + 16)));
+}
+
+TEST(NoteMemory, EveryPlacedCallOfExpertsRuns) {
+  Bench bench;
+  for (const OpNote& note : expert_notes()) {
+    const OpNote placed = bench.memory.place(note);
+    EXPECT_EQ(note_text(placed), note_text(note));
+    run_note(*bench.ops, *bench.stream, placed);
+    ASSERT_NO_THROW(bench.stream->synchronize()) << note_text(note);
+    if (const auto* forward = std::get_if<ExpertsForward>(&placed)) {
+      double sum = 0;
+      for (int64_t i = 0; i < 20 * 16; ++i) sum += std::abs(to_float(forward->out.as<bf16>()[i]));
+      EXPECT_TRUE(std::isfinite(sum));
+      EXPECT_GT(sum, 0);
+      EXPECT_EQ(forward->rows.begin[3], 20);
+    }
+  }
+}
+
 TEST(CallTimer, MeasuresTheWorkAndNotTheCaller) {
   Bench bench;
   CallTimer timer(*bench.device, *bench.stream);

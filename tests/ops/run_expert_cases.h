@@ -199,10 +199,10 @@ struct GivenRows {
   ExpertRows args;
 };
 
-// (rows, cols) of each expert, as the rows of a tensor of one row an expert.
-inline ExpertWeights weights_in(const Tensor& tensor, int64_t rows, int64_t cols) {
-  if (tensor.view.empty()) return {};
-  return {.first = {tensor.view.data, tensor.view.dtype, rows, cols, cols}, .stride = tensor.view.row_stride};
+// (rows, cols) of each expert, from a view of one row an expert; none from an empty one.
+inline ExpertWeights weights_in(const View& by_expert, int64_t rows, int64_t cols) {
+  if (by_expert.empty()) return {};
+  return {.first = {by_expert.data, by_expert.dtype, rows, cols, cols}, .stride = by_expert.row_stride};
 }
 
 inline OpRun run(Harness& h, const ExpertsLinearCase& c, uint64_t seed) {
@@ -227,11 +227,11 @@ inline OpRun run(Harness& h, const ExpertsLinearCase& c, uint64_t seed) {
   const Tensor out = h.poisoned(c.dtype, rows.args.most, c.out), grad_x = h.poisoned(c.dtype, rows.args.most, c.in);
   const Tensor grad_weight = target(c.out * c.in, "before_weight");
   const Tensor grad_bias = c.bias ? target(c.out, "before_bias") : Tensor{};
-  const ExpertWeights weights = weights_in(weight, c.out, c.in);
+  const ExpertWeights weights = weights_in(weight.view, c.out, c.in);
   h.launch(r.seconds["forward"], [&] {
     h.ops.experts_forward(
         h.stream,
-        {.rows = rows.args, .x = x.view, .weight = weights, .bias = weights_in(bias, 1, c.out), .out = out.view});
+        {.rows = rows.args, .x = x.view, .weight = weights, .bias = weights_in(bias.view, 1, c.out), .out = out.view});
   });
   h.launch(r.seconds["backward_input"], [&] {
     h.ops.experts_backward_input(
@@ -241,8 +241,8 @@ inline OpRun run(Harness& h, const ExpertsLinearCase& c, uint64_t seed) {
     h.ops.experts_backward_weight(h.stream, {.rows = rows.args,
                                              .grad_out = grad_out.view,
                                              .x = x.view,
-                                             .grad_weight = weights_in(grad_weight, c.out, c.in),
-                                             .grad_bias = weights_in(grad_bias, 1, c.out),
+                                             .grad_weight = weights_in(grad_weight.view, c.out, c.in),
+                                             .grad_bias = weights_in(grad_bias.view, 1, c.out),
                                              .accumulate = c.accumulate});
   });
   r.out["out"] = rows.read(h, out);
@@ -288,7 +288,7 @@ inline OpRun run(Harness& h, const ExpertsGatedCase& c, uint64_t seed) {
                                             .gate_up = gate_up.view,
                                             .grad_act = grad_act.view,
                                             .grad_y = grad_y.view,
-                                            .bias = weights_in(bias, 1, c.hidden),
+                                            .bias = weights_in(bias.view, 1, c.hidden),
                                             .gate = c.gate,
                                             .grad_weights = grad_weights.view.as<float>()});
   });

@@ -20,9 +20,8 @@ using OpNote =
                  GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
                  ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy>;
 
-// What a backward pass calls only to have its inner activations again. Of two ops that its own maths calls too, this
-// tells: a backward combines rows in descending order of their experts; the rows of gradients that it gathers are taken
-// for those of activations, which is wrong by one copy of them.
+// What a backward pass calls only to have its inner activations again. A backward's own sums of rows are those that
+// descend. Its own gather, of the rows of gradients, cannot be told from that of activations and is taken for one.
 inline bool is_forward_call(const OpNote& note) {
   const auto* rope = std::get_if<Rope>(&note);
   const auto* combine = std::get_if<CombineRows>(&note);

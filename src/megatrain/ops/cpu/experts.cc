@@ -40,7 +40,7 @@ void experts_backward_weight(const Context& context, const ExpertsBackwardWeight
   check(args.rows);
   for (int64_t i = 0; i < args.rows.experts; ++i) {
     const View grad_out = rows_of(args.rows, i, args.grad_out);
-    if (args.accumulate && grad_out.rows == 0) continue;  // as it was, not even -0 to 0
+    if (args.accumulate && grad_out.rows == 0) continue;
     linear_backward_weight(context, {.grad_out = grad_out,
                                      .x = rows_of(args.rows, i, args.x),
                                      .grad_weight = weights_of(args.grad_weight, i),
