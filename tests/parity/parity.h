@@ -28,17 +28,10 @@ inline std::string golden_path(const std::string& name) {
   return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name;
 }
 
-// Goldens with experts, whose phases are not there yet.
-inline bool has_experts(const std::string& name) {
-  return name.starts_with("qwen3_moe") || name.starts_with("mixtral") || name.starts_with("gpt_oss");
-}
-
 inline std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(golden_path(""))) {
-    const std::string name = entry.path().filename().string();
-    if (!has_experts(name)) names.push_back(name);
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(golden_path("")))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
