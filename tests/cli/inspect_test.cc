@@ -39,6 +39,21 @@ TEST(Inspect, OfAModelCountsWhatItsFilesHold) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
+TEST(Inspect, OfAModelWithExpertsCountsThemApart) {
+  for (const char* name : {"gpt_oss_mxfp4", "qwen3_moe_dense", "mixtral"}) {
+    const json told = inspected(golden(name) + "/model");
+    EXPECT_EQ(told.at("supported"), true) << name;
+    EXPECT_EQ(told.at("problems"), json::array());
+    const json &experts = told.at("experts"), &kinds = told.at("parameters").at("by_kind");
+    const int64_t count = experts.at("count"), layers = experts.at("layers"), hidden = told.at("hidden");
+    const int64_t ff = experts.at("ff"), bias = told.at("architecture") == "GptOssForCausalLM" ? 1 : 0;
+    EXPECT_EQ(kinds.at("experts"), layers * count * (3 * ff * hidden + bias * (2 * ff + hidden)));
+    EXPECT_EQ(kinds.at("router"), layers * count * (hidden + bias));
+    EXPECT_EQ(kinds.contains("other"), false);
+  }
+  EXPECT_NE(succeed({"inspect", golden("mixtral") + "/model"}).out.find("2 of 4 a token"), std::string::npos);
+}
+
 TEST(Inspect, TellsOfTokenizerTemplateAndIds) {
   Place place("llama_linear");
   const std::string model = place.own_model();

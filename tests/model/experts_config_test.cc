@@ -224,7 +224,7 @@ TEST(Qwen3Moe, LayersAreDenseByBothFields) {
   const auto layers = [](const json& changes) { return parse(qwen3_moe(), changes).experts.layers; };
   EXPECT_EQ(layers(json::object()), (std::vector<bool>{true, true, true, true}));
   EXPECT_EQ(layers({{"decoder_sparse_step", 2}}), (std::vector<bool>{false, true, false, true}));
-  EXPECT_EQ(layers({{"mlp_only_layers", {0, 3}}}), (std::vector<bool>{false, true, true, false}));
+  EXPECT_EQ(layers({{"mlp_only_layers", {0, 3, 4}}}), (std::vector<bool>{false, true, true, false}));
   EXPECT_EQ(layers({{"decoder_sparse_step", 2}, {"mlp_only_layers", {1}}}),
             (std::vector<bool>{false, false, false, true}));
   const auto names = by_name(model_layouts(parse(qwen3_moe(), {{"mlp_only_layers", {0}}})));
@@ -269,7 +269,7 @@ TEST(Experts, RefusesWhatItCannotObey) {
   refused(mixtral(), {{"attention_bias", true}}, {"attention_bias"});
   refused(mixtral(), {{"quantization_config", {{"quant_method", "mxfp4"}}}}, {"quantization_config"});
   refused(mixtral(), {{"moe_intermediate_size", 9}}, {"moe_intermediate_size"});
-  refused(qwen3_moe(), {{"mlp_only_layers", {4}}}, {"mlp_only_layers", "[4]", "from 0 to 3"});
+  refused(qwen3_moe(), {{"mlp_only_layers", {-1}}}, {"mlp_only_layers", "[-1]", "numbers of layers"});
   refused(qwen3_moe(), {{"mlp_only_layers", 1}}, {"mlp_only_layers", "list"});
   refused(qwen3_moe(), {{"decoder_sparse_step", 0}}, {"decoder_sparse_step"});
   refused(qwen3_moe(), {{"router_jitter_noise", 0.0}}, {"router_jitter_noise"});

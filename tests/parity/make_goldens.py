@@ -29,13 +29,15 @@ from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 FLOAT32, FLOAT64 = torch.float32, torch.float64
 STORED = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 STEPS = 10
 TORCH_LIMIT = 5e-6     # relative error of the float32 run; half of what the parity test allows
 COSINE_LIMIT = 0.9995  # of the bfloat16 run's gradients; the parity test asks for 0.999
-SIZE_LIMIT = 8_000_000  # bytes of all goldens together
+ROUTE_MARGIN = 0.03    # between the last chosen logit and the first that is not, of the step's spread of logits
+SIZE_LIMIT = 9_000_000  # bytes of all goldens together
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Case:
     order: bool = False            # sequences in a shuffled order, from a file
     spare_tokens: int = 0          # after the last whole sequence, not used
     freeze: list = field(default_factory=list)  # patterns of the parameters with requires_grad False
+    mxfp4: bool = False            # the experts' weights are stored in MXFP4
+    idle: list = field(default_factory=list)    # experts that no token chooses
     lr: float = 3e-3
     betas: tuple = (0.9, 0.95)
     clip: float = 0.8
@@ -66,7 +70,8 @@ class Case:
 COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "attention_dropout": 0.0,
           "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 128}
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM"}
+                "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
+                "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM"}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -185,6 +190,58 @@ CASES = [
                                 **{key: longrope(4)[key] for key in ("short_factor", "long_factor")}},
                original_max_position_embeddings=12, pad_token_id=5),
          seq_len=44, batch=8, documents=True, labels=True, saved_config=True),
+    Case("qwen3_moe", "Qwen3-MoE: top 2 of 8, normalised, GQA 2, three shards", "qwen3_moe",
+         shape(32, 4, 2, 48, 64, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=12,
+               norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
+               use_sliding_window=False, max_window_layers=2, output_router_logits=False, router_aux_loss_coef=0.001),
+         seq_len=32, batch=8, shards=3, clip=0.7),
+    Case("qwen3_moe_dense", "Qwen3-MoE: top 8 of 16, not normalised, a dense layer by mlp_only_layers, attention_bias",
+         "qwen3_moe",
+         shape(32, 4, 2, 24, 64, head_dim=8, num_experts=16, num_experts_per_tok=8, moe_intermediate_size=10,
+               norm_topk_prob=False, mlp_only_layers=[0], attention_bias=True,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=32, batch=8, saved_config=True, clip=0.7),
+    Case("qwen3_moe_top1", "Qwen3-MoE: top 1 of 6, not normalised, every second layer dense, tied, packed", "qwen3_moe",
+         shape(32, 4, 1, 24, 64, tied=True, head_dim=8, layers=2, num_experts=6, num_experts_per_tok=1,
+               moe_intermediate_size=20, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[],
+               rope_theta=10000.0),
+         seq_len=40, batch=8, documents=True, clip=1.2),
+    Case("qwen3_moe_skew", "Qwen3-MoE: top 3 of 8 of which three experts have no token, float32 file", "qwen3_moe",
+         shape(32, 2, 2, 24, 64, head_dim=8, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=10,
+               norm_topk_prob=True, rope_theta=10000.0),
+         seq_len=32, batch=8, stored="float32", idle=[1, 4, 7], clip=0.65),
+    Case("mixtral", "Mixtral: top 2 of 4, every head its own key, shuffled order", "mixtral",
+         shape(32, 4, 4, 20, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
+               sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02),
+         seq_len=32, batch=8, order=True),
+    Case("mixtral_packed", "Mixtral: top 2 of 4, GQA 4, window, packed documents, label mask", "mixtral",
+         shape(32, 4, 1, 24, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, sliding_window=9,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("gpt_oss", "gpt-oss: top 4 of 8, sinks, windows in every second layer, yarn that does not truncate", "gpt_oss",
+         shape(32, 4, 2, 10, 64, head_dim=8, eps=1e-5, num_local_experts=8, num_experts_per_tok=4, sliding_window=7,
+               layer_types=["sliding_attention", "full_attention"], attention_bias=True, rope_theta=1000.0,
+               rope_scaling={"beta_fast": 8.0, "beta_slow": 1.0, "factor": 8.0, "rope_type": "yarn", "truncate": False,
+                             "original_max_position_embeddings": 64},
+               experts_per_token=4, initial_context_length=64, swiglu_limit=7.0, output_router_logits=False,
+               router_aux_loss_coef=0.9),
+         seq_len=40, batch=8, clip=0.65),
+    Case("gpt_oss_mxfp4", "gpt-oss as released: top 2 of 4 with the experts in MXFP4, GQA 4, packed, label mask",
+         "gpt_oss",
+         shape(32, 4, 1, 32, 64, head_dim=8, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, sliding_window=5,
+               rope_theta=1000.0,
+               rope_scaling={"beta_fast": 8.0, "beta_slow": 1.0, "factor": 8.0, "rope_type": "yarn", "truncate": False,
+                             "original_max_position_embeddings": 64},
+               swiglu_limit=3.5,
+               quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": [
+                   "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}),
+         seq_len=40, batch=8, documents=True, labels=True, mxfp4=True),
+    Case("gpt_oss_top1", "gpt-oss: top 1 of 5 of which two have no token, tied, no attention_bias, RoPE not scaled",
+         "gpt_oss",
+         shape(32, 4, 2, 20, 64, tied=True, head_dim=8, eps=1e-5, num_local_experts=5, num_experts_per_tok=1,
+               sliding_window=9, layer_types=["full_attention", "sliding_attention"], attention_bias=False,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=32, batch=8, saved_config=True, idle=[0, 3]),
 ]
 
 
@@ -207,9 +264,11 @@ def write_config(case, directory):
     (directory / "config.json").write_text(json.dumps(dict(sorted(fields.items())), indent=2) + "\n")
 
 
-def draw_weight(name, tensor_shape, config, rng):
+def draw_weight(name, tensor_shape, case, config, rng):
     """Large enough that attention is far from uniform and no gradient vanishes."""
     noise = rng.standard_normal(tensor_shape)
+    if case.family in EXPERT_FAMILIES:
+        return draw_expert_weight(name, noise, case, config, rng)
     if name.endswith("norm.weight"):
         if config.model_type == "gemma3_text":  # stored less one; those behind a half outweigh the tied embedding
             return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
@@ -223,6 +282,83 @@ def draw_weight(name, tensor_shape, config, rng):
     return gain / math.sqrt(tensor_shape[1]) * noise
 
 
+EXPERT_FAMILIES = ("qwen3_moe", "mixtral", "gpt_oss")
+
+
+def draw_expert_weight(name, noise, case, config, rng):
+    """The first elements of a token's embedding order the experts, and the layers add little to them: what a router
+    chooses then does not hang on rounding, which would make bfloat16 runs take other experts."""
+    experts = config.num_local_experts
+    if name.endswith("norm.weight"):
+        return 1.0 + 0.05 * noise
+    if name.endswith("embed_tokens.weight"):
+        values = (0.3 if config.tie_word_embeddings else 0.8) * noise
+        order = np.stack([rng.permutation(experts) for _ in values]) / (experts - 1)  # 0 .. 1, all apart
+        most = 0.6 if config.tie_word_embeddings else 1.5
+        values[:, :experts] = (2 * order - 1) * most
+        values[:, case.idle] = -1.5 * most
+        return values
+    if re.search(r"\.(gate|router)\.weight$", name):
+        return 2.5 * np.eye(*noise.shape) + 0.16 / experts * noise
+    if name.endswith("router.bias"):
+        return 0.02 * noise
+    if name.endswith(("bias", "sinks")):
+        values = 0.3 * noise
+        if name.endswith("down_proj_bias") or name.endswith("o_proj.bias"):
+            values[..., :experts] *= 0.02
+        return values
+    transposed = case.family == "gpt_oss" and name.endswith(("gate_up_proj", "down_proj"))
+    gain = 0.6 if re.search(r"\.(o|down)_proj\b", name) else 1.0
+    values = gain / math.sqrt(noise.shape[-2 if transposed else -1]) * noise
+    if gain < 1:  # rows of the product
+        (values.swapaxes(-1, -2) if transposed else values)[..., :experts, :] *= 0.02
+    return values
+
+
+def own_tensors(case, tensors):
+    """Every expert's own tensors, under the names of files that hold them so, from those of all experts together."""
+    own = {}
+    for name, tensor in tensors.items():
+        found = re.fullmatch(r"(.*\.experts)\.(gate_up_proj|down_proj)(_bias)?", name)
+        if not found:
+            own[name] = tensor
+            continue
+        prefix, module, bias = found.groups()
+        kind = "bias" if bias else "weight"
+        for expert, values in enumerate(tensor):
+            if case.family == "gpt_oss" and not bias:
+                values = values.T
+            parts = {"down_proj": values}
+            if module == "gate_up_proj":
+                half = len(values) // 2
+                gate, up = (values[0::2], values[1::2]) if case.family == "gpt_oss" else (values[:half], values[half:])
+                parts = {"gate_proj": gate, "up_proj": up}
+            own |= {f"{prefix}.{expert}.{part}.{kind}": value for part, value in parts.items()}
+    if case.family != "mixtral":
+        return own
+    short = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    renamed = {re.sub(r"(experts\.\d+)\.(\w+)", lambda m: f"{m[1]}.{short[m[2]]}", name): tensor
+               for name, tensor in own.items()}
+    return {name.replace(".mlp.", ".block_sparse_moe."): tensor for name, tensor in renamed.items()}
+
+
+def quantised(tensors, rng):
+    """The experts' weights as blocks of 32 values of four bits with a scale, drawn afresh; and what they mean."""
+    stored, plain = dict(tensors), dict(tensors)
+    for name, tensor in tensors.items():
+        if not name.endswith((".gate_up_proj", ".down_proj")):
+            continue
+        experts, cols, rows = tensor.shape
+        blocks = torch.from_numpy(rng.integers(256, size=(experts, rows, cols // 32, 16), dtype=np.uint8))
+        scales = torch.from_numpy(rng.integers(121, 124, size=(experts, rows, cols // 32), dtype=np.uint8))
+        if name.endswith(".down_proj"):
+            scales[:, :experts] = 119
+        plain[name] = convert_moe_packed_tensors(blocks, scales)
+        del stored[name]
+        stored |= {name + "_blocks": blocks, name + "_scales": scales}
+    return stored, plain
+
+
 def write_model(case, directory, rng):
     directory.mkdir(parents=True)
     write_config(case, directory)
@@ -231,8 +367,13 @@ def write_model(case, directory, rng):
         empty = AutoModelForCausalLM.from_config(config)
     tensors = {}
     for name, parameter in empty.named_parameters():  # a tied head is not named twice
-        values = draw_weight(name, tuple(parameter.shape), config, rng)
+        values = draw_weight(name, tuple(parameter.shape), case, config, rng)
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
+    if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
+        tensors, plain = quantised(tensors, rng)
+        write_plain(directory, plain)
+    elif case.family in EXPERT_FAMILIES and case.family != "gpt_oss":
+        tensors = {name: tensor.contiguous() for name, tensor in own_tensors(case, tensors).items()}
     if case.extra_tensors:
         for layer in range(config.num_hidden_layers):
             size = case.config["hidden_size"] // case.config["num_attention_heads"]
@@ -250,6 +391,20 @@ def write_model(case, directory, rng):
     total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+def plain_directory(directory):
+    return directory.parent / (directory.name + "_plain")
+
+
+def write_plain(directory, tensors):
+    plain = plain_directory(directory)
+    plain.mkdir()
+    config = json.loads((directory / "config.json").read_text())
+    del config["quantization_config"]
+    (plain / "config.json").write_text(json.dumps(config))
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, plain / "model.safetensors",
+              metadata={"format": "pt"})
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
@@ -352,7 +507,10 @@ def widened(dtype):
 
 
 def load_model(directory, dtype):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager")
+    if plain_directory(directory).exists():
+        directory = plain_directory(directory)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager",
+                                                 experts_implementation="eager")
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
         model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
         if dtype == FLOAT64 and hasattr(model.model.embed_tokens, "scalar_embed_scale"):
@@ -386,8 +544,9 @@ def train(case, data, directory, dtype, steps=STEPS):
         parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, pattern) for pattern in case.freeze))
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
-    groups = [{"params": [p for p in trained.values() if p.dim() >= 2], "weight_decay": 0.1},
-              {"params": [p for p in trained.values() if p.dim() < 2], "weight_decay": 0.0}]
+    decays = {name: p.dim() >= 2 and not name.endswith("_bias") for name, p in trained.items()}
+    groups = [{"params": [p for name, p in trained.items() if decays[name]], "weight_decay": 0.1},
+              {"params": [p for name, p in trained.items() if not decays[name]], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=case.lr, betas=case.betas, eps=1e-3, foreach=False)
     result = {"losses": [], "grad_norms": [], "clip_factors": [], "trained_tokens": []}
     guard = RefuseFloat32() if dtype == FLOAT64 else contextlib.nullcontext()
@@ -406,6 +565,8 @@ def train(case, data, directory, dtype, steps=STEPS):
         result["trained_tokens"].append(trained_tokens)
     result["final"] = {name: p.detach().clone() for name, p in parameters.items()}
     result["start"] = dict(load_model(directory, dtype).named_parameters())
+    for key in ("grads", "final", "start"):
+        result[key] = own_tensors(case, result[key])
     return result
 
 
@@ -421,7 +582,7 @@ def relative_errors(got, want, kind):
     for name, tensor in want.items():
         largest[kind(name)] = max(largest.get(kind(name), 0.0), tensor.abs().max().item())
     return {name: (got[name].double() - tensor.double()).abs().max().item()
-            / max(tensor.abs().max().item(), 1e-4 * largest[kind(name)]) for name, tensor in want.items()}
+            / (max(tensor.abs().max().item(), 1e-4 * largest[kind(name)]) or 1.0) for name, tensor in want.items()}
 
 
 def worst(errors):
@@ -434,6 +595,8 @@ def number_error(got, want):
 
 
 def cosines(got, want):
+    """Of gradients that are not zero, as those of experts without tokens are."""
+    want = {name: tensor for name, tensor in want.items() if tensor.any()}
     return {name: torch.nn.functional.cosine_similarity(got[name].double().flatten(), tensor.double().flatten(),
                                                         dim=0).item() for name, tensor in want.items()}
 
@@ -457,6 +620,26 @@ def check_rope(case, model):
         assert long == ({True, False} if case.documents else {True}), f"{case.name}: documents of {sorted(lengths)}"
 
 
+def check_routes(case, directory):
+    """What bfloat16 rounds must not decide which expert a token has, and the idle experts must be idle."""
+    model = load_model(directory, FLOAT64)
+    routers = [module for name, module in model.named_modules() if type(module).__name__.endswith("TopKRouter")]
+    seen = [[] for _ in routers]
+    for router, to in zip(routers, seen):
+        router.register_forward_hook(lambda _, __, out, to=to: to.append(out))
+    with widened(FLOAT64), torch.no_grad():
+        for tokens, _ in step_segments(case, data_of(case), 0):
+            model(input_ids=tokens, use_cache=False)
+    for outputs in seen:
+        logits = torch.cat([out[0] for out in outputs])
+        chosen = torch.cat([out[2] for out in outputs])
+        used = sorted(set(chosen.flatten().tolist()))
+        assert used == [e for e in range(logits.shape[-1]) if e not in case.idle], (case.name, used)
+        top = logits.sort(descending=True).values
+        margin = (top[:, chosen.shape[1] - 1] - top[:, chosen.shape[1]]) / logits.std()
+        assert margin.min() > ROUTE_MARGIN, (case.name, margin.min().item())
+
+
 # ---- main ------------------------------------------------------------------------------------------------------------
 
 def make(case, out):
@@ -471,11 +654,14 @@ def make(case, out):
     single = train(case, data, directory / "model", FLOAT32)
     half = train(case, data, directory / "model", torch.bfloat16, steps=1)
     check_rope(case, load_model(directory / "model", FLOAT32))
+    if case.family in EXPERT_FAMILIES:
+        check_routes(case, directory / "model")
+    shutil.rmtree(plain_directory(directory / "model"), ignore_errors=True)
 
     grad_cosine = cosines(half["grads"], exact["grads"])
     moved = relative_errors(exact["start"], exact["final"], lambda name: "weight")
     assert all(moved[name] == 0 for name in moved if name not in exact["grads"])
-    moved = {name: moved[name] for name in exact["grads"]}
+    moved = {name: moved[name] for name, gradient in exact["grads"].items() if gradient.any()}
     low = min(grad_cosine, key=grad_cosine.get)
     report = {
         "loss": number_error(single["losses"], exact["losses"]),

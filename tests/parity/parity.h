@@ -72,6 +72,7 @@ inline std::map<std::string, double> relative_errors(const Tensors& a, const Ten
   return errors;
 }
 
+// 1 where both are zero, as gradients of experts without tokens are.
 inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   double ab = 0, aa = 0, bb = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -79,7 +80,7 @@ inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
     aa += static_cast<double>(a[i]) * a[i];
     bb += static_cast<double>(b[i]) * b[i];
   }
-  return aa == 0 && bb == 0 ? 1 : ab / std::sqrt(aa * bb);  // an expert without tokens has zeros
+  return aa == 0 && bb == 0 ? 1 : ab / std::sqrt(aa * bb);
 }
 
 struct Outcome {

@@ -78,6 +78,8 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.embedding_scale = 2; },
           [](ModelConfig& c) { c.attention_scale = 0.5; },
           [](ModelConfig& c) { c.window[1] = 8; },
+          [](ModelConfig& c) { c.sinks = true; },
+          [](ModelConfig& c) { c.experts.count = 4; },
           [](ModelConfig& c) { c.dtype = DType::f16; },
           [](ModelConfig& c) { c.rope.scaling = RopeScaling::linear; },
           [](ModelConfig& c) { c.rope.theta = 10000.000000000002; },

@@ -29,7 +29,7 @@ namespace {
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr const char* kKinds[] = {"embedding", "attention", "mlp", "norms", "head", "other"};
+constexpr const char* kKinds[] = {"embedding", "attention", "mlp", "router", "experts", "norms", "head", "other"};
 
 const char* kind_of(const std::string& tensor) {
   const auto has = [&](const char* part) { return tensor.find(part) != std::string::npos; };
@@ -37,6 +37,8 @@ const char* kind_of(const std::string& tensor) {
   if (has("lm_head")) return "head";
   if (has("norm")) return "norms";
   if (has("self_attn")) return "attention";
+  if (has(".experts.")) return "experts";
+  if (has("mlp.router.") || has("mlp.gate.") || has("block_sparse_moe.gate.")) return "router";
   if (has("mlp")) return "mlp";
   return "other";
 }
@@ -181,6 +183,11 @@ ordered_json describe(const std::string& directory, Found& found, const InspectO
     json["vocab"] = m->vocab;
     json["context"] = m->max_position;
     json["tied"] = m->tied;
+    if (const ExpertsConfig& e = m->experts; e.count > 0)
+      json["experts"] = {{"count", e.count},
+                         {"chosen", e.chosen},
+                         {"ff", e.ff},
+                         {"layers", std::count(e.layers.begin(), e.layers.end(), true)}};
   }
   json["weights"] = found.weights ? describe_weights(*found.weights, options) : ordered_json();
   json["tokenizer"] = describe_tokenizer(directory, found);
@@ -209,6 +216,12 @@ void print(const ordered_json& json, const InspectOptions& options) {
     row("shape", fmt::format("{} layers, hidden {}, ff {}, {} heads of {} on {}", text_of(json.at("layers")),
                              text_of(json.at("hidden")), text_of(json.at("ff")), text_of(json.at("heads")),
                              text_of(json.at("head_dim")), text_of(json.at("kv_heads"))));
+    if (json.contains("experts")) {
+      const ordered_json& experts = json.at("experts");
+      row("experts",
+          fmt::format("{} of {} a token, ff {}, in {} layers", text_of(experts.at("chosen")),
+                      text_of(experts.at("count")), text_of(experts.at("ff")), text_of(experts.at("layers"))));
+    }
     row("vocabulary", fmt::format("{}, embedding and head {}", text_of(json.at("vocab")),
                                   json.at("tied").get<bool>() ? "tied" : "apart"));
     row("context", fmt::format("{} tokens", text_of(json.at("context"))));

@@ -18,10 +18,6 @@
 
 namespace megatrain {
 
-std::vector<int64_t> tensor_shape(const TensorSpec& tensor) {
-  return tensor.is_vector() ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
-}
-
 namespace {
 
 // A tied model reads its head from the embedding. Files may hold the head all the same, if it is the same.
@@ -51,6 +47,19 @@ void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int t
   release_pages(head);
 }
 
+// Experts of a layer that are more than the model has would else be left out without a word.
+void check_expert_counts(const ModelFiles& files, const std::vector<std::string>& unused,
+                         const std::set<std::string>& prefixes) {
+  for (const std::string& name : unused) {
+    const std::string prefix = experts_prefix(name);
+    if (!prefix.empty() && prefixes.contains(prefix))
+      fail_input(fmt::format(
+          "{}: tensor {} is of an expert that config.json does not count; check that config.json and weights "
+          "belong together.",
+          files.file_of(*files.find(name)), name));
+  }
+}
+
 // Nothing can be trained from, or computed with, a weight that is infinite or NaN.
 void check_finite(const std::string& directory, const TensorPiece& piece, const float* values) {
   const bool bf16 = piece.record->dtype() == DType::bf16;
@@ -67,26 +76,28 @@ void check_finite(const std::string& directory, const TensorPiece& piece, const 
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
   const ModelFiles files(directory);
   LoadReport report;
-  std::set<std::string> used;
+  std::set<std::string> used, experts;
   // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) {
-      const StoredTensor& stored = files.parameter(tensor.name, tensor_shape(tensor));
-      report.types[tensor.name] = *parameter_type(stored.dtype);
-      used.insert(tensor.name);
+      const TensorSource source = find_source(files, tensor);
+      report.types[tensor.name] = source.type();
+      for (const std::string& name : source.names()) used.insert(name);
+      experts.insert(experts_prefix(tensor.name));
     }
   }
   for (const StoredTensor* stored : files.tensors()) {
     if (!used.count(stored->name)) report.unused.push_back(stored->name);
   }
+  check_expert_counts(files, report.unused, experts);
   const TensorSpec& embedding = records.front().layout().tensors.front();
   if (!used.count("lm_head.weight")) check_tied_head(files, embedding, threads);
   for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
-    const StoredTensor& stored = *files.find(piece.tensor->name);
-    read_as_f32(stored, piece.begin, piece.count, scratch);
+    const TensorSource source = find_source(files, *piece.tensor);
+    read_source(source, *piece.tensor, piece.begin, piece.count, scratch);
     check_finite(directory, piece, scratch);
     piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
-    if (piece.begin + piece.count == piece.tensor->elements()) release_pages(stored);
+    if (piece.begin + piece.count == piece.tensor->elements()) release_source(source, *piece.tensor);
   });
   files.check_whole();
   return report;

@@ -5,13 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/model/stored_tensors.h"
 #include "megatrain/store/record.h"
 #include "megatrain/tensor/dtype.h"
 
 namespace megatrain {
-
-// As files write it: (cols) for a vector, (rows, cols) for a matrix.
-std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
 
 struct LoadReport {
   TensorTypes types;                // in which each tensor is stored, and will be exported

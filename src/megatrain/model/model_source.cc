@@ -14,6 +14,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/stored_tensors.h"
 
 namespace megatrain {
 
@@ -34,17 +35,17 @@ ModelSource read_model_source(const TrainConfig& config) {
   const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
   source.config = parse_model_config(json, path);
   for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
-  source.types = stored_types(source.directory);
+  source.types = stored_types(source.directory, source.config);
   return source;
 }
 
-TensorTypes stored_types(const std::string& directory) {
+TensorTypes stored_types(const std::string& directory, const ModelConfig& config) {
   if (directory.empty()) return {};
   TensorTypes types;
   try {
     const ModelFiles files(directory);
-    for (const StoredTensor* tensor : files.tensors()) {
-      if (const auto type = parameter_type(tensor->dtype)) types[tensor->name] = *type;
+    for (const LayerLayout& layout : model_layouts(config)) {
+      for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = find_source(files, tensor).type();
     }
   } catch (const Error&) {
     return {};

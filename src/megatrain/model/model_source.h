@@ -20,7 +20,7 @@ ModelSource read_model_source(const TrainConfig& config);
 
 // In which the tensors of a model directory are stored, by the headers of its files. Empty when it has no weights, or
 // not all of them can be read: loading them says what is wrong.
-TensorTypes stored_types(const std::string& directory);
+TensorTypes stored_types(const std::string& directory, const ModelConfig& config);
 
 // In which config.json says that the model's tensors are stored, for plans without weights; empty when it does not say.
 TensorTypes declared_types(const ModelConfig& config);

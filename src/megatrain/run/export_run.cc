@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -66,9 +67,15 @@ std::string config_of_type(const std::string& text, const std::string& where, DT
   return json_text(object, 2) + "\n";
 }
 
-DType type_of(const Source& source, const StoredTensor& stored) {
-  const auto found = source.types.find(stored.name);
-  return found == source.types.end() ? *parameter_type(stored.dtype) : found->second;
+// The model's tensors in the form that the source's files hold them in: a checkpoint has each by its own name.
+std::vector<LayerLayout> layouts_of(const Source& source, const ModelConfig& model) {
+  std::vector<LayerLayout> layouts = model_layouts(model);
+  for (LayerLayout& layout : layouts) {
+    for (TensorSpec& tensor : layout.tensors) {
+      if (!source.types.empty()) tensor.stored = {};
+    }
+  }
+  return layouts;
 }
 
 }  // namespace
@@ -94,17 +101,25 @@ ExportedRun export_run(const std::string& given, const std::string& out, std::op
   const std::string& own_template = run.config.data.chat_template;
   if (!own_template.empty() && fs::exists(own_template))
     request.chat_template = read_text_file(own_template, kMaxTemplateBytes);
-  DType first = DType::bf16;
+  const std::vector<LayerLayout> layouts = model_layouts(model), held = layouts_of(source, model);
+  std::vector<const TensorSpec*> specs;
+  std::map<std::string, std::pair<const TensorSpec*, TensorSource>> sources;  // by the model's names
   bool narrow = false;
-  for (const LayerLayout& layout : model_layouts(model)) {
-    for (const TensorSpec& tensor : layout.tensors) {
-      const StoredTensor& stored = files.parameter(tensor.name, tensor_shape(tensor));
-      const DType as = type.value_or(type_of(source, stored));
-      if (request.tensors.empty()) first = as;
-      narrow = narrow || stored.dtype != StoredType::f32;
-      request.tensors.push_back({tensor.name, as, tensor_shape(tensor)});
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    for (const TensorSpec& tensor : layouts[i].tensors) specs.push_back(&tensor);
+    for (const TensorSpec& tensor : held[i].tensors) {
+      const TensorSource from = find_source(files, tensor);
+      narrow = narrow || from.type() != DType::f32;
+      sources[tensor.name] = {&tensor, from};
     }
   }
+  const std::vector<FileTensor> tensors = file_tensors(specs);
+  const auto type_of = [&](const FileTensor& tensor) {
+    const std::string& name = tensor.parts.front()->name;
+    const auto found = source.types.find(name);
+    return type.value_or(found == source.types.end() ? sources.at(name).second.type() : found->second);
+  };
+  for (const FileTensor& tensor : tensors) request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
   if (widened && narrow)
     log_warn(
         fmt::format("{} has no checkpoint of its last step: its exported weights are widened, which does not bring "
@@ -112,21 +127,26 @@ ExportedRun export_run(const std::string& given, const std::string& out, std::op
                     run.path));
   if (!run.config.model.path.empty() && run.tokenizer_directory.empty())
     log_warn(fmt::format("{} is gone: the export has no tokenizer files", run.config.model.path));
-  request.config_json = config_of_type(run.model_config, run.model_config_path, first, type.has_value());
+  request.config_json = unquantised_config(
+      config_of_type(run.model_config, run.model_config_path, type_of(tensors.front()), type.has_value()),
+      type.value_or(DType::bf16));
 
   log_info(fmt::format("writing {} of step {} to {}", source.from, source.step, out));
-  const std::vector<TensorDeclaration> tensors = request.tensors;
   ModelExport model_export(std::move(request));
-  constexpr int64_t kPiece = int64_t{1} << 20;  // elements
-  std::vector<float> values(static_cast<size_t>(kPiece));
-  for (const TensorDeclaration& tensor : tensors) {
-    const StoredTensor& stored = *files.find(tensor.name);
-    for (int64_t at = 0; at < stored.elements(); at += kPiece) {
-      const int64_t count = std::min(kPiece, stored.elements() - at);
-      read_as_f32(stored, at, count, values.data());
-      model_export.write_f32(tensor.name, at, values.data(), count);
+  const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
+    const auto& [tensor, from] = sources.at(part.name);
+    read_source(from, *tensor, begin, count, values);
+  };
+  for (const FileTensor& tensor : tensors) {
+    const DType as = type_of(tensor);
+    for (const FilePiece& piece : cut_file_tensor(tensor)) {
+      const std::vector<std::byte> bytes = piece_bytes(piece, as, read);
+      model_export.write(tensor.name, piece.begin * dtype_bytes(as), bytes.data(), std::ssize(bytes));
     }
-    release_pages(stored);
+    for (const TensorSpec* part : tensor.parts) {
+      const auto& [held_as, from] = sources.at(part->name);
+      release_source(from, *held_as);
+    }
   }
   files.check_whole();
   return {source.from, source.step, model_export.finish()};

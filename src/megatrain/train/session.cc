@@ -15,8 +15,9 @@ namespace {
 
 // config.json of an export says in which type the weights are.
 std::string exported_config(const ModelSource& source, DType type) {
-  if (source.config.dtype) return source.config_text;
-  nlohmann::json object = nlohmann::json::parse(source.config_text);
+  const std::string text = unquantised_config(source.config_text, DType::bf16);
+  if (source.config.dtype) return text;
+  nlohmann::json object = nlohmann::json::parse(text);
   object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
   return json_text(object, 2) + "\n";
 }

@@ -99,43 +99,42 @@ struct PlanePiece {
   }
 };
 
-// Calls work(index, piece) for every piece of the planes, on a team, and says how far `what` is. Indices ascend
-// with names and within a tensor.
-template <class Work>
-void for_plane_pieces(const std::map<std::string, Plane>& planes, int threads, const std::string& what,
-                      const Work& work) {
-  std::vector<PlanePiece> pieces;
-  for (const auto& [name, plane] : planes) {
-    for (int64_t at = 0; at < plane.tensor->elements(); at += kPiece)
-      pieces.push_back({name, plane, at, std::min(kPiece, plane.tensor->elements() - at)});
-  }
-  WorkProgress progress(what, std::ssize(pieces));
-  parallel_for(threads, std::ssize(pieces), [&](int64_t i) {
-    work(i, pieces[static_cast<size_t>(i)]);
-    progress.add(1);
-  });
-}
-
-// The hash of what bytes_of(piece) gives for each piece of the planes, a vector. Pieces are read side by side; each of
-// the hasher's two halves takes them in order.
-template <class BytesOf>
-StateHash hash_planes(const std::map<std::string, Plane>& planes, std::optional<int64_t> step, int threads,
-                      const std::string& what, const BytesOf& bytes_of) {
+// The hash of what bytes_of(piece) gives for each piece, a vector; pieces ascend with name_of(piece) and within a
+// tensor. They are made side by side on a team; each of the hasher's two halves takes them in order. Says how far
+// `what` is.
+template <class Piece, class NameOf, class BytesOf>
+StateHash hash_pieces(const std::vector<Piece>& pieces, std::optional<int64_t> step, int threads,
+                      const std::string& what, const NameOf& name_of, const BytesOf& bytes_of) {
   StateHasher hasher;
   InOrder together, each;
-  for_plane_pieces(planes, threads, what, [&](int64_t i, const PlanePiece& piece) {
+  WorkProgress progress(what, std::ssize(pieces));
+  parallel_for(threads, std::ssize(pieces), [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
     try {
       const auto values = bytes_of(piece);
       const size_t bytes = values.size() * sizeof(values[0]);
-      together.pass(i, [&] { hasher.update_together(piece.name, values.data(), bytes); });
-      each.pass(i, [&] { hasher.update_each(piece.name, values.data(), bytes); });
+      together.pass(i, [&] { hasher.update_together(name_of(piece), values.data(), bytes); });
+      each.pass(i, [&] { hasher.update_each(name_of(piece), values.data(), bytes); });
     } catch (...) {
       together.give_up();
       each.give_up();
       throw;
     }
+    progress.add(1);
   });
   return hasher.finish(step);
+}
+
+template <class BytesOf>
+StateHash hash_planes(const std::map<std::string, Plane>& planes, std::optional<int64_t> step, int threads,
+                      const std::string& what, const BytesOf& bytes_of) {
+  std::vector<PlanePiece> pieces;
+  for (const auto& [name, plane] : planes) {
+    for (int64_t at = 0; at < plane.tensor->elements(); at += kPiece)
+      pieces.push_back({name, plane, at, std::min(kPiece, plane.tensor->elements() - at)});
+  }
+  return hash_pieces(
+      pieces, step, threads, what, [](const PlanePiece& piece) { return piece.name; }, bytes_of);
 }
 
 }  // namespace
@@ -153,18 +152,34 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
                         .config_json = texts.config_json,
                         .source_directory = texts.source_directory,
                         .chat_template = texts.chat_template};
+  std::vector<const TensorSpec*> specs;
+  std::map<const TensorSpec*, const LayerRecord*> record_of;
   for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors)
-      request.tensors.push_back({tensor.name, types.at(tensor.name), tensor_shape(tensor)});
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      specs.push_back(&tensor);
+      record_of[&tensor] = &record;
+    }
   }
+  const std::vector<FileTensor> tensors = file_tensors(specs);
+  const auto type_of = [&](const FileTensor& tensor) { return types.at(tensor.parts.front()->name); };
+  std::map<std::string, std::vector<FilePiece>> by_name;
+  for (const FileTensor& tensor : tensors) {
+    request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
+    by_name[tensor.name] = cut_file_tensor(tensor);
+  }
+  std::vector<FilePiece> pieces;
+  for (const auto& [name, cut] : by_name) pieces.insert(pieces.end(), cut.begin(), cut.end());
   ModelExport out(std::move(request));
-  const StateHash hash =
-      hash_planes(masters_by_name(records), {}, threads, "writing the model", [&](const PlanePiece& piece) {
-        const DType type = types.at(piece.name);
-        const int64_t width = dtype_bytes(type);
-        std::vector<std::byte> bytes(static_cast<size_t>(piece.count * width));
-        write_from_f32(piece.read().data(), piece.count, type, bytes.data());
-        out.write(piece.name, piece.begin * width, bytes.data(), std::ssize(bytes));
+  const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
+    record_of.at(&part)->read_master(part, begin, count, values);
+  };
+  const StateHash hash = hash_pieces(
+      pieces, {}, piece_team(tensors, threads), "writing the model",
+      [](const FilePiece& piece) { return piece.tensor->name; },
+      [&](const FilePiece& piece) {
+        const DType type = type_of(*piece.tensor);
+        std::vector<std::byte> bytes = piece_bytes(piece, type, read);
+        out.write(piece.tensor->name, piece.begin * dtype_bytes(type), bytes.data(), std::ssize(bytes));
         return bytes;
       });
   out.finish();

@@ -22,11 +22,14 @@ std::vector<bool> read_expert_layers(const ConfigReader& r, int64_t layers) {
   for (int64_t l = 0; l < layers; ++l) experts.push_back((l + 1) % step == 0);
   if (!r.has("mlp_only_layers")) return experts;
   const json& dense = r.at("mlp_only_layers");
-  for (const json& layer : dense.is_array() ? dense : json::array({dense})) {
-    if (!dense.is_array() || !layer.is_number_integer() || layer < 0 || layer >= layers)
-      fail_input(fmt::format("{}: 'mlp_only_layers' is {}; it must list numbers of layers, from 0 to {}", r.where(),
-                             dense.dump().substr(0, 80), layers - 1));
-    experts[layer.get<size_t>()] = false;
+  const bool listed = dense.is_array() && std::all_of(dense.begin(), dense.end(), [](const json& layer) {
+                        return layer.is_number_integer() && layer >= 0;
+                      });
+  if (!listed)
+    fail_input(fmt::format("{}: 'mlp_only_layers' is {}; it must list numbers of layers", r.where(),
+                           dense.dump().substr(0, 80)));
+  for (const json& layer : dense) {  // one behind the last layer says nothing, as in transformers
+    if (layer < layers) experts[layer.get<size_t>()] = false;
   }
   return experts;
 }
