@@ -65,11 +65,15 @@ class CudaOps final : public Ops {
   }
 
   void attention_forward(Stream& stream, const AttentionForward& args) override {
-    if (!attention_.forward(args, native_stream(stream))) launch(args, native_stream(stream));
+    if (!attention_.forward(args, native_stream(stream))) return launch(args, native_stream(stream));
+    if (!args.sinks.empty()) launch_add_sinks(args, native_stream(stream));
   }
   void attention_backward(Stream& stream, const AttentionBackward& args) override {
-    if (attention_.backward(args, native_stream(stream))) return;
-    launch(args, scratch_.take(attention_scratch_bytes(args.shape), native_stream(stream)), native_stream(stream));
+    const cudaStream_t native = native_stream(stream);
+    if (!attention_.backward(args, native))
+      launch(args, scratch_.take(attention_scratch_bytes(args.shape), native), native);
+    if (args.grad_sinks.empty()) return;
+    launch_sink_gradient(args, scratch_.take(sink_gradient_scratch_bytes(args.shape), native), native);
   }
 
   void attention_cached(Stream& stream, const CachedAttention& args) override { launch(args, native_stream(stream)); }

@@ -90,6 +90,12 @@ void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
 // attention_cached.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
 void launch(const CachedAttention& args, cudaStream_t stream);
 
+// attention_sinks.cu: what sinks add to an attention that was computed without them, and their gradient.
+// out and lse as if the sinks had taken part.
+void launch_add_sinks(const AttentionForward& args, cudaStream_t stream);
+int64_t sink_gradient_scratch_bytes(const AttentionShape& shape);
+void launch_sink_gradient(const AttentionBackward& args, void* scratch, cudaStream_t stream);
+
 // attention_padded.cu: rows and log-sum-exps of documents to and from documents padded to one length, bf16.
 // Rows and their strides are whole 16-byte packs.
 inline constexpr int kPaddedTensors = 5;
