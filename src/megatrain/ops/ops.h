@@ -15,6 +15,7 @@
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
+#include "megatrain/ops/experts.h"
 #include "megatrain/ops/gradient.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/op_note.h"
@@ -67,6 +68,17 @@ class Ops {
   virtual void attention_cached(Stream&, const CachedAttention&) = 0;
   virtual void gated_forward(Stream&, const GatedForward&) = 0;
   virtual void gated_backward(Stream&, const GatedBackward&) = 0;
+  virtual void route(Stream&, const Route&) = 0;
+  virtual void route_backward(Stream&, const RouteBackward&) = 0;
+  virtual void sort_by_expert(Stream&, const SortByExpert&) = 0;
+  virtual void gather_rows(Stream&, const GatherRows&) = 0;
+  virtual void experts_forward(Stream&, const ExpertsForward&) = 0;
+  virtual void experts_backward_input(Stream&, const ExpertsBackwardInput&) = 0;
+  virtual void experts_backward_weight(Stream&, const ExpertsBackwardWeight&) = 0;
+  virtual void experts_gated(Stream&, const ExpertsGated&) = 0;
+  virtual void experts_gated_backward(Stream&, const ExpertsGatedBackward&) = 0;
+  virtual void combine_rows(Stream&, const CombineRows&) = 0;
+  virtual void count_experts(Stream&, const CountExperts&) = 0;
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
   virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
   virtual void sum_losses(Stream&, const SumLosses&) = 0;
