@@ -5,8 +5,11 @@ namespace megatrain {
 namespace {
 
 // grad_x (rows, K) = grad_out (rows, N) weight (N, K): the sum is over N.
-using Input = HopperGemm<cutlass::layout::RowMajor, cutlass::layout::RowMajor, void, HopperElement,
-                         cutlass::epilogue::fusion::LinearCombination<HopperElement, float, void, float>>;
+namespace fusion = cutlass::epilogue::fusion;
+using Rounded = fusion::Sm90EVT<fusion::Sm90Compute<cutlass::epilogue::thread::Identity, HopperElement, float,
+                                                    cutlass::FloatRoundStyle::round_to_nearest>,
+                                fusion::Sm90AccFetch>;
+using Input = HopperGemm<cutlass::layout::RowMajor, cutlass::layout::RowMajor, void, HopperElement, Rounded>;
 
 }  // namespace
 
@@ -19,8 +22,6 @@ void launch_hopper(const ExpertsBackwardInput& args, void* scratch, int processo
   gemm.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
   gemm.problem_shape = {static_cast<int>(args.rows.experts), groups.problems, nullptr};
   gemm.mainloop = {groups.a, groups.stride_a, groups.b, groups.stride_b};
-  gemm.epilogue.thread.alpha = 1;
-  gemm.epilogue.thread.beta = 0;
   gemm.epilogue.ptr_D = groups.d;
   gemm.epilogue.dD = groups.stride_d;
   gemm.hw_info.sm_count = processors;
