@@ -35,6 +35,9 @@ has_header() {
   return 1
 }
 
+# The wheel whose headers the products of experts are built with: its version decides their bits.
+cutlass=nvidia-cutlass==4.2.0.0
+
 # Dependencies unpacked by tools/pack_gpu_deps are used wherever the folder is.
 packed=$root/.gpu-deps
 uses_packed() { [ -d "$packed/usr/include" ] && [ "$(uname -m)" = x86_64 ]; }

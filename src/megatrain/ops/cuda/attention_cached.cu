@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "megatrain/ops/cuda/attention_sinks.cuh"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"
 
@@ -41,7 +42,7 @@ __global__ void append_kernel(int64_t context, int64_t columns, const int32_t* s
 // groups are joined in order, so the result depends on the position alone.
 template <class T, int kVec, int kColumns, int kGroup>
 __global__ void attend_kernel(AttentionShape shape, int64_t context, int64_t group, const int32_t* sequences,
-                              const int32_t* positions, Rows q, Rows k_cache, Rows v_cache, Rows out) {
+                              const int32_t* positions, Rows q, Rows k_cache, Rows v_cache, Sinks sinks, Rows out) {
   static_assert(kVec * kColumns <= kLaneFloats);
   constexpr int kGroups = kThreads / kGroup, kWidth = kGroup * kVec * kColumns;
   __shared__ float sums[kGroups * kWidth];
@@ -104,8 +105,10 @@ __global__ void attend_kernel(AttentionShape shape, int64_t context, int64_t gro
   __syncthreads();
   float top = most_of[0];  // group 0 has the oldest key: never -infinity
   for (int g = 1; g < kGroups; ++g) top = fmaxf(top, most_of[g]);
+  if (sinks.data) top = fmaxf(top, sinks.at(head));
   float whole = 0;
   for (int g = 0; g < kGroups; ++g) whole += total_of[g] * expf(most_of[g] - top);
+  if (sinks.data) whole += expf(sinks.at(head) - top);
   const float inverse = 1.0f / whole;
   for (int64_t i = threadIdx.x; i < size; i += kThreads) {
     float value = 0;
@@ -118,9 +121,9 @@ template <class T, int kVec, int kColumns, int kGroup>
 void attend(const CachedAttention& args, cudaStream_t stream) {
   const AttentionShape& shape = args.shape;
   const dim3 grid(grid_size(shape.tokens), static_cast<unsigned>(shape.heads));
-  attend_kernel<T, kVec, kColumns, kGroup>
-      <<<grid, kThreads, 0, stream>>>(shape, args.context, shape.heads / shape.kv_heads, args.sequences, args.positions,
-                                      rows_of(args.q), rows_of(args.k_cache), rows_of(args.v_cache), rows_of(args.out));
+  attend_kernel<T, kVec, kColumns, kGroup><<<grid, kThreads, 0, stream>>>(
+      shape, args.context, shape.heads / shape.kv_heads, args.sequences, args.positions, rows_of(args.q),
+      rows_of(args.k_cache), rows_of(args.v_cache), sinks_of(args.sinks), rows_of(args.out));
 }
 
 // Whether every head of every row can be read in packs of `count` elements.

@@ -6,6 +6,7 @@
 // reproducible bit for bit.
 #include <cmath>
 
+#include "megatrain/ops/cuda/attention_sinks.cuh"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"
 
@@ -80,9 +81,7 @@ __device__ int64_t last_query(const Problem& problem, int64_t token) {
 }
 
 __device__ int64_t lse_index(const Problem& problem, int64_t token, int64_t head) {
-  if (!problem.documents.uniform) return token * problem.shape.heads + head;
-  const int64_t longest = problem.documents.longest, begin = token / longest * longest;
-  return begin * problem.shape.heads + head * longest + (token - begin);
+  return lse_place(problem.documents, problem.shape.heads, token, head);
 }
 
 // `rows` rows from `first` into a tile of kStride floats a row, zero beyond the tokens and beyond the head's size.
@@ -109,7 +108,7 @@ __device__ void add_visible(float& sum, float weight, float value) {
 }
 
 template <class T, int kColumns>
-__global__ void forward_kernel(Problem problem, Heads q, Heads k, Heads v, Heads out, float* lse) {
+__global__ void forward_kernel(Problem problem, Heads q, Heads k, Heads v, Sinks sinks, Heads out, float* lse) {
   constexpr int R = kRows<kColumns>, kW = kWidth<kColumns>, kT = kTileWidth<kColumns>;
   extern __shared__ float memory[];
   float* q_rows = memory;                              // (kBlockRows, kW)
@@ -169,6 +168,18 @@ __global__ void forward_kernel(Problem problem, Heads q, Heads k, Heads v, Heads
 #pragma unroll
         for (int r = 0; r < R; ++r) add_visible(sum[r][c], weight[r], value);
       }
+    }
+  }
+
+  if (sinks.data) {
+    const float sink = sinks.at(head);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const float higher = fmaxf(most[r], sink), shrink = expf(most[r] - higher);
+      total[r] = total[r] * shrink + expf(sink - higher);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) sum[r][c] *= shrink;
+      most[r] = higher;
     }
   }
 
@@ -400,7 +411,8 @@ void launch(const AttentionForward& args, cudaStream_t stream) {
       constexpr int64_t kFloats =
           kBlockRows<kColumns> * kWidth<kColumns> + kTile * (kTileWidth<kColumns> + kWidth<kColumns>);
       launch_heads(forward_kernel<T, kColumns>, args.shape.tokens, kBlockRows<kColumns>, args.shape.heads, kFloats,
-                   stream, problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), heads_of(args.out), args.lse);
+                   stream, problem, heads_of(args.q), heads_of(args.k), heads_of(args.v), sinks_of(args.sinks),
+                   heads_of(args.out), args.lse);
     });
   });
 }

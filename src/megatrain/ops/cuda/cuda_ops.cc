@@ -6,6 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/device/cuda/cuda_stream.h"
 #include "megatrain/ops/cuda/attention_cudnn.h"
+#include "megatrain/ops/cuda/experts_products.h"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/linear.h"
 #include "megatrain/ops/cuda/scratch.h"
@@ -17,7 +18,8 @@ namespace {
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(Device& device) : device_(device), scratch_(device), linear_(scratch_), attention_(scratch_) {}
+  explicit CudaOps(Device& device)
+      : device_(device), scratch_(device), linear_(scratch_), attention_(scratch_), experts_(scratch_) {}
 
   std::string library() const override {
     return device_.name() + ", cuBLASLt " + std::to_string(cublasLtGetVersion()) + ", cuDNN " +
@@ -65,17 +67,46 @@ class CudaOps final : public Ops {
   }
 
   void attention_forward(Stream& stream, const AttentionForward& args) override {
-    if (!attention_.forward(args, native_stream(stream))) launch(args, native_stream(stream));
+    if (!attention_.forward(args, native_stream(stream))) return launch(args, native_stream(stream));
+    if (!args.sinks.empty()) launch_add_sinks(args, native_stream(stream));
   }
   void attention_backward(Stream& stream, const AttentionBackward& args) override {
-    if (attention_.backward(args, native_stream(stream))) return;
-    launch(args, scratch_.take(attention_scratch_bytes(args.shape), native_stream(stream)), native_stream(stream));
+    const cudaStream_t native = native_stream(stream);
+    if (!attention_.backward(args, native))
+      launch(args, scratch_.take(attention_scratch_bytes(args.shape), native), native);
+    if (args.grad_sinks.empty()) return;
+    launch_sink_gradient(args, scratch_.take(sink_gradient_scratch_bytes(args.shape), native), native);
   }
 
   void attention_cached(Stream& stream, const CachedAttention& args) override { launch(args, native_stream(stream)); }
 
   void gated_forward(Stream& stream, const GatedForward& args) override { launch(args, native_stream(stream)); }
   void gated_backward(Stream& stream, const GatedBackward& args) override { launch(args, native_stream(stream)); }
+
+  void route(Stream& stream, const Route& args) override { launch(args, native_stream(stream)); }
+  void route_backward(Stream& stream, const RouteBackward& args) override { launch(args, native_stream(stream)); }
+  void sort_by_expert(Stream& stream, const SortByExpert& args) override {
+    launch(args, scratch_.take(sort_scratch_bytes(args), native_stream(stream)), native_stream(stream));
+  }
+  void gather_rows(Stream& stream, const GatherRows& args) override { launch(args, native_stream(stream)); }
+  void experts_forward(Stream& stream, const ExpertsForward& args) override {
+    experts_.forward(args, native_stream(stream));
+  }
+  void experts_backward_input(Stream& stream, const ExpertsBackwardInput& args) override {
+    experts_.backward_input(args, native_stream(stream));
+  }
+  void experts_backward_weight(Stream& stream, const ExpertsBackwardWeight& args) override {
+    experts_.backward_weight(args, native_stream(stream));
+  }
+  void experts_gated(Stream& stream, const ExpertsGated& args) override { launch(args, native_stream(stream)); }
+  void experts_gated_backward(Stream& stream, const ExpertsGatedBackward& args) override {
+    launch(args, native_stream(stream));
+  }
+  void combine_rows(Stream& stream, const CombineRows& args) override { launch(args, native_stream(stream)); }
+  void count_experts(Stream& stream, const CountExperts& args) override {
+    launch(args, scratch_.take(count_scratch_bytes(args), native_stream(stream)), native_stream(stream));
+  }
+
   void cross_entropy(Stream& stream, const CrossEntropy& args) override { launch(args, native_stream(stream)); }
   void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }
   void sum_losses(Stream& stream, const SumLosses& args) override { launch(args, native_stream(stream)); }
@@ -87,6 +118,7 @@ class CudaOps final : public Ops {
   Scratch scratch_;
   CudaLinear linear_;
   CudnnAttention attention_;
+  CudaExperts experts_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // One block a row.
+#include "megatrain/ops/cuda/gated.cuh"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"
 
@@ -7,21 +8,6 @@ namespace megatrain {
 namespace {
 
 constexpr int kMostThreads = 256;
-
-// The sigmoid's argument and gate times its slope.
-struct Silu {
-  static __device__ float argument(float gate) { return gate; }
-  static __device__ float gate_slope(float gate) { return gate; }
-};
-struct GeluTanh {
-  static __device__ float argument(float gate) { return gate * (kGeluLinear + kGeluCubic * (gate * gate)); }
-  static __device__ float gate_slope(float gate) { return gate * (kGeluLinear + 3.0f * kGeluCubic * (gate * gate)); }
-};
-
-template <class Act>
-__device__ float gated(float gate, float up) {
-  return gate / (1.0f + expf(-Act::argument(gate))) * up;
-}
 
 template <class Act, class T, int kVec>
 __global__ void gated_forward_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int64_t cols) {
@@ -56,21 +42,13 @@ __global__ void gated_backward_kernel(const T* gate_up, int64_t in_stride, const
     }
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
-      const float sigmoid = 1.0f / (1.0f + expf(-Act::argument(g[j])));
-      const float active = g[j] * sigmoid;
-      const float grad_gate = d[j] * u[j] * (sigmoid * (1.0f + Act::gate_slope(g[j]) * (1.0f - sigmoid)));
-      u[j] = d[j] * active;
-      g[j] = grad_gate;
+      const GatedGradient both = gated_gradient<Act>(g[j], u[j], d[j]);
+      g[j] = both.gate;
+      u[j] = both.up;
     }
     store<T, kVec>(grad + c, g);
     store<T, kVec>(grad + cols + c, u);
   }
-}
-
-// Calls body with the activation's type.
-template <class Body>
-void visit_activation(Activation activation, const Body& body) {
-  activation == Activation::silu ? body.template operator()<Silu>() : body.template operator()<GeluTanh>();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
+#include "megatrain/ops/experts.h"
 #include "megatrain/ops/gradient.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/rmsnorm.h"
@@ -90,6 +91,12 @@ void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
 // attention_cached.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
 void launch(const CachedAttention& args, cudaStream_t stream);
 
+// attention_sinks.cu: what sinks add to an attention that was computed without them, and their gradient.
+// out and lse as if the sinks had taken part.
+void launch_add_sinks(const AttentionForward& args, cudaStream_t stream);
+int64_t sink_gradient_scratch_bytes(const AttentionShape& shape);
+void launch_sink_gradient(const AttentionBackward& args, void* scratch, cudaStream_t stream);
+
 // attention_padded.cu: rows and log-sum-exps of documents to and from documents padded to one length, bf16.
 // Rows and their strides are whole 16-byte packs.
 inline constexpr int kPaddedTensors = 5;
@@ -109,5 +116,29 @@ struct PaddedCopy {
 void launch_pad(const PaddedCopy& args, cudaStream_t stream);
 // Only what lies in a document is written.
 void launch_unpad(const PaddedCopy& args, cudaStream_t stream);
+
+// router.cu: at most 1024 experts, of which a token chooses at most 32
+void launch(const Route& args, cudaStream_t stream);
+void launch(const RouteBackward& args, cudaStream_t stream);
+int64_t sort_scratch_bytes(const SortByExpert& args);
+void launch(const SortByExpert& args, void* scratch, cudaStream_t stream);
+int64_t count_scratch_bytes(const CountExperts& args);
+void launch(const CountExperts& args, void* scratch, cudaStream_t stream);
+
+// experts_rows.cu
+void launch(const GatherRows& args, cudaStream_t stream);
+void launch(const ExpertsGated& args, cudaStream_t stream);
+void launch(const ExpertsGatedBackward& args, cudaStream_t stream);
+void launch(const CombineRows& args, cudaStream_t stream);
+
+// experts_product.cu
+void launch(const ExpertsForward& args, cudaStream_t stream);
+void launch(const ExpertsBackwardInput& args, cudaStream_t stream);
+// grad_weight alone
+void launch(const ExpertsBackwardWeight& args, cudaStream_t stream);
+// grad_bias alone
+void launch_experts_bias(const ExpertsBackwardWeight& args, cudaStream_t stream);
+// grad_weight of the experts without rows becomes zero.
+void launch_zero_unused(const ExpertsBackwardWeight& args, cudaStream_t stream);
 
 }  // namespace megatrain
