@@ -68,7 +68,8 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   const View embedded = matrix(x.data(), dtype, tokens, c.hidden);
   built.embedding.forward(*model.ops, *stream, {.table = embedded, .index = positions.data(), .out = embedded});
   for (const Model::NumberedPhase& p : built.layer_phases()) {
-    std::byte* const weights[] = {model.records[static_cast<size_t>(p.records.front())].weights()};
+    std::vector<std::byte*> weights;
+    for (const int64_t record : p.records) weights.push_back(model.records[static_cast<size_t>(record)].weights());
     p.phase->forward(*model.ops, *stream,
                      {.weights = weights,
                       .x = matrix(x.data(), dtype, tokens, c.hidden),

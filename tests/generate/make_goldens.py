@@ -22,7 +22,8 @@ MODELS = HERE.parent / "parity" / "goldens"
 # In the order they were added: a model's place decides its prompts.
 NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mha", "llama_packed", "llama_yarn",
          "mistral_packed", "mistral_window", "qwen2_tied", "qwen2_window", "qwen2_yarn", "qwen3_norm", "qwen3_window",
-         "qwen3_yarn", "phi3_window", "phi3_long", "phi3_packed", "gemma3_local", "gemma3_scaled"]
+         "qwen3_yarn", "phi3_window", "phi3_long", "phi3_packed", "gemma3_local", "gemma3_scaled",
+         "qwen3_moe", "qwen3_moe_dense", "mixtral", "gpt_oss"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4
@@ -49,7 +50,7 @@ def greedy(model, prompt):
 
 def make_case(name, rng):
     model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32,
-                                                 attn_implementation="eager").eval()
+                                                 attn_implementation="eager", experts_implementation="eager").eval()
     vocab, answers = model.config.vocab_size, []
     for count in PROMPT_TOKENS:
         while True:

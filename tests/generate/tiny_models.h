@@ -42,7 +42,7 @@ struct TinyModel {
         ops(device->kind() == DeviceKind::cuda ? make_cuda_ops(*device) : make_cpu_ops({.threads = 1})),
         config(parse_model_config(read_json_file(model_path(name) + "/config.json"), name)),
         records(make_records(*device, weights_only(model_layouts(config, dtype)),
-                             std::vector<Tier>(static_cast<size_t>(config.layers + 2), tier))) {
+                             std::vector<Tier>(model_layouts(config, dtype).size(), tier))) {
     load_weights(model_path(name), records, 1);
   }
 
@@ -54,7 +54,7 @@ struct TinyModel {
     config = parse_model_config(json, name);
     config.init_std = 0.3;
     records = make_records(*device, weights_only(model_layouts(config, DType::f32)),
-                           std::vector<Tier>(static_cast<size_t>(config.layers + 2), Tier::host));
+                           std::vector<Tier>(model_layouts(config, DType::f32).size(), Tier::host));
     for (LayerRecord& record : records) {
       for (const TensorSpec& tensor : record.layout().tensors) {
         std::vector<float> values(static_cast<size_t>(tensor.elements()));

@@ -167,7 +167,7 @@ BenchResult bench_ops(const Arguments& arguments) {
     }
   }
   embedding(bench, session.model(), identity.dtype, identity.micro_tokens);
-  gradient_and_update(bench, model_layouts(session.model())[1].elements, identity.dtype);
+  gradient_and_update(bench, largest_layer_record(session.model()), identity.dtype);
   return {.json = {{"calls", bench.calls()},
                    {"machine", {{"device", session.device().name()}, {"library", identity.library}}}},
           .text = bench.text()};

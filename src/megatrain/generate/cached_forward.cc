@@ -46,6 +46,7 @@ CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const Model& 
       ranges.push_back({&record, 0, record.weight_bytes()});
       block_bytes = std::max(block_bytes, record.weight_bytes());
     }
+    at_once = std::max(at_once, std::ssize(p.records));
     cache_at.push_back(cache_bytes);
     cache_bytes += 2 * rounded(cached_rows * p.phase->cache_width() * element);
     workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
@@ -84,7 +85,7 @@ int64_t CachedForward::Shape::fixed_bytes() const {
 int64_t CachedForward::least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
                                    const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
   const Shape shape(device, ops, model_of(model, records, options), records, options);
-  return shape.fixed_bytes() + DeviceWeights::least_bytes(shape.ranges, shape.in_place);
+  return shape.fixed_bytes() + DeviceWeights::least_bytes(shape.ranges, shape.in_place, shape.at_once);
 }
 
 namespace {
@@ -112,9 +113,10 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       records_(records),
       options_(options),
       shape_(device, ops, model_, records, options),
-      cache_((check_fit(shape_.fixed_bytes() + DeviceWeights::least_bytes(shape_.ranges, shape_.in_place),
-                        shape_.cache_bytes, options),
-              device.allocate(static_cast<size_t>(shape_.cache_bytes), "keys and values"))),
+      cache_(
+          (check_fit(shape_.fixed_bytes() + DeviceWeights::least_bytes(shape_.ranges, shape_.in_place, shape_.at_once),
+                     shape_.cache_bytes, options),
+           device.allocate(static_cast<size_t>(shape_.cache_bytes), "keys and values"))),
       tables_(device.allocate(static_cast<size_t>(shape_.table_bytes), "generation")),
       norm_(device.allocate(static_cast<size_t>(shape_.norm.bytes), "generation")),
       workspace_(device.allocate(static_cast<size_t>(shape_.workspace_bytes), "generation")),
@@ -124,7 +126,7 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       host_rows_(device.allocate_host(static_cast<size_t>(shape_.x_bytes), "generation")),
       host_inputs_(device.allocate_host(static_cast<size_t>(shape_.input_bytes), "generation")),
       host_logits_(device.allocate_host(static_cast<size_t>(shape_.logits_bytes), "generation")),
-      weights_(device, shape_.ranges, options.memory_bytes - shape_.fixed_bytes(), shape_.in_place),
+      weights_(device, shape_.ranges, options.memory_bytes - shape_.fixed_bytes(), shape_.in_place, shape_.at_once),
       compute_(device.make_stream("generate")) {
   ops.reserve(shape_.ops);
   const std::vector<float> tables = model_.make_tables();

@@ -57,6 +57,7 @@ class CachedForward {
           const GeneratorOptions& options);
 
     DType dtype;
+    int64_t at_once = 1;  // records that a phase needs
     bool in_place;
     int64_t tokens;                    // of a pass
     std::vector<WeightRange> ranges;   // the records of each phase, then the table's rows in pieces

@@ -39,18 +39,19 @@ Need need_of(const std::vector<WeightRange>& ranges, bool in_place) {
 
 }  // namespace
 
-int64_t DeviceWeights::least_bytes(const std::vector<WeightRange>& ranges, bool in_place) {
+int64_t DeviceWeights::least_bytes(const std::vector<WeightRange>& ranges, bool in_place, int64_t at_once) {
   const Need need = need_of(ranges, in_place);
-  return std::min(need.all, 2 * need.largest);
+  return std::min(need.all, (at_once + 1) * need.largest);
 }
 
-DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place)
-    : ranges_(std::move(ranges)), copies_(device.make_stream("weights")) {
+DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place,
+                             int64_t at_once)
+    : ranges_(std::move(ranges)), slots_(static_cast<size_t>(at_once) + 1), copies_(device.make_stream("weights")) {
   const Need need = need_of(ranges_, in_place);
   const bool all_stay = need.all <= memory_bytes;
   const int64_t staying =
-      all_stay ? need.count : (memory_bytes - 2 * need.largest) / std::max<int64_t>(need.largest, 1);
-  ensure(all_stay || staying >= 0, "two slots fit the memory");
+      all_stay ? need.count : (memory_bytes - std::ssize(slots_) * need.largest) / std::max<int64_t>(need.largest, 1);
+  ensure(all_stay || staying >= 0, "the slots fit the memory");
   int64_t seen = 0;
   for (const WeightRange& range : ranges_) {
     if (lies_ready(range, in_place)) {
@@ -93,12 +94,13 @@ void DeviceWeights::begin_pass(std::vector<size_t> ranges) {
                                           order_.begin() + static_cast<std::ptrdiff_t>(used_));
   first_slot_ = (first_slot_ + used_) % slots_.size();
   order_ = std::move(order);
-  used_ = 0;
+  taken_ = used_ = 0;
   fetched_ = kept ? ahead : 0;
   fetch_ahead();
 }
 
-// A slot is overwritten only by the range two after the one that was in it, once that one is done.
+// A slot is overwritten only by the range as many after the one that was in it as there are slots, once that one is
+// done.
 void DeviceWeights::fetch_ahead() {
   for (; fetched_ < order_.size() && fetched_ < used_ + slots_.size(); ++fetched_) {
     const WeightRange& range = ranges_[order_[fetched_]];
@@ -114,8 +116,8 @@ void DeviceWeights::fetch_ahead() {
 
 std::byte* DeviceWeights::take(Stream& compute, size_t range) {
   if (!streams(range)) return addresses_[range];
-  ensure(used_ < fetched_ && order_[used_] == range, "a pass takes its weights in the order it gave");
-  Slot& slot = slot_of(used_);
+  ensure(taken_ < fetched_ && order_[taken_] == range, "a pass takes its weights in the order it gave");
+  Slot& slot = slot_of(taken_++);
   compute.wait(*slot.arrived);
   return slot.buffer.data();
 }

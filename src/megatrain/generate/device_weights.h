@@ -1,9 +1,8 @@
-// The weights of a model on the device, for passes that only read them: some ranges stay, the rest come through two
-// slots on a stream of their own, the next while one is computed on. Weights that live on disk are read when they are
+// The weights of a model on the device, for passes that only read them: some ranges stay, the rest come through slots
+// on a stream of their own, the next while some are computed on. Weights that live on disk are read when they are
 // copied.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -24,12 +23,13 @@ class DeviceWeights {
  public:
   // What stays within `memory_bytes`; ranges that lie on the device, or in place, cost nothing. `in_place`: host memory
   // is memory the device computes on. Ranges are copied now: the records' weights must not change while this lives.
-  DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place);
+  // A pass takes no more than `at_once` ranges before it is done with the first of them; there is one slot more.
+  DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place, int64_t at_once);
 
   // With less than this nothing runs; with what all ranges need together everything stays.
-  static int64_t least_bytes(const std::vector<WeightRange>& ranges, bool in_place);
+  static int64_t least_bytes(const std::vector<WeightRange>& ranges, bool in_place, int64_t at_once);
 
-  // A pass takes ranges in ascending order, each of these once.
+  // A pass takes ranges in ascending order, each of these once, and is done with them in that order.
   void begin_pass(std::vector<size_t> ranges);
   // Its address, of which work enqueued on `compute` from now on may read until done().
   std::byte* take(Stream& compute, size_t range);
@@ -55,12 +55,13 @@ class DeviceWeights {
   std::vector<WeightRange> ranges_;
   std::vector<Buffer> residents_;
   std::vector<std::byte*> addresses_;  // of each range; null: it streams
-  std::array<Slot, 2> slots_;
+  std::vector<Slot> slots_;
   // The ranges that stream: those of this pass, then those with which every pass begins.
   std::vector<size_t> order_;
   size_t first_slot_ = 0;  // of order_[0]
   size_t fetched_ = 0;     // of order_
-  size_t used_ = 0;        // of order_
+  size_t taken_ = 0;       // of order_
+  size_t used_ = 0;        // of order_: done with
   int64_t copied_bytes_ = 0;
   std::unique_ptr<Stream> copies_;  // last: it uses the buffers
 };

@@ -44,6 +44,13 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, c
   return freeze_tensors(std::move(layouts), rules, config.tied);
 }
 
+int64_t largest_layer_record(const ModelConfig& config) {
+  const std::vector<LayerLayout> layouts = model_layouts(config);
+  int64_t largest = 0;
+  for (size_t r = 1; r + 1 < layouts.size(); ++r) largest = std::max(largest, layouts[r].elements);
+  return largest;
+}
+
 Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules,
                  const TensorTypes& stored) {
   const Family& family = family_of(config);

@@ -55,6 +55,9 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
                                        const FreezeRules& rules = {}, int64_t experts_per_record = 0);
 
+// Elements of the largest record of a layer.
+int64_t largest_layer_record(const ModelConfig& config);
+
 // Fills one fp32 tensor as the families initialise: normal(0, init_std) for matrices, what makes a norm multiply by one
 // for norms, zeros for biases and for the padding id's row of the embedding.
 // Element i depends on (seed, tensor name, i) alone, so pieces may be filled in any order.

@@ -93,13 +93,14 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
 
 namespace {
 
-// Device memory that samples take beside the training: two blocks on their way, keys and values, and the rest.
+// Device memory that samples take beside the training: records on their way, keys and values, and the rest.
 int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType dtype) {
   constexpr int64_t kRest = 512 * kMiB, kPromptTokens = 1024, kAtOnce = 8;
   const int64_t element = dtype_bytes(dtype);
   const int64_t context = std::min(model.max_position, kPromptTokens + config.sample.max_tokens);
   const int64_t sequences = std::min<int64_t>(std::ssize(config.sample.prompts), kAtOnce);
-  return 2 * model_layouts(model)[1].elements * element +
+  const int64_t slots = model.experts.count > 0 ? 3 : 2;  // the records of a phase, and one more
+  return slots * largest_layer_record(model) * element +
          2 * model.layers * sequences * context * model.kv_dim() * element + kRest;
 }
 
