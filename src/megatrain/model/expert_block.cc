@@ -298,6 +298,7 @@ void expert_gradients(Ops& ops, Stream& stream, float* grads, const ExpertLinear
     const ExpertWeights bias = at(Parts::bias, run.bias, 1, run.rows);
     if (weight.empty() && bias.empty()) continue;
     ExpertRows some = rows;
+    some.origin = rows.begin;
     some.begin += run.first;
     some.experts = run.count;
     ops.experts_backward_weight(stream, {.rows = some,

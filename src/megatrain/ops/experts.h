@@ -60,9 +60,14 @@ struct SortByExpert {
 // [begin[i] - begin[0], begin[i + 1] - begin[0]) of them.
 struct ExpertRows {
   const int32_t* begin = nullptr;  // (experts + 1) device memory, into SortByExpert::begin
+  // Where the group begins whose buffers they are, when these are only some of its experts, as a weight gradient may be
+  // of: into the same array. nullptr: at `begin`.
+  const int32_t* origin = nullptr;
   int64_t experts = 0;
   int64_t most = 0;      // rows that the buffers hold
   int64_t expected = 0;  // rows that equal loads would give: for costs alone
+
+  const int32_t* first() const { return origin ? origin : begin; }  // of the buffers
 };
 
 // One matrix or row of each expert of a group, at equal distances.

@@ -10,12 +10,13 @@ namespace megatrain::cpu {
 inline int64_t count_rows(const ExpertRows& rows) { return int64_t{rows.begin[rows.experts]} - rows.begin[0]; }
 
 inline void check(const ExpertRows& rows) {
-  ensure(count_rows(rows) >= 0 && count_rows(rows) <= rows.most, "the rows of a group of experts fit its buffers");
+  ensure(count_rows(rows) >= 0 && rows.begin[rows.experts] - *rows.first() <= rows.most,
+         "the rows of a group of experts fit its buffers");
 }
 
 // The part of a buffer that holds the rows of expert i of the group.
 inline View rows_of(const ExpertRows& rows, int64_t i, const View& buffer) {
-  return buffer.slice_rows(int64_t{rows.begin[i]} - rows.begin[0], int64_t{rows.begin[i + 1]} - rows.begin[i]);
+  return buffer.slice_rows(int64_t{rows.begin[i]} - *rows.first(), int64_t{rows.begin[i + 1]} - rows.begin[i]);
 }
 
 // Those of expert i of the group; empty when there are none.

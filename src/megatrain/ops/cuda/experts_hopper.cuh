@@ -108,11 +108,12 @@ HopperGroups<Gemm, Out> groups_in(void* scratch, int64_t experts) {
 
 // A thread an expert. kRagged is which of m, n, k is the expert's rows. An expert without rows has no tiles.
 template <class Gemm, class Out, int kRagged>
-__global__ void hopper_groups_kernel(HopperGroups<Gemm, Out> groups, const int32_t* begin, int experts, int m, int n,
-                                     int k, HopperOperand a, HopperOperand b, HopperOperand bias, HopperOperand d) {
+__global__ void hopper_groups_kernel(HopperGroups<Gemm, Out> groups, const int32_t* begin, const int32_t* origin,
+                                     int experts, int m, int n, int k, HopperOperand a, HopperOperand b,
+                                     HopperOperand bias, HopperOperand d) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= experts) return;
-  const int row = begin[i] - begin[0], rows = begin[i + 1] - begin[i];
+  const int row = begin[i] - *origin, rows = begin[i + 1] - begin[i];
   if constexpr (kRagged == 0) {
     m = rows;
   } else {
@@ -141,8 +142,8 @@ HopperGroups<Gemm, Out> write_groups(void* scratch, const ExpertRows& rows, int6
                                      const HopperOperand& d, cudaStream_t stream) {
   const HopperGroups<Gemm, Out> groups = groups_in<Gemm, Out>(scratch, rows.experts);
   hopper_groups_kernel<Gemm, Out, kRagged><<<grid_size(ceil_div(rows.experts, 64)), 64, 0, stream>>>(
-      groups, rows.begin, static_cast<int>(rows.experts), static_cast<int>(m), static_cast<int>(n), static_cast<int>(k),
-      a, b, bias, d);
+      groups, rows.begin, rows.first(), static_cast<int>(rows.experts), static_cast<int>(m), static_cast<int>(n),
+      static_cast<int>(k), a, b, bias, d);
   check_launch();
   return groups;
 }

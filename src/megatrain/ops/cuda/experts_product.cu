@@ -216,12 +216,12 @@ __global__ void rows_kernel(const int32_t* begin, int64_t experts, const T* x, i
 
 // grad (n, k) (+)= grad_out^T x over the expert's rows. grid (n, k, experts).
 template <class T, int kVec>
-__global__ void weight_kernel(const int32_t* begin, const T* grad_out, int64_t grad_out_stride, const T* x,
-                              int64_t x_stride, float* grad, int64_t grad_leading, int64_t grad_stride, int64_t n,
-                              int64_t k, bool accumulate) {
+__global__ void weight_kernel(const int32_t* begin, const int32_t* origin, const T* grad_out, int64_t grad_out_stride,
+                              const T* x, int64_t x_stride, float* grad, int64_t grad_leading, int64_t grad_stride,
+                              int64_t n, int64_t k, bool accumulate) {
   __shared__ Workspace<T, false, false> workspace;
   const int64_t expert = blockIdx.z;
-  const int64_t first = begin[expert] - begin[0], rows = begin[expert + 1] - begin[expert];
+  const int64_t first = begin[expert] - *origin, rows = begin[expert + 1] - begin[expert];
   if (rows == 0 && accumulate) return;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kTile, column = static_cast<int64_t>(blockIdx.y) * kTile;
   multiply<kVec>(workspace, grad_out + first * grad_out_stride + row, grad_out_stride, n - row,
@@ -240,11 +240,11 @@ constexpr int kBiasRows = 16;  // threads that share a column
 
 // grad_bias[c] (+)= the sum of column c over the expert's rows. block (32, kBiasRows), grid (columns, experts)
 template <class T>
-__global__ void bias_kernel(const int32_t* begin, const T* grad_out, int64_t stride, int64_t columns, float* grad_bias,
-                            int64_t bias_stride, bool accumulate) {
+__global__ void bias_kernel(const int32_t* begin, const int32_t* origin, const T* grad_out, int64_t stride,
+                            int64_t columns, float* grad_bias, int64_t bias_stride, bool accumulate) {
   __shared__ float shared[kBiasRows][33];
   const int64_t expert = blockIdx.y;
-  const int64_t first = begin[expert] - begin[0], end = begin[expert + 1] - begin[0];
+  const int64_t first = begin[expert] - *origin, end = begin[expert + 1] - *origin;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + threadIdx.x;
   float sum = 0;
   if (column < columns) {
@@ -326,9 +326,10 @@ void launch(const ExpertsBackwardWeight& args, cudaStream_t stream) {
   visit_elements(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
-      weight_kernel<T, kVec><<<grid, kThreads, 0, stream>>>(
-          args.rows.begin, args.grad_out.as<T>(), args.grad_out.row_stride, args.x.as<T>(), args.x.row_stride,
-          grad.as<float>(), grad.row_stride, args.grad_weight.stride, grad.rows, grad.cols, args.accumulate);
+      weight_kernel<T, kVec><<<grid, kThreads, 0, stream>>>(args.rows.begin, args.rows.first(), args.grad_out.as<T>(),
+                                                            args.grad_out.row_stride, args.x.as<T>(), args.x.row_stride,
+                                                            grad.as<float>(), grad.row_stride, args.grad_weight.stride,
+                                                            grad.rows, grad.cols, args.accumulate);
     };
     packs(args.x, kPack<T>) && packs(args.grad_out, kPack<T>) ? run.template operator()<kPack<T>>()
                                                               : run.template operator()<1>();
@@ -343,7 +344,7 @@ void launch_experts_bias(const ExpertsBackwardWeight& args, cudaStream_t stream)
   visit_elements(args.grad_out.dtype, [&](auto element) {
     using T = decltype(element);
     bias_kernel<T><<<grid, dim3(32, kBiasRows), 0, stream>>>(
-        args.rows.begin, args.grad_out.as<T>(), args.grad_out.row_stride, args.grad_out.cols,
+        args.rows.begin, args.rows.first(), args.grad_out.as<T>(), args.grad_out.row_stride, args.grad_out.cols,
         args.grad_bias.first.as<float>(), args.grad_bias.stride, args.accumulate);
   });
   check_launch();
