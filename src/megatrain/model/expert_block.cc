@@ -1,7 +1,6 @@
 #include "megatrain/model/expert_block.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "megatrain/base/error.h"
 

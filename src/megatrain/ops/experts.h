@@ -149,8 +149,8 @@ struct CombineRows {
   View out;                 // (T, H) fp32, or rounded once to its dtype
 };
 
-// Rows that each expert has of a micro-batch, added to what is there: counts[e] and, by choice, choice_counts[j * E +
-// e].
+// What a micro-batch adds to the figures of a router: how often expert e was a token's choice j, choice_counts[j * E +
+// e], and what the router's losses are made of.
 struct CountExperts {
   const int32_t* experts = nullptr;  // (T * k) by pair
   const int32_t* counted = nullptr;  // (T) pairs of other tokens are left out; nullptr: all count
