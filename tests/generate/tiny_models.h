@@ -34,12 +34,16 @@ inline std::vector<std::string> model_names() {
   return names;
 }
 
+inline std::unique_ptr<Ops> make_ops_of(Device& device) {
+  return device.kind() == DeviceKind::cuda ? make_cuda_ops(device) : make_cpu_ops({.threads = 1});
+}
+
 // A model in memory, weights only.
 struct TinyModel {
   explicit TinyModel(const std::string& name, DType dtype = DType::f32, Tier tier = Tier::host,
                      std::unique_ptr<Device> on = make_cpu_device())
       : device(std::move(on)),
-        ops(device->kind() == DeviceKind::cuda ? make_cuda_ops(*device) : make_cpu_ops({.threads = 1})),
+        ops(make_ops_of(*device)),
         config(parse_model_config(read_json_file(model_path(name) + "/config.json"), name)),
         records(make_records(*device, weights_only(model_layouts(config, dtype)),
                              std::vector<Tier>(model_layouts(config, dtype).size(), tier))) {
@@ -47,14 +51,15 @@ struct TinyModel {
   }
 
   // The golden's family in another shape, with random fp32 weights.
-  TinyModel(const std::string& name, const nlohmann::json& changes)
-      : device(make_cpu_device()), ops(make_cpu_ops({.threads = 1})) {
+  TinyModel(const std::string& name, const nlohmann::json& changes, Tier tier = Tier::host,
+            std::unique_ptr<Device> on = make_cpu_device())
+      : device(std::move(on)), ops(make_ops_of(*device)) {
     nlohmann::json json = read_json_file(model_path(name) + "/config.json");
     json.update(changes);
     config = parse_model_config(json, name);
     config.init_std = 0.3;
     records = make_records(*device, weights_only(model_layouts(config, DType::f32)),
-                           std::vector<Tier>(model_layouts(config, DType::f32).size(), Tier::host));
+                           std::vector<Tier>(model_layouts(config, DType::f32).size(), tier));
     for (LayerRecord& record : records) {
       for (const TensorSpec& tensor : record.layout().tensors) {
         std::vector<float> values(static_cast<size_t>(tensor.elements()));

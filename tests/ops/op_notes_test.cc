@@ -120,7 +120,8 @@ namespace {
 const int32_t* numbers_nowhere() { return static_cast<const int32_t*>(nowhere(90, 1, 1).data); }
 
 // 3 of 6 experts, of 20 tokens with 2 choices each.
-const ExpertRows kThreeExperts{.begin = numbers_nowhere(), .experts = 3, .most = 33, .expected = 20};
+const ExpertRows kThreeExperts{
+    .begin = numbers_nowhere(), .origin = numbers_nowhere(), .experts = 3, .most = 33, .expected = 20};
 
 ExpertWeights nowhere_by_expert(int which, int64_t rows, int64_t cols) {
   return {.first = nowhere(which, rows, cols), .stride = rows * cols + 8};

@@ -300,6 +300,7 @@ void expert_gradients(Ops& ops, Stream& stream, float* grads, const ExpertLinear
     some.origin = rows.begin;
     some.begin += run.first;
     some.experts = run.count;
+    some.expected = rows.expected * run.count / rows.experts;
     ops.experts_backward_weight(stream, {.rows = some,
                                          .grad_out = grad_out.slice_cols(run.begin, run.rows),
                                          .x = x,

@@ -182,7 +182,7 @@ class Placer {
     return static_cast<int32_t>(row % tokens * choices + row / tokens);
   }
 
-  // The expected rows, the same number each, and what the experts have.
+  // The expected rows, the same number each, and what the experts have. Buffers begin with the first expert's.
   template <class... Weights>
   void rows(ExpertRows& rows, Weights&... weights) {
     std::vector<int32_t> begin;
@@ -190,6 +190,7 @@ class Placer {
       begin.push_back(static_cast<int32_t>(i * std::min(rows.expected, rows.most) / rows.experts));
     (place_experts(rows, weights), ...);
     rows.begin = list(begin);
+    rows.origin = nullptr;
   }
   void place_experts(const ExpertRows& rows, ExpertWeights& weights) {
     if (weights.empty()) return;

@@ -42,8 +42,6 @@ Session::Session(const TrainConfig& config, ModelSource source)
       identity_(make_identity(config, source_.config)) {
   machine_.disk = disk_settings(config);
   check_experts(source_.config);
-  if (model().experts.count > 0 && device().kind() == DeviceKind::cuda)
-    log_warn("mixtures of experts have been tested on the CPU device alone so far");
 }
 
 void Session::choose_algorithms(const nlohmann::json* saved) {

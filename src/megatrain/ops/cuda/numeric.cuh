@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <source_location>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
@@ -122,6 +123,9 @@ inline unsigned row_threads(int64_t items, int64_t most) {
   return static_cast<unsigned>(threads < 32 ? 32 : threads > most ? most : threads);
 }
 
-inline void check_launch() { CUDA_CHECK(cudaGetLastError()); }
+// An error names the launch, or one after it where a kernel failed while others were queued.
+inline void check_launch(std::source_location at = std::source_location::current()) {
+  cuda_check(cudaGetLastError(), at.function_name(), at.file_name(), static_cast<int>(at.line()));
+}
 
 }  // namespace megatrain
