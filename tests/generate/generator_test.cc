@@ -89,6 +89,18 @@ TEST(Generator, LayersOfExpertsThatStreamGiveTheSameIdsAsResidentOnes) {
   }
 }
 
+TEST(Generator, ExpertsOfALayerInSeveralRecordsGiveTheSameIds) {
+  for (const char* name : {"qwen3_moe", "qwen3_moe_dense", "gpt_oss"}) {
+    std::vector<std::vector<int32_t>> wanted;
+    for (const int64_t each : {0, 1, 3}) {
+      TinyModel model(name, nlohmann::json::object(), Tier::host, make_cpu_device(), each);
+      const auto ids = ids_of(model.generator(kRoomy).generate(golden_requests(name), {}));
+      if (wanted.empty()) wanted = ids;
+      EXPECT_EQ(ids, wanted) << name << ", " << each << " in a record";
+    }
+  }
+}
+
 TEST(Generator, AsManyLayersStayAsTheMemoryHoldsAndTheIdsAreTheSame) {
   TinyModel model("llama_packed", {{"num_hidden_layers", 7}, {"vocab_size", 1000}});
   GeneratorOptions options = kRoomy;

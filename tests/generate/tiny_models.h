@@ -50,16 +50,16 @@ struct TinyModel {
     load_weights(model_path(name), records, 1);
   }
 
-  // The golden's family in another shape, with random fp32 weights.
+  // The golden's family in another shape, with random fp32 weights; `experts_per_record` as ModelShape has it.
   TinyModel(const std::string& name, const nlohmann::json& changes, Tier tier = Tier::host,
-            std::unique_ptr<Device> on = make_cpu_device())
+            std::unique_ptr<Device> on = make_cpu_device(), int64_t experts_per_record = 0)
       : device(std::move(on)), ops(make_ops_of(*device)) {
     nlohmann::json json = read_json_file(model_path(name) + "/config.json");
     json.update(changes);
     config = parse_model_config(json, name);
     config.init_std = 0.3;
-    records = make_records(*device, weights_only(model_layouts(config, DType::f32)),
-                           std::vector<Tier>(model_layouts(config, DType::f32).size(), tier));
+    const std::vector<LayerLayout> layouts = model_layouts(config, DType::f32, {}, experts_per_record);
+    records = make_records(*device, weights_only(layouts), std::vector<Tier>(layouts.size(), tier));
     for (LayerRecord& record : records) {
       for (const TensorSpec& tensor : record.layout().tensors) {
         std::vector<float> values(static_cast<size_t>(tensor.elements()));

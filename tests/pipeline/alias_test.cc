@@ -31,8 +31,13 @@ void copy_weights(Trainer& from, Trainer& to) {
 }  // namespace
 
 TEST(AliasedLayers, ComputeWhatCopiesWould) {
-  for (const bool clip : {true, false}) {
-    Tiny aliased({.layers = kLayers, .clip = clip, .alias_layers = kHomes}), apart({.layers = kLayers, .clip = clip});
+  for (const Shape& shape : {Shape{}, Shape{.clip = false}, Shape{.experts = 8, .experts_below = true},
+                             Shape{.experts = 8, .experts_below = true, .experts_per_record = 3}}) {
+    Shape one = shape;
+    one.layers = kLayers;
+    Tiny apart(one);
+    one.alias_layers = kHomes;
+    Tiny aliased(one);
     const Plan plan = aliased.default_plan();
     const auto sharing = aliased.trainer(plan), copies = apart.trainer(plan);
     copy_weights(*sharing, *copies);
@@ -54,7 +59,7 @@ TEST(AliasedLayers, TakeTheMemoryOfTheirHomesAlone) {
     Tiny aliased({.layers = kLayers, .clip = clip, .alias_layers = kHomes});
     const Workload& w = aliased.workload();
     Workload apart = w;
-    apart.alias_layers = 0;
+    apart.alias_records = 0;
     const Plan plan = aliased.default_plan();
     const int64_t layer = w.weight_bytes(1) + w.low_bytes(1) + 2 * w.moment_bytes(1),
                   gradient = clip ? w.record(1).trained * dtype_bytes(w.dtype) : 0;
@@ -82,6 +87,8 @@ TEST(AliasedLayers, AreFewerThanTheModelsAndOfOneSize) {
   frozen.freezing.freeze = {"model.layers.1.*"};
   EXPECT_THROW(Session(train_config(frozen, "cpu"), {.config = model_config(frozen)}).alias_layers(1), Error);
   EXPECT_NO_THROW(Session(train_config(frozen, "cpu"), {.config = model_config(frozen)}).alias_layers(kLayers - 1));
+  const Shape mixed{.layers = kLayers, .experts = 8};  // but for the second
+  EXPECT_THROW(Session(train_config(mixed, "cpu"), {.config = model_config(mixed)}).alias_layers(2), Error);
 }
 
 }  // namespace megatrain::tiny

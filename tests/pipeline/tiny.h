@@ -28,7 +28,8 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
-  int64_t experts = 0;  // of every layer but the second; a token has 3
+  int64_t experts = 0;         // of every layer but the second; a token has 3
+  bool experts_below = false;  // of the second too
   int64_t experts_per_record = 0;
   bool rounded = false;      // the first weights are such that bf16 holds them
   bool bf16_source = false;  // and the session knows it: frozen tensors have no low bits
@@ -53,7 +54,7 @@ inline ModelConfig model_config(const Shape& shape) {
                    {"num_experts_per_tok", 3},
                    {"moe_intermediate_size", 16},
                    {"norm_topk_prob", true},
-                   {"mlp_only_layers", {1}}});
+                   {"mlp_only_layers", shape.experts_below ? nlohmann::json::array() : nlohmann::json{1}}});
   }
   return parse_model_config(config, "the tiny model");
 }

@@ -283,7 +283,7 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   result.text = fmt::format(
       "{}{:.0f} tokens/s{}, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
       "host peak {}; {}\n",
-      alias_layers > 0 ? fmt::format("aliased ({} of {} layers): ", alias_layers, workload.layer_records()) : "",
+      alias_layers > 0 ? fmt::format("aliased ({} of {} layers): ", alias_layers, workload.layer_phases()) : "",
       tokens / median, floor ? fmt::format(" ({:.1f}% of the floor)", percent_of_floor) : "", median,
       std::max<int64_t>(steps - 1, 1), tflops, last.bound_by(), format_bytes(timed.hbm_bytes),
       format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()), describe(workload.state));

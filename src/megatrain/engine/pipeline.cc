@@ -169,6 +169,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::embed_forward:
     case ActionKind::forward:
     case ActionKind::head:
+    case ActionKind::recompute:
     case ActionKind::backward:
     case ActionKind::embed_backward:
     case ActionKind::merge_rows:

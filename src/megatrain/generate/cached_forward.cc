@@ -20,10 +20,21 @@ constexpr int64_t kInputArrays = 5;
 
 int64_t rounded(int64_t bytes) { return round_up(bytes, 256); }
 
+// Experts that a record holds, by the first record of experts; 0: there are none.
+int64_t experts_per_record(const ModelConfig& config, const std::vector<LayerRecord>& records) {
+  int64_t layer = 0;
+  while (layer < config.layers && !config.experts.in_layer(layer)) ++layer;
+  if (layer == config.layers) return 0;
+  const size_t first = static_cast<size_t>(layer + 2);  // behind the embedding, dense layers and the layer's attention
+  const LayerLayout all = model_layouts(config)[first];
+  return std::ssize(records[first].layout().tensors) * config.experts.count / std::ssize(all.tensors);
+}
+
 Model model_of(const ModelConfig& config, const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
   return make_model(config, {.dtype = records.front().dtype(),
                              .tokens = std::max({options.chunk_tokens, options.max_batch, int64_t{1}}),
-                             .positions = options.max_context});
+                             .positions = options.max_context,
+                             .experts_per_record = experts_per_record(config, records)});
 }
 
 }  // namespace

@@ -74,8 +74,9 @@ AttentionHalf::AttentionHalf(const AttentionHalfShape& shape, const LayerLayout&
       qkv_(find_linear(record, BlockOperand::qkv, BlockOperand::qkv_bias)),
       o_(find_linear(record, BlockOperand::o, BlockOperand::o_bias)) {}
 
-AttentionHalf::Work AttentionHalf::carve(Carver& work, Carver& keeping, Keep keep, bool more_norms) const {
-  const auto from = [&](Keep level) -> Carver& { return keep >= level ? keeping : work; };
+AttentionHalf::Work AttentionHalf::carve(Carver& work, Carver& made, Carver& keeping, Keep keep,
+                                         bool more_norms) const {
+  const auto from = [&](Keep level) -> Carver& { return keep >= level ? keeping : made; };
   Work w{};
   w.normed = from(Keep::everything).view(s_.dtype, s_.tokens, s_.hidden);
   w.inv_rms = from(Keep::everything).array<float>(s_.tokens);

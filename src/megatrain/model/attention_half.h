@@ -91,8 +91,9 @@ class AttentionHalf {
     View grad_attended;  // (T, q)
     View grad_qkv;       // (T, q + 2 kv)
   };
-  // `more_norms`: the rest of the block has a norm behind a product too, and uses grad_out.
-  Work carve(Carver& work, Carver& keeping, Keep keep, bool more_norms) const;
+  // What is not kept lies in `made`, gradients in `work`, which may be the same. `more_norms`: the rest of the block
+  // has a norm behind a product too, and uses grad_out.
+  Work carve(Carver& work, Carver& made, Carver& keeping, Keep keep, bool more_norms) const;
 
   // From x to work.h.
   void forward(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,

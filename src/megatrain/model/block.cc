@@ -56,7 +56,7 @@ DenseBlock::Work DenseBlock::carve(std::byte* workspace, Keep keep, std::byte* k
     return Chunked{(whole ? keeping : work).view(type, whole ? tokens : s_.mlp_chunk, cols), whole};
   };
   Work w{};
-  w.attention = attention_.carve(work, keeping, keep, down_norm_.offset >= 0);
+  w.attention = attention_.carve(work, work, keeping, keep, down_norm_.offset >= 0);
   w.post_normed = chunked(Keep::everything, dtype, hidden);
   w.post_inv_rms = chunked(Keep::everything, DType::f32, 1);
   w.gate_up = chunked(Keep::products, dtype, 2 * s_.ff);

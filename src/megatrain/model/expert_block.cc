@@ -79,7 +79,7 @@ struct ExpertBlock::Rows {
   View x;        // (R, H) of norm(h); in forward then the down products
   View gate_up;  // (R, 2F)
   View act;      // (R, F)
-  View sum;      // (T, H) fp32, where there are several groups
+  View sum;      // (T, H) fp32 of the groups so far, where there are several
 };
 
 struct ExpertBlock::Work {
@@ -88,11 +88,12 @@ struct ExpertBlock::Work {
   float* post_inv_rms;  // (T)
   Routing routing;
   Rows rows;
-  View grad_rows;       // (R, H) of dL/dy, then of dL/d norm(h)
-  View grad_act;        // (R, F)
-  float* grad_weights;  // (T * k) by pair
-  View grad_logits;     // (T, E)
-  int64_t workspace_bytes, kept_bytes;
+  View grad_rows;         // (R, H) of dL/dy, then of dL/d norm(h)
+  View grad_act;          // (R, F)
+  float* grad_weights;    // (T * k) by pair
+  View grad_post_normed;  // (T, H)
+  View grad_logits;       // (T, E)
+  int64_t workspace_bytes, carried_bytes, kept_bytes;
 };
 
 ExpertBlock::ExpertBlock(const ExpertBlockShape& shape, std::span<const LayerLayout> records)
@@ -119,8 +120,20 @@ std::vector<int64_t> ExpertBlock::records() const {
   return list;
 }
 
-int64_t ExpertBlock::workspace_bytes() const { return carve(nullptr, Keep::nothing, nullptr, false).workspace_bytes; }
-int64_t ExpertBlock::kept_bytes(Keep keep) const { return carve(nullptr, keep, nullptr, true).kept_bytes; }
+std::vector<std::vector<int64_t>> ExpertBlock::parts() const {
+  if (!in_parts()) return {records()};
+  std::vector<std::vector<int64_t>> list;
+  for (const int64_t record : records()) list.push_back({record});
+  return list;
+}
+
+int64_t ExpertBlock::workspace_bytes() const {
+  return carve(nullptr, nullptr, Keep::nothing, nullptr, false).workspace_bytes;
+}
+int64_t ExpertBlock::carried_bytes() const {
+  return carve(nullptr, nullptr, Keep::nothing, nullptr, false).carried_bytes;
+}
+int64_t ExpertBlock::kept_bytes(Keep keep) const { return carve(nullptr, nullptr, keep, nullptr, true).kept_bytes; }
 
 // Rows that the largest group has at most: a token chooses an expert once.
 int64_t ExpertBlock::most_rows(int64_t tokens) const {
@@ -148,27 +161,32 @@ ExpertBlock::Rows ExpertBlock::carve_rows(Carver& work, int64_t tokens) const {
   r.x = work.view(dtype, most, s_.attention.hidden);
   r.gate_up = work.view(dtype, most, 2 * s_.ff());
   r.act = work.view(dtype, most, s_.ff());
-  if (groups_.size() > 1) r.sum = work.view(DType::f32, tokens, s_.attention.hidden);
   return r;
 }
 
 // `kept_choice`: the router's choice is among what is kept, as it is wherever a backward follows.
-ExpertBlock::Work ExpertBlock::carve(std::byte* workspace, Keep keep, std::byte* kept, bool kept_choice) const {
-  Carver work(workspace), keeping(kept);
+ExpertBlock::Work ExpertBlock::carve(std::byte* workspace, std::byte* carried, Keep keep, std::byte* kept,
+                                     bool kept_choice) const {
+  Carver first(workspace), others(workspace), carrying(carried), keeping(kept);
+  Carver& across = in_parts() ? carrying : first;  // what parts hand on
+  Carver& group = in_parts() ? others : first;     // a group's own: the first part's is not needed then
+  Carver& whole = keep >= Keep::everything ? keeping : across;
   const DType dtype = s_.attention.dtype;
   const int64_t tokens = s_.attention.tokens, hidden = s_.attention.hidden;
-  Carver& whole = keep >= Keep::everything ? keeping : work;
   Work w{};
-  w.attention = attention_.carve(work, keeping, keep, false);
+  w.attention = attention_.carve(first, across, keeping, keep, false);
   w.post_normed = whole.view(dtype, tokens, hidden);
   w.post_inv_rms = whole.array<float>(tokens);
-  w.routing = carve_routing(work, kept_choice ? keeping : work, whole, tokens);
-  w.rows = carve_rows(work, tokens);
-  w.grad_rows = work.view(dtype, most_rows(tokens), hidden);
+  w.routing = carve_routing(across, kept_choice ? keeping : across, whole, tokens);
+  w.rows = carve_rows(group, tokens);
+  if (in_parts()) w.rows.sum = across.view(DType::f32, tokens, hidden);
+  w.grad_rows = group.view(dtype, most_rows(tokens), hidden);
   w.grad_act = w.rows.act;
-  w.grad_weights = work.array<float>(tokens * s_.experts.chosen);
-  w.grad_logits = work.view(dtype, tokens, s_.experts.count);
-  w.workspace_bytes = work.bytes();
+  w.grad_weights = across.array<float>(tokens * s_.experts.chosen);
+  w.grad_post_normed = in_parts() ? across.view(dtype, tokens, hidden) : w.attention.grad_normed;
+  w.grad_logits = first.view(dtype, tokens, s_.experts.count);
+  w.workspace_bytes = std::max(first.bytes(), others.bytes());
+  w.carried_bytes = carrying.bytes();
   w.kept_bytes = keeping.bytes();
   return w;
 }
@@ -202,63 +220,76 @@ void ExpertBlock::sort(Ops& ops, Stream& stream, const Routing& routing, int64_t
                               .row_of_pair = routing.row_of_pair});
 }
 
-// y = h + what the experts make of `normed`; y may be h.
-void ExpertBlock::mix(Ops& ops, Stream& stream, std::span<std::byte* const> weights, const View& normed, const View& h,
-                      const View& y, const Routing& routing, const Rows& buffers) const {
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    const Group& group = groups_[i];
-    std::byte* slab = weights[i + 1];
-    const ExpertRows rows = rows_of(group, routing, normed.rows);
-    ops.gather_rows(stream, {.x = normed,
-                             .pair_of_row = routing.pair_of_row,
-                             .choices = s_.experts.chosen,
-                             .rows = rows,
-                             .out = buffers.x});
-    ops.experts_forward(stream, {.rows = rows,
-                                 .x = buffers.x,
-                                 .weight = group.gate_up.weights(slab),
-                                 .bias = group.gate_up.biases(slab),
-                                 .out = buffers.gate_up});
-    ops.experts_gated(stream, {.rows = rows, .gate_up = buffers.gate_up, .out = buffers.act, .gate = s_.experts.gate});
-    ops.experts_forward(stream, {.rows = rows,
-                                 .x = buffers.act,
-                                 .weight = group.down.weights(slab),
-                                 .bias = group.down.biases(slab),
-                                 .out = buffers.x});
-    ops.combine_rows(stream, {.experts = routing.experts,
-                              .row_of_pair = routing.row_of_pair,
-                              .weights = routing.weights,
-                              .choices = s_.experts.chosen,
-                              .first_expert = group.first,
-                              .rows = rows,
-                              .x = buffers.x,
-                              .from = i == 0 ? h : buffers.sum,
-                              .out = i + 1 == groups_.size() ? y : buffers.sum});
-  }
+// Adds what a group's experts make of `normed` to the sum, which begins with h and ends in y; y may be h.
+void ExpertBlock::group_forward(Ops& ops, Stream& stream, std::byte* slab, size_t index, const View& normed,
+                                const View& h, const View& y, const Routing& routing, const Rows& buffers) const {
+  const Group& group = groups_[index];
+  const ExpertRows rows = rows_of(group, routing, normed.rows);
+  ops.gather_rows(
+      stream,
+      {.x = normed, .pair_of_row = routing.pair_of_row, .choices = s_.experts.chosen, .rows = rows, .out = buffers.x});
+  ops.experts_forward(stream, {.rows = rows,
+                               .x = buffers.x,
+                               .weight = group.gate_up.weights(slab),
+                               .bias = group.gate_up.biases(slab),
+                               .out = buffers.gate_up});
+  ops.experts_gated(stream, {.rows = rows, .gate_up = buffers.gate_up, .out = buffers.act, .gate = s_.experts.gate});
+  ops.experts_forward(stream, {.rows = rows,
+                               .x = buffers.act,
+                               .weight = group.down.weights(slab),
+                               .bias = group.down.biases(slab),
+                               .out = buffers.x});
+  ops.combine_rows(stream, {.experts = routing.experts,
+                            .row_of_pair = routing.row_of_pair,
+                            .weights = routing.weights,
+                            .choices = s_.experts.chosen,
+                            .first_expert = group.first,
+                            .rows = rows,
+                            .x = buffers.x,
+                            .from = index == 0 ? h : buffers.sum,
+                            .out = index + 1 == groups_.size() ? y : buffers.sum});
 }
 
 void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
+  const Work w = carve(a.workspace, a.carried, a.keep, a.kept, a.kept != nullptr);
+  const auto group = [&](std::byte* slab, size_t index) {
+    group_forward(ops, stream, slab, index, w.post_normed, w.attention.h, a.y, w.routing, w.rows);
+  };
+  if (a.part > 0) return group(a.weights.back(), static_cast<size_t>(a.part - 1));
   std::byte* slab = a.weights[0];
-  const Work w = carve(a.workspace, a.keep, a.kept, a.kept != nullptr);
   attention_.forward(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
   attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h, w.post_normed, w.post_inv_rms);
   logits_of(ops, stream, slab, w.post_normed, w.routing);
   route(ops, stream, w.routing);
   sort(ops, stream, w.routing, a.x.rows);
-  mix(ops, stream, a.weights, w.post_normed, w.attention.h, a.y, w.routing, w.rows);
+  if (!in_parts()) group(a.weights[1], 0);
 }
 
-void ExpertBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
+void ExpertBlock::recompute(Ops& ops, Stream& stream, const Backward& a) const {
   std::byte* slab = a.weights[0];
-  float* grads = a.weight_grads[0];
-  const Work w = carve(a.workspace, a.keep, a.kept, true);
+  const Work w = carve(a.workspace, a.carried, a.keep, a.kept, true);
   attention_.recompute(ops, stream, a, w.attention);
   if (a.keep < Keep::everything) {
     attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h, w.post_normed, w.post_inv_rms);
     logits_of(ops, stream, slab, w.post_normed, w.routing);
   }
   sort(ops, stream, w.routing, a.x.rows);
-  for (size_t i = groups_.size(); i-- > 0;) group_backward(ops, stream, a, w, i);
+}
+
+void ExpertBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
+  const Work w = carve(a.workspace, a.carried, a.keep, a.kept, true);
+  if (a.part > 0) return group_backward(ops, stream, a, w, static_cast<size_t>(a.part - 1));
+  if (!in_parts()) {
+    recompute(ops, stream, a);
+    group_backward(ops, stream, a, w, 0);
+  }
+  first_backward(ops, stream, a, w);
+}
+
+// From the gradient of the router's weights and of norm(h) down to x.
+void ExpertBlock::first_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w) const {
+  std::byte* slab = a.weights[0];
+  float* grads = a.weight_grads[0];
   ops.route_backward(stream, {.logits = w.routing.logits,
                               .score = s_.experts.score,
                               .choices = s_.experts.chosen,
@@ -268,13 +299,13 @@ void ExpertBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
   weight_gradients(ops, stream, grads, router_, w.grad_logits, w.post_normed, a.accumulate);
   ops.linear_backward_input(stream, {.grad_out = w.grad_logits,
                                      .weight = router_.weight.weight(slab),
-                                     .grad_x = w.attention.grad_normed,
+                                     .grad_x = w.grad_post_normed,
                                      .accumulate = true});
   attention_.norm().backward(ops, stream,
                              {.x = w.attention.h,
                               .weight = post_norm_.weight(slab),
                               .inv_rms = w.post_inv_rms,
-                              .grad_out = w.attention.grad_normed,
+                              .grad_out = w.grad_post_normed,
                               .residual = a.grad_y,
                               .grad_x = a.grad_x,
                               .grad_weight = post_norm_.gradient(grads),
@@ -315,10 +346,10 @@ void expert_gradients(Ops& ops, Stream& stream, float* grads, const ExpertLinear
 // The gradients of a group's weights, of its pairs' weights, and its part of dL/d norm(h).
 void ExpertBlock::group_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w, size_t index) const {
   const Group& group = groups_[index];
-  std::byte* slab = a.weights[index + 1];
-  float* grads = a.weight_grads[index + 1];
+  std::byte* slab = a.weights.back();
+  float* grads = a.weight_grads.back();
   const Routing& routing = w.routing;
-  const ExpertRows rows = rows_of(group, routing, a.x.rows);
+  const ExpertRows rows = rows_of(group, routing, a.grad_y.rows);
   const auto gather = [&](const View& from, const View& to) {
     ops.gather_rows(
         stream, {.x = from, .pair_of_row = routing.pair_of_row, .choices = s_.experts.chosen, .rows = rows, .out = to});
@@ -360,7 +391,7 @@ void ExpertBlock::group_backward(Ops& ops, Stream& stream, const Backward& a, co
                             .x = w.grad_rows,
                             .descending = true,
                             .from = index + 1 == groups_.size() ? View{} : w.rows.sum,
-                            .out = index == 0 ? w.attention.grad_normed : w.rows.sum});
+                            .out = index == 0 ? w.grad_post_normed : w.rows.sum});
 }
 
 struct ExpertBlock::DecodeWork {
@@ -376,6 +407,7 @@ ExpertBlock::DecodeWork ExpertBlock::carve_decode(std::byte* workspace, int64_t 
   w.attention = attention_.carve_decode(carver, tokens);
   w.routing = carve_routing(carver, carver, carver, tokens);
   w.rows = carve_rows(carver, tokens);
+  if (in_parts()) w.rows.sum = carver.view(DType::f32, tokens, s_.attention.hidden);
   w.bytes = carver.bytes();
   return w;
 }
@@ -391,7 +423,8 @@ void ExpertBlock::decode(Ops& ops, Stream& stream, const Decode& a) const {
   logits_of(ops, stream, slab, normed, w.routing);
   route(ops, stream, w.routing);
   sort(ops, stream, w.routing, a.tokens.tokens);
-  mix(ops, stream, a.weights, normed, a.y, a.y, w.routing, w.rows);
+  for (size_t i = 0; i < groups_.size(); ++i)
+    group_forward(ops, stream, a.weights[i + 1], i, normed, a.y, a.y, w.routing, w.rows);
 }
 
 std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& config, const ModelShape& shape,

@@ -1,11 +1,12 @@
 // The block with a mixture of experts in the place of its MLP: one phase over a record of attention, norms and router
-// and records of consecutive experts.
+// and records of consecutive experts. With one of these it is computed at once; with several, groups of experts, it
+// runs in parts: attention and router, then a group after the other, the last of which completes y.
 //
 //   h = x + the attention half (attention_half.h)           x, h, y: (T, H)
 //   y = h + sum over the token's chosen experts of weight * expert(norm(h))
 //
-// The records of experts are computed on one after the other, so that their number changes no bit (ops/experts.h).
-// The router's choice is kept for backward whatever else is. Gradients of frozen tensors are not computed.
+// How many groups there are changes no bit (ops/experts.h). The router's choice is kept for backward whatever else is;
+// between parts a micro-batch carries the rest that was made of it. Gradients of frozen tensors are not computed.
 #pragma once
 
 #include <cstdint>
@@ -60,12 +61,15 @@ class ExpertBlock final : public Phase {
   ExpertBlock(const ExpertBlockShape& shape, std::span<const LayerLayout> records);
 
   std::vector<int64_t> records() const override;
+  std::vector<std::vector<int64_t>> parts() const override;
   int64_t in_width() const override { return s_.attention.hidden; }
   int64_t out_width() const override { return s_.attention.hidden; }
   int64_t workspace_bytes() const override;
   int64_t kept_bytes(Keep keep) const override;
+  int64_t carried_bytes() const override;
   void forward(Ops& ops, Stream& stream, const Forward& args) const override;
   void backward(Ops& ops, Stream& stream, const Backward& args) const override;
+  void recompute(Ops& ops, Stream& stream, const Backward& args) const override;
   int64_t cache_width() const override { return s_.attention.kv_dim(); }
   int64_t decode_workspace_bytes(int64_t tokens) const override;
   void decode(Ops& ops, Stream& stream, const Decode& args) const override;
@@ -80,7 +84,8 @@ class ExpertBlock final : public Phase {
   struct Rows;     // buffers of a group's rows
   struct Work;
   struct DecodeWork;
-  Work carve(std::byte* workspace, Keep keep, std::byte* kept, bool kept_choice) const;
+  bool in_parts() const { return groups_.size() > 1; }
+  Work carve(std::byte* workspace, std::byte* carried, Keep keep, std::byte* kept, bool kept_choice) const;
   DecodeWork carve_decode(std::byte* workspace, int64_t tokens) const;
   Routing carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const;
   Rows carve_rows(Carver& work, int64_t tokens) const;
@@ -89,9 +94,10 @@ class ExpertBlock final : public Phase {
   void logits_of(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const Routing& routing) const;
   void route(Ops& ops, Stream& stream, const Routing& routing) const;
   void sort(Ops& ops, Stream& stream, const Routing& routing, int64_t tokens) const;
-  void mix(Ops& ops, Stream& stream, std::span<std::byte* const> weights, const View& normed, const View& h,
-           const View& y, const Routing& routing, const Rows& rows) const;
+  void group_forward(Ops& ops, Stream& stream, std::byte* slab, size_t index, const View& normed, const View& h,
+                     const View& y, const Routing& routing, const Rows& rows) const;
   void group_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work, size_t index) const;
+  void first_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work) const;
 
   ExpertBlockShape s_;
   AttentionHalf attention_;

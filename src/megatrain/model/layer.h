@@ -1,11 +1,12 @@
 // The seam for layers. A model is a list of layers; a layer has records, each with its own layout, and phases that run
 // one after the other. A phase is code without weights: it is bound to its records' slabs at call time.
 //
-//   dense block   one record, one phase
-//   of two parts  several records; a phase names those it needs at once, by their positions in the layer
+//   dense block    one record, one phase
+//   expert block   a record of attention and router and one of experts, or more of these: then the phase runs in parts
 //
-// A sweep runs a phase over all its micro-batches before the next phase's records are needed. In backward, parameters
-// accumulate (+=) except on the first micro-batch of a step; activations are assigned.
+// A sweep runs a phase over all its micro-batches before the next phase's records are needed, and a part of a phase
+// before the next part's. In backward, parameters accumulate (+=) except on the first micro-batch of a step;
+// activations are assigned.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +51,11 @@ class Phase {
  public:
   virtual ~Phase() = default;
 
-  // The records it needs at once, by their positions in the layer; all spans below are in this order.
+  // The records it needs, by their positions in the layer.
   virtual std::vector<int64_t> records() const = 0;
+  // The records that each part needs at once; all spans below are in this order. Several parts run from the first to
+  // the last in forward; backward is recompute() of the first, then from the last to the first.
+  virtual std::vector<std::vector<int64_t>> parts() const { return {records()}; }
   virtual int64_t in_width() const = 0;   // of x (T, in)
   virtual int64_t out_width() const = 0;  // of y (T, out)
 
@@ -59,14 +63,18 @@ class Phase {
   virtual int64_t workspace_bytes() const = 0;
   // What one micro-batch keeps from forward to backward.
   virtual int64_t kept_bytes(Keep keep) const = 0;
+  // What one micro-batch hands from part to part, in forward or in backward; 0 with one part.
+  virtual int64_t carried_bytes() const { return 0; }
 
   struct Forward {
-    std::span<std::byte* const> weights;  // slabs
-    View x;                               // (T, in)
-    View y;                               // (T, out), not x
+    int64_t part = 0;
+    std::span<std::byte* const> weights;  // slabs of the part's records
+    View x;                               // (T, in) of the first part
+    View y;                               // (T, out), not x; of the last part
     const MicroBatchView& micro_batch;
     const float* tables;  // Model::make_tables()
     std::byte* workspace;
+    std::byte* carried = nullptr;  // carried_bytes()
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // kept_bytes(keep); nullptr: no backward follows
   };
@@ -74,19 +82,24 @@ class Phase {
 
   // Recomputes from x what was not kept, by the calls that made it: how much was kept changes no bit.
   struct Backward {
+    int64_t part = 0;
     std::span<std::byte* const> weights;
-    View x;                                // (T, in) the forward's input
+    View x;                                // (T, in) the forward's input; of the first part
     View grad_y;                           // (T, out)
-    View grad_x;                           // (T, in) out; may be grad_y itself when the widths are equal
+    View grad_x;                           // (T, in) out; may be grad_y itself when the widths are equal; likewise
     std::span<float* const> weight_grads;  // slabs, fp32; that of a record without trained tensors is not used
     bool accumulate;
     const MicroBatchView& micro_batch;
     const float* tables;
     std::byte* workspace;
+    std::byte* carried = nullptr;
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // as the forward left it; overwritten
   };
   virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
+  // Makes again what the backward of several parts needs, into `carried`; with the first part's weights, without
+  // gradients.
+  virtual void recompute(Ops&, Stream&, const Backward&) const {}
 
   // The forward for generation: new tokens of several sequences, with what it needs of the tokens before them in a
   // cache. The maths is forward's, op for op, in as many tokens as there are new ones.

@@ -96,9 +96,12 @@ std::vector<Model::NumberedPhase> Model::layer_phases() const& {
   int64_t first = 1;  // record of the layer
   for (const Layer& layer : layers) {
     for (const auto& phase : layer.phases) {
-      std::vector<int64_t> records = phase->records();
-      for (int64_t& record : records) record += first;
-      all.push_back({phase.get(), std::move(records)});
+      NumberedPhase numbered{phase.get(), phase->records(), phase->parts()};
+      for (int64_t& record : numbered.records) record += first;
+      for (std::vector<int64_t>& part : numbered.parts) {
+        for (int64_t& record : part) record += first;
+      }
+      all.push_back(std::move(numbered));
     }
     first += std::ssize(layer.records);
   }

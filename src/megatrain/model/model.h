@@ -33,6 +33,7 @@ struct Model {
   struct NumberedPhase {
     const Phase* phase;
     std::vector<int64_t> records;
+    std::vector<std::vector<int64_t>> parts;  // the records of each
   };
   std::vector<NumberedPhase> layer_phases() const&;  // that of number p is at p - 1
   std::vector<NumberedPhase> layer_phases() && = delete;

@@ -21,12 +21,16 @@ CallCost cost_of(const std::vector<OpNote>& notes) {
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
   PhaseCost cost{.forward = cost_of(forward_notes(phase, shape)),
                  .backward = cost_of(backward_notes(phase, shape, Keep::everything)),
-                 .recomputed = {}};
+                 .recomputed = {},
+                 .parts = {}};
   for (const Keep keep : kKeeps) {
     const CallCost all = cost_of(backward_notes(phase, shape, keep));
     cost.recomputed[static_cast<size_t>(keep)] = {.flops = all.flops - cost.backward.flops,
                                                   .bytes = all.bytes - cost.backward.bytes};
   }
+  const PhaseNotes notes = phase_notes(phase, shape, Keep::everything);
+  for (size_t part = 0; part < notes.forward.size(); ++part)
+    cost.parts.push_back({.forward = cost_of(notes.forward[part]), .backward = cost_of(notes.backward[part])});
   return cost;
 }
 

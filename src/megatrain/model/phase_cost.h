@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "megatrain/model/layer.h"
 #include "megatrain/model/step_notes.h"
@@ -18,6 +19,10 @@ struct PhaseCost {
   CallCost forward;
   CallCost backward;                               // when everything is kept
   std::array<CallCost, kKeeps.size()> recomputed;  // by what is kept: what backward adds to that
+  struct Part {
+    CallCost forward, backward;
+  };
+  std::vector<Part> parts;  // of forward and backward
 };
 
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape);

@@ -40,7 +40,7 @@ MicroBatchView made_up_batch(const NotesShape& shape) {
   return micro;
 }
 
-// The operands of a phase's calls at made-up addresses. Holds the spans of its args.
+// The operands of a phase's calls at made-up addresses.
 struct MadeUp {
   MadeUp(const Phase& phase, const NotesShape& shape)
       : tokens(shape.sequences * shape.seq_len),
@@ -49,56 +49,81 @@ struct MadeUp {
         grad_y(matrix(made_up(7), shape.dtype, tokens, phase.out_width())),
         grad_x(phase.in_width() == phase.out_width() ? grad_y
                                                      : matrix(made_up(15), shape.dtype, tokens, phase.in_width())),
-        micro_batch(made_up_batch(shape)) {
-    constexpr int kSlabs = 16;  // two a record from here on
-    for (int r = 0; r < static_cast<int>(phase.records().size()); ++r) {
-      weights.push_back(made_up(kSlabs + 2 * r));
-      weight_grads.push_back(reinterpret_cast<float*>(made_up(kSlabs + 2 * r + 1)));
-    }
-  }
+        micro_batch(made_up_batch(shape)) {}
 
   int64_t tokens;
   View x, y, grad_y, grad_x;
   MicroBatchView micro_batch;
+};
+
+// The slabs of a part's records.
+struct MadeUpSlabs {
+  explicit MadeUpSlabs(const std::vector<int64_t>& records) {
+    constexpr int kSlabs = 18;  // two a record from here on
+    for (const int64_t r : records) {
+      weights.push_back(made_up(kSlabs + 2 * static_cast<int>(r)));
+      grads.push_back(reinterpret_cast<float*>(made_up(kSlabs + 2 * static_cast<int>(r) + 1)));
+    }
+  }
   std::vector<std::byte*> weights;
-  std::vector<float*> weight_grads;
+  std::vector<float*> grads;
 };
 
 }  // namespace
 
-std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
+PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
   const MadeUp made(phase, shape);
   OpNotes ops;
   NoStream stream;
-  phase.forward(ops, stream,
-                {.weights = made.weights,
-                 .x = made.x,
-                 .y = made.y,
-                 .micro_batch = made.micro_batch,
-                 .tables = reinterpret_cast<const float*>(made_up(1)),
-                 .workspace = made_up(9),
-                 .keep = keep,
-                 .kept = made_up(10)});
-  return ops.take();
+  PhaseNotes notes;
+  const std::vector<std::vector<int64_t>> parts = phase.parts();
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const MadeUpSlabs slabs(parts[part]);
+    phase.forward(ops, stream,
+                  {.part = static_cast<int64_t>(part),
+                   .weights = slabs.weights,
+                   .x = made.x,
+                   .y = made.y,
+                   .micro_batch = made.micro_batch,
+                   .tables = reinterpret_cast<const float*>(made_up(1)),
+                   .workspace = made_up(9),
+                   .carried = made_up(16),
+                   .keep = keep,
+                   .kept = made_up(10)});
+    notes.forward.push_back(ops.take());
+    const Phase::Backward backward{.part = static_cast<int64_t>(part),
+                                   .weights = slabs.weights,
+                                   .x = made.x,
+                                   .grad_y = made.grad_y,
+                                   .grad_x = made.grad_x,
+                                   .weight_grads = slabs.grads,
+                                   .accumulate = shape.accumulate,
+                                   .micro_batch = made.micro_batch,
+                                   .tables = reinterpret_cast<const float*>(made_up(1)),
+                                   .workspace = made_up(9),
+                                   .carried = made_up(16),
+                                   .keep = keep,
+                                   .kept = made_up(10)};
+    phase.backward(ops, stream, backward);
+    notes.backward.push_back(ops.take());
+    if (part > 0 || parts.size() == 1) continue;
+    phase.recompute(ops, stream, backward);
+    notes.recompute = ops.take();
+  }
+  return notes;
+}
+
+std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
+  std::vector<OpNote> all;
+  for (const std::vector<OpNote>& part : phase_notes(phase, shape, keep).forward) append(all, part);
+  return all;
 }
 
 std::vector<OpNote> backward_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
-  const MadeUp made(phase, shape);
-  OpNotes ops;
-  NoStream stream;
-  phase.backward(ops, stream,
-                 {.weights = made.weights,
-                  .x = made.x,
-                  .grad_y = made.grad_y,
-                  .grad_x = made.grad_x,
-                  .weight_grads = made.weight_grads,
-                  .accumulate = shape.accumulate,
-                  .micro_batch = made.micro_batch,
-                  .tables = reinterpret_cast<const float*>(made_up(1)),
-                  .workspace = made_up(9),
-                  .keep = keep,
-                  .kept = made_up(10)});
-  return ops.take();
+  const PhaseNotes notes = phase_notes(phase, shape, keep);
+  std::vector<OpNote> all = notes.recompute;
+  for (auto part = notes.backward.rbegin(); part != notes.backward.rend(); ++part) append(all, *part);
+  return all;
 }
 
 std::vector<OpNote> StepNotes::recomputing() const {

@@ -20,6 +20,14 @@ struct NotesShape {
   bool accumulate = true;  // gradients are added to an earlier micro-batch's
 };
 
+// Of a phase's parts.
+struct PhaseNotes {
+  std::vector<std::vector<OpNote>> forward, backward;
+  std::vector<OpNote> recompute;  // before the backward of several parts
+};
+PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep);
+
+// Of all parts, in the order they run.
 std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
 std::vector<OpNote> backward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
 

@@ -3,7 +3,9 @@
 //   forward    gather and fetch the touched embedding rows; for each phase: fetch, then every micro-batch of the sweep
 //   turn       head: loss and gradient of every micro-batch; the last records are still in their slots
 //   backward   for each phase in reverse: fetch unless still there, every micro-batch, round the gradients, let them
-//              leave. Where only every k-th input waits, the phases above one run forward again first
+//              leave. Where only every k-th input waits, the phases above one run forward again first.
+//              A phase in parts does so part by part, from the last to the first, once every micro-batch has made again
+//              what they need
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane.
@@ -112,10 +114,12 @@ class Builder {
     all_groups_.insert(all_groups_.end(), groups_.begin(), groups_.end());
   }
 
-  Action of_phase(ActionKind kind, int64_t phase, const Group& group) const {
+  Action of_phase(ActionKind kind, int64_t phase, const Group& group, int64_t part = 0) const {
     return {.kind = kind,
+            .lane = Lane::compute,
             .phase = phase,
-            .record = w_.phase(phase).records.front(),
+            .part = part,
+            .record = w_.phase(phase).records_of(part).front(),
             .micro_batch = group.first,
             .micro_batches = group.count};
   }
@@ -206,11 +210,40 @@ class Builder {
     return at;
   }
 
-  std::vector<Access> hold_weights(int64_t phase) {
+  std::vector<Access> hold_weights(int64_t phase, int64_t part = 0) {
     std::vector<Access> accesses;
-    for (const int64_t record : w_.phase(phase).records)
+    for (const int64_t record : w_.phase(phase).records_of(part))
       accesses.push_back(reads(Operand::weights, hold_record(record)));
     return accesses;
+  }
+
+  // What every call of a part has: its weights, the inputs, the workspace, what is kept and what parts hand on.
+  std::vector<Access> of_part(const std::vector<Access>& weights, Action& action, const Group& group) const {
+    std::vector<Access> accesses = weights;
+    accesses.push_back(reads(Operand::inputs, {Kind::inputs}));
+    accesses.push_back(writes(Operand::workspace, {Kind::workspace}));
+    if (w_.phase(action.phase).in_parts())
+      accesses.push_back(writes(Operand::carried, {Kind::carried, 0, group.local}));
+    add_kept(action, accesses, group);
+    return accesses;
+  }
+
+  // All parts of a phase; `x` and `y` say where a micro-batch's input and output are, `written` is called once its
+  // output is there.
+  template <class X, class Y, class Written>
+  void forward_phase(int64_t phase, const X& x, const Y& y, const Written& written) {
+    const int64_t last = w_.phase(phase).part_count() - 1;
+    for (int64_t part = 0; part <= last; ++part) {
+      const std::vector<Access> weights = hold_weights(phase, part);
+      for (const Group& group : groups_) {
+        Action action = of_phase(ActionKind::forward, phase, group, part);
+        std::vector<Access> accesses = of_part(weights, action, group);
+        if (part == 0) accesses.push_back(reads(Operand::x, x(group)));
+        if (part == last) accesses.push_back(writes(Operand::y, y(group)));
+        add(Lane::compute, std::move(action), std::move(accesses));
+        if (part == last) written(group);
+      }
+    }
   }
 
   void forward() {
@@ -222,18 +255,11 @@ class Builder {
       offload_boundary(in, group);
     }
     for (int64_t phase = 1; phase < w_.head_phase(); ++phase) {
-      const std::vector<Access> weights = hold_weights(phase);
       Place out = place_for(phase + 1);
-      for (const Group& group : groups_) {
-        std::vector<Access> accesses = weights;
-        accesses.insert(accesses.end(),
-                        {reads(Operand::x, in.resource(group)), reads(Operand::inputs, {Kind::inputs}),
-                         writes(Operand::y, out.resource(group)), writes(Operand::workspace, {Kind::workspace})});
-        Action action = of_phase(ActionKind::forward, phase, group);
-        add_kept(action, accesses, group);
-        add(Lane::compute, std::move(action), std::move(accesses));
-        offload_boundary(out, group);
-      }
+      forward_phase(
+          phase, [&](const Group& group) { return in.resource(group); },
+          [&](const Group& group) { return out.resource(group); },
+          [&](const Group& group) { offload_boundary(out, group); });
       in = std::move(out);
     }
   }
@@ -266,8 +292,8 @@ class Builder {
     return plan_.updated_on_device(record) || plan_.gradient_of(record) == Tier::hbm;
   }
 
-  void add_sums(std::vector<Access>& accesses, int64_t phase) const {
-    for (const int64_t record : w_.phase(phase).records) {
+  void add_sums(std::vector<Access>& accesses, int64_t phase, int64_t part = 0) const {
+    for (const int64_t record : w_.phase(phase).records_of(part)) {
       if (w_.is_trained(record)) accesses.push_back(writes(Operand::sum, sum_of(record)));
     }
   }
@@ -298,17 +324,12 @@ class Builder {
   // The inputs of the phases above a boundary, up to `top`, computed again from it.
   void recompute(const Place& boundary, int64_t top) {
     for (int64_t phase = boundary.phase; phase < top; ++phase) {
-      const std::vector<Access> weights = hold_weights(phase);
-      for (const Group& group : groups_) {
-        std::vector<Access> accesses = weights;
-        accesses.insert(accesses.end(),
-                        {reads(Operand::x, input_of(phase, boundary, group)), reads(Operand::inputs, {Kind::inputs}),
-                         writes(Operand::y, {Kind::recomputed, above_boundary(phase + 1), group.local}),
-                         writes(Operand::workspace, {Kind::workspace})});
-        Action action = of_phase(ActionKind::forward, phase, group);
-        add_kept(action, accesses, group);
-        add(Lane::compute, std::move(action), std::move(accesses));
-      }
+      forward_phase(
+          phase, [&](const Group& group) { return input_of(phase, boundary, group); },
+          [&](const Group& group) {
+            return Resource{Kind::recomputed, above_boundary(phase + 1), group.local};
+          },
+          [](const Group&) {});
     }
   }
 
@@ -343,28 +364,46 @@ class Builder {
         boundary = fetch_boundary(phase - above);
         recompute(boundary, phase);
       }
-      const std::vector<Access> weights = hold_weights(phase);
+      if (w_.phase(phase).in_parts()) recompute_parts(phase, boundary);
       const int64_t from = stream_;
       if (w_.phase(phase).width != w_.phase(phase + 1).width) stream_ = 1 - stream_;
-      for (const Group& group : groups_) {
-        std::vector<Access> accesses = weights;
-        accesses.insert(accesses.end(),
-                        {reads(Operand::x, input_of(phase, boundary, group)), reads(Operand::inputs, {Kind::inputs}),
-                         reads(Operand::grad_y, {Kind::gradient_stream, from, group.local}),
-                         writes(Operand::grad_x, stream(group)), writes(Operand::workspace, {Kind::workspace})});
-        add_sums(accesses, phase);
-        Action action = of_phase(ActionKind::backward, phase, group);
-        add_kept(action, accesses, group);
-        add(Lane::compute, std::move(action), std::move(accesses));
-      }
-      if (!last_sweep_) continue;
-      for (const int64_t record : w_.phase(phase).records) {
-        if (!w_.is_trained(record)) continue;
-        const Lease out = stays_on_device(record) ? Lease() : out_slabs_.acquire();
-        leave(record, {Kind::gradient_out, out.held() ? out.slab() : -1});
-      }
+      for (int64_t part = w_.phase(phase).part_count() - 1; part >= 0; --part)
+        backward_part(phase, part, boundary, from);
     }
     if (w_.is_trained(0)) embed_backward();
+  }
+
+  // What the parts' backward needs of every micro-batch.
+  void recompute_parts(int64_t phase, const Place& boundary) {
+    const std::vector<Access> weights = hold_weights(phase);
+    for (const Group& group : groups_) {
+      Action action = of_phase(ActionKind::recompute, phase, group);
+      std::vector<Access> accesses = of_part(weights, action, group);
+      accesses.push_back(reads(Operand::x, input_of(phase, boundary, group)));
+      add(Lane::compute, std::move(action), std::move(accesses));
+    }
+  }
+
+  // `from`: the gradient stream that holds the gradient of the phase's output.
+  void backward_part(int64_t phase, int64_t part, const Place& boundary, int64_t from) {
+    const std::vector<Access> weights = hold_weights(phase, part);
+    for (const Group& group : groups_) {
+      Action action = of_phase(ActionKind::backward, phase, group, part);
+      std::vector<Access> accesses = of_part(weights, action, group);
+      accesses.push_back(reads(Operand::grad_y, {Kind::gradient_stream, from, group.local}));
+      if (part == 0) {
+        accesses.push_back(reads(Operand::x, input_of(phase, boundary, group)));
+        accesses.push_back(writes(Operand::grad_x, stream(group)));
+      }
+      add_sums(accesses, phase, part);
+      add(Lane::compute, std::move(action), std::move(accesses));
+    }
+    if (!last_sweep_) return;
+    for (const int64_t record : w_.phase(phase).records_of(part)) {
+      if (!w_.is_trained(record)) continue;
+      const Lease out = stays_on_device(record) ? Lease() : out_slabs_.acquire();
+      leave(record, {Kind::gradient_out, out.held() ? out.slab() : -1});
+    }
   }
 
   void embed_backward() {

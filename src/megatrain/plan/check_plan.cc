@@ -71,6 +71,8 @@ void check_plan(const Workload& w, const Plan& p) {
   const auto require = [](bool holds, const std::string& what) {
     if (!holds) fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
   };
+  require(p.experts_per_record == w.experts_per_record,
+          fmt::format("its records hold {} experts, the run's {}", p.experts_per_record, w.experts_per_record));
   const int64_t at_once = w.records_at_once();
   require(p.slots >= at_once && p.slots <= std::max(at_once, w.layer_records()),
           fmt::format("slots is {}, expected {} to {}", p.slots, at_once, w.layer_records()));
@@ -87,7 +89,7 @@ void check_plan(const Workload& w, const Plan& p) {
     for (const Tier tier : *tiers) require(tier != Tier::disk, "'weights' and 'state' are \"hbm\" or \"host\"");
   }
   covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), "layers");
-  for (int64_t record = 1; w.alias_layers > 0 && record < w.head_record(); ++record) {
+  for (int64_t record = 1; w.alias_records > 0 && record < w.head_record(); ++record) {
     require(
         p.streams(record) && !p.moments_on_disk(record) && !p.weights_on_disk(record) && !p.gradient_on_disk(record),
         fmt::format("layer {} shares its memory, so it must live on the host and stream", record));

@@ -41,12 +41,13 @@ std::string places(const std::vector<Tier>& tiers, const char* what) {
   return text.empty() ? fmt::format("all {} {} in host memory", all, what) : text + "the others in host memory";
 }
 
-std::string weights_text(const Plan& p) {
+// `things`: blocks, or records where a block has several.
+std::string weights_text(const Plan& p, const char* things) {
   const int64_t streamed = std::count(p.weights.begin(), p.weights.end(), Tier::host), all = std::ssize(p.weights);
-  if (streamed == 0) return fmt::format("all {} blocks stay on the device", all);
+  if (streamed == 0) return fmt::format("all {} {} stay on the device", all, things);
   const std::string through = fmt::format("stream through {} slots{}", p.slots, p.serial ? ", serially" : "");
-  if (streamed == all) return fmt::format("all {} blocks {}", all, through);
-  return fmt::format("{} of {} blocks stay on the device, the others {}", all - streamed, all, through);
+  if (streamed == all) return fmt::format("all {} {} {}", all, things, through);
+  return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }
 
 // What backward finds, and recomputes the rest of. `first` is the lowest block with a backward.
@@ -81,6 +82,7 @@ json plan_to_json(const Plan& p) {
                {"gradient_slabs", p.gradient_slabs},
                {"host_gradient_slabs", p.host_gradient_slabs},
                {"serial", p.serial}};
+  if (p.experts_per_record > 0) plan["experts_per_record"] = p.experts_per_record;
   if (p.boundary_every > 1) plan["boundary_every"] = p.boundary_every;
   if (p.boundary_ring > 0) plan["boundary_ring"] = p.boundary_ring;
   if (p.moment_slabs > 0) {
@@ -119,6 +121,7 @@ Plan plan_from_json(const json& object, const std::string& where) {
     return list;
   };
   Plan p;
+  if (object.contains("experts_per_record")) p.experts_per_record = number("experts_per_record");
   p.slots = number("slots");
   p.weights = tiers("weights");
   p.state = tiers("state");
@@ -187,10 +190,16 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   for (const RecordWork& record : w.records) trained += record.trained;
   if (trained < w.all_elements())
     text += fmt::format("{:.3g} billion of them are trained, the others frozen\n", static_cast<double>(trained) * 1e-9);
-  text += fmt::format("weights: {}\n", weights_text(p));
-  text += fmt::format("optimizer state: {}\n", places(p.state, "layers"));
+  const bool several = w.layer_records() > w.layer_phases();  // records in some block
+  const char* things = several ? "records" : "blocks";
+  if (several) {
+    text += fmt::format("{} records: {} of experts, the others of a block's attention, norms and router\n",
+                        w.layer_records(), w.layer_records() - w.layer_phases());
+  }
+  text += fmt::format("weights: {}\n", weights_text(p, things));
+  text += fmt::format("optimizer state: {}\n", places(p.state, several ? things : "layers"));
   if (const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true))
-    text += fmt::format("visits: the state of {} blocks comes to the device to be updated\n", visitors);
+    text += fmt::format("visits: the state of {} {} comes to the device to be updated\n", visitors, things);
   if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
     text += fmt::format("moments of {} layers: on disk, through {} slabs of host memory\n", on_disk, p.moment_slabs);
   if (const int64_t on_disk = std::count(p.disk_weights.begin(), p.disk_weights.end(), true))

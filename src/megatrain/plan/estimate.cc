@@ -13,12 +13,18 @@ constexpr double kFinishBytes = 6;  // moved for an element of a gradient that i
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-// Of one token through one phase.
-double forward_seconds(const PhaseWork& phase, const MachineProfile& m) { return phase.forward_flops / m.flops_per_s; }
-double backward_seconds(const PhaseWork& phase, const MachineProfile& m, Keep keep) {
+// Of one token through one phase, or a part of it.
+double forward_seconds(const PhaseWork& phase, int64_t part, const MachineProfile& m) {
+  return (phase.in_parts() ? phase.parts[static_cast<size_t>(part)].forward_flops : phase.forward_flops) /
+         m.flops_per_s;
+}
+double recompute_seconds(const PhaseWork& phase, const MachineProfile& m, Keep keep) {
   const size_t at = static_cast<size_t>(keep);
-  return (phase.backward_flops + phase.recomputed_flops[at]) / m.flops_per_s +
-         phase.recomputed_bytes[at] / m.hbm_bytes_per_s;
+  return phase.recomputed_flops[at] / m.flops_per_s + phase.recomputed_bytes[at] / m.hbm_bytes_per_s;
+}
+double backward_seconds(const PhaseWork& phase, int64_t part, const MachineProfile& m, Keep keep) {
+  if (phase.in_parts()) return phase.parts[static_cast<size_t>(part)].backward_flops / m.flops_per_s;
+  return phase.backward_flops / m.flops_per_s + recompute_seconds(phase, m, keep);
 }
 
 // What one action takes by itself.
@@ -39,11 +45,12 @@ class ActionCosts {
       case ActionKind::collect_gradient:
       case ActionKind::offload_gradient: return as_double(gradient(a.record) * element()) / m_.d2h_bytes_per_s;
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
-      case ActionKind::forward: return tokens * forward_seconds(w_.phase(a.phase), m_);
+      case ActionKind::forward: return tokens * forward_seconds(w_.phase(a.phase), a.part, m_);
       case ActionKind::head:
         return tokens *
-               (forward_seconds(w_.phases.back(), m_) + backward_seconds(w_.phases.back(), m_, Keep::everything));
-      case ActionKind::backward: return tokens * backward_seconds(w_.phase(a.phase), m_, a.keep);
+               (forward_seconds(w_.phases.back(), 0, m_) + backward_seconds(w_.phases.back(), 0, m_, Keep::everything));
+      case ActionKind::recompute: return tokens * recompute_seconds(w_.phase(a.phase), m_, a.keep);
+      case ActionKind::backward: return tokens * backward_seconds(w_.phase(a.phase), a.part, m_, a.keep);
       case ActionKind::finish_gradient: return as_double(gradient(a.record)) * kFinishBytes / m_.hbm_bytes_per_s;
       case ActionKind::update_on_device:
         return (as_double(w_.record(a.record).trained * (a.has(Operand::sum) ? 4 : element())) +
@@ -193,12 +200,23 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
   const int64_t first_trained = w.first_trained_phase(), sweeps = static_cast<int64_t>(plan.sweeps.size());
   double compute = costs({.kind = ActionKind::head, .micro_batches = w.micro_batches});
   for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
-    compute += costs({.kind = ActionKind::forward, .phase = phase, .micro_batches = w.micro_batches});
+    Action action{.kind = ActionKind::forward, .lane = Lane::compute, .phase = phase, .micro_batches = w.micro_batches};
+    if (phase >= first_trained) action.keep = plan.keep_of(phase);
+    const auto all_parts = [&](ActionKind kind) {
+      double seconds = 0;
+      action.kind = kind;
+      for (action.part = 0; action.part < w.phase(phase).part_count(); ++action.part) seconds += costs(action);
+      return seconds;
+    };
+    compute += all_parts(ActionKind::forward);
     if (phase < first_trained) continue;
-    compute += costs(
-        {.kind = ActionKind::backward, .phase = phase, .micro_batches = w.micro_batches, .keep = plan.keep_of(phase)});
+    compute += all_parts(ActionKind::backward);
+    if (w.phase(phase).in_parts()) {
+      action.kind = ActionKind::recompute;
+      compute += costs(action);
+    }
     const bool again = phase + 1 < w.head_phase() && plan.above_boundary(phase + 1, first_trained) > 0;
-    if (again) compute += costs({.kind = ActionKind::forward, .phase = phase, .micro_batches = w.micro_batches});
+    if (again) compute += all_parts(ActionKind::forward);
   }
   double update = 0, disk_read = 0, disk_write = 0;
   int64_t fetched = 0, streamed = 0, largest = 0;  // bytes

@@ -140,11 +140,12 @@ class ResourceList {
 
   void activations() const {
     const int64_t first = w_.first_trained_phase();
-    int64_t passing = 0, stream = 0, again = 0, stored = 0;  // the largest, in bytes
+    int64_t passing = 0, stream = 0, again = 0, stored = 0, carried = 0;  // the largest, in bytes
     bool one_width = true;
     for (int64_t p = 1; p <= w_.head_phase(); ++p) {
       const int64_t bytes = w_.activation_bytes(p);
       stream = std::max(stream, bytes);
+      carried = std::max(carried, round_up(w_.phase(p).carried_bytes, 256));
       one_width &= w_.phase(p).width == w_.phase(1).width;
       const bool layer = p < w_.head_phase(), backward = p >= first;
       if (layer && backward)
@@ -162,6 +163,7 @@ class ResourceList {
       }
       if (backward && !waits) again = std::max(again, bytes);
     }
+    if (carried > 0) device(Kind::carried, 0, carried, widest_);
     for (int64_t slab = 0; stored > 0 && slab < plan_.boundary_ring; ++slab) host(Kind::boundary_slab, slab, stored);
     for (int64_t above = 1; again > 0 && above < plan_.boundary_every; ++above)
       device(Kind::recomputed, above, again, widest_);
@@ -231,6 +233,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::row_gradient_out: return "row gradients leaving";
     case Kind::device_rows: return "embedding rows";
     case Kind::kept: return "kept activations";
+    case Kind::carried: return "activations between parts";
     case Kind::boundary: return "kept boundaries";
     case Kind::boundary_slot: return "boundary slots";
     case Kind::recomputed: return "recomputed boundaries";
@@ -339,7 +342,7 @@ Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w,
     places[static_cast<size_t>(a)] = {end, bytes, count};
     end += bytes * count;
   });
-  if (w.alias_layers == 0) return;
+  if (w.alias_records == 0) return;
   for (const Kind kind :
        {Kind::record_weights, Kind::low_bits, Kind::first_moments, Kind::second_moments, Kind::host_gradient}) {
     if (kind == Kind::host_gradient && !w.clip) continue;  // slabs

@@ -19,8 +19,9 @@
 namespace megatrain {
 
 struct Plan {
-  int64_t slots = 2;           // device slots that layer records stream through, each as large as the largest
-  std::vector<Tier> weights;   // (layer records) hbm: a place of its own, fetched once a step; host: streamed
+  int64_t experts_per_record = 0;  // as the workload has it: a plan is one of records cut so
+  int64_t slots = 2;               // device slots that layer records stream through, each as large as the largest
+  std::vector<Tier> weights;       // (layer records) hbm: a place of its own, fetched once a step; host: streamed
   std::vector<Tier> state;     // (records) hbm: weights and optimizer state live on the device, which updates them; the
                                // gradient never leaves it. host: they live in host memory
   std::vector<bool> visits;    // (layer records) the state lives on the host and visits the device to be updated there

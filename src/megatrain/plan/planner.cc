@@ -37,7 +37,8 @@ void leave_gradients_on_device(const Workload& w, Plan& plan) {
 
 Plan start_plan(const Workload& w, const Start& start) {
   const size_t records = static_cast<size_t>(w.layer_records()), phases = static_cast<size_t>(w.layer_phases());
-  Plan plan{.slots = w.records_at_once(),
+  Plan plan{.experts_per_record = w.experts_per_record,
+            .slots = w.records_at_once(),
             .weights = std::vector<Tier>(records, Tier::host),
             .state = std::vector<Tier>(records + 2, Tier::host),
             .visits = std::vector<bool>(records, false),
@@ -116,7 +117,7 @@ class Climber {
     climb(slots(3) - slots(2), [](Plan& p, int64_t n) { p.slots += n; });
   }
   void weights() {
-    if (w_.alias_layers > 0) return;  // what shares its memory streams
+    if (w_.alias_records > 0) return;  // what shares its memory streams
     climb(w_.layer_records(), [](Plan& p, int64_t n) { std::fill_n(p.weights.begin(), n, Tier::hbm); });
   }
   void keep(Keep level) {
@@ -180,7 +181,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   for (const int64_t n : sweeps) {
     for (const auto& [state, visiting] : state_and_visits) {
       const int64_t others = std::min(w.layer_records(), w.record_count() - state);
-      for (const int64_t weights : grid(w.alias_layers > 0 ? 0 : others, 1)) {
+      for (const int64_t weights : grid(w.alias_records > 0 ? 0 : others, 1)) {
         for (const int64_t products : grid(w.layer_phases(), 4))
           list.push_back({n, state, visiting, weights, products});
         for (const int64_t every : {2, 4, 8}) {
@@ -247,7 +248,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     best = plan;
     best_s = seconds;
   };
-  const bool state_on_host = budgets.state_on_host || !machine.updates_on_device || w.alias_layers > 0;
+  const bool state_on_host = budgets.state_on_host || !machine.updates_on_device || w.alias_records > 0;
   for (const Start& start : starts(w, state_on_host, machine.updates_on_device)) {
     Plan base = start_plan(w, start);
     settle(w, base);

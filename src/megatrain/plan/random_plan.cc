@@ -12,7 +12,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random_below(seed, kPurpose, index++, static_cast<uint64_t>(bound)));
   };
-  Plan plan;
+  Plan plan{.experts_per_record = w.experts_per_record};
   const int64_t at_once = w.records_at_once(), records = w.layer_records();
   const int64_t most = std::max(records - at_once + 1, int64_t{1});
   // mostly few: streaming is the hard case

@@ -29,6 +29,7 @@ enum class ResourceKind : uint8_t {
   row_gradient_out,
   device_rows,      // rows of the embedding
   kept,             // a = phase, b = micro-batch of the sweep: inner activations
+  carried,          // b = micro-batch of the sweep: what parts of a phase hand on
   boundary,         // a = phase, b = micro-batch of the sweep: its input in a place of its own
   boundary_slot,    // a = slot, b = micro-batch of the sweep
   recomputed,       // a = phases above the boundary, b = micro-batch of the sweep: a phase's input, computed again

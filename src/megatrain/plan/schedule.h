@@ -29,8 +29,9 @@ enum class ActionKind : uint8_t {
   fetch_state,     // a visiting layer's weights and optimizer state
   // compute
   embed_forward,
-  forward,  // of a layer's phase
-  head,     // forward, loss and, in training, backward
+  forward,    // of a layer's phase
+  head,       // forward, loss and, in training, backward
+  recompute,  // of a phase in parts, whose backward then begins
   backward,
   embed_backward,
   merge_rows,       // tied: the embedding's row gradients into the head's table gradient
@@ -71,6 +72,7 @@ enum class Operand : uint8_t {
   grad_y,     // the gradient of its output
   grad_x,     // the gradient of its input
   kept,       // inner activations that wait for backward
+  carried,    // what parts of a phase hand on
   workspace,  // of a phase
   sum,        // the fp32 sum of a gradient; of a phase one for each of its trained records, in their order
   rounded,    // that gradient on its way out, or waiting; more than one where it lies over inputs of a phase
@@ -111,7 +113,8 @@ struct Action {
   ActionKind kind;
   Lane lane;
   int64_t phase = -1;
-  int64_t record = -1;  // that it moves or updates; of a phase its first
+  int64_t part = 0;     // of the phase
+  int64_t record = -1;  // that it moves or updates; of a part of a phase its first
   int64_t micro_batch = -1;
   int64_t micro_batches = 1;  // more than one only where a step is costed, not run
   Keep keep = Keep::nothing;

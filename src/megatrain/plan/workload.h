@@ -2,9 +2,11 @@
 //
 // Records are what travels and is updated whole: 0 the embedding, then the layers' in order, last the head. Phases are
 // what is computed: 0 the embedding, then the layers' in order, last the head; phase p reads the activation that phase
-// p - 1 writes. In a dense model phase p needs record p alone.
+// p - 1 writes. In a dense model phase p needs record p alone. A phase that needs several may run in parts, each over
+// all micro-batches of a sweep before the next.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -30,12 +32,18 @@ struct RecordWork {
   int64_t trained = 0;  // of its gradient and its moments; 0: frozen
   int64_t blocks = 0;   // of moments that share a scale
   int64_t low = 0;      // of its low bits, where the state has them: frozen ones of a bf16 source have none
-  int64_t place = 0;    // among the records that its phase needs at once
+  int64_t place = 0;    // among the records that its phase, or its part of one, needs at once
+};
+
+struct PartWork {
+  std::vector<int64_t> records;  // that it needs at once
+  double forward_flops = 0;      // as PhaseWork has them
+  double backward_flops = 0;
 };
 
 struct PhaseWork {
-  std::vector<int64_t> records;  // that it needs at once
-  int64_t width = 0;             // of its input (T, width), which waits for backward
+  std::vector<int64_t> records;
+  int64_t width = 0;  // of its input (T, width), which waits for backward
 
   std::array<int64_t, kKeeps.size()> kept_bytes{};  // of one micro-batch, by what is kept
 
@@ -44,6 +52,16 @@ struct PhaseWork {
   double backward_flops = 0;
   std::array<double, kKeeps.size()> recomputed_flops{};  // in backward, by what is kept
   std::array<double, kKeeps.size()> recomputed_bytes{};  // moved by norms, RoPE and activation functions
+
+  // Where it runs in several parts, and then what they hand on, of one micro-batch. Backward begins with recomputing.
+  std::vector<PartWork> parts;
+  int64_t carried_bytes = 0;
+
+  bool in_parts() const { return !parts.empty(); }
+  int64_t part_count() const { return in_parts() ? static_cast<int64_t>(parts.size()) : 1; }
+  const std::vector<int64_t>& records_of(int64_t part) const {
+    return in_parts() ? parts[static_cast<size_t>(part)].records : records;
+  }
 };
 
 struct Workload {
@@ -60,9 +78,9 @@ struct Workload {
   bool clip = true;
   bool gradients_stay = false;  // what the device updates can be read after the step
 
-  // Layer records live in the memory of the first so many, one after the other: what a model too large for a machine
-  // would move and compute can then be timed there, and its values mean nothing. 0: each in its own.
-  int64_t alias_layers = 0;
+  // Layers' records live in the memory of the first so many of these, one after the other: what a model too large for
+  // a machine would move and compute can then be timed there, and its values mean nothing. 0: each in its own.
+  int64_t alias_records = 0;
 
   // Experts that a record of a layer with experts holds; 0: all of the layer's. It changes no bit.
   int64_t experts_per_record = 0;
@@ -82,9 +100,12 @@ struct Workload {
   int64_t layer_phases() const { return phase_count() - 2; }
   bool is_layer_record(int64_t record) const { return record > 0 && record < head_record(); }
 
-  int64_t records_at_once() const {  // that the layers' phase which needs most of them needs
+  int64_t records_at_once() const {  // that the part of a layers' phase which needs most of them needs
     size_t most = 1;
-    for (int64_t p = 1; p < head_phase(); ++p) most = most < phase(p).records.size() ? phase(p).records.size() : most;
+    for (int64_t p = 1; p < head_phase(); ++p) {
+      for (int64_t part = 0; part < phase(p).part_count(); ++part)
+        most = std::max(most, phase(p).records_of(part).size());
+    }
     return static_cast<int64_t>(most);
   }
 
@@ -93,7 +114,7 @@ struct Workload {
   bool is_trained(int64_t r) const { return record(r).trained > 0; }
 
   // The record in whose memory this one's weights, state and waiting gradient live.
-  int64_t home(int64_t r) const { return alias_layers > 0 && is_layer_record(r) ? 1 + (r - 1) % alias_layers : r; }
+  int64_t home(int64_t r) const { return alias_records > 0 && is_layer_record(r) ? 1 + (r - 1) % alias_records : r; }
 
   // Backward goes down to this phase: all records below it are frozen.
   int64_t first_trained_phase() const {

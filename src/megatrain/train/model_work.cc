@@ -12,7 +12,13 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& sha
   PhaseWork work{.records = numbered.records,
                  .width = numbered.phase->in_width(),
                  .forward_flops = cost.forward.flops / tokens,
-                 .backward_flops = cost.backward.flops / tokens};
+                 .backward_flops = cost.backward.flops / tokens,
+                 .carried_bytes = numbered.phase->carried_bytes()};
+  for (size_t part = 0; numbered.parts.size() > 1 && part < numbered.parts.size(); ++part) {
+    work.parts.push_back({.records = numbered.parts[part],
+                          .forward_flops = cost.parts[part].forward.flops / tokens,
+                          .backward_flops = cost.parts[part].backward.flops / tokens});
+  }
   for (size_t keep = 0; keep < kKeeps.size(); ++keep) {
     work.kept_bytes[keep] = numbered.phase->kept_bytes(kKeeps[keep]);
     work.recomputed_flops[keep] = cost.recomputed[keep].flops / tokens;
@@ -35,8 +41,10 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
   for (const Model::NumberedPhase& numbered : model.layer_phases()) {
     w.phases.push_back(phase_work(numbered, shape));
-    for (size_t place = 0; place < numbered.records.size(); ++place)
-      w.records[static_cast<size_t>(numbered.records[place])].place = static_cast<int64_t>(place);
+    for (const std::vector<int64_t>& part : numbered.parts) {
+      for (size_t place = 0; place < part.size(); ++place)
+        w.records[static_cast<size_t>(part[place])].place = static_cast<int64_t>(place);
+    }
   }
   const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
   w.phases.push_back({.records = {w.head_record()},

@@ -60,14 +60,16 @@ void Session::alias_layers(int64_t layers) {
   const auto same = [](const RecordWork& a, const RecordWork& b) {
     return a.elements == b.elements && a.trained == b.trained && a.low == b.low;
   };
-  aliased.alias_layers = layers;
-  if (layers < 1 || layers >= aliased.layer_records())
-    fail_config(fmt::format("{} layers cannot share the memory of {}; expected 1 to {}", aliased.layer_records(),
-                            layers, aliased.layer_records() - 1));
+  if (layers < 1 || layers >= model().layers)
+    fail_config(fmt::format("{} layers cannot share the memory of {}; expected 1 to {}", model().layers, layers,
+                            model().layers - 1));
+  if (aliased.layer_records() % model().layers != 0)
+    fail_config("layers with experts and without cannot share their memory");
+  aliased.alias_records = layers * (aliased.layer_records() / model().layers);
   for (int64_t r = 0; r < aliased.record_count(); ++r) {
     if (!same(aliased.record(r), aliased.record(aliased.home(r))))
       fail_config(
-          fmt::format("layer {} is not as large as layer {}, so it cannot share its memory", r, aliased.home(r)));
+          fmt::format("record {} is not as large as record {}, so it cannot share its memory", r, aliased.home(r)));
   }
   workload_ = std::move(aliased);
 }

@@ -38,7 +38,7 @@ class Session {
   void choose_algorithms(const nlohmann::json* saved = nullptr);
 
   const Workload& workload();
-  // Layers live in the memory of the first so many (Workload::alias_layers). Before there is a plan. Throws
+  // Layers live in the memory of the first so many (Workload::alias_records). Before there is a plan. Throws
   // Error(bad_config) unless all layers are of one size and there are more of them.
   void alias_layers(int64_t layers);
   // Records of experts hold so many (Workload::experts_per_record). Before the workload is asked for.
@@ -68,7 +68,7 @@ class Session {
   ModelSource source_;
   Machine machine_;
   RunIdentity identity_;
-  int64_t experts_per_record_ = 0;
+  std::optional<int64_t> experts_per_record_;
   std::optional<Workload> workload_;
   std::optional<Plan> plan_;
   std::unique_ptr<Trainer> trainer_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "megatrain/config/config.h"
@@ -58,9 +59,14 @@ struct Site {
   Ops* ops = nullptr;             // of the device, where it is there to be asked
 };
 
-// `stored` as make_model() takes it; `experts_per_record` as Workload has it.
+// Experts that a record should hold where the device has so much memory: all of a layer's while they take no more than
+// a 24th of it, which leaves room for some records' weights and gradients at once; else as many as do. 0: all.
+int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes);
+
+// `stored` as make_model() takes it; `experts_per_record` as Workload has it. Without, as the plan that the
+// configuration names has it, or as the site's memory wants it.
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site, const TensorTypes& stored, int64_t experts_per_record = 0);
+                       const Site& site, const TensorTypes& stored, std::optional<int64_t> experts_per_record = {});
 
 DiskSettings disk_settings(const TrainConfig& config);
 // Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.

@@ -122,6 +122,7 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
 
 View StepProgram::activation(const Action& a, Operand operand, int64_t phase) const {
   const Workload& w = memory_.workload();
+  if (!a.has(operand)) return {};  // of another part of the phase
   return matrix(memory_.address(a.at(operand)), w.dtype, w.micro_tokens, w.phase(phase).width);
 }
 
@@ -130,6 +131,7 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     case ActionKind::embed_forward: return embed_forward(a, stream);
     case ActionKind::forward: return forward(a, stream);
     case ActionKind::head: return head(a, stream);
+    case ActionKind::recompute: return recompute(a, stream);
     case ActionKind::backward: return backward(a, stream);
     case ActionKind::embed_backward: return embed_backward(a, stream);
     case ActionKind::merge_rows: return merge_rows(a, stream);
@@ -167,17 +169,23 @@ std::vector<std::byte*> StepProgram::weights_of(const Action& a) const {
   return slabs;
 }
 
+// nullptr where the action has none.
+std::byte* StepProgram::optional(const Action& a, Operand operand) const {
+  return a.has(operand) ? memory_.address(a.at(operand)) : nullptr;
+}
+
 void StepProgram::forward(const Action& a, Stream& stream) {
-  phases_[static_cast<size_t>(a.phase - 1)].phase->forward(
-      ops_, stream,
-      {.weights = weights_of(a),
-       .x = activation(a, Operand::x, a.phase),
-       .y = activation(a, Operand::y, a.phase + 1),
-       .micro_batch = micro_batch(a),
-       .tables = memory_.at<float>({ResourceKind::rope_table}),
-       .workspace = memory_.address(a.at(Operand::workspace)),
-       .keep = a.keep,
-       .kept = a.has(Operand::kept) ? memory_.address(a.at(Operand::kept)) : nullptr});
+  phases_[static_cast<size_t>(a.phase - 1)].phase->forward(ops_, stream,
+                                                           {.part = a.part,
+                                                            .weights = weights_of(a),
+                                                            .x = activation(a, Operand::x, a.phase),
+                                                            .y = activation(a, Operand::y, a.phase + 1),
+                                                            .micro_batch = micro_batch(a),
+                                                            .tables = memory_.at<float>({ResourceKind::rope_table}),
+                                                            .workspace = memory_.address(a.at(Operand::workspace)),
+                                                            .carried = optional(a, Operand::carried),
+                                                            .keep = a.keep,
+                                                            .kept = optional(a, Operand::kept)});
 }
 
 // A sum that the first micro-batch of the step is about to fill. The norm reads over the gaps between the tensors, and
@@ -190,24 +198,34 @@ float* StepProgram::sum_of(const Action& a, int64_t nth, int64_t record, Stream&
   return sum;
 }
 
+Phase::Backward StepProgram::backward_args(const Action& a, std::span<std::byte* const> weights,
+                                           std::span<float* const> sums) const {
+  return {.part = a.part,
+          .weights = weights,
+          .x = activation(a, Operand::x, a.phase),
+          .grad_y = activation(a, Operand::grad_y, a.phase + 1),
+          .grad_x = activation(a, Operand::grad_x, a.phase),
+          .weight_grads = sums,
+          .accumulate = a.micro_batch > 0,
+          .micro_batch = micro_batch(a),
+          .tables = memory_.at<float>({ResourceKind::rope_table}),
+          .workspace = memory_.address(a.at(Operand::workspace)),
+          .carried = optional(a, Operand::carried),
+          .keep = a.keep,
+          .kept = optional(a, Operand::kept)};
+}
+
+void StepProgram::recompute(const Action& a, Stream& stream) {
+  phases_[static_cast<size_t>(a.phase - 1)].phase->recompute(ops_, stream, backward_args(a, weights_of(a), {}));
+}
+
 void StepProgram::backward(const Action& a, Stream& stream) {
-  const auto& [phase, records] = phases_[static_cast<size_t>(a.phase - 1)];
+  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
   std::vector<float*> sums;
   int64_t nth = 0;  // of what is trained
-  for (const int64_t record : records)
+  for (const int64_t record : numbered.parts[static_cast<size_t>(a.part)])
     sums.push_back(memory_.workload().is_trained(record) ? sum_of(a, nth++, record, stream) : nullptr);
-  phase->backward(ops_, stream,
-                  {.weights = weights_of(a),
-                   .x = activation(a, Operand::x, a.phase),
-                   .grad_y = activation(a, Operand::grad_y, a.phase + 1),
-                   .grad_x = activation(a, Operand::grad_x, a.phase),
-                   .weight_grads = sums,
-                   .accumulate = a.micro_batch > 0,
-                   .micro_batch = micro_batch(a),
-                   .tables = memory_.at<float>({ResourceKind::rope_table}),
-                   .workspace = memory_.address(a.at(Operand::workspace)),
-                   .keep = a.keep,
-                   .kept = a.has(Operand::kept) ? memory_.address(a.at(Operand::kept)) : nullptr});
+  numbered.phase->backward(ops_, stream, backward_args(a, weights_of(a), sums));
 }
 
 void StepProgram::head(const Action& a, Stream& stream) {

@@ -45,6 +45,7 @@ class StepProgram : public StepHandler {
   void embed_forward(const Action& action, Stream& stream);
   void forward(const Action& action, Stream& stream);
   void head(const Action& action, Stream& stream);
+  void recompute(const Action& action, Stream& stream);
   void backward(const Action& action, Stream& stream);
   void embed_backward(const Action& action, Stream& stream);
   void merge_rows(const Action& action, Stream& stream);
@@ -52,6 +53,9 @@ class StepProgram : public StepHandler {
   void update_on_device(const Action& action, Stream& stream);
   float* sum_of(const Action& action, int64_t nth, int64_t record, Stream& stream);
   std::vector<std::byte*> weights_of(const Action& action) const;
+  std::byte* optional(const Action& action, Operand operand) const;
+  Phase::Backward backward_args(const Action& action, std::span<std::byte* const> weights,
+                                std::span<float* const> sums) const;
   View activation(const Action& action, Operand operand, int64_t phase) const;  // (T, width of the phase's input)
   const MicroBatchView& micro_batch(const Action& action) const {
     return views_[static_cast<size_t>(action.micro_batch)];

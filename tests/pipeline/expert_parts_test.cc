@@ -1,0 +1,92 @@
+// Layers of experts in parts: attention and router, then a group of experts after the other.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "megatrain/plan/inventory.h"
+#include "megatrain/plan/verify.h"
+#include "tests/hub/fixtures.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+
+TEST(ExpertParts, NeedOneRecordAtATime) {
+  Tiny whole({.layers = 3, .experts = 8}), grouped({.layers = 3, .experts = 8, .experts_per_record = 3});
+  EXPECT_EQ(whole.workload().records_at_once(), 2);
+  const Workload& w = grouped.workload();
+  EXPECT_EQ(w.records_at_once(), 1);
+  ASSERT_EQ(w.phase(1).part_count(), 4);  // attention and router, then 3, 3 and 2 experts
+  EXPECT_EQ(w.phase(1).records_of(0), std::vector<int64_t>{1});
+  EXPECT_EQ(w.phase(1).records_of(3), std::vector<int64_t>{4});
+  EXPECT_EQ(w.phase(2).part_count(), 1);  // dense
+  EXPECT_EQ(w.record(2).elements, w.record(3).elements);
+  EXPECT_LT(w.record(4).elements, w.record(3).elements);
+
+  // the parts cost together what the whole phase does
+  const PhaseWork &one = whole.workload().phase(1), &several = w.phase(1);
+  double forward = 0, backward = 0;
+  for (const PartWork& part : several.parts) {
+    forward += part.forward_flops;
+    backward += part.backward_flops;
+  }
+  EXPECT_NEAR(forward, one.forward_flops, 1e-6 * one.forward_flops);
+  EXPECT_NEAR(backward, one.backward_flops, 1e-6 * one.backward_flops);
+  EXPECT_EQ(one.carried_bytes, 0);
+  EXPECT_GT(several.carried_bytes, 0);
+  EXPECT_LT(w.workspace_bytes, whole.workload().workspace_bytes);
+}
+
+TEST(ExpertParts, TakeTheMemoryThatThePlanSaid) {
+  Tiny tiny({.layers = 3, .experts = 8, .experts_per_record = 3});
+  const Workload& w = tiny.workload();
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const Plan plan = random_plan(w, seed);
+    const auto violations = verify(build_schedule(w, plan, StepMode::train));
+    ASSERT_TRUE(violations.empty()) << violations.front();
+    ASSERT_TRUE(verify(build_schedule(w, plan, StepMode::evaluate)).empty());
+    const auto trainer = tiny.trainer(plan);
+    const MemoryNeed need = memory_need(w, plan);
+    const int64_t widest = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
+    EXPECT_EQ(need.bytes_of(ResourceKind::carried), widest * round_up(w.phase(1).carried_bytes, 256));
+    EXPECT_EQ(tiny.machine().device->ledger().bytes(), need.hbm_bytes());
+    EXPECT_EQ(tiny.machine().device->host_ledger().bytes(), need.host_bytes());
+  }
+}
+
+// A layer's experts are one record while they take a 24th of the device at most.
+TEST(ExpertParts, AreAsManyAsTheDeviceWants) {
+  const ModelConfig model = model_config({.layers = 3, .experts = 8});
+  const int64_t layer = largest_layer_record(model) * 2;
+  EXPECT_EQ(experts_in_a_record(model, DType::bf16, 24 * layer), 0);
+  EXPECT_EQ(experts_in_a_record(model, DType::f32, 24 * layer), 4);
+  EXPECT_EQ(experts_in_a_record(model, DType::bf16, 24 * layer - 24), 4);
+  EXPECT_EQ(experts_in_a_record(model, DType::bf16, 8 * layer), 3);
+  EXPECT_EQ(experts_in_a_record(model, DType::bf16, layer), 1);
+  EXPECT_EQ(experts_in_a_record(model, DType::bf16, 0), 1);
+  EXPECT_EQ(experts_in_a_record(model_config({}), DType::bf16, 0), 0);
+
+  TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
+  config.memory.gpu_bytes = 12 * layer;
+  EXPECT_EQ(Session(config, {.config = model}).workload().experts_per_record, 4);
+}
+
+TEST(ExpertParts, OfAPlanAreThoseOfTheRun) {
+  Tiny grouped({.layers = 3, .experts = 8, .experts_per_record = 4}), whole({.layers = 3, .experts = 8});
+  const Plan plan = grouped.default_plan();
+  EXPECT_EQ(plan.experts_per_record, 4);
+  EXPECT_EQ(plan_from_json(plan_to_json(plan), "plan.json"), plan);
+  expect_error(ExitCode::bad_config, {"4 experts"}, [&] { check_plan(whole.workload(), plan); });
+
+  // a run that names the plan cuts its records so
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "expert_parts_plan.json";
+  std::ofstream(file) << plan_to_json(plan).dump();
+  TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
+  config.plan = file.string();
+  Session session(config, {.config = model_config({.layers = 3, .experts = 8})});
+  EXPECT_EQ(session.workload().experts_per_record, 4);
+  EXPECT_EQ(session.plan(), plan);
+  std::filesystem::remove(file);
+}
+
+}  // namespace megatrain::tiny
