@@ -7,6 +7,7 @@
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/verify.h"
 #include "tests/hub/fixtures.h"
+#include "megatrain/train/expert_groups.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {

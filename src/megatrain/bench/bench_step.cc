@@ -134,7 +134,8 @@ int64_t alias_as_asked(Session& session, const Arguments& arguments) {
     fail_config("--alias-layers keeps all state in RAM; leave memory.nvme_path out");
   session.alias_layers(*layers);
   const Workload& w = session.workload();
-  const int64_t distinct = *layers * (w.weight_bytes(1) + w.low_bytes(1) + 2 * w.moment_bytes(1));
+  int64_t distinct = 0;
+  for (int64_t r = 1; r <= w.alias_records; ++r) distinct += w.weight_bytes(r) + w.low_bytes(r) + 2 * w.moment_bytes(r);
   if (const int64_t cache = last_level_cache_bytes(); distinct < kCachesOfState * cache)
     fail_config(fmt::format(
         "--alias-layers {} leaves {} of state, which the CPU's cache of {} would speed up; expected at "

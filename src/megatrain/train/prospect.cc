@@ -5,15 +5,21 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/train/expert_groups.h"
 #include "megatrain/train/site.h"
 
 namespace megatrain {
 
 Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored) {
   const RunIdentity identity = make_identity(config, model);
-  return {.workload = make_workload(config, model, identity, site, stored),
-          .budgets = make_budgets(config, site),
-          .profile = profile_for(site.profile, config, model, identity)};
+  const Budgets budgets = make_budgets(config, site);
+  const MachineProfile profile = profile_for(site.profile, config, model, identity);
+  const auto workload_of = [&](int64_t experts_per_record) {
+    return make_workload(config, model, identity, site, stored, experts_per_record);
+  };
+  return {.workload = choose_groups(config, model, identity.dtype, budgets, profile, workload_of),
+          .budgets = budgets,
+          .profile = profile};
 }
 
 std::optional<Fit> fit(const Prospect& p) {

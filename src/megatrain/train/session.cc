@@ -7,6 +7,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/train/algorithms.h"
+#include "megatrain/train/expert_groups.h"
 #include "megatrain/train/state_files.h"
 
 namespace megatrain {
@@ -48,30 +49,36 @@ void Session::choose_algorithms(const nlohmann::json* saved) {
   megatrain::choose_algorithms(config_, source_.config, machine_, saved, identity_);
 }
 
+Workload Session::workload_of(int64_t experts_per_record) const {
+  Workload w = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads), source_.types,
+                             experts_per_record);
+  if (alias_layers_ > 0) w.alias_records = alias_layers_ * (w.layer_records() / model().layers);
+  return w;
+}
+
 const Workload& Session::workload() {
+  if (!workload_ && experts_per_record_) workload_ = workload_of(*experts_per_record_);
   if (!workload_)
-    workload_ = make_workload(config_, source_.config, identity_, site_here(machine_, config_.threads), source_.types,
-                              experts_per_record_);
+    workload_ = choose_groups(config_, model(), identity_.dtype, budgets(), profile(),
+                              [this](int64_t experts_per_record) { return workload_of(experts_per_record); });
   return *workload_;
 }
 
 void Session::alias_layers(int64_t layers) {
-  Workload aliased = workload();
-  const auto same = [](const RecordWork& a, const RecordWork& b) {
-    return a.elements == b.elements && a.trained == b.trained && a.low == b.low;
-  };
   if (layers < 1 || layers >= model().layers)
     fail_config(fmt::format("{} layers cannot share the memory of {}; expected 1 to {}", model().layers, layers,
                             model().layers - 1));
-  if (aliased.layer_records() % model().layers != 0)
-    fail_config("layers with experts and without cannot share their memory");
-  aliased.alias_records = layers * (aliased.layer_records() / model().layers);
+  alias_layers_ = layers;
+  workload_.reset();
+  const Workload aliased = workload_of(0);
+  const auto same = [](const RecordWork& a, const RecordWork& b) {
+    return a.elements == b.elements && a.trained == b.trained && a.low == b.low;
+  };
   for (int64_t r = 0; r < aliased.record_count(); ++r) {
-    if (!same(aliased.record(r), aliased.record(aliased.home(r))))
-      fail_config(
-          fmt::format("record {} is not as large as record {}, so it cannot share its memory", r, aliased.home(r)));
+    if (aliased.layer_records() % model().layers != 0 || !same(aliased.record(r), aliased.record(aliased.home(r))))
+      fail_config(fmt::format("the model's layers are not all of one size, so {} cannot share the memory of {}",
+                              model().layers, layers));
   }
-  workload_ = std::move(aliased);
 }
 
 const Plan& Session::plan(std::vector<std::string>* notes) {

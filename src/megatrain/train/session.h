@@ -38,7 +38,7 @@ class Session {
   void choose_algorithms(const nlohmann::json* saved = nullptr);
 
   const Workload& workload();
-  // Layers live in the memory of the first so many (Workload::alias_records). Before there is a plan. Throws
+  // Layers live in the memory of the first so many (Workload::alias_records). Before the workload is asked for. Throws
   // Error(bad_config) unless all layers are of one size and there are more of them.
   void alias_layers(int64_t layers);
   // Records of experts hold so many (Workload::experts_per_record). Before the workload is asked for.
@@ -64,11 +64,14 @@ class Session {
   StateHash export_model(const std::string& directory, const TensorTypes& types, const std::string& chat_template = "");
 
  private:
+  Workload workload_of(int64_t experts_per_record) const;
+
   TrainConfig config_;
   ModelSource source_;
   Machine machine_;
   RunIdentity identity_;
   std::optional<int64_t> experts_per_record_;
+  int64_t alias_layers_ = 0;
   std::optional<Workload> workload_;
   std::optional<Plan> plan_;
   std::unique_ptr<Trainer> trainer_;

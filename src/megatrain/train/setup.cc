@@ -106,31 +106,8 @@ int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType 
 
 }  // namespace
 
-int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes) {
-  constexpr int64_t kShare = 24;
-  const int64_t experts = model.experts.count;
-  if (experts == 0) return 0;
-  const int64_t layer_bytes = largest_layer_record(model) * dtype_bytes(dtype);
-  const int64_t records =
-      std::clamp<int64_t>(ceil_div(layer_bytes, std::max<int64_t>(device_bytes / kShare, 1)), 1, experts);
-  return records == 1 ? 0 : ceil_div(experts, records);
-}
-
-namespace {
-
-Plan read_plan(const std::string& path) {
-  const nlohmann::json file = read_json_file(path);
-  return plan_from_json(file.contains("plan") ? file.at("plan") : file, path);
-}
-
-}  // namespace
-
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site, const TensorTypes& stored, std::optional<int64_t> given) {
-  const int64_t experts_per_record =
-      given                 ? *given
-      : config.plan.empty() ? experts_in_a_record(model, identity.dtype, make_budgets(config, site).gpu_bytes)
-                            : read_plan(config.plan).experts_per_record;
+                       const Site& site, const TensorTypes& stored, int64_t experts_per_record) {
   const Model built =
       make_model(model, model_shape(identity, config.seq_len, experts_per_record), identity.freezing, stored);
   Workload w = model_work(built, {.dtype = identity.dtype,
@@ -209,6 +186,11 @@ std::string drop_budgets_beyond(const Site& site, TrainConfig& config) {
     options += fmt::format("{}--{}=auto", options.empty() ? "" : " ", key.name);
   }
   return options;
+}
+
+Plan read_plan(const std::string& path) {
+  const nlohmann::json file = read_json_file(path);
+  return plan_from_json(file.contains("plan") ? file.at("plan") : file, path);
 }
 
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,

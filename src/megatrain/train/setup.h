@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "megatrain/config/config.h"
@@ -59,14 +58,9 @@ struct Site {
   Ops* ops = nullptr;             // of the device, where it is there to be asked
 };
 
-// Experts that a record should hold where the device has so much memory: all of a layer's while they take no more than
-// a 24th of it, which leaves room for some records' weights and gradients at once; else as many as do. 0: all.
-int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes);
-
-// `stored` as make_model() takes it; `experts_per_record` as Workload has it. Without, as the plan that the
-// configuration names has it, or as the site's memory wants it.
+// `stored` as make_model() takes it; `experts_per_record` as Workload has it (train/expert_groups.h).
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site, const TensorTypes& stored, std::optional<int64_t> experts_per_record = {});
+                       const Site& site, const TensorTypes& stored, int64_t experts_per_record);
 
 DiskSettings disk_settings(const TrainConfig& config);
 // Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.
@@ -76,6 +70,9 @@ void check_disk(const TrainConfig& config);
 Budgets make_budgets(const TrainConfig& config, const Site& site);
 // Makes every budget above the site's limits "auto". Returns the options that do so, "--memory.host=auto"; empty: none.
 std::string drop_budgets_beyond(const Site& site, TrainConfig& config);
+
+// The plan of the file that a configuration names.
+Plan read_plan(const std::string& path);
 
 // The plan the configuration names, or the planner's; checked against workload and budgets.
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,

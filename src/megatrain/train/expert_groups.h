@@ -1,0 +1,23 @@
+// How a layer's experts are cut into records: what changes no bit, and is the plan's to choose.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "megatrain/config/config.h"
+#include "megatrain/model/config.h"
+#include "megatrain/plan/plan.h"
+
+namespace megatrain {
+
+// Experts that a record should hold where the device has so much memory: all of a layer's while they take no more than
+// a 24th of it, which leaves room for several records' weights and gradients at once; else as many as do. 0: all.
+int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes);
+
+// The workload to plan for, of those that workload_of(experts_per_record) gives: that of the plan which the
+// configuration names; else with records of the size above, or a quarter of it where the planner's step is shorter then
+// or fits then alone.
+Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DType dtype, const Budgets& budgets,
+                       const MachineProfile& machine, const std::function<Workload(int64_t)>& workload_of);
+
+}  // namespace megatrain
