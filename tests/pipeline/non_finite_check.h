@@ -24,7 +24,7 @@ inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
     std::fill(plan.state.begin(), plan.state.end(), tier);
     std::fill(plan.weights.begin(), plan.weights.end(), Tier::hbm);
     std::fill(plan.visits.begin(), plan.visits.end(), visits);
-    plan.host_gradient_slabs = plan.host_updated(workload);
+    plan.host_gradient_slabs = plan.leaving(workload);
     check_plan(workload, plan);
     return plan;
   };

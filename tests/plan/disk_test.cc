@@ -98,7 +98,7 @@ TEST(DiskPlans, WithClippingTheBlocksNeededLastGoFirstAndTheHeadAfterThem) {
   const Workload w = twelve_blocks(true);
   Plan base = planned(w, kPlenty);
   base.visits.assign(12, false);
-  base.host_gradient_slabs = base.host_updated(w);
+  base.host_gradient_slabs = base.leaving(w);
   const int64_t need = memory_need(w, base).host_bytes();
   for (int64_t blocks = 3; blocks <= 12; ++blocks) {
     const int64_t saved = (blocks - 2) * 2 * w.moment_bytes(1);  // two slabs take the memory of two
@@ -192,7 +192,7 @@ TEST(DiskPlans, ReadsAndWritesRunBesideEachOtherAndBesideTheUpdates) {
     const Workload w = twelve_blocks(clip);
     Plan all = planned(w, kPlenty);
     all.visits.assign(12, false);
-    all.host_gradient_slabs = all.host_updated(w);
+    all.host_gradient_slabs = all.leaving(w);
     const int64_t saved = 9 * 2 * w.moment_bytes(1);  // of 12 blocks, by three slabs
     const auto spilled =
         spill_moments(w, all, budgets(memory_need(w, all).host_bytes() - saved + kMiB, kPlenty), 3, SpillOrder::last);

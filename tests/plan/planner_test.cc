@@ -212,6 +212,41 @@ TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights)
   EXPECT_LT(estimate(w, frozen, kMachine).step_s, 0.7 * estimate(whole, before, kMachine).step_s);
 }
 
+// A host that updates slowly: states visit the device in turns, among those that the host updates.
+TEST(Planner, WhereTheHostsUpdatesBoundTheStepVisitsTakeTurns) {
+  Workload w = six_blocks();
+  w.clip = true;
+  make_dense(w, {.blocks = 6, .embedding_elements = 1 << 20, .block_elements = 1 << 30, .head_elements = 1 << 20});
+  ASSERT_GT(w.visiting_bytes(1), kVisitingBytes);
+  MachineProfile machine;
+  machine.dram_bytes_per_s = machine.h2d_bytes_per_s / 2;
+  const Budgets budgets{.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true};
+  const Plan plan = make_plan(w, budgets, machine, nullptr);
+  EXPECT_GE(plan.visit_slots, 2);
+  EXPECT_GE(std::count(plan.visits.begin(), plan.visits.end(), true), 3);
+  Plan host = plan;
+  host.visit_slots = 0;
+  host.visits.assign(6, false);
+  host.host_gradient_slabs = host.waiting_on_host(w);
+  EXPECT_LT(estimate(w, plan, machine).step_s, 0.8 * estimate(w, host, machine).step_s);
+
+  // the gradient of a visitor waits on the host and comes along; no other lane is in its way
+  std::map<ActionKind, int> visits;
+  for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
+    if (action.lane == Lane::visit_in || action.lane == Lane::visit) ++visits[action.kind];
+    for (const Access& access : action.accesses) {
+      const bool in_slot = access.resource.kind == ResourceKind::visiting_gradient;
+      EXPECT_TRUE(!in_slot || access.resource.a < plan.visit_slots);
+    }
+  }
+  const auto visitors = std::count(plan.visits.begin(), plan.visits.end(), true);
+  EXPECT_EQ(visits[ActionKind::fetch_state], visitors);
+  EXPECT_EQ(visits[ActionKind::update_on_device], visitors);
+
+  w.gradients_stay = true;  // a dump reads them on the device
+  EXPECT_EQ(make_plan(w, budgets, machine, nullptr).visit_slots, 0);
+}
+
 TEST(Planner, SaysWhatItGaveUp) {
   const Workload w = some_workload(3);
   ASSERT_GT(w.layer_records(), 1);
@@ -393,6 +428,7 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("gradient_slabs", [](Plan& p) { p.gradient_slabs = 0; });
   refused("gradient_slabs", [](Plan& p) { p.gradient_slabs = int64_t{1} << 60; });
   refused("host_gradient_slabs is 5", [](Plan& p) { p.host_gradient_slabs = 5; });
+  refused("visit_slots is 7", [](Plan& p) { p.visit_slots = 7; });
   refused("sweep", [](Plan& p) { p.sweeps = {4, 0}; });
   refused("3 micro-batches", [](Plan& p) { p.sweeps = {1, 2}; });
   w.records[3].trained = 0;

@@ -53,9 +53,9 @@ std::byte* EngineMemory::address(const Resource& r) const {
   return buffers_[static_cast<size_t>(r.kind)].data() + inventory_.offset(r);
 }
 
-StatePlanes EngineMemory::planes(const Resource& r) const {
-  if (r.kind == ResourceKind::record_state) return records_[static_cast<size_t>(r.a)].planes();
-  return StatePlanes::within(address(r), records_[static_cast<size_t>(r.a)].layout());
+StatePlanes EngineMemory::planes(const Resource& state, int64_t record) const {
+  const LayerRecord& of = records_[static_cast<size_t>(record)];
+  return state.kind == ResourceKind::record_state ? of.planes() : StatePlanes::within(address(state), of.layout());
 }
 
 StatePlanes EngineMemory::planes_to_update(const Action& update) const {

@@ -30,7 +30,7 @@ class EngineMemory {
 
   // A record's planes where it lives (record_state) or where it visits (visiting_state). Visiting planes hold the
   // trained tensors alone, all by their state_offset.
-  StatePlanes planes(const Resource& state) const;
+  StatePlanes planes(const Resource& state, int64_t record) const;
 
   // The planes that an update on the host works on: the record's, and those that live on disk in their slab.
   StatePlanes planes_to_update(const Action& update) const;

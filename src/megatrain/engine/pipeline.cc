@@ -31,8 +31,8 @@ Lanes::Lanes(Device& device) {
 
 namespace {
 
-constexpr Lane kInOrder[] = {Lane::disk_read, Lane::gather,  Lane::h2d,    Lane::compute,
-                             Lane::d2h,       Lane::collect, Lane::update, Lane::disk_write};
+constexpr Lane kInOrder[] = {Lane::disk_read, Lane::gather, Lane::h2d,     Lane::compute, Lane::visit_in,
+                             Lane::visit,     Lane::d2h,    Lane::collect, Lane::update,  Lane::disk_write};
 
 }  // namespace
 
@@ -71,8 +71,8 @@ Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory
 template <class Copy>
 void Pipeline::visit(const Action& a, const Copy& copy) {
   const bool comes = a.kind == ActionKind::fetch_state;
-  const StatePlanes there = memory_.planes(a.at(comes ? Operand::to : Operand::from));
-  const StatePlanes here = memory_.planes(a.at(comes ? Operand::from : Operand::to, 1));
+  const StatePlanes there = memory_.planes(a.at(comes ? Operand::to : Operand::from), a.record);
+  const StatePlanes here = memory_.planes(a.at(comes ? Operand::from : Operand::to, 1), a.record);
   const LayerLayout& layout = records_[static_cast<size_t>(a.record)].layout();
   for (const TrainedRun& run : layout.trained_runs()) {
     if (there.master) {
@@ -84,6 +84,10 @@ void Pipeline::visit(const Action& a, const Copy& copy) {
   }
   copy(there.m, here.m, layout.moment_bytes());
   copy(there.v, here.v, layout.moment_bytes());
+  if (comes && a.count(Operand::to) > 1) {
+    copy(memory_.address(a.at(Operand::to, 1)), memory_.address(a.at(Operand::from, 2)),
+         layout.state_elements * dtype_bytes(memory_.workload().dtype));
+  }
 }
 
 void Pipeline::issue(const StepBytes& step) {
@@ -209,8 +213,8 @@ void Pipeline::wait_report() {
       if (schedule_.actions[i].lane == Lane::disk_write) before[i].end->block();
     }
   }
-  for (const Lane lane :
-       {Lane::disk_read, Lane::disk_write, Lane::gather, Lane::h2d, Lane::compute, Lane::d2h, Lane::collect})
+  for (const Lane lane : {Lane::disk_read, Lane::disk_write, Lane::gather, Lane::h2d, Lane::compute, Lane::d2h,
+                          Lane::collect, Lane::visit_in, Lane::visit})
     lanes_.stream(lane).check();
 }
 

@@ -28,7 +28,7 @@ class StepHandler {
   virtual void update(const Action& action, int64_t sequence) = 0;
 };
 
-// One stream a lane; h2d, compute and d2h are the device's, the others are host threads.
+// One stream a lane; h2d, compute, d2h and the visits' are the device's, the others are host threads.
 class Lanes {
  public:
   explicit Lanes(Device& device);

@@ -8,7 +8,8 @@
 //              what they need
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
-//              What lives on the device or visits it is updated there, on the compute lane.
+//              What lives on the device or visits it is updated there, on the compute lane; visits that take turns in
+//              slots have lanes of their own, so that the next step begins beside them.
 //              Moments that live on disk are in a slab of a ring from their reading to their writing, and with them
 //              weights and low bits that live there; a fetch of such weights stages them in a ring of its own first.
 //              Gradients that wait on disk or on the device pass through a ring likewise.
@@ -78,6 +79,7 @@ class Builder {
         host_slabs_(plan.host_gradient_slabs),
         moment_slabs_(plan.moment_slabs),
         weight_slabs_(plan.weight_slabs),
+        visit_slots_(plan.visit_slots),
         gradient_ring_(plan.gradient_ring) {}
 
   std::vector<Action> build() {
@@ -289,7 +291,7 @@ class Builder {
   }
   // Until the norm is known, or for ever.
   bool stays_on_device(int64_t record) const {
-    return plan_.updated_on_device(record) || plan_.gradient_of(record) == Tier::hbm;
+    return !plan_.gradient_leaves(record) || plan_.gradient_of(record) == Tier::hbm;
   }
 
   void add_sums(std::vector<Access>& accesses, int64_t phase, int64_t part = 0) const {
@@ -504,7 +506,7 @@ class Builder {
     bool any = false;
     for (int64_t record = 0; record < w_.record_count(); ++record) {
       any |= w_.is_trained(record) && plan_.updated_on_device(record);
-      if (!plan_.visiting(record)) continue;
+      if (!plan_.visiting(record) || plan_.takes_turns(record)) continue;
       add(Lane::h2d, {.kind = ActionKind::fetch_state, .record = record},
           {reads(Operand::from, {Kind::record_weights, record}), reads(Operand::from, {Kind::record_state, record}),
            writes(Operand::to, {Kind::visiting_state, record})});
@@ -526,6 +528,10 @@ class Builder {
         update_on_host(record, {Kind::host_report}, waiting.place);
         continue;
       }
+      if (plan_.takes_turns(record)) {
+        visit(record);
+        continue;
+      }
       update_on_device(record);
       if (plan_.visiting(record)) {
         add(Lane::d2h, {.kind = ActionKind::return_state, .record = record},
@@ -533,6 +539,20 @@ class Builder {
              writes(Operand::to, {Kind::record_state, record})});
       }
     }
+  }
+
+  // A visit that takes its turn: state and gradient come into a slot, and the state goes back updated.
+  void visit(int64_t record) {
+    const Lease lease = visit_slots_.acquire();
+    const Resource state{Kind::visiting_state, lease.slab()}, gradient{Kind::visiting_gradient, lease.slab()},
+        weights{Kind::record_weights, record}, home{Kind::record_state, record};
+    add(Lane::visit_in, {.kind = ActionKind::fetch_state, .record = record},
+        {reads(Operand::from, weights), reads(Operand::from, home), reads(Operand::from, {Kind::host_gradient, record}),
+         writes(Operand::to, state), writes(Operand::to, gradient)});
+    add(Lane::visit, {.kind = ActionKind::update_on_device, .record = record},
+        {reads(Operand::rounded, gradient), reads(Operand::clip, {Kind::clip}), writes(Operand::state, state)});
+    add(Lane::d2h, {.kind = ActionKind::return_state, .record = record},
+        {reads(Operand::from, state), writes(Operand::to, weights), writes(Operand::to, home)});
   }
 
   // A gradient that has waited on the device. It goes when the slab that it passes through is free, which is when the
@@ -575,7 +595,8 @@ class Builder {
   int64_t first_trained_;  // phase
   std::vector<Action> actions_;
   WarmSlots slots_;
-  SlabPool boundary_slots_, boundary_ring_, out_slabs_, host_slabs_, moment_slabs_, weight_slabs_, gradient_ring_;
+  SlabPool boundary_slots_, boundary_ring_, out_slabs_, host_slabs_, moment_slabs_, weight_slabs_, visit_slots_,
+      gradient_ring_;
   std::set<int64_t> resident_;  // records already fetched to their own place
   std::vector<Group> groups_;   // of the sweep
   std::vector<Group> all_groups_;

@@ -9,10 +9,9 @@
 
 namespace megatrain {
 
-int64_t Plan::host_updated(const Workload& w) const {
+int64_t Plan::leaving(const Workload& w) const {
   int64_t count = 0;
-  for (int64_t record = 1; record < w.head_record(); ++record)
-    count += w.is_trained(record) && !updated_on_device(record);
+  for (int64_t record = 1; record < w.head_record(); ++record) count += w.is_trained(record) && gradient_leaves(record);
   return count;
 }
 
@@ -152,12 +151,16 @@ void check_plan(const Workload& w, const Plan& p) {
                              : "0: no block input waits on disk"));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,
           fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.layer_records() + 2));
-  const int64_t host_updated = p.waiting_on_host(w);
-  require(p.host_gradient_slabs >= std::min<int64_t>(1, host_updated) && p.host_gradient_slabs <= host_updated &&
-              (!w.clip || p.host_gradient_slabs == host_updated),
+  const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true);
+  require(p.visit_slots >= 0 && p.visit_slots <= visitors && (p.visit_slots == 0 || !w.gradients_stay),
+          fmt::format("visit_slots is {}, expected {}", p.visit_slots,
+                      w.gradients_stay ? "0: gradients are dumped" : fmt::format("0 to {}", visitors)));
+  const int64_t waiting = p.waiting_on_host(w);
+  require(p.host_gradient_slabs >= std::min<int64_t>(1, waiting) && p.host_gradient_slabs <= waiting &&
+              (!w.clip || p.host_gradient_slabs == waiting),
           fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,
-                      w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", host_updated)
-                             : fmt::format("1 to {}", host_updated)));
+                      w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", waiting)
+                             : fmt::format("1 to {}", waiting)));
   int64_t total = 0;
   for (const int64_t width : p.sweeps) {
     require(width >= 1, "a sweep has no micro-batch");

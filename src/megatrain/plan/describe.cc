@@ -83,6 +83,7 @@ json plan_to_json(const Plan& p) {
                {"host_gradient_slabs", p.host_gradient_slabs},
                {"serial", p.serial}};
   if (p.experts_per_record > 0) plan["experts_per_record"] = p.experts_per_record;
+  if (p.visit_slots > 0) plan["visit_slots"] = p.visit_slots;
   if (p.boundary_every > 1) plan["boundary_every"] = p.boundary_every;
   if (p.boundary_ring > 0) plan["boundary_ring"] = p.boundary_ring;
   if (p.moment_slabs > 0) {
@@ -136,6 +137,7 @@ Plan plan_from_json(const json& object, const std::string& where) {
     return list;
   };
   p.visits = flags("visits");
+  if (object.contains("visit_slots")) p.visit_slots = number("visit_slots");
   if (!object.contains("keep") || !object["keep"].is_array()) bad("'keep' must be a list of names");
   for (const json& name : object["keep"]) {
     const auto found = std::find_if(kKeeps.begin(), kKeeps.end(), [&](Keep keep) { return name == keep_name(keep); });
@@ -199,7 +201,8 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   text += fmt::format("weights: {}\n", weights_text(p, things));
   text += fmt::format("optimizer state: {}\n", places(p.state, several ? things : "layers"));
   if (const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true))
-    text += fmt::format("visits: the state of {} {} comes to the device to be updated\n", visitors, things);
+    text += fmt::format("visits: the state of {} {} comes to the device to be updated{}\n", visitors, things,
+                        p.visit_slots > 0 ? fmt::format(", through {} slots", p.visit_slots) : "");
   if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
     text += fmt::format("moments of {} layers: on disk, through {} slabs of host memory\n", on_disk, p.moment_slabs);
   if (const int64_t on_disk = std::count(p.disk_weights.begin(), p.disk_weights.end(), true))

@@ -9,6 +9,7 @@ namespace megatrain {
 
 namespace {
 
+constexpr double kTurns = 1.02;     // what copies that fill the link cost the kernels beside them
 constexpr double kFinishBytes = 6;  // moved for an element of a gradient that is rounded and normed
 
 double as_double(int64_t value) { return static_cast<double>(value); }
@@ -40,7 +41,10 @@ class ActionCosts {
       case ActionKind::fetch_rows: return as_double(rows() * element()) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_weights: return as_double(w_.weight_bytes(a.record)) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_boundary: return as_double(boundary_bytes(a)) / m_.h2d_bytes_per_s;
-      case ActionKind::fetch_state: return as_double(w_.visiting_bytes(a.record)) / m_.h2d_bytes_per_s;
+      case ActionKind::fetch_state:
+        return as_double(w_.visiting_bytes(a.record) +
+                         (plan_.takes_turns(a.record) ? gradient(a.record) * element() : 0)) /
+               m_.h2d_bytes_per_s;
       case ActionKind::offload_boundary: return as_double(boundary_bytes(a)) / m_.d2h_bytes_per_s;
       case ActionKind::collect_gradient:
       case ActionKind::offload_gradient: return as_double(gradient(a.record) * element()) / m_.d2h_bytes_per_s;
@@ -167,7 +171,7 @@ class Walk {
     }
     return {.step_s = free_[static_cast<size_t>(Lane::compute)] - before,
             .compute_s = busy[static_cast<size_t>(Lane::compute)],
-            .h2d_s = busy[static_cast<size_t>(Lane::h2d)],
+            .h2d_s = busy[static_cast<size_t>(Lane::h2d)] + busy[static_cast<size_t>(Lane::visit_in)],
             .d2h_s = busy[static_cast<size_t>(Lane::d2h)] + busy[static_cast<size_t>(Lane::collect)],
             .update_s = busy[static_cast<size_t>(Lane::update)],
             .disk_read_s = busy[static_cast<size_t>(Lane::disk_read)],
@@ -310,6 +314,7 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, 
   Estimate e = walk.step();
   e.step_s = std::max({e.step_s, longest_lane(e),  // no lane is ahead for ever
                        shared_link_seconds(e, m), shared_core_seconds(e, m)});
+  if (plan.visit_slots > 0) e.step_s *= kTurns;
   e.bound_by = bounding_lane(e.step_s, e.compute_s,
                              {{"h2d", e.h2d_s},
                               {"d2h", e.d2h_s},

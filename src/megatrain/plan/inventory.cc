@@ -44,6 +44,7 @@ class ResourceList {
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
     int64_t streamed = 0, leaving = 0, largest = 0;     // the largest, in bytes or elements
+    int64_t visiting = 0, coming = 0;                   // state and gradient of visits that take turns, in bytes
     std::vector<int64_t> shared;                        // the largest sum at each place of a phase, in elements
     int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
     std::vector<bool> waits(w_.records.size(), false);  // (homes) has a gradient that does
@@ -59,7 +60,12 @@ class ResourceList {
       if (!w_.is_layer_record(r)) continue;
       if (plan_.streams(r)) streamed = std::max(streamed, w_.weight_bytes(r));
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
-      if (plan_.visiting(r)) device(Kind::visiting_state, r, w_.visiting_bytes(r));
+      if (plan_.takes_turns(r)) {
+        visiting = std::max(visiting, w_.visiting_bytes(r));
+        coming = std::max(coming, trained * element_);
+      } else if (plan_.visiting(r)) {
+        device(Kind::visiting_state, r, w_.visiting_bytes(r));
+      }
       if (trained == 0) continue;
       if (gradient_sum_of(w_, plan_, r).kind == Kind::gradient_sum) {
         device(Kind::gradient_sum, r, trained * 4);
@@ -70,7 +76,7 @@ class ResourceList {
       }
       if (const auto place = waiting_gradient_of(w_, plan_, r); place && place->kind == Kind::device_gradient)
         device(Kind::device_gradient, r, trained * element_);
-      if (plan_.updated_on_device(r)) continue;
+      if (!plan_.gradient_leaves(r)) continue;
       if (plan_.gradient_of(r) != Tier::host) carried = std::max(carried, w_.disk_gradient_bytes(r));
       if (plan_.gradient_of(r) == Tier::hbm) continue;
       leaving = std::max(leaving, trained);
@@ -84,6 +90,10 @@ class ResourceList {
     for (size_t place = 0; place < shared.size(); ++place)
       device(Kind::shared_gradient_sum, static_cast<int64_t>(place), shared[place] * 4);
     for (int64_t slot = 0; streamed > 0 && slot < plan_.slots; ++slot) device(Kind::weight_slot, slot, streamed);
+    for (int64_t slot = 0; slot < plan_.visit_slots; ++slot) {
+      device(Kind::visiting_state, slot, round_up(visiting, 256));
+      device(Kind::visiting_gradient, slot, round_up(coming, 256));
+    }
     for (int64_t slab = 0; leaving > 0 && slab < plan_.gradient_slabs; ++slab)
       device(Kind::gradient_out, slab, leaving * element_);
     for (int64_t slab = 0; !w_.clip && slab < plan_.host_gradient_slabs; ++slab)
@@ -222,6 +232,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::weight_slot: return "weight slots";
     case Kind::resident_weights: return "resident weights";
     case Kind::visiting_state: return "visiting state";
+    case Kind::visiting_gradient: return "visiting gradients";
     case Kind::head_slot: return "head slot";
     case Kind::gradient_sum: return "gradient sums";
     case Kind::shared_gradient_sum: return "shared gradient sums";
@@ -326,7 +337,7 @@ bool leaves_its_place(const Workload& w, const Plan& plan, int64_t record) {
 
 std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan, int64_t record) {
   if (!w.clip || !w.is_layer_record(record) || !w.is_trained(record)) return {};
-  const bool here = plan.updated_on_device(record);
+  const bool here = !plan.gradient_leaves(record);
   if (here ? gradient_sum_of(w, plan, record).kind == Kind::gradient_sum : plan.gradient_of(record) != Tier::hbm)
     return {};
   return leaves_its_place(w, plan, record) ? Resource{Kind::boundary, record} : Resource{Kind::device_gradient, record};

@@ -25,6 +25,8 @@ struct Plan {
   std::vector<Tier> state;     // (records) hbm: weights and optimizer state live on the device, which updates them; the
                                // gradient never leaves it. host: they live in host memory
   std::vector<bool> visits;    // (layer records) the state lives on the host and visits the device to be updated there
+  int64_t visit_slots = 0;     // device slots that visiting states take turns in, each with its gradient, which has
+                               // waited on the host; 0: each has a place of its own, and its gradient has stayed
   std::vector<Keep> keep;      // (layer phases) inner activations that wait on the device for backward. Ignored for
                                // phases that have no backward
   std::vector<Tier> boundary;  // (layer phases) where the phase's input waits for backward. Ignored for phases that
@@ -63,6 +65,8 @@ struct Plan {
   }
   bool gradient_on_disk(int64_t record) const { return gradient_of(record) == Tier::disk; }
   bool updated_on_device(int64_t record) const { return state_on_device(record) || visiting(record); }
+  bool takes_turns(int64_t record) const { return visit_slots > 0 && visiting(record); }
+  bool gradient_leaves(int64_t record) const { return !updated_on_device(record) || takes_turns(record); }
 
   // Of a layer's record that lives on the host: its weights have a place of their own on the device, or stream.
   bool copied(int64_t record) const {
@@ -80,12 +84,12 @@ struct Plan {
     return (phase - std::max<int64_t>(1, first)) % boundary_every;
   }
 
-  // Trained layer records that the host updates; those of them whose gradients wait in its memory, and that do not.
-  int64_t host_updated(const Workload& workload) const;
+  // Trained layer records whose gradients leave; those of them whose gradients wait on the host, and that do not.
+  int64_t leaving(const Workload& workload) const;
   int64_t waiting_elsewhere() const {
     return std::ssize(gradients) - std::count(gradients.begin(), gradients.end(), Tier::host);
   }
-  int64_t waiting_on_host(const Workload& workload) const { return host_updated(workload) - waiting_elsewhere(); }
+  int64_t waiting_on_host(const Workload& workload) const { return leaving(workload) - waiting_elsewhere(); }
 };
 
 struct Estimate {

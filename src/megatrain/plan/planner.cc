@@ -23,6 +23,7 @@ struct Start {
   int64_t products;        // blocks that keep their products: the ones needed first in backward
   int64_t every = 1;       // of whose inputs one waits
   bool gradients = false;  // of blocks that the host updates wait on the device, where the inputs were
+  int64_t turns = 0;       // of eight trained blocks so many visit, spread evenly, and take turns
 };
 
 void leave_gradients_on_device(const Workload& w, Plan& plan) {
@@ -33,6 +34,24 @@ void leave_gradients_on_device(const Workload& w, Plan& plan) {
       plan.gradients[static_cast<size_t>(record)] = Tier::hbm;
   }
   plan.gradient_ring = std::min(kRing, plan.waiting_elsewhere());
+}
+
+// The updates of the others go on meanwhile, so those that visit lie among them.
+void take_turns(const Workload& w, int64_t of_eight, Plan& plan) {
+  constexpr int64_t kSlots = 3;
+  int64_t seen = 0, largest = 0, visitors = 0;
+  for (int64_t record = 1; record < w.head_record(); ++record) {
+    if (!w.is_trained(record) || plan.state_on_device(record)) continue;
+    const bool visits = (seen + 1) * of_eight / 8 > seen * of_eight / 8;
+    ++seen;
+    if (!visits) continue;
+    plan.visits[static_cast<size_t>(record - 1)] = true;
+    largest = std::max(largest, w.visiting_bytes(record));
+    ++visitors;
+  }
+  if (visitors > 0)
+    plan.visit_slots =
+        std::min(visitors, std::clamp<int64_t>(kVisitingBytes / std::max<int64_t>(largest, 1), 2, kSlots));
 }
 
 Plan start_plan(const Workload& w, const Start& start) {
@@ -68,6 +87,7 @@ Plan start_plan(const Workload& w, const Start& start) {
   std::fill_n(plan.keep.rbegin(), start.products, Keep::products);
   plan.boundary_every = start.every;
   if (start.gradients) leave_gradients_on_device(w, plan);
+  if (start.turns > 0) take_turns(w, start.turns, plan);
   return plan;
 }
 
@@ -198,6 +218,14 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
         list.push_back({n, state, 0, 0, 0, every});
     }
   }
+  // where the host's updates take longer than a step computes, the device takes some of them over
+  for (const int64_t state : grid(state_on_host ? 0 : w.record_count(), 6)) {
+    for (const int64_t turns : {2, 3, 4, 5, 6, 8}) {
+      if (!visits || !w.clip || w.gradients_stay) break;
+      for (const int64_t products : grid(w.layer_phases(), 2))
+        list.push_back({1, state, 0, 0, products, 1, false, turns});
+    }
+  }
   for (int64_t state = 0; w.clip && state < (state_on_host ? 1 : w.record_count()); ++state) {
     for (const int64_t every : {int64_t{1}, std::min<int64_t>(4, w.layer_phases())})
       list.push_back({1, state, 0, 0, 0, every, true});
@@ -293,7 +321,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     const int64_t streamed = std::count(best->weights.begin(), best->weights.end(), Tier::host);
     if (streamed > 0 && best->slots < std::min<int64_t>(2, w.layer_records()))
       notes->push_back("one weight slot: fetching a block waits for the block before it");
-    if (best->host_updated(w) > 0 && best->gradient_slabs < std::min<int64_t>(2, w.layer_records()))
+    if (best->leaving(w) > 0 && best->gradient_slabs < std::min<int64_t>(2, w.layer_records()))
       notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
     const auto first = best->boundary.begin() + std::max<int64_t>(0, w.first_trained_phase() - 1);  // with a backward
     if (std::count(first, best->boundary.end(), Tier::host) > 0)

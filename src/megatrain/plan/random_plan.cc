@@ -37,8 +37,10 @@ Plan random_plan(const Workload& w, uint64_t seed) {
       plan.boundary.push_back(below(3) < kept ? Tier::hbm : Tier::host);
     }
   }
-  const int64_t host_updated = plan.host_updated(w);
-  plan.host_gradient_slabs = w.clip || host_updated == 0 ? host_updated : 1 + below(host_updated);
+  const int64_t visitors = std::count(plan.visits.begin(), plan.visits.end(), true);
+  if (visitors > 0 && !w.gradients_stay && below(2)) plan.visit_slots = 1 + below(std::min<int64_t>(3, visitors));
+  const int64_t leaving = plan.leaving(w);
+  plan.host_gradient_slabs = w.clip || leaving == 0 ? leaving : 1 + below(leaving);
   for (int64_t left = w.micro_batches; left > 0;) {
     const int64_t width = below(2) ? left : 1 + below(left);
     plan.sweeps.push_back(width);

@@ -17,7 +17,8 @@ enum class ResourceKind : uint8_t {
   driver,               // what the driver holds
   weight_slot,          // a = slot of the ring
   resident_weights,     // a = record: a copy of its own
-  visiting_state,       // a = record: what is trained of its weights and state
+  visiting_state,       // a = record, or the slot where visits take turns: what is trained of its weights and state
+  visiting_gradient,    // a = slot: rounded, of the record that visits there
   head_slot,            // a = record: the head's own tensors, or the tied table
   gradient_sum,         // a = record: a slab of its own
   shared_gradient_sum,  // a = place: the slab that layers share for their records at that place of a phase

@@ -18,6 +18,8 @@ const char* lane_name(Lane lane) {
     case Lane::collect: return "collect";
     case Lane::disk_read: return "disk_read";
     case Lane::disk_write: return "disk_write";
+    case Lane::visit_in: return "visit_in";
+    case Lane::visit: return "visit";
   }
   return "?";
 }

@@ -14,8 +14,8 @@
 
 namespace megatrain {
 
-enum class Lane : uint8_t { h2d, compute, d2h, update, gather, collect, disk_read, disk_write };
-inline constexpr int kLanes = 8;
+enum class Lane : uint8_t { h2d, compute, d2h, update, gather, collect, disk_read, disk_write, visit_in, visit };
+inline constexpr int kLanes = 10;
 const char* lane_name(Lane lane);
 
 enum class ActionKind : uint8_t {
@@ -26,7 +26,8 @@ enum class ActionKind : uint8_t {
   fetch_rows,      // staged embedding rows
   fetch_weights,   // a record's weights into a slot
   fetch_boundary,  // a phase's input of one micro-batch back from the host
-  fetch_state,     // a visiting layer's weights and optimizer state
+  fetch_state,     // a visiting layer's weights and optimizer state; on visit_in, with its gradient, where visits take
+                   // turns: they go on while the next step begins
   // compute
   embed_forward,
   forward,    // of a layer's phase
@@ -38,7 +39,7 @@ enum class ActionKind : uint8_t {
   finish_gradient,  // round once, sum the squares
   finish_losses,
   clip_factor,       // from the sums of squares: of all records, or of this one without clipping
-  update_on_device,  // state that lives on the device or visits it
+  update_on_device,  // state that lives on the device or visits it; on visit where visits take turns
   // d2h
   offload_boundary,
   offload_gradient,  // with the record's sum of squares

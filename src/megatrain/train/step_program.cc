@@ -296,7 +296,7 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
   const Resource& state = a.at(Operand::state);
-  const StatePlanes planes = memory_.planes(state);
+  const StatePlanes planes = memory_.planes(state, a.record);
   const bool rounded = a.has(Operand::rounded);
   const std::byte* gradient = memory_.address(a.at(rounded ? Operand::rounded : Operand::sum));
   const bool narrow = rounded && w.dtype == DType::bf16;
@@ -330,7 +330,7 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
 }
 
 void StepProgram::gather(const Action& a, int64_t sequence) {
-  updater_.read_rows(memory_.planes({ResourceKind::record_state, 0}), step_of(sequence).touched,
+  updater_.read_rows(memory_.planes({ResourceKind::record_state, 0}, 0), step_of(sequence).touched,
                      memory_.address(a.at(Operand::to)));
 }
 

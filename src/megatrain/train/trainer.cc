@@ -171,7 +171,7 @@ std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
 void Trainer::drain() {
   const auto watched = watching(*training_);
   lanes_.drain();
-  updater_.settle(memory_.planes({ResourceKind::record_state, 0}));
+  updater_.settle(memory_.planes({ResourceKind::record_state, 0}, 0));
 }
 
 void Trainer::settle() {

@@ -72,7 +72,10 @@ void adamw(const Context& context, const AdamWUpdate& args) {
              args.grad ? args.grad + first : nullptr);
     });
   }
-  if (!finite.load(std::memory_order_relaxed) && *args.not_finite == 0) *args.not_finite = args.mark;
+  if (!finite.load(std::memory_order_relaxed)) {
+    int32_t none = 0;  // an update of another stream may mark it too
+    std::atomic_ref<int32_t>(*args.not_finite).compare_exchange_strong(none, args.mark);
+  }
 }
 
 }  // namespace megatrain::cpu
