@@ -20,6 +20,8 @@ void expect_contract_plan(const json& plan, int64_t blocks) {
   for (const json& layer : plan.at("placement")) {
     for (const char* key : {"layer", "kind", "weights", "state", "boundary"}) EXPECT_TRUE(layer.contains(key)) << key;
   }
+  EXPECT_GT(plan.at("parameters"), 0);
+  EXPECT_EQ(plan.at("active_parameters"), plan.at("parameters")) << "it is dense";
   EXPECT_TRUE(plan.at("slots").is_number_integer());
   EXPECT_TRUE(plan.at("sweeps").is_array());
   EXPECT_EQ(plan.at("recompute").size(), static_cast<size_t>(blocks));

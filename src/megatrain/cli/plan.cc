@@ -66,7 +66,9 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
   for (const Keep keep : plan.keep) recompute.push_back(recomputed(keep));
   const MemoryNeed need = memory_need(p.workload, plan);
   const Estimate& e = o.estimate;
-  return {{"placement", placement(p.workload, plan)},
+  return {{"parameters", p.workload.parameters},
+          {"active_parameters", p.workload.active_parameters},
+          {"placement", placement(p.workload, plan)},
           {"slots", plan.slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
