@@ -31,7 +31,9 @@ void expect_contract_plan(const json& plan, int64_t blocks) {
   EXPECT_TRUE(plan.at("lanes_s").contains(plan.at("bound_by").get<std::string>()));
   EXPECT_NEAR(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>(),
               std::round(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>()), 1e-3);
-  for (const char* what : {"link", "optimizer"}) EXPECT_GE(plan.at("tokens_to_hide").at(what), 0) << what;
+  EXPECT_TRUE(plan.contains("smallest_step"));
+  for (const char* what : {"link", "weights", "gradients", "optimizer"})
+    EXPECT_GE(plan.at("tokens_to_hide").at(what), 0) << what;
   EXPECT_GT(plan.at("checkpoint").at("bytes"), 0);
   EXPECT_GT(plan.at("checkpoint").at("seconds"), 0);
   EXPECT_TRUE(plan.at("machine").at("name").is_string());
