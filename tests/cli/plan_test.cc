@@ -54,6 +54,36 @@ TEST(PlanVerb, PrintsEveryKeyOfTheContract) {
       3);
 }
 
+// With N parameters of which A work on a token, F flop/s and B bytes/s of the link, 2 N bytes come while 2 A flops a
+// token are computed; the exact update moves 26 N bytes of the host's memory. Attention's own flops and the head are
+// neglected.
+TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepCosts) {
+  const Words words = {"gpt-oss-120b",     "--machine=h200", "--ram=1600GiB", "--memory.state=host",
+                       "--micro_batch=16", "--seq_len=1024", "--batch=256"};
+  const json plan = plan_of(words);
+  const double all = plan.at("parameters"), active = plan.at("active_parameters");
+  EXPECT_NEAR(active, 5.1e9, 0.05e9);
+  constexpr double kFlops = 640e12, kLink = 50e9, kDram = 130e9;  // of the data sheet
+  const json& hide = plan.at("tokens_to_hide");
+  const double weights = all / active * kFlops / kLink, update = 26 * all * kFlops / (2 * active * kDram);
+  EXPECT_NEAR(hide.at("weights").get<double>() / weights, 1, 0.15);
+  EXPECT_NEAR(hide.at("gradients").get<double>() / (weights / 3), 1, 0.15);
+  EXPECT_NEAR(hide.at("optimizer").get<double>() / update, 1, 0.15);
+  EXPECT_EQ(hide.at("link"), hide.at("weights"));
+  const json& small = plan.at("smallest_step");
+  EXPECT_EQ(small.at("tokens"), 16 * 1024);
+  EXPECT_EQ(small.at("bound_by"), "update");
+  EXPECT_LT(small.at("step_s"), plan.at("step_s"));
+  EXPECT_LT(small.at("tokens_per_s").get<double>(), plan.at("tokens_per_s").get<double>() / 4);
+  Words as_text = {"plan"};
+  as_text.insert(as_text.end(), words.begin(), words.end());
+  const std::string text = succeed(as_text).out;
+  for (const char* part : {"(5.13 billion active)", "weights come within forward", "the smallest step"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_TRUE(plan_of({"qwen2.5-7b", "--machine=h200", "--seq_len=1024", "--batch=32"}).at("smallest_step").is_null())
+      << "dense, and bound by compute";
+}
+
 TEST(PlanVerb, PeaksAreTheSumOfWhatIsListed) {
   const json plan = plan_of({golden("qwen2_tied") + "/model", "--device=cpu"});
   for (const char* tier : {"hbm", "host"}) {
