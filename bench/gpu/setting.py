@@ -1,4 +1,4 @@
-"""What pretrain.py, formats.py and serve.py share: shapes, running megatrain, timing of parts."""
+"""What the scripts of this folder share: shapes, running megatrain, timing of parts."""
 
 import argparse
 import contextlib

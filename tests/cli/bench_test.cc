@@ -27,8 +27,9 @@ void expect_keys(const json& object, std::initializer_list<const char*> keys) {
 
 TEST(BenchStep, PrintsEveryKeyOfTheContract) {
   const json result = result_of(on_model({"step", "--batch=4", "-r", "3"}));
-  expect_keys(result, {"params", "tokens_per_step", "step_s", "median_s", "tokens_per_s", "tflops_6n", "floor", "lanes",
-                       "bytes", "peaks", "loss", "grad_norm", "state_hash", "aliased", "commit", "machine", "start_s"});
+  expect_keys(result, {"params", "active_params", "tokens_per_step", "step_s", "median_s", "tokens_per_s", "tflops_6n",
+                       "floor", "lanes", "bytes", "peaks", "loss", "grad_norm", "state_hash", "aliased", "commit",
+                       "machine", "start_s"});
   EXPECT_EQ(result.at("tokens_per_step"), 4 * 24);
   for (const char* key : {"step_s", "loss", "grad_norm"}) EXPECT_EQ(result.at(key).size(), 3u) << key;
   EXPECT_EQ(result.at("state_hash").get<std::string>().size(), 32u);
@@ -38,6 +39,14 @@ TEST(BenchStep, PrintsEveryKeyOfTheContract) {
   EXPECT_LT(result.at("start_s"), 60.0);
   EXPECT_TRUE(result.at("floor").is_null());
   EXPECT_TRUE(result.at("percent_of_floor").is_null());
+}
+
+TEST(BenchStep, CountsTheFlopsOfActiveParameters) {
+  const json result = result_of({"bench", "step", golden("mixtral") + "/model", "--device=cpu", "--batch=2",
+                                 "--seq-len", "24", "-r", "2", "--no-hash", "--json"});
+  EXPECT_LT(result.at("active_params"), result.at("params"));
+  EXPECT_NEAR(result.at("tflops_6n").get<double>(),
+              6e-12 * result.at("active_params").get<double>() * result.at("tokens_per_s").get<double>(), 1e-12);
 }
 
 TEST(BenchStep, MeasuresItsFloorWhenAsked) {

@@ -29,6 +29,7 @@ TEST(Inspect, OfAModelCountsWhatItsFilesHold) {
   for (const auto& [kind, count] : told.at("parameters").at("by_kind").items()) kinds += count.get<int64_t>();
   EXPECT_EQ(told.at("parameters").at("total"), elements);
   EXPECT_EQ(kinds, elements);
+  EXPECT_EQ(told.at("active_parameters"), elements);
   EXPECT_EQ(told.at("weights").at("bytes_by_type"), (json{{"BF16", 2 * elements}}));
   EXPECT_EQ(told.at("weights").at("list").size(), told.at("weights").at("tensors"));
   EXPECT_EQ(told.at("training").at("bf16").at("state_bytes"), 12 * elements);
@@ -50,6 +51,9 @@ TEST(Inspect, OfAModelWithExpertsCountsThemApart) {
     EXPECT_EQ(kinds.at("experts"), layers * count * (3 * ff * hidden + bias * (2 * ff + hidden)));
     EXPECT_EQ(kinds.at("router"), layers * count * (hidden + bias));
     EXPECT_EQ(kinds.contains("other"), false);
+    const int64_t idle = kinds.at("experts").get<int64_t>() / count * (count - experts.at("chosen").get<int64_t>());
+    EXPECT_EQ(told.at("active_parameters"), told.at("parameters").at("total").get<int64_t>() - idle -
+                                                (told.at("tied") ? 0 : kinds.at("embedding").get<int64_t>()));
   }
   EXPECT_NE(succeed({"inspect", golden("mixtral") + "/model"}).out.find("2 of 4 a token"), std::string::npos);
 }

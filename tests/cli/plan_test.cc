@@ -20,6 +20,8 @@ void expect_contract_plan(const json& plan, int64_t blocks) {
   for (const json& layer : plan.at("placement")) {
     for (const char* key : {"layer", "kind", "weights", "state", "boundary"}) EXPECT_TRUE(layer.contains(key)) << key;
   }
+  EXPECT_GT(plan.at("parameters"), 0);
+  EXPECT_EQ(plan.at("active_parameters"), plan.at("parameters")) << "it is dense";
   EXPECT_TRUE(plan.at("slots").is_number_integer());
   EXPECT_TRUE(plan.at("sweeps").is_array());
   EXPECT_EQ(plan.at("recompute").size(), static_cast<size_t>(blocks));
@@ -29,7 +31,9 @@ void expect_contract_plan(const json& plan, int64_t blocks) {
   EXPECT_TRUE(plan.at("lanes_s").contains(plan.at("bound_by").get<std::string>()));
   EXPECT_NEAR(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>(),
               std::round(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>()), 1e-3);
-  for (const char* what : {"link", "optimizer"}) EXPECT_GE(plan.at("tokens_to_hide").at(what), 0) << what;
+  EXPECT_TRUE(plan.contains("smallest_step"));
+  for (const char* what : {"link", "weights", "gradients", "optimizer"})
+    EXPECT_GE(plan.at("tokens_to_hide").at(what), 0) << what;
   EXPECT_GT(plan.at("checkpoint").at("bytes"), 0);
   EXPECT_GT(plan.at("checkpoint").at("seconds"), 0);
   EXPECT_TRUE(plan.at("machine").at("name").is_string());
@@ -48,6 +52,36 @@ TEST(PlanVerb, PrintsEveryKeyOfTheContract) {
   expect_contract_plan(
       plan_of({"qwen2.5-7b", "--device=cpu", "--layers=3", "--seq_len=8", "--memory.gpu=1TiB", "--memory.host=1TiB"}),
       3);
+}
+
+// With N parameters of which A work on a token, F flop/s and B bytes/s of the link, 2 N bytes come while 2 A flops a
+// token are computed; the exact update moves 26 N bytes of the host's memory. Attention's own flops and the head are
+// neglected.
+TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepCosts) {
+  const Words words = {"gpt-oss-120b",     "--machine=h200", "--ram=1600GiB", "--memory.state=host",
+                       "--micro_batch=16", "--seq_len=1024", "--batch=256"};
+  const json plan = plan_of(words);
+  const double all = plan.at("parameters"), active = plan.at("active_parameters");
+  EXPECT_NEAR(active, 5.1e9, 0.05e9);
+  constexpr double kFlops = 640e12, kLink = 50e9, kDram = 130e9;  // of the data sheet
+  const json& hide = plan.at("tokens_to_hide");
+  const double weights = all / active * kFlops / kLink, update = 26 * all * kFlops / (2 * active * kDram);
+  EXPECT_NEAR(hide.at("weights").get<double>() / weights, 1, 0.15);
+  EXPECT_NEAR(hide.at("gradients").get<double>() / (weights / 3), 1, 0.15);
+  EXPECT_NEAR(hide.at("optimizer").get<double>() / update, 1, 0.15);
+  EXPECT_EQ(hide.at("link"), hide.at("weights"));
+  const json& small = plan.at("smallest_step");
+  EXPECT_EQ(small.at("tokens"), 16 * 1024);
+  EXPECT_EQ(small.at("bound_by"), "update");
+  EXPECT_LT(small.at("step_s"), plan.at("step_s"));
+  EXPECT_LT(small.at("tokens_per_s").get<double>(), plan.at("tokens_per_s").get<double>() / 4);
+  Words as_text = {"plan"};
+  as_text.insert(as_text.end(), words.begin(), words.end());
+  const std::string text = succeed(as_text).out;
+  for (const char* part : {"(5.13 billion active)", "weights come within forward", "the smallest step"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_TRUE(plan_of({"qwen2.5-7b", "--machine=h200", "--seq_len=1024", "--batch=32"}).at("smallest_step").is_null())
+      << "dense, and bound by compute";
 }
 
 TEST(PlanVerb, PeaksAreTheSumOfWhatIsListed) {

@@ -4,6 +4,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/plan/verify.h"
 #include "tests/parity/parity.h"
+#include "tests/pipeline/expert_groups_check.h"
 #include "tests/pipeline/non_finite_check.h"
 #include "tests/pipeline/tiny.h"
 
@@ -45,6 +46,12 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
     EXPECT_GE(schedules.size(), kPlans / 2);
     EXPECT_GE(3 * streaming, static_cast<int>(kPlans)) << "at least a third stream more than the slots hold";
   }
+}
+
+TEST(CudaExpertGroups, AndEveryRandomPlanGiveOneStateHash) {
+  constexpr int64_t kSteps = 4;
+  constexpr uint64_t kPlans = 30;
+  for (const tiny::Shape& shape : tiny::expert_shapes()) tiny::expect_one_hash(shape, "cuda", kPlans, kSteps);
 }
 
 TEST(CudaNonFinite, AnInfiniteMomentIsNamedByStepLayerAndTensorWhereverItIsUpdated) {

@@ -301,6 +301,40 @@ TEST(Experts, PresetsHaveThePublishedParameters) {
   EXPECT_EQ(parameters("mixtral-8x7b"), 46'702'792'704);
 }
 
+// OpenAI gives 5.1 and 3.6 billion, Mistral 12.9, which counts the embedding too; so does Qwen's 3.3.
+TEST(Experts, PresetsHaveThePublishedActiveParameters) {
+  const auto active = [](const char* name) {
+    const ModelConfig config = parse(*preset_config(name));
+    int64_t sum = 0;
+    for (const LayerLayout& layout : model_layouts(config)) sum += layout.parameters();
+    return sum - idle_parameters(config);
+  };
+  const int64_t head = int64_t{201088} * 2880 + 2880;                                 // and the last norm
+  const int64_t attention = 2880 * 5120 + 5120 + 4096 * 2880 + 2880 + 64 + 2 * 2880;  // with sinks and norms
+  const int64_t expert = 3 * 2880 * 2880 + 3 * 2880;
+  EXPECT_EQ(active("gpt-oss-20b"), 24 * (attention + 32 * 2881 + 4 * expert) + head);
+  EXPECT_EQ(active("gpt-oss-120b"), 36 * (attention + 128 * 2881 + 4 * expert) + head);
+  EXPECT_NEAR(static_cast<double>(active("gpt-oss-20b")), 3.61e9, 0.005e9);
+  EXPECT_NEAR(static_cast<double>(active("gpt-oss-120b")), 5.13e9, 0.005e9);
+  const int64_t layer = 2048 * (4096 + 2 * 512) + 4096 * 2048 + 2 * 2048 + 2 * 128 + 128 * 2048 + 8 * 3 * 2048 * 768;
+  EXPECT_EQ(active("qwen3-30b-a3b"), 48 * layer + int64_t{151936} * 2048 + 2048);
+  EXPECT_NEAR(static_cast<double>(active("qwen3-30b-a3b")) + 151936.0 * 2048, 3.35e9, 0.005e9);
+  EXPECT_NEAR(static_cast<double>(active("mixtral-8x7b")) + 32000.0 * 4096, 12.88e9, 0.005e9);
+}
+
+TEST(Experts, ADenseLayerAndATiedTableAreActive) {
+  const ModelConfig dense = parse(*preset_config("qwen3-0.6b"));
+  EXPECT_EQ(idle_parameters(dense), 0);
+  nlohmann::json json = *preset_config("qwen3-30b-a3b");
+  json["num_hidden_layers"] = 3;
+  const int64_t layer = 120 * 3 * 2048 * 768, table = int64_t{151936} * 2048;
+  EXPECT_EQ(idle_parameters(parse(json)), 3 * layer + table);
+  json["mlp_only_layers"] = {1};
+  EXPECT_EQ(idle_parameters(parse(json)), 2 * layer + table);
+  json["tie_word_embeddings"] = true;
+  EXPECT_EQ(idle_parameters(parse(json)), 2 * layer);
+}
+
 TEST(Experts, EveryFieldDecidesTheIdentityOfARun) {
   const auto field = [](const ModelConfig& c) {
     for (const ModelField& field : model_fields(c)) {

@@ -8,6 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/verify.h"
+#include "tests/pipeline/expert_groups_check.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {
@@ -15,11 +16,11 @@ namespace megatrain::tiny {
 // Under a sanitizer every step is many times slower.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kPlansAShape = 6;
-constexpr uint64_t kExpertPlans = 2;
+constexpr uint64_t kExpertPlans = 8;
 constexpr int64_t kSteps = 3;
 #else
 constexpr int kPlansAShape = 60;
-constexpr uint64_t kExpertPlans = 10;
+constexpr uint64_t kExpertPlans = 40;
 constexpr int64_t kSteps = 5;
 #endif
 
@@ -63,28 +64,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bf16_fp32_weights", {.layers = 6, .precision = "fp32", .moments = "bf16"}}),
     [](const auto& info) { return info.param.name; });
 
-// Mixtures of experts: however the experts of a layer are cut into records, one hash.
 TEST(ExpertGroups, AndEveryRandomPlanGiveOneStateHash) {
-  for (const Shape& shape :
-       {Shape{.layers = 4, .experts = 8}, Shape{.layers = 3, .clip = false, .precision = "fp32", .experts = 5},
-        Shape{.layers = 3,
-        .freezing = {.freeze = {"*.experts.[2-4].*", "*.mlp.gate.weight"}},
-        .moments = "int8",
-        .experts = 8}}) {
-    std::string expected;
-    for (const int64_t each : {0, 1, 3, 4}) {
-      Shape grouped = shape;
-      grouped.experts_per_record = each;
-      Tiny tiny(grouped);
-      if (expected.empty()) expected = tiny.train(tiny.default_plan(), kSteps);
-      EXPECT_EQ(tiny.train(tiny.default_plan(), kSteps), expected) << each << " in a record";
-      for (uint64_t seed = 0; seed < kExpertPlans; ++seed) {
-        const Plan plan = random_plan(tiny.workload(), seed);
-        ASSERT_EQ(tiny.train(plan, kSteps), expected)
-            << each << " in a record, plan " << seed << ": " << plan_to_json(plan).dump();
-      }
-    }
-  }
+  for (const Shape& shape : expert_shapes()) expect_one_hash(shape, "cpu", kExpertPlans, kSteps);
 }
 
 // A gradient that waits on the device for the norm lies where its phase's input was, unless that waits on the host.

@@ -39,7 +39,7 @@ inline void make_dense(Workload& w, const DenseShape& shape) {
                       .forward_flops = shape.head_flops,
                       .backward_flops = 2 * shape.head_flops});
   if (w.tied) w.phases.back().records.push_back(0);
-  w.parameters = w.all_elements();
+  w.parameters = w.active_parameters = w.all_elements();
 }
 
 // Trained elements by record; a phase does not compute the gradients of what is frozen.

@@ -75,8 +75,8 @@ TEST(Machines, ADeviceIsKnownByItsNameAndAnUnknownOneTakenForTheDefault) {
 TEST(Outlook, AFasterLinkHidesBehindFewerTokensAndFasterMemoryHidesTheUpdateSooner) {
   const Workload w = some_work();
   const Outlook h200 = on(named_machine("h200"), w), gh200 = on(named_machine("gh200"), w);
-  EXPECT_GT(h200.link_tokens, 0);
-  EXPECT_LT(gh200.link_tokens * 4, h200.link_tokens);  // 450 GB/s each way beside 50
+  EXPECT_GT(h200.link_tokens(), 0);
+  EXPECT_LT(gh200.link_tokens() * 4, h200.link_tokens());  // 450 GB/s each way beside 50
   EXPECT_LT(gh200.optimizer_tokens, h200.optimizer_tokens);
 }
 
@@ -90,6 +90,64 @@ TEST(Outlook, AtTheTokensThatHideTheOptimizerAStepIsNoLongerBoundByIt) {
   const Outlook enough = on(machine, w);
   EXPECT_EQ(enough.estimate.bound_by, "compute");
   EXPECT_GE(enough.estimate.compute_s, enough.estimate.update_s);
+}
+
+// Two blocks and a head of a million parameters each; 2 flops a parameter and token forward, 4 backward, 2 again.
+TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpeeds) {
+  constexpr int64_t kMillion = 1'000'000;
+  Workload w;
+  w.hidden = 100;
+  w.vocab = 100;
+  w.micro_batches = 2;
+  w.micro_tokens = 100;
+  make_dense(w, {.blocks = 2,
+                 .embedding_elements = w.vocab * w.hidden,
+                 .block_elements = kMillion,
+                 .head_elements = kMillion,
+                 .head_flops = 2.0 * kMillion});
+  freeze(w, {0});
+  MachineProfile m;
+  m.flops_per_s = 1e12;
+  m.h2d_bytes_per_s = 1.1e9;
+  m.d2h_bytes_per_s = 2e9;
+  m.dram_bytes_per_s = 1e9;
+  m.int8_updates_per_s = 5e7;
+  Plan plan = make_plan(w, {.gpu_bytes = kGiB, .host_bytes = kGiB, .state_on_host = true}, m, nullptr);
+  plan.visits.assign(2, false);
+  plan.weights.assign(2, Tier::host);
+  plan.keep.assign(2, Keep::nothing);
+  plan.sweeps = {2};
+  plan.host_gradient_slabs = 2;
+  ASSERT_NO_THROW(check_plan(w, plan));
+  const auto look = [&] { return outlook(w, plan, m); };
+  // 4 MB come in 3.64 ms; a token's forward through the blocks takes 4 us
+  EXPECT_EQ(look().weights_tokens, 910);
+  // 6 MB leave in 3 ms; a token's backward takes 12 us in the blocks and 6 in the head
+  EXPECT_EQ(look().gradients_tokens, 167);
+  EXPECT_EQ(look().link_tokens(), 910);
+  // 26 bytes of each of three million parameters take 78 ms, behind the next forward
+  EXPECT_EQ(look().optimizer_tokens, 19'500);
+  w.clip = false;  // or, of the layers, behind backward
+  EXPECT_EQ(look().optimizer_tokens, 4334);
+  w.clip = true;
+  w.state.moments = MomentFormat::int8;  // the cores take 60 ms, the memory less
+  EXPECT_EQ(look().optimizer_tokens, 15'000);
+  plan.weights[0] = Tier::hbm;  // still fetched once a step
+  plan.sweeps = {1, 1};
+  EXPECT_EQ(look().weights_tokens, 1364) << "one block once, the other in each sweep";
+
+  Outlook o = look();
+  o.estimate.bound_by = "compute";
+  EXPECT_FALSE(size_matters(w, o));
+  EXPECT_EQ(outlook_text(w, o, m, {}).find("within forward"), std::string::npos);
+  w.active_parameters = w.parameters / 2;
+  EXPECT_TRUE(size_matters(w, o)) << "it has experts";
+  w.active_parameters = w.parameters;
+  o.estimate.bound_by = "update";
+  EXPECT_TRUE(size_matters(w, o));
+  EXPECT_NE(outlook_text(w, o, m, {}).find("within forward from 1,364 tokens"), std::string::npos);
+  o.weights_tokens = o.gradients_tokens = o.optimizer_tokens = 0;
+  EXPECT_FALSE(size_matters(w, o)) << "there is nothing to hide";
 }
 
 TEST(Outlook, ACheckpointHasTheStateInItsFormatAndACostFollowsFromTheRate) {

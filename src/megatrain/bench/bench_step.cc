@@ -237,13 +237,14 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const MemoryNeed need = memory_need(workload, session.plan());
   const StepReport& last = timed.last;
   const double median = timed.median_s(), tokens = static_cast<double>(workload.tokens());
-  const double tflops = 6 * static_cast<double>(workload.parameters) * tokens / median * 1e-12;
+  const double tflops = 6 * static_cast<double>(workload.active_parameters) * tokens / median * 1e-12;
   const double percent_of_floor = floor ? 100 * tokens / median / floor->keep_tokens_per_s() : 0;
   const std::vector<LayerRecord>& records = session.trainer().records();
   const bool hashed = !arguments.flag("--no-hash") && alias_layers == 0;
   BenchResult result;
   result.json = {
       {"params", workload.parameters},
+      {"active_params", workload.active_parameters},
       {"tokens_per_step", workload.tokens()},
       {"step_s", timed.step_s},
       {"median_s", median},

@@ -173,7 +173,9 @@ ordered_json describe(const std::string& directory, Found& found, const InspectO
     if (const auto at = found.parameters.find(kind); at != found.parameters.end()) by_kind[kind] = at->second;
   }
   json["parameters"] = {{"total", total(found.parameters)}, {"by_kind", by_kind}};
+  json["active_parameters"] = nullptr;
   if (const auto& m = found.model) {
+    json["active_parameters"] = total(found.parameters) - idle_parameters(*m);
     json["layers"] = m->layers;
     json["hidden"] = m->hidden;
     json["ff"] = m->ff;
@@ -219,8 +221,9 @@ void print(const ordered_json& json, const InspectOptions& options) {
     if (json.contains("experts")) {
       const ordered_json& experts = json.at("experts");
       row("experts",
-          fmt::format("{} of {} a token, ff {}, in {} layers", text_of(experts.at("chosen")),
-                      text_of(experts.at("count")), text_of(experts.at("ff")), text_of(experts.at("layers"))));
+          fmt::format("{} of {} a token, ff {}, in {} layers: {} active parameters ({})", text_of(experts.at("chosen")),
+                      text_of(experts.at("count")), text_of(experts.at("ff")), text_of(experts.at("layers")),
+                      text_of(json.at("active_parameters")), short_number(json.at("active_parameters").get<double>())));
     }
     row("vocabulary", fmt::format("{}, embedding and head {}", text_of(json.at("vocab")),
                                   json.at("tied").get<bool>() ? "tied" : "apart"));

@@ -48,6 +48,7 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
     for (const LayerLayout& layout : model_layouts(model)) parameters += layout.parameters();
     json["architecture"] = model.architecture;
     json["parameters"] = parameters;
+    json["active_parameters"] = parameters - idle_parameters(model);
   }
   json["config"] = {{"model", c.model.path.empty() ? c.model.config : c.model.path},
                     {"precision", c.precision},
@@ -72,6 +73,11 @@ int exit_code(const ordered_json& json) {
   return static_cast<int>(code);
 }
 
+std::string active_text(const ordered_json& json) {
+  if (json.at("active_parameters") == json.at("parameters")) return "";
+  return fmt::format(" ({} active)", short_number(json.at("active_parameters").get<double>()));
+}
+
 void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, escape_line(value)); }
 
 }  // namespace
@@ -87,8 +93,8 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   const TrainConfig& c = run.config;
   row("run", fmt::format("{}, {}", run.path, run.complete_step ? "complete" : "not complete"));
   if (json.contains("architecture"))
-    row("model", fmt::format("{}, {} parameters, from {}", json.at("architecture").get<std::string>(),
-                             short_number(json.at("parameters").get<double>()),
+    row("model", fmt::format("{}, {} parameters{}, from {}", json.at("architecture").get<std::string>(),
+                             short_number(json.at("parameters").get<double>()), active_text(json),
                              json.at("config").at("model").get<std::string>()));
   row("step", fmt::format("{} of {}", json.at("step").get<int64_t>(), json.at("steps").get<int64_t>()));
   if (!history.steps.empty()) {

@@ -66,14 +66,20 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
   for (const Keep keep : plan.keep) recompute.push_back(recomputed(keep));
   const MemoryNeed need = memory_need(p.workload, plan);
   const Estimate& e = o.estimate;
-  return {{"placement", placement(p.workload, plan)},
+  return {{"parameters", p.workload.parameters},
+          {"active_parameters", p.workload.active_parameters},
+          {"placement", placement(p.workload, plan)},
           {"slots", plan.slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
           {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},
           {"step_s", e.step_s},
           {"tokens_per_s", o.tokens_per_s},
-          {"tokens_to_hide", {{"link", o.link_tokens}, {"optimizer", o.optimizer_tokens}}},
+          {"tokens_to_hide",
+           {{"link", o.link_tokens()},
+            {"weights", o.weights_tokens},
+            {"gradients", o.gradients_tokens},
+            {"optimizer", o.optimizer_tokens}}},
           {"checkpoint", {{"bytes", o.checkpoint_bytes}, {"seconds", o.checkpoint_s}}},
           {"lanes_s",
            {{"compute", e.compute_s},
@@ -155,6 +161,8 @@ struct Planned {
   Prospect prospect;
   Plan plan;
   std::vector<std::string> changes;  // what was given up to fit
+  Outlook outlook = {};
+  std::optional<Outlook> smallest = {};  // of a step of one micro-batch, where size_matters() and there are more
 };
 
 // Throws Error(cannot_fit).
@@ -167,14 +175,23 @@ Planned plan_target(const Arguments& arguments, const Target& target, const Site
   } else {
     made.plan = choose_plan(target.config, p.workload, p.budgets, p.profile, &made.changes);
   }
+  made.outlook = outlook(p.workload, made.plan, p.profile);
+  if (p.workload.micro_batches > 1 && size_matters(p.workload, made.outlook)) {
+    if (const auto small = fit_smallest_step(target.config, target.model, site, target.stored))
+      made.smallest = small->outlook;
+  }
   return made;
 }
 
 void print_plan(const Planned& made, std::optional<double> price, bool as_json) {
   const Prospect& p = made.prospect;
-  const Outlook o = outlook(p.workload, made.plan, p.profile);
+  const Outlook& o = made.outlook;
+  const int64_t small_tokens = p.workload.micro_tokens;
   if (!as_json) {
     fmt::print("{}{}", explain(p.workload, made.plan, o.estimate), outlook_text(p.workload, o, p.profile, price));
+    if (const auto& small = made.smallest)
+      fmt::print("the smallest step, one micro-batch of {} tokens, takes {:.3g} s, bound by {}: {:.0f} tokens/s\n",
+                 small_tokens, small->estimate.step_s, small->estimate.bound_by, small->tokens_per_s);
     for (const std::string& change : made.changes) fmt::print("to fit: {}\n", change);
     return;
   }
@@ -183,6 +200,12 @@ void print_plan(const Planned& made, std::optional<double> price, bool as_json) 
   json["changes"] = made.changes;
   json["suggestions"] = nlohmann::json::array();
   json["machine"] = machine_json(p.profile);
+  json["smallest_step"] = nullptr;
+  if (const auto& small = made.smallest)
+    json["smallest_step"] = {{"tokens", small_tokens},
+                             {"step_s", small->estimate.step_s},
+                             {"tokens_per_s", small->tokens_per_s},
+                             {"bound_by", small->estimate.bound_by}};
   if (price) json["cost_per_billion_tokens"] = cost_per_billion_tokens(o, *price);
   fmt::print("{}\n", json_text(json, 1));
 }

@@ -30,6 +30,7 @@ void read_model(const RunFiles& run, ReportData& data) {
                          run.model_config_path);
   data.architecture = model.architecture;
   for (const LayerLayout& layout : model_layouts(model)) data.parameters += layout.parameters();
+  data.active_parameters = data.parameters - idle_parameters(model);
 }
 
 void read_machine(const RunFiles& run, ReportData& data) {

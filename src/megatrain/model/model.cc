@@ -44,6 +44,20 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, c
   return freeze_tensors(std::move(layouts), rules, config.tied);
 }
 
+int64_t idle_parameters(const ModelConfig& config) {
+  const ExpertsConfig& experts = config.experts;
+  if (experts.count == 0) return 0;
+  const std::vector<LayerLayout> layouts = model_layouts(config);
+  int64_t idle = config.tied ? 0 : layouts.front().parameters();
+  auto next = layouts.begin() + 1;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    ++next;
+    if (!experts.in_layer(layer)) continue;
+    idle += (next++)->parameters() / experts.count * (experts.count - experts.chosen);
+  }
+  return idle;
+}
+
 int64_t largest_layer_record(const ModelConfig& config) {
   const std::vector<LayerLayout> layouts = model_layouts(config);
   int64_t largest = 0;

@@ -56,6 +56,11 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
                                        const FreezeRules& rules = {}, int64_t experts_per_record = 0);
 
+// Parameters that do not work on a token: of each layer with experts those of the ones that it does not choose, and in
+// a model with experts the embedding's table unless it is the head's too, as a row is looked up and multiplies nothing.
+// The others are called active. In a dense model none are idle, as the field counts.
+int64_t idle_parameters(const ModelConfig& config);
+
 // Elements of the largest record of a layer.
 int64_t largest_layer_record(const ModelConfig& config);
 

@@ -70,6 +70,12 @@ std::string describe(StateFormat format) {
                      master_name(format.master));
 }
 
+std::string describe_parameters(const Workload& w) {
+  const std::string all = fmt::format("{:.4g} billion parameters", static_cast<double>(w.parameters) * 1e-9);
+  if (w.active_parameters == w.parameters) return all;
+  return all + fmt::format(" ({:.3g} billion active)", static_cast<double>(w.active_parameters) * 1e-9);
+}
+
 json plan_to_json(const Plan& p) {
   json plan = {{"slots", p.slots},
                {"weights", tiers_to_json(p.weights)},
@@ -185,9 +191,8 @@ std::string plan_hash(const Plan& plan) {
 std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const MemoryNeed need = memory_need(w, p);
   std::string text;
-  text += fmt::format("{:.3g} billion parameters in {} blocks; {} tokens a step in {} micro-batches of {}\n",
-                      static_cast<double>(w.parameters) * 1e-9, w.layer_phases(), w.tokens(), w.micro_batches,
-                      w.micro_tokens);
+  text += fmt::format("{} in {} blocks; {} tokens a step in {} micro-batches of {}\n", describe_parameters(w),
+                      w.layer_phases(), w.tokens(), w.micro_batches, w.micro_tokens);
   int64_t trained = 0;
   for (const RecordWork& record : w.records) trained += record.trained;
   if (trained < w.all_elements())

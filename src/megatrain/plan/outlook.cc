@@ -13,10 +13,14 @@ namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-// Of one token through all layers, and their part that an update may hide behind.
+// Of one token through all layers; backward has what it computes again, and the head.
 struct TokenSeconds {
-  double all = 0;
-  double hides_update = 0;
+  double forward = 0;
+  double backward = 0;
+
+  // That an update may hide behind: with clipping updates follow the norm; without, gradients come during backward, and
+  // what comes last is needed first.
+  double hides_update(const Workload& w) const { return w.clip ? forward : backward; }
 };
 
 // `keep` by layer phase.
@@ -29,23 +33,30 @@ TokenSeconds token_seconds(const Workload& w, const MachineProfile& m, const Kee
     if (p < w.first_trained_phase()) continue;
     backward += phase.backward_flops + phase.recomputed_flops[static_cast<size_t>(keep_of(p))];
   }
-  const double all = (forward + backward) / m.flops_per_s;
-  // with clipping updates follow the norm; without, gradients come during backward, and what comes last is needed first
-  return {.all = all, .hides_update = (w.clip ? forward : backward) / m.flops_per_s};
+  return {.forward = forward / m.flops_per_s, .backward = backward / m.flops_per_s};
 }
 
 int64_t tokens_that_take(double seconds, double token_s) {
   return seconds > 0 ? static_cast<int64_t>(std::ceil(seconds / token_s)) : 0;
 }
 
-// Bytes of inputs of phases that cross the link each way in a step: they grow with its tokens.
-int64_t moved_boundary_bytes(const Workload& w, const Plan& plan) {
+// Bytes of layers' weights that cross to the device in the forward passes of a step.
+int64_t forward_weight_bytes(const Workload& w, const Plan& plan) {
   int64_t bytes = 0;
-  for (int64_t p = std::max<int64_t>(1, w.first_trained_phase()); p < w.head_phase(); ++p) {
-    if (plan.boundary_of(p) != Tier::hbm && plan.above_boundary(p, w.first_trained_phase()) == 0)
-      bytes += w.micro_batches * w.activation_bytes(p);
+  for (int64_t r = 1; r < w.head_record(); ++r) {
+    if (plan.streams(r)) bytes += std::ssize(plan.sweeps) * w.weight_bytes(r);
+    if (plan.copied(r)) bytes += w.weight_bytes(r);
   }
   return bytes;
+}
+
+// Bytes of gradients that leave the device in a step. Those of an embedding that is not tied grow with its tokens.
+int64_t leaving_gradient_bytes(const Workload& w, const Plan& plan) {
+  int64_t elements = 0;
+  for (int64_t r = w.tied ? 0 : 1; r < w.record_count(); ++r) {
+    if (!plan.updated_on_device(r)) elements += w.record(r).trained;
+  }
+  return elements * dtype_bytes(w.dtype);
 }
 
 // Of one token through the phases whose outputs are computed again, as they do not wait.
@@ -75,11 +86,10 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   const Estimate& e = o.estimate;
   o.tokens_per_s = as_double(w.tokens()) / e.step_s;
   TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.keep_of(p); });
-  token.all += again_seconds(w, plan, m);
-  const double boundaries = as_double(moved_boundary_bytes(w, plan));
-  const double link_s = std::max(e.h2d_s - boundaries / m.h2d_bytes_per_s, e.d2h_s - boundaries / m.d2h_bytes_per_s);
-  o.link_tokens = tokens_that_take(link_s, token.all);
-  o.optimizer_tokens = tokens_that_take(std::max({e.update_s, e.disk_read_s, e.disk_write_s}), token.hides_update);
+  o.optimizer_tokens = tokens_that_take(std::max({e.update_s, e.disk_read_s, e.disk_write_s}), token.hides_update(w));
+  token.backward += again_seconds(w, plan, m);
+  o.weights_tokens = tokens_that_take(as_double(forward_weight_bytes(w, plan)) / m.h2d_bytes_per_s, token.forward);
+  o.gradients_tokens = tokens_that_take(as_double(leaving_gradient_bytes(w, plan)) / m.d2h_bytes_per_s, token.backward);
   for (int64_t r = 0; r < w.record_count(); ++r) o.checkpoint_bytes += w.checkpoint_bytes(r);
   o.checkpoint_s = as_double(o.checkpoint_bytes) / m.disk_write_bytes_per_s;
   return o;
@@ -94,7 +104,12 @@ int64_t tokens_to_hide_host_update(const Workload& w, const MachineProfile& m) {
     bytes += as_double(w.record(r).trained * dtype_bytes(w.dtype) + 2 * w.visiting_bytes(r));
   }
   const TokenSeconds token = token_seconds(w, m, [](int64_t) { return Keep::nothing; });
-  return tokens_that_take(m.update_seconds(parameters, bytes, w.state.moments), token.hides_update);
+  return tokens_that_take(m.update_seconds(parameters, bytes, w.state.moments), token.hides_update(w));
+}
+
+bool size_matters(const Workload& w, const Outlook& o) {
+  const bool hides = o.link_tokens() > 0 || o.optimizer_tokens > 0;
+  return hides && (o.estimate.bound_by != "compute" || w.active_parameters < w.parameters);
 }
 
 double cost_per_billion_tokens(const Outlook& o, double price) { return price / 3600 * 1e9 / o.tokens_per_s; }
@@ -102,7 +117,12 @@ double cost_per_billion_tokens(const Outlook& o, double price) { return price / 
 std::string outlook_text(const Workload& w, const Outlook& o, const MachineProfile& m, std::optional<double> price) {
   std::string text = fmt::format("estimated: {} tokens/s on {}\n", thousands(o.tokens_per_s), m.title());
   text += fmt::format("the link hides behind compute {}, the optimizer {}; this step has {}\n",
-                      from_tokens(o.link_tokens), from_tokens(o.optimizer_tokens), thousands(as_double(w.tokens())));
+                      from_tokens(o.link_tokens()), from_tokens(o.optimizer_tokens), thousands(as_double(w.tokens())));
+  if (size_matters(w, o))
+    text += fmt::format(
+        "  weights come within forward {}, gradients leave within backward {}, the update hides behind {}\n",
+        from_tokens(o.weights_tokens), from_tokens(o.gradients_tokens),
+        w.clip ? "the next forward alone: it waits for the norm" : "backward");
   text += fmt::format("a checkpoint has {} and takes {} at {:.2g} GB/s\n", format_bytes(o.checkpoint_bytes),
                       format_duration(o.checkpoint_s), m.disk_write_bytes_per_s * 1e-9);
   if (price)

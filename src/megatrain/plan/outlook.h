@@ -14,9 +14,11 @@ struct Outlook {
   double tokens_per_s = 0;
 
   // Tokens a step from which on compute takes as long as what must move or be updated whatever the tokens are; 0:
-  // nothing does.
-  int64_t link_tokens = 0;
+  // nothing does. Visits are not counted: they take what is left of the link.
+  int64_t weights_tokens = 0;    // forward, as long as the weights that it needs take to come
+  int64_t gradients_tokens = 0;  // backward, as long as the gradients of what the host updates take to leave
   int64_t optimizer_tokens = 0;  // the update and its disk; with clipping they hide behind the next forward alone
+  int64_t link_tokens() const { return weights_tokens > gradients_tokens ? weights_tokens : gradients_tokens; }
 
   int64_t checkpoint_bytes = 0;
   double checkpoint_s = 0;  // to write it
@@ -26,6 +28,10 @@ Outlook outlook(const Workload& workload, const Plan& plan, const MachineProfile
 
 // Of a billion tokens; `price` is of an hour.
 double cost_per_billion_tokens(const Outlook& outlook, double price);
+
+// Whether a person learns something from what the link and the update each need, and from what a smaller step would
+// take: there is something to hide, and compute does not bound the step or a token meets few of the weights that move.
+bool size_matters(const Workload& workload, const Outlook& outlook);
 
 // Lines for a person; `price` as above.
 std::string outlook_text(const Workload& workload, const Outlook& outlook, const MachineProfile& machine,

@@ -142,6 +142,9 @@ std::string plan_hash(const Plan& plan);
 // "state: fp32 moments and master, exact", or what is not.
 std::string describe(StateFormat format);
 
+// "20.91 billion parameters (3.61 billion active)"; of a dense model the first number alone.
+std::string describe_parameters(const Workload& workload);
+
 // Lines for a person: placement, memory by tag, what bounds the step.
 std::string explain(const Workload& workload, const Plan& plan, const Estimate& estimate);
 

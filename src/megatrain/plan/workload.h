@@ -67,9 +67,10 @@ struct PhaseWork {
 struct Workload {
   std::vector<RecordWork> records;
   std::vector<PhaseWork> phases;
-  int64_t parameters = 0;  // padding not included
-  bool tied = false;       // the head also needs record 0, the embedding's table
-  int64_t hidden = 0;      // of a row of the embedding
+  int64_t parameters = 0;         // padding not included
+  int64_t active_parameters = 0;  // that work on a token (model/model.h)
+  bool tied = false;              // the head also needs record 0, the embedding's table
+  int64_t hidden = 0;             // of a row of the embedding
   int64_t vocab = 0;
   DType dtype = DType::bf16;  // of weights and activations on the device, and of gradients that leave it
   StateFormat state;

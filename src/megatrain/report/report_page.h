@@ -12,12 +12,13 @@
 namespace megatrain {
 
 struct ReportData {
-  std::string run;            // its directory
-  std::string architecture;   // empty: not known
-  int64_t parameters = 0;     // 0: not known
-  std::string machine;        // empty: not known
-  std::string configuration;  // YAML
-  int64_t steps = 0;          // of the whole run
+  std::string run;                // its directory
+  std::string architecture;       // empty: not known
+  int64_t parameters = 0;         // 0: not known
+  int64_t active_parameters = 0;  // that work on a token
+  std::string machine;            // empty: not known
+  std::string configuration;      // YAML
+  int64_t steps = 0;              // of the whole run
   bool complete = false;
   bool aliased = false;  // device memory is host memory
   RunHistory history;

@@ -108,9 +108,8 @@ class Run {
     const Device& device = session_->device();
     if (device.kind() == DeviceKind::cuda)  // what the first step should take
       step_s_ = estimate(workload, plan, session_->profile()).step_s;
-    log_info(fmt::format("{}: {:.4g} billion parameters, {} tokens a step on {}; {}", source_.config.architecture,
-                         static_cast<double>(workload.parameters) * 1e-9, workload.tokens(), device.name(),
-                         describe(workload.state)));
+    log_info(fmt::format("{}: {}, {} tokens a step on {}; {}", source_.config.architecture,
+                         describe_parameters(workload), workload.tokens(), device.name(), describe(workload.state)));
     for (const std::string& note : notes) log_info("plan: " + note);
     trainer_ = &session_->trainer();
     if (const std::string disk = trainer_->disk().description(); !disk.empty()) log_info(disk);

@@ -50,6 +50,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   w.phases.push_back({.records = {w.head_record()},
                       .width = model.config.hidden,
                       .forward_flops = head_cost(model, shape).flops / tokens});  // with its backward: one action
+  w.active_parameters = w.parameters - idle_parameters(model.config);
   w.tied = model.config.tied;
   if (w.tied) w.phases.back().records.push_back(0);
   w.hidden = model.config.hidden;

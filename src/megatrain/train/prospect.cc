@@ -32,6 +32,13 @@ std::optional<Fit> fit(const Prospect& p) {
   }
 }
 
+std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const Site& site,
+                                     const TensorTypes& stored) {
+  TrainConfig smallest = config;
+  smallest.batch = config.micro_batch;
+  return fit(prospect_of(smallest, model, site, stored));
+}
+
 TrainConfig with_state(TrainConfig config, const StateFormat& format) {
   config.state.moments = moments_name(format.moments);
   config.state.master = master_name(format.master);

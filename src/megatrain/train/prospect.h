@@ -30,6 +30,10 @@ struct Fit {
 // The planner's plan; nothing when none fits.
 std::optional<Fit> fit(const Prospect& prospect);
 
+// The same run with steps of one micro-batch, the smallest there are.
+std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const Site& site,
+                                     const TensorTypes& stored = {});
+
 TrainConfig with_state(TrainConfig config, const StateFormat& format);
 
 // "model.embed_tokens.*" and patterns that match the layers below half of them.

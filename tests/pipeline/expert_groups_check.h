@@ -1,0 +1,42 @@
+// Mixtures of experts: however the experts of a layer are cut into records, and whatever the plan, one state hash.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "megatrain/plan/plan.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+
+inline std::vector<Shape> expert_shapes() {
+  return {Shape{.layers = 4, .experts = 8}, Shape{.layers = 3, .clip = false, .precision = "fp32", .experts = 5},
+          Shape{.layers = 3,
+                .freezing = {.freeze = {"*.experts.[2-4].*", "*.mlp.gate.weight"}},
+                .moments = "int8",
+                .experts = 8}};
+}
+
+// Trains `steps` steps with every size of a group under the planner's plan, and under so many random plans, each with a
+// size drawn for it. Size 0 is all experts in one record.
+inline void expect_one_hash(const Shape& shape, const std::string& device, uint64_t plans, int64_t steps) {
+  std::string expected;
+  for (int64_t each = 0; each <= shape.experts; ++each) {
+    Shape grouped = shape;
+    grouped.experts_per_record = each;
+    Tiny tiny(grouped, device);
+    const std::string found = tiny.train(tiny.default_plan(), steps);
+    if (expected.empty()) expected = found;
+    ASSERT_EQ(found, expected) << each << " in a record";
+    for (uint64_t seed = 0; seed < plans; ++seed) {
+      if (each != static_cast<int64_t>(random_below(11, 1, seed, static_cast<uint64_t>(shape.experts) + 1))) continue;
+      const Plan plan = random_plan(tiny.workload(), seed);
+      ASSERT_EQ(tiny.train(plan, steps), expected)
+          << each << " in a record, plan " << seed << ": " << plan_to_json(plan).dump();
+    }
+  }
+}
+
+}  // namespace megatrain::tiny
