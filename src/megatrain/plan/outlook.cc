@@ -54,7 +54,7 @@ int64_t forward_weight_bytes(const Workload& w, const Plan& plan) {
 int64_t leaving_gradient_bytes(const Workload& w, const Plan& plan) {
   int64_t elements = 0;
   for (int64_t r = w.tied ? 0 : 1; r < w.record_count(); ++r) {
-    if (!plan.updated_on_device(r)) elements += w.record(r).trained;
+    if (plan.gradient_leaves(r)) elements += w.record(r).trained;
   }
   return elements * dtype_bytes(w.dtype);
 }
