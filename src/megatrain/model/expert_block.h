@@ -64,6 +64,7 @@ class ExpertBlock final : public Phase {
   int64_t out_width() const override { return s_.attention.hidden; }
   int64_t workspace_bytes() const override;
   int64_t kept_bytes(Keep keep) const override;
+  int64_t router_bytes() const override { return 8 * RouterCounts::words(s_.experts.count, s_.experts.chosen); }
   void forward(Ops& ops, Stream& stream, const Forward& args) const override;
   void backward(Ops& ops, Stream& stream, const Backward& args) const override;
   int64_t cache_width() const override { return s_.attention.kv_dim(); }
@@ -88,6 +89,7 @@ class ExpertBlock final : public Phase {
   ExpertRows rows_of(const Group& group, const Routing& routing, int64_t tokens) const;
   void logits_of(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const Routing& routing) const;
   void route(Ops& ops, Stream& stream, const Routing& routing) const;
+  void count(Ops& ops, Stream& stream, const Routing& routing, const Forward& args) const;
   void sort(Ops& ops, Stream& stream, const Routing& routing, int64_t tokens) const;
   void mix(Ops& ops, Stream& stream, std::span<std::byte* const> weights, const View& normed, const View& h,
            const View& y, const Routing& routing, const Rows& rows) const;

@@ -46,6 +46,12 @@ struct KeyValueCache {
   int64_t context = 0;
 };
 
+// Gradients of the router's losses, by what RouteBackward has them by; as they are: there are no such losses.
+struct RouterSlopes {
+  View probability;  // (E) fp32 or empty
+  float squared_lse = 0;
+};
+
 class Phase {
  public:
   virtual ~Phase() = default;
@@ -60,6 +66,9 @@ class Phase {
   // What one micro-batch keeps from forward to backward.
   virtual int64_t kept_bytes(Keep keep) const = 0;
 
+  // Of what a step counts of its router (ops/experts.h, RouterCounts); 0: it has none.
+  virtual int64_t router_bytes() const { return 0; }
+
   struct Forward {
     std::span<std::byte* const> weights;  // slabs
     View x;                               // (T, in)
@@ -68,7 +77,8 @@ class Phase {
     const float* tables;  // Model::make_tables()
     std::byte* workspace;
     Keep keep = Keep::nothing;
-    std::byte* kept = nullptr;  // kept_bytes(keep); nullptr: no backward follows
+    std::byte* kept = nullptr;           // kept_bytes(keep); nullptr: no backward follows
+    std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: nothing is counted
   };
   virtual void forward(Ops& ops, Stream& stream, const Forward& args) const = 0;
 
@@ -85,6 +95,7 @@ class Phase {
     std::byte* workspace;
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // as the forward left it; overwritten
+    RouterSlopes router;
   };
   virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
 

@@ -1,7 +1,8 @@
 // Writes a step down as one sequential order of actions; derive_waits makes it concurrent.
 //
 //   forward    gather and fetch the touched embedding rows; for each phase: fetch, then every micro-batch of the sweep
-//   turn       head: loss and gradient of every micro-batch; the last records are still in their slots
+//   turn       head: loss and gradient of every micro-batch; the last records are still in their slots. The loss that
+//              balances experts turns what forward counted into slopes for backward
 //   backward   for each phase in reverse: fetch unless still there, every micro-batch, round the gradients, let them
 //              leave. Where only every k-th input waits, the phases above one run forward again first
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
@@ -86,6 +87,7 @@ class Builder {
       make_groups(first, plan_.sweeps[sweep]);
       forward();
       head();
+      if (training_ && w_.aux_loss > 0) balance_experts();
       if (training_) backward();
       first += plan_.sweeps[sweep];
     }
@@ -229,6 +231,8 @@ class Builder {
         accesses.insert(accesses.end(),
                         {reads(Operand::x, in.resource(group)), reads(Operand::inputs, {Kind::inputs}),
                          writes(Operand::y, out.resource(group)), writes(Operand::workspace, {Kind::workspace})});
+        if (training_ && w_.phase(phase).router_bytes > 0)
+          accesses.push_back(writes(Operand::router_counts, {Kind::router_counts, phase}));
         Action action = of_phase(ActionKind::forward, phase, group);
         add_kept(action, accesses, group);
         add(Lane::compute, std::move(action), std::move(accesses));
@@ -295,7 +299,22 @@ class Builder {
       leave(w_.head_record(), {Kind::head_gradient_out, w_.head_record()});
   }
 
-  // The inputs of the phases above a boundary, up to `top`, computed again from it.
+  std::vector<Access> all_router_counts() const {
+    std::vector<Access> accesses;
+    for (int64_t phase = 1; phase < w_.head_phase(); ++phase) {
+      if (w_.phase(phase).router_bytes > 0)
+        accesses.push_back(reads(Operand::router_counts, {Kind::router_counts, phase}));
+    }
+    return accesses;
+  }
+
+  void balance_experts() {
+    std::vector<Access> accesses = all_router_counts();
+    accesses.push_back(writes(Operand::router_slopes, {Kind::router_slopes}));
+    add(Lane::compute, {.kind = ActionKind::balance_experts}, std::move(accesses));
+  }
+
+  // The inputs of the phases above a boundary, up to `top`, computed again from it: nothing is counted twice.
   void recompute(const Place& boundary, int64_t top) {
     for (int64_t phase = boundary.phase; phase < top; ++phase) {
       const std::vector<Access> weights = hold_weights(phase);
@@ -352,6 +371,8 @@ class Builder {
                         {reads(Operand::x, input_of(phase, boundary, group)), reads(Operand::inputs, {Kind::inputs}),
                          reads(Operand::grad_y, {Kind::gradient_stream, from, group.local}),
                          writes(Operand::grad_x, stream(group)), writes(Operand::workspace, {Kind::workspace})});
+        if (w_.aux_loss > 0 && w_.phase(phase).router_bytes > 0)
+          accesses.push_back(reads(Operand::router_slopes, {Kind::router_slopes}));
         add_sums(accesses, phase);
         Action action = of_phase(ActionKind::backward, phase, group);
         add_kept(action, accesses, group);
@@ -525,6 +546,10 @@ class Builder {
   void report() {
     std::vector<Access> accesses = all_squares();
     accesses.push_back(reads(Operand::loss_sums, {Kind::loss_sums}));
+    if (training_) {
+      const std::vector<Access> counts = all_router_counts();
+      accesses.insert(accesses.end(), counts.begin(), counts.end());
+    }
     accesses.push_back(writes(Operand::to, {Kind::host_report}));
     add(Lane::d2h, {.kind = ActionKind::report}, std::move(accesses));
   }

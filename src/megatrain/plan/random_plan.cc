@@ -40,7 +40,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   const int64_t host_updated = plan.host_updated(w);
   plan.host_gradient_slabs = w.clip || host_updated == 0 ? host_updated : 1 + below(host_updated);
   for (int64_t left = w.micro_batches; left > 0;) {
-    const int64_t width = below(2) ? left : 1 + below(left);
+    const int64_t width = w.aux_loss > 0 || below(2) ? left : 1 + below(left);
     plan.sweeps.push_back(width);
     left -= width;
   }

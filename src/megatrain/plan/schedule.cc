@@ -33,6 +33,7 @@ const char* action_name(ActionKind kind) {
     case ActionKind::embed_forward: return "embed forward";
     case ActionKind::forward: return "block forward";
     case ActionKind::head: return "head";
+    case ActionKind::balance_experts: return "balance experts";
     case ActionKind::backward: return "block backward";
     case ActionKind::embed_backward: return "embed backward";
     case ActionKind::merge_rows: return "merge rows";

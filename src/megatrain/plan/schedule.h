@@ -29,8 +29,9 @@ enum class ActionKind : uint8_t {
   fetch_state,     // a visiting layer's weights and optimizer state
   // compute
   embed_forward,
-  forward,  // of a layer's phase
-  head,     // forward, loss and, in training, backward
+  forward,          // of a layer's phase
+  head,             // forward, loss and, in training, backward
+  balance_experts,  // the slopes of the loss that does so, from the whole step's choices
   backward,
   embed_backward,
   merge_rows,       // tied: the embedding's row gradients into the head's table gradient
@@ -79,6 +80,8 @@ enum class Operand : uint8_t {
   losses,
   correct,
   loss_sums,
+  router_counts,  // of a phase; of all phases that have them, in order, where they become slopes or are reported
+  router_slopes,
   clip,
   state,    // a record's, which an update changes
   moments,  // of the state, where they live on disk: the slab they are in, with all else of the state that lives there

@@ -12,7 +12,8 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& sha
   PhaseWork work{.records = numbered.records,
                  .width = numbered.phase->in_width(),
                  .forward_flops = cost.forward.flops / tokens,
-                 .backward_flops = cost.backward.flops / tokens};
+                 .backward_flops = cost.backward.flops / tokens,
+                 .router_bytes = numbered.phase->router_bytes()};
   for (size_t keep = 0; keep < kKeeps.size(); ++keep) {
     work.kept_bytes[keep] = numbered.phase->kept_bytes(kKeeps[keep]);
     work.recomputed_flops[keep] = cost.recomputed[keep].flops / tokens;
@@ -45,6 +46,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   w.tied = model.config.tied;
   if (w.tied) w.phases.back().records.push_back(0);
   w.hidden = model.config.hidden;
+  w.experts = w.router_bytes() > 0 ? model.config.experts.count : 0;
   w.vocab = model.config.vocab;
   w.dtype = model.shape.dtype;
   w.state = model.shape.state;
