@@ -70,7 +70,9 @@ TEST(ExpertGroups, AndEveryRandomPlanGiveOneStateHash) {
         Shape{.layers = 3,
         .freezing = {.freeze = {"*.experts.[2-4].*", "*.mlp.gate.weight"}},
         .moments = "int8",
-        .experts = 8}}) {
+        .experts = 8},
+        Shape{.layers = 4, .precision = "fp32", .experts = 8, .aux_loss = 0.2, .z_loss = 0.01},
+        Shape{.layers = 3, .clip = false, .experts = 5, .z_loss = 0.02}}) {
     std::string expected;
     for (const int64_t each : {0, 1, 3, 4}) {
       Shape grouped = shape;
