@@ -24,13 +24,68 @@ TEST(Experts, AnExportIsTrainedFurther) {
   }
 }
 
-TEST(Experts, ALossOfTheRouterThatIsAskedForIsRefused) {
+TEST(Experts, ALossThatConfigJsonAsksForIsTrainedAndSaidAndStaysInTheExport) {
   Place place("qwen3_moe", "steps: 2\n");
+  const Outcome without = succeed({"train", place.config(), "--run_dir=" + (place / "without")});
+  EXPECT_EQ(without.err.find("output_router_logits"), std::string::npos) << without.err;
   const std::string config = place.own_model() + "/config.json";
   json object = json::parse(read_bytes(config));
   object["output_router_logits"] = true;
+  object["router_aux_loss_coef"] = 0.25;
   write_bytes(config, object.dump());
-  expect_refusal({"train", place.config()}, ExitCode::bad_input, {"output_router_logits", "false"});
+
+  const Outcome asked = succeed({"train", place.config()});
+  EXPECT_NE(asked.err.find("'output_router_logits' is true"), std::string::npos) << asked.err;
+  EXPECT_NE(asked.err.find("0.25"), std::string::npos) << asked.err;
+  EXPECT_NE(asked.err.find("  aux "), std::string::npos) << asked.err;
+  const json exported = json::parse(read_bytes(place.run() + "/model/config.json"));
+  EXPECT_EQ(exported.at("output_router_logits"), true);
+  EXPECT_EQ(exported.at("router_aux_loss_coef"), 0.25);
+  const json step = metrics_of(place.run()).back();
+  EXPECT_GE(step.at("aux_loss"), 1.0);  // k when all is even
+  EXPECT_FALSE(step.contains("z_loss"));
+
+  // the same coefficient by the key, and the key over config.json
+  succeed({"train", place.config(), "--router.aux_loss=0.25", "--run_dir=" + (place / "given")});
+  EXPECT_EQ(hash_of(place / "given"), hash_of(place.run()));
+  const Outcome off = succeed({"train", place.config(), "--router.aux_loss=0", "--run_dir=" + (place / "off")});
+  EXPECT_EQ(off.err.find("output_router_logits"), std::string::npos) << off.err;
+  EXPECT_EQ(hash_of(place / "off"), hash_of(place / "without"));
+  EXPECT_NE(hash_of(place / "off"), hash_of(place.run()));
+  EXPECT_FALSE(metrics_of(place / "off").back().contains("aux_loss"));
+}
+
+TEST(Experts, EveryStepSaysHowTheyAreUsed) {
+  const Place place("qwen3_moe_skew", "steps: 2\n");  // three of eight have no token
+  const Outcome outcome = succeed({"train", place.config()});
+  for (const json& step : metrics_of(place.run())) {
+    EXPECT_EQ(step.at("experts_used"), 5.0 / 8);
+    EXPECT_GE(step.at("imbalance"), 8.0 / 5);
+    EXPECT_GE(step.at("imbalance_max"), step.at("imbalance"));
+  }
+  EXPECT_NE(outcome.err.find("62.5% of experts used"), std::string::npos) << outcome.err;
+  const Place dense("llama_linear", "steps: 1\n");
+  EXPECT_EQ(succeed({"train", dense.config()}).err.find("experts"), std::string::npos);
+  EXPECT_FALSE(metrics_of(dense.run()).front().contains("imbalance"));
+}
+
+TEST(Experts, LossesOfTheRouterAreExactAfterAResumeAndAnotherCoefficientIsSaid) {
+  const Place place("mixtral", "steps: 6\ncheckpoint.every: 3\nrouter: {aux_loss: 0.1, z_loss: 0.01}\n");
+  succeed({"train", place.config(), "--run_dir=" + (place / "straight")});
+  succeed({"train", place.config(), "--steps=3"});
+  succeed({"train", place.config(), "--resume"});
+  EXPECT_EQ(read_bytes(place.run() + "/hash.json"), read_bytes(place / "straight" + "/hash.json"));
+  const Outcome changed = succeed({"train", place.config(), "--resume", "--steps=7", "--router.z_loss=0.02"});
+  EXPECT_NE(changed.err.find("router.z_loss was 0.01 in the checkpoint's run, is 0.02 now"), std::string::npos)
+      << changed.err;
+}
+
+TEST(Experts, LossesOfTheRouterAreRefusedByNameForADenseModel) {
+  for (const std::string key : {"router.aux_loss", "router.z_loss"}) {
+    const Place place("llama_linear", "steps: 2\n" + key + ": 0.01\n");
+    expect_refusal({"train", place.config()}, ExitCode::bad_config, {key, "0.01", "no layer with experts"});
+    EXPECT_FALSE(fs::exists(place.run()));
+  }
 }
 
 }  // namespace megatrain::cli

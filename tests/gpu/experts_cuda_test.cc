@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/gpu/cuda_fixture.h"
+#include "tests/ops/run_expert_cases.h"
 
 namespace megatrain::testing {
 namespace {
@@ -227,6 +228,11 @@ TEST(CudaExperts, SortingIsStable) {
       EXPECT_TRUE(h.download_as<int32_t>(row_of_pair, pairs) == row_of);
     }
   }
+}
+
+TEST(CudaExperts, SlopesOfTheLossThatBalancesAreCountsTimesAFactorRoundedOnce) {
+  CudaFixture cuda;
+  check_balance_slopes(cuda.harness);
 }
 
 TEST(CudaExperts, ARouterOfManyExpertsChoosesTheLargest) {

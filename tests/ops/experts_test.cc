@@ -211,6 +211,11 @@ TEST(Router, ChoosesDistinctExpertsOfAnyLogits) {
   }
 }
 
+TEST(Router, SlopesOfTheLossThatBalancesAreCountsTimesAFactorRoundedOnce) {
+  CpuFixture cpu({.threads = 2});
+  check_balance_slopes(cpu.harness);
+}
+
 TEST(Router, CountsTheSameBitsWhenTokensAreSplitOverCalls) {
   CpuFixture cpu({.threads = 2});
   Harness& h = cpu.harness;

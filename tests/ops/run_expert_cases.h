@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/ops/harness.h"
 
@@ -84,6 +85,31 @@ inline OpRun run(Harness& h, const RouteCase& c, uint64_t seed) {
   r.out["tokens"] = to_vector(h.download_as<int64_t>(tokens, 1));
   r.in["experts"] = r.out["experts"];
   return r;
+}
+
+// Of three layers' counts with other words between them; too many for fp32 to hold.
+inline void check_balance_slopes(Harness& h) {
+  constexpr int64_t kLayers = 3, kChoices = 2, kExperts = 131, kStride = kChoices * kExperts + 5;
+  constexpr double kFactor = 0.3 / 7e6;
+  std::vector<int64_t> words(kLayers * kStride, -1'000'000);
+  std::vector<double> wanted(kExperts, 0);
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    for (int64_t i = 0; i < kChoices * kExperts; ++i) {
+      const int64_t count = (int64_t{1} << 24) + 7 * i + 1001 * layer;
+      words[static_cast<size_t>(layer * kStride + i)] = count;
+      wanted[static_cast<size_t>(i % kExperts)] += static_cast<double>(count);
+    }
+  }
+  for (double& value : wanted) value = static_cast<double>(static_cast<float>(kFactor * value));
+  const Buffer counts = h.upload(words), slopes = h.upload(std::vector<float>(kExperts, NAN));
+  h.ops.balance_slopes(h.stream, {.choice_counts = pointer<int64_t>(counts),
+                                  .layers = kLayers,
+                                  .stride = kStride,
+                                  .choices = kChoices,
+                                  .experts = kExperts,
+                                  .factor = kFactor,
+                                  .slopes = pointer<float>(slopes)});
+  EXPECT_EQ(to_vector(h.download_as<float>(slopes, kExperts)), wanted);
 }
 
 // Distinct random experts of each token; expert 1 is left idle where there are enough.

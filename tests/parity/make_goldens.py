@@ -62,6 +62,8 @@ class Case:
     freeze: list = field(default_factory=list)  # patterns of the parameters with requires_grad False
     mxfp4: bool = False            # the experts' weights are stored in MXFP4
     idle: list = field(default_factory=list)    # experts that no token chooses
+    aux_loss: float = 0.0          # coefficients of the router's losses
+    z_loss: float = 0.0
     lr: float = 3e-3
     betas: tuple = (0.9, 0.95)
     clip: float = 0.8
@@ -210,6 +212,11 @@ CASES = [
          shape(32, 2, 2, 24, 64, head_dim=8, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=10,
                norm_topk_prob=True, rope_theta=10000.0),
          seq_len=32, batch=8, stored="float32", idle=[1, 4, 7], clip=0.65),
+    Case("qwen3_moe_aux", "Qwen3-MoE: top 2 of 6 with the loss that balances them, a dense layer between", "qwen3_moe",
+         shape(24, 4, 2, 16, 48, head_dim=6, layers=3, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
+               norm_topk_prob=False, mlp_only_layers=[1], rope_theta=10000.0, output_router_logits=True,
+               router_aux_loss_coef=0.4),
+         seq_len=24, batch=4, aux_loss=0.4),
     Case("mixtral", "Mixtral: top 2 of 4, every head its own key, shuffled order", "mixtral",
          shape(32, 4, 4, 20, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
                sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02),
@@ -218,6 +225,11 @@ CASES = [
          shape(32, 4, 1, 24, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, sliding_window=9,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("mixtral_aux", "Mixtral: top 2 of 4 with both losses of the router, packed documents, some not trained",
+         "mixtral",
+         shape(24, 4, 2, 10, 48, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, sliding_window=None,
+               rope_theta=10000.0),
+         seq_len=32, batch=4, documents=True, labels=True, aux_loss=0.3, z_loss=0.02),
     Case("gpt_oss", "gpt-oss: top 4 of 8, sinks, windows in every second layer, yarn that does not truncate", "gpt_oss",
          shape(32, 4, 2, 10, 64, head_dim=8, eps=1e-5, num_local_experts=8, num_experts_per_tok=4, sliding_window=7,
                layer_types=["sliding_attention", "full_attention"], attention_bias=True, rope_theta=1000.0,
@@ -521,20 +533,39 @@ def load_model(directory, dtype):
     return model.train()
 
 
-def loss_of_step(model, segments):
-    """Backward of the mean over the step's trained tokens. Returns (loss, trained tokens)."""
+def loss_of_step(case, model, segments):
+    """Backward of the mean over the step's trained tokens, and of the router's losses where the case has them. Returns
+    (loss, trained tokens, router's losses)."""
     trained = sum(int((labels[:, 1:] != -100).sum()) for _, labels in segments)
-    total = 0.0
+    total, routed = 0.0, []
     for tokens, labels in segments:
-        logits = model(input_ids=tokens, use_cache=False).logits[:, :-1]
+        with_routers = {"output_router_logits": True} if case.aux_loss or case.z_loss else {}
+        outputs = model(input_ids=tokens, use_cache=False, **with_routers)
+        logits = outputs.logits[:, :-1]
         if logits.dtype == torch.bfloat16:
             logits = logits.float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100,
                                                  reduction="sum") / trained
         if loss.requires_grad and labels.shape[1] > 1:
-            loss.backward()
+            loss.backward(retain_graph=bool(with_routers))
         total += loss.item()
-    return total, trained
+        if with_routers:
+            counts = (labels[:, 1:] != -100).any(1, keepdim=True).expand(labels.shape)
+            routed.append((counts.flatten(), outputs.router_logits))
+    return total, trained, router_losses(case, model, routed) if routed else {}
+
+
+def router_losses(case, model, routed):
+    """Backward of the losses over all tokens of the step but those of documents in which nothing is trained, by
+    transformers' own function and its mask."""
+    counts = torch.cat([mask for mask, _ in routed])
+    layers = tuple(torch.cat(parts) for parts in zip(*(logits for _, logits in routed)))
+    module = sys.modules[type(model).__module__]
+    aux = module.load_balancing_loss_func(layers, model.config.num_local_experts, model.config.num_experts_per_tok,
+                                          counts.to(torch.int64)[None])
+    z = torch.cat([torch.logsumexp(logits[counts].float(), dim=-1) ** 2 for logits in layers]).mean()
+    (case.aux_loss * aux + case.z_loss * z).backward()
+    return {"aux_loss": aux.item(), "z_loss": z.item()}
 
 
 def train(case, data, directory, dtype, steps=STEPS):
@@ -548,13 +579,13 @@ def train(case, data, directory, dtype, steps=STEPS):
     groups = [{"params": [p for name, p in trained.items() if decays[name]], "weight_decay": 0.1},
               {"params": [p for name, p in trained.items() if not decays[name]], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=case.lr, betas=case.betas, eps=1e-3, foreach=False)
-    result = {"losses": [], "grad_norms": [], "clip_factors": [], "trained_tokens": []}
+    result = {"losses": [], "grad_norms": [], "clip_factors": [], "trained_tokens": [], "router": []}
     guard = RefuseFloat32() if dtype == FLOAT64 else contextlib.nullcontext()
     for step in range(steps):
         segments = step_segments(case, data, step)
         optimizer.zero_grad()
         with widened(dtype), guard:
-            loss, trained_tokens = loss_of_step(model, segments)
+            loss, trained_tokens, router = loss_of_step(case, model, segments)
             if step == 0:
                 result["grads"] = {name: p.grad.detach().clone() for name, p in trained.items()}
             norm = torch.nn.utils.clip_grad_norm_(parameters.values(), case.clip, foreach=False).item()
@@ -563,6 +594,7 @@ def train(case, data, directory, dtype, steps=STEPS):
         result["grad_norms"].append(norm)
         result["clip_factors"].append(min(1.0, case.clip / (norm + 1e-6)))
         result["trained_tokens"].append(trained_tokens)
+        result["router"].append(router)
     result["final"] = {name: p.detach().clone() for name, p in parameters.items()}
     result["start"] = dict(load_model(directory, dtype).named_parameters())
     for key in ("grads", "final", "start"):
@@ -698,6 +730,10 @@ def make(case, out):
         "optim": {"lr": case.lr, "beta1": case.betas[0], "beta2": case.betas[1], "eps": 1e-3, "weight_decay": 0.1,
                   "clip": case.clip, "schedule": "constant", "warmup": 0},
         **({"freeze": case.freeze} if case.freeze else {}),
+        **({"router": {"z_loss": case.z_loss}  # and what config.json does not say
+            | ({} if case.config.get("output_router_logits") else {"aux_loss": case.aux_loss}),
+            "aux_losses": [losses["aux_loss"] for losses in exact["router"]],
+            "z_losses": [losses["z_loss"] for losses in exact["router"]]} if exact["router"][0] else {}),
         **{key: exact[key] for key in ("losses", "grad_norms", "clip_factors", "trained_tokens")},
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
@@ -724,7 +760,7 @@ def compare(made, stored):
             assert error < 1e-6, f"{name}: {tensor} differs by {error:.1e}"
         elif a.name == "expected.json":
             x, y = json.loads(a.read_text()), json.loads(b.read_text())
-            for key in ("losses", "grad_norms", "clip_factors"):
+            for key in {"losses", "grad_norms", "clip_factors", "aux_losses", "z_losses"} & set(x):
                 assert number_error(x.pop(key), y.pop(key)) < 1e-6, f"{name}: {key}"
             assert {**x, "made_with": 0} == {**y, "made_with": 0}, name
         elif a.name == "config.json":

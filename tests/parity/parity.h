@@ -85,8 +85,9 @@ inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
 
 struct Outcome {
   std::vector<double> losses, norms;
-  Tensors gradients;  // of the first step
-  Tensors weights;    // after the last
+  std::vector<double> aux_losses, z_losses;  // of the router, where they are trained
+  Tensors gradients;                         // of the first step
+  Tensors weights;                           // after the last
 };
 
 struct Variant {
@@ -120,6 +121,9 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   config.mlp_chunk = variant.mlp_chunk;
   config.threads = 2;
   config.freeze = golden.value("freeze", config.freeze);
+  if (const nlohmann::json router = golden.value("router", nlohmann::json::object()); router.contains("aux_loss"))
+    config.router.aux_loss = router.at("aux_loss").get<double>();
+  if (golden.contains("router")) config.router.z_loss = golden.at("router").at("z_loss").get<double>();
   const nlohmann::json& o = golden.at("optim");
   config.optim.clip = o.at("clip").get<double>();
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{4} << 30;
@@ -148,6 +152,8 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
     const StepReport report = trainer.step(tokens.batch(step - 1), {.adamw = adamw, .clip = config.optim.clip});
     outcome.losses.push_back(report.loss);
     outcome.norms.push_back(report.grad_norm);
+    if (report.router && report.router->aux_loss) outcome.aux_losses.push_back(*report.router->aux_loss);
+    if (report.router && report.router->z_loss) outcome.z_losses.push_back(*report.router->z_loss);
     if (dump) {
       trainer.device_gradients([&](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
       trainer.updater().observe({});
@@ -179,6 +185,15 @@ inline void expect_fp32_parity(const std::string& name, Variant variant) {
                 1e-5 * golden.at("grad_norms")[i].get<double>())
         << "step " << i + 1;
   }
+  const auto expect_router_losses = [&](const char* key, const std::vector<double>& found) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      const double expected = golden.at(key)[i].get<double>();
+      EXPECT_NEAR(found[i], expected, 1e-5 * expected) << key << " of step " << i + 1;
+    }
+  };
+  EXPECT_EQ(outcome.aux_losses.size(), golden.contains("aux_losses") ? outcome.losses.size() : 0);
+  expect_router_losses("aux_losses", outcome.aux_losses);
+  expect_router_losses("z_losses", outcome.z_losses);
   const Tensors gradients = read_tensors(golden_path(name) + "/grads.safetensors"),
                 weights = read_tensors(golden_path(name) + "/final.safetensors");
   ASSERT_EQ(outcome.gradients.size(), gradients.size());

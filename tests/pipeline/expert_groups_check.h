@@ -16,7 +16,9 @@ inline std::vector<Shape> expert_shapes() {
           Shape{.layers = 3,
                 .freezing = {.freeze = {"*.experts.[2-4].*", "*.mlp.gate.weight"}},
                 .moments = "int8",
-                .experts = 8}};
+                .experts = 8},
+          Shape{.layers = 4, .precision = "fp32", .experts = 8, .aux_loss = 0.2, .z_loss = 0.01},
+          Shape{.layers = 3, .clip = false, .experts = 5, .z_loss = 0.02}};
 }
 
 // Trains `steps` steps with every size of a group under the planner's plan, and under so many random plans, each with a

@@ -31,6 +31,8 @@ struct Shape {
   int64_t experts = 0;         // of every layer but the second; a token has 3
   bool experts_below = false;  // of the second too
   int64_t experts_per_record = 0;
+  double aux_loss = 0;  // coefficients of the router's losses
+  double z_loss = 0;
   bool rounded = false;      // the first weights are such that bf16 holds them
   bool bf16_source = false;  // and the session knows it: frozen tensors have no low bits
 };
@@ -78,6 +80,8 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   config.batch = shape.sequences;
   config.micro_batch = shape.sequences / shape.micro_batches;
   config.optim.clip = shape.clip ? 0.5 : 0;
+  if (shape.aux_loss > 0) config.router.aux_loss = shape.aux_loss;
+  config.router.z_loss = shape.z_loss;
   config.state = {.moments = shape.moments, .master = shape.master};
   config.dump.grads.all = shape.dumps;
   config.freeze = shape.freezing.freeze;

@@ -76,6 +76,11 @@ struct TrainConfig {
     double decay = 0.1;  // wsd: the last part of the run's steps in which lr falls
     bool operator==(const Optim&) const = default;
   };
+  struct Router {
+    std::optional<double> aux_loss;  // none: what config.json asks for
+    double z_loss = 0;
+    bool operator==(const Router&) const = default;
+  };
   struct State {
     std::string moments = "fp32";  // fp32 | bf16 | int8
     std::string master = "fp32";   // fp32 | stochastic
@@ -119,6 +124,7 @@ struct TrainConfig {
   int64_t head_chunk = 0;  // tokens of one chunk of the head; 0: chosen by size
   int64_t mlp_chunk = 0;   // tokens of one chunk of the MLP; 0: the whole micro-batch
   Optim optim;
+  Router router;
   Eval eval;
   Sample sample;
   std::vector<std::string> freeze;      // patterns over tensor names

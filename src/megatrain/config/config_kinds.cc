@@ -241,6 +241,25 @@ ConfigKey budget_key(const char* name, const char* habits, const char* help,
               }};
 }
 
+ConfigKey coefficient_key(const char* name, const char* habits, double most, const char* help,
+                          ConfigField<std::optional<double>> field) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format("auto or a number from 0 to {}", most),
+          .help = help,
+          .read =
+              [field, most](TrainConfig& config, const ConfigText& value) {
+                field(config).reset();
+                if (value.null || value.text == "auto") return true;
+                return read_number(value.text, field(config).emplace()) && *field(config) >= 0 &&
+                       *field(config) <= most;
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                return value_of(field, config) ? fmt::format("{}", *value_of(field, config)) : std::string("auto");
+              }};
+}
+
 ConfigKey patterns_key(const char* name, const char* habits, const char* help,
                        ConfigField<std::vector<std::string>> field) {
   return {.name = name,

@@ -69,6 +69,10 @@ ConfigKey bool_key(const char* name, const char* habits, const char* help, Confi
 // Bytes; null and "auto": none.
 ConfigKey budget_key(const char* name, const char* habits, const char* help, ConfigField<std::optional<int64_t>> field);
 
+// A number from 0 to `most`; null and "auto": none.
+ConfigKey coefficient_key(const char* name, const char* habits, double most, const char* help,
+                          ConfigField<std::optional<double>> field);
+
 // Patterns over tensor names; null and "none": no pattern.
 ConfigKey patterns_key(const char* name, const char* habits, const char* help,
                        ConfigField<std::vector<std::string>> field);

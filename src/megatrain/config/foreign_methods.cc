@@ -80,7 +80,6 @@ constexpr Switch kSwitches[] = {
     {"use_mca", "Megatron", kOneGpu},
     {"use_megatron_bridge", "Megatron", kOneGpu},
     {"use_hyper_parallel", "several GPUs", kOneGpu},
-    {"moe_aux_loss_coef", "a mixture of experts", "dense models are trained"},
     {"do_predict", "predictions", kAnswers},
     {"predict_with_generate", "predictions", kAnswers},
 };

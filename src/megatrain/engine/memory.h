@@ -43,6 +43,8 @@ class EngineMemory {
   // 0, or the record, counted from 1, in which an update of the step before made a weight or a moment that is not
   // finite.
   int32_t* host_not_finite() const { return reinterpret_cast<int32_t*>(host_loss_sums() + 2); }
+  // What was counted of the routers of a training step, phase after phase.
+  std::byte* host_router_counts() const { return reinterpret_cast<std::byte*>(host_loss_sums() + 3); }
 
  private:
   Workload workload_;

@@ -143,6 +143,8 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
       to_host(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::squares)),
               w.record_count() * 8);
       to_host(stream, memory_.host_loss_sums(), memory_.address(a.at(Operand::loss_sums)), 16);
+      if (a.has(Operand::router_counts))
+        to_host(stream, memory_.host_router_counts(), memory_.address(a.at(Operand::router_counts)), w.router_bytes());
       // Even and odd steps mark what is not finite apart: a report reads its predecessor's mark while the updates of
       // its own step run.
       return to_host(stream, memory_.host_not_finite(),
@@ -174,6 +176,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::forward:
     case ActionKind::head:
     case ActionKind::recompute:
+    case ActionKind::balance_experts:
     case ActionKind::backward:
     case ActionKind::embed_backward:
     case ActionKind::merge_rows:

@@ -211,6 +211,19 @@ void ExpertBlock::route(Ops& ops, Stream& stream, const Routing& routing) const 
                      .weights = routing.weights});
 }
 
+void ExpertBlock::count(Ops& ops, Stream& stream, const Routing& routing, const Forward& a) const {
+  if (!a.router_counts) return;
+  const RouterCounts to = RouterCounts::within(a.router_counts, s_.experts.count, s_.experts.chosen);
+  ops.count_experts(stream, {.experts = routing.experts,
+                             .counted = a.micro_batch.counted,
+                             .logits = routing.logits,
+                             .choices = s_.experts.chosen,
+                             .choice_counts = to.choice_counts,
+                             .probability = to.probability,
+                             .squared_lse = to.squared_lse,
+                             .tokens = to.tokens});
+}
+
 void ExpertBlock::sort(Ops& ops, Stream& stream, const Routing& routing, int64_t tokens) const {
   ops.sort_by_expert(stream, {.experts = routing.experts,
                               .pairs = tokens * s_.experts.chosen,
@@ -261,6 +274,7 @@ void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
   attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h, w.post_normed, w.post_inv_rms);
   logits_of(ops, stream, slab, w.post_normed, w.routing);
   route(ops, stream, w.routing);
+  count(ops, stream, w.routing, a);
   sort(ops, stream, w.routing, a.x.rows);
   if (!in_parts()) group(a.weights[1], 0);
 }
@@ -295,6 +309,9 @@ void ExpertBlock::first_backward(Ops& ops, Stream& stream, const Backward& a, co
                               .choices = s_.experts.chosen,
                               .experts = w.routing.experts,
                               .grad_weights = w.grad_weights,
+                              .grad_probability = a.router.probability,
+                              .grad_squared_lse = a.router.squared_lse,
+                              .counted = a.micro_batch.counted,
                               .grad_logits = w.grad_logits});
   weight_gradients(ops, stream, grads, router_, w.grad_logits, w.post_normed, a.accumulate);
   ops.linear_backward_input(stream, {.grad_out = w.grad_logits,

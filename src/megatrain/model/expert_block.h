@@ -67,6 +67,7 @@ class ExpertBlock final : public Phase {
   int64_t workspace_bytes() const override;
   int64_t kept_bytes(Keep keep) const override;
   int64_t carried_bytes() const override;
+  int64_t router_bytes() const override { return 8 * RouterCounts::words(s_.experts.count, s_.experts.chosen); }
   void forward(Ops& ops, Stream& stream, const Forward& args) const override;
   void backward(Ops& ops, Stream& stream, const Backward& args) const override;
   void recompute(Ops& ops, Stream& stream, const Backward& args) const override;
@@ -93,6 +94,7 @@ class ExpertBlock final : public Phase {
   ExpertRows rows_of(const Group& group, const Routing& routing, int64_t tokens) const;
   void logits_of(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const Routing& routing) const;
   void route(Ops& ops, Stream& stream, const Routing& routing) const;
+  void count(Ops& ops, Stream& stream, const Routing& routing, const Forward& args) const;
   void sort(Ops& ops, Stream& stream, const Routing& routing, int64_t tokens) const;
   void group_forward(Ops& ops, Stream& stream, std::byte* slab, size_t index, const View& normed, const View& h,
                      const View& y, const Routing& routing, const Rows& rows) const;

@@ -47,6 +47,12 @@ struct KeyValueCache {
   int64_t context = 0;
 };
 
+// Gradients of the router's losses, by what RouteBackward has them by; as they are: there are no such losses.
+struct RouterSlopes {
+  View probability;  // (E) fp32 or empty
+  float squared_lse = 0;
+};
+
 class Phase {
  public:
   virtual ~Phase() = default;
@@ -66,6 +72,9 @@ class Phase {
   // What one micro-batch hands from part to part, in forward or in backward; 0 with one part.
   virtual int64_t carried_bytes() const { return 0; }
 
+  // Of what a step counts of its router (ops/experts.h, RouterCounts); 0: it has none.
+  virtual int64_t router_bytes() const { return 0; }
+
   struct Forward {
     int64_t part = 0;
     std::span<std::byte* const> weights;  // slabs of the part's records
@@ -76,7 +85,8 @@ class Phase {
     std::byte* workspace;
     std::byte* carried = nullptr;  // carried_bytes()
     Keep keep = Keep::nothing;
-    std::byte* kept = nullptr;  // kept_bytes(keep); nullptr: no backward follows
+    std::byte* kept = nullptr;           // kept_bytes(keep); nullptr: no backward follows
+    std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: nothing is counted
   };
   virtual void forward(Ops& ops, Stream& stream, const Forward& args) const = 0;
 
@@ -95,6 +105,7 @@ class Phase {
     std::byte* carried = nullptr;
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // as the forward left it; overwritten
+    RouterSlopes router;
   };
   virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
   // Makes again what the backward of several parts needs, into `carried`; with the first part's weights, without

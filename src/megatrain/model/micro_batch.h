@@ -12,6 +12,7 @@ struct MicroBatchView {
   const int32_t* row = nullptr;        // (T) row of the gathered embedding table
   const int32_t* labels = nullptr;     // (T)
   const int32_t* positions = nullptr;  // (T)
+  const int32_t* counted = nullptr;    // (T) not 0: the token counts for the router's losses and figures
   Documents documents{};
   // The sorted segments of the embedding's backward.
   const int32_t* segment_order = nullptr;  // (T)

@@ -9,6 +9,7 @@
 // forward and descending in backward, group after group into one fp32 sum, so that the groups change no bit.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "megatrain/ops/elementwise.h"
@@ -160,6 +161,33 @@ struct CountExperts {
   double* probability = nullptr;     // (E) += softmax over all; summed over tokens in their order
   double* squared_lse = nullptr;     // (1) += likewise
   int64_t* tokens = nullptr;         // (1) += that count
+};
+
+// Where those figures of one router lie in a slab of 8-byte words.
+struct RouterCounts {
+  int64_t* choice_counts;  // (k * E)
+  int64_t* tokens;         // (1)
+  double* squared_lse;     // (1)
+  double* probability;     // (E)
+
+  static int64_t words(int64_t experts, int64_t choices) { return choices * experts + 2 + experts; }
+  static RouterCounts within(std::byte* slab, int64_t experts, int64_t choices) {
+    int64_t* words = reinterpret_cast<int64_t*>(slab);
+    double* sums = reinterpret_cast<double*>(words + choices * experts + 1);
+    return {words, words + choices * experts, sums, sums + 1};
+  }
+};
+
+// The gradient by an expert's probability of the loss that balances the experts: factor times how often the expert was
+// chosen, by any choice of any layer. Of whole numbers, so that no order decides its bits.
+struct BalanceSlopes {
+  const int64_t* choice_counts = nullptr;  // (k * E) of the first layer
+  int64_t layers = 0;
+  int64_t stride = 0;  // from one layer's counts to the next layer's
+  int64_t choices = 0;
+  int64_t experts = 0;
+  double factor = 0;
+  float* slopes = nullptr;  // (E) out: RouteBackward::grad_probability
 };
 
 }  // namespace megatrain

@@ -47,6 +47,7 @@ class OpNotes final : public Ops {
   void attention_cached(Stream&, const CachedAttention&) override {}
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}
+  void balance_slopes(Stream&, const BalanceSlopes&) override {}
   void finish_gradient(Stream&, const FinishGradient&) override {}
   void sum_losses(Stream&, const SumLosses&) override {}
   void clip_factor(Stream&, const ClipFactor&) override {}

@@ -79,6 +79,7 @@ class Ops {
   virtual void experts_gated_backward(Stream&, const ExpertsGatedBackward&) = 0;
   virtual void combine_rows(Stream&, const CombineRows&) = 0;
   virtual void count_experts(Stream&, const CountExperts&) = 0;
+  virtual void balance_slopes(Stream&, const BalanceSlopes&) = 0;
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
   virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
   virtual void sum_losses(Stream&, const SumLosses&) = 0;

@@ -1,7 +1,8 @@
 // Writes a step down as one sequential order of actions; derive_waits makes it concurrent.
 //
 //   forward    gather and fetch the touched embedding rows; for each phase: fetch, then every micro-batch of the sweep
-//   turn       head: loss and gradient of every micro-batch; the last records are still in their slots
+//   turn       head: loss and gradient of every micro-batch; the last records are still in their slots. The loss that
+//              balances experts turns what forward counted into slopes for backward
 //   backward   for each phase in reverse: fetch unless still there, every micro-batch, round the gradients, let them
 //              leave. Where only every k-th input waits, the phases above one run forward again first.
 //              A phase in parts does so part by part, from the last to the first, once every micro-batch has made again
@@ -90,6 +91,7 @@ class Builder {
       make_groups(first, plan_.sweeps[sweep]);
       forward();
       head();
+      if (training_ && w_.aux_loss > 0) balance_experts();
       if (training_) backward();
       first += plan_.sweeps[sweep];
     }
@@ -231,9 +233,9 @@ class Builder {
   }
 
   // All parts of a phase; `x` and `y` say where a micro-batch's input and output are, `written` is called once its
-  // output is there.
+  // output is there. `counts`: what its router chooses is counted.
   template <class X, class Y, class Written>
-  void forward_phase(int64_t phase, const X& x, const Y& y, const Written& written) {
+  void forward_phase(int64_t phase, const X& x, const Y& y, const Written& written, bool counts) {
     const int64_t last = w_.phase(phase).part_count() - 1;
     for (int64_t part = 0; part <= last; ++part) {
       const std::vector<Access> weights = hold_weights(phase, part);
@@ -241,6 +243,8 @@ class Builder {
         Action action = of_phase(ActionKind::forward, phase, group, part);
         std::vector<Access> accesses = of_part(weights, action, group);
         if (part == 0) accesses.push_back(reads(Operand::x, x(group)));
+        if (part == 0 && counts && w_.phase(phase).router_bytes > 0)
+          accesses.push_back(writes(Operand::router_counts, {Kind::router_counts, phase}));
         if (part == last) accesses.push_back(writes(Operand::y, y(group)));
         add(Lane::compute, std::move(action), std::move(accesses));
         if (part == last) written(group);
@@ -261,7 +265,7 @@ class Builder {
       forward_phase(
           phase, [&](const Group& group) { return in.resource(group); },
           [&](const Group& group) { return out.resource(group); },
-          [&](const Group& group) { offload_boundary(out, group); });
+          [&](const Group& group) { offload_boundary(out, group); }, training_);
       in = std::move(out);
     }
   }
@@ -323,7 +327,22 @@ class Builder {
       leave(w_.head_record(), {Kind::head_gradient_out, w_.head_record()});
   }
 
-  // The inputs of the phases above a boundary, up to `top`, computed again from it.
+  std::vector<Access> all_router_counts() const {
+    std::vector<Access> accesses;
+    for (int64_t phase = 1; phase < w_.head_phase(); ++phase) {
+      if (w_.phase(phase).router_bytes > 0)
+        accesses.push_back(reads(Operand::router_counts, {Kind::router_counts, phase}));
+    }
+    return accesses;
+  }
+
+  void balance_experts() {
+    std::vector<Access> accesses = all_router_counts();
+    accesses.push_back(writes(Operand::router_slopes, {Kind::router_slopes}));
+    add(Lane::compute, {.kind = ActionKind::balance_experts}, std::move(accesses));
+  }
+
+  // The inputs of the phases above a boundary, up to `top`, computed again from it: nothing is counted twice.
   void recompute(const Place& boundary, int64_t top) {
     for (int64_t phase = boundary.phase; phase < top; ++phase) {
       forward_phase(
@@ -331,7 +350,7 @@ class Builder {
           [&](const Group& group) {
             return Resource{Kind::recomputed, above_boundary(phase + 1), group.local};
           },
-          [](const Group&) {});
+          [](const Group&) {}, false);
     }
   }
 
@@ -396,6 +415,8 @@ class Builder {
       if (part == 0) {
         accesses.push_back(reads(Operand::x, input_of(phase, boundary, group)));
         accesses.push_back(writes(Operand::grad_x, stream(group)));
+        if (w_.aux_loss > 0 && w_.phase(phase).router_bytes > 0)
+          accesses.push_back(reads(Operand::router_slopes, {Kind::router_slopes}));
       }
       add_sums(accesses, phase, part);
       add(Lane::compute, std::move(action), std::move(accesses));
@@ -584,6 +605,10 @@ class Builder {
   void report() {
     std::vector<Access> accesses = all_squares();
     accesses.push_back(reads(Operand::loss_sums, {Kind::loss_sums}));
+    if (training_) {
+      const std::vector<Access> counts = all_router_counts();
+      accesses.insert(accesses.end(), counts.begin(), counts.end());
+    }
     accesses.push_back(writes(Operand::to, {Kind::host_report}));
     add(Lane::d2h, {.kind = ActionKind::report}, std::move(accesses));
   }

@@ -199,11 +199,15 @@ class ResourceList {
     device(Kind::losses, 0, w_.micro_tokens * 4, w_.micro_batches);
     device(Kind::correct, 0, w_.micro_tokens * 4, w_.micro_batches);
     device(Kind::loss_sums, 0, 16);
+    for (int64_t p = 0; p < w_.phase_count(); ++p) {
+      if (w_.phase(p).router_bytes > 0) device(Kind::router_counts, p, w_.phase(p).router_bytes);
+    }
+    if (w_.aux_loss > 0) device(Kind::router_slopes, 0, w_.experts * 4);
     device(Kind::clip, 0, 8);
     device(Kind::not_finite, 0, 4, 2);
     host(Kind::process, 0, w_.host_base_bytes);
     host(Kind::staged_inputs, 0, w_.input_bytes);
-    host(Kind::host_report, 0, (w_.record_count() + 3) * 8);
+    host(Kind::host_report, 0, (w_.record_count() + 3) * 8 + w_.router_bytes());
   }
 
   const Workload& w_;
@@ -258,6 +262,8 @@ const char* resource_name(ResourceKind kind) {
     case Kind::norm_partials: return "norm partials";
     case Kind::squares: return "sums of squares";
     case Kind::loss_sums: return "loss sums";
+    case Kind::router_counts: return "router counts";
+    case Kind::router_slopes: return "router slopes";
     case Kind::clip: return "clip factor";
     case Kind::not_finite: return "not finite";
     case Kind::process: return "process";

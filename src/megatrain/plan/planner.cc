@@ -190,8 +190,9 @@ int64_t most_visitors(const Workload& w) {
 std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   std::vector<Start> list;
   std::vector<int64_t> sweeps;
-  for (int64_t n = 1; n < w.micro_batches; n *= 2) sweeps.push_back(n);
-  sweeps.push_back(w.micro_batches);
+  const int64_t most_sweeps = w.aux_loss > 0 ? 1 : w.micro_batches;
+  for (int64_t n = 1; n < most_sweeps; n *= 2) sweeps.push_back(n);
+  sweeps.push_back(most_sweeps);
   std::vector<std::pair<int64_t, int64_t>> state_and_visits;
   for (const int64_t state : grid(state_on_host ? 0 : w.record_count(), 12)) state_and_visits.emplace_back(state, 0);
   const int64_t most = visits && w.clip ? most_visitors(w) : 0;
@@ -212,7 +213,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   }
   // where memory is short, every record counts
   for (int64_t state = 1; !state_on_host && state < w.record_count(); ++state) {
-    for (const int64_t n : {int64_t{1}, std::min<int64_t>(2, w.micro_batches)}) {
+    for (const int64_t n : {int64_t{1}, std::min<int64_t>(2, most_sweeps)}) {
       for (const int64_t every :
            {int64_t{1}, std::min<int64_t>(4, w.layer_phases()), std::min<int64_t>(8, w.layer_phases())})
         list.push_back({n, state, 0, 0, 0, every});

@@ -42,7 +42,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   const int64_t leaving = plan.leaving(w);
   plan.host_gradient_slabs = w.clip || leaving == 0 ? leaving : 1 + below(leaving);
   for (int64_t left = w.micro_batches; left > 0;) {
-    const int64_t width = below(2) ? left : 1 + below(left);
+    const int64_t width = w.aux_loss > 0 || below(2) ? left : 1 + below(left);
     plan.sweeps.push_back(width);
     left -= width;
   }

@@ -44,8 +44,10 @@ enum class ResourceKind : uint8_t {
   norm_partials,
   squares,  // a = record
   loss_sums,
-  clip,        // the clip factor
-  not_finite,  // b = step modulo 2
+  router_counts,  // a = phase: what a step counts of its router
+  router_slopes,  // the gradient of the loss that balances the experts, by an expert's probability
+  clip,           // the clip factor
+  not_finite,     // b = step modulo 2
   // on the host
   process,
   host_gradient,         // a = record with clipping, unless it waits elsewhere; else the slab of the ring
@@ -54,7 +56,7 @@ enum class ResourceKind : uint8_t {
   boundary_slab,         // a = slab of the ring: an input of one micro-batch on its way to disk or back
   staged_rows,
   staged_inputs,
-  host_report,   // sums of squares, sums of losses, what is not finite
+  host_report,   // sums of squares, sums of losses, what is not finite, what was counted of routers
   host_squares,  // a = record
   moment_slab,  // a = slab of the ring: m and v of a record whose moments live on disk, behind its weights and low bits
                 // where these live there

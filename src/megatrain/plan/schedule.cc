@@ -36,6 +36,7 @@ const char* action_name(ActionKind kind) {
     case ActionKind::forward: return "block forward";
     case ActionKind::head: return "head";
     case ActionKind::recompute: return "block again";
+    case ActionKind::balance_experts: return "balance experts";
     case ActionKind::backward: return "block backward";
     case ActionKind::embed_backward: return "embed backward";
     case ActionKind::merge_rows: return "merge rows";

@@ -30,9 +30,10 @@ enum class ActionKind : uint8_t {
                    // turns: they go on while the next step begins
   // compute
   embed_forward,
-  forward,    // of a layer's phase
-  head,       // forward, loss and, in training, backward
-  recompute,  // of a phase in parts, whose backward then begins
+  forward,          // of a layer's phase
+  head,             // forward, loss and, in training, backward
+  recompute,        // of a phase in parts, whose backward then begins
+  balance_experts,  // the slopes of the loss that does so, from the whole step's choices
   backward,
   embed_backward,
   merge_rows,       // tied: the embedding's row gradients into the head's table gradient
@@ -82,6 +83,8 @@ enum class Operand : uint8_t {
   losses,
   correct,
   loss_sums,
+  router_counts,  // of a phase; of all phases that have them, in order, where they become slopes or are reported
+  router_slopes,
   clip,
   state,    // a record's, which an update changes
   moments,  // of the state, where they live on disk: the slab they are in, with all else of the state that lives there

@@ -53,6 +53,8 @@ struct PhaseWork {
   std::array<double, kKeeps.size()> recomputed_flops{};  // in backward, by what is kept
   std::array<double, kKeeps.size()> recomputed_bytes{};  // moved by norms, RoPE and activation functions
 
+  int64_t router_bytes = 0;  // of what a step counts of its router; 0: it has none
+
   // Where it runs in several parts, and then what they hand on, of one micro-batch. Backward begins with recomputing.
   std::vector<PartWork> parts;
   int64_t carried_bytes = 0;
@@ -86,6 +88,12 @@ struct Workload {
   // Experts that a record of a layer with experts holds; 0: all of the layer's. It changes no bit.
   int64_t experts_per_record = 0;
 
+  int64_t experts = 0;  // of a layer that has them; 0: none has
+  // Coefficients of the router's losses. That of the first needs the choices of the whole step before its backward, so
+  // the step is one sweep.
+  double aux_loss = 0;
+  double z_loss = 0;
+
   int64_t workspace_bytes = 0;  // the largest of the phases'
   int64_t scratch_bytes = 0;    // of the ops
   int64_t input_bytes = 0;      // ids, labels, positions, documents of a step
@@ -113,6 +121,12 @@ struct Workload {
   const RecordWork& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
   const PhaseWork& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
   bool is_trained(int64_t r) const { return record(r).trained > 0; }
+
+  int64_t router_bytes() const {  // of all phases
+    int64_t sum = 0;
+    for (const PhaseWork& p : phases) sum += p.router_bytes;
+    return sum;
+  }
 
   // The record in whose memory this one's weights, state and waiting gradient live.
   int64_t home(int64_t r) const { return alias_records > 0 && is_layer_record(r) ? 1 + (r - 1) % alias_records : r; }

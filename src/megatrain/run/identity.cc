@@ -26,15 +26,21 @@ constexpr const char* kFiles = "files";        // fingerprints of raw files, by 
 constexpr const char* kOrder = "data.order";   // of kFiles: grows with the run
 constexpr const char* kSettings = "settings";  // keys that may change on the way
 
-ordered_json settings_json(const TrainConfig& c) {
+ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
   // A setting added to the optimizer does not compile until it is bound here.
   const auto& [lr, beta1, beta2, eps, weight_decay, clip, schedule, warmup, min_lr, decay] = c.optim;
-  return {{"steps", c.steps},       {"optim.lr", lr},
-          {"optim.beta1", beta1},   {"optim.beta2", beta2},
-          {"optim.eps", eps},       {"optim.weight_decay", weight_decay},
-          {"optim.clip", clip},     {"optim.schedule", schedule},
-          {"optim.warmup", warmup}, {"optim.min_lr", min_lr},
-          {"optim.decay", decay},   {"conventions", c.conventions}};
+  ordered_json settings = {{"steps", c.steps},       {"optim.lr", lr},
+                           {"optim.beta1", beta1},   {"optim.beta2", beta2},
+                           {"optim.eps", eps},       {"optim.weight_decay", weight_decay},
+                           {"optim.clip", clip},     {"optim.schedule", schedule},
+                           {"optim.warmup", warmup}, {"optim.min_lr", min_lr},
+                           {"optim.decay", decay},   {"conventions", c.conventions}};
+  if (model.experts.count > 0) {
+    const RouterLosses losses = router_losses(c, model);
+    settings["router.aux_loss"] = losses.aux;
+    settings["router.z_loss"] = losses.z;
+  }
+  return settings;
 }
 
 // Of the first `numbers` of data.order, at most all of them.
@@ -172,7 +178,7 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
     all[field.decides_steps ? kModel : kExported][field.name] = std::move(field.value);
   }
   if (data && !c.data.tokens.empty()) all[kFiles] = files_json(c);
-  all[kSettings] = settings_json(c);
+  all[kSettings] = settings_json(c, model);
   all[kSettings]["data.eval"] = eval ? eval->fingerprint() : "";
   return all;
 }

@@ -82,6 +82,11 @@ class Run {
     schedule_ = learning_rate_of(config);
     check_schedule(schedule_);
     session_.emplace(config, source_);
+    if (const RouterLosses losses = router_losses(config, source_.config); losses.from_model)
+      log_info(
+          fmt::format("config.json: 'output_router_logits' is true, so the loss that balances the experts is added, "
+                      "times its 'router_aux_loss_coef', {}; router.aux_loss: 0 trains without it",
+                      losses.aux));
     if (config.resume) checkpoint_ = checkpoints_.newest();
     identity_json_ = identity_json(config, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
     if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order);

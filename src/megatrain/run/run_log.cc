@@ -52,6 +52,12 @@ void RunLog::step(const StepMetrics& m) {
   events_.scalar("train/grad_norm", m.step, r.grad_norm);
   events_.scalar("train/lr", m.step, m.lr);
   events_.scalar("train/tokens_per_s", m.step, static_cast<double>(r.tokens) / r.seconds);
+  if (r.router) {
+    if (r.router->aux_loss) events_.scalar("train/aux_loss", m.step, *r.router->aux_loss);
+    if (r.router->z_loss) events_.scalar("train/z_loss", m.step, *r.router->z_loss);
+    events_.scalar("train/imbalance", m.step, r.router->imbalance);
+    events_.scalar("train/experts_used", m.step, r.router->used);
+  }
   events_.flush();
 }
 

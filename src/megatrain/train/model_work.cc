@@ -13,6 +13,7 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& sha
                  .width = numbered.phase->in_width(),
                  .forward_flops = cost.forward.flops / tokens,
                  .backward_flops = cost.backward.flops / tokens,
+                 .router_bytes = numbered.phase->router_bytes(),
                  .carried_bytes = numbered.phase->carried_bytes()};
   for (size_t part = 0; numbered.parts.size() > 1 && part < numbered.parts.size(); ++part) {
     work.parts.push_back({.records = numbered.parts[part],
@@ -54,6 +55,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   w.tied = model.config.tied;
   if (w.tied) w.phases.back().records.push_back(0);
   w.hidden = model.config.hidden;
+  w.experts = w.router_bytes() > 0 ? model.config.experts.count : 0;
   w.vocab = model.config.vocab;
   w.dtype = model.shape.dtype;
   w.state = model.shape.state;

@@ -23,15 +23,6 @@ std::string exported_config(const ModelSource& source, DType type) {
   return json_text(object, 2) + "\n";
 }
 
-// What the model asks of its training and is not computed.
-void check_experts(const ModelConfig& model) {
-  if (!model.experts.aux_in_loss || model.experts.aux_coef == 0) return;
-  fail_input(fmt::format(
-      "config.json: 'output_router_logits' is true, so transformers adds a loss that balances the experts, times {}; "
-      "megatrain does not compute it yet: set 'output_router_logits' to false to train without it",
-      model.experts.aux_coef));
-}
-
 }  // namespace
 
 Session::Session(const TrainConfig& config) : Session(config, read_model_source(config)) {}
@@ -42,7 +33,7 @@ Session::Session(const TrainConfig& config, ModelSource source)
       machine_(open_machine(config.device, config.threads)),
       identity_(make_identity(config, source_.config)) {
   machine_.disk = disk_settings(config);
-  check_experts(source_.config);
+  router_losses(config, source_.config);  // refused before anything is made
 }
 
 void Session::choose_algorithms(const nlohmann::json* saved) {

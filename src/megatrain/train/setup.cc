@@ -78,6 +78,19 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   return identity;
 }
 
+RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) {
+  const ExpertsConfig& experts = model.experts;
+  const double given = config.router.aux_loss.value_or(0);
+  const bool any = std::count(experts.layers.begin(), experts.layers.end(), true) > 0;
+  for (const auto& [key, value] : {std::pair{"router.aux_loss", given}, {"router.z_loss", config.router.z_loss}}) {
+    if (value > 0 && !any)
+      fail_config(
+          fmt::format("{} is {}, but this {} has no layer with experts; leave it out", key, value, model.architecture));
+  }
+  const bool from_model = any && !config.router.aux_loss && experts.aux_in_loss && experts.aux_coef > 0;
+  return {.aux = from_model ? experts.aux_coef : given, .z = config.router.z_loss, .from_model = from_model};
+}
+
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity) {
   OpsShape shape;
   shape.dtype = identity.dtype;
@@ -118,6 +131,9 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.experts_per_record = experts_per_record;
   w.micro_batches = config.batch / config.micro_batch;
   w.clip = config.optim.clip > 0;
+  const RouterLosses losses = router_losses(config, model);
+  w.aux_loss = losses.aux;
+  w.z_loss = losses.z;
   w.gradients_stay = !config.dump.grads.empty();
   const OpsShape shape = ops_shape(config, model, identity);
   w.scratch_bytes = site.ops ? site.ops->scratch_bytes(shape) : site.gpu ? cuda_scratch_bound(shape) : 0;

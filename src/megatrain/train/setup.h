@@ -44,6 +44,14 @@ ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t e
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 
+// The coefficients of the router's losses: what the configuration gives, or config.json's where the loss of its model
+// holds the one that balances experts. Throws Error(bad_config) when they are given for a model without experts.
+struct RouterLosses {
+  double aux = 0, z = 0;
+  bool from_model = false;  // the first is config.json's
+};
+RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model);
+
 // The longest sequence and the most documents a micro-batch can hold bound the ops' scratch.
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity);
 

@@ -15,12 +15,27 @@ namespace {
 
 static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
 
-// Of one micro-batch. row, labels, positions, segment order: T each; segment begin, document begin: T + 1 each;
-// segment row: T. That is 7 T + 2, at most 8 T: so a step's inputs are as large however it is cut into micro-batches.
-int64_t micro_batch_words(int64_t tokens) { return 8 * tokens; }
+// Of one micro-batch. row, labels, positions, counted, segment order: T each; segment begin, document begin: T + 1
+// each; segment row: T. That is 8 T + 2, at most 9 T: so a step's inputs are as large however it is cut into
+// micro-batches.
+int64_t micro_batch_words(int64_t tokens) { return 9 * tokens; }
 
 // Of the step, behind its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
 int64_t row_words(int64_t rows) { return 2 * rows + 1; }
+
+// Writes 1 for every token of a document in which something is trained, else 0, as padding is such a document. Returns
+// the sum.
+int64_t mark_counted(const MicroBatch& micro, int32_t* counted) {
+  int64_t sum = 0;
+  for (size_t d = 0; d + 1 < micro.document_begin.size(); ++d) {
+    const int64_t begin = micro.document_begin[d], end = micro.document_begin[d + 1];
+    const bool counts = std::any_of(micro.labels.begin() + begin, micro.labels.begin() + end,
+                                    [](int32_t label) { return label != kIgnoreLabel; });
+    std::fill(counted + begin, counted + end, counts ? 1 : 0);
+    sum += counts ? end - begin : 0;
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -55,6 +70,7 @@ StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const Optim
   std::sort(step.touched.begin(), step.touched.end());
   for (size_t row = 0; row < step.touched.size(); ++row)
     row_of_id_[static_cast<size_t>(step.touched[row])] = static_cast<int32_t>(row);
+  counted_ = 0;
   for (size_t m = 0; m < batch.micro_batches.size(); ++m)
     stage_micro_batch(static_cast<int64_t>(m), batch.micro_batches[m], step.touched);
   for (const int32_t id : step.touched) row_of_id_[static_cast<size_t>(id)] = -1;
@@ -78,6 +94,7 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   int64_t at = 0;
   const auto place = [&](int64_t words) { return std::exchange(at, at + words); };
   const int64_t row = place(tokens), labels = place(tokens), positions = place(tokens), order = place(tokens);
+  const int64_t counted = place(tokens);
   const int64_t segment_begin = place(tokens + 1), documents = place(tokens + 1), segment_row = place(tokens);
 
   // counting sort of positions by row: stable, so ascending within a row; the padding id is in no segment
@@ -105,10 +122,12 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   std::copy(micro.labels.begin(), micro.labels.end(), host + labels);
   std::copy(micro.positions.begin(), micro.positions.end(), host + positions);
   std::copy(micro.document_begin.begin(), micro.document_begin.end(), host + documents);
+  counted_ += mark_counted(micro, host + counted);
   views_[static_cast<size_t>(m)] = {.tokens = tokens,
                                     .row = device + row,
                                     .labels = device + labels,
                                     .positions = device + positions,
+                                    .counted = device + counted,
                                     .documents = {.begin = device + documents,
                                                   .host_begin = host + documents,
                                                   .count = static_cast<int64_t>(micro.document_begin.size()) - 1,
@@ -132,6 +151,7 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     case ActionKind::forward: return forward(a, stream);
     case ActionKind::head: return head(a, stream);
     case ActionKind::recompute: return recompute(a, stream);
+    case ActionKind::balance_experts: return balance_experts(a, stream);
     case ActionKind::backward: return backward(a, stream);
     case ActionKind::embed_backward: return embed_backward(a, stream);
     case ActionKind::merge_rows: return merge_rows(a, stream);
@@ -185,7 +205,44 @@ void StepProgram::forward(const Action& a, Stream& stream) {
                                                             .workspace = memory_.address(a.at(Operand::workspace)),
                                                             .carried = optional(a, Operand::carried),
                                                             .keep = a.keep,
-                                                            .kept = optional(a, Operand::kept)});
+                                                            .kept = optional(a, Operand::kept),
+                                                            .router_counts = router_counts_of(a, stream)});
+}
+
+// Where the forward counts its router's choices, zeroed before the first micro-batch of the step.
+std::byte* StepProgram::router_counts_of(const Action& a, Stream& stream) const {
+  if (!a.has(Operand::router_counts)) return nullptr;
+  const Resource& counts = a.at(Operand::router_counts);
+  if (a.micro_batch == 0) stream.zero(memory_.address(counts), static_cast<size_t>(memory_.bytes(counts)));
+  return memory_.address(counts);
+}
+
+// What the router's losses are means over: the counted tokens of every layer that has a router.
+double StepProgram::routed() const {
+  const Workload& w = memory_.workload();
+  const auto has_router = [](const PhaseWork& phase) { return phase.router_bytes > 0; };
+  return static_cast<double>(counted_ * std::count_if(w.phases.begin(), w.phases.end(), has_router));
+}
+
+void StepProgram::balance_experts(const Action& a, Stream& stream) {
+  const ExpertsConfig& experts = model_.config.experts;
+  const double over = routed();
+  ops_.balance_slopes(stream, {.choice_counts = memory_.at<int64_t>(a.at(Operand::router_counts)),
+                               .layers = a.count(Operand::router_counts),
+                               .stride = RouterCounts::words(experts.count, experts.chosen),
+                               .choices = experts.chosen,
+                               .experts = experts.count,
+                               .factor = memory_.workload().aux_loss * static_cast<double>(experts.count) / over / over,
+                               .slopes = memory_.at<float>(a.at(Operand::router_slopes))});
+}
+
+RouterSlopes StepProgram::router_slopes(const Action& a) const {
+  const Workload& w = memory_.workload();
+  RouterSlopes slopes;
+  if (a.has(Operand::router_slopes))
+    slopes.probability = vector(memory_.address(a.at(Operand::router_slopes)), DType::f32, w.experts);
+  if (w.z_loss > 0) slopes.squared_lse = static_cast<float>(w.z_loss / routed());
+  return slopes;
 }
 
 // A sum that the first micro-batch of the step is about to fill. The norm reads over the gaps between the tensors, and
@@ -212,7 +269,8 @@ Phase::Backward StepProgram::backward_args(const Action& a, std::span<std::byte*
           .workspace = memory_.address(a.at(Operand::workspace)),
           .carried = optional(a, Operand::carried),
           .keep = a.keep,
-          .kept = optional(a, Operand::kept)};
+          .kept = optional(a, Operand::kept),
+          .router = router_slopes(a)};
 }
 
 void StepProgram::recompute(const Action& a, Stream& stream) {

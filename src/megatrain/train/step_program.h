@@ -46,12 +46,16 @@ class StepProgram : public StepHandler {
   void forward(const Action& action, Stream& stream);
   void head(const Action& action, Stream& stream);
   void recompute(const Action& action, Stream& stream);
+  void balance_experts(const Action& action, Stream& stream);
   void backward(const Action& action, Stream& stream);
   void embed_backward(const Action& action, Stream& stream);
   void merge_rows(const Action& action, Stream& stream);
   void finish_gradient(const Action& action, Stream& stream);
   void update_on_device(const Action& action, Stream& stream);
   float* sum_of(const Action& action, int64_t nth, int64_t record, Stream& stream);
+  std::byte* router_counts_of(const Action& action, Stream& stream) const;
+  RouterSlopes router_slopes(const Action& action) const;
+  double routed() const;
   std::vector<std::byte*> weights_of(const Action& action) const;
   std::byte* optional(const Action& action, Operand operand) const;
   Phase::Backward backward_args(const Action& action, std::span<std::byte* const> weights,
@@ -76,6 +80,7 @@ class StepProgram : public StepHandler {
   std::vector<int32_t> row_of_id_;      // (V) compact row of a touched id
   std::vector<int32_t> segment_count_;  // scratch of staging
   int64_t rows_ = 0;
+  int64_t counted_ = 0;  // tokens of the step being issued that count for the router's losses
   float loss_scale_ = 0;
   OptimStep optim_;       // of the step being issued
   int64_t sequence_ = 0;  // of the step being issued

@@ -85,6 +85,7 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
   if (pipeline.schedule().training) {
     report.grad_norm = gradient_norm(squares);
     report.clip_factor = clip_factor(squares, optim.clip);
+    report.router = router_figures(workload_, memory_.host_router_counts(), model_.config.experts.chosen);
   }
   report.lanes = pipeline.lane_seconds();
   report.stall = pipeline.longest_stall();

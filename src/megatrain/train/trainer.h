@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/optim/updater.h"
 #include "megatrain/train/non_finite.h"
+#include "megatrain/train/router_figures.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/step_program.h"
 
@@ -24,8 +26,9 @@ struct StepReport {
   double clip_factor = 1;
   int64_t tokens = 0;
   int64_t trained_tokens = 0;
-  int64_t correct = 0;  // trained tokens whose label had the largest logit
-  double seconds = 0;   // since the step before was reported
+  int64_t correct = 0;                  // trained tokens whose label had the largest logit
+  std::optional<RouterFigures> router;  // of a training step of a model with experts
+  double seconds = 0;                   // since the step before was reported
   LaneSeconds lanes;
   Stall stall;
   int64_t h2d_bytes = 0, d2h_bytes = 0, disk_read_bytes = 0, disk_write_bytes = 0;

@@ -51,6 +51,7 @@ class CpuOps final : public Ops {
   }
   void combine_rows(Stream& s, const CombineRows& a) override { run(s, cpu::combine_rows, a); }
   void count_experts(Stream& s, const CountExperts& a) override { run(s, cpu::count_experts, a); }
+  void balance_slopes(Stream& s, const BalanceSlopes& a) override { run(s, cpu::balance_slopes, a); }
   void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }
   void finish_gradient(Stream& s, const FinishGradient& a) override { run(s, cpu::finish_gradient, a); }
   void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }

@@ -38,6 +38,7 @@ void experts_gated(const Context& context, const ExpertsGated& args);
 void experts_gated_backward(const Context& context, const ExpertsGatedBackward& args);
 void combine_rows(const Context& context, const CombineRows& args);
 void count_experts(const Context& context, const CountExperts& args);
+void balance_slopes(const Context& context, const BalanceSlopes& args);
 void cross_entropy(const Context& context, const CrossEntropy& args);
 void finish_gradient(const Context& context, const FinishGradient& args);
 void sum_losses(const Context& context, const SumLosses& args);

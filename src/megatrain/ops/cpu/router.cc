@@ -166,4 +166,15 @@ void count_experts(const Context&, const CountExperts& args) {
   }
 }
 
+void balance_slopes(const Context&, const BalanceSlopes& args) {
+  for (int64_t expert = 0; expert < args.experts; ++expert) {
+    int64_t chosen = 0;
+    for (int64_t layer = 0; layer < args.layers; ++layer) {
+      const int64_t* counts = args.choice_counts + layer * args.stride + expert;
+      for (int64_t j = 0; j < args.choices; ++j) chosen += counts[j * args.experts];
+    }
+    args.slopes[expert] = static_cast<float>(args.factor * static_cast<double>(chosen));
+  }
+}
+
 }  // namespace megatrain::cpu

@@ -106,6 +106,7 @@ class CudaOps final : public Ops {
   void count_experts(Stream& stream, const CountExperts& args) override {
     launch(args, scratch_.take(count_scratch_bytes(args), native_stream(stream)), native_stream(stream));
   }
+  void balance_slopes(Stream& stream, const BalanceSlopes& args) override { launch(args, native_stream(stream)); }
 
   void cross_entropy(Stream& stream, const CrossEntropy& args) override { launch(args, native_stream(stream)); }
   void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }

@@ -124,6 +124,7 @@ int64_t sort_scratch_bytes(const SortByExpert& args);
 void launch(const SortByExpert& args, void* scratch, cudaStream_t stream);
 int64_t count_scratch_bytes(const CountExperts& args);
 void launch(const CountExperts& args, void* scratch, cudaStream_t stream);
+void launch(const BalanceSlopes& args, cudaStream_t stream);
 
 // experts_rows.cu
 void launch(const GatherRows& args, cudaStream_t stream);

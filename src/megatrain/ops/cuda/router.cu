@@ -299,6 +299,17 @@ __global__ void count_sums_kernel(const double* partials, int64_t count, int exp
   *(e < experts ? probability + e : squared_lse) += total;
 }
 
+__global__ void balance_slopes_kernel(BalanceSlopes args) {
+  const int64_t expert = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (expert >= args.experts) return;
+  int64_t chosen = 0;
+  for (int64_t layer = 0; layer < args.layers; ++layer) {
+    const int64_t* counts = args.choice_counts + layer * args.stride + expert;
+    for (int64_t j = 0; j < args.choices; ++j) chosen += counts[j * args.experts];
+  }
+  args.slopes[expert] = static_cast<float>(args.factor * static_cast<double>(chosen));
+}
+
 void check_router(const View& logits, int64_t choices) {
   ensure(logits.dtype == DType::f32, "a router's logits are fp32");
   ensure(choices > 0 && choices <= kMostChoices && choices <= logits.cols,
@@ -391,6 +402,11 @@ void launch(const CountExperts& args, void* scratch, cudaStream_t stream) {
   check_launch();
   count_sums_kernel<<<grid_size(ceil_div(experts + 1, 64)), 64, 0, stream>>>(partials, blocks, experts,
                                                                              args.probability, args.squared_lse);
+  check_launch();
+}
+
+void launch(const BalanceSlopes& args, cudaStream_t stream) {
+  balance_slopes_kernel<<<grid_size(ceil_div(args.experts, 64)), 64, 0, stream>>>(args);
   check_launch();
 }
 
