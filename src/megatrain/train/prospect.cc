@@ -36,6 +36,7 @@ std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfi
                                      const TensorTypes& stored) {
   TrainConfig smallest = config;
   smallest.batch = config.micro_batch;
+  smallest.plan.clear();  // it is of larger steps
   return fit(prospect_of(smallest, model, site, stored));
 }
 
