@@ -322,6 +322,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                                          "--optim.warmup=2",
                                          "--optim.min_lr=1e-9",
                                          "--optim.decay=0.25",
+                                         "--router.aux_loss=0.125",
+                                         "--router.z_loss=1e-4",
                                          "--state.moments=int8",
                                          "--memory.gpu=3GiB",
                                          "--memory.host=1.5TiB",
