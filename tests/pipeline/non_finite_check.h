@@ -16,21 +16,25 @@
 namespace megatrain::tiny {
 
 // Plans under which records are updated on the host, there with moments of the disk, on the device, and, where
-// gradients are clipped, visiting it.
+// gradients are clipped, visiting it, each in a place of its own or in turns.
 inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   const Workload& workload = tiny.workload();
-  const auto made = [&](Tier tier, bool visits) {
+  const auto made = [&](Tier tier, bool visits, int64_t slots = 0) {
     Plan plan = tiny.default_plan();
     std::fill(plan.state.begin(), plan.state.end(), tier);
     std::fill(plan.weights.begin(), plan.weights.end(), Tier::hbm);
     std::fill(plan.visits.begin(), plan.visits.end(), visits);
+    plan.visit_slots = slots;
     plan.host_gradient_slabs = plan.leaving(workload);
     check_plan(workload, plan);
     return plan;
   };
   std::vector<std::pair<std::string, Plan>> places = {{"host", made(Tier::host, false)},
                                                       {"device", made(Tier::hbm, false)}};
-  if (workload.clip) places.emplace_back("visiting", made(Tier::host, true));
+  if (workload.clip) {
+    places.emplace_back("visiting", made(Tier::host, true));
+    places.emplace_back("visiting in turns", made(Tier::host, true, 2));
+  }
   Plan disk = made(Tier::host, false);
   std::fill(disk.disk_moments.begin() + 1, disk.disk_moments.end(), true);
   disk.moment_slabs = 2;

@@ -171,6 +171,7 @@ TEST(Outlook, NothingToMoveIsHiddenAtAnySize) {
   plan.state.assign(plan.state.size(), Tier::hbm);
   plan.weights.assign(plan.weights.size(), Tier::hbm);
   plan.visits.assign(plan.visits.size(), false);
+  plan.visit_slots = 0;
   plan.host_gradient_slabs = 0;
   ASSERT_NO_THROW(check_plan(w, plan));
   const Outlook o = outlook(w, plan, machine);

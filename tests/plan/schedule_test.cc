@@ -26,6 +26,7 @@ Workload workload(bool tied, bool clip) {
 void update_on_host(Plan& plan) {
   plan.state.assign(8, Tier::host);
   plan.visits.assign(6, false);
+  plan.visit_slots = 0;
   plan.disk_moments.assign(8, false);
   plan.moment_slabs = 0;
   plan.disk_weights.assign(8, false);
@@ -116,7 +117,7 @@ TEST(Schedule, StateThatLivesOnTheDeviceNeverCrossesAndWhatVisitsCrossesOnceEach
     for (int64_t record = 0; record < w.record_count(); ++record) {
       EXPECT_EQ(in[record], plan.visiting(record));
       EXPECT_EQ(out[record], plan.visiting(record));
-      EXPECT_EQ(gradients[record], w.is_trained(record) && !plan.updated_on_device(record));
+      EXPECT_EQ(gradients[record], w.is_trained(record) && plan.gradient_leaves(record));
       EXPECT_FALSE(plan.state_on_device(record) && weights[record] > 0);
     }
   }
