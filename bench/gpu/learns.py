@@ -5,7 +5,7 @@
 
 The mixture has 8 experts in every layer and 2 of them for a token, each half as wide as the dense model's MLP: but for
 its router it computes as much on a token. All runs read the same conversations (examples/chat) in the same order for as
-many steps. Where the program has the key `router.aux_loss`, the mixture is trained with 0 and with 0.01.
+many steps. The mixture is trained with router.aux_loss 0 and with 0.01.
 
 DEST gets learns-NAME.jsonl of each run (step, loss and the router's figures of every step), learns.json (the summary),
 learns.md (the summary as a table, also printed) and learns.log. The exit code is 1 when a run fails, or when the loss
@@ -26,6 +26,7 @@ SIZES = {
 }
 EXPERTS, CHOSEN = 8, 2
 EXAMPLE = Path("examples/chat")
+ROUTER = ("imbalance", "imbalance_max", "experts_used", "aux_loss")  # of metrics.jsonl
 
 
 def parse():
@@ -46,13 +47,9 @@ def model_configs():
     return {"dense": dense, "experts": mixture}
 
 
-def runs_of(options, log):
-    """name: (model, options of the command line)"""
-    if "router.aux_loss" not in call(log, options.program, "train", "--help"):
-        say("router.aux_loss is no key of this program: one run of the mixture")
-        return {"dense": ("dense", ()), "experts": ("experts", ())}
-    return {"dense": ("dense", ()), "experts": ("experts", ("--router.aux_loss=0",)),
-            "experts-aux": ("experts", ("--router.aux_loss=0.01",))}
+# name: (model, options of the command line)
+RUNS = {"dense": ("dense", ()), "experts": ("experts", ("--router.aux_loss=0",)),
+        "experts-aux": ("experts", ("--router.aux_loss=0.01",))}
 
 
 def train(options, log, name, model, words):
@@ -64,7 +61,7 @@ def train(options, log, name, model, words):
     seconds = time.perf_counter() - start
     rows = [json.loads(line) for line in open(run / "metrics.jsonl")]
     write_lines(options.out / f"learns-{name}.jsonl",
-                [{key: row[key] for key in ("step", "loss", "router") if key in row} for row in rows])
+                [{key: row[key] for key in ("step", "loss", *ROUTER) if key in row} for row in rows])
     told = json.loads(call(log, options.program, "inspect", run, "--json"))
     asked = json.loads(call(log, options.program, "eval", run, EXAMPLE / "test.jsonl", f"--device={options.device}",
                             "--data.cache", work / "cache", "--json"))
@@ -72,7 +69,7 @@ def train(options, log, name, model, words):
               "tokens": sum(row["tokens"] for row in rows), "loss": rows[-1]["loss"],
               "held_out_loss": done["eval_loss"], "test_loss": asked["loss"],
               "exact_match": asked["exact_match"], "right": asked["right"], "count": asked["count"],
-              "router": rows[-1].get("router"), "seconds": round(seconds, 1)}
+              "router": {key: rows[-1][key] for key in ROUTER if key in rows[-1]}, "seconds": round(seconds, 1)}
     say(f"{name}: held-out loss {result['held_out_loss']:.4f}, {result['right']} of {result['count']} right, "
         f"{seconds:.1f} s")
     return result
@@ -110,7 +107,7 @@ batch: {options.batch}
 epochs: {options.epochs}
 optim: {{lr: {options.lr}, beta2: 0.98, weight_decay: 0, schedule: wsd, decay: 0.3, warmup: 20}}
 """)
-    runs = {name: train(options, log, name, model, words) for name, (model, words) in runs_of(options, log).items()}
+    runs = {name: train(options, log, name, model, words) for name, (model, words) in RUNS.items()}
     shutil.rmtree(work)
     worst = max(run["test_loss"] for name, run in runs.items() if name != "dense") - runs["dense"]["test_loss"]
     summary = {"holds": worst <= options.more, "most_above_dense": worst, "runs": runs,

