@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "megatrain/base/units.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/verify.h"
 #include "tests/hub/fixtures.h"
@@ -70,6 +71,27 @@ TEST(ExpertParts, AreAsManyAsTheDeviceWants) {
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
   config.memory.gpu_bytes = 12 * layer;
   EXPECT_EQ(Session(config, {.config = model}).workload().experts_per_record, 4);
+}
+
+// Single experts need the least: what a run that does not fit is told to have is then enough.
+TEST(ExpertParts, ARefusalIsThatOfSingleExperts) {
+  TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
+  const ModelConfig model = model_config({.layers = 3, .experts = 8});
+  config.memory.gpu_bytes = 1;
+  Session session(config, {.config = model});
+  EXPECT_EQ(session.workload().experts_per_record, 1);
+  std::string said;
+  try {
+    session.plan();
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  const std::string key = "Raise memory.gpu to ";
+  ASSERT_NE(said.find(key), std::string::npos) << said;
+  const std::string amount =
+      said.substr(said.find(key) + key.size(), said.find(", or lower") - said.find(key) - key.size());
+  config.memory.gpu_bytes = parse_bytes(amount);
+  EXPECT_NO_THROW(Session(config, {.config = model}).plan()) << amount;
 }
 
 TEST(ExpertParts, OfAPlanAreThoseOfTheRun) {

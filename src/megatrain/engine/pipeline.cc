@@ -6,10 +6,10 @@ namespace megatrain {
 
 namespace {
 
-// "update of layer 3"
-std::string describe(const Action& action) {
+// "update of layer 3", counted from 1
+std::string describe(const Workload& w, const Action& action) {
   const std::string name = action_name(action.kind);
-  return action.record < 0 ? name : fmt::format("{} of layer {}", name, action.record);
+  return action.record < 0 ? name : fmt::format("{} of layer {}", name, w.phase_of(action.record));
 }
 
 }  // namespace
@@ -291,7 +291,7 @@ std::string Pipeline::cause_of(size_t action, size_t set) const {
     const double seconds = device_.elapsed_s(*marks_[set][action].start, *marks_[set][action].end);
     if (seconds <= longest) continue;
     longest = seconds;
-    cause = describe(schedule_.actions[action]);
+    cause = describe(memory_.workload(), schedule_.actions[action]);
   }
   return cause;
 }
@@ -310,7 +310,8 @@ std::string Pipeline::running_actions() const {
     for (size_t i = 0; i < set.size(); ++i) {
       const Action& action = schedule_.actions[i];
       if (!set[i].end->reached() && set[i].start->reached())
-        running += fmt::format("{}{} is in {}", running.empty() ? "" : ", ", lane_name(action.lane), describe(action));
+        running += fmt::format("{}{} is in {}", running.empty() ? "" : ", ", lane_name(action.lane),
+                               describe(memory_.workload(), action));
     }
   }
   return running.empty() ? "every lane waits" : running;

@@ -58,6 +58,12 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optio
                      format_bytes(need.host_bytes()), beside, format_bytes(b.host_bytes), largest_shares(need.host),
                      format_bytes_up(need.host_bytes()), disk_remedy(b, least_disk)));
   }
+  if (need.disk_bytes() > 0 && b.disk_bytes == 0) {
+    fail(ExitCode::cannot_fit,
+         fmt::format("the plan keeps {} on disk and this run has none; set memory.nvme_path to a directory on an NVMe "
+                     "drive with so much free, or make a new plan with 'megatrain plan'",
+                     format_bytes_up(need.disk_bytes())));
+  }
   if (need.disk_bytes() > b.disk_bytes) {
     fail(ExitCode::cannot_fit,
          fmt::format("the plan keeps {} on disk and the budget is {}; raise memory.nvme to {}, or make a new plan with "

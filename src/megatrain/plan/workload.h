@@ -119,6 +119,11 @@ struct Workload {
   }
 
   const RecordWork& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
+  int64_t phase_of(int64_t record) const {  // that needs it, the lowest
+    int64_t p = 0;
+    while (std::find(phase(p).records.begin(), phase(p).records.end(), record) == phase(p).records.end()) ++p;
+    return p;
+  }
   const PhaseWork& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
   bool is_trained(int64_t r) const { return record(r).trained > 0; }
 

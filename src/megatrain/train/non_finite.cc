@@ -11,9 +11,11 @@
 
 namespace megatrain {
 
-std::string record_name(int64_t record, int64_t records) {
+std::string record_name(const Workload& w, int64_t record) {
   if (record == 0) return "the embedding";
-  return record == records - 1 ? "the head" : fmt::format("layer {}", record - 1);
+  if (record == w.head_record()) return "the head";
+  const int64_t phase = w.phase_of(record);
+  return fmt::format("layer {}{}", phase - 1, w.phase(phase).records.front() == record ? "" : " (its experts)");
 }
 
 std::string not_finite_in(const LayerRecord& record) {
@@ -46,9 +48,9 @@ std::string not_finite_in(const LayerRecord& record) {
   return "";
 }
 
-std::string first_bad_gradient(std::span<const double> squares) {
+std::string first_bad_gradient(const Workload& w, std::span<const double> squares) {
   for (int64_t record = std::ssize(squares) - 1; record >= 0; --record) {
-    if (!std::isfinite(squares[static_cast<size_t>(record)])) return record_name(record, std::ssize(squares));
+    if (!std::isfinite(squares[static_cast<size_t>(record)])) return record_name(w, record);
   }
   return "";
 }

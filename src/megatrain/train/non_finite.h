@@ -8,12 +8,13 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/data/batch.h"
+#include "megatrain/plan/workload.h"
 #include "megatrain/store/record.h"
 
 namespace megatrain {
 
-// "the embedding", "layer 17" (counted from 0, as the tensors' names do), "the head".
-std::string record_name(int64_t record, int64_t records);
+// "the embedding", "layer 17" (counted from 0, as the tensors' names do), "layer 17 (its experts)", "the head".
+std::string record_name(const Workload& workload, int64_t record);
 
 // What of a record is infinite or NaN: "the second moment of model.layers.17.mlp.up_proj.weight, at element 5"; empty
 // when all of it is finite. The lanes must be idle.
@@ -21,7 +22,7 @@ std::string not_finite_in(const LayerRecord& record);
 
 // Where a gradient stopped being finite on its way down from the head, by the records' sums of squares: "layer 17";
 // empty when all are finite.
-std::string first_bad_gradient(std::span<const double> squares);
+std::string first_bad_gradient(const Workload& workload, std::span<const double> squares);
 
 // A document of a step, by its first token.
 struct DocumentAt {

@@ -10,14 +10,15 @@
 
 namespace megatrain {
 
-Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored) {
+Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
+                     bool quickly) {
   const RunIdentity identity = make_identity(config, model);
   const Budgets budgets = make_budgets(config, site);
   const MachineProfile profile = profile_for(site.profile, config, model, identity);
   const auto workload_of = [&](int64_t experts_per_record) {
     return make_workload(config, model, identity, site, stored, experts_per_record);
   };
-  return {.workload = choose_groups(config, model, identity.dtype, budgets, profile, workload_of),
+  return {.workload = choose_groups(config, model, identity.dtype, budgets, profile, workload_of, quickly),
           .budgets = budgets,
           .profile = profile};
 }
@@ -37,7 +38,7 @@ std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfi
   TrainConfig smallest = config;
   smallest.batch = config.micro_batch;
   smallest.plan.clear();  // it is of larger steps
-  return fit(prospect_of(smallest, model, site, stored));
+  return fit(prospect_of(smallest, model, site, stored, true));
 }
 
 TrainConfig with_state(TrainConfig config, const StateFormat& format) {

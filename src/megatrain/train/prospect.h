@@ -18,9 +18,9 @@ struct Prospect {
   Budgets budgets;
   MachineProfile profile;  // for the calls of this run
 };
-// `stored` as make_model() takes it.
+// `stored` as make_model() takes it, `quickly` as choose_groups() does: where many are looked at.
 Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site,
-                     const TensorTypes& stored = {});
+                     const TensorTypes& stored = {}, bool quickly = false);
 
 struct Fit {
   Plan plan;

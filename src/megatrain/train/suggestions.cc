@@ -71,7 +71,7 @@ class Suggestions {
  private:
   Changed changed(const std::string& options) const { return {base_.config, joined(base_.options, options)}; }
 
-  Prospect prospect(const Changed& change) const { return prospect_of(change.config, model_, site_, stored_); }
+  Prospect prospect(const Changed& change) const { return prospect_of(change.config, model_, site_, stored_, true); }
 
   void push(const Changed& change, const Fit& found) {
     list_.push_back({.change = change.options, .note = change.note, .tokens_per_s = found.outlook.tokens_per_s});

@@ -107,7 +107,7 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
     const std::string layer =
-        first_bad_gradient({memory_.host_squares_sums(), static_cast<size_t>(workload_.record_count())});
+        first_bad_gradient(workload_, {memory_.host_squares_sums(), static_cast<size_t>(workload_.record_count())});
     throw NonFiniteLoss(
         fmt::format("step {}: loss is {} and the gradient norm {}: not finite{}. {}", optim.adamw.t,
                     number_text(report.loss), number_text(report.grad_norm),
@@ -135,7 +135,7 @@ void Trainer::fail_not_finite(const NotFinite& update) {
   fail(ExitCode::non_finite,
        fmt::format("step {}: the update made {} infinite or NaN{}, so this state is not saved; lower optim.lr, and "
                    "resume from the last checkpoint",
-                   update.step, record_name(update.record, workload_.record_count()), what.empty() ? "" : ": " + what));
+                   update.step, record_name(workload_, update.record), what.empty() ? "" : ": " + what));
 }
 
 void Trainer::watch(const StallLimits& limits, std::function<void(const std::string&)> end) {

@@ -69,7 +69,7 @@ class ModelFits {
       config.micro_batch = 1;
       while (config.micro_batch * 2 * seq_len <= micro_tokens && batch % (config.micro_batch * 2) == 0)
         config.micro_batch *= 2;
-      return prospect_of(config, model_, site_, stored_);
+      return prospect_of(config, model_, site_, stored_, true);
     };
     Prospect made = with_batch(batch_given_ ? config_.batch : 1);
     if (!batch_given_) {

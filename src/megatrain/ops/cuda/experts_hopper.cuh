@@ -48,17 +48,18 @@ struct HopperGemm {
 struct HopperOperand {
   void* first;
   int64_t leading;  // elements from a row to the next
-  int64_t step;     // 0: rows of all experts
+  bool by_rows;
+  int64_t step;
 };
 
-inline HopperOperand operand_of(const View& rows) { return {rows.data, rows.row_stride, 0}; }
+inline HopperOperand operand_of(const View& rows) { return {rows.data, rows.row_stride, true, 0}; }
 inline HopperOperand operand_of(const ExpertWeights& weights) {
-  return {weights.first.data, weights.first.row_stride, weights.stride};
+  return {weights.first.data, weights.first.row_stride, false, weights.stride};
 }
 
 template <class T>
 __device__ T* place_of(const HopperOperand& operand, int64_t expert, int64_t row) {
-  return static_cast<T*>(operand.first) + (operand.step ? expert * operand.step : row * operand.leading);
+  return static_cast<T*>(operand.first) + (operand.by_rows ? row * operand.leading : expert * operand.step);
 }
 
 // The one stride of a matrix that is not a constant.
