@@ -16,7 +16,7 @@ namespace megatrain::tiny {
 // Under a sanitizer every step is many times slower.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kPlansAShape = 6;
-constexpr uint64_t kExpertPlans = 8;
+constexpr uint64_t kExpertPlans = 4;
 constexpr int64_t kSteps = 3;
 #else
 constexpr int kPlansAShape = 60;
