@@ -73,8 +73,8 @@ TEST(ExpertParts, AreAsManyAsTheDeviceWants) {
   EXPECT_EQ(Session(config, {.config = model}).workload().experts_per_record, 4);
 }
 
-// Single experts need the least: what a run that does not fit is told to have is then enough.
-TEST(ExpertParts, ARefusalIsThatOfSingleExperts) {
+// The smallest records need the least: what a run that does not fit is told to have is then enough.
+TEST(ExpertParts, ARefusalIsThatOfTheSmallestRecords) {
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
   const ModelConfig model = model_config({.layers = 3, .experts = 8});
   config.memory.gpu_bytes = 1;

@@ -211,8 +211,10 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
       }
     }
   }
+  constexpr int64_t kEvery = 100;  // as many records are looked at one by one: those of a dense model
   // where memory is short, every record counts
-  for (int64_t state = 1; !state_on_host && state < w.record_count(); ++state) {
+  for (const int64_t state : grid(state_on_host ? 0 : w.record_count() - 1, kEvery)) {
+    if (state == 0) continue;
     for (const int64_t n : {int64_t{1}, std::min<int64_t>(2, most_sweeps)}) {
       for (const int64_t every :
            {int64_t{1}, std::min<int64_t>(4, w.layer_phases()), std::min<int64_t>(8, w.layer_phases())})
@@ -227,7 +229,8 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
         list.push_back({1, state, 0, 0, products, 1, false, turns});
     }
   }
-  for (int64_t state = 0; w.clip && state < (state_on_host ? 1 : w.record_count()); ++state) {
+  for (const int64_t state : grid(state_on_host ? 0 : w.record_count() - 1, kEvery)) {
+    if (!w.clip) break;
     for (const int64_t every : {int64_t{1}, std::min<int64_t>(4, w.layer_phases())})
       list.push_back({1, state, 0, 0, 0, every, true});
   }

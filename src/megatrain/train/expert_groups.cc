@@ -37,15 +37,16 @@ int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t devic
 Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DType dtype, const Budgets& budgets,
                        const MachineProfile& machine, const std::function<Workload(int64_t)>& workload_of,
                        bool quickly) {
+  constexpr int64_t kMostGroups = 16;
   if (model.experts.count == 0) return workload_of(0);
   if (!config.plan.empty()) return workload_of(read_plan(config.plan).experts_per_record);
   const int64_t large = experts_in_a_record(model, dtype, budgets.gpu_bytes);
   const int64_t small = ceil_div(large > 0 ? large : model.experts.count, 4);
-  Workload finer = workload_of(small);
-  if (quickly) return finer;
   Workload workload = workload_of(large);
+  if (quickly) return workload;
+  Workload finer = workload_of(small);
   const auto seconds = seconds_of(workload, budgets, machine), finer_seconds = seconds_of(finer, budgets, machine);
-  if (!seconds && !finer_seconds) return workload_of(1);
+  if (!seconds && !finer_seconds) return workload_of(std::min(small, ceil_div(model.experts.count, kMostGroups)));
   return finer_seconds && (!seconds || *finer_seconds < *seconds) ? finer : workload;
 }
 

@@ -16,8 +16,8 @@ int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t devic
 
 // The workload to plan for, of those that workload_of(experts_per_record) gives: that of the plan which the
 // configuration names; else with records of the size above, or a quarter of it where the planner's step is shorter then
-// or fits then alone. Where neither fits, with single experts, which need the least: what a refusal then asks for is
-// enough. `quickly`: a quarter, without planning.
+// or fits then alone. Where neither fits, with a layer's experts in 16 records, which need little more than single ones
+// would: what a refusal then asks for is enough. `quickly`: of the size above, without planning.
 Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DType dtype, const Budgets& budgets,
                        const MachineProfile& machine, const std::function<Workload(int64_t)>& workload_of,
                        bool quickly = false);
