@@ -68,6 +68,25 @@ TEST(HostStream, AnErrorIsThrownOnceAndEventsAreStillReached) {
   EXPECT_TRUE(ran);
 }
 
+TEST(HostStream, AfterAnErrorItStillWaitsBeforeItsEventsAreReached) {
+  const auto user = make_worker_stream("user"), failing = make_worker_stream("failing");
+  HostEvent used, after;
+  std::atomic<bool> release{false};
+  failing->run([] { throw std::runtime_error("broken"); });
+  user->run([&] {
+    while (!release) std::this_thread::yield();
+  });
+  user->record(used);
+  failing->wait(used);
+  failing->record(after);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(after.reached()) << "what waits for `after` relies on `used` too";
+  release = true;
+  after.block();
+  user->synchronize();
+  EXPECT_THROW(failing->synchronize(), std::runtime_error);
+}
+
 TEST(CpuDevice, CopiesAndZeroesInStreamOrder) {
   const auto device = make_cpu_device();
   const auto stream = device->make_stream("copy");

@@ -38,7 +38,7 @@ class WorkerStream : public HostStream {
     worker_.join();
   }
 
-  void run(std::function<void()> work) override { push({std::move(work), nullptr, 0}); }
+  void run(std::function<void()> work) override { push({.work = std::move(work)}); }
 
   void copy(void* to, const void* from, size_t bytes) override {
     run([=] { std::memcpy(to, from, bytes); });
@@ -50,14 +50,14 @@ class WorkerStream : public HostStream {
 
   void record(Event& event) override {
     auto& host = dynamic_cast<HostEvent&>(event);
-    push({nullptr, &host, host.issue()});
+    push({.event = &host, .ticket = host.issue()});
   }
 
   void wait(Event& event) override {
     if (auto* host = dynamic_cast<HostEvent*>(&event)) {
-      run([host, ticket = host->ticket()] { host->block_until(ticket); });
+      push({.work = [host, ticket = host->ticket()] { host->block_until(ticket); }, .waits = true});
     } else {
-      run([&event] { event.block(); });
+      push({.work = [&event] { event.block(); }, .waits = true});
     }
   }
 
@@ -74,9 +74,10 @@ class WorkerStream : public HostStream {
 
  private:
   struct Item {
-    std::function<void()> work;  // or, when empty, a record
-    HostEvent* event;
-    uint32_t ticket;
+    std::function<void()> work = nullptr;  // or, when empty, a record
+    bool waits = false;                    // for an event
+    HostEvent* event = nullptr;
+    uint32_t ticket = 0;
   };
 
   void push(Item item) {
@@ -87,7 +88,8 @@ class WorkerStream : public HostStream {
     ready_.notify_one();
   }
 
-  // After a failure only records happen, so that no wait lasts for ever.
+  // After a failure only waits and records happen: every wait for this stream ends, and none before its time, so that
+  // the other streams still keep off the memory that is in use.
   void loop() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -101,7 +103,7 @@ class WorkerStream : public HostStream {
       std::exception_ptr error;
       if (item.event) {
         item.event->reach(item.ticket);
-      } else if (!failed) {
+      } else if (!failed || item.waits) {
         try {
           item.work();
         } catch (...) {
@@ -110,7 +112,7 @@ class WorkerStream : public HostStream {
       }
       item.work = nullptr;
       lock.lock();
-      if (error) error_ = error;
+      if (!error_) error_ = error;
       busy_ = false;
       if (queue_.empty()) idle_.notify_all();
     }
