@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from setting import call, say
+from setting import call, markdown, say
 
 MODELS = ("gpt-oss-20b", "gpt-oss-120b", "qwen3-30b-a3b")
 THRESHOLD = 0.85  # of PyTorch's rate
@@ -116,15 +116,14 @@ def compare(options, log, model):
 
 
 def table(rows):
-    lines = [f"| model | product | experts x rows | weight | TFLOP/s | PyTorch's | of it (at least {THRESHOLD:.0%}) |",
-             "|---|---|---|---|---|---|---|"]
-    for row in rows:
+    def line(row):
         name = "forward" if row["product"] == "forward" else f"{row['product']} gradient"
         below = "" if row["ratio"] >= THRESHOLD else ", below"
-        lines.append(f"| {row['model']} | {name} | {row['experts']} x {row['rows'] // row['experts']} "
-                     f"| {row['n']} x {row['k']} | {row['tflops']:.4g} | {row['torch_tflops']:.4g} "
-                     f"| {row['ratio']:.0%}{below} |")
-    return "\n".join(lines) + "\n"
+        return (f"{row['model']} | {name} | {row['experts']} x {row['rows'] // row['experts']} | {row['n']} x {row['k']} "
+                f"| {row['tflops']:.4g} | {row['torch_tflops']:.4g} | {row['ratio']:.0%}{below}")
+
+    return markdown(f"model | product | experts x rows | weight | TFLOP/s | PyTorch's | of it (at least {THRESHOLD:.0%})",
+                    map(line, rows))
 
 
 def main():

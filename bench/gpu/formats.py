@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 import corpus
-from setting import call, make_folders, model_config, parse_sized, parser_of, part, say, write_lines
+from setting import call, make_folders, markdown, model_config, parse_sized, parser_of, part, say, write_lines
 
 SIZES = {
     "h200": {"shape": "qwen2.5-0.5b", "vocab": 32768, "megabytes": 16.0, "held_out": 48, "steps": 600, "batch": 8,
@@ -113,13 +113,12 @@ def train(options, log, name):
 
 
 def table(runs):
-    lines = [f"| run | `state.moments` | `state.master` | bytes a parameter | loss, mean of the last {LAST} steps "
-             "| less fp32's | held-out loss | less fp32's | tokens/s |", "|---|---|---|---|---|---|---|---|---|"]
-    for name, run in runs.items():
-        lines.append(f"| {name} | {run['moments']} | {run['master']} | {run['bytes_a_parameter']:g} "
+    return markdown(f"run | `state.moments` | `state.master` | bytes a parameter | loss, mean of the last {LAST} steps "
+                    "| less fp32's | held-out loss | less fp32's | tokens/s",
+                    (f"{name} | {run['moments']} | {run['master']} | {run['bytes_a_parameter']:g} "
                      f"| {run['loss']:.4f} | {run['difference']:+.4f} "
-                     f"| {run['held_out_loss']:.4f} | {run['held_out_difference']:+.4f} | {run['tokens_per_s']:,.0f} |")
-    return "\n".join(lines) + "\n"
+                     f"| {run['held_out_loss']:.4f} | {run['held_out_difference']:+.4f} | {run['tokens_per_s']:,.0f}"
+                     for name, run in runs.items()))
 
 
 def main():

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from setting import call, make_folders, parse_sized, parser_of, say, write_lines
+from setting import call, make_folders, markdown, parse_sized, parser_of, say, write_lines
 
 SIZES = {
     "h200": {"epochs": 9.0, "batch": 8, "lr": 1.5e-3, "device": "cuda", "precision": "bf16"},
@@ -80,14 +80,11 @@ def figures(router):
 
 
 def table(runs):
-    lines = ["| run | parameters (active) | steps | held-out loss | test loss | exact match | router, last step "
-             "| seconds |",
-             "|---|---|---|---|---|---|---|---|"]
-    for name, run in runs.items():
-        lines.append(f"| {name} | {run['parameters']:,} ({run['active_parameters']:,}) | {run['steps']} "
+    return markdown("run | parameters (active) | steps | held-out loss | test loss | exact match | router, last step "
+                    "| seconds",
+                    (f"{name} | {run['parameters']:,} ({run['active_parameters']:,}) | {run['steps']} "
                      f"| {run['held_out_loss']:.5f} | {run['test_loss']:.5f} | {run['right']} of {run['count']} "
-                     f"| {figures(run['router'])} | {run['seconds']:g} |")
-    return "\n".join(lines) + "\n"
+                     f"| {figures(run['router'])} | {run['seconds']:g}" for name, run in runs.items()))
 
 
 def main():

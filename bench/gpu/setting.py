@@ -57,6 +57,11 @@ def parse_sized(parser, sizes):
     return options
 
 
+def markdown(heads, rows):
+    """A table; `heads` is its first line between the outer bars, each of `rows` a further one."""
+    return "\n".join([f"| {heads} |", "|" + "---|" * (heads.count(" | ") + 1), *(f"| {row} |" for row in rows)]) + "\n"
+
+
 def say(text):
     print(text, file=sys.stderr, flush=True)
 

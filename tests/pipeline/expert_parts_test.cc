@@ -109,6 +109,14 @@ TEST(ExpertParts, OfAPlanAreThoseOfTheRun) {
   Session session(config, {.config = model_config({.layers = 3, .experts = 8})});
   EXPECT_EQ(session.workload().experts_per_record, 4);
   EXPECT_EQ(session.plan(), plan);
+
+  for (const int64_t wrong : {-3, 9}) {
+    nlohmann::json other = plan_to_json(plan);
+    other["experts_per_record"] = wrong;
+    std::ofstream(file) << other.dump();
+    expect_error(ExitCode::bad_config, {file.string(), "experts_per_record", "0 to 8"},
+                 [&] { Session(config, {.config = model_config({.layers = 3, .experts = 8})}).workload(); });
+  }
   std::filesystem::remove(file);
 }
 

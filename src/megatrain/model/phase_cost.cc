@@ -19,16 +19,16 @@ CallCost cost_of(const std::vector<OpNote>& notes) {
 }  // namespace
 
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
-  PhaseCost cost{.forward = cost_of(forward_notes(phase, shape)),
-                 .backward = cost_of(backward_notes(phase, shape, Keep::everything)),
+  const PhaseNotes notes = phase_notes(phase, shape, Keep::everything);
+  PhaseCost cost{.forward = cost_of(notes.all_forward()),
+                 .backward = cost_of(notes.all_backward()),
                  .recomputed = {},
                  .parts = {}};
   for (const Keep keep : kKeeps) {
-    const CallCost all = cost_of(backward_notes(phase, shape, keep));
+    const CallCost all = cost_of(phase_notes(phase, shape, keep).all_backward());
     cost.recomputed[static_cast<size_t>(keep)] = {.flops = all.flops - cost.backward.flops,
                                                   .bytes = all.bytes - cost.backward.bytes};
   }
-  const PhaseNotes notes = phase_notes(phase, shape, Keep::everything);
   for (size_t part = 0; part < notes.forward.size(); ++part)
     cost.parts.push_back({.forward = cost_of(notes.forward[part]), .backward = cost_of(notes.backward[part])});
   return cost;

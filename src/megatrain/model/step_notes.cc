@@ -113,16 +113,15 @@ PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
   return notes;
 }
 
-std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
+std::vector<OpNote> PhaseNotes::all_forward() const {
   std::vector<OpNote> all;
-  for (const std::vector<OpNote>& part : phase_notes(phase, shape, keep).forward) append(all, part);
+  for (const std::vector<OpNote>& part : forward) append(all, part);
   return all;
 }
 
-std::vector<OpNote> backward_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
-  const PhaseNotes notes = phase_notes(phase, shape, keep);
-  std::vector<OpNote> all = notes.recompute;
-  for (auto part = notes.backward.rbegin(); part != notes.backward.rend(); ++part) append(all, *part);
+std::vector<OpNote> PhaseNotes::all_backward() const {
+  std::vector<OpNote> all = recompute;
+  for (auto part = backward.rbegin(); part != backward.rend(); ++part) append(all, *part);
   return all;
 }
 
@@ -185,10 +184,11 @@ StepNotes step_notes(const ModelConfig& config, const NotesShape& shape, const F
   const int64_t first_trained = first_trained_record(model);
   StepNotes notes;
   for (const Model::NumberedPhase& p : model.layer_phases()) {
-    append(notes.forward, forward_notes(*p.phase, shape));
+    const PhaseNotes made = phase_notes(*p.phase, shape, Keep::nothing);
+    append(notes.forward, made.all_forward());
     const bool below =
         std::none_of(p.records.begin(), p.records.end(), [&](int64_t record) { return record >= first_trained; });
-    if (!below) append(notes.backward, backward_notes(*p.phase, shape));
+    if (!below) append(notes.backward, made.all_backward());
   }
   notes.head = head_notes(model, shape);
   return notes;

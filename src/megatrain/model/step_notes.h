@@ -24,12 +24,12 @@ struct NotesShape {
 struct PhaseNotes {
   std::vector<std::vector<OpNote>> forward, backward;
   std::vector<OpNote> recompute;  // before the backward of several parts
+
+  // Of all parts, in the order they run.
+  std::vector<OpNote> all_forward() const;
+  std::vector<OpNote> all_backward() const;
 };
 PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep);
-
-// Of all parts, in the order they run.
-std::vector<OpNote> forward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
-std::vector<OpNote> backward_notes(const Phase& phase, const NotesShape& shape, Keep keep = Keep::nothing);
 
 std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape);  // forward and backward
 

@@ -120,7 +120,6 @@ class Builder {
 
   Action of_phase(ActionKind kind, int64_t phase, const Group& group, int64_t part = 0) const {
     return {.kind = kind,
-            .lane = Lane::compute,
             .phase = phase,
             .part = part,
             .record = w_.phase(phase).records_of(part).front(),
@@ -554,26 +553,27 @@ class Builder {
         continue;
       }
       update_on_device(record);
-      if (plan_.visiting(record)) {
-        add(Lane::d2h, {.kind = ActionKind::return_state, .record = record},
-            {reads(Operand::from, {Kind::visiting_state, record}), writes(Operand::to, {Kind::record_weights, record}),
-             writes(Operand::to, {Kind::record_state, record})});
-      }
+      if (plan_.visiting(record)) return_state(record, {Kind::visiting_state, record});
     }
+  }
+
+  void return_state(int64_t record, Resource visited) {
+    add(Lane::d2h, {.kind = ActionKind::return_state, .record = record},
+        {reads(Operand::from, visited), writes(Operand::to, {Kind::record_weights, record}),
+         writes(Operand::to, {Kind::record_state, record})});
   }
 
   // A visit that takes its turn: state and gradient come into a slot, and the state goes back updated.
   void visit(int64_t record) {
     const Lease lease = visit_slots_.acquire();
-    const Resource state{Kind::visiting_state, lease.slab()}, gradient{Kind::visiting_gradient, lease.slab()},
-        weights{Kind::record_weights, record}, home{Kind::record_state, record};
+    const Resource state{Kind::visiting_state, lease.slab()}, gradient{Kind::visiting_gradient, lease.slab()};
     add(Lane::visit_in, {.kind = ActionKind::fetch_state, .record = record},
-        {reads(Operand::from, weights), reads(Operand::from, home), reads(Operand::from, {Kind::host_gradient, record}),
-         writes(Operand::to, state), writes(Operand::to, gradient)});
+        {reads(Operand::from, {Kind::record_weights, record}), reads(Operand::from, {Kind::record_state, record}),
+         reads(Operand::from, {Kind::host_gradient, record}), writes(Operand::to, state),
+         writes(Operand::to, gradient)});
     add(Lane::visit, {.kind = ActionKind::update_on_device, .record = record},
         {reads(Operand::rounded, gradient), reads(Operand::clip, {Kind::clip}), writes(Operand::state, state)});
-    add(Lane::d2h, {.kind = ActionKind::return_state, .record = record},
-        {reads(Operand::from, state), writes(Operand::to, weights), writes(Operand::to, home)});
+    return_state(record, state);
   }
 
   // A gradient that has waited on the device. It goes when the slab that it passes through is free, which is when the

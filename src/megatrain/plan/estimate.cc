@@ -9,7 +9,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr double kTurns = 1.02;     // what copies that fill the link cost the kernels beside them
+constexpr double kTurns = 1.02;     // assumed, not measured: what copies that fill the link cost kernels beside them
 constexpr double kFinishBytes = 6;  // moved for an element of a gradient that is rounded and normed
 
 double as_double(int64_t value) { return static_cast<double>(value); }
@@ -204,7 +204,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
   const int64_t first_trained = w.first_trained_phase(), sweeps = static_cast<int64_t>(plan.sweeps.size());
   double compute = costs({.kind = ActionKind::head, .micro_batches = w.micro_batches});
   for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
-    Action action{.kind = ActionKind::forward, .lane = Lane::compute, .phase = phase, .micro_batches = w.micro_batches};
+    Action action{.phase = phase, .micro_batches = w.micro_batches};
     if (phase >= first_trained) action.keep = plan.keep_of(phase);
     const auto all_parts = [&](ActionKind kind) {
       double seconds = 0;

@@ -1,28 +1,15 @@
 #include "megatrain/train/expert_groups.h"
 
 #include <algorithm>
-#include <optional>
+
+#include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 #include "megatrain/model/model.h"
-#include "megatrain/train/setup.h"
+#include "megatrain/train/prospect.h"
 
 namespace megatrain {
-
-namespace {
-
-// Of the planner's step; none: no plan fits.
-std::optional<double> seconds_of(const Workload& workload, const Budgets& budgets, const MachineProfile& machine) {
-  try {
-    return estimate(workload, make_plan(workload, budgets, machine, nullptr), machine).step_s;
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::cannot_fit) throw;
-    return {};
-  }
-}
-
-}  // namespace
 
 int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes) {
   constexpr int64_t kShare = 24;
@@ -39,15 +26,22 @@ Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DTyp
                        bool quickly) {
   constexpr int64_t kMostGroups = 16;
   if (model.experts.count == 0) return workload_of(0);
-  if (!config.plan.empty()) return workload_of(read_plan(config.plan).experts_per_record);
+  if (!config.plan.empty()) {
+    const int64_t planned = read_plan(config.plan).experts_per_record;
+    if (planned < 0 || planned > model.experts.count)
+      fail_config(fmt::format("{}: 'experts_per_record' is {}, expected 0 to {}; make a new one with 'megatrain plan'",
+                              config.plan, planned, model.experts.count));
+    return workload_of(planned);
+  }
   const int64_t large = experts_in_a_record(model, dtype, budgets.gpu_bytes);
   const int64_t small = ceil_div(large > 0 ? large : model.experts.count, 4);
-  Workload workload = workload_of(large);
-  if (quickly) return workload;
-  Workload finer = workload_of(small);
-  const auto seconds = seconds_of(workload, budgets, machine), finer_seconds = seconds_of(finer, budgets, machine);
-  if (!seconds && !finer_seconds) return workload_of(std::min(small, ceil_div(model.experts.count, kMostGroups)));
-  return finer_seconds && (!seconds || *finer_seconds < *seconds) ? finer : workload;
+  const Prospect coarse{workload_of(large), budgets, machine};
+  if (quickly) return coarse.workload;
+  const Prospect fine{workload_of(small), budgets, machine};
+  const auto coarse_fit = fit(coarse), fine_fit = fit(fine);
+  if (!coarse_fit && !fine_fit) return workload_of(std::min(small, ceil_div(model.experts.count, kMostGroups)));
+  const auto seconds = [](const Fit& found) { return found.outlook.estimate.step_s; };
+  return fine_fit && (!coarse_fit || seconds(*fine_fit) < seconds(*coarse_fit)) ? fine.workload : coarse.workload;
 }
 
 }  // namespace megatrain

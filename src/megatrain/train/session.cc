@@ -62,14 +62,14 @@ void Session::alias_layers(int64_t layers) {
   alias_layers_ = layers;
   workload_.reset();
   const Workload aliased = workload_of(0);
-  const auto same = [](const RecordWork& a, const RecordWork& b) {
-    return a.elements == b.elements && a.trained == b.trained && a.low == b.low;
-  };
-  for (int64_t r = 0; r < aliased.record_count(); ++r) {
-    if (aliased.layer_records() % model().layers != 0 || !same(aliased.record(r), aliased.record(aliased.home(r))))
-      fail_config(fmt::format("the model's layers are not all of one size, so {} cannot share the memory of {}",
-                              model().layers, layers));
+  bool alike = aliased.layer_records() % model().layers == 0;
+  for (int64_t r = 0; alike && r < aliased.record_count(); ++r) {
+    const RecordWork &a = aliased.record(r), &b = aliased.record(aliased.home(r));
+    alike = a.elements == b.elements && a.trained == b.trained && a.low == b.low;
   }
+  if (!alike)
+    fail_config(fmt::format("the model's layers are not all of one size, so {} cannot share the memory of {}",
+                            model().layers, layers));
 }
 
 const Plan& Session::plan(std::vector<std::string>* notes) {

@@ -37,6 +37,9 @@ std::string StepReport::bound_by() const {
   std::map<std::string, double> others;
   for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::update, Lane::disk_read, Lane::disk_write})
     others[lane_name(lane)] = lanes.busy[static_cast<size_t>(lane)];
+  // the link's other copies, as the estimate has them
+  others[lane_name(Lane::h2d)] += lanes.busy[static_cast<size_t>(Lane::visit_in)];
+  others[lane_name(Lane::d2h)] += lanes.busy[static_cast<size_t>(Lane::collect)];
   return bounding_lane(seconds, lanes.busy[static_cast<size_t>(Lane::compute)], others);
 }
 
