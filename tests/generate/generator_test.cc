@@ -89,6 +89,49 @@ TEST(Generator, LayersOfExpertsThatStreamGiveTheSameIdsAsResidentOnes) {
   }
 }
 
+TEST(Generator, ATokenBringsTheExpertsItChoosesAlone) {
+  for (const char* name : {"qwen3_moe", "gpt_oss"}) {
+    for (const int64_t each : {0, 1, 3, 8}) {
+      nlohmann::json changes = {{"num_hidden_layers", 6}};
+      if (name == std::string_view("qwen3_moe")) {
+        changes["num_experts"] = 16;
+      } else {
+        changes["num_local_experts"] = 16;
+        for (int layer = 0; layer < 6; ++layer)
+          changes["layer_types"].push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+      }
+      TinyModel model(name, changes, Tier::host, make_cpu_device(), each);
+      GeneratorOptions options = kRoomy;
+      options.in_place = false;
+      options.memory_bytes =
+          CachedForward::least_bytes(*model.device, *model.ops, model.config, model.records, options);
+      Generator generator = model.generator(options);
+      CachedForward& forward = generator.forward();
+      ASSERT_EQ(forward.weights().resident_ranges(), 0);
+
+      // what every token reads: attention records, the table, and of every layer's experts those it chose
+      int64_t wanted = model.config.vocab * model.config.hidden * 4, experts = 0;
+      for (size_t r = 1; r + 1 < model.records.size(); ++r) {
+        const LayerRecord& record = model.records[r];
+        const bool of_experts = record.layout().tensors.front().name.find("expert") != std::string::npos;
+        (of_experts ? experts : wanted) += record.weight_bytes();
+      }
+      wanted += experts / model.config.experts.count * model.config.experts.chosen;
+      for (int64_t position = 0; position < 6; ++position) {
+        const int64_t before = forward.weights().copied_bytes();
+        const int32_t id = static_cast<int32_t>(3 + 5 * position);
+        forward.run({{.sequence = 0, .position = position, .ids = std::span(&id, 1), .logits = true}});
+        if (position > 0) {  // the first has nothing that was fetched ahead
+          EXPECT_EQ(forward.weights().copied_bytes() - before, wanted) << name << ", " << each << " in a record";
+        }
+      }
+
+      const auto ids = ids_of(generator.generate(golden_requests(name), {}));
+      EXPECT_EQ(ids_of(model.generator(kRoomy).generate(golden_requests(name), {})), ids) << name << ", " << each;
+    }
+  }
+}
+
 TEST(Generator, ExpertsOfALayerInSeveralRecordsGiveTheSameIds) {
   for (const char* name : {"qwen3_moe", "qwen3_moe_dense", "gpt_oss"}) {
     std::vector<std::vector<int32_t>> wanted;

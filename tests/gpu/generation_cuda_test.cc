@@ -39,8 +39,8 @@ TEST(CudaGeneration, StreamedAndResidentAndDeviceWeightsGiveTheSameIds) {
 }
 
 TEST(CudaGeneration, LayersOfExpertsThatStreamGiveTheSameIdsAsResidentOnes) {
-  const nlohmann::json deep = {{"num_hidden_layers", 6}};
-  for (const char* name : {"qwen3_moe", "mixtral"}) {
+  for (const auto& [name, experts] : {std::pair("qwen3_moe", "num_experts"), {"mixtral", "num_local_experts"}}) {
+    const nlohmann::json deep = {{"num_hidden_layers", 6}, {experts, 16}};
     TinyModel model(name, deep, Tier::host, testing::require_cuda_device());
     TinyModel there(name, deep, Tier::hbm, testing::require_cuda_device());
     expect_the_same_ids_wherever_weights_are(name, model, there);

@@ -166,26 +166,28 @@ TEST(DiskWeights, AStateThatIsSavedAndLoadedGoesOnToTheSameBits) {
 }
 
 TEST(DiskWeights, AreGeneratedFromAsThoseInMemoryAre) {
-  Tiny tiny({});
-  std::vector<std::vector<int32_t>> answers;
-  for (const bool whole : {false, true}) {
-    const auto trainer = tiny.trainer(whole_plan(tiny.workload(), 3, whole));
-    tiny.step(*trainer, 1);
-    trainer->drain();
-    GeneratorOptions options{.max_context = 24, .max_batch = 2, .chunk_tokens = 4};
-    const ModelConfig model = model_config({});
-    const int64_t least =
-        CachedForward::least_bytes(*tiny.machine().device, *tiny.machine().ops, model, trainer->records(), options);
-    for (const int64_t memory : {least, int64_t{1} << 30}) {
-      options.memory_bytes = memory;
-      Generator generator(*tiny.machine().device, *tiny.machine().ops, model, trainer->records(), options);
-      for (const Generation& answer : generator.generate(
-               {{.prompt = {1, 2, 3}, .max_tokens = 12}, {.prompt = {5, 4, 3, 2, 1, 0, 1}, .max_tokens = 9}}, {}))
-        answers.push_back(answer.ids);
+  for (const Shape& shape : {Shape{}, Shape{.layers = 4, .experts = 8, .experts_per_record = 3}}) {
+    Tiny tiny(shape);
+    std::vector<std::vector<int32_t>> answers;
+    for (const bool whole : {false, true}) {
+      const auto trainer = tiny.trainer(whole_plan(tiny.workload(), 3, whole));
+      tiny.step(*trainer, 1);
+      trainer->drain();
+      GeneratorOptions options{.max_context = 24, .max_batch = 2, .chunk_tokens = 4};
+      const ModelConfig model = model_config(shape);
+      const int64_t least =
+          CachedForward::least_bytes(*tiny.machine().device, *tiny.machine().ops, model, trainer->records(), options);
+      for (const int64_t memory : {least, int64_t{1} << 30}) {
+        options.memory_bytes = memory;
+        Generator generator(*tiny.machine().device, *tiny.machine().ops, model, trainer->records(), options);
+        for (const Generation& answer : generator.generate(
+                 {{.prompt = {1, 2, 3}, .max_tokens = 12}, {.prompt = {5, 4, 3, 2, 1, 0, 1}, .max_tokens = 9}}, {}))
+          answers.push_back(answer.ids);
+      }
     }
+    ASSERT_EQ(answers.size(), 8u);
+    for (size_t i = 2; i < answers.size(); ++i) EXPECT_EQ(answers[i], answers[i % 2]);
   }
-  ASSERT_EQ(answers.size(), 8u);
-  for (size_t i = 2; i < answers.size(); ++i) EXPECT_EQ(answers[i], answers[i % 2]);
 }
 
 // A disk that fills up, or breaks, in the middle of a run.

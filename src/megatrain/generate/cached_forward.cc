@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -187,6 +186,18 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   return tokens;
 }
 
+// The ranges of a pass; of a phase's records, those that it chooses from are said to be.
+std::vector<DeviceWeights::Turn> CachedForward::turns(int64_t tokens, bool with_head) const {
+  std::vector<DeviceWeights::Turn> list(with_head ? shape_.ranges.size() : shape_.layer_ranges);
+  for (size_t range = 0; range < list.size(); ++range) list[range].range = range;
+  size_t range = 0;
+  for (const Model::NumberedPhase& p : phases_) {
+    for (int64_t i = 0; i < std::ssize(p.records); ++i, ++range)
+      list[range].chosen = p.phase->decode_chooses(i, tokens);
+  }
+  return list;
+}
+
 // From the embedding to what the head reads (T, H). A phase of equal widths works in place, another on the other half.
 View CachedForward::run_layers(const NewTokens& fresh) {
   Stream& stream = *compute_;
@@ -207,11 +218,23 @@ View CachedForward::run_layers(const NewTokens& fresh) {
     const size_t count = phases_[p].records.size();
     std::vector<std::byte*> weights;
     for (size_t i = 0; i < count; ++i) weights.push_back(weights_.take(stream, range + i));
+    decltype(Phase::Decode::fetch) fetch;
+    bool chooses = false;  // from what is not there
+    for (size_t i = 0; i < count; ++i)
+      chooses |= weights_.streams(range + i) && phase.decode_chooses(static_cast<int64_t>(i), fresh.tokens);
+    if (chooses) {
+      fetch = [&](int64_t record, const std::vector<Phase::ByteRange>& wanted) {
+        const size_t at = range + static_cast<size_t>(record);
+        if (!weights_.streams(at)) return;
+        for (const Phase::ByteRange& part : wanted) weights_.fetch(stream, at, part.begin, part.bytes);
+      };
+    }
     std::byte* other = x_.data() + (x.data == x_.data() ? shape_.x_bytes / 2 : 0);
     const View y =
         phase.in_width() == phase.out_width() ? x : matrix(other, shape_.dtype, fresh.tokens, phase.out_width());
     phase.decode(ops_, stream,
                  {.weights = weights,
+                  .fetch = fetch,
                   .x = x,
                   .y = y,
                   .tokens = fresh,
@@ -229,9 +252,7 @@ std::span<const float> CachedForward::run(const std::vector<Feed>& feeds) {
   int64_t wanted = 0;
   const int64_t tokens = stage(feeds, &wanted);
   ensure(tokens > 0, "a pass has new tokens");
-  std::vector<size_t> order(wanted > 0 ? shape_.ranges.size() : shape_.layer_ranges);
-  std::iota(order.begin(), order.end(), size_t{0});
-  weights_.begin_pass(std::move(order));
+  weights_.begin_pass(turns(tokens, wanted > 0));
 
   Stream& stream = *compute_;
   stream.copy(inputs_.data(), host_inputs_.data(), static_cast<size_t>(shape_.input_bytes));

@@ -83,10 +83,10 @@ int64_t DeviceWeights::resident_ranges() const {
   return std::count_if(addresses_.begin(), addresses_.end(), [](const std::byte* at) { return at != nullptr; });
 }
 
-void DeviceWeights::begin_pass(std::vector<size_t> ranges) {
-  std::erase_if(ranges, [&](size_t range) { return !streams(range); });
-  std::vector<size_t> order = ranges;
-  for (size_t i = 0; i < ranges.size() && i < slots_.size(); ++i) order.push_back(ranges[i]);
+void DeviceWeights::begin_pass(std::vector<Turn> turns) {
+  std::erase_if(turns, [&](const Turn& turn) { return !streams(turn.range); });
+  std::vector<Turn> order = turns;
+  for (size_t i = 0; i < turns.size() && i < slots_.size(); ++i) order.push_back(turns[i]);
   // what the pass before fetched ahead is kept when this pass begins with it
   const size_t ahead = fetched_ - used_;
   const bool kept =
@@ -99,27 +99,41 @@ void DeviceWeights::begin_pass(std::vector<size_t> ranges) {
   fetch_ahead();
 }
 
+// Into the place of `range` in the slot that holds `whole`.
+void DeviceWeights::copy(Slot& slot, const WeightRange& whole, const WeightRange& range) {
+  if (!slot.staged.empty()) slot.arrived->block();  // what the slot staged before has left
+  const std::byte* from = source(range, slot.staged);
+  if (slot.used) copies_->wait(*slot.free);
+  copies_->copy(slot.buffer.data() + (range.begin - whole.begin), from, static_cast<size_t>(range.bytes));
+  copies_->record(*slot.arrived);
+  copied_bytes_ += range.bytes;
+}
+
 // A slot is overwritten only by the range as many after the one that was in it as there are slots, once that one is
 // done.
 void DeviceWeights::fetch_ahead() {
   for (; fetched_ < order_.size() && fetched_ < used_ + slots_.size(); ++fetched_) {
-    const WeightRange& range = ranges_[order_[fetched_]];
-    Slot& slot = slot_of(fetched_);
-    if (!slot.staged.empty()) slot.arrived->block();  // what the slot staged before has left
-    const std::byte* from = source(range, slot.staged);
-    if (slot.used) copies_->wait(*slot.free);
-    copies_->copy(slot.buffer.data(), from, static_cast<size_t>(range.bytes));
-    copies_->record(*slot.arrived);
-    copied_bytes_ += range.bytes;
+    const Turn& turn = order_[fetched_];
+    if (!turn.chosen) copy(slot_of(fetched_), ranges_[turn.range], ranges_[turn.range]);
   }
 }
 
 std::byte* DeviceWeights::take(Stream& compute, size_t range) {
   if (!streams(range)) return addresses_[range];
-  ensure(taken_ < fetched_ && order_[taken_] == range, "a pass takes its weights in the order it gave");
+  ensure(taken_ < fetched_ && order_[taken_].range == range, "a pass takes its weights in the order it gave");
+  const bool chosen = order_[taken_].chosen;
   Slot& slot = slot_of(taken_++);
-  compute.wait(*slot.arrived);
+  if (!chosen) compute.wait(*slot.arrived);
   return slot.buffer.data();
+}
+
+void DeviceWeights::fetch(Stream& compute, size_t range, int64_t begin, int64_t bytes) {
+  size_t at = used_;
+  while (at < taken_ && order_[at].range != range) ++at;
+  ensure(at < taken_ && order_[at].chosen, "what is chosen from a range comes while it is taken");
+  const WeightRange& whole = ranges_[range];
+  copy(slot_of(at), whole, {whole.record, whole.begin + begin, bytes});
+  compute.wait(*slot_of(at).arrived);
 }
 
 void DeviceWeights::done(Stream& compute, size_t range) {

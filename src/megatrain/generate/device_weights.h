@@ -29,10 +29,19 @@ class DeviceWeights {
   // With less than this nothing runs; with what all ranges need together everything stays.
   static int64_t least_bytes(const std::vector<WeightRange>& ranges, bool in_place, int64_t at_once);
 
-  // A pass takes ranges in ascending order, each of these once, and is done with them in that order.
-  void begin_pass(std::vector<size_t> ranges);
+  // A pass takes ranges in ascending order, each of these once, and is done with them in that order. Of one that is
+  // `chosen` from only what fetch() says comes, and not before.
+  struct Turn {
+    size_t range;
+    bool chosen = false;
+    bool operator==(const Turn&) const = default;
+  };
+  void begin_pass(std::vector<Turn> turns);
   // Its address, of which work enqueued on `compute` from now on may read until done().
   std::byte* take(Stream& compute, size_t range);
+  // Some bytes of a range that was taken and is chosen from; likewise from now on.
+  void fetch(Stream& compute, size_t range, int64_t begin, int64_t bytes);
+  bool streams(size_t range) const { return addresses_[range] == nullptr; }
   void done(Stream& compute, size_t range);
 
   int64_t ranges() const { return static_cast<int64_t>(ranges_.size()); }
@@ -48,8 +57,8 @@ class DeviceWeights {
     bool used = false;
   };
 
-  bool streams(size_t range) const { return addresses_[range] == nullptr; }
   Slot& slot_of(size_t at) { return slots_[(first_slot_ + at) % slots_.size()]; }
+  void copy(Slot& slot, const WeightRange& whole, const WeightRange& range);
   void fetch_ahead();
 
   std::vector<WeightRange> ranges_;
@@ -57,9 +66,9 @@ class DeviceWeights {
   std::vector<std::byte*> addresses_;  // of each range; null: it streams
   std::vector<Slot> slots_;
   // The ranges that stream: those of this pass, then those with which every pass begins.
-  std::vector<size_t> order_;
+  std::vector<Turn> order_;
   size_t first_slot_ = 0;  // of order_[0]
-  size_t fetched_ = 0;     // of order_
+  size_t fetched_ = 0;     // of order_: copies are under way, or wait for fetch()
   size_t taken_ = 0;       // of order_
   size_t used_ = 0;        // of order_: done with
   int64_t copied_bytes_ = 0;

@@ -106,7 +106,7 @@ ExpertBlock::ExpertBlock(const ExpertBlockShape& shape, std::span<const LayerLay
   int64_t first = 0;
   for (const LayerLayout& record : records.subspan(1)) {
     const int64_t count = std::ssize(record.tensors) * s_.experts.count / tensors;
-    groups_.push_back({first, count,
+    groups_.push_back({first, count, record.elements,
                        find_expert_linear(record, count, ExpertOperand::gate_up, ExpertOperand::gate_up_bias),
                        find_expert_linear(record, count, ExpertOperand::down, ExpertOperand::down_bias)});
     first += count;
@@ -431,6 +431,34 @@ ExpertBlock::DecodeWork ExpertBlock::carve_decode(std::byte* workspace, int64_t 
 
 int64_t ExpertBlock::decode_workspace_bytes(int64_t tokens) const { return carve_decode(nullptr, tokens).bytes; }
 
+// From about twice as many choices as experts on, nearly all of these have some.
+bool ExpertBlock::decode_chooses(int64_t record, int64_t tokens) const {
+  return record > 0 && tokens * s_.experts.chosen < 2 * s_.experts.count;
+}
+
+// The experts that have rows.
+void ExpertBlock::fetch_chosen(Stream& stream, const Decode& a, const Routing& routing) const {
+  std::vector<int32_t> begin(static_cast<size_t>(s_.experts.count + 1));
+  stream.copy(begin.data(), routing.begin, begin.size() * sizeof(int32_t));
+  stream.synchronize();
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    const int64_t element = dtype_bytes(s_.attention.dtype), bytes = group.elements * element;
+    const int64_t stride = group.count > 1 ? group.gate_up.stride * element : bytes;
+    std::vector<ByteRange> wanted;
+    for (int64_t expert = 0; expert < group.count; ++expert) {
+      const size_t at = static_cast<size_t>(group.first + expert);
+      if (begin[at + 1] == begin[at]) continue;
+      const int64_t from = expert * stride, count = std::min(stride, bytes - from);
+      if (!wanted.empty() && wanted.back().begin + wanted.back().bytes == from)
+        wanted.back().bytes += count;
+      else
+        wanted.push_back({from, count});
+    }
+    a.fetch(static_cast<int64_t>(i) + 1, wanted);
+  }
+}
+
 void ExpertBlock::decode(Ops& ops, Stream& stream, const Decode& a) const {
   std::byte* slab = a.weights[0];
   const DecodeWork w = carve_decode(a.workspace, a.tokens.tokens);
@@ -440,6 +468,7 @@ void ExpertBlock::decode(Ops& ops, Stream& stream, const Decode& a) const {
   logits_of(ops, stream, slab, normed, w.routing);
   route(ops, stream, w.routing);
   sort(ops, stream, w.routing, a.tokens.tokens);
+  if (a.fetch) fetch_chosen(stream, a, w.routing);
   for (size_t i = 0; i < groups_.size(); ++i)
     group_forward(ops, stream, a.weights[i + 1], i, normed, a.y, a.y, w.routing, w.rows);
 }

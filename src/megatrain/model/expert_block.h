@@ -73,12 +73,14 @@ class ExpertBlock final : public Phase {
   void recompute(Ops& ops, Stream& stream, const Backward& args) const override;
   int64_t cache_width() const override { return s_.attention.kv_dim(); }
   int64_t decode_workspace_bytes(int64_t tokens) const override;
+  bool decode_chooses(int64_t record, int64_t tokens) const override;
   void decode(Ops& ops, Stream& stream, const Decode& args) const override;
 
  private:
   // Consecutive experts of one record.
   struct Group {
     int64_t first, count;
+    int64_t elements;  // of the record
     ExpertLinear gate_up, down;
   };
   struct Routing;  // what the router chose, and where each pair's row is
@@ -99,6 +101,7 @@ class ExpertBlock final : public Phase {
   void group_forward(Ops& ops, Stream& stream, std::byte* slab, size_t index, const View& normed, const View& h,
                      const View& y, const Routing& routing, const Rows& rows) const;
   void group_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work, size_t index) const;
+  void fetch_chosen(Stream& stream, const Decode& args, const Routing& routing) const;
   void first_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work) const;
 
   ExpertBlockShape s_;

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -116,8 +117,15 @@ class Phase {
   // cache. The maths is forward's, op for op, in as many tokens as there are new ones.
   virtual int64_t cache_width() const { return 0; }  // columns of keys and of values; 0: it caches nothing
   virtual int64_t decode_workspace_bytes(int64_t tokens) const = 0;
+  // Whether so few tokens read only some bytes of a record, which decode learns and then asks for.
+  virtual bool decode_chooses(int64_t /*record*/, int64_t /*tokens*/) const { return false; }
+  struct ByteRange {
+    int64_t begin, bytes;
+  };
   struct Decode {
     std::span<std::byte* const> weights;
+    // Work enqueued afterwards may read these bytes of a record that decode_chooses. Empty: all are there.
+    std::function<void(int64_t record, const std::vector<ByteRange>& wanted)> fetch;
     View x;  // (T, in)
     View y;  // (T, out); may be x itself when the widths are equal
     NewTokens tokens;
