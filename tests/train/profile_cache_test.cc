@@ -19,8 +19,8 @@ MachineProfile measured() {
   return profile;
 }
 
-MachineProfile fitted(const MachineProfile& machine, int64_t seq_len) {
-  const ModelConfig model = parse_model_config(*preset_config("qwen2.5-0.5b"), "preset");
+MachineProfile fitted(const MachineProfile& machine, int64_t seq_len, const char* preset = "qwen2.5-0.5b") {
+  const ModelConfig model = parse_model_config(*preset_config(preset), "preset");
   TrainConfig config;
   config.seq_len = seq_len;
   config.batch = config.micro_batch = 1;
@@ -64,6 +64,16 @@ TEST(ProfileFor, ItsTablesGiveTheRateOfARunBetweenTheirEndsAndWithoutTablesNothi
   MachineProfile slow = measured();
   for (RatePoint& point : slow.attention_rates) point.per_s /= 100;
   EXPECT_LT(fitted(slow, 4096).flops_per_s, large / 2);
+}
+
+TEST(ProfileFor, ExpertsHaveARateOfTheirOwn) {
+  MachineProfile slow = measured(), fast = measured();
+  slow.expert_rates = {{1e6, 20e12}, {1e12, 40e12}};
+  fast.expert_rates = {{1e6, 200e12}, {1e12, 400e12}};
+  EXPECT_LT(fitted(slow, 4096, "gpt-oss-20b").flops_per_s, fitted(fast, 4096, "gpt-oss-20b").flops_per_s / 2);
+  EXPECT_EQ(fitted(slow, 4096).flops_per_s, fitted(fast, 4096).flops_per_s);
+  // without a measurement they are slower than dense layers
+  EXPECT_LT(fitted(MachineProfile{}, 4096, "gpt-oss-20b").flops_per_s, MachineProfile{}.flops_per_s);
 }
 
 }  // namespace megatrain

@@ -53,7 +53,7 @@ DiskRates measure_disk(const std::string& directory, int64_t bytes, double most_
 
 // Products, attention and the small ops, by the device's own ops on the calls of layers of several sizes.
 struct ComputeRates {
-  RateTable products, attention;
+  RateTable products, experts, attention;
   double small_bytes_per_s = 0;  // of norms, RoPE, activations and the loss
   double layer_flops_per_s = 0;  // of whole layers of the largest size, small ops included
 };

@@ -36,31 +36,64 @@ const std::vector<LayerSize>& sizes_of(DeviceKind kind) {
   return kind == DeviceKind::cpu ? kCpu : kCuda;
 }
 
-// Calls that a micro-batch makes, with how often.
-std::vector<std::pair<OpNote, int64_t>> distinct_calls(const LayerSize& size) {
-  const PresetSizes sizes{.hidden = size.hidden,
-                          .ff = size.ff,
-                          .layers = 1,
-                          .heads = size.heads,
-                          .kv_heads = size.kv_heads,
-                          .vocab = 4 * size.hidden,
-                          .tied = false,
-                          .norm_eps = 1e-6,
-                          .rope_theta = 1e6};
-  const ModelConfig model = parse_model_config(preset_json("LlamaForCausalLM", "llama", sizes), "a layer to be timed");
-  const int64_t tokens = size.seq_len * size.sequences;
-  const StepNotes notes = step_notes(model, {.dtype = DType::bf16,
-                                             .sequences = size.sequences,
-                                             .seq_len = size.seq_len,
-                                             .mlp_chunk = tokens,
-                                             .head_chunk = tokens});
+struct ExpertSize {
+  int64_t hidden, ff, experts, chosen, tokens;
+};
+
+// From few flops an expert to many.
+const std::vector<ExpertSize>& expert_sizes_of(DeviceKind kind) {
+  static const std::vector<ExpertSize> kCpu = {{64, 64, 8, 2, 64}, {128, 192, 8, 2, 256}};
+  static const std::vector<ExpertSize> kCuda = {
+      {2048, 768, 128, 8, 4096}, {2048, 768, 128, 8, 16384}, {2880, 2880, 32, 4, 16384}};
+  return kind == DeviceKind::cpu ? kCpu : kCuda;
+}
+
+using Calls = std::vector<std::pair<OpNote, int64_t>>;  // with how often
+
+// Calls that a micro-batch makes of a model with one layer.
+Calls distinct_calls(const nlohmann::json& json, int64_t sequences, int64_t seq_len) {
+  const ModelConfig model = parse_model_config(json, "a layer to be timed");
+  const int64_t tokens = seq_len * sequences;
+  const StepNotes notes = step_notes(
+      model,
+      {.dtype = DType::bf16, .sequences = sequences, .seq_len = seq_len, .mlp_chunk = tokens, .head_chunk = tokens});
   std::map<std::string, size_t> index;
-  std::vector<std::pair<OpNote, int64_t>> calls;
+  Calls calls;
   for (const OpNote& note : notes.keeping()) {
     const auto [at, added] = index.emplace(note_text(note), calls.size());
     if (added) calls.emplace_back(note, 0);
     ++calls[at->second].second;
   }
+  return calls;
+}
+
+PresetSizes one_layer(int64_t hidden, int64_t ff, int64_t heads, int64_t kv_heads) {
+  return {.hidden = hidden,
+          .ff = ff,
+          .layers = 1,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .vocab = 4 * hidden,
+          .tied = false,
+          .norm_eps = 1e-6,
+          .rope_theta = 1e6};
+}
+
+Calls distinct_calls(const LayerSize& size) {
+  return distinct_calls(
+      preset_json("LlamaForCausalLM", "llama", one_layer(size.hidden, size.ff, size.heads, size.kv_heads)),
+      size.sequences, size.seq_len);
+}
+
+// Their products alone.
+Calls expert_products(const ExpertSize& size) {
+  nlohmann::json json = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", one_layer(size.hidden, size.ff, 1, 1));
+  json.update({{"num_experts", size.experts},
+               {"num_experts_per_tok", size.chosen},
+               {"moe_intermediate_size", size.ff},
+               {"norm_topk_prob", true}});
+  Calls calls = distinct_calls(json, 1, size.tokens);
+  std::erase_if(calls, [](const auto& call) { return note_flops(call.first) == 0 || !expert_count(call.first); });
   return calls;
 }
 
@@ -97,7 +130,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
   ComputeRates rates;
   std::optional<OpNote> heaviest;  // product
   for (const LayerSize& size : sizes_of(device.kind())) {
-    const std::vector<std::pair<OpNote, int64_t>> calls = distinct_calls(size);
+    const Calls calls = distinct_calls(size);
     double flops = 0;
     for (const auto& [note, times] : calls) flops += note_flops(note);
     const double expected_s = rates.layer_flops_per_s > 0 ? kCallsOfASample * flops / rates.layer_flops_per_s : 0;
@@ -129,11 +162,21 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     rates.small_bytes_per_s = small.rate();
     rates.layer_flops_per_s = layer.rate();
   }
+  for (const ExpertSize& size : expert_sizes_of(device.kind())) {
+    if (now_s() - start > most_s) break;
+    Total products;
+    for (const auto& [note, times] : expert_products(size)) {
+      const OpNote placed = memory.place(note);
+      products.add(note_flops(note), timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples), times);
+    }
+    const double calls = static_cast<double>(products.calls * size.experts);
+    rates.experts.push_back({products.work / calls, products.rate()});
+  }
   if (heaviest) {
     const OpNote placed = memory.place(*heaviest);
     const double slowdown = slowdown_within_a_step(
         timer, [&] { run_note(*machine.ops, *stream, placed); }, kSustainedSeconds);
-    for (RateTable* table : {&rates.products, &rates.attention}) {
+    for (RateTable* table : {&rates.products, &rates.experts, &rates.attention}) {
       for (RatePoint& point : *table) point.per_s /= slowdown;
     }
     rates.layer_flops_per_s /= slowdown;

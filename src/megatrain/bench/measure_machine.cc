@@ -54,6 +54,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
   profile.flops_per_s = compute.layer_flops_per_s;
   profile.hbm_bytes_per_s = compute.small_bytes_per_s;
   profile.product_rates = compute.products;
+  profile.expert_rates = compute.experts;
   profile.attention_rates = compute.attention;
 
   profile.shared_cores = gpu ? 0 : team_size(threads);

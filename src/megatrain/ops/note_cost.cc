@@ -232,6 +232,15 @@ std::string note_text(const OpNote& note) { return std::visit(Text{}, note); }
 double note_flops(const OpNote& note) { return std::visit(Flops{}, note); }
 double note_bytes(const OpNote& note) { return std::visit(Bytes{}, note); }
 
+std::optional<int64_t> expert_count(const OpNote& note) {
+  return std::visit(
+      [](const auto& call) -> std::optional<int64_t> {
+        if constexpr (requires { call.rows.experts; }) return call.rows.experts;
+        return {};
+      },
+      note);
+}
+
 std::optional<int64_t> attention_length(const OpNote& note) {
   if (const auto* forward = std::get_if<AttentionForward>(&note)) return forward->documents.longest;
   if (const auto* backward = std::get_if<AttentionBackward>(&note)) return backward->documents.longest;

@@ -17,6 +17,9 @@ std::string note_text(const OpNote& note);
 double note_flops(const OpNote& note);
 double note_bytes(const OpNote& note);  // every operand read or written once
 
+// Of a call over rows of experts, how many these are; nothing for the rest.
+std::optional<int64_t> expert_count(const OpNote& note);
+
 // Of attention, the tokens of the longest document; nothing for the rest.
 std::optional<int64_t> attention_length(const OpNote& note);
 

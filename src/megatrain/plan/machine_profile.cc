@@ -64,6 +64,7 @@ struct Rates {
 };
 constexpr Rates kTables[] = {
     {"product_rates", &MachineProfile::product_rates, "flops"},
+    {"expert_rates", &MachineProfile::expert_rates, "flops"},
     {"attention_rates", &MachineProfile::attention_rates, "length"},
 };
 

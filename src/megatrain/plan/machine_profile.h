@@ -13,7 +13,8 @@
 
 namespace megatrain {
 
-// A rate that depends on size: of a product on its flops, of attention on the length of a sequence.
+// A rate that depends on size: of a product on its flops, of experts' products on the flops of one expert, of attention
+// on the length of a sequence.
 struct RatePoint {
   double size = 0;
   double per_s = 0;
@@ -42,6 +43,7 @@ struct MachineProfile {
   int64_t shared_cores = 0;         // the lanes share so many cores; 0: the device computes and copies by itself
 
   RateTable product_rates;    // flops/s by flops of one product
+  RateTable expert_rates;     // flops/s of the products of a layer's experts by flops of one of these
   RateTable attention_rates;  // flops/s by length of a sequence
 
   int64_t hbm_bytes = 0;  // of the tiers; 0: not known
