@@ -121,6 +121,10 @@ const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},  // ragged documents, two a call
     {DType::bf16, {8192}, 8, 4, 32},                              // key heads, two a call
     {DType::bf16, {6000, 2100}, 8, 4, 32, 700},                   // the same, ragged
+    {DType::bf16, {20000}, 4, 2, 32},                             // the backward in tiles, the last one shorter
+    {DType::bf16, {32768}, 2, 1, 64},                             // in equal ones
+    {DType::bf16, {17000, 300}, 2, 1, 32},                        // of a padded document
+    {DType::bf16, {17000}, 2, 2, 32, 0, 0, true},                 // with sinks
     {DType::f32, {500, 37, 800}, 6, 2, 128, 200},
     {DType::f32, {700}, 4, 2, 256},
 };

@@ -6,6 +6,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/host/thread_team.h"
+#include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/note_cost.h"
 #include "megatrain/plan/machines.h"
 #include "megatrain/store/pieces.h"
@@ -63,9 +64,7 @@ Site site_of(const MachineProfile& machine) {
 
 int64_t cuda_scratch_bound(const OpsShape& shape) {
   constexpr int64_t kSeen = 640 * kMiB;  // an H200 had 561 MiB at most shapes
-  const int64_t length = shape.longest_document, group = shape.attention.heads / shape.attention.kv_heads;
-  const int64_t head = round_up(length, 64) * round_up(length, 128) * 2 + length * (4 * shape.attention.head_dim + 4);
-  return std::max(kSeen, group * head + kMiB);
+  return std::max(kSeen, attention_backward_bytes(shape.attention, 1, shape.longest_document));
 }
 
 MachineProfile machine_profile(const Device& device) {

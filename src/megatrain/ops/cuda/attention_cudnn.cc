@@ -7,57 +7,51 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/ops/attention_buckets.h"
+#include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/cuda/kernels.h"
 
 namespace megatrain {
 
 namespace {
 
-constexpr int64_t kPairsBytes = 512 * kMiB;
 constexpr int64_t kAlign = 256;
 
 using Strides = std::array<int64_t, kStats>;
 using Views = std::array<View, kAttentionTensors>;
 
-// Bytes of the deterministic backward's matrix of one head.
-int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(length, 128) * 2; }
-
-// How a pass over equal documents is cut into equal calls.
-struct Cut {
-  int64_t documents;  // of a call, a divisor of all
-  int64_t kv_heads;   // of a call; all of them unless a call is one document
-};
-
-Cut cut_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward) {
-  if (!backward) return {documents, shape.kv_heads};
-  const int64_t head = pairs_bytes(length), group = shape.heads / shape.kv_heads;
-  const int64_t room = std::max<int64_t>(kPairsBytes / (head * shape.heads), 1);
-  Cut cut{1, shape.kv_heads};
-  for (int64_t n = 1; n <= std::min(room, documents); ++n) {
-    if (documents % n == 0) cut.documents = n;
-  }
-  if (cut.documents == 1) {
-    const int64_t heads = std::max<int64_t>(kPairsBytes / (head * group), 1);
-    while (cut.kv_heads > 1 && (cut.kv_heads > heads || shape.kv_heads % cut.kv_heads != 0)) --cut.kv_heads;
-  }
-  return cut;
+AttentionCut cut_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward, int64_t tile) {
+  return backward ? attention_cut(shape, documents, length, tile) : AttentionCut{documents, shape.kv_heads, length};
 }
 
-AttentionCase case_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward,
+AttentionCase case_of(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward,
                       const Strides& strides) {
-  const Cut cut = cut_of(shape, documents, length, backward);
   AttentionCase c{.backward = backward,
                   .documents = cut.documents,
                   .length = length,
+                  .keys = length,
+                  .masked = true,
                   .heads = cut.kv_heads * (shape.heads / shape.kv_heads),
                   .kv_heads = cut.kv_heads,
                   .head_dim = shape.head_dim,
                   .window = shape.window > 0 && shape.window < length ? shape.window : 0,
                   .scale = shape.scale,
+                  .stats_stride = length,
                   .strides = strides};
   for (int tensor = 0; tensor < kStats; ++tensor) {
     if (!is_used(tensor, backward)) c.strides[static_cast<size_t>(tensor)] = 0;
   }
+  return c;
+}
+
+// Of a tile of queries, perhaps the last, by one of keys; its gradients lie by themselves.
+AttentionCase tile_case(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool last, bool diagonal,
+                        const Strides& strides) {
+  AttentionCase c = case_of(shape, cut, length, true, strides);
+  c.length = last ? length - (ceil_div(length, cut.tile) - 1) * cut.tile : cut.tile;
+  c.keys = diagonal ? c.length : cut.tile;
+  c.masked = diagonal;
+  c.strides[kGradQ] = c.heads * c.head_dim;
+  c.strides[kGradK] = c.strides[kGradV] = c.kv_heads * c.head_dim;
   return c;
 }
 
@@ -73,13 +67,9 @@ Strides strides_of(const Views& views) {
   return strides;
 }
 
-// What cuDNN's workspace comes to: in backward the pairs, each head's row sums, and for grouped heads the gradients of
-// keys and values before they are summed.
-int64_t workspace_bound(const AttentionShape& shape, int64_t documents, int64_t length, bool backward) {
-  if (!backward) return kMiB;
-  const Cut cut = cut_of(shape, documents, length, true);
-  const int64_t heads = cut.documents * cut.kv_heads * (shape.heads / shape.kv_heads);
-  return heads * (pairs_bytes(length) + length * (4 * shape.head_dim + 4)) + kMiB;
+// What the scratch of a pass comes to.
+int64_t scratch_bound(const AttentionShape& shape, int64_t documents, int64_t length, bool backward) {
+  return backward ? attention_backward_bytes(shape, documents, length) : kMiB;
 }
 
 // Scratch of one bucket call: its padded tensors, then cuDNN's workspace.
@@ -127,25 +117,9 @@ Views padded_views(const AttentionShape& shape, int64_t tokens, bool backward, s
   return views;
 }
 
-// Enqueues every call of a pass over `documents` documents of one length.
-void execute(AttentionGraphs& graphs, const AttentionShape& shape, int64_t documents, const AttentionCase& c,
-             const Views& views, void* workspace, cudaStream_t stream) {
-  const int64_t group = shape.heads / shape.kv_heads;
-  for (int64_t first = 0; first < documents; first += c.documents) {
-    for (int64_t kv_head = 0; kv_head < shape.kv_heads; kv_head += c.kv_heads) {
-      std::array<void*, kAttentionTensors> data{};
-      for (int tensor = 0; tensor < kAttentionTensors; ++tensor) {
-        if (!is_used(tensor, c.backward)) continue;
-        const View& view = views[static_cast<size_t>(tensor)];
-        const int64_t head = is_key(tensor) ? kv_head : kv_head * group;
-        // Cut by heads only when a call is one document, so (documents, heads, length) is a plain offset too.
-        const int64_t bytes = tensor == kStats ? (first * shape.heads + head) * c.length * 4
-                                               : (first * c.length * view.row_stride + head * shape.head_dim) * 2;
-        data[static_cast<size_t>(tensor)] = static_cast<std::byte*>(view.data) + bytes;
-      }
-      graphs.execute(c, data, workspace, stream);
-    }
-  }
+// The place of a call's first token and head in a tensor that is no list of log-sum-exps.
+void* place(const View& view, int64_t token, int64_t head, int64_t head_dim) {
+  return static_cast<std::byte*>(view.data) + (token * view.row_stride + head * head_dim) * 2;
 }
 
 // Whether cuDNN can read the rows: 16-byte aligned heads.
@@ -203,13 +177,104 @@ bool CudnnAttention::run(const AttentionShape& shape, const Documents& documents
                            : run_buckets(shape, documents, backward, views, stream);
 }
 
+// Scratch of a pass over equal documents; kRefused when cuDNN does not take one of its cases.
+int64_t CudnnAttention::pass_bytes(const Pass& pass) {
+  if (!pass.cut.tiled(pass.length)) {
+    const int64_t workspace =
+        graphs_.workspace(case_of(pass.shape, pass.cut, pass.length, pass.backward, pass.strides));
+    return workspace == AttentionGraphs::kRefused ? workspace : std::max(workspace, kAlign);
+  }
+  int64_t most = kAlign;
+  for (const bool last : {false, true}) {
+    for (const bool diagonal : {false, true}) {
+      const int64_t workspace =
+          graphs_.workspace(tile_case(pass.shape, pass.cut, pass.length, last, diagonal, pass.strides));
+      if (workspace == AttentionGraphs::kRefused) return workspace;
+      most = std::max(most, workspace);
+    }
+  }
+  return tile_scratch(pass.shape, pass.cut, pass.length).workspace + most;
+}
+
+// Enqueues every call of a pass over equal documents.
+void CudnnAttention::execute(const Pass& pass, const Views& views, std::byte* scratch, cudaStream_t stream) {
+  const AttentionCut& cut = pass.cut;
+  for (int64_t first = 0; first < pass.documents; first += cut.documents) {
+    for (int64_t kv_head = 0; kv_head < pass.shape.kv_heads; kv_head += cut.kv_heads) {
+      if (cut.tiled(pass.length)) {
+        execute_tiles(pass, views, first, kv_head, scratch, stream);
+      } else {
+        const AttentionCase c = case_of(pass.shape, cut, pass.length, pass.backward, pass.strides);
+        graphs_.execute(c, call_data(pass, views, first * pass.length, first * pass.length, kv_head), scratch, stream);
+      }
+    }
+  }
+}
+
+// The tensors of a call that begins with these tokens, of queries and of keys, and this key head.
+std::array<void*, kAttentionTensors> CudnnAttention::call_data(const Pass& pass, const Views& views, int64_t query,
+                                                               int64_t key, int64_t kv_head) const {
+  const int64_t head = kv_head * (pass.shape.heads / pass.shape.kv_heads);
+  std::array<void*, kAttentionTensors> data{};
+  for (int tensor = 0; tensor < kStats; ++tensor) {
+    if (!is_used(tensor, pass.backward)) continue;
+    data[static_cast<size_t>(tensor)] = place(views[static_cast<size_t>(tensor)], is_key(tensor) ? key : query,
+                                              is_key(tensor) ? kv_head : head, pass.shape.head_dim);
+  }
+  // (documents, heads, length)
+  const int64_t document = query / pass.length;
+  data[kStats] =
+      views[kStats].as<float>() + (document * pass.shape.heads + head) * pass.length + (query - document * pass.length);
+  return data;
+}
+
+// The backward of one document and some of its key heads (ops/attention_cut.h).
+void CudnnAttention::execute_tiles(const Pass& pass, const Views& views, int64_t document, int64_t kv_head,
+                                   std::byte* scratch, cudaStream_t stream) {
+  const AttentionShape& shape = pass.shape;
+  const AttentionCut& cut = pass.cut;
+  const int64_t keys = cut.kv_heads * shape.head_dim, group = shape.heads / shape.kv_heads, queries = group * keys;
+  const int64_t tiles = ceil_div(pass.length, cut.tile), begin = document * pass.length;
+  const TileScratch at = tile_scratch(shape, cut, pass.length);
+  const View sum_q = matrix(scratch + at.sum_q, DType::f32, cut.tile, queries),
+             sum_k = matrix(scratch + at.sum_k, DType::f32, pass.length, keys),
+             sum_v = matrix(scratch + at.sum_v, DType::f32, pass.length, keys),
+             partial_q = matrix(scratch + at.partial_q, DType::bf16, cut.tile, queries),
+             partial_k = matrix(scratch + at.partial_k, DType::bf16, cut.tile, keys),
+             partial_v = matrix(scratch + at.partial_v, DType::bf16, cut.tile, keys);
+  // rows of the document in a tensor of the caller's, and the heads of this call
+  const auto part = [&](int tensor, int64_t row, int64_t count, int64_t columns) {
+    return views[static_cast<size_t>(tensor)]
+        .slice_rows(begin + row, count)
+        .slice_cols((is_key(tensor) ? kv_head : kv_head * group) * shape.head_dim, columns);
+  };
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t query = i * cut.tile, count = std::min(cut.tile, pass.length - query);
+    for (int64_t j = 0; j <= i; ++j) {
+      const int64_t key = j * cut.tile;
+      const AttentionCase c = tile_case(shape, cut, pass.length, i + 1 == tiles, i == j, pass.strides);
+      std::array<void*, kAttentionTensors> data = call_data(pass, views, begin + query, begin + key, kv_head);
+      data[kGradQ] = partial_q.data;
+      data[kGradK] = partial_k.data;
+      data[kGradV] = partial_v.data;
+      graphs_.execute(c, data, scratch + at.workspace, stream);
+      launch_add_partial(partial_q.slice_rows(0, count), sum_q.slice_rows(0, count), j == 0, stream);
+      launch_add_partial(partial_k.slice_rows(0, c.keys), sum_k.slice_rows(key, c.keys), i == j, stream);
+      launch_add_partial(partial_v.slice_rows(0, c.keys), sum_v.slice_rows(key, c.keys), i == j, stream);
+    }
+    launch_round_sum(sum_q.slice_rows(0, count), part(kGradQ, query, count, queries), stream);
+  }
+  launch_round_sum(sum_k, part(kGradK, 0, pass.length, keys), stream);
+  launch_round_sum(sum_v, part(kGradV, 0, pass.length, keys), stream);
+}
+
 bool CudnnAttention::run_uniform(const AttentionShape& shape, const Documents& documents, bool backward,
                                  const Views& views, cudaStream_t stream) {
   if (documents.longest <= 1) return false;
-  const AttentionCase c = case_of(shape, documents.count, documents.longest, backward, strides_of(views));
-  const int64_t workspace = graphs_.workspace(c);
-  if (workspace == AttentionGraphs::kRefused) return false;
-  execute(graphs_, shape, documents.count, c, views, scratch_.take(std::max(workspace, kAlign), stream), stream);
+  const Pass pass = pass_of(shape, documents.count, documents.longest, backward, strides_of(views));
+  const int64_t bytes = pass_bytes(pass);
+  if (bytes == AttentionGraphs::kRefused) return false;
+  execute(pass, views, scratch_.take(bytes, stream), stream);
   return true;
 }
 
@@ -217,16 +282,16 @@ bool CudnnAttention::run_buckets(const AttentionShape& shape, const Documents& d
                                  const Views& views, cudaStream_t stream) {
   const Buckets buckets = make_buckets(documents.host_begin, documents.count);
   if (!buckets.pays) return false;
-  std::vector<AttentionCase> cases;
+  std::vector<Pass> passes;
   int64_t bytes = 0;
   for (const BucketCall& call : buckets.calls) {
-    cases.push_back(case_of(shape, call.count, call.length, backward, packed_strides(shape)));
-    const int64_t workspace = graphs_.workspace(cases.back());
-    if (workspace == AttentionGraphs::kRefused) return false;
-    bytes = std::max(bytes, room_of(shape, call.count * call.length, backward).workspace + std::max(workspace, kAlign));
+    passes.push_back(pass_of(shape, call.count, call.length, backward, packed_strides(shape)));
+    const int64_t of_pass = pass_bytes(passes.back());
+    if (of_pass == AttentionGraphs::kRefused) return false;
+    bytes = std::max(bytes, room_of(shape, call.count * call.length, backward).workspace + of_pass);
   }
   std::byte* memory = scratch_.take(bytes, stream);
-  for (size_t i = 0; i < cases.size(); ++i) {
+  for (size_t i = 0; i < passes.size(); ++i) {
     const BucketCall& call = buckets.calls[i];
     const int64_t tokens = call.count * call.length;
     const Views padded = padded_views(shape, tokens, backward, memory);
@@ -242,7 +307,7 @@ bool CudnnAttention::run_buckets(const AttentionShape& shape, const Documents& d
       set_tensors(copy, {kQ, kK, kV}, views, padded);
     }
     launch_pad(copy, stream);
-    execute(graphs_, shape, call.count, cases[i], padded, memory + room_of(shape, tokens, backward).workspace, stream);
+    execute(passes[i], padded, memory + room_of(shape, tokens, backward).workspace, stream);
     if (backward) {
       copy.packed_lse = nullptr;
       set_tensors(copy, {kGradQ, kGradK, kGradV}, views, padded);
@@ -255,29 +320,33 @@ bool CudnnAttention::run_buckets(const AttentionShape& shape, const Documents& d
   return true;
 }
 
+CudnnAttention::Pass CudnnAttention::pass_of(const AttentionShape& shape, int64_t documents, int64_t length,
+                                             bool backward, const Strides& strides) const {
+  return {shape, documents, length, backward, cut_of(shape, documents, length, backward, tile_), strides};
+}
+
 int64_t CudnnAttention::scratch_bytes(const AttentionShape& shape, int64_t documents, int64_t longest) {
   if (!takes(shape) || longest <= 0) return 0;
   const bool ragged = documents * longest != shape.tokens;
   int64_t most = 0;
   for (const bool backward : {false, true}) {
+    const auto asked = [&](int64_t count, int64_t length) {
+      return pass_bytes(pass_of(shape, count, length, backward, packed_strides(shape)));
+    };
     // cuDNN is asked of the longest documents; the shorter ones of ragged data are bounded by arithmetic.
-    if (longest > 1 && shape.tokens % longest == 0) {
-      const int64_t count = shape.tokens / longest;
-      most = std::max(most, graphs_.workspace(case_of(shape, count, longest, backward, packed_strides(shape))));
-    }
+    if (longest > 1 && shape.tokens % longest == 0) most = std::max(most, asked(shape.tokens / longest, longest));
     if (!ragged) continue;
     const int64_t last = bucket_length(longest);
-    const int64_t asked =
-        graphs_.workspace(case_of(shape, bucket_documents(last, shape.tokens), last, backward, packed_strides(shape)));
-    if (asked == AttentionGraphs::kRefused) continue;
+    const int64_t of_last = asked(bucket_documents(last, shape.tokens), last);
+    if (of_last == AttentionGraphs::kRefused) continue;
     for (int64_t length = kShortestBucket; length <= last; length = bucket_length(length + 1)) {
       const int64_t count = bucket_documents(length, shape.tokens);
-      const int64_t workspace = std::max(length == last ? asked : 0, workspace_bound(shape, count, length, backward));
-      most = std::max(most, room_of(shape, count * length, backward).workspace + workspace);
+      const int64_t of_pass = std::max(length == last ? of_last : 0, scratch_bound(shape, count, length, backward));
+      most = std::max(most, room_of(shape, count * length, backward).workspace + of_pass);
     }
     for (int64_t length = 2; length < longest; ++length) {
       if (shape.tokens % length == 0)
-        most = std::max(most, workspace_bound(shape, shape.tokens / length, length, backward));
+        most = std::max(most, scratch_bound(shape, shape.tokens / length, length, backward));
     }
   }
   return most;

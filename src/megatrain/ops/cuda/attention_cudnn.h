@@ -3,8 +3,7 @@
 // Documents of one length go to cuDNN as they lie. Unequal ones are copied into padded documents of a few lengths
 // (attention_buckets.h), call by call, and their results copied back.
 //
-// The deterministic backward keeps a (queries, keys) bf16 matrix for every head it works on, so it is given as many
-// documents, or key heads of one document, at a time as fit kPairsBytes.
+// The deterministic backward is cut into calls of bounded scratch (attention_cut.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,6 +12,7 @@
 #include <cstdint>
 
 #include "megatrain/ops/attention.h"
+#include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/cuda/attention_graph.h"
 #include "megatrain/ops/cuda/scratch.h"
 
@@ -20,7 +20,8 @@ namespace megatrain {
 
 class CudnnAttention {
  public:
-  explicit CudnnAttention(Scratch& scratch) : scratch_(scratch) {}
+  // `tile`: tokens of a tile of a long document's backward, at most; a run's is kAttentionTile.
+  explicit CudnnAttention(Scratch& scratch, int64_t tile = kAttentionTile) : scratch_(scratch), tile_(tile) {}
 
   // False, with nothing enqueued, when cuDNN does not take the case or the documents are too short to gain by it.
   bool forward(const AttentionForward& args, cudaStream_t stream);
@@ -33,6 +34,14 @@ class CudnnAttention {
 
  private:
   using Views = std::array<View, kAttentionTensors>;  // kStats: only data
+  // Over documents of one length.
+  struct Pass {
+    AttentionShape shape;
+    int64_t documents, length;
+    bool backward;
+    AttentionCut cut;
+    std::array<int64_t, kStats> strides;
+  };
 
   bool run(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
            cudaStream_t stream);
@@ -41,7 +50,17 @@ class CudnnAttention {
   bool run_buckets(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
                    cudaStream_t stream);
 
+  Pass pass_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward,
+               const std::array<int64_t, kStats>& strides) const;
+  int64_t pass_bytes(const Pass& pass);
+  void execute(const Pass& pass, const Views& views, std::byte* scratch, cudaStream_t stream);
+  void execute_tiles(const Pass& pass, const Views& views, int64_t document, int64_t kv_head, std::byte* scratch,
+                     cudaStream_t stream);
+  std::array<void*, kAttentionTensors> call_data(const Pass& pass, const Views& views, int64_t query, int64_t key,
+                                                 int64_t kv_head) const;
+
   Scratch& scratch_;
+  int64_t tile_;
   AttentionGraphs graphs_;
 };
 

@@ -25,12 +25,12 @@ void describe(const AttentionCase& c, int tensor, fe::graph::Tensor_attributes& 
   attributes.set_uid(id_of(tensor));
   if (tensor == kStats) {
     attributes.set_dim({c.documents, heads, c.length, 1})
-        .set_stride({heads * c.length, c.length, 1, 1})
+        .set_stride({heads * c.stats_stride, c.stats_stride, 1, 1})
         .set_data_type(fe::DataType_t::FLOAT);
   } else {
-    const int64_t stride = c.strides[static_cast<size_t>(tensor)];
-    attributes.set_dim({c.documents, heads, c.length, c.head_dim})
-        .set_stride({c.length * stride, c.head_dim, stride, 1})
+    const int64_t stride = c.strides[static_cast<size_t>(tensor)], tokens = is_key(tensor) ? c.keys : c.length;
+    attributes.set_dim({c.documents, heads, tokens, c.head_dim})
+        .set_stride({tokens * stride, c.head_dim, stride, 1})
         .set_data_type(fe::DataType_t::BFLOAT16);
   }
 }
@@ -50,9 +50,9 @@ void output(const AttentionCase& c, int tensor, const TensorPointer& pointer) {
 // Masks are the same in both directions: token i of a document sees j with j <= i and, in a window, i < j + window.
 template <class Attributes>
 void set_masks(const AttentionCase& c, Attributes& attributes) {
-  attributes.set_attn_scale(c.scale)
-      .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-      .set_diagonal_band_right_bound(0);
+  attributes.set_attn_scale(c.scale);
+  if (!c.masked) return;
+  attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
   if (c.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(c.window));
 }
 

@@ -1,4 +1,5 @@
-// cuDNN's fused attention over documents of one length, bf16: a graph for each case, built once and kept.
+// cuDNN's fused attention over documents of one length, or a tile of one's queries by a tile of its keys, bf16: a graph
+// for each case, built once and kept.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,12 +22,15 @@ inline bool is_used(int tensor, bool backward) { return backward || tensor < kGr
 struct AttentionCase {
   bool backward;
   int64_t documents;  // of one call
-  int64_t length;     // tokens of a document
+  int64_t length;     // tokens of a document, or queries of a tile
+  int64_t keys;       // the same, or keys of a tile
+  bool masked;        // query i sees key j only where j <= i, and within the window; false: every query sees every key
   int64_t heads;      // of one call
   int64_t kv_heads;   // of one call
   int64_t head_dim;
   int64_t window;  // 0: unlimited
   float scale;
+  int64_t stats_stride;                 // log-sum-exps from one head to the next: tokens of a document
   std::array<int64_t, kStats> strides;  // of a token; 0 for tensors the direction has not
   auto operator<=>(const AttentionCase&) const = default;
 };

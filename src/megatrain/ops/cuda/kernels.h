@@ -117,6 +117,11 @@ void launch_pad(const PaddedCopy& args, cudaStream_t stream);
 // Only what lies in a document is written.
 void launch_unpad(const PaddedCopy& args, cudaStream_t stream);
 
+// attention_tiles.cu: sums of partial gradients, fp32 of bf16; columns and strides are multiples of 8.
+// sum = partial (first), or sum += partial
+void launch_add_partial(const View& partial, const View& sum, bool first, cudaStream_t stream);
+void launch_round_sum(const View& sum, const View& out, cudaStream_t stream);
+
 // router.cu: at most 1024 experts, of which a token chooses at most 32
 void launch(const Route& args, cudaStream_t stream);
 void launch(const RouteBackward& args, cudaStream_t stream);

@@ -1,0 +1,62 @@
+#include "megatrain/ops/attention_cut.h"
+
+#include <algorithm>
+
+#include "megatrain/base/math.h"
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr int64_t kPairsBytes = 512 * kMiB;
+
+int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(length, 128) * 2; }
+
+}  // namespace
+
+AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length, int64_t most) {
+  AttentionCut cut{.documents = 1, .kv_heads = shape.kv_heads, .tile = length};
+  const bool window = shape.window > 0 && shape.window < length;
+  if (length > most && !window) cut.tile = round_up(ceil_div(length, ceil_div(length, most)), 128);
+  const int64_t head = pairs_bytes(cut.tile), group = shape.heads / shape.kv_heads;
+  if (!cut.tiled(length)) {
+    const int64_t room = std::max<int64_t>(kPairsBytes / (head * shape.heads), 1);
+    for (int64_t n = 1; n <= std::min(room, documents); ++n) {
+      if (documents % n == 0) cut.documents = n;
+    }
+  }
+  if (cut.documents == 1) {
+    const int64_t heads = std::max<int64_t>(kPairsBytes / (head * group), 1);
+    while (cut.kv_heads > 1 && (cut.kv_heads > heads || shape.kv_heads % cut.kv_heads != 0)) --cut.kv_heads;
+  }
+  return cut;
+}
+
+TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, int64_t length) {
+  const int64_t keys = cut.kv_heads * shape.head_dim, queries = shape.heads / shape.kv_heads * keys;
+  int64_t at = 0;
+  const auto take = [&](int64_t elements, int64_t bytes_each) {
+    const int64_t begin = at;
+    at += round_up(elements * bytes_each, 256);
+    return begin;
+  };
+  TileScratch scratch{};
+  scratch.sum_q = take(cut.tile * queries, 4);
+  scratch.sum_k = take(length * keys, 4);
+  scratch.sum_v = take(length * keys, 4);
+  scratch.partial_q = take(cut.tile * queries, 2);
+  scratch.partial_k = take(cut.tile * keys, 2);
+  scratch.partial_v = take(cut.tile * keys, 2);
+  scratch.workspace = at;
+  return scratch;
+}
+
+int64_t attention_backward_bytes(const AttentionShape& shape, int64_t documents, int64_t length) {
+  const AttentionCut cut = attention_cut(shape, documents, length);
+  const int64_t heads = cut.documents * cut.kv_heads * (shape.heads / shape.kv_heads);
+  const int64_t workspace = heads * (pairs_bytes(cut.tile) + cut.tile * (4 * shape.head_dim + 4)) + kMiB;
+  return workspace + (cut.tiled(length) ? tile_scratch(shape, cut, length).workspace : 0);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,44 @@
+// How the backward of attention over documents of one length is cut into calls of bounded scratch.
+//
+// A deterministic backward keeps a (queries, keys) bf16 matrix for every head that it works on. So it is given as many
+// documents, or key heads of one document, at a time as fit kPairsBytes, and a document longer than a tile in tiles of
+// its queries by tiles of its keys: those on the diagonal masked as the document is, those below it whole. Each tile
+// has the whole rows' log-sum-exps and outputs; what a query or a key gets of the tiles is added in fp32, keys
+// ascending for a query, queries ascending for a key. The cut decides bits, so it follows from the shape alone.
+#pragma once
+
+#include <cstdint>
+
+#include "megatrain/ops/attention.h"
+
+namespace megatrain {
+
+inline constexpr int64_t kAttentionTile = 16384;  // tokens
+
+struct AttentionCut {
+  int64_t documents;  // of a call, a divisor of all
+  int64_t kv_heads;   // of a call; all of them unless a call is one document
+  int64_t tile;       // tokens of a tile, but for the last, which may have fewer; the document's where it is not cut
+
+  bool tiled(int64_t length) const { return tile < length; }
+};
+
+// `most`: tokens of a tile at most, a multiple of 128. A window shorter than the documents keeps them whole.
+AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length,
+                           int64_t most = kAttentionTile);
+
+// Where the scratch of a tiled backward has what the tiles add up to and what one of them gives, in bytes from its
+// beginning; the library's workspace begins at `workspace`.
+struct TileScratch {
+  int64_t sum_q;                            // (tile, heads * D) fp32
+  int64_t sum_k, sum_v;                     // (length, kv_heads * D) fp32
+  int64_t partial_q, partial_k, partial_v;  // (tile, …) bf16
+  int64_t workspace;
+};
+TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, int64_t length);
+
+// All scratch of the backward: the pairs, each head's row sums, for grouped heads the gradients of keys and values
+// before they are summed, and what tiles need.
+int64_t attention_backward_bytes(const AttentionShape& shape, int64_t documents, int64_t length);
+
+}  // namespace megatrain

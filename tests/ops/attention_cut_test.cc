@@ -1,0 +1,66 @@
+// The backward of attention in calls of bounded scratch: what is cut, and that nothing is left out.
+#include "megatrain/ops/attention_cut.h"
+
+#include <gtest/gtest.h>
+
+#include "megatrain/base/rng.h"
+#include "megatrain/base/units.h"
+
+namespace megatrain {
+namespace {
+
+AttentionShape shape_of(int64_t tokens, int64_t window = 0) {
+  return {.tokens = tokens, .heads = 28, .kv_heads = 4, .head_dim = 128, .window = window, .scale = 1};
+}
+
+TEST(AttentionCut, TilesOfALongDocumentCoverItInEqualParts) {
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const int64_t length = kAttentionTile + 1 + static_cast<int64_t>(random_below(3, 1, i, (1 << 21) - kAttentionTile));
+    const AttentionCut cut = attention_cut(shape_of(length), 1, length);
+    ASSERT_TRUE(cut.tiled(length)) << length;
+    EXPECT_EQ(cut.documents, 1);
+    EXPECT_EQ(cut.tile % 128, 0);
+    EXPECT_LE(cut.tile, kAttentionTile);
+    const int64_t tiles = (length + cut.tile - 1) / cut.tile;
+    EXPECT_EQ(tiles, (length + kAttentionTile - 1) / kAttentionTile) << length;
+    EXPECT_GT(length - (tiles - 1) * cut.tile, 0) << length;
+  }
+}
+
+TEST(AttentionCut, DocumentsOfATileAndWindowsStayWhole) {
+  EXPECT_FALSE(attention_cut(shape_of(kAttentionTile), 1, kAttentionTile).tiled(kAttentionTile));
+  const int64_t length = 2 * kAttentionTile;
+  EXPECT_FALSE(attention_cut(shape_of(length, 1024), 1, length).tiled(length));
+  EXPECT_TRUE(attention_cut(shape_of(length, length), 1, length).tiled(length)) << "a window that hides nothing";
+  // as many documents as fit the matrices of pairs: 28 heads of 1024 x 1024 are 56 MiB
+  EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).documents, 8);
+  EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).kv_heads, 4);
+  EXPECT_EQ(attention_cut(shape_of(8192), 1, 8192).kv_heads, 1) << "7 heads of 8192 x 8192 are 896 MiB";
+}
+
+TEST(AttentionCut, ScratchGrowsWithTheSumsAloneBeyondATile) {
+  const auto bytes = [](int64_t length) { return attention_backward_bytes(shape_of(length), 1, length); };
+  EXPECT_LT(bytes(kAttentionTile), 4 * kGiB);
+  EXPECT_LT(bytes(512 << 10), 5 * kGiB);
+  EXPECT_LT(bytes(1 << 20), 6 * kGiB);
+  // fp32 sums of one head's keys and values
+  EXPECT_EQ(bytes(1 << 20) - bytes(512 << 10), (int64_t{512} << 10) * 2 * 128 * 4);
+}
+
+TEST(AttentionCut, TilesHavePlacesOfTheirOwn) {
+  const int64_t length = 5 * kAttentionTile - 77;
+  const AttentionShape shape = shape_of(length);
+  const AttentionCut cut = attention_cut(shape, 1, length);
+  const TileScratch at = tile_scratch(shape, cut, length);
+  const int64_t keys = cut.kv_heads * 128;
+  EXPECT_GE(at.sum_k - at.sum_q, cut.tile * 7 * keys * 4);
+  EXPECT_GE(at.sum_v - at.sum_k, length * keys * 4);
+  EXPECT_GE(at.partial_q - at.sum_v, length * keys * 4);
+  EXPECT_GE(at.partial_k - at.partial_q, cut.tile * 7 * keys * 2);
+  EXPECT_GE(at.partial_v - at.partial_k, cut.tile * keys * 2);
+  EXPECT_GE(at.workspace - at.partial_v, cut.tile * keys * 2);
+  EXPECT_EQ(at.workspace % 256, 0);
+}
+
+}  // namespace
+}  // namespace megatrain
