@@ -34,14 +34,16 @@ TEST(Prospect, AMachineThatIsNotThereHasTheMemoryOfItsProfileLessWhatIsLeftFree)
   EXPECT_LE(found->need.host_bytes(), site.budgets.host_bytes);
 }
 
-TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfLongSequences) {
+TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpToATile) {
   const Site site = site_of(named_machine("h200"));
   const auto scratch = [&](int64_t seq_len) {
     return prospect_of(step_of(1, 1, seq_len), preset("qwen2.5-7b"), site).workload.scratch_bytes;
   };
   EXPECT_EQ(scratch(1024), scratch(2048));
   EXPECT_GE(scratch(16384), 7 * 16384 * 16384 * int64_t{2});  // seven heads share a key head
-  EXPECT_NEAR(static_cast<double>(scratch(65536)) / static_cast<double>(scratch(32768)), 4, 0.1);
+  EXPECT_NEAR(static_cast<double>(scratch(16384)) / static_cast<double>(scratch(8192)), 4, 0.1);
+  // then with the fp32 sums of one head's keys and values
+  EXPECT_EQ(scratch(524288) - scratch(262144), 262144 * 2 * 128 * 4);
 }
 
 TEST(Prospect, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {

@@ -84,7 +84,7 @@ TEST(Suggestions, WhereTheUsersOwnLimitIsShortItIsRaisedAndNoRamIsBought) {
 }
 
 TEST(Suggestions, OfADeviceThatLacksMemoryFewerTokensAtATime) {
-  const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096"}};
+  const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096", "--mlp_chunk=131072"}};
   const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB));
   ASSERT_EQ(list.size(), 3u);
   EXPECT_TRUE(list[0].change.starts_with("--micro_batch=")) << list[0].change;
@@ -102,7 +102,7 @@ TEST(Suggestions, OfAUsersOwnLimitOfTheDeviceTheLeastThatFits) {
 }
 
 TEST(Suggestions, WhereBothLackMemoryAChangeOfTheDeviceStandsBeforeThatOfTheHost) {
-  const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096"}};
+  const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096", "--mlp_chunk=131072"}};
   const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 80 * kGiB));
   for (const Suggestion& s : list) EXPECT_TRUE(s.change.starts_with("--micro_batch=")) << s.change;
   EXPECT_TRUE(std::any_of(list.begin(), list.end(),

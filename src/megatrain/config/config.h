@@ -122,7 +122,7 @@ struct TrainConfig {
   // How epochs, warmup and fractions are counted: megatrain | transformers (docs/contract.md).
   std::string conventions = "megatrain";
   int64_t head_chunk = 0;  // tokens of one chunk of the head; 0: chosen by size
-  int64_t mlp_chunk = 0;   // tokens of one chunk of the MLP; 0: the whole micro-batch
+  int64_t mlp_chunk = 0;   // tokens of one pass through a block, attention itself apart; 0: chosen by size
   Optim optim;
   Router router;
   Eval eval;

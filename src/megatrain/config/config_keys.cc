@@ -129,7 +129,8 @@ std::vector<ConfigKey> make_keys() {
       MEGATRAIN_FIELD(conventions)));
   add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)));
-  add(integer_key("mlp_chunk", "", 0, kTokens, "Tokens of one pass through the MLP; 0: the whole micro-batch.",
+  add(integer_key("mlp_chunk", "", 0, kTokens,
+                  "Tokens of one pass through a block's products and norms; 0: chosen by size.",
                   MEGATRAIN_FIELD(mlp_chunk)));
   add(patterns_key(
       "freeze", "frozen freeze_modules freeze_patterns",

@@ -58,9 +58,16 @@ AttentionHalfShape attention_half_shape(const ModelConfig& config, const ModelSh
                                                              : 1.0 / std::sqrt(static_cast<double>(config.head_dim))),
       .dtype = shape.dtype,
       .tokens = shape.tokens,
+      .chunk = shape.mlp_chunk > 0 ? std::min(shape.mlp_chunk, shape.tokens) : shape.tokens,
       .positions = shape.positions,
       .rope = local ? *config.window_rope : config.rope,
       .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0};
+}
+
+std::vector<TokenRange> AttentionHalfShape::ranges() const {
+  std::vector<TokenRange> list;
+  for (int64_t begin = 0; begin < tokens; begin += chunk) list.push_back({begin, std::min(chunk, tokens - begin)});
+  return list;
 }
 
 AttentionHalf::AttentionHalf(const AttentionHalfShape& shape, const LayerLayout& record)
@@ -74,11 +81,15 @@ AttentionHalf::AttentionHalf(const AttentionHalfShape& shape, const LayerLayout&
       qkv_(find_linear(record, BlockOperand::qkv, BlockOperand::qkv_bias)),
       o_(find_linear(record, BlockOperand::o, BlockOperand::o_bias)) {}
 
-AttentionHalf::Work AttentionHalf::carve(Carver& work, Carver& made, Carver& keeping, Keep keep,
+AttentionHalf::Work AttentionHalf::carve(Carver& work, Carver& made, Carver& keeping, Keep keep, bool whole_h,
                                          bool more_norms) const {
   const auto from = [&](Keep level) -> Carver& { return keep >= level ? keeping : made; };
+  const auto chunked = [&](Keep level, bool always_whole) {
+    const bool whole = keep >= level || always_whole;
+    return Chunked{from(level).view(s_.dtype, whole ? s_.tokens : s_.chunk, s_.hidden), whole};
+  };
   Work w{};
-  w.normed = from(Keep::everything).view(s_.dtype, s_.tokens, s_.hidden);
+  w.normed = chunked(Keep::everything, false);
   w.inv_rms = from(Keep::everything).array<float>(s_.tokens);
   w.qkv = from(Keep::attention).view(s_.dtype, s_.tokens, s_.qkv_dim());
   w.product = w.qkv;
@@ -90,12 +101,12 @@ AttentionHalf::Work AttentionHalf::carve(Carver& work, Carver& made, Carver& kee
   w.attended = from(Keep::attention).view(s_.dtype, s_.tokens, s_.q_dim());
   w.lse = from(Keep::attention).array<float>(s_.tokens * s_.heads);
   if (o_norm_.offset >= 0) {
-    w.o_out = from(Keep::attention).view(s_.dtype, s_.tokens, s_.hidden);
+    w.o_out = chunked(Keep::attention, whole_h);
     w.o_inv_rms = from(Keep::attention).array<float>(s_.tokens);
   }
-  w.h = from(Keep::attention).view(s_.dtype, s_.tokens, s_.hidden);
-  if (o_norm_.offset >= 0 || more_norms) w.grad_out = work.view(s_.dtype, s_.tokens, s_.hidden);
-  w.grad_normed = work.view(s_.dtype, s_.tokens, s_.hidden);
+  w.h = chunked(Keep::attention, whole_h);
+  if (o_norm_.offset >= 0 || more_norms) w.grad_out = work.view(s_.dtype, s_.chunk, s_.hidden);
+  w.grad_normed = work.view(s_.dtype, s_.chunk, s_.hidden);
   w.grad_attended = work.view(s_.dtype, s_.tokens, s_.q_dim());
   w.grad_qkv = work.view(s_.dtype, s_.tokens, s_.qkv_dim());
   return w;
@@ -117,8 +128,15 @@ AttentionHalf::Qkv AttentionHalf::split_qkv(const View& qkv) const {
           .v = qkv.slice_cols(s_.q_dim() + s_.kv_dim(), s_.kv_dim())};
 }
 
-std::vector<AngleRun> AttentionHalf::runs_of(const MicroBatchView& micro_batch) const {
-  return angle_runs(micro_batch.documents, micro_batch.tokens, s_.rope.long_above());
+// Counted from the range's first token.
+std::vector<AngleRun> AttentionHalf::runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const {
+  std::vector<AngleRun> runs;
+  for (const AngleRun& run : angle_runs(micro_batch.documents, micro_batch.tokens, s_.rope.long_above())) {
+    const int64_t begin = std::max(run.begin, range.begin),
+                  end = std::min(run.begin + run.count, range.begin + range.count);
+    if (begin < end) runs.push_back({begin - range.begin, end - begin, run.in_long});
+  }
+  return runs;
 }
 
 void AttentionHalf::rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* angles,
@@ -149,62 +167,74 @@ AttentionHalf::Qkv AttentionHalf::qkv_forward(Ops& ops, Stream& stream, std::byt
   return {.q = out.q, .k = out.k, .v = raw.v};
 }
 
-void AttentionHalf::forward(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
-                            const float* tables, const Work& w) const {
-  norm_.forward(ops, stream, input_norm_.weight(slab), x, w.normed, w.inv_rms);
-  const Qkv read = qkv_forward(ops, stream, slab,
-                               {.normed = w.normed,
-                                .product = w.product,
-                                .qkv = w.qkv,
-                                .q_inv_rms = w.q_inv_rms,
-                                .k_inv_rms = w.k_inv_rms,
-                                .angles = micro_batch.positions,
-                                .runs = runs_of(micro_batch),
-                                .tables = tables});
+void AttentionHalf::mix(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
+                        const float* tables, const Work& w) const {
+  const bool head_norms = q_norm_.offset >= 0;
+  for (const TokenRange& range : s_.ranges()) {
+    const View normed = w.normed.at(range);
+    const auto rows = [&](const View& view) { return view.slice_rows(range.begin, range.count); };
+    norm_.forward(ops, stream, input_norm_.weight(slab), rows(x), normed, w.inv_rms + range.begin);
+    qkv_forward(ops, stream, slab,
+                {.normed = normed,
+                 .product = rows(w.product),
+                 .qkv = rows(w.qkv),
+                 .q_inv_rms = head_norms ? w.q_inv_rms + range.begin * s_.heads : nullptr,
+                 .k_inv_rms = head_norms ? w.k_inv_rms + range.begin * s_.kv_heads : nullptr,
+                 .angles = micro_batch.positions + range.begin,
+                 .runs = runs_of(micro_batch, range),
+                 .tables = tables});
+  }
+  const Qkv read = split_qkv(w.qkv), raw = split_qkv(w.product);
   ops.attention_forward(stream, {.shape = attention_shape(s_.tokens),
                                  .documents = micro_batch.documents,
                                  .q = read.q,
                                  .k = read.k,
-                                 .v = read.v,
+                                 .v = raw.v,
                                  .sinks = sinks_.weight(slab),
                                  .out = w.attended,
                                  .lse = w.lse});
+}
+
+void AttentionHalf::project_out(Ops& ops, Stream& stream, std::byte* slab, const View& x, const Work& w,
+                                const TokenRange& range) const {
+  const View residual = x.slice_rows(range.begin, range.count),
+             attended = w.attended.slice_rows(range.begin, range.count), h = w.h.at(range);
   if (o_norm_.offset >= 0) {
-    project(ops, stream, slab, o_, w.attended, {}, w.o_out);
-    norm_.forward(ops, stream, o_norm_.weight(slab), w.o_out, w.h, w.o_inv_rms, x);
+    const View out = w.o_out.at(range);
+    project(ops, stream, slab, o_, attended, {}, out);
+    norm_.forward(ops, stream, o_norm_.weight(slab), out, h, w.o_inv_rms + range.begin, residual);
   } else {
-    project(ops, stream, slab, o_, w.attended, x, w.h);
+    project(ops, stream, slab, o_, attended, residual, h);
   }
 }
 
-void AttentionHalf::recompute(Ops& ops, Stream& stream, const Phase::Backward& a, const Work& w) const {
-  std::byte* slab = a.weights[0];
-  if (a.keep < Keep::attention) {
-    forward(ops, stream, slab, a.x, a.micro_batch, a.tables, w);
-  } else if (a.keep < Keep::everything) {
-    norm_.forward(ops, stream, input_norm_.weight(slab), a.x, w.normed, w.inv_rms);
-  }
-}
-
-// grad_x goes from dL/dh to dL/dx.
-void AttentionHalf::backward(Ops& ops, Stream& stream, const Phase::Backward& a, const Work& w) const {
+void AttentionHalf::project_out_backward(Ops& ops, Stream& stream, const Phase::Backward& a, const Work& w,
+                                         const TokenRange& range) const {
   std::byte* slab = a.weights[0];
   float* grads = a.weight_grads[0];
-  View grad_o = a.grad_x;
+  const bool accumulate = a.accumulate || range.begin > 0;
+  const auto rows = [&](const View& view) { return view.slice_rows(range.begin, range.count); };
+  View grad_o = rows(a.grad_x);
   if (o_norm_.offset >= 0) {
-    grad_o = w.grad_out;
+    const View grad_h = grad_o;
+    grad_o = w.grad_out.slice_rows(0, range.count);
     norm_.backward(ops, stream,
-                   {.x = w.o_out,
+                   {.x = w.o_out.at(range),
                     .weight = o_norm_.weight(slab),
-                    .inv_rms = w.o_inv_rms,
-                    .grad_out = a.grad_x,
+                    .inv_rms = w.o_inv_rms + range.begin,
+                    .grad_out = grad_h,
                     .residual = {},
                     .grad_x = grad_o,
                     .grad_weight = o_norm_.gradient(grads),
-                    .accumulate = a.accumulate});
+                    .accumulate = accumulate});
   }
-  weight_gradients(ops, stream, grads, o_, grad_o, w.attended, a.accumulate);
-  ops.linear_backward_input(stream, {.grad_out = grad_o, .weight = o_.weight.weight(slab), .grad_x = w.grad_attended});
+  weight_gradients(ops, stream, grads, o_, grad_o, rows(w.attended), accumulate);
+  ops.linear_backward_input(stream,
+                            {.grad_out = grad_o, .weight = o_.weight.weight(slab), .grad_x = rows(w.grad_attended)});
+}
+
+void AttentionHalf::mix_backward(Ops& ops, Stream& stream, const Phase::Backward& a, const Work& w) const {
+  std::byte* slab = a.weights[0];
   const Qkv read = split_qkv(w.qkv), raw = split_qkv(w.product), grad = split_qkv(w.grad_qkv);
   ops.attention_backward(stream, {.shape = attention_shape(s_.tokens),
                                   .documents = a.micro_batch.documents,
@@ -218,41 +248,53 @@ void AttentionHalf::backward(Ops& ops, Stream& stream, const Phase::Backward& a,
                                   .grad_q = grad.q,
                                   .grad_k = grad.k,
                                   .grad_v = grad.v,
-                                  .grad_sinks = sinks_.gradient(grads),
+                                  .grad_sinks = sinks_.gradient(a.weight_grads[0]),
                                   .accumulate = a.accumulate});
-  rope(ops, stream, w.grad_qkv, a.micro_batch.positions, runs_of(a.micro_batch), a.tables, true);
+  for (const TokenRange& range : s_.ranges()) qkv_backward(ops, stream, a, w, range);
+}
+
+// From the gradients of q, k and v to those of the weights and of x.
+void AttentionHalf::qkv_backward(Ops& ops, Stream& stream, const Phase::Backward& a, const Work& w,
+                                 const TokenRange& range) const {
+  std::byte* slab = a.weights[0];
+  float* grads = a.weight_grads[0];
+  const bool accumulate = a.accumulate || range.begin > 0;
+  const auto rows = [&](const View& view) { return view.slice_rows(range.begin, range.count); };
+  const View grad_qkv = rows(w.grad_qkv), x = rows(a.x), grad_x = rows(a.grad_x), normed = w.normed.at(range);
+  float* inv_rms = w.inv_rms + range.begin;
+  rope(ops, stream, grad_qkv, a.micro_batch.positions + range.begin, runs_of(a.micro_batch, range), a.tables, true);
   if (q_norm_.offset >= 0) {
-    norm_.backward(ops, stream,
-                   {.x = raw.q,
-                    .weight = q_norm_.weight(slab),
-                    .inv_rms = w.q_inv_rms,
-                    .grad_out = grad.q,
-                    .residual = {},
-                    .grad_x = grad.q,
-                    .grad_weight = q_norm_.gradient(grads),
-                    .accumulate = a.accumulate});
-    norm_.backward(ops, stream,
-                   {.x = raw.k,
-                    .weight = k_norm_.weight(slab),
-                    .inv_rms = w.k_inv_rms,
-                    .grad_out = grad.k,
-                    .residual = {},
-                    .grad_x = grad.k,
-                    .grad_weight = k_norm_.gradient(grads),
-                    .accumulate = a.accumulate});
+    const Qkv raw = split_qkv(rows(w.product)), grad = split_qkv(grad_qkv);
+    const auto head_norm = [&](const WeightOperand& norm, const View& of, const float* of_inv_rms,
+                               const View& grads_of) {
+      norm_.backward(ops, stream,
+                     {.x = of,
+                      .weight = norm.weight(slab),
+                      .inv_rms = of_inv_rms,
+                      .grad_out = grads_of,
+                      .residual = {},
+                      .grad_x = grads_of,
+                      .grad_weight = norm.gradient(grads),
+                      .accumulate = accumulate});
+    };
+    head_norm(q_norm_, raw.q, w.q_inv_rms + range.begin * s_.heads, grad.q);
+    head_norm(k_norm_, raw.k, w.k_inv_rms + range.begin * s_.kv_heads, grad.k);
   }
-  weight_gradients(ops, stream, grads, qkv_, w.grad_qkv, w.normed, a.accumulate);
-  ops.linear_backward_input(stream,
-                            {.grad_out = w.grad_qkv, .weight = qkv_.weight.weight(slab), .grad_x = w.grad_normed});
+  const bool made_again = a.keep < Keep::attention && range.count == s_.tokens;  // by mix(), and still there
+  if (a.keep < Keep::everything && !made_again)
+    norm_.forward(ops, stream, input_norm_.weight(slab), x, normed, inv_rms);
+  weight_gradients(ops, stream, grads, qkv_, grad_qkv, normed, accumulate);
+  const View grad_normed = w.grad_normed.slice_rows(0, range.count);
+  ops.linear_backward_input(stream, {.grad_out = grad_qkv, .weight = qkv_.weight.weight(slab), .grad_x = grad_normed});
   norm_.backward(ops, stream,
-                 {.x = a.x,
+                 {.x = x,
                   .weight = input_norm_.weight(slab),
-                  .inv_rms = w.inv_rms,
-                  .grad_out = w.grad_normed,
-                  .residual = a.grad_x,
-                  .grad_x = a.grad_x,
+                  .inv_rms = inv_rms,
+                  .grad_out = grad_normed,
+                  .residual = grad_x,
+                  .grad_x = grad_x,
                   .grad_weight = input_norm_.gradient(grads),
-                  .accumulate = a.accumulate});
+                  .accumulate = accumulate});
 }
 
 AttentionHalf::DecodeWork AttentionHalf::carve_decode(Carver& carver, int64_t tokens) const {

@@ -2,8 +2,8 @@
 //
 //   h = x + o(attention(rope(qk_norm(qkv(norm(x))))))       x, h: (T, H)
 //
-// Where the record has one, a norm of its own stands behind o, before the sum. Gradients of frozen tensors are not
-// computed.
+// Where the record has one, a norm of its own stands behind o, before the sum. All but attention itself runs over
+// ranges of `chunk` tokens, forward and backward alike. Gradients of frozen tensors are not computed.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,7 @@ struct AttentionHalfShape {
   float scale;  // of q k^T
   DType dtype;
   int64_t tokens;
+  int64_t chunk;      // tokens of a range
   int64_t positions;  // of the rotary tables
   RopeConfig rope;
   int64_t rope_at;  // where its table begins among the tables, in floats
@@ -54,6 +55,7 @@ struct AttentionHalfShape {
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+  std::vector<TokenRange> ranges() const;  // of a micro-batch, in order
 };
 AttentionHalfShape attention_half_shape(const ModelConfig& config, const ModelShape& shape, int64_t layer);
 
@@ -75,7 +77,7 @@ class AttentionHalf {
 
   // Views of what is kept and of the workspace.
   struct Work {
-    View normed;         // (T, H) norm(x)
+    Chunked normed;      // (H) norm(x)
     float* inv_rms;      // (T)
     View qkv;            // (T, q + 2 kv) as attention reads it
     View product;        // (T, q + 2 kv) before q/k norm and rope, v for attention; without q/k norm it is qkv
@@ -83,25 +85,29 @@ class AttentionHalf {
     float* k_inv_rms;    // (T * kv_heads)
     View attended;       // (T, q)
     float* lse;          // (heads * T)
-    View o_out;          // (T, H) o's product, with a norm behind it only
+    Chunked o_out;       // (H) o's product, with a norm behind it only
     float* o_inv_rms;    // (T)
-    View h;              // (T, H)
-    View grad_out;       // (T, H) of a product with a norm behind it
-    View grad_normed;    // (T, H)
+    Chunked h;           // (H)
+    View grad_out;       // (C, H) of a product with a norm behind it
+    View grad_normed;    // (C, H)
     View grad_attended;  // (T, q)
     View grad_qkv;       // (T, q + 2 kv)
   };
-  // What is not kept lies in `made`, gradients in `work`, which may be the same. `more_norms`: the rest of the block
-  // has a norm behind a product too, and uses grad_out.
-  Work carve(Carver& work, Carver& made, Carver& keeping, Keep keep, bool more_norms) const;
+  // What is not kept lies in `made`, gradients in `work`, which may be the same. `whole_h`: h is read after other
+  // ranges have been computed. `more_norms`: the rest of the block has a norm behind a product too, and uses grad_out.
+  Work carve(Carver& work, Carver& made, Carver& keeping, Keep keep, bool whole_h, bool more_norms) const;
 
-  // From x to work.h.
-  void forward(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
-               const float* tables, const Work& work) const;
-  // Makes again what backward needs and was not kept.
-  void recompute(Ops& ops, Stream& stream, const Phase::Backward& args, const Work& work) const;
-  // grad_x goes from dL/dh to dL/dx. The record is the phase's first.
-  void backward(Ops& ops, Stream& stream, const Phase::Backward& args, const Work& work) const;
+  // From x to work.attended, all tokens.
+  void mix(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
+           const float* tables, const Work& work) const;
+  // From there to work.h.
+  void project_out(Ops& ops, Stream& stream, std::byte* slab, const View& x, const Work& work,
+                   const TokenRange& range) const;
+  // grad_x has dL/dh and keeps it; makes grad_attended. The record is the phase's first.
+  void project_out_backward(Ops& ops, Stream& stream, const Phase::Backward& args, const Work& work,
+                            const TokenRange& range) const;
+  // grad_x goes from dL/dh to dL/dx, once grad_attended is there of all tokens.
+  void mix_backward(Ops& ops, Stream& stream, const Phase::Backward& args, const Work& work) const;
 
   struct DecodeWork {
     View normed;     // (T, H)
@@ -125,9 +131,11 @@ class AttentionHalf {
   AttentionShape attention_shape(int64_t tokens) const;
   Qkv split_qkv(const View& qkv) const;
   Qkv qkv_forward(Ops& ops, Stream& stream, std::byte* slab, const QkvForward& args) const;
+  void qkv_backward(Ops& ops, Stream& stream, const Phase::Backward& args, const Work& work,
+                    const TokenRange& range) const;
   void rope(Ops& ops, Stream& stream, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
             const float* tables, bool backward) const;
-  std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch) const;
+  std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const;
 
   AttentionHalfShape s_;
   BlockNorm norm_;

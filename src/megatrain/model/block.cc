@@ -6,17 +6,6 @@
 
 namespace megatrain {
 
-namespace {
-
-// Some tokens of an activation that lies whole when it is kept and chunk by chunk when it is not.
-struct Chunked {
-  View view;  // (T, n) or (C, n)
-  bool whole = false;
-  View tokens(int64_t begin, int64_t count) const { return view.slice_rows(whole ? begin : 0, count); }
-};
-
-}  // namespace
-
 struct DenseBlock::Work {
   AttentionHalf::Work attention;
   Chunked post_normed;   // (H)
@@ -30,10 +19,7 @@ struct DenseBlock::Work {
 };
 
 BlockShape block_shape(const ModelConfig& config, const ModelShape& shape, int64_t layer) {
-  return {.attention = attention_half_shape(config, shape, layer),
-          .ff = config.ff,
-          .activation = config.activation,
-          .mlp_chunk = shape.mlp_chunk > 0 ? std::min(shape.mlp_chunk, shape.tokens) : shape.tokens};
+  return {.attention = attention_half_shape(config, shape, layer), .ff = config.ff, .activation = config.activation};
 }
 
 DenseBlock::DenseBlock(const BlockShape& shape, const LayerLayout& record)
@@ -50,13 +36,13 @@ int64_t DenseBlock::kept_bytes(Keep keep) const { return carve(nullptr, keep, nu
 DenseBlock::Work DenseBlock::carve(std::byte* workspace, Keep keep, std::byte* kept) const {
   Carver work(workspace), keeping(kept);
   const DType dtype = s_.attention.dtype;
-  const int64_t tokens = s_.attention.tokens, hidden = s_.attention.hidden;
+  const int64_t tokens = s_.attention.tokens, chunk = s_.attention.chunk, hidden = s_.attention.hidden;
   const auto chunked = [&](Keep level, DType type, int64_t cols) {
     const bool whole = keep >= level;
-    return Chunked{(whole ? keeping : work).view(type, whole ? tokens : s_.mlp_chunk, cols), whole};
+    return Chunked{(whole ? keeping : work).view(type, whole ? tokens : chunk, cols), whole};
   };
   Work w{};
-  w.attention = attention_.carve(work, work, keeping, keep, down_norm_.offset >= 0);
+  w.attention = attention_.carve(work, work, keeping, keep, false, down_norm_.offset >= 0);
   w.post_normed = chunked(Keep::everything, dtype, hidden);
   w.post_inv_rms = chunked(Keep::everything, DType::f32, 1);
   w.gate_up = chunked(Keep::products, dtype, 2 * s_.ff);
@@ -65,7 +51,7 @@ DenseBlock::Work DenseBlock::carve(std::byte* workspace, Keep keep, std::byte* k
     w.down_out = chunked(Keep::products, dtype, hidden);
     w.down_inv_rms = chunked(Keep::everything, DType::f32, 1);
   }
-  w.grad_act = work.view(dtype, s_.mlp_chunk, s_.ff);
+  w.grad_act = work.view(dtype, chunk, s_.ff);
   w.workspace_bytes = work.bytes();
   w.kept_bytes = keeping.bytes();
   return w;
@@ -74,21 +60,19 @@ DenseBlock::Work DenseBlock::carve(std::byte* workspace, Keep keep, std::byte* k
 void DenseBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
   std::byte* slab = a.weights[0];
   const Work w = carve(a.workspace, a.keep, a.kept);
-  attention_.forward(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
-  for (int64_t begin = 0; begin < s_.attention.tokens; begin += s_.mlp_chunk) {
-    const int64_t count = std::min(s_.mlp_chunk, s_.attention.tokens - begin);
-    const View h = w.attention.h.slice_rows(begin, count), normed = w.post_normed.tokens(begin, count);
-    const View product = w.gate_up.tokens(begin, count), act = w.act.tokens(begin, count);
-    attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed,
-                              w.post_inv_rms.tokens(begin, count).as<float>());
+  attention_.mix(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
+  for (const TokenRange& range : s_.attention.ranges()) {
+    attention_.project_out(ops, stream, slab, a.x, w.attention, range);
+    const View h = w.attention.h.at(range), normed = w.post_normed.at(range);
+    const View product = w.gate_up.at(range), act = w.act.at(range);
+    attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed, w.post_inv_rms.at(range).as<float>());
     project(ops, stream, slab, gate_up_, normed, {}, product);
-    const View y = a.y.slice_rows(begin, count);
+    const View y = a.y.slice_rows(range.begin, range.count);
     ops.gated_forward(stream, {.gate_up = product, .out = act, .activation = s_.activation});
     if (down_norm_.offset >= 0) {
-      const View out = w.down_out.tokens(begin, count);
+      const View out = w.down_out.at(range);
       project(ops, stream, slab, down_, act, {}, out);
-      attention_.norm().forward(ops, stream, down_norm_.weight(slab), out, y,
-                                w.down_inv_rms.tokens(begin, count).as<float>(), h);
+      attention_.norm().forward(ops, stream, down_norm_.weight(slab), out, y, w.down_inv_rms.at(range).as<float>(), h);
     } else {
       project(ops, stream, slab, down_, act, h, y);
     }
@@ -97,21 +81,26 @@ void DenseBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
 
 void DenseBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
   const Work w = carve(a.workspace, a.keep, a.kept);
-  attention_.recompute(ops, stream, a, w.attention);
-  mlp_backward(ops, stream, a, w);
-  attention_.backward(ops, stream, a, w.attention);
+  const bool again = a.keep < Keep::attention;
+  if (again) attention_.mix(ops, stream, a.weights[0], a.x, a.micro_batch, a.tables, w.attention);
+  for (const TokenRange& range : s_.attention.ranges()) {
+    if (again) attention_.project_out(ops, stream, a.weights[0], a.x, w.attention, range);
+    mlp_backward(ops, stream, a, w, range);
+    attention_.project_out_backward(ops, stream, a, w.attention, range);
+  }
+  attention_.mix_backward(ops, stream, a, w.attention);
 }
 
-// The gradient of down's product from that of y, of tokens [begin, begin + count). Makes the product again unless it
-// was kept, and with it the activation.
-View DenseBlock::down_norm_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w, int64_t begin,
-                                    int64_t count) const {
+// The gradient of down's product from that of y. Makes the product again unless it was kept, and with it the
+// activation.
+View DenseBlock::down_norm_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w,
+                                    const TokenRange& range) const {
   std::byte* slab = a.weights[0];
-  const View out = w.down_out.tokens(begin, count), grad = w.attention.grad_out.slice_rows(0, count);
-  float* inv_rms = w.down_inv_rms.tokens(begin, count).as<float>();
+  const View out = w.down_out.at(range), grad = w.attention.grad_out.slice_rows(0, range.count);
+  float* inv_rms = w.down_inv_rms.at(range).as<float>();
   if (a.keep < Keep::products) {
-    const View act = w.act.tokens(begin, count);
-    ops.gated_forward(stream, {.gate_up = w.gate_up.tokens(begin, count), .out = act, .activation = s_.activation});
+    const View act = w.act.at(range);
+    ops.gated_forward(stream, {.gate_up = w.gate_up.at(range), .out = act, .activation = s_.activation});
     project(ops, stream, slab, down_, act, {}, out);
   }
   if (a.keep < Keep::everything) attention_.norm().forward(ops, stream, down_norm_.weight(slab), out, grad, inv_rms);
@@ -119,50 +108,48 @@ View DenseBlock::down_norm_backward(Ops& ops, Stream& stream, const Backward& a,
                              {.x = out,
                               .weight = down_norm_.weight(slab),
                               .inv_rms = inv_rms,
-                              .grad_out = a.grad_y.slice_rows(begin, count),
+                              .grad_out = a.grad_y.slice_rows(range.begin, range.count),
                               .residual = {},
                               .grad_x = grad,
                               .grad_weight = down_norm_.gradient(a.weight_grads[0]),
-                              .accumulate = a.accumulate || begin > 0});
+                              .accumulate = a.accumulate || range.begin > 0});
   return grad;
 }
 
-// From dL/dy in grad_y to dL/dh in grad_x, chunk by chunk.
-void DenseBlock::mlp_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w) const {
+// From dL/dy in grad_y to dL/dh in grad_x.
+void DenseBlock::mlp_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w,
+                              const TokenRange& range) const {
   std::byte* slab = a.weights[0];
   float* grads = a.weight_grads[0];
-  for (int64_t begin = 0; begin < s_.attention.tokens; begin += s_.mlp_chunk) {
-    const int64_t count = std::min(s_.mlp_chunk, s_.attention.tokens - begin);
-    const bool accumulate = a.accumulate || begin > 0;
-    const View h = w.attention.h.slice_rows(begin, count), grad_y = a.grad_y.slice_rows(begin, count);
-    const View normed = w.post_normed.tokens(begin, count), product = w.gate_up.tokens(begin, count);
-    const View act = w.act.tokens(begin, count), grad_act = w.grad_act.slice_rows(0, count);
-    const View grad_normed = w.attention.grad_normed.slice_rows(0, count);
-    float* inv_rms = w.post_inv_rms.tokens(begin, count).as<float>();
-    if (a.keep < Keep::everything) attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed, inv_rms);
-    if (a.keep < Keep::products) project(ops, stream, slab, gate_up_, normed, {}, product);
-    const View grad_down = down_norm_.offset >= 0 ? down_norm_backward(ops, stream, a, w, begin, count) : grad_y;
-    const bool has_act = a.keep >= Keep::everything || (down_norm_.offset >= 0 && a.keep < Keep::products);
-    ops.linear_backward_input(stream, {.grad_out = grad_down, .weight = down_.weight.weight(slab), .grad_x = grad_act});
-    ops.gated_backward(stream, {.gate_up = product,
-                                .grad_out = grad_act,
-                                .grad_gate_up = product,
-                                .out = has_act ? View{} : act,
-                                .activation = s_.activation});
-    weight_gradients(ops, stream, grads, down_, grad_down, act, accumulate);
-    weight_gradients(ops, stream, grads, gate_up_, product, normed, accumulate);
-    ops.linear_backward_input(stream,
-                              {.grad_out = product, .weight = gate_up_.weight.weight(slab), .grad_x = grad_normed});
-    attention_.norm().backward(ops, stream,
-                               {.x = h,
-                                .weight = post_norm_.weight(slab),
-                                .inv_rms = inv_rms,
-                                .grad_out = grad_normed,
-                                .residual = grad_y,
-                                .grad_x = a.grad_x.slice_rows(begin, count),
-                                .grad_weight = post_norm_.gradient(grads),
-                                .accumulate = accumulate});
-  }
+  const bool accumulate = a.accumulate || range.begin > 0;
+  const View h = w.attention.h.at(range), grad_y = a.grad_y.slice_rows(range.begin, range.count);
+  const View normed = w.post_normed.at(range), product = w.gate_up.at(range);
+  const View act = w.act.at(range), grad_act = w.grad_act.slice_rows(0, range.count);
+  const View grad_normed = w.attention.grad_normed.slice_rows(0, range.count);
+  float* inv_rms = w.post_inv_rms.at(range).as<float>();
+  if (a.keep < Keep::everything) attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed, inv_rms);
+  if (a.keep < Keep::products) project(ops, stream, slab, gate_up_, normed, {}, product);
+  const View grad_down = down_norm_.offset >= 0 ? down_norm_backward(ops, stream, a, w, range) : grad_y;
+  const bool has_act = a.keep >= Keep::everything || (down_norm_.offset >= 0 && a.keep < Keep::products);
+  ops.linear_backward_input(stream, {.grad_out = grad_down, .weight = down_.weight.weight(slab), .grad_x = grad_act});
+  ops.gated_backward(stream, {.gate_up = product,
+                              .grad_out = grad_act,
+                              .grad_gate_up = product,
+                              .out = has_act ? View{} : act,
+                              .activation = s_.activation});
+  weight_gradients(ops, stream, grads, down_, grad_down, act, accumulate);
+  weight_gradients(ops, stream, grads, gate_up_, product, normed, accumulate);
+  ops.linear_backward_input(stream,
+                            {.grad_out = product, .weight = gate_up_.weight.weight(slab), .grad_x = grad_normed});
+  attention_.norm().backward(ops, stream,
+                             {.x = h,
+                              .weight = post_norm_.weight(slab),
+                              .inv_rms = inv_rms,
+                              .grad_out = grad_normed,
+                              .residual = grad_y,
+                              .grad_x = a.grad_x.slice_rows(range.begin, range.count),
+                              .grad_weight = post_norm_.gradient(grads),
+                              .accumulate = accumulate});
 }
 
 struct DenseBlock::DecodeWork {

@@ -4,8 +4,8 @@
 //   y = h + down(gated(gate_up(norm(h))))
 //
 // Where the record has one, a norm of its own stands behind down, before the sum.
-// The MLP, its norm included, runs in chunks of mlp_chunk tokens, forward and backward alike. Gradients of frozen
-// tensors are not computed.
+// All but attention itself runs over ranges of tokens, so that what grows with the tokens of a micro-batch is q, k, v,
+// attention's output and their gradients. Gradients of frozen tensors are not computed.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,6 @@ struct BlockShape {
   AttentionHalfShape attention;
   int64_t ff;
   Activation activation;
-  int64_t mlp_chunk;
 };
 BlockShape block_shape(const ModelConfig& config, const ModelShape& shape, int64_t layer);
 
@@ -44,9 +43,9 @@ class DenseBlock final : public Phase {
   struct DecodeWork;  // of generation's workspace
   Work carve(std::byte* workspace, Keep keep, std::byte* kept) const;
   DecodeWork carve_decode(std::byte* workspace, int64_t tokens) const;
-  View down_norm_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work, int64_t begin,
-                          int64_t count) const;
-  void mlp_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work) const;
+  View down_norm_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work,
+                          const TokenRange& range) const;
+  void mlp_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work, const TokenRange& range) const;
 
   BlockShape s_;
   AttentionHalf attention_;

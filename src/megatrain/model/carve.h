@@ -34,4 +34,16 @@ class Carver {
   int64_t offset_ = 0;
 };
 
+// Consecutive tokens of a micro-batch.
+struct TokenRange {
+  int64_t begin, count;
+};
+
+// An activation that lies whole, or one range of tokens of it at a time.
+struct Chunked {
+  View view;  // (T, n) or (C, n)
+  bool whole = false;
+  View at(const TokenRange& range) const { return view.slice_rows(whole ? range.begin : 0, range.count); }
+};
+
 }  // namespace megatrain

@@ -174,7 +174,7 @@ ExpertBlock::Work ExpertBlock::carve(std::byte* workspace, std::byte* carried, K
   const DType dtype = s_.attention.dtype;
   const int64_t tokens = s_.attention.tokens, hidden = s_.attention.hidden;
   Work w{};
-  w.attention = attention_.carve(first, across, keeping, keep, false);
+  w.attention = attention_.carve(first, across, keeping, keep, true, false);
   w.post_normed = whole.view(dtype, tokens, hidden);
   w.post_inv_rms = whole.array<float>(tokens);
   w.routing = carve_routing(across, kept_choice ? keeping : across, whole, tokens);
@@ -183,7 +183,8 @@ ExpertBlock::Work ExpertBlock::carve(std::byte* workspace, std::byte* carried, K
   w.grad_rows = group.view(dtype, most_rows(tokens), hidden);
   w.grad_act = w.rows.act;
   w.grad_weights = across.array<float>(tokens * s_.experts.chosen);
-  w.grad_post_normed = in_parts() ? across.view(dtype, tokens, hidden) : w.attention.grad_normed;
+  w.grad_post_normed =
+      !in_parts() && s_.attention.chunk == tokens ? w.attention.grad_normed : across.view(dtype, tokens, hidden);
   w.grad_logits = first.view(dtype, tokens, s_.experts.count);
   w.workspace_bytes = std::max(first.bytes(), others.bytes());
   w.carried_bytes = carrying.bytes();
@@ -196,6 +197,13 @@ ExpertRows ExpertBlock::rows_of(const Group& group, const Routing& routing, int6
           .experts = group.count,
           .most = tokens * std::min(group.count, s_.experts.chosen),
           .expected = tokens * s_.experts.chosen * group.count / s_.experts.count};
+}
+
+// From x to h.
+void ExpertBlock::attend(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
+                         const float* tables, const AttentionHalf::Work& w) const {
+  attention_.mix(ops, stream, slab, x, micro_batch, tables, w);
+  for (const TokenRange& range : s_.attention.ranges()) attention_.project_out(ops, stream, slab, x, w, range);
 }
 
 void ExpertBlock::logits_of(Ops& ops, Stream& stream, std::byte* slab, const View& normed,
@@ -266,12 +274,12 @@ void ExpertBlock::group_forward(Ops& ops, Stream& stream, std::byte* slab, size_
 void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
   const Work w = carve(a.workspace, a.carried, a.keep, a.kept, a.kept != nullptr);
   const auto group = [&](std::byte* slab, size_t index) {
-    group_forward(ops, stream, slab, index, w.post_normed, w.attention.h, a.y, w.routing, w.rows);
+    group_forward(ops, stream, slab, index, w.post_normed, w.attention.h.view, a.y, w.routing, w.rows);
   };
   if (a.part > 0) return group(a.weights.back(), static_cast<size_t>(a.part - 1));
   std::byte* slab = a.weights[0];
-  attention_.forward(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
-  attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h, w.post_normed, w.post_inv_rms);
+  attend(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
+  attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h.view, w.post_normed, w.post_inv_rms);
   logits_of(ops, stream, slab, w.post_normed, w.routing);
   route(ops, stream, w.routing);
   count(ops, stream, w.routing, a);
@@ -282,9 +290,9 @@ void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
 void ExpertBlock::recompute(Ops& ops, Stream& stream, const Backward& a) const {
   std::byte* slab = a.weights[0];
   const Work w = carve(a.workspace, a.carried, a.keep, a.kept, true);
-  attention_.recompute(ops, stream, a, w.attention);
+  if (a.keep < Keep::attention) attend(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
   if (a.keep < Keep::everything) {
-    attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h, w.post_normed, w.post_inv_rms);
+    attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h.view, w.post_normed, w.post_inv_rms);
     logits_of(ops, stream, slab, w.post_normed, w.routing);
   }
   sort(ops, stream, w.routing, a.x.rows);
@@ -319,7 +327,7 @@ void ExpertBlock::first_backward(Ops& ops, Stream& stream, const Backward& a, co
                                      .grad_x = w.grad_post_normed,
                                      .accumulate = true});
   attention_.norm().backward(ops, stream,
-                             {.x = w.attention.h,
+                             {.x = w.attention.h.view,
                               .weight = post_norm_.weight(slab),
                               .inv_rms = w.post_inv_rms,
                               .grad_out = w.grad_post_normed,
@@ -327,7 +335,9 @@ void ExpertBlock::first_backward(Ops& ops, Stream& stream, const Backward& a, co
                               .grad_x = a.grad_x,
                               .grad_weight = post_norm_.gradient(grads),
                               .accumulate = a.accumulate});
-  attention_.backward(ops, stream, a, w.attention);
+  for (const TokenRange& range : s_.attention.ranges())
+    attention_.project_out_backward(ops, stream, a, w.attention, range);
+  attention_.mix_backward(ops, stream, a, w.attention);
 }
 
 namespace {

@@ -27,7 +27,7 @@ namespace megatrain {
 struct ModelShape {
   DType dtype = DType::bf16;       // of weights and activations
   int64_t tokens = 0;              // T of a micro-batch; in generation the most new tokens of a pass
-  int64_t mlp_chunk = 0;           // tokens of a piece of the MLP; 0: all
+  int64_t mlp_chunk = 0;           // tokens of a piece of a block, attention itself apart; 0: all
   int64_t head_chunk = 0;          // tokens of a piece of the head; 0: all
   int64_t positions = 0;           // that the position tables cover
   int64_t experts_per_record = 0;  // g of model_layouts(); 0: all of a layer in one record

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/math.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/json.h"
@@ -58,6 +59,12 @@ StateFormat state_format(const TrainConfig& config) {
   return format;
 }
 
+// Of a long micro-batch equal parts, so that what a block needs for a token at a time does not grow with it.
+int64_t default_chunk(int64_t tokens) {
+  constexpr int64_t kWhole = 32768, kPart = 16384;
+  return tokens <= kWhole ? tokens : round_up(ceil_div(tokens, ceil_div(tokens, kPart)), 128);
+}
+
 }  // namespace
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
@@ -67,7 +74,7 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
-  identity.mlp_chunk = config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : tokens;
+  identity.mlp_chunk = config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : default_chunk(tokens);
   // the head may have the workspace the layers need anyway
   int64_t workspace = 0;
   const Model built = make_model(model, model_shape(identity, config.seq_len));

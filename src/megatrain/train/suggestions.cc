@@ -154,10 +154,9 @@ class Suggestions {
 
   void smaller_chunks(std::optional<Changed>& nearest) {
     const TrainConfig& config = base_.config;
-    const int64_t tokens = config.micro_batch * config.seq_len;
-    const auto half = [&](int64_t chunk) { return (chunk > 0 ? std::min(chunk, tokens) : tokens) / 2; };
+    const RunIdentity identity = make_identity(config, model_);
     for (const auto& [mlp, head] : {std::pair{true, false}, {false, true}, {true, true}}) {
-      for (int64_t m = half(config.mlp_chunk), h = half(config.head_chunk);
+      for (int64_t m = identity.mlp_chunk / 2, h = identity.head_chunk / 2;
            (!mlp || m >= kFewestTokens) && (!head || h >= kFewestTokens); m /= 2, h /= 2) {
         Changed change = changed(joined(mlp ? fmt::format("--mlp_chunk={}", m) : "",  //
                                         head ? fmt::format("--head_chunk={}", h) : ""));
