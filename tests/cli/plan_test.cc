@@ -54,6 +54,13 @@ TEST(PlanVerb, PrintsEveryKeyOfTheContract) {
       3);
 }
 
+TEST(PlanVerb, SaysThatSequencesAreLongerThanTheModelWasMadeFor) {
+  const Outcome within = succeed({"plan", golden("llama_linear") + "/model", "--device=cpu", "--seq_len=64"});
+  EXPECT_EQ(within.err.find("max_position_embeddings"), std::string::npos) << within.err;
+  const Outcome beyond = succeed({"plan", golden("llama_linear") + "/model", "--device=cpu", "--seq_len=4096"});
+  EXPECT_NE(beyond.err.find("seq_len is 4096 and the model was made for "), std::string::npos) << beyond.err;
+}
+
 // With N parameters of which A work on a token, F flop/s and B bytes/s of the link, 2 N bytes come while 2 A flops a
 // token are computed; the exact update moves 26 bytes of the host's memory for each that it updates, which are those
 // that do not visit the device, spread evenly. Attention's own flops and the head are neglected.

@@ -222,6 +222,7 @@ TEST(PhaseCost, OfADenseBlockIsArithmeticOnItsSizes) {
   EXPECT_EQ(cost.backward.flops, 4 * tokens * matrices + 2.5 * attention);
   const auto recomputed = [&](Keep keep) { return cost.recomputed[static_cast<size_t>(keep)]; };
   EXPECT_EQ(recomputed(Keep::nothing).flops, cost.forward.flops - 2 * tokens * mlp);  // all but the last product
+  EXPECT_EQ(recomputed(Keep::outputs).flops, recomputed(Keep::nothing).flops - attention);
   EXPECT_EQ(recomputed(Keep::attention).flops, 4 * tokens * mlp);
   EXPECT_EQ(recomputed(Keep::products).flops, 0);
   EXPECT_EQ(recomputed(Keep::everything).flops, 0);
@@ -231,6 +232,15 @@ TEST(PhaseCost, OfADenseBlockIsArithmeticOnItsSizes) {
   EXPECT_NEAR(recomputed(Keep::products).bytes, norms + 2 * tokens * static_cast<double>(c.ff), 1024);
   EXPECT_EQ(recomputed(Keep::attention).bytes, recomputed(Keep::products).bytes);
   EXPECT_GT(recomputed(Keep::nothing).bytes, recomputed(Keep::attention).bytes);
+  // a forward that runs again
+  const auto spared = [&](Keep keep) { return cost.spared[static_cast<size_t>(keep)].flops; };
+  const double qkv = 2 * tokens * static_cast<double>(c.hidden * c.qkv_dim()),
+               out = 2 * tokens * static_cast<double>(c.hidden * c.q_dim());
+  EXPECT_EQ(spared(Keep::nothing), 0);
+  EXPECT_EQ(spared(Keep::outputs), qkv + attention);
+  EXPECT_EQ(spared(Keep::attention), qkv + attention + out);
+  EXPECT_EQ(spared(Keep::products), qkv + attention + out + 4 * tokens * mlp);
+  EXPECT_EQ(spared(Keep::everything), spared(Keep::products));
 }
 
 TEST(PhaseCost, AWindowAndFrozenTensorsCostLess) {

@@ -46,6 +46,17 @@ TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpT
   EXPECT_EQ(scratch(524288) - scratch(262144), 262144 * 2 * 128 * 4);
 }
 
+TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
+  const Site site = machine_with("h200", 125 * kGiB);
+  const auto found = fit(prospect_of(step_of(1, 1, 524288), preset("qwen2.5-7b"), site));
+  ASSERT_TRUE(found);
+  EXPECT_GT(std::count(found->plan.keep.begin(), found->plan.keep.end(), Keep::outputs), 14);
+  // where sequences are short a byte of them saves less than of the rest of attention's half
+  const auto brief = fit(prospect_of(step_of(64, 16, 1024), preset("qwen2.5-7b"), site));
+  ASSERT_TRUE(brief);
+  EXPECT_EQ(std::count(brief->plan.keep.begin(), brief->plan.keep.end(), Keep::outputs), 0);
+}
+
 TEST(Prospect, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
   EXPECT_EQ(lower_half(2), (std::vector<std::string>{"model.embed_tokens.*", "model.layers.0.*"}));
   EXPECT_EQ(lower_half(23),

@@ -54,6 +54,7 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
 const char* recomputed(Keep keep) {
   switch (keep) {
     case Keep::nothing: return "all";
+    case Keep::outputs: return "all but attention";
     case Keep::attention: return "mlp";
     case Keep::products: return "norms";
     case Keep::everything: return "none";
@@ -167,6 +168,7 @@ struct Planned {
 
 // Throws Error(cannot_fit).
 Planned plan_target(const Arguments& arguments, const Target& target, const Site& site) {
+  warn_of_long_sequences(target.config, target.model);
   Planned made{.prospect = prospect_of(target.config, target.model, site, target.stored), .plan = {}, .changes = {}};
   const Prospect& p = made.prospect;
   if (const auto seed = arguments.integer("--random")) {

@@ -98,8 +98,8 @@ AttentionHalf::Work AttentionHalf::carve(Carver& work, Carver& made, Carver& kee
     w.q_inv_rms = from(Keep::attention).array<float>(s_.tokens * s_.heads);
     w.k_inv_rms = from(Keep::attention).array<float>(s_.tokens * s_.kv_heads);
   }
-  w.attended = from(Keep::attention).view(s_.dtype, s_.tokens, s_.q_dim());
-  w.lse = from(Keep::attention).array<float>(s_.tokens * s_.heads);
+  w.attended = from(Keep::outputs).view(s_.dtype, s_.tokens, s_.q_dim());
+  w.lse = from(Keep::outputs).array<float>(s_.tokens * s_.heads);
   if (o_norm_.offset >= 0) {
     w.o_out = chunked(Keep::attention, whole_h);
     w.o_inv_rms = from(Keep::attention).array<float>(s_.tokens);
@@ -168,7 +168,7 @@ AttentionHalf::Qkv AttentionHalf::qkv_forward(Ops& ops, Stream& stream, std::byt
 }
 
 void AttentionHalf::mix(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
-                        const float* tables, const Work& w) const {
+                        const float* tables, const Work& w, bool attend) const {
   const bool head_norms = q_norm_.offset >= 0;
   for (const TokenRange& range : s_.ranges()) {
     const View normed = w.normed.at(range);
@@ -184,6 +184,7 @@ void AttentionHalf::mix(Ops& ops, Stream& stream, std::byte* slab, const View& x
                  .runs = runs_of(micro_batch, range),
                  .tables = tables});
   }
+  if (!attend) return;
   const Qkv read = split_qkv(w.qkv), raw = split_qkv(w.product);
   ops.attention_forward(stream, {.shape = attention_shape(s_.tokens),
                                  .documents = micro_batch.documents,

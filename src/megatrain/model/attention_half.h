@@ -97,9 +97,9 @@ class AttentionHalf {
   // ranges have been computed. `more_norms`: the rest of the block has a norm behind a product too, and uses grad_out.
   Work carve(Carver& work, Carver& made, Carver& keeping, Keep keep, bool whole_h, bool more_norms) const;
 
-  // From x to work.attended, all tokens.
+  // From x to work.attended, all tokens. `attend`: false where attention's output is there and only q, k and v are not.
   void mix(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
-           const float* tables, const Work& work) const;
+           const float* tables, const Work& work, bool attend) const;
   // From there to work.h.
   void project_out(Ops& ops, Stream& stream, std::byte* slab, const View& x, const Work& work,
                    const TokenRange& range) const;

@@ -60,13 +60,16 @@ DenseBlock::Work DenseBlock::carve(std::byte* workspace, Keep keep, std::byte* k
 void DenseBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
   std::byte* slab = a.weights[0];
   const Work w = carve(a.workspace, a.keep, a.kept);
-  attention_.mix(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
+  const auto there = [&](Keep level) { return a.again && a.keep >= level; };
+  if (!there(Keep::outputs)) attention_.mix(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention, true);
   for (const TokenRange& range : s_.attention.ranges()) {
-    attention_.project_out(ops, stream, slab, a.x, w.attention, range);
+    if (!there(Keep::attention)) attention_.project_out(ops, stream, slab, a.x, w.attention, range);
     const View h = w.attention.h.at(range), normed = w.post_normed.at(range);
     const View product = w.gate_up.at(range), act = w.act.at(range);
-    attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed, w.post_inv_rms.at(range).as<float>());
-    project(ops, stream, slab, gate_up_, normed, {}, product);
+    if (!there(Keep::products)) {
+      attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed, w.post_inv_rms.at(range).as<float>());
+      project(ops, stream, slab, gate_up_, normed, {}, product);
+    }
     const View y = a.y.slice_rows(range.begin, range.count);
     ops.gated_forward(stream, {.gate_up = product, .out = act, .activation = s_.activation});
     if (down_norm_.offset >= 0) {
@@ -82,7 +85,8 @@ void DenseBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
 void DenseBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
   const Work w = carve(a.workspace, a.keep, a.kept);
   const bool again = a.keep < Keep::attention;
-  if (again) attention_.mix(ops, stream, a.weights[0], a.x, a.micro_batch, a.tables, w.attention);
+  if (again)
+    attention_.mix(ops, stream, a.weights[0], a.x, a.micro_batch, a.tables, w.attention, a.keep < Keep::outputs);
   for (const TokenRange& range : s_.attention.ranges()) {
     if (again) attention_.project_out(ops, stream, a.weights[0], a.x, w.attention, range);
     mlp_backward(ops, stream, a, w, range);

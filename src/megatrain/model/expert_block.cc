@@ -199,10 +199,8 @@ ExpertRows ExpertBlock::rows_of(const Group& group, const Routing& routing, int6
           .expected = tokens * s_.experts.chosen * group.count / s_.experts.count};
 }
 
-// From x to h.
-void ExpertBlock::attend(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
-                         const float* tables, const AttentionHalf::Work& w) const {
-  attention_.mix(ops, stream, slab, x, micro_batch, tables, w);
+void ExpertBlock::project_out(Ops& ops, Stream& stream, std::byte* slab, const View& x,
+                              const AttentionHalf::Work& w) const {
   for (const TokenRange& range : s_.attention.ranges()) attention_.project_out(ops, stream, slab, x, w, range);
 }
 
@@ -278,7 +276,9 @@ void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
   };
   if (a.part > 0) return group(a.weights.back(), static_cast<size_t>(a.part - 1));
   std::byte* slab = a.weights[0];
-  attend(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
+  const auto there = [&](Keep level) { return a.again && a.keep >= level; };
+  if (!there(Keep::outputs)) attention_.mix(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention, true);
+  if (!there(Keep::attention)) project_out(ops, stream, slab, a.x, w.attention);
   attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h.view, w.post_normed, w.post_inv_rms);
   logits_of(ops, stream, slab, w.post_normed, w.routing);
   route(ops, stream, w.routing);
@@ -290,7 +290,10 @@ void ExpertBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
 void ExpertBlock::recompute(Ops& ops, Stream& stream, const Backward& a) const {
   std::byte* slab = a.weights[0];
   const Work w = carve(a.workspace, a.carried, a.keep, a.kept, true);
-  if (a.keep < Keep::attention) attend(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention);
+  if (a.keep < Keep::attention) {
+    attention_.mix(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention, a.keep < Keep::outputs);
+    project_out(ops, stream, slab, a.x, w.attention);
+  }
   if (a.keep < Keep::everything) {
     attention_.norm().forward(ops, stream, post_norm_.weight(slab), w.attention.h.view, w.post_normed, w.post_inv_rms);
     logits_of(ops, stream, slab, w.post_normed, w.routing);

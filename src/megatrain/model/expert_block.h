@@ -94,8 +94,7 @@ class ExpertBlock final : public Phase {
   Rows carve_rows(Carver& work, int64_t tokens) const;
   int64_t most_rows(int64_t tokens) const;
   ExpertRows rows_of(const Group& group, const Routing& routing, int64_t tokens) const;
-  void attend(Ops& ops, Stream& stream, std::byte* slab, const View& x, const MicroBatchView& micro_batch,
-              const float* tables, const AttentionHalf::Work& work) const;
+  void project_out(Ops& ops, Stream& stream, std::byte* slab, const View& x, const AttentionHalf::Work& work) const;
   void logits_of(Ops& ops, Stream& stream, std::byte* slab, const View& normed, const Routing& routing) const;
   void route(Ops& ops, Stream& stream, const Routing& routing) const;
   void count(Ops& ops, Stream& stream, const Routing& routing, const Forward& args) const;

@@ -87,6 +87,7 @@ class Phase {
     std::byte* carried = nullptr;  // carried_bytes()
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;           // kept_bytes(keep); nullptr: no backward follows
+    bool again = false;                  // it has run before and left `kept`, so that this need not be made again
     std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: nothing is counted
   };
   virtual void forward(Ops& ops, Stream& stream, const Forward& args) const = 0;

@@ -23,11 +23,15 @@ PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
   PhaseCost cost{.forward = cost_of(notes.all_forward()),
                  .backward = cost_of(notes.all_backward()),
                  .recomputed = {},
+                 .spared = {},
                  .parts = {}};
+  const auto less = [](const CallCost& a, const CallCost& b) {
+    return CallCost{.flops = a.flops - b.flops, .bytes = a.bytes - b.bytes};
+  };
   for (const Keep keep : kKeeps) {
-    const CallCost all = cost_of(phase_notes(phase, shape, keep).all_backward());
-    cost.recomputed[static_cast<size_t>(keep)] = {.flops = all.flops - cost.backward.flops,
-                                                  .bytes = all.bytes - cost.backward.bytes};
+    const PhaseNotes kept = phase_notes(phase, shape, keep);
+    cost.recomputed[static_cast<size_t>(keep)] = less(cost_of(kept.all_backward()), cost.backward);
+    cost.spared[static_cast<size_t>(keep)] = less(cost_of(kept.forward.front()), cost_of(kept.again));
   }
   for (size_t part = 0; part < notes.forward.size(); ++part)
     cost.parts.push_back({.forward = cost_of(notes.forward[part]), .backward = cost_of(notes.backward[part])});

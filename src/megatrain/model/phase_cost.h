@@ -19,6 +19,7 @@ struct PhaseCost {
   CallCost forward;
   CallCost backward;                               // when everything is kept
   std::array<CallCost, kKeeps.size()> recomputed;  // by what is kept: what backward adds to that
+  std::array<CallCost, kKeeps.size()> spared;      // by what is kept: what a forward that runs again leaves out
   struct Part {
     CallCost forward, backward;
   };

@@ -79,18 +79,23 @@ PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
   const std::vector<std::vector<int64_t>> parts = phase.parts();
   for (size_t part = 0; part < parts.size(); ++part) {
     const MadeUpSlabs slabs(parts[part]);
-    phase.forward(ops, stream,
-                  {.part = static_cast<int64_t>(part),
-                   .weights = slabs.weights,
-                   .x = made.x,
-                   .y = made.y,
-                   .micro_batch = made.micro_batch,
-                   .tables = reinterpret_cast<const float*>(made_up(1)),
-                   .workspace = made_up(9),
-                   .carried = made_up(16),
-                   .keep = keep,
-                   .kept = made_up(10)});
+    Phase::Forward forward{.part = static_cast<int64_t>(part),
+                           .weights = slabs.weights,
+                           .x = made.x,
+                           .y = made.y,
+                           .micro_batch = made.micro_batch,
+                           .tables = reinterpret_cast<const float*>(made_up(1)),
+                           .workspace = made_up(9),
+                           .carried = made_up(16),
+                           .keep = keep,
+                           .kept = made_up(10)};
+    phase.forward(ops, stream, forward);
     notes.forward.push_back(ops.take());
+    if (part == 0) {
+      forward.again = true;
+      phase.forward(ops, stream, forward);
+      notes.again = ops.take();
+    }
     const Phase::Backward backward{.part = static_cast<int64_t>(part),
                                    .weights = slabs.weights,
                                    .x = made.x,

@@ -24,6 +24,7 @@ struct NotesShape {
 struct PhaseNotes {
   std::vector<std::vector<OpNote>> forward, backward;
   std::vector<OpNote> recompute;  // before the backward of several parts
+  std::vector<OpNote> again;      // of the first part's forward where it has run before
 
   // Of all parts, in the order they run.
   std::vector<OpNote> all_forward() const;

@@ -232,17 +232,18 @@ class Builder {
   }
 
   // All parts of a phase; `x` and `y` say where a micro-batch's input and output are, `written` is called once its
-  // output is there. `counts`: what its router chooses is counted.
+  // output is there. `again`: it has run before in this step, and what its router chooses has been counted.
   template <class X, class Y, class Written>
-  void forward_phase(int64_t phase, const X& x, const Y& y, const Written& written, bool counts) {
+  void forward_phase(int64_t phase, const X& x, const Y& y, const Written& written, bool again) {
     const int64_t last = w_.phase(phase).part_count() - 1;
     for (int64_t part = 0; part <= last; ++part) {
       const std::vector<Access> weights = hold_weights(phase, part);
       for (const Group& group : groups_) {
         Action action = of_phase(ActionKind::forward, phase, group, part);
+        action.again = again;
         std::vector<Access> accesses = of_part(weights, action, group);
         if (part == 0) accesses.push_back(reads(Operand::x, x(group)));
-        if (part == 0 && counts && w_.phase(phase).router_bytes > 0)
+        if (part == 0 && training_ && !again && w_.phase(phase).router_bytes > 0)
           accesses.push_back(writes(Operand::router_counts, {Kind::router_counts, phase}));
         if (part == last) accesses.push_back(writes(Operand::y, y(group)));
         add(Lane::compute, std::move(action), std::move(accesses));
@@ -264,7 +265,7 @@ class Builder {
       forward_phase(
           phase, [&](const Group& group) { return in.resource(group); },
           [&](const Group& group) { return out.resource(group); },
-          [&](const Group& group) { offload_boundary(out, group); }, training_);
+          [&](const Group& group) { offload_boundary(out, group); }, false);
       in = std::move(out);
     }
   }
@@ -349,7 +350,7 @@ class Builder {
           [&](const Group& group) {
             return Resource{Kind::recomputed, above_boundary(phase + 1), group.local};
           },
-          [](const Group&) {}, false);
+          [](const Group&) {}, true);
     }
   }
 

@@ -148,7 +148,8 @@ Plan plan_from_json(const json& object, const std::string& where) {
   for (const json& name : object["keep"]) {
     const auto found = std::find_if(kKeeps.begin(), kKeeps.end(), [&](Keep keep) { return name == keep_name(keep); });
     if (found == kKeeps.end())
-      bad(fmt::format("'keep' holds {}, not \"nothing\", \"attention\", \"products\" or \"everything\"", name.dump()));
+      bad(fmt::format("'keep' holds {}, not \"nothing\", \"outputs\", \"attention\", \"products\" or \"everything\"",
+                      name.dump()));
     p.keep.push_back(*found);
   }
   p.boundary = tiers("boundary", true);

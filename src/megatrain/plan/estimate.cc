@@ -49,7 +49,11 @@ class ActionCosts {
       case ActionKind::collect_gradient:
       case ActionKind::offload_gradient: return as_double(gradient(a.record) * element()) / m_.d2h_bytes_per_s;
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
-      case ActionKind::forward: return tokens * forward_seconds(w_.phase(a.phase), a.part, m_);
+      case ActionKind::forward: {
+        const bool spared = a.again && a.part == 0;
+        const double less = spared ? w_.phase(a.phase).spared_flops[static_cast<size_t>(a.keep)] / m_.flops_per_s : 0;
+        return tokens * (forward_seconds(w_.phase(a.phase), a.part, m_) - less);
+      }
       case ActionKind::head:
         return tokens *
                (forward_seconds(w_.phases.back(), 0, m_) + backward_seconds(w_.phases.back(), 0, m_, Keep::everything));
@@ -219,8 +223,8 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
       action.kind = ActionKind::recompute;
       compute += costs(action);
     }
-    const bool again = phase + 1 < w.head_phase() && plan.above_boundary(phase + 1, first_trained) > 0;
-    if (again) compute += all_parts(ActionKind::forward);
+    action.again = phase + 1 < w.head_phase() && plan.above_boundary(phase + 1, first_trained) > 0;
+    if (action.again) compute += all_parts(ActionKind::forward);
   }
   double update = 0, disk_read = 0, disk_write = 0;
   int64_t fetched = 0, streamed = 0, largest = 0;  // bytes

@@ -126,19 +126,35 @@ class Climber {
     ended_ = low < most;
   }
 
-  // The device's basics: overlap, then inputs that need not move.
-  void basics() {
+  // The device's basics: overlap, then inputs that need not move; between them what saves most where sequences are
+  // long.
+  void basics(bool outputs_first) {
     const int64_t records = w_.layer_records(), once = w_.records_at_once();
     const auto slots = [&](int64_t phases) { return std::min(phases * once, records); };  // that so many phases need
     climb(slots(2) - slots(1), [](Plan& p, int64_t n) { p.slots += n; });
     climb(std::min<int64_t>(2, records) - 1, [](Plan& p, int64_t n) { p.gradient_slabs += n; });
     climb(1, [](Plan& p, int64_t n) { p.boundary_slots += n; });
+    if (outputs_first) outputs();
     climb(w_.layer_phases(), [](Plan& p, int64_t n) { std::fill_n(p.boundary.rbegin(), n, Tier::hbm); });
     climb(slots(3) - slots(2), [](Plan& p, int64_t n) { p.slots += n; });
   }
   void weights() {
     if (w_.alias_records > 0) return;  // what shares its memory streams
     climb(w_.layer_records(), [](Plan& p, int64_t n) { std::fill_n(p.weights.begin(), n, Tier::hbm); });
+  }
+  // First those of phases that run forward twice more.
+  void outputs() {
+    std::vector<size_t> order;
+    for (const bool again : {true, false}) {
+      for (int64_t phase = w_.layer_phases(); phase >= 1; --phase) {
+        const bool runs_again =
+            phase < w_.layer_phases() && plan_.above_boundary(phase + 1, w_.first_trained_phase()) > 0;
+        if (runs_again == again) order.push_back(static_cast<size_t>(phase - 1));
+      }
+    }
+    climb(w_.layer_phases(), [&](Plan& p, int64_t n) {
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) p.keep[order[i]] = std::max(p.keep[order[i]], Keep::outputs);
+    });
   }
   void keep(Keep level) {
     climb(w_.layer_phases(), [level](Plan& p, int64_t n) {
@@ -155,8 +171,20 @@ class Climber {
 
 enum class Ladder : uint8_t { keep_products, keep_attention, weights };
 
-void climb(Climber& climber, Ladder ladder) {
-  climber.basics();
+// Whether a byte of attention's outputs saves more than a byte of what Keep::attention keeps: sequences are long.
+bool outputs_pay_most(const Workload& w) {
+  const auto saved = [](const PhaseWork& phase, Keep keep) {
+    return (phase.recomputed_flops.front() - phase.recomputed_flops[static_cast<size_t>(keep)]) /
+           static_cast<double>(std::max<int64_t>(phase.kept_bytes[static_cast<size_t>(keep)], 1));
+  };
+  return std::any_of(w.phases.begin(), w.phases.end(), [&](const PhaseWork& phase) {
+    return saved(phase, Keep::outputs) > saved(phase, Keep::attention);
+  });
+}
+
+void climb(Climber& climber, Ladder ladder, bool long_sequences) {
+  climber.basics(long_sequences && ladder == Ladder::keep_attention);
+  if (long_sequences) climber.outputs();
   if (ladder == Ladder::weights) climber.weights();
   if (ladder != Ladder::keep_attention) climber.keep(Keep::products);
   climber.keep(Keep::attention);
@@ -281,6 +309,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     best_s = seconds;
   };
   const bool state_on_host = budgets.state_on_host || !machine.updates_on_device || w.alias_records > 0;
+  const bool long_sequences = outputs_pay_most(w);
   for (const Start& start : starts(w, state_on_host, machine.updates_on_device)) {
     Plan base = start_plan(w, start);
     settle(w, base);
@@ -295,7 +324,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
       if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
       Plan plan = base;
       Climber climber(w, budgets.gpu_bytes, plan);
-      climb(climber, ladder);
+      climb(climber, ladder, long_sequences);
       if (memory_need(w, plan).host_bytes() <= budgets.host_bytes) {
         consider(plan);
         continue;

@@ -33,7 +33,7 @@ Plan random_plan(const Workload& w, uint64_t seed) {
       plan.visits.push_back(!stays && w.clip && below(5) == 0 && w.is_trained(l + 1));
     }
     if (l < w.layer_phases()) {
-      plan.keep.push_back(kKeeps[static_cast<size_t>(below(2) ? 0 : below(4))]);
+      plan.keep.push_back(kKeeps[static_cast<size_t>(below(2) ? 0 : below(std::ssize(kKeeps)))]);
       plan.boundary.push_back(below(3) < kept ? Tier::hbm : Tier::host);
     }
   }

@@ -122,6 +122,7 @@ struct Action {
   int64_t micro_batch = -1;
   int64_t micro_batches = 1;  // more than one only where a step is costed, not run
   Keep keep = Keep::nothing;
+  bool again = false;  // a forward that has run before, so that what is kept is there
   std::vector<Access> accesses;
   std::vector<Wait> waits;
 

@@ -52,6 +52,7 @@ struct PhaseWork {
   double backward_flops = 0;
   std::array<double, kKeeps.size()> recomputed_flops{};  // in backward, by what is kept
   std::array<double, kKeeps.size()> recomputed_bytes{};  // moved by norms, RoPE and activation functions
+  std::array<double, kKeeps.size()> spared_flops{};  // of a forward that runs again, by what is kept; its first part
 
   int64_t router_bytes = 0;  // of what a step counts of its router; 0: it has none
 

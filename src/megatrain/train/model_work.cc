@@ -24,6 +24,7 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& sha
     work.kept_bytes[keep] = numbered.phase->kept_bytes(kKeeps[keep]);
     work.recomputed_flops[keep] = cost.recomputed[keep].flops / tokens;
     work.recomputed_bytes[keep] = cost.recomputed[keep].bytes / tokens;
+    work.spared_flops[keep] = cost.spared[keep].flops / tokens;
   }
   return work;
 }

@@ -34,6 +34,7 @@ Session::Session(const TrainConfig& config, ModelSource source)
       identity_(make_identity(config, source_.config)) {
   machine_.disk = disk_settings(config);
   router_losses(config, source_.config);  // refused before anything is made
+  warn_of_long_sequences(config, source_.config);
 }
 
 void Session::choose_algorithms(const nlohmann::json* saved) {

@@ -85,6 +85,14 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   return identity;
 }
 
+void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model) {
+  if (model.max_position <= 0 || config.seq_len <= model.max_position) return;
+  log_warn(
+      fmt::format("seq_len is {} and the model was made for {} (max_position_embeddings): later positions are new to "
+                  "it. Lower seq_len, or train it with a rope_scaling in its config.json",
+                  config.seq_len, model.max_position));
+}
+
 RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) {
   const ExpertsConfig& experts = model.experts;
   const double given = config.router.aux_loss.value_or(0);

@@ -44,6 +44,9 @@ ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t e
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 
+// Says so where sequences are longer than those that the model was made for.
+void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model);
+
 // The coefficients of the router's losses: what the configuration gives, or config.json's where the loss of its model
 // holds the one that balances experts. Throws Error(bad_config) when they are given for a model without experts.
 struct RouterLosses {

@@ -206,6 +206,7 @@ void StepProgram::forward(const Action& a, Stream& stream) {
                                                             .carried = optional(a, Operand::carried),
                                                             .keep = a.keep,
                                                             .kept = optional(a, Operand::kept),
+                                                            .again = a.again,
                                                             .router_counts = router_counts_of(a, stream)});
 }
 
