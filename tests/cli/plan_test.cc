@@ -70,7 +70,8 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   const json plan = plan_of(words);
   const double all = plan.at("parameters"), active = plan.at("active_parameters");
   EXPECT_NEAR(active, 5.1e9, 0.05e9);
-  constexpr double kFlops = 640e12, kLink = 50e9, kDram = 130e9;  // of the data sheet
+  // of the data sheet; 0.7 of what works on a token are experts, whose products have 0.7 of the rate
+  constexpr double kFlops = 640e12 / (0.7 / 0.7 + 0.3), kLink = 50e9, kDram = 130e9;
   const json& hide = plan.at("tokens_to_hide");
   double stay = 0;  // of the records, which are all but alike
   for (const json& record : plan.at("placement")) stay += record.at("state") == "host";
