@@ -46,6 +46,15 @@ TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpT
   EXPECT_EQ(scratch(524288) - scratch(262144), 262144 * 2 * 128 * 4);
 }
 
+TEST(Prospect, AModelsOwnFlopsAreItsProductsAndWhatATokenSees) {
+  const ModelConfig c = preset("qwen2.5-7b");
+  const Workload w = prospect_of(step_of(4, 2, 1024), c, site_of(named_machine("h200"))).workload;
+  const double matrices =
+      static_cast<double>(c.layers * (c.hidden * (c.qkv_dim() + c.q_dim()) + 3 * c.hidden * c.ff) + c.hidden * c.vocab);
+  const double seen = static_cast<double>(c.layers * c.q_dim()) * 1025 / 2;  // products of q and k, and of p and v
+  EXPECT_NEAR(w.model_flops(), 6 * matrices + 3.5 * 4 * seen, 1e-9 * w.model_flops());
+}
+
 TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
   const Site site = machine_with("h200", 125 * kGiB);
   const auto found = fit(prospect_of(step_of(1, 1, 524288), preset("qwen2.5-7b"), site));

@@ -252,6 +252,7 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
       {"state", {{"moments", moments_name(workload.state.moments)}, {"master", master_name(workload.state.master)}}},
       {"tokens_per_s", tokens / median},
       {"tflops_6n", tflops},
+      {"tflops_model", workload.model_flops() * tokens / median * 1e-12},
       {"floor", floor_json(floor)},
       {"percent_of_floor", floor ? nlohmann::json(percent_of_floor) : nlohmann::json()},
       {"bound_by", last.bound_by()},

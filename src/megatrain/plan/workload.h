@@ -180,6 +180,16 @@ struct Workload {
     return sum;
   }
   int64_t tokens() const { return micro_batches * micro_tokens; }
+  // Of a token through the model, forward and backward, nothing computed again: products and attention, of which a
+  // token's part is what it sees.
+  double model_flops() const {
+    double sum = 0;
+    for (int64_t p = 0; p < phase_count(); ++p) {
+      sum += phase(p).forward_flops;
+      if (p >= first_trained_phase()) sum += phase(p).backward_flops;
+    }
+    return sum;
+  }
   int64_t touched_rows() const { return tokens() < vocab ? tokens() : vocab; }  // most distinct ids of a step
   // Of a phase's input and one micro-batch, padded so that every micro-batch starts equally aligned: kernels may be
   // chosen by alignment.
