@@ -16,6 +16,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
+#include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/svg_axis.h"
 #include "megatrain/text/chat_template.h"
@@ -70,9 +71,13 @@ Found look(const std::string& directory) {
   attempt(found, [&] { found.model = parse_model_config(config, path); });
   attempt(found, [&] { found.weights.emplace(directory); });
   if (found.model) {
-    for (const LayerLayout& layout : model_layouts(*found.model)) {
+    const std::vector<LayerLayout> layouts = model_layouts(*found.model);
+    std::vector<const LayerLayout*> pointers;
+    for (const LayerLayout& layout : layouts) {
+      pointers.push_back(&layout);
       for (const TensorSpec& tensor : layout.tensors) found.parameters[kind_of(tensor.name)] += tensor.elements();
     }
+    if (found.weights) attempt(found, [&] { match_weights(*found.weights, pointers); });
   } else if (found.weights) {
     for (const StoredTensor* tensor : found.weights->tensors())
       found.parameters[kind_of(tensor->name)] += tensor->elements();
