@@ -81,7 +81,7 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   Words as_text = {"plan"};
   as_text.insert(as_text.end(), words.begin(), words.end());
   const std::string text = succeed(as_text).out;
-  for (const char* part : {"(5.13 billion active)", "weights come within forward", "the smallest step"})
+  for (const char* part : {"117B parameters (5.13B active)", "weights come within forward", "the smallest step"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_TRUE(plan_of({"qwen2.5-7b", "--machine=h200", "--seq_len=1024", "--batch=32"}).at("smallest_step").is_null())
       << "dense, and bound by compute";

@@ -71,9 +71,9 @@ std::string describe(StateFormat format) {
 }
 
 std::string describe_parameters(const Workload& w) {
-  const std::string all = fmt::format("{:.4g} billion parameters", static_cast<double>(w.parameters) * 1e-9);
+  const std::string all = format_count(w.parameters) + " parameters";
   if (w.active_parameters == w.parameters) return all;
-  return all + fmt::format(" ({:.3g} billion active)", static_cast<double>(w.active_parameters) * 1e-9);
+  return all + fmt::format(" ({} active)", format_count(w.active_parameters));
 }
 
 json plan_to_json(const Plan& p) {
@@ -196,7 +196,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   int64_t trained = 0;
   for (const RecordWork& record : w.records) trained += record.trained;
   if (trained < w.all_elements())
-    text += fmt::format("{:.3g} billion of them are trained, the others frozen\n", static_cast<double>(trained) * 1e-9);
+    text += fmt::format("{} of them are trained, the others frozen\n", format_count(trained));
   const bool several = w.layer_records() > w.layer_phases();  // records in some block
   const char* things = several ? "records" : "blocks";
   if (several) {

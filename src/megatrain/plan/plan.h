@@ -142,7 +142,7 @@ std::string plan_hash(const Plan& plan);
 // "state: fp32 moments and master, exact", or what is not.
 std::string describe(StateFormat format);
 
-// "20.91 billion parameters (3.61 billion active)"; of a dense model the first number alone.
+// "20.9B parameters (3.61B active)"; of a dense model the first number alone.
 std::string describe_parameters(const Workload& workload);
 
 // Lines for a person: placement, memory by tag, what bounds the step.
