@@ -1,5 +1,6 @@
 // `megatrain plan`, `hash` and `demo` as scripts see them.
 #include <cmath>
+#include <map>
 
 #include "tests/cli/command.h"
 
@@ -73,6 +74,13 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   EXPECT_NEAR(hide.at("gradients").get<double>() / (weights / 3), 1, 0.15);
   EXPECT_NEAR(hide.at("optimizer").get<double>() / update, 1, 0.15);
   EXPECT_EQ(hide.at("link"), hide.at("weights"));
+  std::map<int64_t, int64_t> records;  // of each layer
+  int64_t number = 0;
+  for (const json& record : plan.at("placement")) {
+    EXPECT_EQ(record.at("record"), number++);
+    EXPECT_EQ(record.contains("experts"), records[record.at("layer")]++ > 0);
+  }
+  EXPECT_EQ(std::ssize(records), 38);  // embedding, 36 layers, head
   const json& small = plan.at("smallest_step");
   EXPECT_EQ(small.at("tokens"), 16 * 1024);
   EXPECT_NE(small.at("bound_by"), "compute");
