@@ -83,6 +83,33 @@ TEST(FormatBytes, RoundedUpIsNeverLessAndHardlyMore) {
   }
 }
 
+TEST(FormatCount, GivesThreeSignificantDigits) {
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(7), "7");
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_count(1000), "1.00K");
+  EXPECT_EQ(format_count(9994), "9.99K");
+  EXPECT_EQ(format_count(9995), "10.0K");
+  EXPECT_EQ(format_count(41'632), "41.6K");
+  EXPECT_EQ(format_count(99'949), "99.9K");
+  EXPECT_EQ(format_count(99'950), "100K");
+  EXPECT_EQ(format_count(658'304), "658K");
+  EXPECT_EQ(format_count(999'499), "999K");
+  EXPECT_EQ(format_count(999'500), "1.00M");
+  EXPECT_EQ(format_count(999'999), "1.00M");
+  EXPECT_EQ(format_count(1'000'000), "1.00M");
+  EXPECT_EQ(format_count(1'543'714'304), "1.54B");
+  EXPECT_EQ(format_count(999'499'999), "999M");
+  EXPECT_EQ(format_count(999'500'000), "1.00B");
+  EXPECT_EQ(format_count(7'615'616'512), "7.62B");
+  EXPECT_EQ(format_count(116'829'156'672), "117B");
+  EXPECT_EQ(format_count(999'500'000'000), "1.00T");
+  EXPECT_EQ(format_count(999'499'000'000'000), "999T");
+  EXPECT_EQ(format_count(1'000'000'000'000'000), "1000T");
+  EXPECT_EQ(format_count(-1000), "-1.00K");
+  EXPECT_EQ(format_count(std::numeric_limits<int64_t>::max()), "9223372T");
+}
+
 TEST(FormatDuration, GivesTheTwoLargestUnits) {
   EXPECT_EQ(format_duration(0.2), "0s");
   EXPECT_EQ(format_duration(59.4), "59s");

@@ -180,6 +180,22 @@ TEST(Generate, SaysWhatIsWrongWithTheModelAndThePrompt) {
   refuse({"--prompt=a"}, {"no tokenizer.json"});
 }
 
+TEST(Generate, WithoutATokenizerItNamesNoKeyThatItRefuses) {
+  const SpeakingModel model;
+  model.remove("tokenizer.json");
+  write_bytes(model / "test.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n");
+  for (const Words& words : {model.words({"--prompt=a"}), model.words({model / "test.jsonl"}, "eval")}) {
+    const Outcome outcome = megatrain(words);
+    EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::bad_input)) << outcome.err;
+    EXPECT_EQ(outcome.err.find("data.tokenizer"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("copy it from the model this one was made of"), std::string::npos) << outcome.err;
+  }
+  write_bytes(model / "text.txt", "some text");
+  write_bytes(model / "config.yaml", "model.path: " + model.path() + "\ndata.train: " + (model / "text.txt") + "\n");
+  expect_refusal({"prepare", model / "config.yaml"}, ExitCode::bad_input,
+                 {"no tokenizer.json", "or give data.tokenizer a directory that has one"});
+}
+
 TEST(Generate, AnswersEndWhereTheContextDoes) {
   const SpeakingModel model;
   model.set("config.json", "eos_token_id", nullptr);

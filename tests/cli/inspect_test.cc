@@ -95,6 +95,65 @@ TEST(Inspect, SaysWhatIsWrongWithAModelAndShowsTheRest) {
   EXPECT_NE(succeed({"inspect", model}).out.find("MysteryForCausalLM"), std::string::npos);
 }
 
+TEST(Inspect, SaysOfWeightsThatDoNotFitWhatTrainSays) {
+  struct Case {
+    const char* golden;
+    std::string tensor;  // of the file whose header is changed
+    std::function<void(json& header, const std::string& tensor)> change;
+    Words parts;
+  };
+  const std::vector<Case> cases = {{"qwen3_moe",
+                                    "model.layers.1.mlp.experts.6.up_proj.weight",
+                                    [](json& header, const std::string& tensor) {
+                                      header["unrelated"] = header.at(tensor);
+                                      header.erase(tensor);
+                                    },
+                                    {"model.layers.1.mlp.experts.6.up_proj.weight", "7 other experts"}},
+                                   {"gpt_oss_mxfp4",
+                                    "model.layers.1.mlp.experts.gate_up_proj_scales",
+                                    [](json& header, const std::string& tensor) {
+                                      header.at(tensor).at("shape") = {64, 4, 1};
+                                    },
+                                    {"model.layers.1.mlp.experts.gate_up_proj_scales", "(64, 4, 1)", "(4, 64, 1)"}},
+                                   {"mixtral",
+                                    "lm_head.weight",
+                                    [](json& header, const std::string&) {
+                                      header["model.layers.0.block_sparse_moe.experts.4.w1.weight"] = {
+                                          {"dtype", "BF16"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
+                                    },
+                                    {"experts.4.w1.weight", "does not count"}},
+                                   {"llama_linear",
+                                    "lm_head.weight",
+                                    [](json& header, const std::string& tensor) {
+                                      json& shape = header.at(tensor).at("shape");
+                                      std::swap(shape[0], shape[1]);
+                                    },
+                                    {"lm_head.weight", "has shape"}}};
+  for (const Case& c : cases) {
+    Place place(c.golden, "steps: 1\n");
+    const std::string model = place.own_model(), index = model + "/model.safetensors.index.json";
+    for (const std::string& name : listing(model)) {
+      if (!name.ends_with(".safetensors")) continue;
+      RawSafetensors raw(model + "/" + name);
+      if (!raw.header.contains(c.tensor)) continue;
+      c.change(raw.header, c.tensor);
+      raw.write(model + "/" + name);
+      if (!fs::exists(index)) continue;
+      json map = json::parse(read_bytes(index));
+      map.at("weight_map").erase(c.tensor);
+      write_bytes(index, map.dump());
+    }
+    const json told = inspected(model);
+    ASSERT_EQ(told.at("problems").size(), 1u) << c.golden << told.at("problems");
+    const std::string problem = told.at("problems")[0];
+    for (const std::string& part : c.parts)
+      EXPECT_NE(problem.find(part), std::string::npos) << part << " in " << problem;
+    EXPECT_EQ(told.at("supported"), true);
+    EXPECT_NE(succeed({"inspect", model}).out.find(problem), std::string::npos) << problem;
+    expect_refusal({"train", place.config()}, ExitCode::bad_input, {problem});
+  }
+}
+
 TEST(Inspect, OfARunTellsWhereItStands) {
   const Place place("llama_linear", "steps: 4\ncheckpoint.every: 2\n");
   succeed({"train", place.config()});

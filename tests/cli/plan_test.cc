@@ -1,5 +1,6 @@
 // `megatrain plan`, `hash` and `demo` as scripts see them.
 #include <cmath>
+#include <map>
 
 #include "tests/cli/command.h"
 
@@ -81,6 +82,13 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   EXPECT_NEAR(hide.at("gradients").get<double>() / (weights / 3), 1, 0.15);
   EXPECT_NEAR(hide.at("optimizer").get<double>() / update, 1, 0.15);
   EXPECT_EQ(hide.at("link"), hide.at("weights"));
+  std::map<int64_t, int64_t> records;  // of each layer
+  int64_t number = 0;
+  for (const json& record : plan.at("placement")) {
+    EXPECT_EQ(record.at("record"), number++);
+    EXPECT_EQ(record.contains("experts"), records[record.at("layer")]++ > 0);
+  }
+  EXPECT_EQ(std::ssize(records), 38);  // embedding, 36 layers, head
   const json& small = plan.at("smallest_step");
   EXPECT_EQ(small.at("tokens"), 16 * 1024);
   EXPECT_NE(small.at("bound_by"), "compute");
@@ -89,7 +97,7 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   Words as_text = {"plan"};
   as_text.insert(as_text.end(), words.begin(), words.end());
   const std::string text = succeed(as_text).out;
-  for (const char* part : {"(5.13 billion active)", "weights come within forward", "the smallest step"})
+  for (const char* part : {"117B parameters (5.13B active)", "weights come within forward", "the smallest step"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_TRUE(plan_of({"qwen2.5-7b", "--machine=h200", "--seq_len=1024", "--batch=32"}).at("smallest_step").is_null())
       << "dense, and bound by compute";

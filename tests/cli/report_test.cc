@@ -87,6 +87,24 @@ TEST(Report, ShowsARealRunWhole) {
   EXPECT_EQ(count(page, "class=\"lane\""), 5 + (count(events, "collect gradient") > 0));
 }
 
+TEST(Report, TellsTheLayersOfAModelWithExpertsAndNotItsRecords) {
+  const Place place("mixtral", "steps: 3\n");  // two layers of two records each
+  succeed({"train", place.config()});
+  int64_t highest = 0;
+  std::set<std::string> names;
+  const json lanes = json::parse(read_bytes(place.run() + "/lanes.json"));
+  for (const json& event : lanes.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    highest = std::max(highest, event.at("args").at("layer").get<int64_t>());
+    names.insert(event.at("name"));
+  }
+  EXPECT_EQ(highest, 3);  // the head
+  const std::string page = page_of(place.run());
+  for (const char* name : {"update 2", "update 2, experts", "block backward 2"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  for (const char* part : {"of layer 4", "of layer 5"}) EXPECT_EQ(page.find(part), std::string::npos) << part;
+}
+
 TEST(Report, EscapesEverythingARunCanHold) {
   const Place place("llama_linear", "steps: 1\n");
   succeed({"train", place.config(), "--run_dir=" + (place / "a<b>&\"c'")});

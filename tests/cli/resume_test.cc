@@ -120,8 +120,13 @@ TEST(Resume, HashOfARunThatGoesOnIsNotTheFormerEnds) {
 TEST(Resume, WithoutACheckpointStartsFromTheBeginning) {
   const Place place("llama_linear", "steps: 2\n");
   const Outcome outcome = succeed({"train", "--resume", place.config()});
-  EXPECT_NE(outcome.err.find("no checkpoint"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("no checkpoint in " + place.run() + ": starting from the beginning"), std::string::npos)
+      << outcome.err;
   EXPECT_EQ(metrics_of(place.run()).size(), 2u);
+  const Place plain("llama_linear", "steps: 2\n");
+  EXPECT_EQ(succeed({"train", plain.config()}).err.find("from the beginning"), std::string::npos);
+  EXPECT_EQ(hash_of(place.run()), hash_of(plain.run()));
+  EXPECT_FALSE(fs::exists(place / "run.1"));
 }
 
 TEST(Resume, RefusesAnotherMicroBatchByName) {

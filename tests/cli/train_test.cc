@@ -46,6 +46,22 @@ void expect_zero_steps_copy_every_tensor(const std::string& name, const std::str
 
 }  // namespace
 
+TEST(Train, ItsParametersAreCountedForPeopleOnceAndTheSameEverywhere) {
+  const Place place("llama_linear", "steps: 1\n");  // 24520 of them
+  const std::string said = succeed({"train", place.config()}).err;
+  EXPECT_NE(said.find("LlamaForCausalLM: 24.5K parameters, "), std::string::npos) << said;
+  const std::string planned = succeed({"plan", place.config()}).out;
+  EXPECT_NE(planned.find("24.5K parameters in 2 blocks"), std::string::npos) << planned;
+  const std::string frozen = succeed({"plan", place.config(), "--freeze=model.layers.*"}).out;
+  EXPECT_NE(frozen.find("K of them are trained, the others frozen"), std::string::npos) << frozen;
+  const std::string model = succeed({"inspect", golden("llama_linear") + "/model"}).out;
+  EXPECT_NE(model.find("24520 (24.5K): "), std::string::npos) << model;
+  const std::string run = succeed({"inspect", place.run()}).out;
+  EXPECT_NE(run.find("LlamaForCausalLM, 24.5K parameters, from"), std::string::npos) << run;
+  succeed({"report", place.run()});
+  EXPECT_NE(read_bytes(place.run() + "/report.html").find("LlamaForCausalLM, 24.5K parameters"), std::string::npos);
+}
+
 TEST(Train, WritesOneMetricsLineAStepWithTheContractsKeys) {
   const Place place("llama_linear", "steps: 5\nmicro_batch: 3\n");
   succeed({"train", place.config()});

@@ -342,7 +342,7 @@ TEST(Experts, EveryFieldDecidesTheIdentityOfARun) {
     }
     return ModelField{};
   };
-  const json base = field(parse(qwen3_moe())).value;
+  const nlohmann::ordered_json base = field(parse(qwen3_moe())).value;
   EXPECT_TRUE(field(parse(qwen3_moe())).decides_steps);
   for (const json& change : std::initializer_list<json>{{{"num_experts", 6}},
                                                         {{"num_experts_per_tok", 3}},

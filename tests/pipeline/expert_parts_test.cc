@@ -3,8 +3,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
+
+#include <fmt/format.h>
 
 #include "megatrain/base/units.h"
+#include "megatrain/io/json.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/verify.h"
 #include "tests/hub/fixtures.h"
@@ -37,6 +41,59 @@ TEST(ExpertParts, NeedOneRecordAtATime) {
   EXPECT_EQ(one.carried_bytes, 0);
   EXPECT_GT(several.carried_bytes, 0);
   EXPECT_LT(w.workspace_bytes, whole.workload().workspace_bytes);
+}
+
+TEST(ExpertParts, AreNamedByTheirLayerAndExperts) {
+  Tiny tiny({.layers = 3, .experts = 8, .experts_per_record = 3});
+  const Workload& w = tiny.workload();
+  const std::vector<std::string> names = {"layer 0",
+                                          "layer 1",  // the embedding, attention and router
+                                          "experts 1 to 3 of layer 1",
+                                          "experts 4 to 6 of layer 1",
+                                          "experts 7 to 8 of layer 1",
+                                          "layer 2",  // dense
+                                          "layer 3",
+                                          "experts 1 to 3 of layer 3",
+                                          "experts 4 to 6 of layer 3",
+                                          "experts 7 to 8 of layer 3",
+                                          "layer 4"};  // the head
+  ASSERT_EQ(w.record_count(), std::ssize(names));
+  for (int64_t record = 0; record < w.record_count(); ++record)
+    EXPECT_EQ(describe_record(w, record), names[static_cast<size_t>(record)]);
+  Tiny whole({.layers = 3, .experts = 8}), single({.layers = 3, .experts = 8, .experts_per_record = 1});
+  EXPECT_EQ(describe_record(whole.workload(), 2), "experts of layer 1");
+  EXPECT_EQ(describe_record(single.workload(), 9), "expert 8 of layer 1");
+
+  // so they are in a trace
+  const auto trainer = tiny.trainer(tiny.default_plan());
+  Trace trace;
+  for (int64_t step = 1; step <= 3; ++step) {
+    trainer->trace_into(step == 3 ? &trace : nullptr);
+    tiny.step(*trainer, step);
+  }
+  trainer->drain();
+  std::set<std::string> seen;
+  const nlohmann::json read = nlohmann::json::parse(trace.json());
+  for (const nlohmann::json& event : read.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    const int64_t layer = event.at("args").at("layer");
+    EXPECT_LE(layer, w.head_phase());
+    const std::string experts = event.at("args").value("experts", "");
+    if (layer >= 0) seen.insert(fmt::format("{}layer {}", experts.empty() ? "" : experts + " of ", layer));
+    const std::string end = fmt::format(" {}{}{}", layer, experts.empty() ? "" : ", ", experts);
+    EXPECT_TRUE(layer < 0 || event.at("name").get<std::string>().ends_with(end)) << event;
+  }
+  EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
+
+  Plan plan = tiny.default_plan();
+  plan.weights.pop_back();
+  expect_error(ExitCode::bad_config, {"8 records, the model has 9"}, [&] { check_plan(w, plan); });
+  plan = tiny.default_plan();
+  plan.weights.assign(plan.weights.size(), Tier::host);
+  plan.state.assign(plan.state.size(), Tier::host);
+  plan.state[8] = Tier::hbm;
+  expect_error(ExitCode::bad_config, {"experts 4 to 6 of layer 3's state is on the device"},
+               [&] { check_plan(w, plan); });
 }
 
 TEST(ExpertParts, TakeTheMemoryThatThePlanSaid) {

@@ -98,6 +98,19 @@ TEST(Lanes, ManyShortActionsBecomeFewBoxes) {
   EXPECT_EQ(svg_lanes({.step = 1, .lanes = {{.name = "compute"}}}), "");
 }
 
+TEST(Lanes, NamesWhichExpertsOfALayerAnActionIsOf) {
+  const nlohmann::json trace = nlohmann::json::parse(R"({"traceEvents": [
+    {"ph": "M", "tid": 3, "args": {"name": "update"}},
+    {"ph": "X", "name": "update 3, experts 1 to 8", "tid": 3, "ts": 0, "dur": 1000,
+     "args": {"step": 3, "layer": 3, "experts": "experts 1 to 8", "micro_batch": -1}},
+    {"ph": "X", "name": "update 4", "tid": 3, "ts": 2000, "dur": 1000,
+     "args": {"step": 3, "layer": 4, "micro_batch": -1}}]})");
+  const std::string svg = svg_lanes(read_lanes(trace, "lanes.json"));
+  EXPECT_NE(svg.find("<title>update of experts 1 to 8 of layer 3: 1 ms"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<title>update of layer 4: 1 ms"), std::string::npos) << svg;
+  EXPECT_EQ(svg.find("box other"), std::string::npos) << "an update is one, whatever it is of";
+}
+
 TEST(Numbers, AreShort) {
   EXPECT_EQ(short_number(7.6156e9), "7.62B");
   EXPECT_EQ(short_number(999.7), "1k");

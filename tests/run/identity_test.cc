@@ -131,6 +131,57 @@ TEST_F(Identity, EveryFieldOfTheModelIsComparedAndThoseThatDecideStepsAreRefused
   EXPECT_EQ(told, 3);  // max_position_embeddings, initializer_range, torch_dtype
 }
 
+TEST_F(Identity, AMemberOfAGroupIsRefusedByItsName) {
+  ModelConfig with = model();
+  with.experts.count = 8;
+  with.experts.chosen = 2;
+  with.experts.ff = 32;
+  with.experts.layers = {true, true};
+  with.window_rope = RopeConfig{};
+  const std::vector<std::tuple<std::string, std::string, std::string, std::function<void(ModelConfig&)>>> changes = {
+      {"experts.num_experts", "8", "4", [](ModelConfig& c) { c.experts.count = 4; }},
+      {"experts.num_experts_per_tok", "2", "3", [](ModelConfig& c) { c.experts.chosen = 3; }},
+      {"experts.moe_intermediate_size", "32", "16", [](ModelConfig& c) { c.experts.ff = 16; }},
+      {"experts.layers", "[true,true]", "[true,false]", [](ModelConfig& c) { c.experts.layers[1] = false; }},
+      {"experts.score", "\"softmax_of_chosen\"", "\"sigmoid\"",
+       [](ModelConfig& c) { c.experts.score = RouterScore::sigmoid; }},
+      {"experts.router_bias", "false", "true", [](ModelConfig& c) { c.experts.router_bias = true; }},
+      {"experts.bias", "false", "true", [](ModelConfig& c) { c.experts.bias = true; }},
+      {"experts.hidden_act", "\"silu\"", "\"gelu_sigmoid\"",
+       [](ModelConfig& c) { c.experts.gate.activation = Activation::gelu_sigmoid; }},
+      {"experts.swiglu_limit", "0.0", "7.0", [](ModelConfig& c) { c.experts.gate.limit = 7; }},
+      {"experts.up_offset", "0.0", "1.0", [](ModelConfig& c) { c.experts.gate.up_offset = 1; }},
+      {"experts.router_aux_loss_coef", "0.0", "0.25", [](ModelConfig& c) { c.experts.aux_coef = 0.25; }},
+      {"experts.output_router_logits", "false", "true", [](ModelConfig& c) { c.experts.aux_in_loss = true; }},
+      {"rope_parameters.sliding_attention.rope_theta", "10000.0", "20000.0",
+       [](ModelConfig& c) { c.window_rope->theta = 20000; }}};
+  const json named = saved({}, with);
+  EXPECT_EQ(changes.size() - 1, named.at("model").at("experts").size());
+  // checkpoints from before the members had names hold them as a list
+  json listed = named;
+  for (const ModelField& field : model_fields(with)) {
+    if (!field.value.is_object()) continue;
+    json list = json::array();
+    for (const auto& [member, value] : field.value.items()) list.push_back(json(value));
+    listed["model"][field.name] = list;
+  }
+  EXPECT_NE(listed, named);
+  for (const json& before : {named, listed}) {
+    EXPECT_EQ(lines_of(before, identity_json({}, with, {}, nullptr)), "");
+    for (const auto& [name, was, is, change] : changes) {
+      ModelConfig other = with;
+      change(other);
+      const std::string sentence = fmt::format("the model's {} = {}, this run has {}:", name, was, is);
+      expect_error(ExitCode::bad_config, {"step-2", sentence, "config.json"},
+                   [&] { check_identity(before, identity_json({}, other, {}, nullptr), "step-2"); });
+    }
+  }
+  json lacks = named;
+  lacks["model"]["experts"].erase("score");
+  EXPECT_NE(lines_of(lacks, identity_json({}, with, {}, nullptr)).find("the model's experts.score is"),
+            std::string::npos);
+}
+
 TEST_F(Identity, TheSameRunIsAcceptedWithoutALine) {
   EXPECT_EQ(lines_of(saved(), identity_json({}, model(), {}, nullptr)), "");
 }

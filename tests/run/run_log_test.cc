@@ -82,8 +82,8 @@ TEST(RunLog, JoinsMicroBatchesWhenLanesWouldBeTooMany) {
       fetch{.kind = ActionKind::fetch_weights, .lane = Lane::h2d, .record = 2};
   std::vector<Span> spans;
   for (int i = 0; i < 30000; ++i) {
-    spans.push_back({i < 20000 ? &forward : &backward, i * 1e-3, (i + 1) * 1e-3});
-    if (i == 7) spans.push_back({&fetch, 0.5, 0.75});
+    spans.push_back({i < 20000 ? &forward : &backward, i * 1e-3, (i + 1) * 1e-3, 1});
+    if (i == 7) spans.push_back({&fetch, 0.5, 0.75, 2});
   }
   RunLog log(run.path(), 0, 3, false);
   log.lanes(3, spans);

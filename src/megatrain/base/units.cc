@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -77,6 +78,9 @@ int64_t parse_bytes(const std::string& text) {
 
 namespace {
 
+// With which a number from 0.1 up has three significant digits.
+int decimals_of(double value) { return value < 0.9995 ? 3 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0; }
+
 std::string scaled_bytes(int64_t bytes, bool up) {
   const char* sign = bytes < 0 ? "-" : "";
   double value = std::fabs(static_cast<double>(bytes));
@@ -84,7 +88,7 @@ std::string scaled_bytes(int64_t bytes, bool up) {
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   size_t unit = 0;
   for (value /= 1024; value >= 999.5; value /= 1024) ++unit;
-  const int decimals = value < 0.9995 ? 3 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  const int decimals = decimals_of(value);
   const double last = std::pow(10.0, decimals);
   if (up) value = std::ceil(value * last) / last;
   return fmt::format("{}{:.{}f} {}", sign, value, decimals, kUnits[unit]);
@@ -94,6 +98,16 @@ std::string scaled_bytes(int64_t bytes, bool up) {
 
 std::string format_bytes(int64_t bytes) { return scaled_bytes(bytes, false); }
 std::string format_bytes_up(int64_t bytes) { return scaled_bytes(bytes, true); }
+
+std::string format_count(int64_t count) {
+  const char* sign = count < 0 ? "-" : "";
+  double value = std::fabs(static_cast<double>(count));
+  if (value < 1000) return fmt::format("{}{:.0f}", sign, value);
+  static constexpr char kUnits[] = {'K', 'M', 'B', 'T'};
+  size_t unit = 0;
+  for (value /= 1000; value >= 999.5 && unit + 1 < std::size(kUnits); value /= 1000) ++unit;
+  return fmt::format("{}{:.{}f}{}", sign, value, decimals_of(value), kUnits[unit]);
+}
 
 std::string format_duration(double seconds) {
   const int64_t s = std::llround(std::clamp(seconds, 0.0, 1e12));

@@ -1,4 +1,4 @@
-// Sizes and times as people write them: "24GiB", "512 MB", "1.5TiB", "1048576"; "12m30s".
+// Sizes, counts and times as people write them: "24GiB", "512 MB", "1.5TiB", "1048576"; "7.62B"; "12m30s".
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@ int64_t parse_bytes(const std::string& text);
 // "23.4 GiB", "512 B": three significant digits.
 std::string format_bytes(int64_t bytes);
 std::string format_bytes_up(int64_t bytes);  // rounded up: a budget to ask for
+
+// "999", "41.6K", "1.54M", "7.62B", "1.50T": three significant digits, more only from a thousand T on.
+std::string format_count(int64_t count);
 
 // "45s", "12m30s", "2h05m", "3d04h".
 std::string format_duration(double seconds);

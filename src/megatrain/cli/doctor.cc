@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -43,7 +44,7 @@ std::string profile_text(const MachineProfile& p) {
   line("link both ways at once", gb(p.link_both_bytes_per_s));
   line("host memory, update", gb(p.dram_bytes_per_s));
   if (p.dram_beside_dma_bytes_per_s > 0) line("the same beside copies", gb(p.dram_beside_dma_bytes_per_s));
-  line("the same, int8 moments", fmt::format("{:.2f} billion parameters/s", p.int8_updates_per_s * 1e-9));
+  line("the same, int8 moments", format_count(std::llround(p.int8_updates_per_s)) + " parameters/s");
   line("disk read, write", gb(p.disk_read_bytes_per_s) + ", " + gb(p.disk_write_bytes_per_s));
   line("disk both at once", gb(p.disk_both_bytes_per_s));
   line("layers", fmt::format("{:.3g} TFLOP/s", p.flops_per_s * 1e-12));

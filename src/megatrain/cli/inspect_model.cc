@@ -16,8 +16,8 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
+#include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
-#include "megatrain/report/svg_axis.h"
 #include "megatrain/text/chat_template.h"
 #include "megatrain/text/tokenizer/config_tokens.h"
 #include "megatrain/text/tokenizer/tokenizer.h"
@@ -70,9 +70,13 @@ Found look(const std::string& directory) {
   attempt(found, [&] { found.model = parse_model_config(config, path); });
   attempt(found, [&] { found.weights.emplace(directory); });
   if (found.model) {
-    for (const LayerLayout& layout : model_layouts(*found.model)) {
+    const std::vector<LayerLayout> layouts = model_layouts(*found.model);
+    std::vector<const LayerLayout*> pointers;
+    for (const LayerLayout& layout : layouts) {
+      pointers.push_back(&layout);
       for (const TensorSpec& tensor : layout.tensors) found.parameters[kind_of(tensor.name)] += tensor.elements();
     }
+    if (found.weights) attempt(found, [&] { match_weights(*found.weights, pointers); });
   } else if (found.weights) {
     for (const StoredTensor* tensor : found.weights->tensors())
       found.parameters[kind_of(tensor->name)] += tensor->elements();
@@ -212,18 +216,17 @@ void print(const ordered_json& json, const InspectOptions& options) {
   for (const auto& [kind, count] : json.at("parameters").at("by_kind").items())
     kinds.push_back(fmt::format("{} {:.1f}%", kind,
                                 100.0 * count.get<double>() / static_cast<double>(std::max<int64_t>(parameters, 1))));
-  row("parameters",
-      fmt::format("{} ({}): {}", parameters, short_number(static_cast<double>(parameters)), fmt::join(kinds, ", ")));
+  row("parameters", fmt::format("{} ({}): {}", parameters, format_count(parameters), fmt::join(kinds, ", ")));
   if (json.contains("layers")) {
     row("shape", fmt::format("{} layers, hidden {}, ff {}, {} heads of {} on {}", text_of(json.at("layers")),
                              text_of(json.at("hidden")), text_of(json.at("ff")), text_of(json.at("heads")),
                              text_of(json.at("head_dim")), text_of(json.at("kv_heads"))));
     if (json.contains("experts")) {
       const ordered_json& experts = json.at("experts");
-      row("experts",
-          fmt::format("{} of {} a token, ff {}, in {} layers: {} active parameters ({})", text_of(experts.at("chosen")),
-                      text_of(experts.at("count")), text_of(experts.at("ff")), text_of(experts.at("layers")),
-                      text_of(json.at("active_parameters")), short_number(json.at("active_parameters").get<double>())));
+      row("experts", fmt::format("{} of {} a token, ff {}, in {} layers: {} active parameters ({})",
+                                 text_of(experts.at("chosen")), text_of(experts.at("count")), text_of(experts.at("ff")),
+                                 text_of(experts.at("layers")), text_of(json.at("active_parameters")),
+                                 format_count(json.at("active_parameters").get<int64_t>())));
     }
     row("vocabulary", fmt::format("{}, embedding and head {}", text_of(json.at("vocab")),
                                   json.at("tied").get<bool>() ? "tied" : "apart"));

@@ -12,7 +12,6 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/run_history.h"
-#include "megatrain/report/svg_axis.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_files.h"
 
@@ -75,7 +74,7 @@ int exit_code(const ordered_json& json) {
 
 std::string active_text(const ordered_json& json) {
   if (json.at("active_parameters") == json.at("parameters")) return "";
-  return fmt::format(" ({} active)", short_number(json.at("active_parameters").get<double>()));
+  return fmt::format(" ({} active)", format_count(json.at("active_parameters").get<int64_t>()));
 }
 
 void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, escape_line(value)); }
@@ -94,7 +93,7 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   row("run", fmt::format("{}, {}", run.path, run.complete_step ? "complete" : "not complete"));
   if (json.contains("architecture"))
     row("model", fmt::format("{}, {} parameters{}, from {}", json.at("architecture").get<std::string>(),
-                             short_number(json.at("parameters").get<double>()), active_text(json),
+                             format_count(json.at("parameters").get<int64_t>()), active_text(json),
                              json.at("config").at("model").get<std::string>()));
   row("step", fmt::format("{} of {}", json.at("step").get<int64_t>(), json.at("steps").get<int64_t>()));
   if (!history.steps.empty()) {

@@ -34,7 +34,8 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
     const bool block = w.is_layer_record(record);
     const bool here = plan.state_on_device(record) || (block && plan.copied(record));
     list.push_back(
-        {{"layer", record},
+        {{"record", record},
+         {"layer", w.phase_of(record)},
          {"kind", block         ? "block"
                   : record == 0 ? "embedding"
                                 : "head"},
@@ -44,6 +45,7 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
          {"state", plan.visiting(record) ? "host, visiting" : tier_name(plan.state[static_cast<size_t>(record)])},
          {"moments", plan.moments_on_disk(record) ? "disk" : tier_name(plan.state[static_cast<size_t>(record)])},
          {"boundary", nullptr}});
+    if (const std::string experts = experts_of(w, record); !experts.empty()) list.back()["experts"] = experts;
   }
   for (int64_t phase = 1; phase < w.head_phase(); ++phase)
     list[static_cast<size_t>(w.phase(phase).records.front())]["boundary"] = tier_name(plan.boundary_of(phase));

@@ -118,7 +118,7 @@ ModelText open_text(const TrainConfig& config, const std::string& model_director
     fail_config(
         "data.train and sample.prompts need a tokenizer: give data.tokenizer (a directory with a tokenizer.json) "
         "beside model.config");
-  return ModelText::load(path, config.data.chat_template);
+  return ModelText::load(path, config.data.chat_template, "data.tokenizer");
 }
 
 std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,

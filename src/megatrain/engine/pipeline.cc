@@ -1,15 +1,18 @@
 #include "megatrain/engine/pipeline.h"
 
+#include <tuple>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace megatrain {
 
 namespace {
 
-// "update of layer 3", counted from 1
+// "update of layer 3", "update of experts 1 to 8 of layer 3"; counted from 1
 std::string describe(const Workload& w, const Action& action) {
   const std::string name = action_name(action.kind);
-  return action.record < 0 ? name : fmt::format("{} of layer {}", name, w.phase_of(action.record));
+  return action.record < 0 ? name : fmt::format("{} of {}", name, describe_record(w, action.record));
 }
 
 }  // namespace
@@ -318,11 +321,18 @@ std::string Pipeline::running_actions() const {
 }
 
 std::vector<Span> Pipeline::spans() const {
+  const Workload& w = memory_.workload();
+  std::vector<std::pair<int64_t, std::string>> places;  // of each record: its layer, and which experts
+  for (int64_t record = 0; record < w.record_count(); ++record)
+    places.emplace_back(w.phase_of(record), experts_of(w, record));
   std::vector<Span> spans;
   for (size_t i = 0; i < schedule_.actions.size(); ++i) {
     const Marks* marks = finished_marks(i);
-    if (marks)
-      spans.push_back({&schedule_.actions[i], device_.reached_s(*marks->start), device_.reached_s(*marks->end)});
+    if (!marks) continue;
+    const Action& action = schedule_.actions[i];
+    spans.push_back({&action, device_.reached_s(*marks->start), device_.reached_s(*marks->end)});
+    if (action.record >= 0)
+      std::tie(spans.back().layer, spans.back().experts) = places[static_cast<size_t>(action.record)];
   }
   return spans;
 }

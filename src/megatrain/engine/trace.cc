@@ -18,11 +18,14 @@ void Trace::add(int64_t step, const std::vector<Span>& spans) {
   }
   for (const Span& span : spans) {
     const Action& a = *span.action;
+    const std::string layer = span.layer >= 0 ? fmt::format(" {}", span.layer) : "";
+    const std::string experts = span.experts.empty() ? "" : ", " + span.experts;
+    const std::string held = span.experts.empty() ? "" : fmt::format(R"(,"experts":"{}")", span.experts);
     events_ += fmt::format(
         ",\n"
-        R"({{"ph":"X","name":"{}{}","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"step":{},"layer":{},"micro_batch":{}}}}})",
-        action_name(a.kind), a.record >= 0 ? fmt::format(" {}", a.record) : "", static_cast<int>(a.lane),
-        (span.start_s - origin_s_) * 1e6, (span.end_s - span.start_s) * 1e6, step, a.record, a.micro_batch);
+        R"({{"ph":"X","name":"{}{}{}","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"step":{},"layer":{}{},"micro_batch":{}}}}})",
+        action_name(a.kind), layer, experts, static_cast<int>(a.lane), (span.start_s - origin_s_) * 1e6,
+        (span.end_s - span.start_s) * 1e6, step, span.layer, held, a.micro_batch);
   }
 }
 

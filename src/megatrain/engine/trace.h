@@ -11,7 +11,9 @@ namespace megatrain {
 
 struct Span {
   const Action* action;
-  double start_s, end_s;  // host clock
+  double start_s, end_s;     // host clock
+  int64_t layer = -1;        // of the action's record, as describe_record() counts; -1: it has none
+  std::string experts = {};  // experts_of() the record
 };
 
 class Trace {

@@ -3,6 +3,8 @@
 namespace megatrain {
 namespace {
 
+using nlohmann::ordered_json;
+
 const char* scaling_name(RopeScaling scaling) {
   switch (scaling) {
     case RopeScaling::none: return "default";
@@ -14,22 +16,22 @@ const char* scaling_name(RopeScaling scaling) {
   return "?";
 }
 
-nlohmann::json rope_json(const RopeConfig& rope) {
+ordered_json rope_json(const RopeConfig& rope) {
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
-  return {scaling_name(scaling),
-          theta,
-          factor,
-          low_freq_factor,
-          high_freq_factor,
-          original_max_position,
-          beta_fast,
-          beta_slow,
-          attention_factor,
-          truncate,
-          rotary_dim,
-          short_factor,
-          long_factor};
+  return {{"rope_type", scaling_name(scaling)},
+          {"rope_theta", theta},
+          {"factor", factor},
+          {"low_freq_factor", low_freq_factor},
+          {"high_freq_factor", high_freq_factor},
+          {"original_max_position_embeddings", original_max_position},
+          {"beta_fast", beta_fast},
+          {"beta_slow", beta_slow},
+          {"attention_factor", attention_factor},
+          {"truncate", truncate},
+          {"rotary_dim", rotary_dim},
+          {"short_factor", short_factor},
+          {"long_factor", long_factor}};
 }
 
 const char* activation_name(Activation activation) {
@@ -51,12 +53,22 @@ const char* score_name(RouterScore score) {
 }
 
 // null for a dense model.
-nlohmann::json experts_json(const ExpertsConfig& experts) {
+ordered_json experts_json(const ExpertsConfig& experts) {
   const auto& [count, chosen, ff, layers, score, router_bias, bias, gate, aux_coef, aux_in_loss] = experts;
   const auto& [activation, limit, up_offset] = gate;
   if (count == 0) return {};
-  return {count, chosen,    ff,       layers,     score_name(score), router_bias, bias, activation_name(activation),
-          limit, up_offset, aux_coef, aux_in_loss};
+  return {{"num_experts", count},
+          {"num_experts_per_tok", chosen},
+          {"moe_intermediate_size", ff},
+          {"layers", layers},
+          {"score", score_name(score)},
+          {"router_bias", router_bias},
+          {"bias", bias},
+          {"hidden_act", activation_name(activation)},
+          {"swiglu_limit", limit},
+          {"up_offset", up_offset},
+          {"router_aux_loss_coef", aux_coef},
+          {"output_router_logits", aux_in_loss}};
 }
 
 }  // namespace
@@ -93,7 +105,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"sliding_window", window, true},
       {"sinks", sinks, true},
       {"experts", experts_json(experts), true},
-      {"torch_dtype", dtype ? nlohmann::json(dtype_name(*dtype)) : nlohmann::json(), false},
+      {"torch_dtype", dtype ? ordered_json(dtype_name(*dtype)) : ordered_json(), false},
       {"rope_type", scaling_name(scaling), true},
       {"rope_theta", theta, true},
       {"rope_scaling.factor", factor, true},
@@ -107,7 +119,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rotary_dim", rotary_dim, true},
       {"rope_scaling.short_factor", short_factor, true},
       {"rope_scaling.long_factor", long_factor, true},
-      {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : nlohmann::json(), true},
+      {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
 }
 

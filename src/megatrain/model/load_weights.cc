@@ -13,17 +13,16 @@
 #include "megatrain/base/number_text.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/hub/convert.h"
-#include "megatrain/hub/model_files.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {
 
 namespace {
 
+constexpr const char* kHead = "lm_head.weight";
+
 // A tied model reads its head from the embedding. Files may hold the head all the same, if it is the same.
 void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int threads) {
-  constexpr const char* kHead = "lm_head.weight";
-  if (files.find(kHead) == nullptr) return;
   const StoredTensor& head = files.parameter(kHead, tensor_shape(embedding));
   const StoredTensor& table = files.parameter(embedding.name, tensor_shape(embedding));
   constexpr int64_t kElements = int64_t{1} << 18;
@@ -73,13 +72,11 @@ void check_finite(const std::string& directory, const TensorPiece& piece, const 
 
 }  // namespace
 
-LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
-  const ModelFiles files(directory);
+LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts) {
   LoadReport report;
   std::set<std::string> used, experts;
-  // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
-  for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) {
+  for (const LayerLayout* layout : layouts) {
+    for (const TensorSpec& tensor : layout->tensors) {
       const TensorSource source = find_source(files, tensor);
       report.types[tensor.name] = source.type();
       for (const std::string& name : source.names()) used.insert(name);
@@ -90,8 +87,19 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
     if (!used.count(stored->name)) report.unused.push_back(stored->name);
   }
   check_expert_counts(files, report.unused, experts);
-  const TensorSpec& embedding = records.front().layout().tensors.front();
-  if (!used.count("lm_head.weight")) check_tied_head(files, embedding, threads);
+  const TensorSpec& embedding = layouts.front()->tensors.front();
+  if (!used.count(kHead) && files.find(kHead) != nullptr) files.parameter(kHead, tensor_shape(embedding));
+  return report;
+}
+
+LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
+  const ModelFiles files(directory);
+  std::vector<const LayerLayout*> layouts;
+  for (const LayerRecord& record : records) layouts.push_back(&record.layout());
+  // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
+  LoadReport report = match_weights(files, layouts);
+  if (std::find(report.unused.begin(), report.unused.end(), kHead) != report.unused.end())
+    check_tied_head(files, layouts.front()->tensors.front(), threads);
   for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
     const TensorSource source = find_source(files, *piece.tensor);
     read_source(source, *piece.tensor, piece.begin, piece.count, scratch);

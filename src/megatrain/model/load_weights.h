@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/hub/model_files.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/store/record.h"
 #include "megatrain/tensor/dtype.h"
+#include "megatrain/tensor/layout.h"
 
 namespace megatrain {
 
@@ -16,8 +18,12 @@ struct LoadReport {
   std::vector<std::string> unused;  // tensors of the files that the model does not have
 };
 
-// Every tensor of every record from a Hugging Face directory; shapes must match and every weight be
-// finite. Throws Error(bad_input).
+// Looks for every tensor of a model by the headers of its files; no weight is read. Throws Error(bad_input) where one
+// is missing or of another shape or type, or where the files hold experts that the model does not have.
+LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts);
+
+// Every tensor of every record from a Hugging Face directory, once match_weights() accepts its files; every weight must
+// be finite. Throws Error(bad_input).
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads);
 
 }  // namespace megatrain

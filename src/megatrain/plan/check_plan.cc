@@ -78,6 +78,12 @@ void check_plan(const Workload& w, const Plan& p) {
   };
   require(p.experts_per_record == w.experts_per_record,
           fmt::format("its records hold {} experts, the run's {}", p.experts_per_record, w.experts_per_record));
+  const bool several = w.layer_records() > w.layer_phases();
+  const char *blocks = several ? "records" : "blocks", *layers = several ? "records" : "layers";
+  // Sentences are made for what fails alone: plans are checked by the hundred.
+  const auto require_of = [&](bool holds, int64_t record, const char* what) {
+    if (!holds) require(false, describe_record(w, record) + what);
+  };
   const int64_t at_once = w.records_at_once();
   require(p.slots >= at_once && p.slots <= std::max(at_once, w.layer_records()),
           fmt::format("slots is {}, expected {} to {}", p.slots, at_once, w.layer_records()));
@@ -85,66 +91,60 @@ void check_plan(const Workload& w, const Plan& p) {
     require(static_cast<int64_t>(size) == expected,
             fmt::format("it says {} of {} {}, the model has {}", what, size, of, expected));
   };
-  covers("where the weights are", p.weights.size(), w.layer_records(), "blocks");
-  covers("where the state is", p.state.size(), w.record_count(), "layers");
-  covers("what visits the device", p.visits.size(), w.layer_records(), "blocks");
+  covers("where the weights are", p.weights.size(), w.layer_records(), blocks);
+  covers("where the state is", p.state.size(), w.record_count(), layers);
+  covers("what visits the device", p.visits.size(), w.layer_records(), blocks);
   covers("what to keep", p.keep.size(), w.layer_phases(), "blocks");
   covers("where the inputs wait", p.boundary.size(), w.layer_phases(), "blocks");
   for (const auto* tiers : {&p.weights, &p.state}) {
     for (const Tier tier : *tiers) require(tier != Tier::disk, "'weights' and 'state' are \"hbm\" or \"host\"");
   }
-  covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), "layers");
+  covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), layers);
   for (int64_t record = 1; w.alias_records > 0 && record < w.head_record(); ++record) {
-    require(
+    require_of(
         p.streams(record) && !p.moments_on_disk(record) && !p.weights_on_disk(record) && !p.gradient_on_disk(record),
-        fmt::format("layer {} shares its memory, so it must live on the host and stream", record));
+        record, " shares its memory, so it must live on the host and stream");
   }
   int64_t on_disk = 0;
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (!p.moments_on_disk(record)) continue;
     ++on_disk;
     require(record > 0, "the embedding's moments may not live on disk, as its rows are updated when they are needed");
-    require(w.is_trained(record) && !p.updated_on_device(record),
-            fmt::format("layer {}'s moments may live on disk only when it is trained and the host updates it", record));
+    require_of(w.is_trained(record) && !p.updated_on_device(record), record,
+               "'s moments may live on disk only when it is trained and the host updates it");
   }
   require(p.moment_slabs >= std::min<int64_t>(2, on_disk) && p.moment_slabs <= on_disk,
           fmt::format("moment_slabs is {}, expected {}", p.moment_slabs,
                       on_disk < 2 ? std::to_string(on_disk) : fmt::format("2 to {}", on_disk)));
-  covers("whose weights are on disk", p.disk_weights.size(), w.record_count(), "layers");
+  covers("whose weights are on disk", p.disk_weights.size(), w.record_count(), layers);
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (!p.weights_on_disk(record)) continue;
-    require(
+    require_of(
         w.is_layer_record(record) && !p.updated_on_device(record) && p.moments_on_disk(record) == w.is_trained(record),
-        fmt::format("layer {}'s weights may live on disk only when it is a block that the host updates and has its "
-                    "moments there",
-                    record));
+        record, "'s weights may live on disk only when it is a block that the host updates and has its moments there");
   }
   const int64_t staged = std::count(p.disk_weights.begin(), p.disk_weights.end(), true);
   require(p.weight_slabs >= std::min<int64_t>(1, staged) && p.weight_slabs <= staged,
           fmt::format("weight_slabs is {}, expected {}", p.weight_slabs,
                       staged < 2 ? std::to_string(staged) : fmt::format("1 to {}", staged)));
-  covers("where gradients wait", p.gradients.size(), w.record_count(), "layers");
+  covers("where gradients wait", p.gradients.size(), w.record_count(), layers);
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (p.gradient_of(record) == Tier::host) continue;
-    require(
-        w.clip && w.is_layer_record(record) && w.is_trained(record) && !p.updated_on_device(record),
-        fmt::format("layer {}'s gradient may wait elsewhere than in host memory only when gradients are clipped, it "
-                    "is a trained block and the host updates it",
-                    record));
-    require(p.gradient_on_disk(record) || leaves_its_place(w, p, record),
-            fmt::format("layer {}'s gradient may wait on the device only where its block's input was", record));
+    require_of(w.clip && w.is_layer_record(record) && w.is_trained(record) && !p.updated_on_device(record), record,
+               "'s gradient may wait elsewhere than in host memory only when gradients are clipped, it "
+               "is a trained block and the host updates it");
+    require_of(p.gradient_on_disk(record) || leaves_its_place(w, p, record), record,
+               "'s gradient may wait on the device only where its block's input was");
   }
   const int64_t elsewhere = p.waiting_elsewhere();
   require(p.gradient_ring >= std::min<int64_t>(2, elsewhere) && p.gradient_ring <= elsewhere,
           fmt::format("gradient_ring is {}, expected {}", p.gradient_ring,
                       elsewhere < 2 ? std::to_string(elsewhere) : fmt::format("2 to {}", elsewhere)));
   for (int64_t record = 1; record < w.head_record(); ++record) {
-    require(!p.state_on_device(record) || p.weights[static_cast<size_t>(record - 1)] == Tier::hbm,
-            fmt::format("layer {}'s state is on the device, so its weights must be", record));
-    require(!p.visiting(record) || (w.clip && !p.state_on_device(record) && w.is_trained(record)),
-            fmt::format("layer {}'s state may visit the device only when it lives on the host, is trained and "
-                        "gradients are clipped",
-                        record));
+    require_of(!p.state_on_device(record) || p.weights[static_cast<size_t>(record - 1)] == Tier::hbm, record,
+               "'s state is on the device, so its weights must be");
+    require_of(!p.visiting(record) || (w.clip && !p.state_on_device(record) && w.is_trained(record)), record,
+               "'s state may visit the device only when it lives on the host, is trained and gradients are clipped");
   }
   require(p.boundary_every >= 1 && p.boundary_every <= std::max<int64_t>(1, w.layer_phases()),
           fmt::format("boundary_every is {}, expected 1 to {}", p.boundary_every, w.layer_phases()));

@@ -71,9 +71,25 @@ std::string describe(StateFormat format) {
 }
 
 std::string describe_parameters(const Workload& w) {
-  const std::string all = fmt::format("{:.4g} billion parameters", static_cast<double>(w.parameters) * 1e-9);
+  const std::string all = format_count(w.parameters) + " parameters";
   if (w.active_parameters == w.parameters) return all;
-  return all + fmt::format(" ({:.3g} billion active)", static_cast<double>(w.active_parameters) * 1e-9);
+  return all + fmt::format(" ({} active)", format_count(w.active_parameters));
+}
+
+std::string experts_of(const Workload& w, int64_t record) {
+  if (w.experts == 0 || !w.is_layer_record(record)) return "";
+  const std::vector<int64_t>& records = w.phase(w.phase_of(record)).records;
+  const int64_t group = std::find(records.begin(), records.end(), record) - records.begin() - 1;
+  if (group < 0) return "";  // attention, norms and router
+  const int64_t each = w.experts_per_record > 0 ? w.experts_per_record : w.experts;
+  if (each >= w.experts) return "experts";
+  const int64_t first = group * each + 1, last = std::min(w.experts, (group + 1) * each);
+  return first == last ? fmt::format("expert {}", first) : fmt::format("experts {} to {}", first, last);
+}
+
+std::string describe_record(const Workload& w, int64_t record) {
+  const std::string experts = experts_of(w, record);
+  return fmt::format("{}layer {}", experts.empty() ? "" : experts + " of ", w.phase_of(record));
 }
 
 json plan_to_json(const Plan& p) {
@@ -197,7 +213,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   int64_t trained = 0;
   for (const RecordWork& record : w.records) trained += record.trained;
   if (trained < w.all_elements())
-    text += fmt::format("{:.3g} billion of them are trained, the others frozen\n", static_cast<double>(trained) * 1e-9);
+    text += fmt::format("{} of them are trained, the others frozen\n", format_count(trained));
   const bool several = w.layer_records() > w.layer_phases();  // records in some block
   const char* things = several ? "records" : "blocks";
   if (several) {
@@ -205,18 +221,20 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
                         w.layer_records(), w.layer_records() - w.layer_phases());
   }
   text += fmt::format("weights: {}\n", weights_text(p, things));
-  text += fmt::format("optimizer state: {}\n", places(p.state, several ? things : "layers"));
+  const char* all_things = several ? things : "layers";  // embedding and head too
+  text += fmt::format("optimizer state: {}\n", places(p.state, all_things));
   if (const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true))
     text += fmt::format("visits: the state of {} {} comes to the device to be updated{}\n", visitors, things,
                         p.visit_slots > 0 ? fmt::format(", through {} slots", p.visit_slots) : "");
   if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
-    text += fmt::format("moments of {} layers: on disk, through {} slabs of host memory\n", on_disk, p.moment_slabs);
+    text += fmt::format("moments of {} {}: on disk, through {} slabs of host memory\n", on_disk, all_things,
+                        p.moment_slabs);
   if (const int64_t on_disk = std::count(p.disk_weights.begin(), p.disk_weights.end(), true))
-    text += fmt::format("weights of {} layers: on disk too, through {} slabs\n", on_disk, p.weight_slabs);
+    text += fmt::format("weights of {} {}: on disk too, through {} slabs\n", on_disk, all_things, p.weight_slabs);
   for (const auto& [tier, where] :
        {std::pair{Tier::hbm, "on the device, where the blocks' inputs were"}, {Tier::disk, "on disk"}}) {
     if (const int64_t count = std::count(p.gradients.begin(), p.gradients.end(), tier))
-      text += fmt::format("gradients of {} layers: wait for the norm {}\n", count, where);
+      text += fmt::format("gradients of {} {}: wait for the norm {}\n", count, all_things, where);
   }
   const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained_phase() - 1));
   if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);

@@ -14,7 +14,7 @@ namespace {
 
 std::string describe(const Action& action, const Occurrence& at) {
   std::string text = fmt::format("{}", action_name(action.kind));
-  if (action.record >= 0) text += fmt::format(" of layer {}", action.record);
+  if (action.record >= 0) text += fmt::format(" of record {}", action.record);
   if (action.micro_batch >= 0) text += fmt::format(", micro-batch {}", action.micro_batch);
   return text + fmt::format(" (step {}, lane {})", at.step, lane_name(action.lane));
 }

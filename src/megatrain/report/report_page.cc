@@ -47,11 +47,9 @@ std::string header(const ReportData& d) {
   const int64_t step = d.history.steps.empty() ? 0 : d.history.steps.back().step;
   std::string about = d.architecture;
   if (d.parameters > 0)
-    about +=
-        fmt::format("{}{} parameters{}", about.empty() ? "" : ", ", short_number(static_cast<double>(d.parameters)),
-                    d.active_parameters == d.parameters
-                        ? ""
-                        : fmt::format(" ({} active)", short_number(static_cast<double>(d.active_parameters))));
+    about += fmt::format(
+        "{}{} parameters{}", about.empty() ? "" : ", ", format_count(d.parameters),
+        d.active_parameters == d.parameters ? "" : fmt::format(" ({} active)", format_count(d.active_parameters)));
   if (!d.machine.empty()) about += (about.empty() ? "" : " · ") + d.machine;
   const int64_t percent = d.steps > 0 ? 100 * step / d.steps : 100;
   return fmt::format("<header><h1>{}</h1><p>{}</p><p><span class=\"state {}\">{}</span> step {} of {}{}</p></header>\n",

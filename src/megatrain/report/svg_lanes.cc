@@ -79,7 +79,10 @@ std::string duration(double seconds) {
 
 std::string describe(const Box& box) {
   std::string text = box.count == 1 ? box.first->action : fmt::format("{} x {}", box.count, box.purpose->name);
-  if (box.count == 1 && box.first->layer >= 0) text += fmt::format(" of layer {}", box.first->layer);
+  if (box.count == 1 && box.first->layer >= 0) {
+    if (!box.first->experts.empty()) text += " of " + box.first->experts;
+    text += fmt::format(" of layer {}", box.first->layer);
+  }
   return fmt::format("{}: {}, at {}", text, duration(box.end_s - box.start_s), duration(box.start_s));
 }
 
@@ -113,8 +116,9 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
       if (tracks.step == 0) tracks.step = args.at("step").get<int64_t>();
       if (args.at("step").get<int64_t>() != tracks.step) continue;
       LaneSpan span{.action = event.at("name").get<std::string>(), .layer = args.at("layer").get<int64_t>()};
-      const std::string number = fmt::format(" {}", span.layer);
-      if (span.layer >= 0 && span.action.ends_with(number)) span.action.resize(span.action.size() - number.size());
+      if (args.contains("experts")) span.experts = args.at("experts").get<std::string>();
+      const std::string place = fmt::format(" {}{}{}", span.layer, span.experts.empty() ? "" : ", ", span.experts);
+      if (span.layer >= 0 && span.action.ends_with(place)) span.action.resize(span.action.size() - place.size());
       span.start_s = event.at("ts").get<double>() * 1e-6;
       span.end_s = span.start_s + event.at("dur").get<double>() * 1e-6;
       tracks.lanes.at(lane_of.at(track)).spans.push_back(std::move(span));

@@ -12,6 +12,7 @@ struct LaneSpan {
   std::string action;  // "block forward"
   int64_t layer = -1;
   double start_s = 0, end_s = 0;
+  std::string experts = {};  // of the layer, "experts 1 to 8"; empty: not of some of them
 };
 
 struct LaneTracks {

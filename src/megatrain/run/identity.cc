@@ -122,18 +122,7 @@ class Comparison {
       fail(ExitCode::corrupt_checkpoint,
            fmt::format("{}: '{}' of its identity is no object; the file is damaged: resume from an older checkpoint",
                        checkpoint_, group));
-    for (const auto& [field, value] : now.items()) {
-      if (!before.contains(field)) {
-        unknown_.push_back(name_of(group, field));
-      } else if (before.at(field) != json(value)) {
-        const std::string was = before.at(field).dump(), is = value.dump();
-        if (refused && !(field == kOrder && begins_as(before.at(field)))) refuse(checkpoint_, group, field, was, is);
-        log_info(fmt::format("{} was {} in the checkpoint's run, is {} now", name_of(group, field), was, is));
-      }
-    }
-    for (const auto& [field, value] : before.items()) {
-      if (!now.contains(field)) unknown_.push_back(name_of(group, field));
-    }
+    compare_fields(group, "", before, now, refused);
   }
 
   void report_unknown() const {
@@ -144,6 +133,38 @@ class Comparison {
   }
 
  private:
+  // `of` begins the fields' names: nothing, or the field that they are members of and a point.
+  void compare_fields(const std::string& group, const std::string& of, const json& before, const ordered_json& now,
+                      bool refused) {
+    for (const auto& [field, value] : now.items()) {
+      if (before.contains(field)) {
+        compare_field(group, of + field, before.at(field), value, refused);
+      } else {
+        unknown_.push_back(name_of(group, of + field));
+      }
+    }
+    for (const auto& [field, value] : before.items()) {
+      if (!now.contains(field)) unknown_.push_back(name_of(group, of + field));
+    }
+  }
+
+  void compare_field(const std::string& group, const std::string& field, const json& before, const ordered_json& now,
+                     bool refused) {
+    if (before == json(now)) return;
+    if (now.is_object() && (group == kModel || group == kExported)) {
+      if (before.is_object()) return compare_fields(group, field + ".", before, now, refused);
+      if (before.is_array() && before.size() == now.size()) {  // from before the members had names
+        size_t i = 0;
+        for (const auto& [member, value] : now.items())
+          compare_field(group, field + "." + member, before.at(i++), value, refused);
+        return;
+      }
+    }
+    const std::string was = before.dump(), is = now.dump();
+    if (refused && !(field == kOrder && begins_as(before))) refuse(checkpoint_, group, field, was, is);
+    log_info(fmt::format("{} was {} in the checkpoint's run, is {} now", name_of(group, field), was, is));
+  }
+
   // A longer run needs a longer order; what the checkpoint's run had of it must be the same.
   bool begins_as(const json& before) const {
     return !order_.empty() && before.is_object() && before.value("numbers", json()).is_number_integer() &&

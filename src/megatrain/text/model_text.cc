@@ -87,17 +87,20 @@ void warn_of_other_ids(const std::vector<ConfigToken>& tokens, const Tokenizer& 
 
 }  // namespace
 
-ModelText ModelText::load(const std::string& path, const std::string& template_file) {
+ModelText ModelText::load(const std::string& path, const std::string& template_file, const std::string& tokenizer_key) {
   const bool whole = !is_file(path);
   const fs::path directory = whole ? fs::path(path) : fs::path(path).parent_path();
   const std::string file = whole ? (directory / "tokenizer.json").string() : path;
   if (!is_file(file)) {
-    const bool sentencepiece = is_file(directory / "tokenizer.model");
-    fail_input(fmt::format("{} has no tokenizer.json{}", path,
-                           sentencepiece ? ", only a tokenizer.model; save it with transformers "
-                                           "(AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)) to get one"
-                                         : ", so text cannot become tokens; copy it from the model this one was "
-                                           "made of, or give data.tokenizer a directory that has one"));
+    if (is_file(directory / "tokenizer.model"))
+      fail_input(
+          fmt::format("{} has no tokenizer.json, only a tokenizer.model; save it with transformers "
+                      "(AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)) to get one",
+                      path));
+    fail_input(fmt::format(
+        "{} has no tokenizer.json, so text cannot become tokens; copy it from the model this one was made of{}", path,
+        tokenizer_key.empty() ? ", with the tokenizer_config.json beside it"
+                              : fmt::format(", or give {} a directory that has one", tokenizer_key)));
   }
   const std::string text = read_text_file(file, kMaxTextBytes);
   const TokenizerConfigFiles files = TokenizerConfigFiles::read(directory.string());

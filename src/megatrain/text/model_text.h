@@ -25,8 +25,10 @@ struct ModelText {
   std::set<int32_t> chat_end_ids;  // the same and the special token that ends an assistant's turn
 
   // `path` is a directory with a tokenizer.json, or that file alone; `template_file`, when given, stands for the
-  // model's own template. Throws Error(bad_input).
-  static ModelText load(const std::string& path, const std::string& template_file = "");
+  // model's own template; `tokenizer_key`, when given, is the key that may name another directory, for the sentence
+  // that refuses one without a tokenizer. Throws Error(bad_input).
+  static ModelText load(const std::string& path, const std::string& template_file = "",
+                        const std::string& tokenizer_key = "");
 
   // A conversation to be answered: the chat template's text with its prompt for an answer, and no token beside it.
   // Throws Error(bad_input) where there is no template.
