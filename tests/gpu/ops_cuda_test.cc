@@ -122,7 +122,7 @@ const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {8192}, 8, 4, 32},                              // key heads, two a call
     {DType::bf16, {6000, 2100}, 8, 4, 32, 700},                   // the same, ragged
     {DType::bf16, {20000}, 4, 2, 32},                             // the backward in tiles, the last one shorter
-    {DType::bf16, {32768}, 2, 1, 64},                             // in equal ones
+    {DType::bf16, {32768}, 1, 1, 32},                             // in equal ones
     {DType::bf16, {17000, 300}, 2, 1, 32},                        // of a padded document
     {DType::bf16, {17000}, 2, 2, 32, 0, 0, true},                 // with sinks
     {DType::f32, {500, 37, 800}, 6, 2, 128, 200},

@@ -15,10 +15,10 @@ int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(len
 
 }  // namespace
 
-AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length, int64_t most) {
+AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length) {
   AttentionCut cut{.documents = 1, .kv_heads = shape.kv_heads, .tile = length};
   const bool window = shape.window > 0 && shape.window < length;
-  if (length > most && !window) cut.tile = round_up(ceil_div(length, ceil_div(length, most)), 128);
+  if (length > kAttentionTile && !window) cut.tile = round_up(ceil_div(length, ceil_div(length, kAttentionTile)), 128);
   const int64_t head = pairs_bytes(cut.tile), group = shape.heads / shape.kv_heads;
   if (!cut.tiled(length)) {
     const int64_t room = std::max<int64_t>(kPairsBytes / (head * shape.heads), 1);

@@ -13,7 +13,7 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kAttentionTile = 16384;  // tokens
+inline constexpr int64_t kAttentionTile = 16384;  // tokens of a tile, at most
 
 struct AttentionCut {
   int64_t documents;  // of a call, a divisor of all
@@ -23,9 +23,8 @@ struct AttentionCut {
   bool tiled(int64_t length) const { return tile < length; }
 };
 
-// `most`: tokens of a tile at most, a multiple of 128. A window shorter than the documents keeps them whole.
-AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length,
-                           int64_t most = kAttentionTile);
+// A window shorter than the documents keeps them whole.
+AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length);
 
 // Where the scratch of a tiled backward has what the tiles add up to and what one of them gives, in bytes from its
 // beginning; the library's workspace begins at `workspace`.

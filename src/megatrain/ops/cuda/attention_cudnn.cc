@@ -19,8 +19,8 @@ constexpr int64_t kAlign = 256;
 using Strides = std::array<int64_t, kStats>;
 using Views = std::array<View, kAttentionTensors>;
 
-AttentionCut cut_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward, int64_t tile) {
-  return backward ? attention_cut(shape, documents, length, tile) : AttentionCut{documents, shape.kv_heads, length};
+AttentionCut cut_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward) {
+  return backward ? attention_cut(shape, documents, length) : AttentionCut{documents, shape.kv_heads, length};
 }
 
 AttentionCase case_of(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward,
@@ -177,6 +177,11 @@ bool CudnnAttention::run(const AttentionShape& shape, const Documents& documents
                            : run_buckets(shape, documents, backward, views, stream);
 }
 
+CudnnAttention::Pass CudnnAttention::Pass::of(const AttentionShape& shape, int64_t documents, int64_t length,
+                                              bool backward, const std::array<int64_t, kStats>& strides) {
+  return {shape, documents, length, backward, cut_of(shape, documents, length, backward), strides};
+}
+
 // Scratch of a pass over equal documents; kRefused when cuDNN does not take one of its cases.
 int64_t CudnnAttention::pass_bytes(const Pass& pass) {
   if (!pass.cut.tiled(pass.length)) {
@@ -271,7 +276,7 @@ void CudnnAttention::execute_tiles(const Pass& pass, const Views& views, int64_t
 bool CudnnAttention::run_uniform(const AttentionShape& shape, const Documents& documents, bool backward,
                                  const Views& views, cudaStream_t stream) {
   if (documents.longest <= 1) return false;
-  const Pass pass = pass_of(shape, documents.count, documents.longest, backward, strides_of(views));
+  const Pass pass = Pass::of(shape, documents.count, documents.longest, backward, strides_of(views));
   const int64_t bytes = pass_bytes(pass);
   if (bytes == AttentionGraphs::kRefused) return false;
   execute(pass, views, scratch_.take(bytes, stream), stream);
@@ -285,7 +290,7 @@ bool CudnnAttention::run_buckets(const AttentionShape& shape, const Documents& d
   std::vector<Pass> passes;
   int64_t bytes = 0;
   for (const BucketCall& call : buckets.calls) {
-    passes.push_back(pass_of(shape, call.count, call.length, backward, packed_strides(shape)));
+    passes.push_back(Pass::of(shape, call.count, call.length, backward, packed_strides(shape)));
     const int64_t of_pass = pass_bytes(passes.back());
     if (of_pass == AttentionGraphs::kRefused) return false;
     bytes = std::max(bytes, room_of(shape, call.count * call.length, backward).workspace + of_pass);
@@ -320,18 +325,13 @@ bool CudnnAttention::run_buckets(const AttentionShape& shape, const Documents& d
   return true;
 }
 
-CudnnAttention::Pass CudnnAttention::pass_of(const AttentionShape& shape, int64_t documents, int64_t length,
-                                             bool backward, const Strides& strides) const {
-  return {shape, documents, length, backward, cut_of(shape, documents, length, backward, tile_), strides};
-}
-
 int64_t CudnnAttention::scratch_bytes(const AttentionShape& shape, int64_t documents, int64_t longest) {
   if (!takes(shape) || longest <= 0) return 0;
   const bool ragged = documents * longest != shape.tokens;
   int64_t most = 0;
   for (const bool backward : {false, true}) {
     const auto asked = [&](int64_t count, int64_t length) {
-      return pass_bytes(pass_of(shape, count, length, backward, packed_strides(shape)));
+      return pass_bytes(Pass::of(shape, count, length, backward, packed_strides(shape)));
     };
     // cuDNN is asked of the longest documents; the shorter ones of ragged data are bounded by arithmetic.
     if (longest > 1 && shape.tokens % longest == 0) most = std::max(most, asked(shape.tokens / longest, longest));

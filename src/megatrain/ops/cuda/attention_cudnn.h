@@ -20,8 +20,7 @@ namespace megatrain {
 
 class CudnnAttention {
  public:
-  // `tile`: tokens of a tile of a long document's backward, at most; a run's is kAttentionTile.
-  explicit CudnnAttention(Scratch& scratch, int64_t tile = kAttentionTile) : scratch_(scratch), tile_(tile) {}
+  explicit CudnnAttention(Scratch& scratch) : scratch_(scratch) {}
 
   // False, with nothing enqueued, when cuDNN does not take the case or the documents are too short to gain by it.
   bool forward(const AttentionForward& args, cudaStream_t stream);
@@ -41,6 +40,9 @@ class CudnnAttention {
     bool backward;
     AttentionCut cut;
     std::array<int64_t, kStats> strides;
+
+    static Pass of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward,
+                   const std::array<int64_t, kStats>& strides);
   };
 
   bool run(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
@@ -50,8 +52,6 @@ class CudnnAttention {
   bool run_buckets(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
                    cudaStream_t stream);
 
-  Pass pass_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward,
-               const std::array<int64_t, kStats>& strides) const;
   int64_t pass_bytes(const Pass& pass);
   void execute(const Pass& pass, const Views& views, std::byte* scratch, cudaStream_t stream);
   void execute_tiles(const Pass& pass, const Views& views, int64_t document, int64_t kv_head, std::byte* scratch,
@@ -60,7 +60,6 @@ class CudnnAttention {
                                                  int64_t kv_head) const;
 
   Scratch& scratch_;
-  int64_t tile_;
   AttentionGraphs graphs_;
 };
 
