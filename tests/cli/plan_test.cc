@@ -60,6 +60,12 @@ TEST(PlanVerb, SaysThatSequencesAreLongerThanTheModelWasMadeFor) {
   EXPECT_EQ(within.err.find("max_position_embeddings"), std::string::npos) << within.err;
   const Outcome beyond = succeed({"plan", golden("llama_linear") + "/model", "--device=cpu", "--seq_len=4096"});
   EXPECT_NE(beyond.err.find("seq_len is 4096 and the model was made for "), std::string::npos) << beyond.err;
+  // 128 positions, of which its rope_scaling makes 256
+  for (const auto& [length, warned] : {std::pair("256", false), {"257", true}}) {
+    const Outcome scaled =
+        succeed({"plan", golden("qwen2_yarn") + "/model", "--device=cpu", std::string("--seq_len=") + length});
+    EXPECT_EQ(scaled.err.find("max_position_embeddings") != std::string::npos, warned) << scaled.err;
+  }
 }
 
 // With N parameters of which A work on a token, F flop/s and B bytes/s of the link, 2 N bytes come while 2 A flops a

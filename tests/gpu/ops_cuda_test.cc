@@ -243,6 +243,16 @@ TEST(CudaOps, AttentionOfRealSizesGivesTheSameBitsAgain) {
     EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
 }
 
+// cuDNN takes the tiles: our own kernel needs hardly any scratch.
+TEST(CudaOps, ALongDocumentsBackwardGoesThroughTiles) {
+  CudaFixture cuda;
+  const AttentionCase c{DType::bf16, {20000}, 4, 2, 32};
+  run(cuda.harness, c, 3);
+  const int64_t scratch = cuda.device->ledger().by_tag().at("ops scratch");
+  EXPECT_GE(scratch, 2 * 10112 * 10112 * int64_t{2}) << "the pairs of two heads";
+  EXPECT_LT(scratch, 2 * 20000 * 20000 * int64_t{2});
+}
+
 TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
   CudaFixture cuda;
   expect_second_document_apart(cuda, {DType::f32, {30, 90, 25}, 4, 1, 12});

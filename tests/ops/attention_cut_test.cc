@@ -38,6 +38,18 @@ TEST(AttentionCut, DocumentsOfATileAndWindowsStayWhole) {
   EXPECT_EQ(attention_cut(shape_of(8192), 1, 8192).kv_heads, 1) << "7 heads of 8192 x 8192 are 896 MiB";
 }
 
+TEST(AttentionCut, PairsOfHeadsThatShareAKeyHeadStayBelowTwoToThe31) {
+  for (const int64_t heads : {4, 28, 32, 64, 128}) {
+    AttentionShape shape = shape_of(1 << 20);
+    shape.heads = heads;
+    const int64_t tile = attention_tile(shape), group = heads / 4;
+    EXPECT_EQ(tile % 128, 0);
+    EXPECT_LT(group * tile * tile, int64_t{1} << 31) << heads;
+    EXPECT_TRUE(tile == kAttentionTile || group * (tile + 128) * (tile + 128) >= int64_t{1} << 31) << heads;
+    EXPECT_LE(attention_cut(shape, 1, 1 << 20).tile, tile);
+  }
+}
+
 TEST(AttentionCut, ScratchGrowsWithTheSumsAloneBeyondATile) {
   const auto bytes = [](int64_t length) { return attention_backward_bytes(shape_of(length), 1, length); };
   EXPECT_LT(bytes(kAttentionTile), 4 * kGiB);
@@ -58,7 +70,8 @@ TEST(AttentionCut, TilesHavePlacesOfTheirOwn) {
   EXPECT_GE(at.partial_q - at.sum_v, length * keys * 4);
   EXPECT_GE(at.partial_k - at.partial_q, cut.tile * 7 * keys * 2);
   EXPECT_GE(at.partial_v - at.partial_k, cut.tile * keys * 2);
-  EXPECT_GE(at.workspace - at.partial_v, cut.tile * keys * 2);
+  EXPECT_GE(at.stats - at.partial_v, cut.tile * keys * 2);
+  EXPECT_GE(at.workspace - at.stats, cut.tile * 7 * cut.kv_heads * 4);
   EXPECT_EQ(at.workspace % 256, 0);
 }
 

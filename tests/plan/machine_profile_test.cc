@@ -110,8 +110,16 @@ TEST(MachineProfile, ALieIsRefusedByTheNameOfItsField) {
   refused("dram_beside_dma_bytes_per_s", 900e9);
   refused("product_rates", {{{"flops", 2e9}, {"flops_per_s", 1e12}}, {{"flops", 1e9}, {"flops_per_s", 1e12}}});
   refused("attention_rates", {{{"length", 512}, {"flops_per_s", 0}}});
+  refused("expert_rates", {{{"flops", 512}}});
   refused("attention_rates", {{{"flops", 512}, {"flops_per_s", 1e12}}});
   expect_error(ExitCode::bad_config, {"not a JSON object"}, [&] { profile_from_json({1, 2}, "profile.json"); });
+}
+
+TEST(MachineProfile, OneFromBeforeExpertsWereTimedIsRead) {
+  MachineProfile profile;
+  nlohmann::json before = profile_to_json(profile);
+  before.erase("expert_rates");
+  EXPECT_EQ(profile_from_json(before, "profile.json"), profile);
 }
 
 TEST(MachineProfile, ANumberThatIsNoneIsRefusedBeforeItIsUsed) {

@@ -182,6 +182,27 @@ TEST_F(Identity, AMemberOfAGroupIsRefusedByItsName) {
             std::string::npos);
 }
 
+TEST_F(Identity, ACheckpointFromBeforeSumsHadANumberGetsALineWhereTheyChanged) {
+  const auto line_of = [](int64_t seq_len, int64_t chunk) {
+    TrainConfig config;
+    config.seq_len = seq_len;
+    config.micro_batch = 2;
+    RunIdentity identity;
+    identity.mlp_chunk = chunk;
+    const ordered_json now = identity_json(config, model(), identity, nullptr);
+    json before = json::parse(now.dump());
+    before.erase("sums");
+    return lines_of(before, now);
+  };
+  EXPECT_EQ(line_of(1024, 2048), "");
+  for (const std::string& line : {line_of(1024, 512), line_of(32768, 65536)})
+    EXPECT_NE(line.find("step-2 was written by an earlier version"), std::string::npos) << line;
+  const ordered_json now = identity_json({}, model(), {}, nullptr);
+  json other = json::parse(now.dump());
+  other["sums"] = 3;
+  expect_error(ExitCode::bad_config, {"step-2", "sums"}, [&] { check_identity(other, now, "step-2"); });
+}
+
 TEST_F(Identity, TheSameRunIsAcceptedWithoutALine) {
   EXPECT_EQ(lines_of(saved(), identity_json({}, model(), {}, nullptr)), "");
 }

@@ -46,6 +46,24 @@ TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpT
   EXPECT_EQ(scratch(524288) - scratch(262144), 262144 * 2 * 128 * 4);
 }
 
+TEST(Prospect, LayersWithAWindowTakeTheScratchOfWholeDocuments) {
+  const Site site = site_of(named_machine("h200"));
+  const auto scratch = [&](const char* model, int64_t seq_len) {
+    return prospect_of(step_of(1, 1, seq_len), preset(model), site).workload.scratch_bytes;
+  };
+  // eight heads share a key head; every second layer of the first has a window
+  EXPECT_GE(scratch("gpt-oss-20b", 32768), int64_t{16} * 32768 * 32768);
+  EXPECT_LT(scratch("qwen3-30b-a3b", 32768), int64_t{8} * 32768 * 32768);
+}
+
+TEST(Prospect, OfRaggedDataAShorterDocumentMayTakeMoreScratch) {
+  TrainConfig config = step_of(1, 1, 20000);
+  config.data.train.emplace_back();
+  const Site site = site_of(named_machine("h200"));
+  const int64_t whole = prospect_of(step_of(1, 1, 16384), preset("qwen2.5-7b"), site).workload.scratch_bytes;
+  EXPECT_GE(prospect_of(config, preset("qwen2.5-7b"), site).workload.scratch_bytes, whole);
+}
+
 TEST(Prospect, AModelsOwnFlopsAreItsProductsAndWhatATokenSees) {
   const ModelConfig c = preset("qwen2.5-7b");
   const Workload w = prospect_of(step_of(4, 2, 1024), c, site_of(named_machine("h200"))).workload;

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "megatrain/device/device.h"
+#include "megatrain/ops/op_note.h"
 #include "megatrain/plan/machine_profile.h"
 #include "megatrain/train/setup.h"
 
@@ -57,6 +60,19 @@ struct ComputeRates {
   double small_bytes_per_s = 0;  // of norms, RoPE, activations and the loss
   double layer_flops_per_s = 0;  // of whole layers of the largest size, small ops included
 };
+// The calls of a layer and a head, and how often a micro-batch makes each; of the sizes that are timed on a kind of
+// device, from small to large.
+struct TimedLayer {
+  struct Call {
+    OpNote note;
+    int64_t times;
+  };
+  std::vector<Call> calls;
+  int64_t seq_len;
+};
+std::vector<TimedLayer> dense_layers(DeviceKind kind);
+std::vector<TimedLayer> expert_products(DeviceKind kind);  // of a layer with experts, their products alone
+
 // Leaves out the larger sizes when `most_s` seconds would not be enough.
 ComputeRates measure_compute(Machine& machine, double most_s);
 

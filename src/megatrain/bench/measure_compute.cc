@@ -48,25 +48,6 @@ const std::vector<ExpertSize>& expert_sizes_of(DeviceKind kind) {
   return kind == DeviceKind::cpu ? kCpu : kCuda;
 }
 
-using Calls = std::vector<std::pair<OpNote, int64_t>>;  // with how often
-
-// Calls that a micro-batch makes of a model with one layer.
-Calls distinct_calls(const nlohmann::json& json, int64_t sequences, int64_t seq_len) {
-  const ModelConfig model = parse_model_config(json, "a layer to be timed");
-  const int64_t tokens = seq_len * sequences;
-  const StepNotes notes = step_notes(
-      model,
-      {.dtype = DType::bf16, .sequences = sequences, .seq_len = seq_len, .mlp_chunk = tokens, .head_chunk = tokens});
-  std::map<std::string, size_t> index;
-  Calls calls;
-  for (const OpNote& note : notes.keeping()) {
-    const auto [at, added] = index.emplace(note_text(note), calls.size());
-    if (added) calls.emplace_back(note, 0);
-    ++calls[at->second].second;
-  }
-  return calls;
-}
-
 PresetSizes one_layer(int64_t hidden, int64_t ff, int64_t heads, int64_t kv_heads) {
   return {.hidden = hidden,
           .ff = ff,
@@ -79,22 +60,29 @@ PresetSizes one_layer(int64_t hidden, int64_t ff, int64_t heads, int64_t kv_head
           .rope_theta = 1e6};
 }
 
-Calls distinct_calls(const LayerSize& size) {
-  return distinct_calls(
-      preset_json("LlamaForCausalLM", "llama", one_layer(size.hidden, size.ff, size.heads, size.kv_heads)),
-      size.sequences, size.seq_len);
+using Calls = std::vector<TimedLayer::Call>;
+
+// Calls that a micro-batch makes of a model with one layer.
+Calls distinct_calls(const nlohmann::json& json, int64_t sequences, int64_t seq_len) {
+  const ModelConfig model = parse_model_config(json, "a layer to be timed");
+  const int64_t tokens = seq_len * sequences;
+  const StepNotes notes = step_notes(
+      model,
+      {.dtype = DType::bf16, .sequences = sequences, .seq_len = seq_len, .mlp_chunk = tokens, .head_chunk = tokens});
+  std::map<std::string, size_t> index;
+  Calls calls;
+  for (const OpNote& note : notes.keeping()) {
+    const auto [at, added] = index.emplace(note_text(note), calls.size());
+    if (added) calls.push_back({note, 0});
+    ++calls[at->second].times;
+  }
+  return calls;
 }
 
-// Their products alone.
-Calls expert_products(const ExpertSize& size) {
-  nlohmann::json json = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", one_layer(size.hidden, size.ff, 1, 1));
-  json.update({{"num_experts", size.experts},
-               {"num_experts_per_tok", size.chosen},
-               {"moe_intermediate_size", size.ff},
-               {"norm_topk_prob", true}});
-  Calls calls = distinct_calls(json, 1, size.tokens);
-  std::erase_if(calls, [](const auto& call) { return note_flops(call.first) == 0 || !expert_count(call.first); });
-  return calls;
+double flops_of(const Calls& calls) {
+  double flops = 0;
+  for (const TimedLayer::Call& call : calls) flops += note_flops(call.note);
+  return flops;
 }
 
 struct Total {
@@ -119,6 +107,34 @@ double slowdown_within_a_step(CallTimer& timer, const std::function<void()>& cal
 
 }  // namespace
 
+std::vector<TimedLayer> dense_layers(DeviceKind kind) {
+  std::vector<TimedLayer> layers;
+  for (const LayerSize& size : sizes_of(kind)) {
+    layers.push_back({distinct_calls(preset_json("LlamaForCausalLM", "llama",
+                                                 one_layer(size.hidden, size.ff, size.heads, size.kv_heads)),
+                                     size.sequences, size.seq_len),
+                      size.seq_len});
+  }
+  return layers;
+}
+
+std::vector<TimedLayer> expert_products(DeviceKind kind) {
+  constexpr int64_t kHead = 64;  // of attention, whose calls are left out
+  std::vector<TimedLayer> layers;
+  for (const ExpertSize& size : expert_sizes_of(kind)) {
+    nlohmann::json json = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", one_layer(size.hidden, size.ff, 1, 1));
+    json.update({{"head_dim", kHead},
+                 {"num_experts", size.experts},
+                 {"num_experts_per_tok", size.chosen},
+                 {"moe_intermediate_size", size.ff},
+                 {"norm_topk_prob", true}});
+    Calls calls = distinct_calls(json, 1, size.tokens);
+    std::erase_if(calls, [](const auto& call) { return note_flops(call.note) == 0 || !expert_count(call.note); });
+    layers.push_back({std::move(calls), size.tokens});
+  }
+  return layers;
+}
+
 ComputeRates measure_compute(Machine& machine, double most_s) {
   constexpr int kSamples = 3, kCallsOfASample = kSamples + 2;
   constexpr double kSustainedSeconds = 1;
@@ -129,12 +145,11 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
   NoteMemory memory(device, *stream);
   ComputeRates rates;
   std::optional<OpNote> heaviest;  // product
-  for (const LayerSize& size : sizes_of(device.kind())) {
-    const Calls calls = distinct_calls(size);
-    double flops = 0;
-    for (const auto& [note, times] : calls) flops += note_flops(note);
-    const double expected_s = rates.layer_flops_per_s > 0 ? kCallsOfASample * flops / rates.layer_flops_per_s : 0;
-    if (now_s() - start + expected_s > most_s) break;
+  const auto expected_s = [&](const Calls& calls) {
+    return rates.layer_flops_per_s > 0 ? kCallsOfASample * flops_of(calls) / rates.layer_flops_per_s : 0;
+  };
+  for (const auto& [calls, seq_len] : dense_layers(device.kind())) {
+    if (now_s() - start + expected_s(calls) > most_s) break;
     std::vector<OpNote> products;
     for (const auto& [note, times] : calls) {
       if (note_flops(note) > 0) products.push_back(note);
@@ -156,21 +171,22 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
       }
     }
     rates.products.push_back({product.work / static_cast<double>(product.calls), product.rate()});
-    const double length = static_cast<double>(size.seq_len);
+    const double length = static_cast<double>(seq_len);
     if (rates.attention.empty() || rates.attention.back().size < length)
       rates.attention.push_back({length, attention.rate()});
     rates.small_bytes_per_s = small.rate();
     rates.layer_flops_per_s = layer.rate();
   }
-  for (const ExpertSize& size : expert_sizes_of(device.kind())) {
-    if (now_s() - start > most_s) break;
+  for (const auto& [calls, tokens] : expert_products(device.kind())) {
+    if (now_s() - start + expected_s(calls) > most_s) break;
     Total products;
-    for (const auto& [note, times] : expert_products(size)) {
+    double of_one = 0;  // expert
+    for (const auto& [note, times] : calls) {
       const OpNote placed = memory.place(note);
       products.add(note_flops(note), timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples), times);
+      of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
     }
-    const double calls = static_cast<double>(products.calls * size.experts);
-    rates.experts.push_back({products.work / calls, products.rate()});
+    rates.experts.push_back({of_one / static_cast<double>(products.calls), products.rate()});
   }
   if (heaviest) {
     const OpNote placed = memory.place(*heaviest);

@@ -186,7 +186,7 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   return tokens;
 }
 
-// The ranges of a pass; of a phase's records, those that it chooses from are said to be.
+// The ranges of a pass, marked where their phase fetches only what its tokens choose.
 std::vector<DeviceWeights::Turn> CachedForward::turns(int64_t tokens, bool with_head) const {
   std::vector<DeviceWeights::Turn> list(with_head ? shape_.ranges.size() : shape_.layer_ranges);
   for (size_t range = 0; range < list.size(); ++range) list[range].range = range;

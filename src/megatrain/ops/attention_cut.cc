@@ -15,10 +15,19 @@ int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(len
 
 }  // namespace
 
+int64_t attention_tile(const AttentionShape& shape) {
+  constexpr int64_t kPairs = int64_t{1} << 31;
+  const int64_t group = shape.heads / shape.kv_heads;
+  int64_t tile = kAttentionTile;
+  while (tile > 128 && group * tile * tile >= kPairs) tile -= 128;
+  return tile;
+}
+
 AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length) {
   AttentionCut cut{.documents = 1, .kv_heads = shape.kv_heads, .tile = length};
   const bool window = shape.window > 0 && shape.window < length;
-  if (length > kAttentionTile && !window) cut.tile = round_up(ceil_div(length, ceil_div(length, kAttentionTile)), 128);
+  const int64_t most = attention_tile(shape);
+  if (length > most && !window) cut.tile = round_up(ceil_div(length, ceil_div(length, most)), 128);
   const int64_t head = pairs_bytes(cut.tile), group = shape.heads / shape.kv_heads;
   if (!cut.tiled(length)) {
     const int64_t room = std::max<int64_t>(kPairsBytes / (head * shape.heads), 1);
@@ -48,6 +57,7 @@ TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, i
   scratch.partial_q = take(cut.tile * queries, 2);
   scratch.partial_k = take(cut.tile * keys, 2);
   scratch.partial_v = take(cut.tile * keys, 2);
+  scratch.stats = take(cut.tile * cut.kv_heads * (shape.heads / shape.kv_heads), 4);
   scratch.workspace = at;
   return scratch;
 }

@@ -13,7 +13,11 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kAttentionTile = 16384;  // tokens of a tile, at most
+inline constexpr int64_t kAttentionTile = 16384;
+
+// Tokens of a tile, at most: kAttentionTile, or as many as keep the pairs of the heads that share a key head below
+// 2^31.
+int64_t attention_tile(const AttentionShape& shape);
 
 struct AttentionCut {
   int64_t documents;  // of a call, a divisor of all
@@ -32,6 +36,7 @@ struct TileScratch {
   int64_t sum_q;                            // (tile, heads * D) fp32
   int64_t sum_k, sum_v;                     // (length, kv_heads * D) fp32
   int64_t partial_q, partial_k, partial_v;  // (tile, …) bf16
+  int64_t stats;                            // (heads, queries of the tile) fp32 log-sum-exps
   int64_t workspace;
 };
 TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, int64_t length);

@@ -26,8 +26,9 @@ namespace megatrain {
 
 // The largest shapes the ops will meet: scratch is sized from this once, before the first step.
 struct OpsShape {
-  DType dtype = DType::bf16;  // weights and activations
-  AttentionShape attention{};
+  DType dtype = DType::bf16;           // weights and activations
+  AttentionShape attention{};          // its window is not read
+  std::vector<int64_t> windows = {0};  // of the layers, each once; 0: none
   int64_t hidden = 0;
   int64_t ff = 0;
   int64_t max_documents = 1;  // in a micro-batch

@@ -60,11 +60,12 @@ constexpr Size kSizes[] = {
 struct Rates {
   const char* name;
   RateTable MachineProfile::*table;
-  const char* size;  // what a point's size is
+  const char* size;         // what a point's size is
+  bool came_later = false;  // profiles of before have none
 };
 constexpr Rates kTables[] = {
     {"product_rates", &MachineProfile::product_rates, "flops"},
-    {"expert_rates", &MachineProfile::expert_rates, "flops"},
+    {"expert_rates", &MachineProfile::expert_rates, "flops", true},
     {"attention_rates", &MachineProfile::attention_rates, "length"},
 };
 
@@ -164,6 +165,7 @@ MachineProfile profile_from_json(const json& object, const std::string& where) {
   for (const Speed& speed : kSpeeds) profile.*speed.value = field(speed.name, is_number, "a number").get<double>();
   for (const Size& size : kSizes) profile.*size.value = field(size.name, is_integer, "an integer").get<int64_t>();
   for (const Rates& rates : kTables) {
+    if (rates.came_later && !object.contains(rates.name)) continue;
     for (const json& point : field(rates.name, is_list, "a list")) {
       const auto has_number = [&](const char* name) { return point.contains(name) && point[name].is_number(); };
       if (!point.is_object() || !has_number(rates.size) || !has_number("flops_per_s"))

@@ -142,7 +142,7 @@ class Climber {
     if (w_.alias_records > 0) return;  // what shares its memory streams
     climb(w_.layer_records(), [](Plan& p, int64_t n) { std::fill_n(p.weights.begin(), n, Tier::hbm); });
   }
-  // First those of phases that run forward twice more.
+  // Phases that also run forward again, from an earlier input, come first.
   void outputs() {
     std::vector<size_t> order;
     for (const bool again : {true, false}) {

@@ -12,6 +12,7 @@
 #include "megatrain/data/file_fingerprint.h"
 #include "megatrain/io/file.h"
 #include "megatrain/model/config_fields.h"
+#include "megatrain/ops/attention_cut.h"
 
 namespace megatrain {
 namespace {
@@ -25,6 +26,7 @@ constexpr const char* kExported = "exported";  // fields of config.json that do 
 constexpr const char* kFiles = "files";        // fingerprints of raw files, by key
 constexpr const char* kOrder = "data.order";   // of kFiles: grows with the run
 constexpr const char* kSettings = "settings";  // keys that may change on the way
+constexpr const char* kSums = "sums";          // the order in which gradients are added, by number
 
 ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
   // A setting added to the optimizer does not compile until it is bound here.
@@ -105,6 +107,15 @@ class Comparison {
         if (value == "fp32") continue;
         refuse(checkpoint_, "", key, "\"fp32\"", value.dump());
       }
+      if (!known && key == kSums) {  // from before it was written down
+        if (sums_changed()) {
+          log_warn(
+              fmt::format("{} was written by an earlier version, which added some gradients in another order: the "
+                          "continuation may differ from that run's in its last bits",
+                          checkpoint_));
+        }
+        continue;
+      }
       if (!known || saved_.at(key) != json(value))
         refuse(checkpoint_, "", key, known ? saved_.at(key).dump() : "nothing", value.dump());
     }
@@ -165,6 +176,13 @@ class Comparison {
     log_info(fmt::format("{} was {} in the checkpoint's run, is {} now", name_of(group, field), was, is));
   }
 
+  // Since the first order of sums: blocks run over ranges of mlp_chunk tokens, attention's backward over tiles.
+  bool sums_changed() const {
+    const int64_t seq_len = now_.at("seq_len").get<int64_t>();
+    return now_.at("mlp_chunk").get<int64_t>() < seq_len * now_.at("micro_batch").get<int64_t>() ||
+           seq_len > kAttentionTile;
+  }
+
   // A longer run needs a longer order; what the checkpoint's run had of it must be the same.
   bool begins_as(const json& before) const {
     return !order_.empty() && before.is_object() && before.value("numbers", json()).is_number_integer() &&
@@ -190,6 +208,7 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
                       {"seed", c.seed},
                       {"head_chunk", identity.head_chunk},
                       {"mlp_chunk", identity.mlp_chunk},
+                      {kSums, 2},
                       {"freeze", c.freeze},
                       {"train_only", c.train_only},
                       {"state.moments", c.state.moments},

@@ -1,6 +1,7 @@
 #include "megatrain/train/setup.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -86,7 +87,11 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
 }
 
 void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model) {
-  if (model.max_position <= 0 || config.seq_len <= model.max_position) return;
+  const RopeConfig& rope = model.rope;
+  const double original =
+      rope.original_max_position > 0 ? rope.original_max_position : static_cast<double>(model.max_position);
+  const int64_t scaled = rope.scaling == RopeScaling::none ? 0 : static_cast<int64_t>(rope.factor * original);
+  if (model.max_position <= 0 || config.seq_len <= std::max(model.max_position, scaled)) return;
   log_warn(
       fmt::format("seq_len is {} and the model was made for {} (max_position_embeddings): later positions are new to "
                   "it. Lower seq_len, or train it with a rope_scaling in its config.json",
@@ -111,6 +116,8 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   shape.dtype = identity.dtype;
   shape.attention = {
       .tokens = identity.micro_tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
+  const std::set<int64_t> windows(model.window.begin(), model.window.end());
+  shape.windows.assign(windows.begin(), windows.end());
   shape.hidden = model.hidden;
   shape.ff = model.ff;
   const bool documents = !config.data.documents.empty() || !config.data.train.empty() || !config.data.eval.empty();

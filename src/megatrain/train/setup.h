@@ -44,7 +44,7 @@ ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t e
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 
-// Says so where sequences are longer than those that the model was made for.
+// Warns where seq_len exceeds what the model was made for: its max_position_embeddings, or its rope_scaling's reach.
 void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model);
 
 // The coefficients of the router's losses: what the configuration gives, or config.json's where the loss of its model

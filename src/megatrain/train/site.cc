@@ -64,7 +64,17 @@ Site site_of(const MachineProfile& machine) {
 
 int64_t cuda_scratch_bound(const OpsShape& shape) {
   constexpr int64_t kSeen = 640 * kMiB;  // an H200 had 561 MiB at most shapes
-  return std::max(kSeen, attention_backward_bytes(shape.attention, 1, shape.longest_document));
+  int64_t bytes = kSeen;
+  AttentionShape attention = shape.attention;
+  const bool ragged = shape.max_documents * shape.longest_document != attention.tokens;
+  for (const int64_t window : shape.windows) {
+    attention.window = window;
+    bytes = std::max(bytes, attention_backward_bytes(attention, 1, shape.longest_document));
+    // a shorter document may take more: tiles are equal parts
+    const int64_t whole = std::min(shape.longest_document, attention_tile(attention));
+    if (ragged) bytes = std::max(bytes, attention_backward_bytes(attention, 1, whole));
+  }
+  return bytes;
 }
 
 MachineProfile machine_profile(const Device& device) {
@@ -85,8 +95,8 @@ MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& con
                            const RunIdentity& identity) {
   const bool measured = !machine.product_rates.empty() && !machine.attention_rates.empty();
   if (!measured && model.experts.count == 0) return machine;
-  // Without a measurement: experts' products have this share of the rate of dense layers, their small ops included, as
-  // in two measured steps (gpt-oss-20b and Qwen3-30B-A3B on an H200).
+  // Where they were not measured experts' products have this share of the rate of dense layers, their small ops
+  // included, as in two measured steps (gpt-oss-20b and Qwen3-30B-A3B on an H200).
   constexpr double kExpertShare = 0.7;
   double flops = 0, seconds = 0;
   for (const OpNote& note : notes_of(config, model, identity, true).keeping()) {
@@ -102,7 +112,7 @@ MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& con
     } else if (length) {
       seconds += of_note / rate_at(machine.attention_rates, static_cast<double>(*length));
     } else {
-      seconds += of_note / rate_at(machine.product_rates, of_note);
+      seconds += of_note / (rate_at(machine.product_rates, of_note) * (experts ? kExpertShare : 1));
     }
   }
   MachineProfile fitted = machine;

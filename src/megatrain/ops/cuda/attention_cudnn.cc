@@ -6,6 +6,7 @@
 
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
+#include "megatrain/device/cuda/check.h"
 #include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/cuda/kernels.h"
@@ -15,6 +16,8 @@ namespace megatrain {
 namespace {
 
 constexpr int64_t kAlign = 256;
+
+size_t as_size(int64_t value) { return static_cast<size_t>(value); }
 
 using Strides = std::array<int64_t, kStats>;
 using Views = std::array<View, kAttentionTensors>;
@@ -35,7 +38,6 @@ AttentionCase case_of(const AttentionShape& shape, const AttentionCut& cut, int6
                   .head_dim = shape.head_dim,
                   .window = shape.window > 0 && shape.window < length ? shape.window : 0,
                   .scale = shape.scale,
-                  .stats_stride = length,
                   .strides = strides};
   for (int tensor = 0; tensor < kStats; ++tensor) {
     if (!is_used(tensor, backward)) c.strides[static_cast<size_t>(tensor)] = 0;
@@ -226,10 +228,8 @@ std::array<void*, kAttentionTensors> CudnnAttention::call_data(const Pass& pass,
     data[static_cast<size_t>(tensor)] = place(views[static_cast<size_t>(tensor)], is_key(tensor) ? key : query,
                                               is_key(tensor) ? kv_head : head, pass.shape.head_dim);
   }
-  // (documents, heads, length)
-  const int64_t document = query / pass.length;
-  data[kStats] =
-      views[kStats].as<float>() + (document * pass.shape.heads + head) * pass.length + (query - document * pass.length);
+  // (documents, heads, length); of whole documents
+  data[kStats] = views[kStats].as<float>() + (query / pass.length * pass.shape.heads + head) * pass.length;
   return data;
 }
 
@@ -253,8 +253,13 @@ void CudnnAttention::execute_tiles(const Pass& pass, const Views& views, int64_t
         .slice_rows(begin + row, count)
         .slice_cols((is_key(tensor) ? kv_head : kv_head * group) * shape.head_dim, columns);
   };
+  const int64_t head = kv_head * group, heads = cut.kv_heads * group;
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t query = i * cut.tile, count = std::min(cut.tile, pass.length - query);
+    // cuDNN reads a call's log-sum-exps one head right after the other
+    const float* stats = views[kStats].as<float>() + (document * shape.heads + head) * pass.length + query;
+    CUDA_CHECK(cudaMemcpy2DAsync(scratch + at.stats, as_size(count * 4), stats, as_size(pass.length * 4),
+                                 as_size(count * 4), as_size(heads), cudaMemcpyDeviceToDevice, stream));
     for (int64_t j = 0; j <= i; ++j) {
       const int64_t key = j * cut.tile;
       const AttentionCase c = tile_case(shape, cut, pass.length, i + 1 == tiles, i == j, pass.strides);
@@ -262,6 +267,7 @@ void CudnnAttention::execute_tiles(const Pass& pass, const Views& views, int64_t
       data[kGradQ] = partial_q.data;
       data[kGradK] = partial_k.data;
       data[kGradV] = partial_v.data;
+      data[kStats] = scratch + at.stats;
       graphs_.execute(c, data, scratch + at.workspace, stream);
       launch_add_partial(partial_q.slice_rows(0, count), sum_q.slice_rows(0, count), j == 0, stream);
       launch_add_partial(partial_k.slice_rows(0, c.keys), sum_k.slice_rows(key, c.keys), i == j, stream);

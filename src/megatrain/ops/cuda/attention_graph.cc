@@ -25,7 +25,7 @@ void describe(const AttentionCase& c, int tensor, fe::graph::Tensor_attributes& 
   attributes.set_uid(id_of(tensor));
   if (tensor == kStats) {
     attributes.set_dim({c.documents, heads, c.length, 1})
-        .set_stride({heads * c.stats_stride, c.stats_stride, 1, 1})
+        .set_stride({heads * c.length, c.length, 1, 1})
         .set_data_type(fe::DataType_t::FLOAT);
   } else {
     const int64_t stride = c.strides[static_cast<size_t>(tensor)], tokens = is_key(tensor) ? c.keys : c.length;

@@ -30,7 +30,6 @@ struct AttentionCase {
   int64_t head_dim;
   int64_t window;  // 0: unlimited
   float scale;
-  int64_t stats_stride;                 // log-sum-exps from one head to the next: tokens of a document
   std::array<int64_t, kStats> strides;  // of a token; 0 for tensors the direction has not
   auto operator<=>(const AttentionCase&) const = default;
 };

@@ -31,7 +31,7 @@ class CudaOps final : public Ops {
 
   int64_t scratch_bytes(const OpsShape& shape) override {
     if (shape.generating) return CudaLinear::kWorkspaceBytes;
-    const AttentionShape& attention = shape.attention;
+    AttentionShape attention = shape.attention;
     const int64_t tokens = attention.tokens;
     const int64_t widest =
         std::max({shape.hidden, 2 * shape.ff, (attention.heads + 2 * attention.kv_heads) * attention.head_dim});
@@ -39,7 +39,10 @@ class CudaOps final : public Ops {
                               rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
                               column_sum_scratch_bytes(tokens, widest), attention_scratch_bytes(attention)});
     if (shape.dtype == DType::bf16) {
-      bytes = std::max(bytes, attention_.scratch_bytes(attention, shape.max_documents, shape.longest_document));
+      for (const int64_t window : shape.windows) {
+        attention.window = window;
+        bytes = std::max(bytes, attention_.scratch_bytes(attention, shape.max_documents, shape.longest_document));
+      }
     }
     return bytes;
   }
