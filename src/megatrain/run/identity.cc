@@ -27,6 +27,7 @@ constexpr const char* kFiles = "files";        // fingerprints of raw files, by 
 constexpr const char* kOrder = "data.order";   // of kFiles: grows with the run
 constexpr const char* kSettings = "settings";  // keys that may change on the way
 constexpr const char* kSums = "sums";          // the order in which gradients are added, by number
+constexpr int64_t kFirstSums = 1;              // of checkpoints that do not say
 
 ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
   // A setting added to the optimizer does not compile until it is bound here.
@@ -108,7 +109,7 @@ class Comparison {
         refuse(checkpoint_, "", key, "\"fp32\"", value.dump());
       }
       if (!known && key == kSums) {  // from before it was written down
-        if (sums_changed()) {
+        if (value.get<int64_t>() != kFirstSums) {
           log_warn(
               fmt::format("{} was written by an earlier version, which added some gradients in another order: the "
                           "continuation may differ from that run's in its last bits",
@@ -176,13 +177,6 @@ class Comparison {
     log_info(fmt::format("{} was {} in the checkpoint's run, is {} now", name_of(group, field), was, is));
   }
 
-  // Since the first order of sums: blocks run over ranges of mlp_chunk tokens, attention's backward over tiles.
-  bool sums_changed() const {
-    const int64_t seq_len = now_.at("seq_len").get<int64_t>();
-    return now_.at("mlp_chunk").get<int64_t>() < seq_len * now_.at("micro_batch").get<int64_t>() ||
-           seq_len > kAttentionTile;
-  }
-
   // A longer run needs a longer order; what the checkpoint's run had of it must be the same.
   bool begins_as(const json& before) const {
     return !order_.empty() && before.is_object() && before.value("numbers", json()).is_number_integer() &&
@@ -196,6 +190,14 @@ class Comparison {
   std::vector<std::string> unknown_;
 };
 
+// In the second order blocks run over ranges of mlp_chunk tokens and attention's backward over tiles; a run that has
+// neither adds its gradients as ever.
+int64_t sums_of(const TrainConfig& c, const ModelConfig& model, const RunIdentity& identity) {
+  const bool ranges = identity.mlp_chunk < c.seq_len * c.micro_batch;
+  const bool tiles = c.seq_len > attention_tile({.heads = model.heads, .kv_heads = model.kv_heads});
+  return ranges || tiles ? kFirstSums + 1 : kFirstSums;
+}
+
 }  // namespace
 
 ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const RunIdentity& identity,
@@ -208,7 +210,7 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
                       {"seed", c.seed},
                       {"head_chunk", identity.head_chunk},
                       {"mlp_chunk", identity.mlp_chunk},
-                      {kSums, 2},
+                      {kSums, sums_of(c, model, identity)},
                       {"freeze", c.freeze},
                       {"train_only", c.train_only},
                       {"state.moments", c.state.moments},
