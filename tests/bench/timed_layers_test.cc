@@ -40,5 +40,15 @@ TEST(TimedLayers, OfExpertsHaveTheirProductsAloneInBothDirections) {
   }
 }
 
+TEST(TimedLayers, OfLongSequencesHaveAttentionAloneInBothDirections) {
+  EXPECT_TRUE(long_attention(DeviceKind::cpu).empty());
+  const int64_t longest_whole = dense_layers(DeviceKind::cuda).back().seq_len;
+  for (const TimedLayer& layer : long_attention(DeviceKind::cuda)) {
+    EXPECT_EQ(layer.calls.size(), 2u);
+    for (const auto& [note, times] : layer.calls) EXPECT_EQ(attention_length(note), layer.seq_len);
+    EXPECT_GT(layer.seq_len, longest_whole);
+  }
+}
+
 }  // namespace
 }  // namespace megatrain

@@ -100,8 +100,12 @@ TEST(Report, TellsTheLayersOfAModelWithExpertsAndNotItsRecords) {
   }
   EXPECT_EQ(highest, 3);  // the head
   const std::string page = page_of(place.run());
-  for (const char* name : {"update 2", "update 2, experts", "block backward 2"})
-    EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_TRUE(names.contains("block backward 2"));
+  for (const char* place : {"2", "2, experts"}) {  // updated by the host, or by the device where its memory has room
+    EXPECT_TRUE(names.contains(fmt::format("update {}", place)) ||
+                names.contains(fmt::format("update on device {}", place)))
+        << place;
+  }
   for (const char* part : {"of layer 4", "of layer 5"}) EXPECT_EQ(page.find(part), std::string::npos) << part;
 }
 

@@ -72,6 +72,7 @@ struct TimedLayer {
 };
 std::vector<TimedLayer> dense_layers(DeviceKind kind);
 std::vector<TimedLayer> expert_products(DeviceKind kind);  // of a layer with experts, their products alone
+std::vector<TimedLayer> long_attention(DeviceKind kind);   // of a layer, attention alone over a sequence of many tiles
 
 // Leaves out the larger sizes when `most_s` seconds would not be enough.
 ComputeRates measure_compute(Machine& machine, double most_s);

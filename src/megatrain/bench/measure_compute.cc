@@ -135,6 +135,14 @@ std::vector<TimedLayer> expert_products(DeviceKind kind) {
   return layers;
 }
 
+std::vector<TimedLayer> long_attention(DeviceKind kind) {
+  if (kind == DeviceKind::cpu) return {};
+  constexpr int64_t kLength = 32768;  // computed in tiles, as every longer one is
+  Calls calls = distinct_calls(preset_json("LlamaForCausalLM", "llama", one_layer(4096, 4096, 32, 8)), 1, kLength);
+  std::erase_if(calls, [](const auto& call) { return !attention_length(call.note); });
+  return {{std::move(calls), kLength}};
+}
+
 ComputeRates measure_compute(Machine& machine, double most_s) {
   constexpr int kSamples = 3, kCallsOfASample = kSamples + 2;
   constexpr double kSustainedSeconds = 1;
@@ -177,16 +185,25 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     rates.small_bytes_per_s = small.rate();
     rates.layer_flops_per_s = layer.rate();
   }
-  for (const auto& [calls, tokens] : expert_products(device.kind())) {
-    if (now_s() - start + expected_s(calls) > most_s) break;
-    Total products;
-    double of_one = 0;  // expert
+  const auto all_of = [&](const Calls& calls) {
+    Total total;
     for (const auto& [note, times] : calls) {
       const OpNote placed = memory.place(note);
-      products.add(note_flops(note), timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples), times);
-      of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
+      total.add(note_flops(note), timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples), times);
     }
+    return total;
+  };
+  for (const auto& [calls, tokens] : expert_products(device.kind())) {
+    if (now_s() - start + expected_s(calls) > most_s) break;
+    double of_one = 0;  // expert
+    for (const auto& [note, times] : calls)
+      of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
+    const Total products = all_of(calls);
     rates.experts.push_back({of_one / static_cast<double>(products.calls), products.rate()});
+  }
+  for (const auto& [calls, length] : long_attention(device.kind())) {
+    if (now_s() - start + expected_s(calls) > most_s) break;
+    rates.attention.push_back({static_cast<double>(length), all_of(calls).rate()});
   }
   if (heaviest) {
     const OpNote placed = memory.place(*heaviest);

@@ -9,7 +9,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr double kTurns = 1.02;     // assumed, not measured: what copies that fill the link cost kernels beside them
+constexpr double kBesideUpdates =
+    1.3;                            // what a visit's way in takes beside the host's updates, which use its memory too
 constexpr double kFinishBytes = 6;  // moved for an element of a gradient that is rounded and normed
 
 double as_double(int64_t value) { return static_cast<double>(value); }
@@ -144,9 +145,9 @@ class Walk {
     read_.assign(static_cast<size_t>(resources), 0);
   }
 
-  // From now on updates on the host take so much longer.
-  void slow_updates(double factor) {
-    for (Step& step : steps_) step.seconds *= step.lane == Lane::update ? factor : 1;
+  // From now on what a lane does takes so much longer.
+  void slow(Lane lane, double factor) {
+    for (Step& step : steps_) step.seconds *= step.lane == lane ? factor : 1;
   }
 
   // Busy seconds of the next step's lanes, and how much later than the step before its compute lane is done.
@@ -159,6 +160,8 @@ class Walk {
       const Step& s = steps_[i];
       const size_t lane = static_cast<size_t>(s.lane);
       double start = std::max(serial_ ? last_ : free_[lane], issued);
+      // Copies one way go through one queue of the device as they were issued, whatever their streams.
+      if (s.lane == Lane::h2d) start = std::max(start, free_[static_cast<size_t>(Lane::visit_in)]);
       const size_t first = at;
       for (; at < s.end; ++at) {
         const Touch& touch = touches_[at];
@@ -313,12 +316,13 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, 
   const ActionCosts costs(w, plan, m);
   Walk walk(grouped_actions(w, plan, groups), costs, plan.serial);
   const Estimate alone = walk.step();
-  if (!plan.serial) walk.slow_updates(costs.slower_update(link_share(alone, m)));
+  const bool turns = plan.visit_slots > 0;  // then copies fill the link while the host updates
+  if (!plan.serial) walk.slow(Lane::update, costs.slower_update(turns ? 1 : link_share(alone, m)));
+  if (turns) walk.slow(Lane::visit_in, kBesideUpdates);
   walk.step();
   Estimate e = walk.step();
   e.step_s = std::max({e.step_s, longest_lane(e),  // no lane is ahead for ever
                        shared_link_seconds(e, m), shared_core_seconds(e, m)});
-  if (plan.visit_slots > 0) e.step_s *= kTurns;
   e.bound_by = bounding_lane(e.step_s, e.compute_s,
                              {{"h2d", e.h2d_s},
                               {"d2h", e.d2h_s},
