@@ -125,6 +125,9 @@ inline constexpr int64_t kVisitingBytes = int64_t{8} << 30;
 Plan make_plan(const Workload& workload, const Budgets& budgets, const MachineProfile& machine,
                std::vector<std::string>* notes);
 
+// Whether make_plan() finds one. Quicker: plans that fit are not compared.
+bool can_fit(const Workload& workload, const Budgets& budgets, const MachineProfile& machine);
+
 // Some valid plan: varies everything a plan may vary.
 Plan random_plan(const Workload& workload, uint64_t seed);
 
