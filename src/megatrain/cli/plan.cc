@@ -78,6 +78,7 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
           {"recompute", recompute},
           {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},
           {"step_s", e.step_s},
+          {"compute_s", {{"attention", o.attention_s}, {"rest", e.compute_s - o.attention_s}}},
           {"tokens_per_s", o.tokens_per_s},
           {"tokens_to_hide",
            {{"link", o.link_tokens()},

@@ -112,6 +112,9 @@ std::string bounding_lane(double step_s, double compute_s, const std::map<std::s
 // Weight bytes that cross to the device in one step.
 int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
 
+// Of attention in one step, what is computed again included.
+double attention_flops(const Workload& workload, const Plan& plan);
+
 struct Budgets {
   int64_t gpu_bytes = 0;  // of the device, driver's own share included
   int64_t host_bytes = 0;
