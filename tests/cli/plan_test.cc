@@ -29,6 +29,10 @@ void expect_contract_plan(const json& plan, int64_t blocks) {
   for (const char* tier : {"hbm", "host", "disk"}) EXPECT_TRUE(plan.at("peaks").at(tier).is_number_integer()) << tier;
   EXPECT_GT(plan.at("step_s"), 0);
   for (const auto& [lane, seconds] : plan.at("lanes_s").items()) EXPECT_TRUE(seconds.is_number()) << lane;
+  EXPECT_NEAR(plan.at("compute_s").at("attention").get<double>() + plan.at("compute_s").at("rest").get<double>(),
+              plan.at("lanes_s").at("compute").get<double>(), 1e-9);
+  EXPECT_GT(plan.at("compute_s").at("attention"), 0);
+  EXPECT_EQ(plan.at("longest_seq_len").get<int64_t>() % 1024, 0);
   EXPECT_TRUE(plan.at("lanes_s").contains(plan.at("bound_by").get<std::string>()));
   EXPECT_NEAR(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>(),
               std::round(plan.at("tokens_per_s").get<double>() * plan.at("step_s").get<double>()), 1e-3);
@@ -66,6 +70,27 @@ TEST(PlanVerb, SaysThatSequencesAreLongerThanTheModelWasMadeFor) {
         succeed({"plan", golden("qwen2_yarn") + "/model", "--device=cpu", std::string("--seq_len=") + length});
     EXPECT_EQ(scaled.err.find("max_position_embeddings") != std::string::npos, warned) << scaled.err;
   }
+}
+
+TEST(PlanVerb, SaysTheLongestContextAndWhatAttentionTakes) {
+  const Words words = {"qwen2.5-7b", "--machine=h200", "--ram=125GiB", "--memory.gpu=24GiB", "--micro_batch=1"};
+  const auto with_length = [&](const char* verb, int64_t seq_len) {
+    Words all = {verb, "--seq_len=" + std::to_string(seq_len)};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+  };
+  const int64_t longest = plan_of(words).at("longest_seq_len");
+  const Outcome there = succeed(with_length("plan", longest));
+  EXPECT_NE(there.out.find(fmt::format("longest context: {} tokens (--seq_len={} --micro_batch=1)", longest, longest)),
+            std::string::npos)
+      << there.out;
+  EXPECT_NE(there.out.find("of the compute attention takes "), std::string::npos) << there.out;
+  // beyond, it is what helps
+  expect_refusal(with_length("plan", longest + 1024), ExitCode::cannot_fit,
+                 {"this run needs", fmt::format("longest context: {} tokens", longest)});
+  Words beyond = with_length("plan", longest + 1024);
+  beyond.emplace_back("--json");
+  EXPECT_EQ(json::parse(megatrain(beyond).out).at("longest_seq_len"), longest);
 }
 
 // With N parameters of which A work on a token, F flop/s and B bytes/s of the link, 2 N bytes come while 2 A flops a

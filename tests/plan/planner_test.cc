@@ -153,6 +153,30 @@ TEST(Planner, RefusesOneByteBelowWhatItNeedsAndSaysHowMuchThatIs) {
   }
 }
 
+TEST(Planner, SaysWhetherThereIsAPlanWithoutMakingIt) {
+  int64_t with = 0, without = 0;
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    const Workload w = some_workload(seed);
+    const int64_t least = least_gpu_bytes(w);
+    const int64_t host = memory_need(w, planned(w, least)).host_bytes();
+    for (const int64_t gpu : {least - 1, least, 2 * least}) {
+      for (const Budgets& budgets :
+           {Budgets{.gpu_bytes = gpu, .host_bytes = host}, Budgets{.gpu_bytes = gpu, .host_bytes = host / 2},
+            Budgets{.gpu_bytes = gpu, .host_bytes = host / 2, .disk_bytes = kPlenty}}) {
+        const bool fits = can_fit(w, budgets, kMachine);
+        (fits ? with : without) += 1;
+        if (fits) {
+          EXPECT_NO_THROW(make_plan(w, budgets, kMachine, nullptr)) << seed;
+        } else {
+          EXPECT_THROW(make_plan(w, budgets, kMachine, nullptr), Error) << seed;
+        }
+      }
+    }
+  }
+  EXPECT_GT(with, 0);
+  EXPECT_GT(without, 0);
+}
+
 TEST(Planner, ALargerBudgetIsNeverSlower) {
   for (const MachineProfile& machine :
        {MachineProfile{},

@@ -64,6 +64,8 @@ TEST(ProfileFor, ItsTablesGiveTheRateOfARunBetweenTheirEndsAndWithoutTablesNothi
   MachineProfile slow = measured();
   for (RatePoint& point : slow.attention_rates) point.per_s /= 100;
   EXPECT_LT(fitted(slow, 4096).flops_per_s, large / 2);
+  EXPECT_NEAR(fitted(slow, 8192).attention_flops_per_s, 4e12, 1);
+  EXPECT_NEAR(fitted(MachineProfile{}, 4096, "gpt-oss-20b").attention_flops_per_s, MachineProfile{}.flops_per_s, 1);
 }
 
 TEST(ProfileFor, ExpertsHaveARateOfTheirOwn) {

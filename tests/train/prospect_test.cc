@@ -73,6 +73,50 @@ TEST(Prospect, AModelsOwnFlopsAreItsProductsAndWhatATokenSees) {
   EXPECT_NEAR(w.model_flops(), 6 * matrices + 3.5 * 4 * seen, 1e-9 * w.model_flops());
 }
 
+// What a token sees is half of its sequence; backward takes two and a half times forward, and recomputing it takes
+// forward once more, unless its outputs are kept.
+TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
+  const ModelConfig c = preset("qwen2.5-7b");
+  const Site site = site_of(named_machine("h200"));
+  std::vector<double> rest_s;  // of a token, of which products do not depend on the sequence
+  for (const auto& [batch, seq_len] : {std::pair<int64_t, int64_t>{64, 1024}, {2, 65536}}) {
+    const Prospect p = prospect_of(step_of(batch, 1, seq_len), c, site);
+    const Workload& w = p.workload;
+    const auto found = fit(p);
+    ASSERT_TRUE(found);
+    Plan plan = found->plan;
+    const double forward =
+        static_cast<double>(w.tokens() * c.layers * c.q_dim()) * 2 * static_cast<double>(seq_len + 1);
+    const auto share = [&](Keep keep, int64_t every) {
+      std::fill(plan.keep.begin(), plan.keep.end(), keep);
+      plan.boundary_every = every;
+      return attention_flops(w, plan) / forward;
+    };
+    EXPECT_NEAR(share(Keep::everything, 1), 3.5, 1e-9);
+    EXPECT_NEAR(share(Keep::outputs, 1), 3.5, 1e-9);
+    EXPECT_NEAR(share(Keep::nothing, 2), 5, 1e-9);  // the lower one of every two layers runs forward again
+    EXPECT_NEAR(share(Keep::outputs, 2), 3.5, 1e-9);
+    EXPECT_NEAR(share(Keep::nothing, 1), 4.5, 1e-9);
+    const Outlook o = outlook(w, plan, p.profile);
+    EXPECT_NEAR(o.attention_s, 4.5 * forward / p.profile.flops_per_s, 1e-6 * o.attention_s);
+    rest_s.push_back((o.estimate.compute_s - o.attention_s) / static_cast<double>(w.tokens()));
+  }
+  EXPECT_NEAR(rest_s[1] / rest_s[0], 1, 0.02);
+}
+
+TEST(Prospect, AttentionOfExpertsInPartsIsCountedOnce) {
+  const ModelConfig c = preset("qwen3-30b-a3b");
+  Prospect p = prospect_of(step_of(4, 1, 4096), c, machine_with("4090", 700 * kGiB));
+  ASSERT_TRUE(p.workload.phase(1).in_parts());
+  const auto found = fit(p);
+  ASSERT_TRUE(found);
+  Plan plan = found->plan;
+  std::fill(plan.keep.begin(), plan.keep.end(), Keep::nothing);
+  plan.boundary_every = 1;
+  const double forward = 4.0 * 4096 * static_cast<double>(c.layers * c.q_dim()) * 2 * 4097;
+  EXPECT_NEAR(attention_flops(p.workload, plan) / forward, 4.5, 1e-9);
+}
+
 TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
   const Site site = machine_with("h200", 125 * kGiB);
   const auto found = fit(prospect_of(step_of(1, 1, 524288), preset("qwen2.5-7b"), site));

@@ -13,6 +13,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/train/longest_context.h"
 #include "megatrain/train/prospect.h"
 #include "megatrain/train/suggestions.h"
 #include "megatrain/train/target.h"
@@ -77,6 +78,7 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
           {"recompute", recompute},
           {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},
           {"step_s", e.step_s},
+          {"compute_s", {{"attention", o.attention_s}, {"rest", e.compute_s - o.attention_s}}},
           {"tokens_per_s", o.tokens_per_s},
           {"tokens_to_hide",
            {{"link", o.link_tokens()},
@@ -187,7 +189,14 @@ Planned plan_target(const Arguments& arguments, const Target& target, const Site
   return made;
 }
 
-void print_plan(const Planned& made, std::optional<double> price, bool as_json) {
+// What to type for the longest sequences that fit; `tokens` as longest_context() has them.
+std::string longest_text(int64_t tokens) {
+  if (tokens == 0) return fmt::format("longest context: less than {} tokens", kContextGrain);
+  return fmt::format("longest context: {} tokens{} (--seq_len={} --micro_batch=1)", tokens,
+                     tokens == kMostContext ? " or more" : "", tokens);
+}
+
+void print_plan(const Planned& made, int64_t longest, std::optional<double> price, bool as_json) {
   const Prospect& p = made.prospect;
   const Outlook& o = made.outlook;
   const int64_t small_tokens = p.workload.micro_tokens;
@@ -196,6 +205,7 @@ void print_plan(const Planned& made, std::optional<double> price, bool as_json) 
     if (const auto& small = made.smallest)
       fmt::print("the smallest step, one micro-batch of {} tokens, takes {:.3g} s, bound by {}: {:.0f} tokens/s\n",
                  small_tokens, small->estimate.step_s, small->estimate.bound_by, small->tokens_per_s);
+    fmt::print("{}\n", longest_text(longest));
     for (const std::string& change : made.changes) fmt::print("to fit: {}\n", change);
     return;
   }
@@ -204,6 +214,7 @@ void print_plan(const Planned& made, std::optional<double> price, bool as_json) 
   json["changes"] = made.changes;
   json["suggestions"] = nlohmann::json::array();
   json["machine"] = machine_json(p.profile);
+  json["longest_seq_len"] = longest;
   json["smallest_step"] = nullptr;
   if (const auto& small = made.smallest)
     json["smallest_step"] = {{"tokens", small_tokens},
@@ -224,13 +235,14 @@ std::string quoted(const std::string& options) {
   return text.insert(value, "'");
 }
 
-void print_misfit(const std::string& problem, const std::vector<Suggestion>& suggestions, const MachineProfile& machine,
-                  bool as_json) {
+void print_misfit(const std::string& problem, const std::vector<Suggestion>& suggestions, int64_t longest,
+                  const MachineProfile& machine, bool as_json) {
   if (!as_json) {
     say_error(fmt::format("{} (planned for {})", problem, machine.title()));
     for (const Suggestion& s : suggestions)
       log_info(fmt::format("would fit, at {:.0f} tokens/s: {}{}", s.tokens_per_s, quoted(s.change),
                            s.note.empty() ? "" : fmt::format(" ({})", s.note)));
+    if (longest > 0) log_info(longest_text(longest));
     return;
   }
   nlohmann::json list = nlohmann::json::array();
@@ -239,6 +251,7 @@ void print_misfit(const std::string& problem, const std::vector<Suggestion>& sug
   fmt::print("{}\n", json_text(nlohmann::json{{"fits", false},
                                               {"changes", nlohmann::json::array({problem})},
                                               {"suggestions", list},
+                                              {"longest_seq_len", longest},
                                               {"machine", machine_json(machine)}},
                                1));
 }
@@ -252,12 +265,13 @@ int verb_plan(const Arguments& arguments) {
   const std::optional<double> price = arguments.number("--price");
   check_price(price);
   const PlannedSite planned = planned_site(arguments, target.config);
+  const auto longest = [&] { return longest_context(target.config, target.model, planned.site, target.stored); };
   try {
-    print_plan(plan_target(arguments, target, planned.site), price, arguments.json());
+    print_plan(plan_target(arguments, target, planned.site), longest(), price, arguments.json());
     return 0;
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;
-    print_misfit(error.what(), what_would_fit(target.config, target.model, planned.site, target.stored),
+    print_misfit(error.what(), what_would_fit(target.config, target.model, planned.site, target.stored), longest(),
                  planned.site.profile, arguments.json());
     return static_cast<int>(error.code());
   }

@@ -127,9 +127,10 @@ std::vector<Verb> make_verbs() {
                 "    [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]\n"
                 "megatrain plan --what-fits [--machine NAME|FILE] [--ram SIZE] [--disk SIZE]",
        .details = fmt::format(
-           "Prints where weights, gradients and block inputs would live, tokens/s and what bounds them, the tokens a\n"
-           "step needs to hide the link and the optimizer, and what a checkpoint takes; where it does not fit, the\n"
-           "nearest changes under which it would (exit code 4). Allocates nothing; needs neither weights nor data.\n\n"
+           "Prints where weights, gradients and block inputs would live, tokens/s and what bounds them, what of a\n"
+           "step is attention, the tokens a step needs to hide the link and the optimizer, what a checkpoint takes,\n"
+           "and the longest context that fits; where it does not fit, the nearest changes under which it would (exit\n"
+           "code 4). Allocates nothing; needs neither weights nor data.\n\n"
            "  --machine NAME   plans for a machine that need not be here, from data sheets: {}\n"
            "  --machine FILE   the same from what 'megatrain doctor --json' printed on that machine (FILE.json)\n"
            "  --ram SIZE       with so much host memory instead\n"

@@ -11,6 +11,7 @@ CallCost cost_of(const std::vector<OpNote>& notes) {
   for (const OpNote& note : notes) {
     const double flops = note_flops(note);
     sum.flops += flops;
+    if (attention_length(note)) sum.attention += flops;
     if (flops == 0) sum.bytes += note_bytes(note);
   }
   return sum;
@@ -26,7 +27,7 @@ PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
                  .spared = {},
                  .parts = {}};
   const auto less = [](const CallCost& a, const CallCost& b) {
-    return CallCost{.flops = a.flops - b.flops, .bytes = a.bytes - b.bytes};
+    return CallCost{.flops = a.flops - b.flops, .attention = a.attention - b.attention, .bytes = a.bytes - b.bytes};
   };
   for (const Keep keep : kKeeps) {
     const PhaseNotes kept = phase_notes(phase, shape, keep);

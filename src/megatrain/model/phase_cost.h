@@ -10,8 +10,9 @@
 namespace megatrain {
 
 struct CallCost {
-  double flops = 0;  // of matrix products and attention
-  double bytes = 0;  // moved by all other calls, which memory bounds; every operand once
+  double flops = 0;      // of matrix products and attention
+  double attention = 0;  // flops of attention alone
+  double bytes = 0;      // moved by all other calls, which memory bounds; every operand once
 };
 
 // Of one micro-batch.

@@ -274,6 +274,27 @@ int64_t fetched_weight_bytes(const Workload& w, const Plan& plan) {
   return bytes;
 }
 
+double attention_flops(const Workload& w, const Plan& plan) {
+  double sum = 0;
+  for (const Action& a : grouped_actions(w, plan, 1)) {
+    const bool layers =
+        a.kind == ActionKind::forward || a.kind == ActionKind::recompute || a.kind == ActionKind::backward;
+    if (!layers || a.part != 0) continue;  // it is in the first part
+    const PhaseWork& phase = w.phase(a.phase);
+    const AttentionFlops& attention = phase.attention;
+    const size_t keep = static_cast<size_t>(a.keep);
+    double flops = 0;
+    if (a.kind == ActionKind::forward) {
+      flops = attention.forward - (a.again ? attention.spared[keep] : 0);
+    } else {
+      if (a.kind == ActionKind::backward) flops = attention.backward;
+      if (a.kind == ActionKind::recompute || !phase.in_parts()) flops += attention.recomputed[keep];
+    }
+    sum += flops * as_double(a.micro_batches * w.micro_tokens);
+  }
+  return sum;
+}
+
 namespace {
 
 // Some input of a phase crosses the link, micro-batch by micro-batch.

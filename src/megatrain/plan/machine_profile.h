@@ -46,6 +46,8 @@ struct MachineProfile {
   RateTable expert_rates;     // flops/s of the products of a layer's experts by flops of one of these
   RateTable attention_rates;  // flops/s by length of a sequence
 
+  double attention_flops_per_s = 0;  // of the attention of one run (train/site.h); 0: flops_per_s
+
   int64_t hbm_bytes = 0;  // of the tiers; 0: not known
   int64_t host_bytes = 0;
   int64_t disk_bytes = 0;

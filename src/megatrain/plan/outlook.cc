@@ -84,6 +84,7 @@ std::string from_tokens(int64_t tokens) {
 Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   Outlook o{.estimate = estimate(w, plan, m)};
   const Estimate& e = o.estimate;
+  o.attention_s = attention_flops(w, plan) / (m.attention_flops_per_s > 0 ? m.attention_flops_per_s : m.flops_per_s);
   o.tokens_per_s = as_double(w.tokens()) / e.step_s;
   TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.keep_of(p); });
   o.optimizer_tokens = tokens_that_take(std::max({e.update_s, e.disk_read_s, e.disk_write_s}), token.hides_update(w));
@@ -116,6 +117,8 @@ double cost_per_billion_tokens(const Outlook& o, double price) { return price / 
 
 std::string outlook_text(const Workload& w, const Outlook& o, const MachineProfile& m, std::optional<double> price) {
   std::string text = fmt::format("estimated: {} tokens/s on {}\n", thousands(o.tokens_per_s), m.title());
+  text += fmt::format("of the compute attention takes {:.3g} s, the rest {:.3g} s\n", o.attention_s,
+                      o.estimate.compute_s - o.attention_s);
   text += fmt::format("the link hides behind compute {}, the optimizer {}; this step has {}\n",
                       from_tokens(o.link_tokens()), from_tokens(o.optimizer_tokens), thousands(as_double(w.tokens())));
   if (size_matters(w, o))

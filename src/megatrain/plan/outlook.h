@@ -11,6 +11,7 @@ namespace megatrain {
 
 struct Outlook {
   Estimate estimate;
+  double attention_s = 0;  // of estimate.compute_s, what is computed again included
   double tokens_per_s = 0;
 
   // Tokens a step from which on compute takes as long as what must move or be updated whatever the tokens are; 0:

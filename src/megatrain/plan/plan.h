@@ -112,6 +112,9 @@ std::string bounding_lane(double step_s, double compute_s, const std::map<std::s
 // Weight bytes that cross to the device in one step.
 int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
 
+// Of attention in one step, what is computed again included.
+double attention_flops(const Workload& workload, const Plan& plan);
+
 struct Budgets {
   int64_t gpu_bytes = 0;  // of the device, driver's own share included
   int64_t host_bytes = 0;
@@ -124,6 +127,9 @@ inline constexpr int64_t kVisitingBytes = int64_t{8} << 30;
 // message says what is needed, what is there, and what would fit. `notes` receives what was given up to fit.
 Plan make_plan(const Workload& workload, const Budgets& budgets, const MachineProfile& machine,
                std::vector<std::string>* notes);
+
+// Whether make_plan() finds one. Quicker: plans that fit are not compared.
+bool can_fit(const Workload& workload, const Budgets& budgets, const MachineProfile& machine);
 
 // Some valid plan: varies everything a plan may vary.
 Plan random_plan(const Workload& workload, uint64_t seed);

@@ -284,7 +284,58 @@ void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Co
   }
 }
 
+// Calls consider(plan) with plans that fit, until it returns true. Of the others, calls lacks_device(plan, bytes) with
+// starts that the device does not hold, and lacks_host(plan) with plans that the host and its disk do not hold.
+template <class Consider, class LacksDevice, class LacksHost>
+void search(const Workload& w, const Budgets& budgets, const MachineProfile& machine, const Consider& consider,
+            const LacksDevice& lacks_device, const LacksHost& lacks_host) {
+  const bool state_on_host = budgets.state_on_host || !machine.updates_on_device || w.alias_records > 0;
+  const bool long_sequences = outputs_pay_most(w);
+  for (const Start& start : starts(w, state_on_host, machine.updates_on_device)) {
+    Plan base = start_plan(w, start);
+    settle(w, base);
+    const int64_t device = memory_need(w, base).hbm_bytes() - budgets.gpu_bytes;
+    if (device > 0) {
+      lacks_device(base, device);
+      continue;
+    }
+    for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
+      // where the start has taken what a ladder would climb first, it is another ladder
+      if (ladder == Ladder::weights && std::count(base.weights.begin(), base.weights.end(), Tier::host) == 0) continue;
+      if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
+      Plan plan = base;
+      Climber climber(w, budgets.gpu_bytes, plan);
+      climb(climber, ladder, long_sequences);
+      if (memory_need(w, plan).host_bytes() <= budgets.host_bytes) {
+        if (consider(plan)) return;
+        continue;
+      }
+      Plan tight = plan;
+      if (!w.clip) tight.host_gradient_slabs = std::min<int64_t>(1, plan.host_gradient_slabs);
+      if (memory_need(w, tight).host_bytes() <= budgets.host_bytes) {
+        if (consider(tight)) return;
+        continue;
+      }
+      if (budgets.disk_bytes > 0) {
+        bool done = false;
+        const auto consider_spilled = [&](const Plan& spilled) { done = done || consider(spilled); };
+        spill(w, plan, budgets, consider_spilled);
+        if (tight != plan) spill(w, tight, budgets, consider_spilled);
+        if (done) return;
+      }
+      lacks_host(tight);
+    }
+  }
+}
+
 }  // namespace
+
+bool can_fit(const Workload& w, const Budgets& budgets, const MachineProfile& machine) {
+  bool found = false;
+  search(
+      w, budgets, machine, [&](const Plan&) { return found = true; }, [](const Plan&, int64_t) {}, [](const Plan&) {});
+  return found;
+}
 
 Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& machine,
                std::vector<std::string>* notes) {
@@ -302,50 +353,22 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     lacks_device = device;
   };
   const auto consider = [&](const Plan& plan) {
-    if (best && least_seconds(w, plan, machine) >= best_s * (1 - 1e-12)) return;
+    if (best && least_seconds(w, plan, machine) >= best_s * (1 - 1e-12)) return false;
     const double seconds = estimate(w, plan, machine).step_s;
-    if (best && seconds >= best_s) return;
+    if (best && seconds >= best_s) return false;
     best = plan;
     best_s = seconds;
+    return false;  // a later one may be faster
   };
-  const bool state_on_host = budgets.state_on_host || !machine.updates_on_device || w.alias_records > 0;
-  const bool long_sequences = outputs_pay_most(w);
-  for (const Start& start : starts(w, state_on_host, machine.updates_on_device)) {
-    Plan base = start_plan(w, start);
-    settle(w, base);
-    const int64_t device = memory_need(w, base).hbm_bytes() - budgets.gpu_bytes;
-    if (device > 0) {
-      lacks(base, device, true);
-      continue;
-    }
-    for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
-      // where the start has taken what a ladder would climb first, it is another ladder
-      if (ladder == Ladder::weights && std::count(base.weights.begin(), base.weights.end(), Tier::host) == 0) continue;
-      if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
-      Plan plan = base;
-      Climber climber(w, budgets.gpu_bytes, plan);
-      climb(climber, ladder, long_sequences);
-      if (memory_need(w, plan).host_bytes() <= budgets.host_bytes) {
-        consider(plan);
-        continue;
-      }
-      Plan tight = plan;
-      if (!w.clip) tight.host_gradient_slabs = std::min<int64_t>(1, plan.host_gradient_slabs);
-      if (memory_need(w, tight).host_bytes() <= budgets.host_bytes) {
-        consider(tight);
-        continue;
-      }
-      if (budgets.disk_bytes > 0) {
-        spill(w, plan, budgets, consider);
-        if (tight != plan) spill(w, tight, budgets, consider);
-      }
-      if (best) continue;
-      if (const auto disk = least_disk_bytes(w, tight, budgets); disk && *disk < least_disk.value_or(*disk + 1))
-        least_disk = disk;
-      const Plan spilled = spill_most(w, tight, budgets);
-      lacks(spilled, memory_need(w, spilled).host_bytes() - budgets.host_bytes, false);
-    }
-  }
+  const auto lacks_host = [&](const Plan& plan) {
+    if (best) return;
+    if (const auto disk = least_disk_bytes(w, plan, budgets); disk && *disk < least_disk.value_or(*disk + 1))
+      least_disk = disk;
+    const Plan spilled = spill_most(w, plan, budgets);
+    lacks(spilled, memory_need(w, spilled).host_bytes() - budgets.host_bytes, false);
+  };
+  search(
+      w, budgets, machine, consider, [&](const Plan& plan, int64_t bytes) { lacks(plan, bytes, true); }, lacks_host);
   if (!best) {
     check_fit(w, nearest, budgets, least_disk);
     fail_internal("a plan that lacks memory fits");

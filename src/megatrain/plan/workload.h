@@ -41,6 +41,14 @@ struct PartWork {
   double backward_flops = 0;
 };
 
+// What attention has of a phase's flops, as PhaseWork has them.
+struct AttentionFlops {
+  double forward = 0;
+  double backward = 0;
+  std::array<double, kKeeps.size()> recomputed{};
+  std::array<double, kKeeps.size()> spared{};
+};
+
 struct PhaseWork {
   std::vector<int64_t> records;
   int64_t width = 0;  // of its input (T, width), which waits for backward
@@ -53,6 +61,7 @@ struct PhaseWork {
   std::array<double, kKeeps.size()> recomputed_flops{};  // in backward, by what is kept
   std::array<double, kKeeps.size()> recomputed_bytes{};  // moved by norms, RoPE and activation functions
   std::array<double, kKeeps.size()> spared_flops{};  // of a forward that runs again, by what is kept; its first part
+  AttentionFlops attention;
 
   int64_t router_bytes = 0;  // of what a step counts of its router; 0: it has none
 

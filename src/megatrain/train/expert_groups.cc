@@ -21,10 +21,18 @@ int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t devic
   return records == 1 ? 0 : ceil_div(experts, records);
 }
 
+std::vector<int64_t> group_sizes(const ModelConfig& model, DType dtype, int64_t device_bytes) {
+  constexpr int64_t kMostGroups = 16;
+  const int64_t experts = model.experts.count;
+  if (experts == 0) return {0};
+  const int64_t large = experts_in_a_record(model, dtype, device_bytes);
+  const int64_t small = ceil_div(large > 0 ? large : experts, 4);
+  return {large, small, std::min(small, ceil_div(experts, kMostGroups))};
+}
+
 Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DType dtype, const Budgets& budgets,
                        const MachineProfile& machine, const std::function<Workload(int64_t)>& workload_of,
                        bool quickly) {
-  constexpr int64_t kMostGroups = 16;
   if (model.experts.count == 0) return workload_of(0);
   if (!config.plan.empty()) {
     const int64_t planned = read_plan(config.plan).experts_per_record;
@@ -33,13 +41,12 @@ Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DTyp
                               config.plan, planned, model.experts.count));
     return workload_of(planned);
   }
-  const int64_t large = experts_in_a_record(model, dtype, budgets.gpu_bytes);
-  const int64_t small = ceil_div(large > 0 ? large : model.experts.count, 4);
-  const Prospect coarse{workload_of(large), budgets, machine};
+  const std::vector<int64_t> sizes = group_sizes(model, dtype, budgets.gpu_bytes);
+  const Prospect coarse{workload_of(sizes[0]), budgets, machine};
   if (quickly) return coarse.workload;
-  const Prospect fine{workload_of(small), budgets, machine};
+  const Prospect fine{workload_of(sizes[1]), budgets, machine};
   const auto coarse_fit = fit(coarse), fine_fit = fit(fine);
-  if (!coarse_fit && !fine_fit) return workload_of(std::min(small, ceil_div(model.experts.count, kMostGroups)));
+  if (!coarse_fit && !fine_fit) return workload_of(sizes[2]);
   const auto seconds = [](const Fit& found) { return found.outlook.estimate.step_s; };
   return fine_fit && (!coarse_fit || seconds(*fine_fit) < seconds(*coarse_fit)) ? fine.workload : coarse.workload;
 }

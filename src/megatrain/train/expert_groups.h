@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "megatrain/config/config.h"
 #include "megatrain/model/config.h"
@@ -13,6 +14,10 @@ namespace megatrain {
 // Experts that a record should hold where the device has so much memory: all of a layer's while they take no more than
 // a 24th of it, which leaves room for several records' weights and gradients at once; else as many as do. 0: all.
 int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes);
+
+// The sizes of records, in experts, that choose_groups() chooses from where no plan is named: that above, a quarter of
+// it, and that of 16 records a layer. Of a dense model 0 alone.
+std::vector<int64_t> group_sizes(const ModelConfig& model, DType dtype, int64_t device_bytes);
 
 // The workload to plan for, of those that workload_of(experts_per_record) gives: that of the plan which the
 // configuration names; else with records of the size above, or a quarter of it where the planner's step is shorter then

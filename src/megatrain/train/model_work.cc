@@ -9,12 +9,14 @@ namespace {
 PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& shape) {
   const PhaseCost cost = phase_cost(*numbered.phase, shape);
   const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
-  PhaseWork work{.records = numbered.records,
-                 .width = numbered.phase->in_width(),
-                 .forward_flops = cost.forward.flops / tokens,
-                 .backward_flops = cost.backward.flops / tokens,
-                 .router_bytes = numbered.phase->router_bytes(),
-                 .carried_bytes = numbered.phase->carried_bytes()};
+  PhaseWork work{
+      .records = numbered.records,
+      .width = numbered.phase->in_width(),
+      .forward_flops = cost.forward.flops / tokens,
+      .backward_flops = cost.backward.flops / tokens,
+      .attention = {.forward = cost.forward.attention / tokens, .backward = cost.backward.attention / tokens},
+      .router_bytes = numbered.phase->router_bytes(),
+      .carried_bytes = numbered.phase->carried_bytes()};
   for (size_t part = 0; numbered.parts.size() > 1 && part < numbered.parts.size(); ++part) {
     work.parts.push_back({.records = numbered.parts[part],
                           .forward_flops = cost.parts[part].forward.flops / tokens,
@@ -25,6 +27,8 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& sha
     work.recomputed_flops[keep] = cost.recomputed[keep].flops / tokens;
     work.recomputed_bytes[keep] = cost.recomputed[keep].bytes / tokens;
     work.spared_flops[keep] = cost.spared[keep].flops / tokens;
+    work.attention.recomputed[keep] = cost.recomputed[keep].attention / tokens;
+    work.attention.spared[keep] = cost.spared[keep].attention / tokens;
   }
   return work;
 }

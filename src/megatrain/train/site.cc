@@ -98,25 +98,26 @@ MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& con
   // Where they were not measured experts' products have this share of the rate of dense layers, their small ops
   // included, as in two measured steps (gpt-oss-20b and Qwen3-30B-A3B on an H200).
   constexpr double kExpertShare = 0.7;
-  double flops = 0, seconds = 0;
-  for (const OpNote& note : notes_of(config, model, identity, true).keeping()) {
-    const double of_note = note_flops(note);
+  const auto seconds_of = [&](const OpNote& note, double flops) {
     const auto length = attention_length(note), experts = expert_count(note);
-    flops += of_note;
-    if (of_note == 0) {
-      if (measured || experts) seconds += note_bytes(note) / machine.hbm_bytes_per_s;
-    } else if (experts && !machine.expert_rates.empty()) {
-      seconds += of_note / rate_at(machine.expert_rates, of_note / static_cast<double>(*experts));
-    } else if (!measured) {
-      seconds += of_note / (machine.flops_per_s * (experts ? kExpertShare : 1));
-    } else if (length) {
-      seconds += of_note / rate_at(machine.attention_rates, static_cast<double>(*length));
-    } else {
-      seconds += of_note / (rate_at(machine.product_rates, of_note) * (experts ? kExpertShare : 1));
-    }
+    if (flops == 0) return measured || experts ? note_bytes(note) / machine.hbm_bytes_per_s : 0;
+    if (experts && !machine.expert_rates.empty())
+      return flops / rate_at(machine.expert_rates, flops / static_cast<double>(*experts));
+    if (!measured) return flops / (machine.flops_per_s * (experts ? kExpertShare : 1));
+    if (length) return flops / rate_at(machine.attention_rates, static_cast<double>(*length));
+    return flops / (rate_at(machine.product_rates, flops) * (experts ? kExpertShare : 1));
+  };
+  struct Sum {
+    double flops = 0, seconds = 0;
+  } all, attention;
+  for (const OpNote& note : notes_of(config, model, identity, true).keeping()) {
+    const double flops = note_flops(note), seconds = seconds_of(note, flops);
+    all = {all.flops + flops, all.seconds + seconds};
+    if (attention_length(note)) attention = {attention.flops + flops, attention.seconds + seconds};
   }
   MachineProfile fitted = machine;
-  fitted.flops_per_s = flops / seconds;
+  fitted.flops_per_s = all.flops / all.seconds;
+  fitted.attention_flops_per_s = attention.flops / attention.seconds;
   return fitted;
 }
 

@@ -26,7 +26,8 @@ int64_t cuda_scratch_bound(const OpsShape& shape);
 // What the CPU or the GPU of this machine does: as measured, else from data sheets.
 MachineProfile machine_profile(const Device& device);
 
-// The profile with the rate of whole layers that its tables give for the calls of this run. Without tables, itself.
+// The profile with the rates of whole layers and of attention that its tables give for the calls of this run. Without
+// tables, itself.
 MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
                            const RunIdentity& identity);
 

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kMost = 3;
 constexpr int64_t kUnlimited = int64_t{1} << 54;
 constexpr int64_t kFewestTokens = 128;  // of a sequence or a chunk that is worth suggesting
+constexpr int64_t kMostChunks = 512;    // of a micro-batch: every one has calls of its own
 
 // From the exact to the smallest.
 constexpr StateFormat kFormats[] = {
@@ -155,9 +156,10 @@ class Suggestions {
   void smaller_chunks(std::optional<Changed>& nearest) {
     const TrainConfig& config = base_.config;
     const RunIdentity identity = make_identity(config, model_);
+    const int64_t fewest = std::max(kFewestTokens, identity.micro_tokens / kMostChunks);
     for (const auto& [mlp, head] : {std::pair{true, false}, {false, true}, {true, true}}) {
       for (int64_t m = identity.mlp_chunk / 2, h = identity.head_chunk / 2;
-           (!mlp || m >= kFewestTokens) && (!head || h >= kFewestTokens); m /= 2, h /= 2) {
+           (!mlp || m >= fewest) && (!head || h >= fewest); m /= 2, h /= 2) {
         Changed change = changed(joined(mlp ? fmt::format("--mlp_chunk={}", m) : "",  //
                                         head ? fmt::format("--head_chunk={}", h) : ""));
         if (mlp) change.config.mlp_chunk = m;
