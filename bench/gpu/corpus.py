@@ -8,8 +8,6 @@ import site
 import sysconfig
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
 SUFFIXES = {".py", ".txt", ".md", ".rst"}
 NAMES = {"copyright", "COPYING", "LICENSE", "NOTICE", "README"}
 BYTES_OF_A_FILE = range(256, 512 * 1024)
@@ -63,6 +61,8 @@ def collect(roots, folder, most_bytes):
 
 def train_tokenizer(texts, folder, vocab, most_bytes):
     """A byte-level BPE of the first texts, as FOLDER/tokenizer.json and tokenizer_config.json. Returns its size."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # not every script has them
+
     chosen, total = [], 0
     for path in sorted(texts.glob("*.txt")):
         if total < most_bytes:
