@@ -24,6 +24,17 @@ TEST_P(CudaGolden, Bf16LossAndGradientDirectionsMatchTransformers) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, ::testing::ValuesIn(parity::golden_names()),
                          [](const auto& info) { return info.param; });
 
+class CudaLongGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CudaLongGolden, LossesGradientsAndClippedStepsMatchTransformers) {
+  parity::expect_fp32_parity(GetParam(), {.device = "cuda", .micro_batch = 1});
+  parity::expect_fp32_parity(GetParam(), {.device = "cuda", .micro_batch = 1, .mlp_chunk = 3000});
+  parity::expect_bf16_parity(GetParam(), {.device = "cuda", .micro_batch = 1});
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaLongGolden, ::testing::ValuesIn(parity::golden_names(true)),
+                         [](const auto& info) { return info.param; });
+
 TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
   constexpr int64_t kSteps = 4;
   constexpr uint64_t kPlans = 20;

@@ -19,4 +19,22 @@ TEST_P(Golden, Bf16LossAndGradientDirectionsMatchTransformers) { expect_bf16_par
 INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(golden_names()),
                          [](const auto& info) { return info.param; });
 
+// Two steps of 8192 tokens: one document, and documents of up to 5000 with a window of 1000 in one layer.
+class LongGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(LongGolden, Fp32LossGradientsAndClippedStepsMatchTransformers) {
+  expect_fp32_parity(GetParam(), {.micro_batch = 1});
+}
+
+TEST_P(LongGolden, Fp32MatchesWithBlocksOverRangesOfTokens) {
+  expect_fp32_parity(GetParam(), {.micro_batch = 1, .mlp_chunk = 3000});
+}
+
+TEST_P(LongGolden, Bf16LossAndGradientDirectionsMatchTransformers) {
+  expect_bf16_parity(GetParam(), {.micro_batch = 1});
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LongGolden, ::testing::ValuesIn(golden_names(true)),
+                         [](const auto& info) { return info.param; });
+
 }  // namespace megatrain::parity
