@@ -5,6 +5,7 @@
 
 namespace megatrain {
 
-std::string user_cache_directory();  // ~/.cache/megatrain; it need not exist
+// ${XDG_CACHE_HOME:-$HOME/.cache}/megatrain; it need not exist.
+std::string user_cache_directory();
 
 }  // namespace megatrain

@@ -132,6 +132,25 @@ class CudaDevice final : public Device {
   double marked_s_ = 0;
 };
 
+std::string cuda_version(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// The runtime calls a driver that is not there one that is too old.
+std::string why_no_gpu(cudaError_t status) {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0)
+    return "no NVIDIA driver was found on this machine; this build needs one for CUDA " + cuda_version(runtime);
+  if (status == cudaErrorInsufficientDriver) {
+    return "the NVIDIA driver is for CUDA " + cuda_version(driver) + " and this build needs one for CUDA " +
+           cuda_version(runtime) + ": update the driver";
+  }
+  if (status == cudaErrorNoDevice) return "no GPU was found on this machine";
+  return std::string("no usable GPU: ") + cudaGetErrorString(status);
+}
+
 }  // namespace
 
 std::unique_ptr<Device> make_cuda_device(std::string* why) {
@@ -142,7 +161,7 @@ std::unique_ptr<Device> make_cuda_device(std::string* why) {
   };
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) return refuse(std::string("no usable GPU: ") + cudaGetErrorString(status));
+  if (status != cudaSuccess) return refuse(why_no_gpu(status));
   if (count == 0) return refuse("no GPU was found on this machine");
   cudaDeviceProp properties;
   status = cudaGetDeviceProperties(&properties, 0);
