@@ -32,10 +32,10 @@ from setting import call, make_folders, markdown, parse_sized, parser_of, say, w
 
 SIZES = {
     "h200": {"stages": "16:512:1200:2e-3,32:256:800:2e-3,96:128:600:2e-3,256:64:500:2e-3,1024:32:400:1.5e-3,"
-                       "4096:16:300:1e-3,16384:8:150:1e-3,32768:4:250:1e-3",
+                       "4096:16:300:1e-3,16384:8:150:1e-3,32768:8:250:1e-3",
              "hidden": 256, "layers": 2, "heads": 4, "head_dim": 64, "theta": 1e8, "pairs": 32, "keys": 128, "values": 256,
              "questions": 200, "device": "cuda", "precision": "bf16"},
-    "tiny": {"stages": "12:256:700:4e-3,24:128:500:4e-3,48:64:300:3e-3,128:32:200:3e-3,512:8:300:3e-3",
+    "tiny": {"stages": "12:256:700:4e-3,24:128:500:4e-3,48:64:300:3e-3,128:32:200:3e-3,512:8:300:3e-3,512:8:250:2e-3",
              "hidden": 64, "layers": 2, "heads": 4, "head_dim": 32, "theta": 1e8, "pairs": 8, "keys": 32, "values": 128,
              "questions": 200, "device": "cpu", "precision": "fp32"},
 }
