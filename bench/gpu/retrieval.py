@@ -18,6 +18,7 @@ as a table, also printed) and retrieval.log. The exit code is 1 when a run fails
 answers are right.
 """
 
+import concurrent.futures
 import json
 import random
 import shutil
@@ -30,11 +31,11 @@ from pathlib import Path
 from setting import call, make_folders, markdown, parse_sized, parser_of, say, write_lines
 
 SIZES = {
-    "h200": {"stages": "16:512:1000:2e-3,32:256:500:2e-3,96:128:500:2e-3,256:64:400:2e-3,1024:32:400:1.5e-3,4096:16:300:1e-3,"
-                       "16384:8:150:1e-3,32768:4:250:1e-3",
+    "h200": {"stages": "16:512:1200:2e-3,32:256:800:2e-3,96:128:600:2e-3,256:64:500:2e-3,1024:32:400:1.5e-3,"
+                       "4096:16:300:1e-3,16384:8:150:1e-3,32768:8:250:1e-3",
              "hidden": 256, "layers": 2, "heads": 4, "head_dim": 64, "theta": 1e8, "pairs": 32, "keys": 128, "values": 256,
              "questions": 200, "device": "cuda", "precision": "bf16"},
-    "tiny": {"stages": "12:256:600:4e-3,24:128:300:4e-3,48:64:250:3e-3,128:32:200:3e-3,512:8:300:3e-3",
+    "tiny": {"stages": "12:256:700:4e-3,24:128:500:4e-3,48:64:300:3e-3,128:32:200:3e-3,512:8:300:3e-3,512:8:250:2e-3",
              "hidden": 64, "layers": 2, "heads": 4, "head_dim": 32, "theta": 1e8, "pairs": 8, "keys": 32, "values": 128,
              "questions": 200, "device": "cpu", "precision": "fp32"},
 }
@@ -89,7 +90,8 @@ def write_model(options, folder):
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "vocab_size": vocab,
         "hidden_size": options.hidden, "intermediate_size": options.hidden, "num_hidden_layers": options.layers,
-        "num_attention_heads": options.heads, "head_dim": options.head_dim, "num_key_value_heads": options.heads, "rope_theta": options.theta,
+        "num_attention_heads": options.heads, "num_key_value_heads": options.heads, "head_dim": options.head_dim,
+        "rope_theta": options.theta,
         "max_position_embeddings": max(stage["seq_len"] for stage in stages_of(options)), "rms_norm_eps": 1e-6,
         "initializer_range": options.hidden ** -0.5, "tie_word_embeddings": True, "eos_token_id": END,
         "torch_dtype": {"bf16": "bfloat16", "fp32": "float32"}[options.precision]}))
@@ -117,10 +119,10 @@ def context(options, draw, length):
     return ids, pairs
 
 
-def write_training(options, draw, stage, stem):
+def write_training(options, stage, stem, seed):
     """Sequences with all of their pairs asked for at the end, a letter before each key, and labels that train the values
     there."""
-    length = stage["seq_len"]
+    length, draw = stage["seq_len"], random.Random(seed)
     none = array("i", [-100]) * length
     with open(f"{stem}.tokens", "wb") as tokens, open(f"{stem}.labels", "wb") as labels:
         for _ in range(stage["batch"] * stage["steps"]):
@@ -149,11 +151,11 @@ def write_questions(options, draw, length, path):
     return nearest
 
 
-def train(options, log, draw, stage, source, name):
-    """One stage; writes its curve and returns its part of the summary."""
+def train(options, log, stage, data, source, name):
+    """One stage, when its data are there; writes its curve and returns its part of the summary."""
     work = options.work
     start = time.perf_counter()
-    write_training(options, draw, stage, work / name)
+    data.result()
     made = time.perf_counter()
     (work / f"{name}.yaml").write_text(f"""
 model: {{{source}}}
@@ -166,7 +168,7 @@ seq_len: {stage['seq_len']}
 batch: {stage['batch']}
 micro_batch: {max(1, min(stage['batch'], 65536 // stage['seq_len']))}
 steps: {stage['steps']}
-optim: {{lr: {stage['lr']}, beta2: 0.98, weight_decay: 0, schedule: wsd, decay: 0.5, warmup: 20}}
+optim: {{lr: {stage['lr']}, beta2: 0.98, weight_decay: 0, schedule: wsd, decay: 0.3, warmup: 20}}
 run_dir: {work}/{name}
 """)
     call(log, options.program, "train", work / f"{name}.yaml", "--json")
@@ -181,7 +183,7 @@ run_dir: {work}/{name}
     result = stage | {"pairs": pairs_of(options, stage["seq_len"]), "first_loss": rows[0]["loss"],
                       "loss": sum(row["loss"] for row in last) / len(last), "data_seconds": round(made - start, 1),
                       "seconds": round(done - made, 1)}
-    say(f"{name}: loss {result['loss']:.4f}, {result['seconds']} s (data {result['data_seconds']} s)")
+    say(f"{name}: loss {result['loss']:.4f}, {result['seconds']} s (waited for data {result['data_seconds']} s)")
     return result
 
 
@@ -191,7 +193,8 @@ def ask(options, log, draw, length, run):
     nearest = write_questions(options, draw, length, path)
     start = time.perf_counter()
     told = json.loads(call(log, options.program, "eval", run, path, "--max-tokens", 1, "--seq-len", length,
-                           f"--device={options.device}", f"--threads={options.threads}", "--data.cache", options.work / "cache", "--json"))
+                           f"--device={options.device}", f"--threads={options.threads}",
+                           "--data.cache", options.work / "cache", "--json"))
     result = {"exact_match": told["exact_match"], "right": told["right"], "count": told["count"], "distance": nearest,
               "mismatches": [{key: row[key] for key in ("expected", "got")} for row in told["mismatches"]],
               "ask_seconds": round(time.perf_counter() - start, 1)}
@@ -200,12 +203,12 @@ def ask(options, log, draw, length, run):
 
 
 def table(summary):
-    text = markdown("tokens of a sequence | pairs | batch | steps | lr | loss, last 20 steps | seconds (making data)",
+    text = markdown("tokens of a sequence | pairs | batch | steps | lr | loss, last 20 steps | seconds (waiting for data)",
                     (f"{run['seq_len']} | {run['pairs']} | {run['batch']} | {run['steps']} | {run['lr']:g} "
                      f"| {run['loss']:.4f} | {run['seconds']:g} ({run['data_seconds']:g})" for run in summary["stages"]))
     return text + (f"\n{summary['parameters']:,} parameters: {summary['right']} of {summary['count']} unseen sequences of "
-                   f"{summary['context']} tokens answered exactly, one of {summary['settings']['values']} values that stands "
-                   f"at least {summary['distance']} tokens earlier; {summary['seconds']:g} s in all.\n")
+                   f"{summary['context']} tokens answered exactly, each with one of {summary['settings']['values']} values "
+                   f"that stands at least {summary['distance']} tokens earlier; {summary['seconds']:g} s in all.\n")
 
 
 def main():
@@ -214,10 +217,13 @@ def main():
     start = time.perf_counter()
     write_model(options, options.work / "model")
     source, runs = f"config: {options.work}/model/config.json", []
-    for i, stage in enumerate(stages_of(options)):
-        name = f"{i + 1}-{stage['seq_len']}"
-        runs.append(train(options, log, random.Random(f"train {i}"), stage, source, name))
-        source = f"path: {options.work}/{name}/model"
+    stages = {f"{i}-{stage['seq_len']}": stage for i, stage in enumerate(stages_of(options), 1)}
+    with concurrent.futures.ProcessPoolExecutor() as pool:  # the data of later stages while the first ones train
+        made = [pool.submit(write_training, options, stage, options.work / name, f"train {name}")
+                for name, stage in stages.items()]
+        for (name, stage), data in zip(stages.items(), made):
+            runs.append(train(options, log, stage, data, source, name))
+            source = f"path: {options.work}/{name}/model"
     length = runs[-1]["seq_len"]
     told = ask(options, log, random.Random("ask"), length, options.work / name)
     parameters = json.loads(call(log, options.program, "inspect", options.work / name, "--json"))["parameters"]
