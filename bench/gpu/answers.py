@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from setting import call, make_folders, parse_sized, parser_of, part
+from setting import answer_speeds, make_folders, parse_sized, parser_of, part
 
 EXAMPLE = Path("examples/chat/model")
 SIZES = {
@@ -74,11 +74,7 @@ def main():
         result["transformers"] = dict(found)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(EXAMPLE / name, folder)
-    for name, extra, tokens in (("whole", (), options.tokens), ("small", ("--memory.gpu", options.small), 16)):
-        with part(f"megatrain: answer, {name} device", seconds):
-            answer = json.loads(call(log, options.program, "generate", folder, "--prompt", prompt, "--max-tokens", tokens,
-                                     "--json", "--device", options.device, *extra))
-        result[name] = {key: answer[key] for key in ("prompt_tokens", "tokens", "seconds", "tokens_per_s")}
+    result |= answer_speeds(options.program, folder, prompt, options.tokens, options, log, seconds)
     shutil.rmtree(options.work)
     result |= {"settings": {name: getattr(options, name) for name in SIZES[options.size]}, "seconds": seconds}
     (options.out / "answers.json").write_text(json.dumps(result, indent=1) + "\n")

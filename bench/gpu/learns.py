@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from setting import call, make_folders, markdown, parse_sized, parser_of, say, write_lines
+from setting import call, conclude, make_folders, markdown, parse_sized, parser_of, say, write_lines
 
 SIZES = {
     "h200": {"epochs": 9.0, "batch": 8, "lr": 1.5e-3, "device": "cuda", "precision": "bf16"},
@@ -109,10 +109,7 @@ optim: {{lr: {options.lr}, beta2: 0.98, weight_decay: 0, schedule: wsd, decay: 0
     worst = max(run["test_loss"] for name, run in runs.items() if name != "dense") - runs["dense"]["test_loss"]
     summary = {"holds": worst <= options.more, "most_above_dense": worst, "runs": runs,
                "settings": {name: getattr(options, name) for name in SIZES[options.size]}}
-    (options.out / "learns.json").write_text(json.dumps(summary, indent=1) + "\n")
-    (options.out / "learns.md").write_text(table(runs))
-    print(table(runs), end="")
-    return 0 if summary["holds"] else 1
+    return conclude(options, "learns", summary, table(runs))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import time
 from array import array
 from pathlib import Path
 
-from setting import call, make_folders, markdown, parse_sized, parser_of, say, write_lines
+from setting import call, conclude, make_folders, markdown, parse_sized, parser_of, say, write_lines
 
 SIZES = {
     "h200": {"stages": "16:512:1200:2e-3,32:256:800:2e-3,96:128:600:2e-3,256:64:500:2e-3,1024:32:400:1.5e-3,"
@@ -232,10 +232,7 @@ def main():
     summary = {"holds": told["exact_match"] >= options.least, "context": length} | told | {
         "parameters": parameters, "seconds": round(time.perf_counter() - start, 1), "stages": runs,
         "settings": {name: getattr(options, name) for name in SIZES[options.size]}}
-    (options.out / "retrieval.json").write_text(json.dumps(summary, indent=1) + "\n")
-    (options.out / "retrieval.md").write_text(table(summary))
-    print(table(summary), end="")
-    return 0 if summary["holds"] else 1
+    return conclude(options, "retrieval", summary, table(summary))
 
 
 if __name__ == "__main__":

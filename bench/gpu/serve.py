@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 import corpus
-from setting import call, make_folders, model_config, parse_sized, parser_of, part, write_lines
+from setting import answer_speeds, call, make_folders, model_config, parse_sized, parser_of, part, write_lines
 
 SIZES = {
     "h200": {"shape": "qwen2.5-7b", "vocab": 152064, "megabytes": 16.0, "bpe": 32768, "steps": 10, "batch": 8,
@@ -130,17 +130,6 @@ def loss_of(model, texts):
     return total / count, count
 
 
-def speeds(options, model, prompt, log, seconds):
-    """tokens/s of one answer, its prompt included: all weights on the device, and within options.small of its memory."""
-    found = {}
-    for name, extra, tokens in (("whole", (), 128), ("small", ("--memory.gpu", options.small), 16)):
-        with part(f"megatrain: speed, {name} device", seconds):
-            answer = json.loads(call(log, options.programs / "megatrain", "generate", model, "--prompt", prompt["prompt"],
-                                     "--max-tokens", tokens, "--json", "--device", options.device, *extra))
-        found[name] = {key: answer[key] for key in ("prompt_tokens", "tokens", "seconds", "tokens_per_s")}
-    return found
-
-
 class Error:
     """Of logits against the judge's, over all rows that were added."""
 
@@ -234,7 +223,7 @@ def main():
     losses = [json.loads(line)["loss"] for line in open(options.work / "run/metrics.jsonl")]
     exported = sum(file.stat().st_size for file in directory.glob("*.safetensors"))
     logits, loss, answers = ask_megatrain(options, directory, prompts, log, seconds)
-    speed = speeds(options, directory, prompts[0], log, seconds)
+    speed = answer_speeds(options.programs / "megatrain", directory, prompts[0]["prompt"], 128, options, log, seconds)
     result = compare(options, directory, prompts, logits, loss, answers, seconds)
     shutil.rmtree(options.work)
     summary = result | {"speed": speed, "settings": {name: getattr(options, name) for name in SIZES[options.size]},

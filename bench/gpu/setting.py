@@ -86,5 +86,24 @@ def call(log, *words):
     return done.stdout
 
 
+def conclude(options, name, summary, text):
+    """Writes DEST/NAME.json and NAME.md, prints the latter and returns the exit code: 1 where the summary does not hold."""
+    (options.out / f"{name}.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (options.out / f"{name}.md").write_text(text)
+    print(text, end="")
+    return 0 if summary["holds"] else 1
+
+
+def answer_speeds(program, model, prompt, tokens, options, log, seconds):
+    """tokens/s of one answer, its prompt included: all weights on the device, and within options.small of its memory."""
+    found = {}
+    for name, extra, most in (("whole", (), tokens), ("small", ("--memory.gpu", options.small), 16)):
+        with part(f"megatrain: speed, {name} device", seconds):
+            answer = json.loads(call(log, program, "generate", model, "--prompt", prompt, "--max-tokens", most, "--json",
+                                     "--device", options.device, *extra))
+        found[name] = {key: answer[key] for key in ("prompt_tokens", "tokens", "seconds", "tokens_per_s")}
+    return found
+
+
 def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

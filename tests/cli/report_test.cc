@@ -101,10 +101,10 @@ TEST(Report, TellsTheLayersOfAModelWithExpertsAndNotItsRecords) {
   EXPECT_EQ(highest, 3);  // the head
   const std::string page = page_of(place.run());
   EXPECT_TRUE(names.contains("block backward 2"));
-  for (const char* place : {"2", "2, experts"}) {  // updated by the host, or by the device where its memory has room
-    EXPECT_TRUE(names.contains(fmt::format("update {}", place)) ||
-                names.contains(fmt::format("update on device {}", place)))
-        << place;
+  for (const char* part : {"2", "2, experts"}) {  // updated by the host, or by the device where its memory has room
+    EXPECT_TRUE(names.contains(fmt::format("update {}", part)) ||
+                names.contains(fmt::format("update on device {}", part)))
+        << part;
   }
   for (const char* part : {"of layer 4", "of layer 5"}) EXPECT_EQ(page.find(part), std::string::npos) << part;
 }

@@ -147,7 +147,6 @@ std::string why_no_gpu(cudaError_t status) {
     return "the NVIDIA driver is for CUDA " + cuda_version(driver) + " and this build needs one for CUDA " +
            cuda_version(runtime) + ": update the driver";
   }
-  if (status == cudaErrorNoDevice) return "no GPU was found on this machine";
   return std::string("no usable GPU: ") + cudaGetErrorString(status);
 }
 
@@ -161,7 +160,7 @@ std::unique_ptr<Device> make_cuda_device(std::string* why) {
   };
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) return refuse(why_no_gpu(status));
+  if (status != cudaSuccess && status != cudaErrorNoDevice) return refuse(why_no_gpu(status));
   if (count == 0) return refuse("no GPU was found on this machine");
   cudaDeviceProp properties;
   status = cudaGetDeviceProperties(&properties, 0);
