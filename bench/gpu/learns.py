@@ -5,7 +5,7 @@
 
 The mixture has 8 experts in every layer and 2 of them for a token, each half as wide as the dense model's MLP: but for
 its router it computes as much on a token. All runs read the same conversations (examples/chat) in the same order for as
-many steps. The mixture is trained with router.aux_loss 0 and with 0.01.
+many steps. The mixture is trained with moe.aux_loss 0 and with 0.01.
 
 DEST gets learns-NAME.jsonl of each run (step, loss and the router's figures of every step), learns.json (the summary),
 learns.md (the summary as a table, also printed) and learns.log. The exit code is 1 when a run fails, or when the loss
@@ -26,7 +26,6 @@ SIZES = {
 }
 EXPERTS, CHOSEN = 8, 2
 EXAMPLE = Path("examples/chat")
-ROUTER = ("imbalance", "imbalance_max", "experts_used", "aux_loss")  # of metrics.jsonl
 
 
 def parse():
@@ -48,8 +47,8 @@ def model_configs():
 
 
 # name: (model, options of the command line)
-RUNS = {"dense": ("dense", ()), "experts": ("experts", ("--router.aux_loss=0",)),
-        "experts-aux": ("experts", ("--router.aux_loss=0.01",))}
+RUNS = {"dense": ("dense", ()), "experts": ("experts", ("--moe.aux_loss=0",)),
+        "experts-aux": ("experts", ("--moe.aux_loss=0.01",))}
 
 
 def train(options, log, name, model, words):
@@ -61,7 +60,7 @@ def train(options, log, name, model, words):
     seconds = time.perf_counter() - start
     rows = [json.loads(line) for line in open(run / "metrics.jsonl")]
     write_lines(options.out / f"learns-{name}.jsonl",
-                [{key: row[key] for key in ("step", "loss", *ROUTER) if key in row} for row in rows])
+                [{key: row[key] for key in ("step", "loss", "experts") if key in row} for row in rows])
     told = json.loads(call(log, options.program, "inspect", run, "--json"))
     asked = json.loads(call(log, options.program, "eval", run, EXAMPLE / "test.jsonl", f"--device={options.device}",
                             "--data.cache", work / "cache", "--json"))
@@ -69,7 +68,7 @@ def train(options, log, name, model, words):
               "tokens": sum(row["tokens"] for row in rows), "loss": rows[-1]["loss"],
               "held_out_loss": done["eval_loss"], "test_loss": asked["loss"],
               "exact_match": asked["exact_match"], "right": asked["right"], "count": asked["count"],
-              "router": {key: rows[-1][key] for key in ROUTER if key in rows[-1]}, "seconds": round(seconds, 1)}
+              "router": rows[-1].get("experts", {}), "seconds": round(seconds, 1)}
     say(f"{name}: held-out loss {result['held_out_loss']:.4f}, {result['right']} of {result['count']} right, "
         f"{seconds:.1f} s")
     return result

@@ -41,47 +41,48 @@ TEST(Experts, ALossThatConfigJsonAsksForIsTrainedAndSaidAndStaysInTheExport) {
   const json exported = json::parse(read_bytes(place.run() + "/model/config.json"));
   EXPECT_EQ(exported.at("output_router_logits"), true);
   EXPECT_EQ(exported.at("router_aux_loss_coef"), 0.25);
-  const json step = metrics_of(place.run()).back();
+  const json step = metrics_of(place.run()).back().at("experts");
   EXPECT_GE(step.at("aux_loss"), 1.0);  // k when all is even
   EXPECT_FALSE(step.contains("z_loss"));
 
   // the same coefficient by the key, and the key over config.json
-  succeed({"train", place.config(), "--router.aux_loss=0.25", "--run_dir=" + (place / "given")});
+  succeed({"train", place.config(), "--moe.aux_loss=0.25", "--run_dir=" + (place / "given")});
   EXPECT_EQ(hash_of(place / "given"), hash_of(place.run()));
-  const Outcome off = succeed({"train", place.config(), "--router.aux_loss=0", "--run_dir=" + (place / "off")});
+  const Outcome off = succeed({"train", place.config(), "--moe.aux_loss=0", "--run_dir=" + (place / "off")});
   EXPECT_EQ(off.err.find("output_router_logits"), std::string::npos) << off.err;
   EXPECT_EQ(hash_of(place / "off"), hash_of(place / "without"));
   EXPECT_NE(hash_of(place / "off"), hash_of(place.run()));
-  EXPECT_FALSE(metrics_of(place / "off").back().contains("aux_loss"));
+  EXPECT_FALSE(metrics_of(place / "off").back().at("experts").contains("aux_loss"));
 }
 
 TEST(Experts, EveryStepSaysHowTheyAreUsed) {
   const Place place("qwen3_moe_skew", "steps: 2\n");  // three of eight have no token
   const Outcome outcome = succeed({"train", place.config()});
   for (const json& step : metrics_of(place.run())) {
-    EXPECT_EQ(step.at("experts_used"), 5.0 / 8);
-    EXPECT_GE(step.at("imbalance"), 8.0 / 5);
-    EXPECT_GE(step.at("imbalance_max"), step.at("imbalance"));
+    const json& experts = step.at("experts");
+    EXPECT_EQ(experts.at("used"), 5.0 / 8);
+    EXPECT_GE(experts.at("imbalance"), 8.0 / 5);
+    EXPECT_GE(experts.at("imbalance_max"), experts.at("imbalance"));
   }
   EXPECT_NE(outcome.err.find("62.5% of experts used"), std::string::npos) << outcome.err;
   const Place dense("llama_linear", "steps: 1\n");
   EXPECT_EQ(succeed({"train", dense.config()}).err.find("experts"), std::string::npos);
-  EXPECT_FALSE(metrics_of(dense.run()).front().contains("imbalance"));
+  EXPECT_FALSE(metrics_of(dense.run()).front().contains("experts"));
 }
 
 TEST(Experts, LossesOfTheRouterAreExactAfterAResumeAndAnotherCoefficientIsSaid) {
-  const Place place("mixtral", "steps: 6\ncheckpoint.every: 3\nrouter: {aux_loss: 0.1, z_loss: 0.01}\n");
+  const Place place("mixtral", "steps: 6\ncheckpoint.every: 3\nmoe: {aux_loss: 0.1, z_loss: 0.01}\n");
   succeed({"train", place.config(), "--run_dir=" + (place / "straight")});
   succeed({"train", place.config(), "--steps=3"});
   succeed({"train", place.config(), "--resume"});
   EXPECT_EQ(read_bytes(place.run() + "/hash.json"), read_bytes(place / "straight" + "/hash.json"));
-  const Outcome changed = succeed({"train", place.config(), "--resume", "--steps=7", "--router.z_loss=0.02"});
-  EXPECT_NE(changed.err.find("router.z_loss was 0.01 in the checkpoint's run, is 0.02 now"), std::string::npos)
+  const Outcome changed = succeed({"train", place.config(), "--resume", "--steps=7", "--moe.z_loss=0.02"});
+  EXPECT_NE(changed.err.find("moe.z_loss was 0.01 in the checkpoint's run, is 0.02 now"), std::string::npos)
       << changed.err;
 }
 
 TEST(Experts, LossesOfTheRouterAreRefusedByNameForADenseModel) {
-  for (const std::string key : {"router.aux_loss", "router.z_loss"}) {
+  for (const std::string key : {"moe.aux_loss", "moe.z_loss"}) {
     const Place place("llama_linear", "steps: 2\n" + key + ": 0.01\n");
     expect_refusal({"train", place.config()}, ExitCode::bad_config, {key, "0.01", "no layer with experts"});
     EXPECT_FALSE(fs::exists(place.run()));

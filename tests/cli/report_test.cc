@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -88,7 +89,7 @@ TEST(Report, ShowsARealRunWhole) {
 }
 
 TEST(Report, TellsTheLayersOfAModelWithExpertsAndNotItsRecords) {
-  const Place place("mixtral", "steps: 3\n");  // two layers of two records each
+  const Place place("mixtral", "steps: 3\n");  // two layers, each of a record of attention and records of experts
   succeed({"train", place.config()});
   int64_t highest = 0;
   std::set<std::string> names;
@@ -101,11 +102,15 @@ TEST(Report, TellsTheLayersOfAModelWithExpertsAndNotItsRecords) {
   EXPECT_EQ(highest, 3);  // the head
   const std::string page = page_of(place.run());
   EXPECT_TRUE(names.contains("block backward 2"));
-  for (const char* part : {"2", "2, experts"}) {  // updated by the host, or by the device where its memory has room
-    EXPECT_TRUE(names.contains(fmt::format("update {}", part)) ||
-                names.contains(fmt::format("update on device {}", part)))
-        << part;
-  }
+  // The host updates a record, or the device where its memory has room; the machine's speeds choose the groups of
+  // experts.
+  const auto updated = [&](const std::string& place) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name.starts_with("update " + place) || name.starts_with("update on device " + place);
+    });
+  };
+  EXPECT_TRUE(names.contains("update 2") || names.contains("update on device 2")) << json(names);
+  EXPECT_TRUE(updated("2, expert")) << json(names);
   for (const char* part : {"of layer 4", "of layer 5"}) EXPECT_EQ(page.find(part), std::string::npos) << part;
 }
 

@@ -419,8 +419,8 @@ TEST(FactoryValues, NumbersAreThoseOfTheirYamlParser) {
   EXPECT_EQ(with_value("save_steps", "1_000").checkpoint.every, 1000);
   EXPECT_EQ(with_value("save_steps", "500.0").checkpoint.every, 500);
   EXPECT_EQ(with_value("max_grad_norm", "0").optim.clip, 0);
-  EXPECT_EQ(with_value("moe_aux_loss_coef", "0.02").router.aux_loss, 0.02);
-  EXPECT_EQ(with_value("moe_aux_loss_coef", "null").router.aux_loss, std::nullopt);
+  EXPECT_EQ(with_value("moe_aux_loss_coef", "0.02").moe.aux_loss, 0.02);
+  EXPECT_EQ(with_value("moe_aux_loss_coef", "null").moe.aux_loss, std::nullopt);
   EXPECT_EQ(with_value("warmup_steps", "20").optim.warmup, 20);
   EXPECT_EQ(with_value("warmup_steps", "0").optim.warmup, 0.1);
   EXPECT_EQ(with_value("save_strategy", "\"no\"").checkpoint.every, 0);

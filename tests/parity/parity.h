@@ -125,8 +125,8 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   config.threads = 2;
   config.freeze = golden.value("freeze", config.freeze);
   if (const nlohmann::json router = golden.value("router", nlohmann::json::object()); router.contains("aux_loss"))
-    config.router.aux_loss = router.at("aux_loss").get<double>();
-  if (golden.contains("router")) config.router.z_loss = golden.at("router").at("z_loss").get<double>();
+    config.moe.aux_loss = router.at("aux_loss").get<double>();
+  if (golden.contains("router")) config.moe.z_loss = golden.at("router").at("z_loss").get<double>();
   const nlohmann::json& o = golden.at("optim");
   config.optim.clip = o.at("clip").get<double>();
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{4} << 30;

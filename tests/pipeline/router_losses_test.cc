@@ -85,7 +85,7 @@ TEST(RouterLosses, TheLossThatBalancesNeedsOneSweep) {
     check_plan(balanced.workload(), plan);
     FAIL() << "backward would begin before all choices are known";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("router.aux_loss"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("moe.aux_loss"), std::string::npos) << error.what();
   }
   EXPECT_NO_THROW(check_plan(other.workload(), plan));
 }

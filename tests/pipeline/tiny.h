@@ -80,8 +80,8 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   config.batch = shape.sequences;
   config.micro_batch = shape.sequences / shape.micro_batches;
   config.optim.clip = shape.clip ? 0.5 : 0;
-  if (shape.aux_loss > 0) config.router.aux_loss = shape.aux_loss;
-  config.router.z_loss = shape.z_loss;
+  if (shape.aux_loss > 0) config.moe.aux_loss = shape.aux_loss;
+  config.moe.z_loss = shape.z_loss;
   config.state = {.moments = shape.moments, .master = shape.master};
   config.dump.grads.all = shape.dumps;
   config.freeze = shape.freezing.freeze;

@@ -76,10 +76,10 @@ struct TrainConfig {
     double decay = 0.1;  // wsd: the last part of the run's steps in which lr falls
     bool operator==(const Optim&) const = default;
   };
-  struct Router {
+  struct Moe {                       // mixtures of experts
     std::optional<double> aux_loss;  // none: what config.json asks for
     double z_loss = 0;
-    bool operator==(const Router&) const = default;
+    bool operator==(const Moe&) const = default;
   };
   struct State {
     std::string moments = "fp32";  // fp32 | bf16 | int8
@@ -124,7 +124,7 @@ struct TrainConfig {
   int64_t head_chunk = 0;  // tokens of one chunk of the head; 0: chosen by size
   int64_t mlp_chunk = 0;   // tokens of one pass through a block, attention itself apart; 0: chosen by size
   Optim optim;
-  Router router;
+  Moe moe;
   Eval eval;
   Sample sample;
   std::vector<std::string> freeze;      // patterns over tensor names

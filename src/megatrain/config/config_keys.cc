@@ -162,13 +162,13 @@ std::vector<ConfigKey> make_keys() {
                MEGATRAIN_FIELD(optim.min_lr)));
   add(real_key("optim.decay", "optim.decay_fraction", {1e-9, 1}, "wsd: the last part of the steps, in which lr falls.",
                MEGATRAIN_FIELD(optim.decay)));
-  add(coefficient_key("router.aux_loss", "router_aux_loss_coef aux_loss_coef", 1000,
+  add(coefficient_key("moe.aux_loss", "router_aux_loss_coef aux_loss_coef router.aux_loss", 1000,
                       "Coefficient of the loss that balances the experts of the whole step; 0: off. auto: "
                       "router_aux_loss_coef of config.json where it says output_router_logits, else 0.",
-                      MEGATRAIN_FIELD(router.aux_loss)));
-  add(real_key("router.z_loss", "router_z_loss_coef z_loss_coef moe_z_loss_coef", {0, 1000},
+                      MEGATRAIN_FIELD(moe.aux_loss)));
+  add(real_key("moe.z_loss", "router_z_loss_coef z_loss_coef moe_z_loss_coef router.z_loss", {0, 1000},
                "Coefficient of the mean squared log-sum-exp of the router's logits; 0: off.",
-               MEGATRAIN_FIELD(router.z_loss)));
+               MEGATRAIN_FIELD(moe.z_loss)));
   add(integer_key("eval.every", "eval_interval", 0, kCount,
                   "Steps between evaluations; 0: at the end alone, where there is data to evaluate on.",
                   MEGATRAIN_FIELD(eval.every)));

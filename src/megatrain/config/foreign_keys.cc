@@ -27,7 +27,7 @@ constexpr RenamedKey kRenamed[] = {
     {"adam_beta2", "optim.beta2", ForeignKind::number, "0.999"},
     {"adam_epsilon", "optim.eps", ForeignKind::number, "1e-8"},
     {"max_grad_norm", "optim.clip", ForeignKind::number, "1.0", "0"},
-    {"moe_aux_loss_coef", "router.aux_loss", ForeignKind::number, nullptr, "auto"},
+    {"moe_aux_loss_coef", "moe.aux_loss", ForeignKind::number, nullptr, "auto"},
     {"output_dir", "run_dir", ForeignKind::text},
     {"save_total_limit", "checkpoint.keep", ForeignKind::whole, "null", kAllCheckpoints},
     {"early_stopping_steps", "eval.patience", ForeignKind::whole, nullptr, "0"},

@@ -175,7 +175,7 @@ void check_plan(const Workload& w, const Plan& p) {
   require(total == w.micro_batches,
           fmt::format("its sweeps carry {} micro-batches, the step has {}", total, w.micro_batches));
   require(w.aux_loss == 0 || p.sweeps.size() == 1,
-          fmt::format("it has {} sweeps, and router.aux_loss needs the choices of the whole step before its backward: "
+          fmt::format("it has {} sweeps, and moe.aux_loss needs the choices of the whole step before its backward: "
                       "one sweep",
                       p.sweeps.size()));
 }

@@ -8,14 +8,14 @@ namespace megatrain {
 
 namespace {
 
-// The figures of a model with experts, as fields of the object; losses where they are trained.
+// The figures of a model with experts, an object of their own; losses where they are trained.
 std::string router_json(const std::optional<RouterFigures>& router) {
   if (!router) return "";
-  std::string text;
-  if (router->aux_loss) text += fmt::format("\"aux_loss\":{:.17g},", *router->aux_loss);
-  if (router->z_loss) text += fmt::format("\"z_loss\":{:.17g},", *router->z_loss);
-  return text + fmt::format("\"imbalance\":{:.17g},\"imbalance_max\":{:.17g},\"experts_used\":{:.17g},",
-                            router->imbalance, router->worst_imbalance, router->used);
+  std::string text = fmt::format("\"experts\":{{\"imbalance\":{:.17g},\"imbalance_max\":{:.17g},\"used\":{:.17g}",
+                                 router->imbalance, router->worst_imbalance, router->used);
+  if (router->aux_loss) text += fmt::format(",\"aux_loss\":{:.17g}", *router->aux_loss);
+  if (router->z_loss) text += fmt::format(",\"z_loss\":{:.17g}", *router->z_loss);
+  return text + "},";
 }
 
 std::string router_line(const std::optional<RouterFigures>& router) {

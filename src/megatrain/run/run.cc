@@ -85,7 +85,7 @@ class Run {
     if (const RouterLosses losses = router_losses(config, source_.config); losses.from_model)
       log_info(
           fmt::format("config.json: 'output_router_logits' is true, so the loss that balances the experts is added, "
-                      "times its 'router_aux_loss_coef', {}; router.aux_loss: 0 trains without it",
+                      "times its 'router_aux_loss_coef', {}; moe.aux_loss: 0 trains without it",
                       losses.aux));
     if (config.resume) checkpoint_ = checkpoints_.newest();
     identity_json_ = identity_json(config, source_.config, session_->identity(), data_.train.get(), data_.eval.get());

@@ -100,15 +100,15 @@ void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model)
 
 RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) {
   const ExpertsConfig& experts = model.experts;
-  const double given = config.router.aux_loss.value_or(0);
+  const double given = config.moe.aux_loss.value_or(0);
   const bool any = std::count(experts.layers.begin(), experts.layers.end(), true) > 0;
-  for (const auto& [key, value] : {std::pair{"router.aux_loss", given}, {"router.z_loss", config.router.z_loss}}) {
+  for (const auto& [key, value] : {std::pair{"moe.aux_loss", given}, {"moe.z_loss", config.moe.z_loss}}) {
     if (value > 0 && !any)
       fail_config(
           fmt::format("{} is {}, but this {} has no layer with experts; leave it out", key, value, model.architecture));
   }
-  const bool from_model = any && !config.router.aux_loss && experts.aux_in_loss && experts.aux_coef > 0;
-  return {.aux = from_model ? experts.aux_coef : given, .z = config.router.z_loss, .from_model = from_model};
+  const bool from_model = any && !config.moe.aux_loss && experts.aux_in_loss && experts.aux_coef > 0;
+  return {.aux = from_model ? experts.aux_coef : given, .z = config.moe.z_loss, .from_model = from_model};
 }
 
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity) {
