@@ -61,15 +61,15 @@ struct TinyModel {
     load_weights(model_path(name), records, 1);
   }
 
-  // The golden's family in another shape, with random fp32 weights; `experts_per_record` as ModelShape has it.
+  // The golden's family in another shape, with random weights; `experts_per_record` as ModelShape has it.
   TinyModel(const std::string& name, const nlohmann::json& changes, Tier tier = Tier::host,
-            std::unique_ptr<Device> on = make_cpu_device(), int64_t experts_per_record = 0)
+            std::unique_ptr<Device> on = make_cpu_device(), int64_t experts_per_record = 0, DType dtype = DType::f32)
       : device(std::move(on)), ops(make_ops_of(*device)) {
     nlohmann::json json = read_json_file(model_path(name) + "/config.json");
     json.update(changes);
     config = parse_model_config(json, name);
     config.init_std = 0.3;
-    const std::vector<LayerLayout> layouts = model_layouts(config, DType::f32, {}, experts_per_record);
+    const std::vector<LayerLayout> layouts = model_layouts(config, dtype, {}, experts_per_record);
     records = make_records(*device, weights_only(layouts), std::vector<Tier>(layouts.size(), tier));
     for (LayerRecord& record : records) {
       for (const TensorSpec& tensor : record.layout().tensors) {

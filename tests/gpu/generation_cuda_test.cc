@@ -41,9 +41,11 @@ TEST(CudaGeneration, StreamedAndResidentAndDeviceWeightsGiveTheSameIds) {
 TEST(CudaGeneration, LayersOfExpertsThatStreamGiveTheSameIdsAsResidentOnes) {
   for (const auto& [name, experts] : {std::pair("qwen3_moe", "num_experts"), {"mixtral", "num_local_experts"}}) {
     const nlohmann::json deep = {{"num_hidden_layers", 6}, {experts, 16}};
-    TinyModel model(name, deep, Tier::host, testing::require_cuda_device());
-    TinyModel there(name, deep, Tier::hbm, testing::require_cuda_device());
-    expect_the_same_ids_wherever_weights_are(name, model, there);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      TinyModel model(name, deep, Tier::host, testing::require_cuda_device(), 0, dtype);
+      TinyModel there(name, deep, Tier::hbm, testing::require_cuda_device(), 0, dtype);
+      expect_the_same_ids_wherever_weights_are(name, model, there);
+    }
   }
 }
 

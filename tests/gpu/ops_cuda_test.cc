@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatrain/base/units.h"
 #include "tests/gpu/cuda_fixture.h"
 #include "tests/ops/adamw_coded_check.h"
 #include "tests/ops/adamw_update_check.h"
@@ -125,6 +126,10 @@ const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {32768}, 1, 1, 32},                             // in equal ones
     {DType::bf16, {17000, 300}, 2, 1, 32},                        // of a padded document
     {DType::bf16, {17000}, 2, 2, 32, 0, 0, true},                 // with sinks
+    {DType::bf16, {20000}, 8, 2, 64, 700},                        // pieces of a window, the last with fewer new queries
+    {DType::bf16, {17000, 300}, 4, 1, 32, 129},                   // of a padded document
+    {DType::bf16, {33000}, 4, 2, 32, 128, 0, true},               // with sinks, one token short of an overlap
+    {DType::bf16, {30000}, 2, 1, 32, 8192},                       // the longest window that is cut
     {DType::f32, {500, 37, 800}, 6, 2, 128, 200},
     {DType::f32, {700}, 4, 2, 256},
 };
@@ -152,7 +157,7 @@ const std::vector<AttentionCase> kRaggedAttentionCases = {
     {DType::bf16, {512, 513, 511, 640, 641, 1}, 4, 2, 64},                // and of long ones
     {DType::bf16, {1, 1, 1, 200, 1, 1}, 4, 1, 128},                       // documents of one token
     {DType::bf16, long_among_short(), 4, 2, 128},                         // one long, many of three tokens
-    {DType::bf16, std::vector<int32_t>{40, 30, 35, 50, 60}, 28, 4, 128},  // one bucket, two calls
+    {DType::bf16, std::vector<int32_t>{40, 30, 35, 50, 60}, 28, 4, 128},  // one call, filled up
     {DType::bf16, random_documents(1, 4096, 60), 4, 2, 64},               // more documents than a call takes
     {DType::bf16, random_documents(2, 2048, 700), 8, 2, 128},
     {DType::bf16, random_documents(3, 1536, 1500), 6, 6, 80},
@@ -195,7 +200,7 @@ void expect_second_document_apart(CudaFixture& cuda, const AttentionCase& c) {
   }
 }
 
-// Documents that share a call: of 128 tokens and of 192, half a tile more.
+// Documents that share a call: of 128 tokens and of 256.
 TEST(CudaOps, ADocumentNeverSeesAnotherWhenPadded) {
   CudaFixture cuda;
   for (const std::vector<int32_t>& documents : {std::vector<int32_t>{100, 120, 80, 110}, {150, 180, 140, 190}})
@@ -251,6 +256,14 @@ TEST(CudaOps, ALongDocumentsBackwardGoesThroughTiles) {
   const int64_t scratch = cuda.device->ledger().by_tag().at("ops scratch");
   EXPECT_GE(scratch, 2 * 10112 * 10112 * int64_t{2}) << "the pairs of two heads";
   EXPECT_LT(scratch, 2 * 20000 * 20000 * int64_t{2});
+}
+
+TEST(CudaOps, ALongDocumentsBackwardInAWindowGoesThroughPieces) {
+  CudaFixture cuda;
+  run(cuda.harness, AttentionCase{DType::bf16, {40000}, 4, 2, 32, 128}, 3);
+  const int64_t scratch = cuda.device->ledger().by_tag().at("ops scratch");
+  EXPECT_GE(scratch, 4 * 4096 * 4096 * int64_t{2}) << "the pairs of all heads";
+  EXPECT_LT(scratch, 512 * kMiB);
 }
 
 TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {

@@ -27,15 +27,46 @@ TEST(AttentionCut, TilesOfALongDocumentCoverItInEqualParts) {
   }
 }
 
-TEST(AttentionCut, DocumentsOfATileAndWindowsStayWhole) {
+TEST(AttentionCut, DocumentsOfATileAndLongWindowsStayWhole) {
   EXPECT_FALSE(attention_cut(shape_of(kAttentionTile), 1, kAttentionTile).tiled(kAttentionTile));
+  EXPECT_FALSE(attention_cut(shape_of(kAttentionTile, 1024), 1, kAttentionTile).tiled(kAttentionTile));
   const int64_t length = 2 * kAttentionTile;
-  EXPECT_FALSE(attention_cut(shape_of(length, 1024), 1, length).tiled(length));
+  EXPECT_FALSE(attention_cut(shape_of(length, kAttentionTile / 2 + 2), 1, length).tiled(length));
+  EXPECT_TRUE(attention_cut(shape_of(length, kAttentionTile / 2), 1, length).tiled(length));
   EXPECT_TRUE(attention_cut(shape_of(length, length), 1, length).tiled(length)) << "a window that hides nothing";
   // as many documents as fit the matrices of pairs: 28 heads of 1024 x 1024 are 56 MiB
   EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).documents, 8);
   EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).kv_heads, 4);
   EXPECT_EQ(attention_cut(shape_of(8192), 1, 8192).kv_heads, 1) << "7 heads of 8192 x 8192 are 896 MiB";
+}
+
+// Every query is new once, in a piece that has all its keys; every key is first met as a new one.
+TEST(AttentionCut, PiecesOfAWindowHaveEveryPairOnce) {
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const int64_t length = kAttentionTile + 1 + static_cast<int64_t>(random_below(3, 2, i, 1 << (4 + i % 17)));
+    const int64_t window = 1 + static_cast<int64_t>(random_below(3, 3, i, kAttentionTile / 2));
+    const AttentionCut cut = attention_cut(shape_of(length, window), 1, length);
+    ASSERT_TRUE(cut.tiled(length)) << length << " " << window;
+    EXPECT_LE(cut.tile, kAttentionTile);
+    EXPECT_EQ(cut.tile % 128, 0);
+    EXPECT_GE(cut.overlap, window - 1);
+    int64_t next = 0;
+    for (const AttentionPiece& piece : attention_pieces(cut, length)) {
+      EXPECT_EQ(piece.new_begin, next);
+      EXPECT_GE(piece.begin, 0);
+      EXPECT_LE(piece.begin, std::max<int64_t>(next - window + 1, 0)) << "its first new query's first key";
+      next = piece.begin + cut.tile;
+      EXPECT_GT(next, piece.new_begin);
+      ASSERT_LE(next, length);
+    }
+    EXPECT_EQ(next, length);
+  }
+}
+
+TEST(AttentionCut, APieceOfAWindowTakesLittleScratch) {
+  EXPECT_EQ(attention_cut(shape_of(1 << 20, 128), 1, 1 << 20).tile, 4096);
+  EXPECT_EQ(attention_cut(shape_of(1 << 20, 1024), 1, 1 << 20).tile, 8192);
+  EXPECT_LT(attention_backward_bytes(shape_of(1 << 17, 128), 1, 1 << 17), 2 * kGiB);
 }
 
 TEST(AttentionCut, PairsOfHeadsThatShareAKeyHeadStayBelowTwoToThe31) {

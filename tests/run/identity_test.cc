@@ -197,6 +197,16 @@ TEST_F(Identity, ACheckpointFromBeforeSumsHadANumberGetsALineWhereTheyChanged) {
   EXPECT_EQ(line_of(1024, 2048), "");
   for (const std::string& line : {line_of(1024, 512), line_of(32768, 65536)})
     EXPECT_NE(line.find("step-2 was written by an earlier version"), std::string::npos) << line;
+  TrainConfig packed;
+  packed.data.documents = "documents.bin";
+  const ordered_json third = identity_json(packed, model(), {}, nullptr);
+  EXPECT_EQ(third.at("sums"), 3) << "padded documents";
+  ModelConfig windowed = model();
+  windowed.window.assign(static_cast<size_t>(windowed.layers), 128);
+  TrainConfig longer;
+  longer.seq_len = 32768;
+  EXPECT_EQ(identity_json(longer, windowed, {}, nullptr).at("sums"), 3) << "a window in pieces";
+  EXPECT_EQ(identity_json(longer, windowed, {.dtype = DType::f32}, nullptr).at("sums"), 2);
   const ordered_json now = identity_json({}, model(), {}, nullptr);
   json other = json::parse(now.dump());
   other["sums"] = 3;

@@ -46,14 +46,17 @@ TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpT
   EXPECT_EQ(scratch(524288) - scratch(262144), 262144 * 2 * 128 * 4);
 }
 
-TEST(Prospect, LayersWithAWindowTakeTheScratchOfWholeDocuments) {
+TEST(Prospect, LayersWithALongWindowTakeTheScratchOfWholeDocuments) {
   const Site site = site_of(named_machine("h200"));
-  const auto scratch = [&](const char* model, int64_t seq_len) {
-    return prospect_of(step_of(1, 1, seq_len), preset(model), site).workload.scratch_bytes;
+  const auto scratch = [&](const ModelConfig& model) {
+    return prospect_of(step_of(1, 1, 32768), model, site).workload.scratch_bytes;
   };
-  // eight heads share a key head; every second layer of the first has a window
-  EXPECT_GE(scratch("gpt-oss-20b", 32768), int64_t{16} * 32768 * 32768);
-  EXPECT_LT(scratch("qwen3-30b-a3b", 32768), int64_t{8} * 32768 * 32768);
+  // eight heads share a key head; every second layer of the first two has a window
+  ModelConfig longer = preset("gpt-oss-20b");
+  for (int64_t& window : longer.window) window = window > 0 ? 12000 : 0;
+  EXPECT_GE(scratch(longer), int64_t{16} * 32768 * 32768);
+  EXPECT_LT(scratch(preset("gpt-oss-20b")), int64_t{8} * 32768 * 32768);
+  EXPECT_LT(scratch(preset("qwen3-30b-a3b")), int64_t{8} * 32768 * 32768);
 }
 
 TEST(Prospect, OfRaggedDataAShorterDocumentMayTakeMoreScratch) {

@@ -10,7 +10,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kEvenLengths = 512;  // up to here lengths are multiples of kShortestBucket
+constexpr int64_t kEvenLengths = 512, kEvenStep = 128;  // up to there lengths are multiples of the step
 
 // A padded token costs about as much memory traffic as the simple kernel's arithmetic on this many pairs, of which it
 // has n (n + 64) / 2 for a document of n tokens: half a square, and the corners of tiles.
@@ -23,7 +23,8 @@ int64_t power_of_two_above(int64_t n) { return static_cast<int64_t>(std::bit_cei
 }  // namespace
 
 int64_t bucket_length(int64_t tokens) {
-  if (tokens <= kEvenLengths) return round_up(tokens, kShortestBucket);
+  if (tokens <= kShortestBucket) return kShortestBucket;
+  if (tokens <= kEvenLengths) return round_up(tokens, kEvenStep);
   return round_up(tokens, power_of_two_below(tokens - 1) / 4);
 }
 
@@ -44,16 +45,11 @@ Buckets make_buckets(const int32_t* begin, int64_t count) {
   int64_t pairs = 0;
   for (int64_t d = 0; d < count; ++d) pairs += tokens_of(d) * (tokens_of(d) + kTileCorner) / 2;
   for (int64_t first = 0; first < count;) {
-    const int64_t length = length_of(buckets.documents[static_cast<size_t>(first)]);
-    int64_t end = first + 1;
-    while (end < count && length_of(buckets.documents[static_cast<size_t>(end)]) == length) ++end;
-    while (first < end) {
-      const int64_t most = bucket_documents(length, begin[count]),
-                    size = std::min(most, power_of_two_below(end - first));
-      buckets.calls.push_back({length, first, size});
-      buckets.padded_tokens += size * length;
-      first += size;
-    }
+    const int64_t length = length_of(buckets.documents[static_cast<size_t>(first)]),
+                  places = bucket_documents(length, begin[count]);
+    buckets.calls.push_back({length, first, std::min(places, count - first), places});
+    buckets.padded_tokens += places * length;
+    first += buckets.calls.back().count;
   }
   buckets.pays = pairs >= kPairsOfPaddedToken * buckets.padded_tokens;
   return buckets;

@@ -2,7 +2,9 @@
 //
 // Padding behind a causal document changes nothing for its tokens: none of them sees what comes later, and a padded
 // token whose query, output and output's gradient are zero adds zero to every gradient. So a kernel for equal documents
-// serves unequal ones. The calls follow from the documents' lengths alone.
+// serves unequal ones. Likewise a call may hold documents without a token, so calls of a length all have as many
+// documents: few shapes of call occur, and a library's graphs of them can be built before the first step. The calls
+// follow from the documents' lengths alone.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +16,29 @@ inline constexpr int64_t kShortestBucket = 64;
 inline constexpr int64_t kBucketCallTokens = 4096;  // padded tokens of a call, unless one document is longer
 inline constexpr int64_t kBucketCallDocuments = kBucketCallTokens / kShortestBucket;
 
-// What a document of so many tokens is padded to: a multiple of 64 up to 512, above it of a quarter of the power of two
-// below. Adds less than the larger of 64 and a quarter of the tokens.
+// The lengths of calls: 64, then multiples of 128 up to 512, above it of a quarter of the power of two below. The least
+// that holds a document of so many tokens; adds less than 64 tokens up to 128, less than 128 up to 512, then less than
+// a quarter.
 int64_t bucket_length(int64_t tokens);
 
-// The most documents of a call, a power of two, when documents of `length` fill a micro-batch of `tokens`.
+// The documents of a call of `length`, a power of two, in a micro-batch of `tokens`.
 int64_t bucket_documents(int64_t length, int64_t tokens);
 
-// Documents [first, first + count) of Buckets::documents, each padded to `length`. `count` is a power of two, so that
-// few shapes of call occur.
+// Documents [first, first + count) of Buckets::documents, each padded to `length`; the others of `places` have no
+// token.
 struct BucketCall {
   int64_t length;
   int64_t first;
   int64_t count;
+  int64_t places;  // bucket_documents() of the length
 };
 
 struct Buckets {
-  std::vector<BucketCall> calls;   // from long to short
-  std::vector<int32_t> documents;  // every document once
-  int64_t padded_tokens = 0;       // of all calls
+  // From long to short. A call is as long as its first document needs; where documents of that length do not fill it,
+  // shorter ones do.
+  std::vector<BucketCall> calls;
+  std::vector<int32_t> documents;  // every document once, from long to short
+  int64_t padded_tokens = 0;       // of all calls, every place of them
   // Tiny documents would be padding mostly: false when a kernel that walks the real pairs of tokens is the faster one.
   bool pays = false;
 };

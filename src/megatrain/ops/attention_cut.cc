@@ -11,6 +11,11 @@ namespace {
 
 constexpr int64_t kPairsBytes = 512 * kMiB;
 
+// A piece repeats its overlap, so it has several times as many tokens; short ones leave the GPU idle.
+constexpr int64_t kPieceOverlaps = 8, kShortestPiece = 4096;
+
+int64_t piece_overlap(const AttentionShape& shape) { return round_up(std::max<int64_t>(shape.window - 1, 1), 128); }
+
 int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(length, 128) * 2; }
 
 }  // namespace
@@ -28,6 +33,10 @@ AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64
   const bool window = shape.window > 0 && shape.window < length;
   const int64_t most = attention_tile(shape);
   if (length > most && !window) cut.tile = round_up(ceil_div(length, ceil_div(length, most)), 128);
+  if (length > most && window && 2 * piece_overlap(shape) <= most) {
+    cut.overlap = piece_overlap(shape);
+    cut.tile = std::min(std::max(kPieceOverlaps * cut.overlap, kShortestPiece), most);
+  }
   const int64_t head = pairs_bytes(cut.tile), group = shape.heads / shape.kv_heads;
   if (!cut.tiled(length)) {
     const int64_t room = std::max<int64_t>(kPairsBytes / (head * shape.heads), 1);
@@ -42,6 +51,15 @@ AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64
   return cut;
 }
 
+std::vector<AttentionPiece> attention_pieces(const AttentionCut& cut, int64_t length) {
+  std::vector<AttentionPiece> pieces;
+  for (int64_t next = 0; next < length; next = pieces.back().begin + cut.tile) {
+    const int64_t begin = std::min(std::max<int64_t>(next - cut.overlap, 0), length - cut.tile);
+    pieces.push_back({.begin = begin, .new_begin = next});
+  }
+  return pieces;
+}
+
 TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, int64_t length) {
   const int64_t keys = cut.kv_heads * shape.head_dim, queries = shape.heads / shape.kv_heads * keys;
   int64_t at = 0;
@@ -51,7 +69,7 @@ TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, i
     return begin;
   };
   TileScratch scratch{};
-  scratch.sum_q = take(cut.tile * queries, 4);
+  (cut.overlap == 0 ? scratch.sum_q : scratch.grad_out) = take(cut.tile * queries, cut.overlap == 0 ? 4 : 2);
   scratch.sum_k = take(length * keys, 4);
   scratch.sum_v = take(length * keys, 4);
   scratch.partial_q = take(cut.tile * queries, 2);

@@ -4,10 +4,19 @@
 // documents, or key heads of one document, at a time as fit kPairsBytes, and a document longer than a tile in tiles of
 // its queries by tiles of its keys: those on the diagonal masked as the document is, those below it whole. Each tile
 // has the whole rows' log-sum-exps and outputs; what a query or a key gets of the tiles is added in fp32, keys
-// ascending for a query, queries ascending for a key. The cut decides bits, so it follows from the shape alone.
+// ascending for a query, queries ascending for a key.
+//
+// A document in a window is cut into pieces instead: ranges of `tile` tokens, queries and keys alike and masked as the
+// document is, each of which begins at least `overlap` tokens before its new queries. The output's gradient of the
+// queries that are not new is given as zero, so that they add zero to every gradient. A query has all its keys in one
+// piece; what a key gets of the pieces is added in fp32, pieces ascending. All pieces have one length: the last ends
+// with the document and has fewer new queries.
+//
+// The cut decides bits, so it follows from the shape alone.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "megatrain/ops/attention.h"
 
@@ -20,20 +29,29 @@ inline constexpr int64_t kAttentionTile = 16384;
 int64_t attention_tile(const AttentionShape& shape);
 
 struct AttentionCut {
-  int64_t documents;  // of a call, a divisor of all
-  int64_t kv_heads;   // of a call; all of them unless a call is one document
-  int64_t tile;       // tokens of a tile, but for the last, which may have fewer; the document's where it is not cut
+  int64_t documents;    // of a call, a divisor of all
+  int64_t kv_heads;     // of a call; all of them unless a call is one document
+  int64_t tile;         // tokens of a tile, but for the last, which may have fewer; the document's where it is not cut
+  int64_t overlap = 0;  // of pieces, the tokens before their new queries: at least the window less one; 0: tiles
 
   bool tiled(int64_t length) const { return tile < length; }
 };
 
-// A window shorter than the documents keeps them whole.
+// A document that is longer than its window stays whole where the window is longer than half a tile.
 AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length);
+
+// Of the pieces of a document, in order.
+struct AttentionPiece {
+  int64_t begin;      // its first token
+  int64_t new_begin;  // its first new query; those from here to its end are new
+};
+std::vector<AttentionPiece> attention_pieces(const AttentionCut& cut, int64_t length);
 
 // Where the scratch of a tiled backward has what the tiles add up to and what one of them gives, in bytes from its
 // beginning; the library's workspace begins at `workspace`.
 struct TileScratch {
-  int64_t sum_q;                            // (tile, heads * D) fp32
+  int64_t sum_q;                            // (tile, heads * D) fp32; not of pieces
+  int64_t grad_out;                         // (tile, heads * D) bf16, zero where queries are not new; of pieces alone
   int64_t sum_k, sum_v;                     // (length, kv_heads * D) fp32
   int64_t partial_q, partial_k, partial_v;  // (tile, …) bf16
   int64_t stats;                            // (heads, queries of the tile) fp32 log-sum-exps

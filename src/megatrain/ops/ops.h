@@ -56,6 +56,10 @@ class Ops {
   virtual int64_t scratch_bytes(const OpsShape& shape) = 0;
   virtual void reserve(const OpsShape& shape) = 0;
 
+  // Builds what a library would build at the first call of each shape that documents of unequal length can have, so
+  // that no step waits for it. Decides no bit.
+  virtual void prepare(const OpsShape&) {}
+
   virtual void embedding_forward(Stream&, const EmbeddingForward&) = 0;
   virtual void embedding_backward(Stream&, const EmbeddingBackward&) = 0;
   virtual void rmsnorm_forward(Stream&, const RmsNormForward&) = 0;

@@ -65,6 +65,7 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
       training_(std::make_unique<Pipeline>(*machine.device, lanes_, verified(workload, plan, StepMode::train), memory_,
                                            records_, disk_, program_)) {
   machine.ops->reserve(shape);
+  machine.ops->prepare(shape);
   const std::vector<float> tables = model_.make_tables();
   lanes_.stream(Lane::h2d).copy(memory_.address({ResourceKind::rope_table}), tables.data(),
                                 tables.size() * sizeof(float));

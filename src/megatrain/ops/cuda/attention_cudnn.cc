@@ -9,6 +9,7 @@
 #include "megatrain/device/cuda/check.h"
 #include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cut.h"
+#include "megatrain/ops/cuda/attention_cases.h"
 #include "megatrain/ops/cuda/kernels.h"
 
 namespace megatrain {
@@ -19,42 +20,11 @@ constexpr int64_t kAlign = 256;
 
 size_t as_size(int64_t value) { return static_cast<size_t>(value); }
 
-using Strides = std::array<int64_t, kStats>;
+using Strides = AttentionStrides;
 using Views = std::array<View, kAttentionTensors>;
 
 AttentionCut cut_of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward) {
   return backward ? attention_cut(shape, documents, length) : AttentionCut{documents, shape.kv_heads, length};
-}
-
-AttentionCase case_of(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward,
-                      const Strides& strides) {
-  AttentionCase c{.backward = backward,
-                  .documents = cut.documents,
-                  .length = length,
-                  .keys = length,
-                  .masked = true,
-                  .heads = cut.kv_heads * (shape.heads / shape.kv_heads),
-                  .kv_heads = cut.kv_heads,
-                  .head_dim = shape.head_dim,
-                  .window = shape.window > 0 && shape.window < length ? shape.window : 0,
-                  .scale = shape.scale,
-                  .strides = strides};
-  for (int tensor = 0; tensor < kStats; ++tensor) {
-    if (!is_used(tensor, backward)) c.strides[static_cast<size_t>(tensor)] = 0;
-  }
-  return c;
-}
-
-// Of a tile of queries, perhaps the last, by one of keys; its gradients lie by themselves.
-AttentionCase tile_case(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool last, bool diagonal,
-                        const Strides& strides) {
-  AttentionCase c = case_of(shape, cut, length, true, strides);
-  c.length = last ? length - (ceil_div(length, cut.tile) - 1) * cut.tile : cut.tile;
-  c.keys = diagonal ? c.length : cut.tile;
-  c.masked = diagonal;
-  c.strides[kGradQ] = c.heads * c.head_dim;
-  c.strides[kGradK] = c.strides[kGradV] = c.kv_heads * c.head_dim;
-  return c;
 }
 
 // Strides of tensors that lie as the model has them and as padded documents do.
@@ -131,13 +101,18 @@ bool readable(const View& view) {
 
 bool takes(const AttentionShape& shape) { return shape.tokens > 0 && shape.head_dim % 8 == 0 && shape.head_dim <= 256; }
 
+// Whether documents of at most `longest` tokens, so many of them at most, may be of unequal length.
+bool ragged(const AttentionShape& shape, int64_t documents, int64_t longest) {
+  return documents * longest != shape.tokens;
+}
+
 View stats_view(const float* lse) { return {const_cast<float*>(lse), DType::f32, 1, 1, 1}; }
 
 PaddedCopy copy_of(const AttentionShape& shape, const Documents& documents, const Buckets& buckets,
                    const BucketCall& call) {
   PaddedCopy copy{};
   copy.length = call.length;
-  copy.documents = call.count;
+  copy.documents = call.places;
   copy.heads = shape.heads;
   for (int64_t i = 0; i < call.count; ++i) {
     const int32_t document = buckets.documents[static_cast<size_t>(call.first + i)];
@@ -180,28 +155,69 @@ bool CudnnAttention::run(const AttentionShape& shape, const Documents& documents
 }
 
 CudnnAttention::Pass CudnnAttention::Pass::of(const AttentionShape& shape, int64_t documents, int64_t length,
-                                              bool backward, const std::array<int64_t, kStats>& strides) {
+                                              bool backward, const AttentionStrides& strides) {
   return {shape, documents, length, backward, cut_of(shape, documents, length, backward), strides};
+}
+
+std::vector<AttentionCase> CudnnAttention::Pass::cases() const {
+  return cases_of(shape, cut, length, backward, strides);
 }
 
 // Scratch of a pass over equal documents; kRefused when cuDNN does not take one of its cases.
 int64_t CudnnAttention::pass_bytes(const Pass& pass) {
-  if (!pass.cut.tiled(pass.length)) {
-    const int64_t workspace =
-        graphs_.workspace(case_of(pass.shape, pass.cut, pass.length, pass.backward, pass.strides));
-    return workspace == AttentionGraphs::kRefused ? workspace : std::max(workspace, kAlign);
-  }
   int64_t most = kAlign;
-  for (const bool last : {false, true}) {
-    for (const bool diagonal : {false, true}) {
-      const int64_t workspace =
-          graphs_.workspace(tile_case(pass.shape, pass.cut, pass.length, last, diagonal, pass.strides));
-      if (workspace == AttentionGraphs::kRefused) return workspace;
-      most = std::max(most, workspace);
-    }
+  for (const AttentionCase& c : pass.cases()) {
+    const int64_t workspace = graphs_.workspace(c);
+    if (workspace == AttentionGraphs::kRefused) return workspace;
+    most = std::max(most, workspace);
   }
-  return tile_scratch(pass.shape, pass.cut, pass.length).workspace + most;
+  return most + (pass.cut.tiled(pass.length) ? tile_scratch(pass.shape, pass.cut, pass.length).workspace : 0);
 }
+
+// One document and some of its key heads, and the scratch of its tiled backward (ops/attention_cut.h).
+struct CudnnAttention::Tiled {
+  const Pass& pass;
+  const Views& views;
+  int64_t document, kv_head;
+  std::byte* scratch;
+  cudaStream_t stream;
+  int64_t group = pass.shape.heads / pass.shape.kv_heads;
+  int64_t begin = document * pass.length;  // its first token
+  int64_t head = kv_head * group, heads = pass.cut.kv_heads * group;
+  int64_t keys = pass.cut.kv_heads * pass.shape.head_dim, queries = group * keys;  // columns
+  TileScratch at = tile_scratch(pass.shape, pass.cut, pass.length);
+  View sum_k = matrix(scratch + at.sum_k, DType::f32, pass.length, keys);
+  View sum_v = matrix(scratch + at.sum_v, DType::f32, pass.length, keys);
+  View partial_q = matrix(scratch + at.partial_q, DType::bf16, pass.cut.tile, queries);
+  View partial_k = matrix(scratch + at.partial_k, DType::bf16, pass.cut.tile, keys);
+  View partial_v = matrix(scratch + at.partial_v, DType::bf16, pass.cut.tile, keys);
+
+  // Rows of the document in a tensor of the caller's, and the heads of this call.
+  View part(int tensor, int64_t row, int64_t count) const {
+    return views[as_size(tensor)]
+        .slice_rows(begin + row, count)
+        .slice_cols((is_key(tensor) ? kv_head : head) * pass.shape.head_dim, is_key(tensor) ? keys : queries);
+  }
+
+  // cuDNN reads a call's log-sum-exps one head right after the other.
+  void copy_stats(int64_t query, int64_t count) const {
+    const float* stats = views[kStats].as<float>() + (document * pass.shape.heads + head) * pass.length + query;
+    CUDA_CHECK(cudaMemcpy2DAsync(scratch + at.stats, as_size(count * 4), stats, as_size(pass.length * 4),
+                                 as_size(count * 4), as_size(heads), cudaMemcpyDeviceToDevice, stream));
+  }
+
+  // Adds what a call gave `count` keys from row `from` of it on; they begin at `key` of the document.
+  void add_keys(int64_t from, int64_t key, int64_t count, bool first) const {
+    if (count == 0) return;
+    launch_add_partial(partial_k.slice_rows(from, count), sum_k.slice_rows(key, count), first, stream);
+    launch_add_partial(partial_v.slice_rows(from, count), sum_v.slice_rows(key, count), first, stream);
+  }
+
+  void round_keys() const {
+    launch_round_sum(sum_k, part(kGradK, 0, pass.length), stream);
+    launch_round_sum(sum_v, part(kGradV, 0, pass.length), stream);
+  }
+};
 
 // Enqueues every call of a pass over equal documents.
 void CudnnAttention::execute(const Pass& pass, const Views& views, std::byte* scratch, cudaStream_t stream) {
@@ -209,7 +225,8 @@ void CudnnAttention::execute(const Pass& pass, const Views& views, std::byte* sc
   for (int64_t first = 0; first < pass.documents; first += cut.documents) {
     for (int64_t kv_head = 0; kv_head < pass.shape.kv_heads; kv_head += cut.kv_heads) {
       if (cut.tiled(pass.length)) {
-        execute_tiles(pass, views, first, kv_head, scratch, stream);
+        const Tiled tiled{pass, views, first, kv_head, scratch, stream};
+        cut.overlap > 0 ? execute_pieces(tiled) : execute_tiles(tiled);
       } else {
         const AttentionCase c = case_of(pass.shape, cut, pass.length, pass.backward, pass.strides);
         graphs_.execute(c, call_data(pass, views, first * pass.length, first * pass.length, kv_head), scratch, stream);
@@ -233,50 +250,59 @@ std::array<void*, kAttentionTensors> CudnnAttention::call_data(const Pass& pass,
   return data;
 }
 
-// The backward of one document and some of its key heads (ops/attention_cut.h).
-void CudnnAttention::execute_tiles(const Pass& pass, const Views& views, int64_t document, int64_t kv_head,
-                                   std::byte* scratch, cudaStream_t stream) {
-  const AttentionShape& shape = pass.shape;
+void CudnnAttention::execute_tile(const Tiled& tiled, const AttentionCase& c, int64_t query, int64_t key,
+                                  void* grad_out) {
+  std::array<void*, kAttentionTensors> data =
+      call_data(tiled.pass, tiled.views, tiled.begin + query, tiled.begin + key, tiled.kv_head);
+  if (grad_out != nullptr) data[kGradOut] = grad_out;
+  data[kGradQ] = tiled.partial_q.data;
+  data[kGradK] = tiled.partial_k.data;
+  data[kGradV] = tiled.partial_v.data;
+  data[kStats] = tiled.scratch + tiled.at.stats;
+  graphs_.execute(c, data, tiled.scratch + tiled.at.workspace, tiled.stream);
+}
+
+void CudnnAttention::execute_tiles(const Tiled& tiled) {
+  const Pass& pass = tiled.pass;
   const AttentionCut& cut = pass.cut;
-  const int64_t keys = cut.kv_heads * shape.head_dim, group = shape.heads / shape.kv_heads, queries = group * keys;
-  const int64_t tiles = ceil_div(pass.length, cut.tile), begin = document * pass.length;
-  const TileScratch at = tile_scratch(shape, cut, pass.length);
-  const View sum_q = matrix(scratch + at.sum_q, DType::f32, cut.tile, queries),
-             sum_k = matrix(scratch + at.sum_k, DType::f32, pass.length, keys),
-             sum_v = matrix(scratch + at.sum_v, DType::f32, pass.length, keys),
-             partial_q = matrix(scratch + at.partial_q, DType::bf16, cut.tile, queries),
-             partial_k = matrix(scratch + at.partial_k, DType::bf16, cut.tile, keys),
-             partial_v = matrix(scratch + at.partial_v, DType::bf16, cut.tile, keys);
-  // rows of the document in a tensor of the caller's, and the heads of this call
-  const auto part = [&](int tensor, int64_t row, int64_t count, int64_t columns) {
-    return views[static_cast<size_t>(tensor)]
-        .slice_rows(begin + row, count)
-        .slice_cols((is_key(tensor) ? kv_head : kv_head * group) * shape.head_dim, columns);
-  };
-  const int64_t head = kv_head * group, heads = cut.kv_heads * group;
+  const int64_t tiles = ceil_div(pass.length, cut.tile);
+  const View sum_q = matrix(tiled.scratch + tiled.at.sum_q, DType::f32, cut.tile, tiled.queries);
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t query = i * cut.tile, count = std::min(cut.tile, pass.length - query);
-    // cuDNN reads a call's log-sum-exps one head right after the other
-    const float* stats = views[kStats].as<float>() + (document * shape.heads + head) * pass.length + query;
-    CUDA_CHECK(cudaMemcpy2DAsync(scratch + at.stats, as_size(count * 4), stats, as_size(pass.length * 4),
-                                 as_size(count * 4), as_size(heads), cudaMemcpyDeviceToDevice, stream));
+    tiled.copy_stats(query, count);
     for (int64_t j = 0; j <= i; ++j) {
-      const int64_t key = j * cut.tile;
-      const AttentionCase c = tile_case(shape, cut, pass.length, i + 1 == tiles, i == j, pass.strides);
-      std::array<void*, kAttentionTensors> data = call_data(pass, views, begin + query, begin + key, kv_head);
-      data[kGradQ] = partial_q.data;
-      data[kGradK] = partial_k.data;
-      data[kGradV] = partial_v.data;
-      data[kStats] = scratch + at.stats;
-      graphs_.execute(c, data, scratch + at.workspace, stream);
-      launch_add_partial(partial_q.slice_rows(0, count), sum_q.slice_rows(0, count), j == 0, stream);
-      launch_add_partial(partial_k.slice_rows(0, c.keys), sum_k.slice_rows(key, c.keys), i == j, stream);
-      launch_add_partial(partial_v.slice_rows(0, c.keys), sum_v.slice_rows(key, c.keys), i == j, stream);
+      const AttentionCase c = tile_case(pass.shape, cut, pass.length, i + 1 == tiles, i == j, pass.strides);
+      execute_tile(tiled, c, query, j * cut.tile, nullptr);
+      launch_add_partial(tiled.partial_q.slice_rows(0, count), sum_q.slice_rows(0, count), j == 0, tiled.stream);
+      tiled.add_keys(0, j * cut.tile, c.keys, i == j);
     }
-    launch_round_sum(sum_q.slice_rows(0, count), part(kGradQ, query, count, queries), stream);
+    launch_round_sum(sum_q.slice_rows(0, count), tiled.part(kGradQ, query, count), tiled.stream);
   }
-  launch_round_sum(sum_k, part(kGradK, 0, pass.length, keys), stream);
-  launch_round_sum(sum_v, part(kGradV, 0, pass.length, keys), stream);
+  tiled.round_keys();
+}
+
+void CudnnAttention::execute_pieces(const Tiled& tiled) {
+  const Pass& pass = tiled.pass;
+  const int64_t tile = pass.cut.tile, row_bytes = tiled.queries * 2;
+  const AttentionCase c = piece_case(pass.shape, pass.cut, pass.strides);
+  std::byte* grad_out = tiled.scratch + tiled.at.grad_out;
+  const auto copy_rows = [&](void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t rows) {
+    CUDA_CHECK(cudaMemcpy2DAsync(to, as_size(to_stride * 2), from, as_size(from_stride * 2), as_size(row_bytes),
+                                 as_size(rows), cudaMemcpyDeviceToDevice, tiled.stream));
+  };
+  for (const AttentionPiece& piece : attention_pieces(pass.cut, pass.length)) {
+    const int64_t old = piece.new_begin - piece.begin, fresh = tile - old;
+    const View given = tiled.part(kGradOut, piece.new_begin, fresh),
+               wanted = tiled.part(kGradQ, piece.new_begin, fresh);
+    tiled.copy_stats(piece.begin, tile);
+    CUDA_CHECK(cudaMemsetAsync(grad_out, 0, as_size(old * row_bytes), tiled.stream));
+    copy_rows(grad_out + old * row_bytes, tiled.queries, given.data, given.row_stride, fresh);
+    execute_tile(tiled, c, piece.begin, piece.begin, grad_out);
+    copy_rows(wanted.data, wanted.row_stride, tiled.partial_q.slice_rows(old, fresh).data, tiled.queries, fresh);
+    tiled.add_keys(0, piece.begin, old, false);
+    tiled.add_keys(old, piece.new_begin, fresh, true);
+  }
+  tiled.round_keys();
 }
 
 bool CudnnAttention::run_uniform(const AttentionShape& shape, const Documents& documents, bool backward,
@@ -296,15 +322,15 @@ bool CudnnAttention::run_buckets(const AttentionShape& shape, const Documents& d
   std::vector<Pass> passes;
   int64_t bytes = 0;
   for (const BucketCall& call : buckets.calls) {
-    passes.push_back(Pass::of(shape, call.count, call.length, backward, packed_strides(shape)));
+    passes.push_back(Pass::of(shape, call.places, call.length, backward, packed_strides(shape)));
     const int64_t of_pass = pass_bytes(passes.back());
     if (of_pass == AttentionGraphs::kRefused) return false;
-    bytes = std::max(bytes, room_of(shape, call.count * call.length, backward).workspace + of_pass);
+    bytes = std::max(bytes, room_of(shape, call.places * call.length, backward).workspace + of_pass);
   }
   std::byte* memory = scratch_.take(bytes, stream);
   for (size_t i = 0; i < passes.size(); ++i) {
     const BucketCall& call = buckets.calls[i];
-    const int64_t tokens = call.count * call.length;
+    const int64_t tokens = call.places * call.length;
     const Views padded = padded_views(shape, tokens, backward, memory);
     PaddedCopy copy = copy_of(shape, documents, buckets, call);
     const auto with_stats = [&] {
@@ -331,9 +357,25 @@ bool CudnnAttention::run_buckets(const AttentionShape& shape, const Documents& d
   return true;
 }
 
+void CudnnAttention::prepare(const AttentionShape& shape, int64_t documents, int64_t longest) {
+  if (!takes(shape) || longest <= 0 || !ragged(shape, documents, longest)) return;
+  const int64_t last = bucket_length(longest);
+  std::vector<AttentionCase> cases;
+  for (const bool backward : {false, true}) {
+    const auto pass_of = [&](int64_t length) {
+      return Pass::of(shape, bucket_documents(length, shape.tokens), length, backward, packed_strides(shape));
+    };
+    if (pass_bytes(pass_of(last)) == AttentionGraphs::kRefused) continue;
+    for (int64_t length = kShortestBucket; length <= last; length = bucket_length(length + 1)) {
+      const std::vector<AttentionCase> more = pass_of(length).cases();
+      cases.insert(cases.end(), more.begin(), more.end());
+    }
+  }
+  graphs_.prepare(cases);
+}
+
 int64_t CudnnAttention::scratch_bytes(const AttentionShape& shape, int64_t documents, int64_t longest) {
   if (!takes(shape) || longest <= 0) return 0;
-  const bool ragged = documents * longest != shape.tokens;
   int64_t most = 0;
   for (const bool backward : {false, true}) {
     const auto asked = [&](int64_t count, int64_t length) {
@@ -341,7 +383,7 @@ int64_t CudnnAttention::scratch_bytes(const AttentionShape& shape, int64_t docum
     };
     // cuDNN is asked of the longest documents; the shorter ones of ragged data are bounded by arithmetic.
     if (longest > 1 && shape.tokens % longest == 0) most = std::max(most, asked(shape.tokens / longest, longest));
-    if (!ragged) continue;
+    if (!ragged(shape, documents, longest)) continue;
     const int64_t last = bucket_length(longest);
     const int64_t of_last = asked(bucket_documents(last, shape.tokens), last);
     if (of_last == AttentionGraphs::kRefused) continue;

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_cut.h"
@@ -31,6 +32,9 @@ class CudnnAttention {
   // case.
   int64_t scratch_bytes(const AttentionShape& shape, int64_t documents, int64_t longest);
 
+  // Builds the graphs of every call that documents of unequal length can need, so that no step does.
+  void prepare(const AttentionShape& shape, int64_t documents, int64_t longest);
+
  private:
   using Views = std::array<View, kAttentionTensors>;  // kStats: only data
   // Over documents of one length.
@@ -39,10 +43,11 @@ class CudnnAttention {
     int64_t documents, length;
     bool backward;
     AttentionCut cut;
-    std::array<int64_t, kStats> strides;
+    AttentionStrides strides;
 
     static Pass of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward,
-                   const std::array<int64_t, kStats>& strides);
+                   const AttentionStrides& strides);
+    std::vector<AttentionCase> cases() const;
   };
 
   bool run(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
@@ -54,8 +59,10 @@ class CudnnAttention {
 
   int64_t pass_bytes(const Pass& pass);
   void execute(const Pass& pass, const Views& views, std::byte* scratch, cudaStream_t stream);
-  void execute_tiles(const Pass& pass, const Views& views, int64_t document, int64_t kv_head, std::byte* scratch,
-                     cudaStream_t stream);
+  struct Tiled;
+  void execute_tiles(const Tiled& tiled);
+  void execute_pieces(const Tiled& tiled);
+  void execute_tile(const Tiled& tiled, const AttentionCase& c, int64_t query, int64_t key, void* grad_out);
   std::array<void*, kAttentionTensors> call_data(const Pass& pass, const Views& views, int64_t query, int64_t key,
                                                  int64_t kv_head) const;
 

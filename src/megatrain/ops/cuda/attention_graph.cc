@@ -2,7 +2,12 @@
 
 #include <cudnn_frontend.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -79,25 +84,38 @@ void add_backward(fe::graph::Graph& graph, const AttentionCase& c) {
 }  // namespace
 
 struct AttentionGraphs::State {
+  // A handle serves one thread at a time.
+  struct Handle {
+    Handle() { CUDA_CHECK(cudnnCreate(&value)); }
+    ~Handle() { cudnnDestroy(value); }
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+    cudnnHandle_t value = nullptr;
+  };
   struct Entry {
+    std::shared_ptr<Handle> handle;           // with which the graph was built, and runs
     std::unique_ptr<fe::graph::Graph> graph;  // null: cuDNN does not take the case
     int64_t workspace = kRefused;
+    std::string refusal;
   };
 
-  State() { CUDA_CHECK(cudnnCreate(&handle)); }
-  ~State() {
-    entries.clear();
-    cudnnDestroy(handle);
-  }
-
   const Entry& get(const AttentionCase& c) {
-    auto found = entries.find(c);
-    if (found == entries.end()) found = entries.emplace(c, build(c)).first;
-    return found->second;
+    const auto found = entries.find(c);
+    return found != entries.end() ? found->second : add(c, build(c, handle));
   }
 
-  Entry build(const AttentionCase& c) {
-    Entry entry{std::make_unique<fe::graph::Graph>(), 0};
+  const Entry& add(const AttentionCase& c, Entry entry) {
+    if (!entry.graph && !said) {
+      log_warn("cuDNN has no " + std::string(c.backward ? "deterministic backward" : "forward") +
+               " attention for heads of " + std::to_string(c.head_dim) + " over documents of " +
+               std::to_string(c.length) + " tokens (" + entry.refusal + "); using the slower built-in kernel");
+      said = true;
+    }
+    return entries.emplace(c, std::move(entry)).first->second;
+  }
+
+  static Entry build(const AttentionCase& c, const std::shared_ptr<Handle>& handle) {
+    Entry entry{handle, std::make_unique<fe::graph::Graph>(), 0, ""};
     entry.graph->set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -106,19 +124,14 @@ struct AttentionGraphs::State {
     } else {
       add_forward(*entry.graph, c);
     }
-    fe::error_t status = entry.graph->build(handle, {fe::HeurMode_t::A});
+    fe::error_t status = entry.graph->build(handle->value, {fe::HeurMode_t::A});
     if (status.is_good()) status = entry.graph->get_workspace_size(entry.workspace);
     if (status.is_good()) return entry;
-    if (!said) {
-      log_warn("cuDNN has no " + std::string(c.backward ? "deterministic backward" : "forward") +
-               " attention for heads of " + std::to_string(c.head_dim) + " over documents of " +
-               std::to_string(c.length) + " tokens (" + status.get_message() + "); using the slower built-in kernel");
-    }
-    said = true;
-    return {};
+    return {.refusal = status.get_message()};
   }
 
-  cudnnHandle_t handle = nullptr;
+  // Members are destroyed from the last on: graphs before the handles that only they hold.
+  std::shared_ptr<Handle> handle = std::make_shared<Handle>();
   std::map<AttentionCase, Entry> entries;
   bool said = false;
 };
@@ -128,6 +141,34 @@ AttentionGraphs::~AttentionGraphs() = default;
 
 int64_t AttentionGraphs::workspace(const AttentionCase& c) { return state_->get(c).workspace; }
 
+void AttentionGraphs::prepare(const std::vector<AttentionCase>& cases) {
+  constexpr size_t kThreads = 8;
+  std::vector<AttentionCase> missing;
+  for (const AttentionCase& c : std::set<AttentionCase>(cases.begin(), cases.end())) {
+    if (!state_->entries.contains(c)) missing.push_back(c);
+  }
+  if (missing.empty()) return;
+  const auto start = std::chrono::steady_clock::now();
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  std::vector<State::Entry> built(missing.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::future<void>> threads;
+  for (size_t i = 0; i < std::min(kThreads, missing.size()); ++i) {
+    threads.push_back(std::async(std::launch::async, [&] {
+      CUDA_CHECK(cudaSetDevice(device));
+      const auto handle = std::make_shared<State::Handle>();
+      for (size_t at = next++; at < missing.size(); at = next++) built[at] = State::build(missing[at], handle);
+    }));
+  }
+  for (std::future<void>& thread : threads) thread.get();
+  for (size_t i = 0; i < missing.size(); ++i) state_->add(missing[i], std::move(built[i]));
+  const auto taken =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start).count();
+  log_info("attention of packed documents: " + std::to_string(missing.size()) + " shapes, built in " +
+           std::to_string(taken) + " ms");
+}
+
 void AttentionGraphs::execute(const AttentionCase& c, const std::array<void*, kAttentionTensors>& data, void* workspace,
                               cudaStream_t stream) {
   const State::Entry& entry = state_->get(c);
@@ -136,8 +177,8 @@ void AttentionGraphs::execute(const AttentionCase& c, const std::array<void*, kA
   for (int tensor = 0; tensor < kAttentionTensors; ++tensor) {
     if (is_used(tensor, c.backward)) pointers[id_of(tensor)] = data[static_cast<size_t>(tensor)];
   }
-  CUDA_CHECK(cudnnSetStream(state_->handle, stream));
-  fe::error_t status = entry.graph->execute(state_->handle, pointers, workspace);
+  CUDA_CHECK(cudnnSetStream(entry.handle->value, stream));
+  fe::error_t status = entry.graph->execute(entry.handle->value, pointers, workspace);
   if (status.is_bad()) fail_internal("cuDNN attention failed: " + status.get_message());
 }
 

@@ -8,6 +8,7 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace megatrain {
 
@@ -17,6 +18,8 @@ enum AttentionTensor : int { kQ, kK, kV, kOut, kGradOut, kGradQ, kGradK, kGradV,
 
 inline bool is_key(int tensor) { return tensor == kK || tensor == kV || tensor == kGradK || tensor == kGradV; }
 inline bool is_used(int tensor, bool backward) { return backward || tensor < kGradOut || tensor == kStats; }
+
+using AttentionStrides = std::array<int64_t, kStats>;  // of a token, by tensor
 
 // All that a graph depends on.
 struct AttentionCase {
@@ -30,7 +33,7 @@ struct AttentionCase {
   int64_t head_dim;
   int64_t window;  // 0: unlimited
   float scale;
-  std::array<int64_t, kStats> strides;  // of a token; 0 for tensors the direction has not
+  AttentionStrides strides;  // 0 for tensors the direction has not
   auto operator<=>(const AttentionCase&) const = default;
 };
 
@@ -44,6 +47,9 @@ class AttentionGraphs {
   // Bytes of workspace; kRefused when cuDNN does not take the case.
   static constexpr int64_t kRefused = -1;
   int64_t workspace(const AttentionCase& c);
+
+  // Builds the graphs of these cases at once, in threads: cuDNN compiles a kernel for each.
+  void prepare(const std::vector<AttentionCase>& cases);
 
   // Of a case that is not refused. `data` holds the direction's tensors.
   void execute(const AttentionCase& c, const std::array<void*, kAttentionTensors>& data, void* workspace,

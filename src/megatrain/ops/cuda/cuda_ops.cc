@@ -47,6 +47,14 @@ class CudaOps final : public Ops {
     return bytes;
   }
   void reserve(const OpsShape& shape) override { scratch_.reserve(scratch_bytes(shape)); }
+  void prepare(const OpsShape& shape) override {
+    if (shape.generating || shape.dtype != DType::bf16) return;
+    AttentionShape attention = shape.attention;
+    for (const int64_t window : shape.windows) {
+      attention.window = window;
+      attention_.prepare(attention, shape.max_documents, shape.longest_document);
+    }
+  }
 
   void embedding_forward(Stream& stream, const EmbeddingForward& args) override { launch(args, native_stream(stream)); }
   void embedding_backward(Stream& stream, const EmbeddingBackward& args) override {

@@ -1,0 +1,124 @@
+// Attention over long documents on the GPU: how far tiles and pieces are from an fp32 reference, and offsets beyond
+// 2^31.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "tests/gpu/cuda_fixture.h"
+#include "tests/ops/cpu_fixture.h"
+#include "tests/ops/run_cases.h"
+
+namespace megatrain::testing {
+namespace {
+
+// The root of the mean square of differences over that of the values, by tensor.
+std::map<std::string, double> errors_of(const OpRun& run, const OpRun& exact) {
+  std::map<std::string, double> errors;
+  for (const auto& [name, values] : exact.out) {
+    double differences = 0, squares = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      differences += std::pow(run.out.at(name)[i] - values[i], 2);
+      squares += values[i] * values[i];
+    }
+    errors[name] = std::sqrt(differences / squares);
+  }
+  return errors;
+}
+
+// The reference is the CPU's fp32 attention, which adds in fp64, on the same bf16 values. A document of a tile shows
+// what bf16 alone costs; cutting may cost no more than half of it again. The printed figures stand in docs/numerics.md.
+TEST(CudaLongAttention, CutsCostLessThanBf16Does) {
+  CudaFixture cuda;
+  CpuFixture cpu({});
+  const auto errors = [&](int32_t tokens, int64_t window) {
+    const AttentionCase c{DType::bf16, {tokens}, 1, 1, 64, window};
+    const OpRun ran = run(cuda.harness, c, 3);
+    AttentionCase exact = c;
+    exact.dtype = DType::f32;
+    const std::map<std::string, double> found = errors_of(ran, run(cpu.harness, exact, 3, ran.in));
+    for (const auto& [name, error] : found)
+      std::printf("attention over %d tokens, window %lld: %s %.2e\n", tokens, static_cast<long long>(window),
+                  name.c_str(), error);
+    return found;
+  };
+  for (const int64_t window : {0, 1000}) {
+    const auto whole = errors(16384, window), cut = errors(24000, window);
+    for (const auto& [name, error] : cut) {
+      EXPECT_LT(error, 4e-3) << name;
+      EXPECT_LT(error, 1.5 * whole.at(name)) << name << " in a window of " << window;
+    }
+  }
+}
+
+// q, k and v lie as a model has them, 4608 elements a token, whose last tokens are beyond 2^31 elements: the same bits
+// as where they lie closely.
+TEST(CudaLongAttention, ReachesTokensBeyondTwoToThe31Elements) {
+  CudaFixture cuda;
+  Harness& h = cuda.harness;
+  constexpr int64_t kTokens = 470000, kDim = 32, kClose = 3 * kDim, kWide = 4608;
+  static_assert(kTokens * kWide > int64_t{1} << 31);
+  h.start(5);
+  const auto upload = [&](int64_t columns) {
+    const Vector values = h.random(kTokens * columns, DType::bf16);
+    std::vector<bf16> stored(values.size());
+    std::transform(values.begin(), values.end(), stored.begin(),
+                   [](double value) { return to_bf16(static_cast<float>(value)); });
+    return h.upload(stored);
+  };
+  const Buffer close = upload(kClose), grad_out = upload(kDim);
+  const std::vector<int32_t> begin{0, kTokens};
+  const Buffer begin_d = h.upload(begin);
+  const Documents documents{pointer<int32_t>(begin_d), begin.data(), 1, kTokens, true};
+  const auto copy_rows = [&](std::byte* to, int64_t to_stride, const std::byte* from, int64_t from_stride) {
+    for (int64_t row = 0; row < kTokens; ++row)
+      h.stream.copy(to + row * to_stride * 2, from + row * from_stride * 2, kClose * 2);
+    h.stream.synchronize();
+  };
+  for (const int64_t window : {0, 128}) {
+    const AttentionShape shape{kTokens, 1, 1, kDim, window, 0.17f};
+    // out, then the gradients of q, k and v
+    const auto results = [&](const Buffer& qkv, int64_t stride) {
+      const Buffer grad = h.device.allocate(kTokens * stride * 2, "test"), lse = h.device.allocate(kTokens * 4, "test"),
+                   out = h.device.allocate(kTokens * kDim * 2, "test"),
+                   packed = h.device.allocate(kTokens * kClose * 2, "test");
+      const auto part = [&](const Buffer& buffer, int64_t index) {
+        return View{buffer.data() + index * kDim * 2, DType::bf16, kTokens, kDim, stride};
+      };
+      const View out_view = matrix(out.data(), DType::bf16, kTokens, kDim),
+                 grad_out_view = matrix(grad_out.data(), DType::bf16, kTokens, kDim);
+      h.ops.attention_forward(h.stream, {.shape = shape,
+                                         .documents = documents,
+                                         .q = part(qkv, 0),
+                                         .k = part(qkv, 1),
+                                         .v = part(qkv, 2),
+                                         .out = out_view,
+                                         .lse = pointer<float>(lse)});
+      h.ops.attention_backward(h.stream, {.shape = shape,
+                                          .documents = documents,
+                                          .q = part(qkv, 0),
+                                          .k = part(qkv, 1),
+                                          .v = part(qkv, 2),
+                                          .out = out_view,
+                                          .lse = pointer<float>(lse),
+                                          .grad_out = grad_out_view,
+                                          .grad_q = part(grad, 0),
+                                          .grad_k = part(grad, 1),
+                                          .grad_v = part(grad, 2)});
+      copy_rows(packed.data(), kClose, grad.data(), stride);
+      return std::pair(h.download_as<uint16_t>(out, kTokens * kDim), h.download_as<uint16_t>(packed, kTokens * kClose));
+    };
+    const auto wanted = results(close, kClose);
+    const Buffer wide = h.device.allocate(kTokens * kWide * 2, "test");
+    copy_rows(wide.data(), kWide, close.data(), kClose);
+    const auto got = results(wide, kWide);
+    EXPECT_TRUE(got.first == wanted.first) << "outputs, window " << window;
+    EXPECT_TRUE(got.second == wanted.second) << "gradients, window " << window;
+    const auto zeros = std::count(got.second.end() - kClose * 100, got.second.end(), 0);
+    EXPECT_LT(zeros, kClose) << "the last tokens have gradients";
+  }
+}
+
+}  // namespace
+}  // namespace megatrain::testing
