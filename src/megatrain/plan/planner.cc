@@ -62,6 +62,7 @@ Plan start_plan(const Workload& w, const Start& start) {
             .state = std::vector<Tier>(records + 2, Tier::host),
             .visits = std::vector<bool>(records, false),
             .keep = std::vector<Keep>(phases, Keep::nothing),
+            .outputs = std::vector<Tier>(phases, Tier::hbm),
             .boundary = std::vector<Tier>(phases, Tier::host),
             .boundary_slots = 2,
             .sweeps = {},
@@ -279,7 +280,7 @@ void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Co
       // with clipping all updates wait for the norm, and so do all moments
       if (w.clip) consider_moments(spill_gradients(w, plan, budgets, slabs, order), SpillOrder::last);
       if (!w.clip || order == SpillOrder::last) consider_moments(plan, order);
-      if (order == SpillOrder::last) consider_moments(spill_boundaries(w, plan, budgets), order);
+      if (order == SpillOrder::last) consider_moments(spill_activations(w, plan, budgets), order);
     }
   }
 }
