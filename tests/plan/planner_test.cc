@@ -210,6 +210,48 @@ TEST(Planner, OfAFrozenModelTooEveryPlanIsWithinItsBudgetsAndALargerOneIsNeverSl
   }
 }
 
+// Attention takes as much as all products of a block, and its output is as large as the block's input.
+Workload long_workload(uint64_t seed) {
+  Workload w = some_workload(seed);
+  for (int64_t p = 1; p < w.head_phase(); ++p) {
+    PhaseWork& phase = w.phases[static_cast<size_t>(p)];
+    const double products = phase.forward_flops, all = 2 * products;
+    const int64_t input = w.activation_bytes(p);
+    phase.kept_bytes = {0, input, 3 * input, 8 * input, 12 * input};
+    phase.forward_flops = all;
+    phase.backward_flops = 2 * all;
+    phase.recomputed_flops = {all, products, products / 2, 0, 0};
+    phase.spared_flops = {0, products, all - products / 2, products, products};
+  }
+  return w;
+}
+
+TEST(Planner, OfLongSequencesTooALargerBudgetOfEitherMemoryIsNeverSlower) {
+  int64_t away = 0;
+  for (uint64_t seed = 0; seed < kWorkloads; seed += 2) {
+    const Workload w = long_workload(seed);
+    const int64_t least = least_gpu_bytes(w), host = memory_need(w, planned(w, least)).host_bytes();
+    std::map<std::pair<int64_t, int64_t>, double> seconds;  // by the parts of both budgets
+    for (int64_t gpu = 0; gpu < 4; ++gpu) {
+      for (int64_t memory = 0; memory < 4; ++memory) {
+        const Budgets budgets{.gpu_bytes = least * (4 + gpu) / 4, .host_bytes = host * (4 + memory) / 4};
+        const Plan plan = make_plan(w, budgets, kMachine, nullptr);
+        EXPECT_NO_THROW(check_plan(w, plan)) << seed;
+        EXPECT_NO_THROW(check_fit(w, plan, budgets)) << seed;
+        EXPECT_TRUE(can_fit(w, budgets, kMachine)) << seed;
+        away += std::count(plan.outputs.begin(), plan.outputs.end(), Tier::host);
+        const double now = seconds[{gpu, memory}] = estimate(w, plan, kMachine).step_s;
+        for (const auto& smaller : {std::pair{gpu - 1, memory}, std::pair{gpu, memory - 1}}) {
+          const auto before = seconds.find(smaller);
+          if (before == seconds.end()) continue;
+          EXPECT_LE(now, before->second * (1 + 1e-12)) << seed << " " << plan_to_json(plan);
+        }
+      }
+    }
+  }
+  EXPECT_GT(away, 0);
+}
+
 TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights) {
   Workload w = some_workload(0);
   w.dtype = DType::bf16;
