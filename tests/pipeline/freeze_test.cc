@@ -191,8 +191,8 @@ TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTr
       switch (action.kind) {
         case ActionKind::forward: forward[action.record]++; break;
         case ActionKind::backward:
-        case ActionKind::fetch_boundary:
-        case ActionKind::offload_boundary: EXPECT_GE(action.record, w.first_trained_phase()); break;
+        case ActionKind::fetch_activations:
+        case ActionKind::offload_activations: EXPECT_GE(action.record, w.first_trained_phase()); break;
         case ActionKind::fetch_weights:
           if (turned && plan.sweeps.size() == 1) {
             EXPECT_GE(action.record, w.first_trained_phase());

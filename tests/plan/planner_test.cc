@@ -210,6 +210,48 @@ TEST(Planner, OfAFrozenModelTooEveryPlanIsWithinItsBudgetsAndALargerOneIsNeverSl
   }
 }
 
+// Attention takes as much as all products of a block, and its output is as large as the block's input.
+Workload long_workload(uint64_t seed) {
+  Workload w = some_workload(seed);
+  for (int64_t p = 1; p < w.head_phase(); ++p) {
+    PhaseWork& phase = w.phases[static_cast<size_t>(p)];
+    const double products = phase.forward_flops, all = 2 * products;
+    const int64_t input = w.activation_bytes(p);
+    phase.kept_bytes = {0, input, 3 * input, 8 * input, 12 * input};
+    phase.forward_flops = all;
+    phase.backward_flops = 2 * all;
+    phase.recomputed_flops = {all, products, products / 2, 0, 0};
+    phase.spared_flops = {0, products, all - products / 2, products, products};
+  }
+  return w;
+}
+
+TEST(Planner, OfLongSequencesTooALargerBudgetOfEitherMemoryIsNeverSlower) {
+  int64_t away = 0;
+  for (uint64_t seed = 0; seed < kWorkloads; seed += 2) {
+    const Workload w = long_workload(seed);
+    const int64_t least = least_gpu_bytes(w), host = memory_need(w, planned(w, least)).host_bytes();
+    std::map<std::pair<int64_t, int64_t>, double> seconds;  // by the parts of both budgets
+    for (int64_t gpu = 0; gpu < 4; ++gpu) {
+      for (int64_t memory = 0; memory < 4; ++memory) {
+        const Budgets budgets{.gpu_bytes = least * (4 + gpu) / 4, .host_bytes = host * (4 + memory) / 4};
+        const Plan plan = make_plan(w, budgets, kMachine, nullptr);
+        EXPECT_NO_THROW(check_plan(w, plan)) << seed;
+        EXPECT_NO_THROW(check_fit(w, plan, budgets)) << seed;
+        EXPECT_TRUE(can_fit(w, budgets, kMachine)) << seed;
+        away += std::count(plan.outputs.begin(), plan.outputs.end(), Tier::host);
+        const double now = seconds[{gpu, memory}] = estimate(w, plan, kMachine).step_s;
+        for (const auto& smaller : {std::pair{gpu - 1, memory}, std::pair{gpu, memory - 1}}) {
+          const auto before = seconds.find(smaller);
+          if (before == seconds.end()) continue;
+          EXPECT_LE(now, before->second * (1 + 1e-12)) << seed << " " << plan_to_json(plan);
+        }
+      }
+    }
+  }
+  EXPECT_GT(away, 0);
+}
+
 TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights) {
   Workload w = some_workload(0);
   w.dtype = DType::bf16;
@@ -299,6 +341,52 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   EXPECT_EQ(std::count(on_host.state.begin(), on_host.state.end(), Tier::host), w.record_count());
   const int64_t not_fetched = w.tied ? 0 : w.record(0).elements;  // its rows are
   EXPECT_EQ(fetched_weight_bytes(w, on_host), (w.all_elements() - not_fetched) * dtype_bytes(w.dtype));
+}
+
+TEST(Explain, SaysWhereKeptOutputsWait) {
+  Workload w = six_blocks();
+  Plan plan = planned(w, kPlenty);
+  plan.keep = {Keep::outputs, Keep::outputs, Keep::outputs, Keep::outputs, Keep::outputs, Keep::nothing};
+  const auto said = [&](const std::string& part) {
+    plan.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
+    plan.boundary_ring = plan.activations_on_disk() ? 1 : 0;
+    check_plan(w, plan);
+    const std::string text = explain(w, plan, estimate(w, plan, kMachine));
+    EXPECT_NE(text.find("kept for backward: nothing in 1 blocks, " + part + "\n"), std::string::npos) << text;
+  };
+  said("outputs in 5 blocks");
+  plan.outputs[1] = plan.outputs[2] = Tier::host;
+  said("outputs in 5 blocks, 2 of them in host memory");
+  plan.outputs[0] = Tier::disk;
+  said("outputs in 5 blocks, 2 of them in host memory and 1 on disk");
+  std::fill_n(plan.outputs.begin(), 5, Tier::host);
+  said("outputs in 5 blocks, all of them in host memory");
+}
+
+// What waits elsewhere crosses the link once each way and takes its bytes there, but for two slots.
+TEST(Estimate, KeptOutputsThatWaitOnTheHostCostTheLinkAndSpareTheDevice) {
+  Workload w = six_blocks();
+  Plan here = planned(w, kPlenty);
+  here.sweeps = {4};
+  here.keep.assign(6, Keep::outputs);
+  Plan away = here;
+  away.outputs.assign(6, Tier::host);
+  away.output_slots = 2;
+  const int64_t bytes = w.micro_batches * w.output_bytes(1);
+  const MemoryNeed before = memory_need(w, here), after = memory_need(w, away);
+  EXPECT_EQ(before.hbm_bytes() - after.hbm_bytes(), 4 * bytes);
+  EXPECT_EQ(after.host_bytes() - before.host_bytes(), 6 * bytes);
+  const Estimate e = estimate(w, here, kMachine), moved = estimate(w, away, kMachine);
+  EXPECT_EQ(e.compute_s, moved.compute_s);
+  EXPECT_NEAR(moved.d2h_s - e.d2h_s, 6 * static_cast<double>(bytes) / kMachine.d2h_bytes_per_s, 1e-9);
+  // the last two blocks' are still in their slots at the turn
+  EXPECT_NEAR(moved.h2d_s - e.h2d_s, 4 * static_cast<double>(bytes) / kMachine.h2d_bytes_per_s, 1e-9);
+  away.outputs.assign(6, Tier::disk);
+  away.boundary_ring = 3;
+  const int64_t stored = w.micro_batches * round_up(w.output_bytes(1), kDiskAlignment);
+  EXPECT_EQ(memory_need(w, away).disk_bytes(), 6 * stored);
+  EXPECT_NEAR(estimate(w, away, kMachine).disk_write_s,
+              6 * static_cast<double>(stored) / kMachine.disk_write_bytes_per_s, 1e-9);
 }
 
 TEST(MemoryNeed, EveryOperandOfEveryScheduleHasAPlaceOfItsOwn) {
@@ -404,6 +492,24 @@ TEST(PlanJson, RefusesEveryMissingOrMistypedField) {
   expect_error(ExitCode::bad_config, {"weights", "disk"}, [&] { plan_from_json(tier, "plan.json"); });
 }
 
+// A plan from before kept outputs could wait elsewhere.
+TEST(PlanJson, WithoutOutputsAllOfThemWaitOnTheDevice) {
+  const Workload w = six_blocks();
+  nlohmann::json older = plan_to_json(planned(w, kPlenty));
+  ASSERT_FALSE(older.contains("outputs"));
+  const Plan plan = plan_from_json(older, "plan.json");
+  EXPECT_EQ(plan.outputs, std::vector<Tier>(6, Tier::hbm));
+  EXPECT_NO_THROW(check_plan(w, plan));
+  older["outputs"] = nlohmann::json::array({"host", "hbm", "disk", "hbm", "hbm", "hbm"});
+  expect_error(ExitCode::bad_config, {"plan.json", "output_slots"}, [&] { plan_from_json(older, "plan.json"); });
+  older["output_slots"] = 2;
+  expect_error(ExitCode::bad_config, {"plan.json", "boundary_ring"}, [&] { plan_from_json(older, "plan.json"); });
+  older["boundary_ring"] = 1;
+  EXPECT_EQ(plan_from_json(older, "plan.json").outputs[2], Tier::disk);
+  older["outputs"][1] = "tape";
+  expect_error(ExitCode::bad_config, {"plan.json", "outputs", "tape"}, [&] { plan_from_json(older, "plan.json"); });
+}
+
 TEST(RandomPlan, IsValidForEveryWorkloadAndSeed) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
     const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
@@ -453,6 +559,29 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("gradient_slabs", [](Plan& p) { p.gradient_slabs = int64_t{1} << 60; });
   refused("host_gradient_slabs is 5", [](Plan& p) { p.host_gradient_slabs = 5; });
   refused("visit_slots is 7", [](Plan& p) { p.visit_slots = 7; });
+  refused("'outputs') of 5 blocks", [](Plan& p) { p.outputs.pop_back(); });
+  refused("'outputs' says \"disk\" of block 3, which keeps attention", [](Plan& p) {
+    p.keep[2] = Keep::attention;
+    p.outputs[2] = Tier::disk;
+  });
+  const auto keep_on = [](Plan& p, Tier tier) {
+    p.keep[2] = Keep::outputs;
+    p.outputs[2] = tier;
+    p.output_slots = 2;
+  };
+  refused("output_slots is 1, expected 2 to 9", [&](Plan& p) {
+    keep_on(p, Tier::host);
+    p.output_slots = 1;
+  });
+  refused("output_slots is 10", [&](Plan& p) {
+    keep_on(p, Tier::host);
+    p.output_slots = 10;
+  });
+  refused("output_slots is 2, expected 0", [](Plan& p) { p.output_slots = 2; });
+  refused("boundary_ring is 0, expected 1 to 6", [&](Plan& p) { keep_on(p, Tier::disk); });
+  Plan away = good;
+  keep_on(away, Tier::host);
+  EXPECT_NO_THROW(check_plan(w, away));
   refused("sweep", [](Plan& p) { p.sweeps = {4, 0}; });
   refused("3 micro-batches", [](Plan& p) { p.sweeps = {1, 2}; });
   w.records[3].trained = 0;

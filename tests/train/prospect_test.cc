@@ -131,6 +131,30 @@ TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
   EXPECT_EQ(std::count(brief->plan.keep.begin(), brief->plan.keep.end(), Keep::outputs), 0);
 }
 
+// What the device does not hold of attention's outputs waits in host memory: no block computes attention again.
+TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRoom) {
+  const ModelConfig model = preset("qwen2.5-7b");
+  const Prospect p = prospect_of(step_of(1, 1, 524288), model, machine_with("h200", 1500 * kGiB));
+  const auto found = fit(p);
+  ASSERT_TRUE(found);
+  const auto on_host = [](const Plan& plan) {
+    return std::count(plan.outputs.begin(), plan.outputs.end(), Tier::host);
+  };
+  EXPECT_EQ(std::count(found->plan.keep.begin(), found->plan.keep.end(), Keep::nothing), 0);
+  EXPECT_GE(on_host(found->plan), 8);
+  const double step_s = estimate(p.workload, found->plan, p.profile).step_s;
+  Plan nothing = found->plan;
+  std::fill(nothing.keep.begin(), nothing.keep.end(), Keep::nothing);
+  EXPECT_LT(step_s, 0.85 * estimate(p.workload, nothing, p.profile).step_s);
+  // with little more than a block's activations on the device nearly all wait there, and the step is hardly longer
+  Prospect small = p;
+  small.budgets.gpu_bytes = 72 * kGiB;
+  const auto little = fit(small);
+  ASSERT_TRUE(little);
+  EXPECT_GE(on_host(little->plan), 24);
+  EXPECT_LT(estimate(p.workload, little->plan, p.profile).step_s, 1.05 * step_s);
+}
+
 TEST(Prospect, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
   EXPECT_EQ(lower_half(2), (std::vector<std::string>{"model.embed_tokens.*", "model.layers.0.*"}));
   EXPECT_EQ(lower_half(23),

@@ -45,11 +45,15 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
                                                     : "host"},
          {"state", plan.visiting(record) ? "host, visiting" : tier_name(plan.state[static_cast<size_t>(record)])},
          {"moments", plan.moments_on_disk(record) ? "disk" : tier_name(plan.state[static_cast<size_t>(record)])},
-         {"boundary", nullptr}});
+         {"boundary", nullptr},
+         {"outputs", nullptr}});
     if (const std::string experts = experts_of(w, record); !experts.empty()) list.back()["experts"] = experts;
   }
-  for (int64_t phase = 1; phase < w.head_phase(); ++phase)
-    list[static_cast<size_t>(w.phase(phase).records.front())]["boundary"] = tier_name(plan.boundary_of(phase));
+  for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
+    nlohmann::json& at = list[static_cast<size_t>(w.phase(phase).records.front())];
+    at["boundary"] = tier_name(plan.boundary_of(phase));
+    if (plan.keep_of(phase) >= Keep::outputs) at["outputs"] = tier_name(plan.outputs_of(phase));
+  }
   return list;
 }
 

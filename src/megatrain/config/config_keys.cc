@@ -199,8 +199,8 @@ std::vector<ConfigKey> make_keys() {
                  MEGATRAIN_FIELD(memory.host_bytes)));
   add(budget_key(
       "memory.nvme", "memory.disk",
-      "Disk that state, gradients and block inputs may take when host memory does not hold them; auto: nine tenths "
-      "of what is free in memory.nvme_path.",
+      "Disk that state, gradients, block inputs and kept outputs may take when host memory does not hold them; auto: "
+      "nine tenths of what is free in memory.nvme_path.",
       MEGATRAIN_FIELD(memory.nvme_bytes)));
   add(path_key("memory.nvme_path", "nvme_path memory.disk_path",
                "A directory on an NVMe drive for optimizer state while the run lasts; nothing stays there. Default: no "

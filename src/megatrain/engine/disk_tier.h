@@ -1,5 +1,5 @@
-// What lives on disk, weights, moments and waiting gradients: the file, where each lies in it, and a queue for each
-// way.
+// What lives on disk, weights, moments, waiting gradients and activations: the file, where each lies in it, and a queue
+// for each way.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,7 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::disk_moments:
     case ResourceKind::disk_gradient:
     case ResourceKind::disk_boundary:
+    case ResourceKind::disk_kept:
     case ResourceKind::driver:
     case ResourceKind::ops_scratch:
     case ResourceKind::process: return true;

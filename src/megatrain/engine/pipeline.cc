@@ -133,8 +133,8 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::fetch_inputs: return in(step.inputs);
     case ActionKind::fetch_rows: return in(row_bytes);
     case ActionKind::fetch_weights: return in(w.weight_bytes(a.record));
-    case ActionKind::fetch_boundary: return in(w.activation_bytes(a.phase));
-    case ActionKind::offload_boundary: return out(w.activation_bytes(a.phase));
+    case ActionKind::fetch_activations: return in(moved_activation_bytes(w, a));
+    case ActionKind::offload_activations: return out(moved_activation_bytes(w, a));
     case ActionKind::fetch_state:
       return visit(a, [&](void* there, void* here, int64_t bytes) { to_device(stream, there, here, bytes); });
     case ActionKind::return_state:
@@ -167,12 +167,12 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::stage_weights:
     case ActionKind::fetch_moments:
     case ActionKind::fetch_gradient:
-    case ActionKind::read_boundary:
+    case ActionKind::read_activations:
       for (int64_t i = 0; i < a.count(Operand::from); ++i) disk_read_bytes_ += disk_.bytes(a.at(Operand::from, i));
       return lanes_.host(a.lane).run([this, &a] { read_disk(a); });
     case ActionKind::return_moments:
     case ActionKind::store_gradient:
-    case ActionKind::store_boundary:
+    case ActionKind::store_activations:
       for (int64_t i = 0; i < a.count(Operand::to); ++i) disk_write_bytes_ += disk_.bytes(a.at(Operand::to, i));
       return lanes_.host(a.lane).run([this, &a] { write_disk(a); });
     case ActionKind::embed_forward:

@@ -6,7 +6,9 @@
 //   backward   for each phase in reverse: fetch unless still there, every micro-batch, round the gradients, let them
 //              leave. Where only every k-th input waits, the phases above one run forward again first.
 //              A phase in parts does so part by part, from the last to the first, once every micro-batch has made again
-//              what they need
+//              what they need.
+//              Inputs and kept outputs that wait on the host or on disk leave in forward as each is written, and come
+//              back through rings of slots
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              What lives on the device or visits it is updated there, on the compute lane; visits that take turns in
@@ -34,21 +36,22 @@ using Kind = ResourceKind;
 Access reads(Operand as, Resource resource) { return {as, resource, false}; }
 Access writes(Operand as, Resource resource) { return {as, resource, true}; }
 
-// The ring of weight slots as the step goes by: which records are in it, least recently used first.
+// A ring of slots as the step goes by, of records' weights or of phases' kept outputs: whose are in it, least recently
+// used first.
 class WarmSlots {
  public:
   explicit WarmSlots(int64_t slots) : pool_(slots) {}
 
-  // The slot that holds the record; `fetch` is called when it must be brought in first.
+  // The slot that holds the record's or the phase's; `fetch` is called when it must be brought in first.
   template <class Fetch>
-  int64_t hold(int64_t record, Fetch&& fetch) {
+  int64_t hold(int64_t whose, Fetch&& fetch) {
     for (auto entry = warm_.begin(); entry != warm_.end(); ++entry) {
-      if (entry->first != record) continue;
+      if (entry->first != whose) continue;
       std::rotate(entry, entry + 1, warm_.end());
       return warm_.back().second.slab();
     }
     if (pool_.empty()) warm_.erase(warm_.begin());
-    warm_.emplace_back(record, pool_.acquire());
+    warm_.emplace_back(whose, pool_.acquire());
     fetch(warm_.back().second.slab());
     return warm_.back().second.slab();
   }
@@ -74,6 +77,7 @@ class Builder {
         most_groups_(groups),
         first_trained_(workload.first_trained_phase()),
         slots_(plan.slots),
+        kept_slots_(plan.output_slots),
         boundary_slots_(plan.boundary_slots),
         boundary_ring_(plan.boundary_ring),
         out_slabs_(plan.gradient_slabs),
@@ -169,12 +173,37 @@ class Builder {
 
   void offload_boundary(const Place& place, const Group& group) {
     if (!training_ || !place.lease.held() || !has_backward(place.phase) || above_boundary(place.phase) > 0) return;
-    const Waiting waiting = boundary_on_host(place.phase, group);
-    add(Lane::d2h, of_phase(ActionKind::offload_boundary, place.phase, group),
-        {reads(Operand::from, place.resource(group)), writes(Operand::to, waiting.place)});
-    if (!waiting.lease.held()) return;
-    add(Lane::disk_write, of_phase(ActionKind::store_boundary, place.phase, group),
-        {reads(Operand::from, waiting.place), writes(Operand::to, {Kind::disk_boundary, place.phase, group.first})});
+    offload(input_away(place.phase), group, place.resource(group));
+  }
+
+  // Activations of a phase that leave the device in forward and come back for backward.
+  struct Away {
+    int64_t phase;
+    Tier tier;
+    Kind on_host, on_disk;
+  };
+  Away input_away(int64_t phase) const {
+    return {phase, plan_.boundary_of(phase), Kind::host_boundary, Kind::disk_boundary};
+  }
+  Away kept_away(int64_t phase) const { return {phase, plan_.outputs_of(phase), Kind::host_kept, Kind::disk_kept}; }
+
+  void offload(const Away& away, const Group& group, Resource from) {
+    const Waiting waiting = on_host(away, group);
+    add(Lane::d2h, of_phase(ActionKind::offload_activations, away.phase, group),
+        {reads(Operand::from, from), writes(Operand::to, waiting.place)});
+    if (away.tier != Tier::disk) return;
+    add(Lane::disk_write, of_phase(ActionKind::store_activations, away.phase, group),
+        {reads(Operand::from, waiting.place), writes(Operand::to, {away.on_disk, away.phase, group.first})});
+  }
+
+  void bring_back(const Away& away, const Group& group, Resource to) {
+    const Waiting waiting = on_host(away, group);
+    if (away.tier == Tier::disk) {
+      add(Lane::disk_read, of_phase(ActionKind::read_activations, away.phase, group),
+          {reads(Operand::from, {away.on_disk, away.phase, group.first}), writes(Operand::to, waiting.place)});
+    }
+    add(Lane::h2d, of_phase(ActionKind::fetch_activations, away.phase, group),
+        {reads(Operand::from, waiting.place), writes(Operand::to, to)});
   }
 
   // Where something that leaves the device is on the host: in a place of its own, or in a slab that it passes through.
@@ -182,8 +211,8 @@ class Builder {
     Lease lease;
     Resource place;
   };
-  Waiting boundary_on_host(int64_t phase, const Group& group) {
-    if (plan_.boundary_of(phase) == Tier::host) return {Lease(), {Kind::host_boundary, phase, group.first}};
+  Waiting on_host(const Away& away, const Group& group) {
+    if (away.tier == Tier::host) return {Lease(), {away.on_host, away.phase, group.first}};
     Lease lease = boundary_ring_.acquire();
     const Resource slab{Kind::boundary_slab, lease.slab()};
     return {std::move(lease), slab};
@@ -236,6 +265,7 @@ class Builder {
   template <class X, class Y, class Written>
   void forward_phase(int64_t phase, const X& x, const Y& y, const Written& written, bool again) {
     const int64_t last = w_.phase(phase).part_count() - 1;
+    hold_kept(phase, again);
     for (int64_t part = 0; part <= last; ++part) {
       const std::vector<Access> weights = hold_weights(phase, part);
       for (const Group& group : groups_) {
@@ -247,6 +277,7 @@ class Builder {
           accesses.push_back(writes(Operand::router_counts, {Kind::router_counts, phase}));
         if (part == last) accesses.push_back(writes(Operand::y, y(group)));
         add(Lane::compute, std::move(action), std::move(accesses));
+        if (part == last && !again && keeps_away(phase)) offload(kept_away(phase), group, kept_at(phase, group));
         if (part == last) written(group);
       }
     }
@@ -274,7 +305,27 @@ class Builder {
     if (!training_ || !has_backward(action.phase)) return;
     action.keep = plan_.keep_of(action.phase);
     if (w_.phase(action.phase).kept_bytes[static_cast<size_t>(action.keep)] > 0)
-      accesses.push_back(writes(Operand::kept, {Kind::kept, action.phase, group.local}));
+      accesses.push_back(writes(Operand::kept, kept_at(action.phase, group)));
+  }
+
+  // What the phase keeps waits elsewhere than on the device.
+  bool keeps_away(int64_t phase) const {
+    return training_ && has_backward(phase) && plan_.outputs_of(phase) != Tier::hbm && w_.output_bytes(phase) > 0;
+  }
+
+  // Gives what a phase keeps a slot where it waits elsewhere. `written`: forward has run, so it comes back unless it is
+  // still there.
+  void hold_kept(int64_t phase, bool written) {
+    if (!keeps_away(phase)) return;
+    kept_slot_ = kept_slots_.hold(phase, [&](int64_t slot) {
+      if (!written) return;
+      for (const Group& group : groups_) bring_back(kept_away(phase), group, {Kind::kept_slot, slot, group.local});
+    });
+  }
+
+  Resource kept_at(int64_t phase, const Group& group) const {
+    return keeps_away(phase) ? Resource{Kind::kept_slot, kept_slot_, group.local}
+                             : Resource{Kind::kept, phase, group.local};
   }
 
   // The gradient's fp32 sum of a record.
@@ -363,14 +414,7 @@ class Builder {
   Place fetch_boundary(int64_t phase) {
     Place place = place_for(phase);
     for (const Group& group : groups_) {
-      if (!place.lease.held()) break;
-      const Waiting waiting = boundary_on_host(phase, group);
-      if (waiting.lease.held()) {
-        add(Lane::disk_read, of_phase(ActionKind::read_boundary, phase, group),
-            {reads(Operand::from, {Kind::disk_boundary, phase, group.first}), writes(Operand::to, waiting.place)});
-      }
-      add(Lane::h2d, of_phase(ActionKind::fetch_boundary, phase, group),
-          {reads(Operand::from, waiting.place), writes(Operand::to, place.resource(group))});
+      if (place.lease.held()) bring_back(input_away(phase), group, place.resource(group));
     }
     return place;
   }
@@ -385,6 +429,7 @@ class Builder {
         boundary = fetch_boundary(phase - above);
         recompute(boundary, phase);
       }
+      hold_kept(phase, true);
       if (w_.phase(phase).in_parts()) recompute_parts(phase, boundary);
       const int64_t from = stream_;
       if (w_.phase(phase).width != w_.phase(phase + 1).width) stream_ = 1 - stream_;
@@ -620,13 +665,14 @@ class Builder {
   int64_t most_groups_;    // of a sweep
   int64_t first_trained_;  // phase
   std::vector<Action> actions_;
-  WarmSlots slots_;
+  WarmSlots slots_, kept_slots_;
   SlabPool boundary_slots_, boundary_ring_, out_slabs_, host_slabs_, moment_slabs_, weight_slabs_, visit_slots_,
       gradient_ring_;
   std::set<int64_t> resident_;  // records already fetched to their own place
   std::vector<Group> groups_;   // of the sweep
   std::vector<Group> all_groups_;
-  int64_t stream_ = 0;  // the gradient stream that holds the gradient of the last phase's input
+  int64_t kept_slot_ = -1;  // of the phase at hand, where what it keeps waits elsewhere
+  int64_t stream_ = 0;      // the gradient stream that holds the gradient of the last phase's input
   bool last_sweep_ = false;
 };
 

@@ -96,6 +96,18 @@ void check_plan(const Workload& w, const Plan& p) {
   covers("what visits the device", p.visits.size(), w.layer_records(), blocks);
   covers("what to keep", p.keep.size(), w.layer_phases(), "blocks");
   covers("where the inputs wait", p.boundary.size(), w.layer_phases(), "blocks");
+  covers("where the kept outputs wait ('outputs')", p.outputs.size(), w.layer_phases(), "blocks");
+  for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
+    if (p.outputs[static_cast<size_t>(phase - 1)] == Tier::hbm || p.keep_of(phase) == Keep::outputs) continue;
+    require(false,
+            fmt::format("'outputs' says \"{}\" of block {}, which keeps {}: only outputs may wait elsewhere "
+                        "than on the device",
+                        tier_name(p.outputs[static_cast<size_t>(phase - 1)]), phase, keep_name(p.keep_of(phase))));
+  }
+  const bool away = p.outputs_wait_elsewhere();
+  require(p.output_slots >= (away ? 2 : 0) && p.output_slots <= (away ? w.layer_phases() + 3 : 0),
+          fmt::format("output_slots is {}, expected {}", p.output_slots,
+                      away ? fmt::format("2 to {}", w.layer_phases() + 3) : "0: all kept outputs wait on the device"));
   for (const auto* tiers : {&p.weights, &p.state}) {
     for (const Tier tier : *tiers) require(tier != Tier::disk, "'weights' and 'state' are \"hbm\" or \"host\"");
   }
@@ -150,11 +162,12 @@ void check_plan(const Workload& w, const Plan& p) {
           fmt::format("boundary_every is {}, expected 1 to {}", p.boundary_every, w.layer_phases()));
   require(p.boundary_slots >= 2 && p.boundary_slots <= w.layer_phases() + 3,
           fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.layer_phases() + 3));
-  const bool stored = std::count(p.boundary.begin(), p.boundary.end(), Tier::disk) > 0;
+  const bool stored = p.activations_on_disk();
   require(p.boundary_ring >= (stored ? 1 : 0) && p.boundary_ring <= (stored ? w.micro_batches + 2 : 0),
-          fmt::format("boundary_ring is {}, expected {}", p.boundary_ring,
-                      stored ? fmt::format("1 to {} for block inputs that wait on disk", w.micro_batches + 2)
-                             : "0: no block input waits on disk"));
+          fmt::format(
+              "boundary_ring is {}, expected {}", p.boundary_ring,
+              stored ? fmt::format("1 to {} for block inputs and kept outputs that wait on disk", w.micro_batches + 2)
+                     : "0: no block input and no kept output waits on disk"));
   require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,
           fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.layer_records() + 2));
   const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true);

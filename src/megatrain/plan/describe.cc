@@ -50,14 +50,28 @@ std::string weights_text(const Plan& p, const char* things) {
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }
 
+// ", 8 of them in host memory and 2 on disk", where kept outputs of some of so many blocks wait elsewhere than on the
+// device.
+std::string away_text(const Plan& p, std::ptrdiff_t first, int64_t all) {
+  std::string text;
+  for (const auto& [tier, where] : {std::pair{Tier::host, "in host memory"}, {Tier::disk, "on disk"}}) {
+    const int64_t blocks = std::count(p.outputs.begin() + first, p.outputs.end(), tier);
+    if (blocks == 0) continue;
+    if (blocks == all) return fmt::format(", all of them {}", where);
+    text += text.empty() ? fmt::format(", {} of them {}", blocks, where) : fmt::format(" and {} {}", blocks, where);
+  }
+  return text;
+}
+
 // What backward finds, and recomputes the rest of. `first` is the lowest block with a backward.
 std::string kept_text(const Plan& p, std::ptrdiff_t first) {
   std::string text;
   for (const Keep keep : kKeeps) {
     const int64_t blocks = std::count(p.keep.begin() + first, p.keep.end(), keep);
     if (blocks == 0) continue;
-    if (blocks == std::ssize(p.keep) - first) return fmt::format("{} in every block", keep_name(keep));
-    text += fmt::format("{}{} in {} blocks", text.empty() ? "" : ", ", keep_name(keep), blocks);
+    const std::string where = keep == Keep::outputs ? away_text(p, first, blocks) : "";
+    if (blocks == std::ssize(p.keep) - first) return fmt::format("{} in every block{}", keep_name(keep), where);
+    text += fmt::format("{}{} in {} blocks{}", text.empty() ? "" : ", ", keep_name(keep), blocks, where);
   }
   return text.empty() ? "nothing: no block has a backward" : text;
 }
@@ -108,6 +122,10 @@ json plan_to_json(const Plan& p) {
   if (p.visit_slots > 0) plan["visit_slots"] = p.visit_slots;
   if (p.boundary_every > 1) plan["boundary_every"] = p.boundary_every;
   if (p.boundary_ring > 0) plan["boundary_ring"] = p.boundary_ring;
+  if (p.output_slots > 0) {
+    plan["outputs"] = tiers_to_json(p.outputs);
+    plan["output_slots"] = p.output_slots;
+  }
   if (p.moment_slabs > 0) {
     plan["disk_moments"] = p.disk_moments;
     plan["moment_slabs"] = p.moment_slabs;
@@ -169,8 +187,12 @@ Plan plan_from_json(const json& object, const std::string& where) {
     p.keep.push_back(*found);
   }
   p.boundary = tiers("boundary", true);
-  const bool stored = std::count(p.boundary.begin(), p.boundary.end(), Tier::disk) > 0;
-  if (stored || object.contains("boundary_ring")) p.boundary_ring = number("boundary_ring");
+  p.outputs.assign(p.keep.size(), Tier::hbm);
+  if (object.contains("outputs") || object.contains("output_slots")) {  // all wait on the device otherwise
+    p.outputs = tiers("outputs", true);
+    p.output_slots = number("output_slots");
+  }
+  if (p.activations_on_disk() || object.contains("boundary_ring")) p.boundary_ring = number("boundary_ring");
   if (object.contains("boundary_every")) p.boundary_every = number("boundary_every");
   p.boundary_slots = number("boundary_slots");
   p.disk_moments.assign(p.state.size(), false);

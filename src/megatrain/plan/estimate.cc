@@ -41,12 +41,12 @@ class ActionCosts {
       case ActionKind::fetch_inputs: return as_double(w_.input_bytes) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_rows: return as_double(rows() * element()) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_weights: return as_double(w_.weight_bytes(a.record)) / m_.h2d_bytes_per_s;
-      case ActionKind::fetch_boundary: return as_double(boundary_bytes(a)) / m_.h2d_bytes_per_s;
+      case ActionKind::fetch_activations: return as_double(activation_bytes(a)) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_state:
         return as_double(w_.visiting_bytes(a.record) +
                          (plan_.takes_turns(a.record) ? gradient(a.record) * element() : 0)) /
                m_.h2d_bytes_per_s;
-      case ActionKind::offload_boundary: return as_double(boundary_bytes(a)) / m_.d2h_bytes_per_s;
+      case ActionKind::offload_activations: return as_double(activation_bytes(a)) / m_.d2h_bytes_per_s;
       case ActionKind::collect_gradient:
       case ActionKind::offload_gradient: return as_double(gradient(a.record) * element()) / m_.d2h_bytes_per_s;
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
@@ -75,8 +75,8 @@ class ActionCosts {
       case ActionKind::fetch_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_read_bytes_per_s;
       case ActionKind::return_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_write_bytes_per_s);
       case ActionKind::store_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_write_bytes_per_s;
-      case ActionKind::read_boundary: return as_double(stored_bytes(a)) / m_.disk_read_bytes_per_s;
-      case ActionKind::store_boundary: return as_double(stored_bytes(a)) / m_.disk_write_bytes_per_s;
+      case ActionKind::read_activations: return as_double(stored_bytes(a)) / m_.disk_read_bytes_per_s;
+      case ActionKind::store_activations: return as_double(stored_bytes(a)) / m_.disk_write_bytes_per_s;
       default: return 0;  // small beside the others
     }
   }
@@ -102,8 +102,10 @@ class ActionCosts {
   bool by_rows(int64_t record) const { return record == 0 && !w_.tied; }
   int64_t gradient(int64_t record) const { return by_rows(record) ? rows() : w_.record(record).trained; }
   int64_t disk_bytes(int64_t record) const { return update_slab_bytes(w_, plan_, record); }
-  int64_t stored_bytes(const Action& a) const { return a.micro_batches * w_.disk_activation_bytes(a.phase); }
-  int64_t boundary_bytes(const Action& a) const { return a.micro_batches * w_.activation_bytes(a.phase); }
+  int64_t stored_bytes(const Action& a) const {
+    return a.micro_batches * round_up(moved_activation_bytes(w_, a), kDiskAlignment);
+  }
+  int64_t activation_bytes(const Action& a) const { return a.micro_batches * moved_activation_bytes(w_, a); }
   // Moved for an element: its gradient is read, its weight and state are read and written.
   double host_update_bytes(int64_t record) const {
     const int64_t trained = w_.record(record).trained;
@@ -297,10 +299,10 @@ double attention_flops(const Workload& w, const Plan& plan) {
 
 namespace {
 
-// Some input of a phase crosses the link, micro-batch by micro-batch.
-bool boundaries_move(const Workload& w, const Plan& plan) {
+// Some input or kept output of a phase crosses the link, micro-batch by micro-batch.
+bool activations_move(const Workload& w, const Plan& plan) {
   for (int64_t phase = std::max<int64_t>(1, w.first_trained_phase()); phase < w.head_phase(); ++phase) {
-    if (plan.boundary_of(phase) != Tier::hbm) return true;
+    if (plan.boundary_of(phase) != Tier::hbm || plan.outputs_of(phase) != Tier::hbm) return true;
   }
   return false;
 }
@@ -330,7 +332,7 @@ double shared_core_seconds(const Estimate& e, const MachineProfile& m) {
 }  // namespace
 
 Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m) {
-  return estimate(w, plan, m, boundaries_move(w, plan) ? w.micro_batches : 1);
+  return estimate(w, plan, m, activations_move(w, plan) ? w.micro_batches : 1);
 }
 
 Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, int64_t groups) {

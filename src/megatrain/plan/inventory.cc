@@ -148,9 +148,16 @@ class ResourceList {
     host(Kind::host_record_gradient, 0, rows_ * element_);
   }
 
+  // Activations of a phase that wait on disk; `slab` grows to what they pass through.
+  void disk(Kind kind, int64_t phase, int64_t bytes, int64_t& slab) const {
+    bytes = round_up(bytes, kDiskAlignment);
+    visit_(kind, Tier::disk, phase, bytes, w_.micro_batches);
+    slab = std::max(slab, bytes);
+  }
+
   void activations() const {
     const int64_t first = w_.first_trained_phase();
-    int64_t passing = 0, stream = 0, again = 0, stored = 0, carried = 0;  // the largest, in bytes
+    int64_t passing = 0, keeping = 0, stream = 0, again = 0, stored = 0, carried = 0;  // the largest, in bytes
     bool one_width = true;
     for (int64_t p = 1; p <= w_.head_phase(); ++p) {
       const int64_t bytes = w_.activation_bytes(p);
@@ -158,8 +165,14 @@ class ResourceList {
       carried = std::max(carried, round_up(w_.phase(p).carried_bytes, 256));
       one_width &= w_.phase(p).width == w_.phase(1).width;
       const bool layer = p < w_.head_phase(), backward = p >= first;
-      if (layer && backward)
-        device(Kind::kept, p, w_.phase(p).kept_bytes[static_cast<size_t>(plan_.keep_of(p))], widest_);
+      if (layer && backward) {
+        const int64_t kept = w_.phase(p).kept_bytes[static_cast<size_t>(plan_.keep_of(p))];
+        const Tier tier = plan_.outputs_of(p);
+        if (tier == Tier::hbm) device(Kind::kept, p, kept, widest_);
+        if (tier == Tier::host) host(Kind::host_kept, p, kept, w_.micro_batches);
+        if (tier == Tier::disk) disk(Kind::disk_kept, p, kept, stored);
+        if (tier != Tier::hbm) keeping = std::max(keeping, kept);
+      }
       const bool waits = backward && (!layer || plan_.above_boundary(p, first) == 0);
       if (!layer || (waits && plan_.boundary_of(p) == Tier::hbm)) {
         device(Kind::boundary, p, bytes, std::max(widest_, ceil_div(gradient_bytes_after(p), bytes)));
@@ -167,10 +180,7 @@ class ResourceList {
       }
       passing = std::max(passing, bytes);
       if (waits && plan_.boundary_of(p) == Tier::host) host(Kind::host_boundary, p, bytes, w_.micro_batches);
-      if (waits && plan_.boundary_of(p) == Tier::disk) {
-        visit_(Kind::disk_boundary, Tier::disk, p, w_.disk_activation_bytes(p), w_.micro_batches);
-        stored = std::max(stored, w_.disk_activation_bytes(p));
-      }
+      if (waits && plan_.boundary_of(p) == Tier::disk) disk(Kind::disk_boundary, p, bytes, stored);
       if (backward && !waits) again = std::max(again, bytes);
     }
     if (carried > 0) device(Kind::carried, 0, carried, widest_);
@@ -179,6 +189,8 @@ class ResourceList {
       device(Kind::recomputed, above, again, widest_);
     for (int64_t slot = 0; passing > 0 && slot < plan_.boundary_slots; ++slot)
       device(Kind::boundary_slot, slot, passing, widest_);
+    for (int64_t slot = 0; keeping > 0 && slot < plan_.output_slots; ++slot)
+      device(Kind::kept_slot, slot, keeping, widest_);
     for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest_);
   }
 
@@ -248,6 +260,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::row_gradient_out: return "row gradients leaving";
     case Kind::device_rows: return "embedding rows";
     case Kind::kept: return "kept activations";
+    case Kind::kept_slot: return "slots of kept outputs";
     case Kind::carried: return "activations between parts";
     case Kind::boundary: return "kept boundaries";
     case Kind::boundary_slot: return "boundary slots";
@@ -270,7 +283,8 @@ const char* resource_name(ResourceKind kind) {
     case Kind::host_gradient: return "waiting gradients";
     case Kind::host_record_gradient: return "waiting head and row gradients";
     case Kind::host_boundary: return "host boundaries";
-    case Kind::boundary_slab: return "boundaries on their way";
+    case Kind::host_kept: return "kept outputs";
+    case Kind::boundary_slab: return "activations on their way";
     case Kind::staged_rows: return "staged rows";
     case Kind::staged_inputs: return "staged inputs";
     case Kind::host_report: return "host report";
@@ -282,6 +296,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::disk_low_bits: return "low bits";
     case Kind::disk_moments: return "moments";
     case Kind::disk_boundary: return "boundaries";
+    case Kind::disk_kept: return "kept outputs";
     case Kind::disk_gradient: return "gradients";
   }
   return "?";
@@ -305,7 +320,8 @@ std::string disk_contents(const MemoryNeed& need) {
   for (const auto& [kind, name] : {std::pair{Kind::disk_weights, "weights"},
                                    {Kind::disk_moments, "moments"},
                                    {Kind::disk_gradient, "gradients"},
-                                   {Kind::disk_boundary, "block inputs"}}) {
+                                   {Kind::disk_boundary, "block inputs"},
+                                   {Kind::disk_kept, "kept outputs"}}) {
     if (on_disk(kind)) text += (text.empty() ? "" : " and ") + std::string(name);
   }
   return text;

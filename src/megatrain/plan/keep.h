@@ -1,5 +1,5 @@
-// How much of a block's inner activations stays on the device from its forward to its backward; the rest is computed
-// again. Each level keeps what the one before it keeps.
+// How much of a block's inner activations waits from its forward to its backward; the rest is computed again. Each
+// level keeps what the one before it keeps. Where they wait is for the plan to say.
 #pragma once
 
 #include <array>

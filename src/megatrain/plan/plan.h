@@ -27,13 +27,17 @@ struct Plan {
   std::vector<bool> visits;    // (layer records) the state lives on the host and visits the device to be updated there
   int64_t visit_slots = 0;     // device slots that visiting states take turns in, each with its gradient, which has
                                // waited on the host; 0: each has a place of its own, and its gradient has stayed
-  std::vector<Keep> keep;      // (layer phases) inner activations that wait on the device for backward. Ignored for
-                               // phases that have no backward
+  std::vector<Keep> keep;      // (layer phases) inner activations that wait for backward. Ignored for phases that have
+                               // no backward
+  std::vector<Tier> outputs;   // (layer phases) where they wait: elsewhere than on the device only where `keep` says
+                               // outputs. Ignored for phases that have no backward
+  int64_t output_slots = 0;    // device ring for kept outputs that wait elsewhere; 2 or more where some do
   std::vector<Tier> boundary;  // (layer phases) where the phase's input waits for backward. Ignored for phases that
                                // have no backward
   int64_t boundary_every = 1;  // phases of whose inputs one waits: the others are computed again from it in backward
   int64_t boundary_slots = 2;  // device ring for inputs that wait elsewhere; 2 or more
-  int64_t boundary_ring = 0;   // slabs of the host that inputs which wait on disk pass through, a micro-batch's each
+  int64_t boundary_ring = 0;   // slabs of the host that inputs and kept outputs which wait on disk pass through, each
+                               // for one micro-batch
   std::vector<int64_t> sweeps;      // micro-batches of each sweep, adding up to the step's
   int64_t gradient_slabs = 2;       // device slabs that rounded gradients leave from
   int64_t host_gradient_slabs = 0;  // that gradients of layers updated by the host wait in; when clipping one for each
@@ -79,6 +83,19 @@ struct Plan {
   // Of a layer's phase.
   Keep keep_of(int64_t phase) const { return keep[static_cast<size_t>(phase - 1)]; }
   Tier boundary_of(int64_t phase) const { return boundary[static_cast<size_t>(phase - 1)]; }
+  Tier outputs_of(int64_t phase) const {
+    return phase <= static_cast<int64_t>(outputs.size()) && keep_of(phase) == Keep::outputs
+               ? outputs[static_cast<size_t>(phase - 1)]
+               : Tier::hbm;
+  }
+  bool outputs_wait_elsewhere() const {
+    return std::any_of(outputs.begin(), outputs.end(), [](Tier tier) { return tier != Tier::hbm; });
+  }
+  bool activations_on_disk() const {  // inputs or kept outputs
+    return std::count(boundary.begin(), boundary.end(), Tier::disk) +
+               std::count(outputs.begin(), outputs.end(), Tier::disk) >
+           0;
+  }
   // Phases above the nearest one below whose input waits; 0: its own does. `first`: the lowest that has a backward.
   int64_t above_boundary(int64_t phase, int64_t first) const {
     return (phase - std::max<int64_t>(1, first)) % boundary_every;
@@ -98,7 +115,7 @@ struct Estimate {
   std::string bound_by;
 };
 // Walks three steps of the schedule and reports the third. Micro-batches of a sweep are taken together where that
-// changes nothing: unless inputs of phases cross the link.
+// changes nothing: unless inputs or kept outputs of phases cross the link.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 // The same with the micro-batches of a sweep in at most `groups` actions.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine, int64_t groups);

@@ -24,6 +24,7 @@ struct Start {
   int64_t every = 1;       // of whose inputs one waits
   bool gradients = false;  // of blocks that the host updates wait on the device, where the inputs were
   int64_t turns = 0;       // of eight trained blocks so many visit, spread evenly, and take turns
+  int64_t outputs = 0;     // blocks whose attention outputs wait in host memory: the ones needed last in backward
 };
 
 void leave_gradients_on_device(const Workload& w, Plan& plan) {
@@ -62,6 +63,7 @@ Plan start_plan(const Workload& w, const Start& start) {
             .state = std::vector<Tier>(records + 2, Tier::host),
             .visits = std::vector<bool>(records, false),
             .keep = std::vector<Keep>(phases, Keep::nothing),
+            .outputs = std::vector<Tier>(phases, Tier::hbm),
             .boundary = std::vector<Tier>(phases, Tier::host),
             .boundary_slots = 2,
             .sweeps = {},
@@ -88,11 +90,20 @@ Plan start_plan(const Workload& w, const Start& start) {
   plan.boundary_every = start.every;
   if (start.gradients) leave_gradients_on_device(w, plan);
   if (start.turns > 0) take_turns(w, start.turns, plan);
+  const int64_t first = std::max<int64_t>(1, w.first_trained_phase());
+  for (int64_t phase = first; phase < std::min(first + start.outputs, w.head_phase()); ++phase) {
+    plan.keep[static_cast<size_t>(phase - 1)] = Keep::outputs;
+    plan.outputs[static_cast<size_t>(phase - 1)] = Tier::host;
+  }
   return plan;
 }
 
 // What follows from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
+  for (size_t i = 0; i < plan.keep.size(); ++i) {
+    if (plan.keep[i] != Keep::outputs) plan.outputs[i] = Tier::hbm;
+  }
+  plan.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
   const int64_t records = plan.waiting_on_host(w);
   plan.host_gradient_slabs = w.clip ? records : std::min<int64_t>(records, 4);
 }
@@ -215,6 +226,26 @@ int64_t most_visitors(const Workload& w) {
   return count;
 }
 
+// Starts with attention outputs in host memory. Each is one of starts() with more memory, so they add no case that
+// fits.
+std::vector<Start> output_starts(const Workload& w, bool state_on_host) {
+  std::vector<Start> list;
+  std::vector<int64_t> sweeps = {1};
+  if (w.micro_batches > 1 && w.aux_loss == 0) sweeps.push_back(w.micro_batches);
+  const int64_t blocks = w.head_phase() - std::max<int64_t>(1, w.first_trained_phase());  // with a backward
+  for (const int64_t n : sweeps) {
+    for (const int64_t state : grid(state_on_host ? 0 : w.record_count(), 6)) {
+      for (const int64_t every : {1, 2, 4, 8}) {
+        if (every > w.layer_phases()) break;
+        for (const int64_t outputs : grid(blocks, 8)) {
+          if (outputs > 0) list.push_back({.sweeps = n, .state = state, .every = every, .outputs = outputs});
+        }
+      }
+    }
+  }
+  return list;
+}
+
 std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   std::vector<Start> list;
   std::vector<int64_t> sweeps;
@@ -279,9 +310,16 @@ void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Co
       // with clipping all updates wait for the norm, and so do all moments
       if (w.clip) consider_moments(spill_gradients(w, plan, budgets, slabs, order), SpillOrder::last);
       if (!w.clip || order == SpillOrder::last) consider_moments(plan, order);
-      if (order == SpillOrder::last) consider_moments(spill_boundaries(w, plan, budgets), order);
+      if (order == SpillOrder::last) consider_moments(spill_activations(w, plan, budgets), order);
     }
   }
+}
+
+// The same for a plan whose outputs wait in host memory: activations go, and moments where that is not enough.
+template <class Consider>
+void spill_outputs(const Workload& w, const Plan& plan, const Budgets& budgets, const Consider& consider) {
+  const auto spilled = spill_moments(w, spill_activations(w, plan, budgets), budgets, 2, SpillOrder::last);
+  if (spilled) consider(*spilled);
 }
 
 // Calls consider(plan) with plans that fit, until it returns true. Of the others, calls lacks_device(plan, bytes) with
@@ -291,7 +329,12 @@ void search(const Workload& w, const Budgets& budgets, const MachineProfile& mac
             const LacksDevice& lacks_device, const LacksHost& lacks_host) {
   const bool state_on_host = budgets.state_on_host || !machine.updates_on_device || w.alias_records > 0;
   const bool long_sequences = outputs_pay_most(w);
-  for (const Start& start : starts(w, state_on_host, machine.updates_on_device)) {
+  std::vector<Start> list = starts(w, state_on_host, machine.updates_on_device);
+  if (long_sequences) {
+    const std::vector<Start> more = output_starts(w, state_on_host);
+    list.insert(list.end(), more.begin(), more.end());
+  }
+  for (const Start& start : list) {
     Plan base = start_plan(w, start);
     settle(w, base);
     const int64_t device = memory_need(w, base).hbm_bytes() - budgets.gpu_bytes;
@@ -319,11 +362,15 @@ void search(const Workload& w, const Budgets& budgets, const MachineProfile& mac
       if (budgets.disk_bytes > 0) {
         bool done = false;
         const auto consider_spilled = [&](const Plan& spilled) { done = done || consider(spilled); };
-        spill(w, plan, budgets, consider_spilled);
-        if (tight != plan) spill(w, tight, budgets, consider_spilled);
+        if (start.outputs > 0) {
+          spill_outputs(w, tight, budgets, consider_spilled);
+        } else {
+          spill(w, plan, budgets, consider_spilled);
+          if (tight != plan) spill(w, tight, budgets, consider_spilled);
+        }
         if (done) return;
       }
-      lacks_host(tight);
+      if (start.outputs == 0) lacks_host(tight);
     }
   }
 }

@@ -80,6 +80,14 @@ Plan random_plan(const Workload& w, uint64_t seed) {
   if (std::count(plan.boundary.begin(), plan.boundary.end(), Tier::disk) > 0)
     plan.boundary_ring = 1 + below(w.micro_batches + 1);
   plan.weight_slabs = staged == 0 ? 0 : 1 + below(std::min<int64_t>(staged, 3));
+  const bool away = below(2) == 0;
+  for (Keep& keep : plan.keep) {
+    if (away && keep == Keep::nothing && below(2)) keep = Keep::outputs;
+    plan.outputs.push_back(Tier::hbm);
+    if (away && keep == Keep::outputs && below(4)) plan.outputs.back() = disk && below(2) ? Tier::disk : Tier::host;
+  }
+  if (plan.outputs_wait_elsewhere()) plan.output_slots = 2 + below(3);
+  if (plan.activations_on_disk() && plan.boundary_ring == 0) plan.boundary_ring = 1 + below(w.micro_batches + 1);
   return plan;
 }
 

@@ -29,7 +29,8 @@ enum class ResourceKind : uint8_t {
   head_gradient_out,  // a = record
   row_gradient_out,
   device_rows,      // rows of the embedding
-  kept,             // a = phase, b = micro-batch of the sweep: inner activations
+  kept,             // a = phase, b = micro-batch of the sweep: inner activations in a place of their own
+  kept_slot,        // a = slot, b = micro-batch of the sweep: kept outputs that wait elsewhere
   carried,          // b = micro-batch of the sweep: what parts of a phase hand on
   boundary,         // a = phase, b = micro-batch of the sweep: its input in a place of its own
   boundary_slot,    // a = slot, b = micro-batch of the sweep
@@ -53,7 +54,8 @@ enum class ResourceKind : uint8_t {
   host_gradient,         // a = record with clipping, unless it waits elsewhere; else the slab of the ring
   host_record_gradient,  // a = record: the embedding's or the head's
   host_boundary,         // a = phase, b = micro-batch
-  boundary_slab,         // a = slab of the ring: an input of one micro-batch on its way to disk or back
+  host_kept,             // a = phase, b = micro-batch: its kept outputs
+  boundary_slab,  // a = slab of the ring: an input or kept outputs of one micro-batch on their way to disk or back
   staged_rows,
   staged_inputs,
   host_report,   // sums of squares, sums of losses, what is not finite, what was counted of routers
@@ -68,8 +70,9 @@ enum class ResourceKind : uint8_t {
   disk_moments,   // a = record: its m and v, at a block each
   disk_gradient,  // a = record: rounded, until the host may update it
   disk_boundary,  // a = phase, b = micro-batch: its input
+  disk_kept,      // a = phase, b = micro-batch: its kept outputs
 };
-inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_boundary) + 1;
+inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_kept) + 1;
 const char* resource_name(ResourceKind kind);
 
 struct Resource {

@@ -1,6 +1,8 @@
 // Names, and the hash that tells schedules apart.
 #include "megatrain/plan/schedule.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <xxhash.h>
 
@@ -30,7 +32,7 @@ const char* action_name(ActionKind kind) {
     case ActionKind::fetch_inputs: return "fetch inputs";
     case ActionKind::fetch_rows: return "fetch rows";
     case ActionKind::fetch_weights: return "fetch weights";
-    case ActionKind::fetch_boundary: return "fetch boundary";
+    case ActionKind::fetch_activations: return "fetch activations";
     case ActionKind::fetch_state: return "fetch state";
     case ActionKind::embed_forward: return "embed forward";
     case ActionKind::forward: return "block forward";
@@ -44,7 +46,7 @@ const char* action_name(ActionKind kind) {
     case ActionKind::finish_losses: return "finish losses";
     case ActionKind::clip_factor: return "clip factor";
     case ActionKind::update_on_device: return "update on device";
-    case ActionKind::offload_boundary: return "offload boundary";
+    case ActionKind::offload_activations: return "offload activations";
     case ActionKind::offload_gradient: return "offload gradient";
     case ActionKind::report: return "report";
     case ActionKind::return_state: return "return state";
@@ -53,8 +55,8 @@ const char* action_name(ActionKind kind) {
     case ActionKind::fetch_moments: return "fetch moments";
     case ActionKind::return_moments: return "return moments";
     case ActionKind::collect_gradient: return "collect gradient";
-    case ActionKind::read_boundary: return "read boundary";
-    case ActionKind::store_boundary: return "store boundary";
+    case ActionKind::read_activations: return "read activations";
+    case ActionKind::store_activations: return "store activations";
     case ActionKind::fetch_gradient: return "fetch gradient";
     case ActionKind::store_gradient: return "store gradient";
   }
@@ -76,6 +78,13 @@ const Resource& Action::at(Operand operand, int64_t nth) const {
     if (access.as == operand && nth-- == 0) return access.resource;
   }
   fail_internal(fmt::format("{} has no such operand ({})", action_name(kind), static_cast<int>(operand)));
+}
+
+int64_t moved_activation_bytes(const Workload& w, const Action& action) {
+  const bool kept = std::any_of(action.accesses.begin(), action.accesses.end(), [](const Access& access) {
+    return access.resource.kind == ResourceKind::kept_slot || access.resource.kind == ResourceKind::disk_kept;
+  });
+  return kept ? w.output_bytes(action.phase) : w.activation_bytes(action.phase);
 }
 
 std::string Schedule::hash() const {

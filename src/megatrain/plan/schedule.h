@@ -22,12 +22,12 @@ enum class ActionKind : uint8_t {
   // gather: host work
   gather_rows,  // touched embedding rows into the staging buffer
   // h2d
-  fetch_inputs,    // ids, labels, positions, documents
-  fetch_rows,      // staged embedding rows
-  fetch_weights,   // a record's weights into a slot
-  fetch_boundary,  // a phase's input of one micro-batch back from the host
-  fetch_state,     // a visiting layer's weights and optimizer state; on visit_in, with its gradient, where visits take
-                   // turns: they go on while the next step begins
+  fetch_inputs,       // ids, labels, positions, documents
+  fetch_rows,         // staged embedding rows
+  fetch_weights,      // a record's weights into a slot
+  fetch_activations,  // a phase's input or kept outputs of one micro-batch back from the host
+  fetch_state,  // a visiting layer's weights and optimizer state; on visit_in, with its gradient, where visits take
+                // turns: they go on while the next step begins
   // compute
   embed_forward,
   forward,          // of a layer's phase
@@ -42,7 +42,7 @@ enum class ActionKind : uint8_t {
   clip_factor,       // from the sums of squares: of all records, or of this one without clipping
   update_on_device,  // state that lives on the device or visits it; on visit where visits take turns
   // d2h
-  offload_boundary,
+  offload_activations,
   offload_gradient,  // with the record's sum of squares
   report,            // losses and sums of squares
   return_state,      // a visiting layer's, updated
@@ -51,14 +51,14 @@ enum class ActionKind : uint8_t {
   // update: host work
   update,
   // disk_read
-  stage_weights,   // a record's into a slab that fetch_weights reads
-  fetch_moments,   // a record's into a slab, with its weights and low bits where they live on disk
-  fetch_gradient,  // likewise
-  read_boundary,   // a phase's input of one micro-batch into a slab that fetch_boundary reads
+  stage_weights,     // a record's into a slab that fetch_weights reads
+  fetch_moments,     // a record's into a slab, with its weights and low bits where they live on disk
+  fetch_gradient,    // likewise
+  read_activations,  // of one micro-batch into a slab that fetch_activations reads
   // disk_write
-  return_moments,  // updated, from the slab
-  store_gradient,  // until the norm is known
-  store_boundary,  // until backward
+  return_moments,     // updated, from the slab
+  store_gradient,     // until the norm is known
+  store_activations,  // until backward
 };
 const char* action_name(ActionKind kind);
 
@@ -130,6 +130,10 @@ struct Action {
   bool has(Operand operand) const { return count(operand) > 0; }
   const Resource& at(Operand operand, int64_t nth = 0) const;  // an internal error when there is none
 };
+
+// Bytes of the activations that an action moves between the device, the host and the disk, of one micro-batch: the
+// phase's input, or its kept outputs.
+int64_t moved_activation_bytes(const Workload& workload, const Action& action);
 
 struct Schedule {
   std::vector<Action> actions;

@@ -139,20 +139,22 @@ std::optional<Plan> spill_weights(const Workload& w, const Plan& plan, const Bud
   return spilled;
 }
 
-Plan spill_boundaries(const Workload& w, const Plan& plan, const Budgets& budgets) {
+Plan spill_activations(const Workload& w, const Plan& plan, const Budgets& budgets) {
   constexpr int64_t kRing = 3;
   Plan best = plan, spilled = plan;
   spilled.boundary_ring = std::min(kRing, w.micro_batches + 2);
   int64_t least = memory_need(w, plan).host_bytes();
-  for (Tier& boundary : spilled.boundary) {
-    if (least <= budgets.host_bytes) break;
-    if (boundary != Tier::host) continue;
-    boundary = Tier::disk;
-    const MemoryNeed need = memory_need(w, spilled);
-    if (need.disk_bytes() > budgets.disk_bytes) break;
-    if (need.host_bytes() >= least) continue;
-    least = need.host_bytes();
-    best = spilled;
+  for (std::vector<Tier>* tiers : {&spilled.boundary, &spilled.outputs}) {
+    for (Tier& tier : *tiers) {
+      if (least <= budgets.host_bytes) return best;
+      if (tier != Tier::host) continue;
+      tier = Tier::disk;
+      const MemoryNeed need = memory_need(w, spilled);
+      if (need.disk_bytes() > budgets.disk_bytes) return best;
+      if (need.host_bytes() >= least) continue;
+      least = need.host_bytes();
+      best = spilled;
+    }
   }
   return best;
 }
@@ -187,7 +189,7 @@ std::optional<int64_t> least_disk_bytes(const Workload& w, const Plan& plan, con
   wide.disk_bytes = std::numeric_limits<int64_t>::max();
   std::optional<int64_t> least;
   for (const Plan& start :
-       {plan, spill_gradients(w, plan, wide, 2, SpillOrder::last), spill_boundaries(w, plan, wide)}) {
+       {plan, spill_gradients(w, plan, wide, 2, SpillOrder::last), spill_activations(w, plan, wide)}) {
     auto spilled = spill_moments(w, start, wide, 2, SpillOrder::last);
     if (!spilled) spilled = spill_weights(w, start, wide, 2);
     if (!spilled) continue;

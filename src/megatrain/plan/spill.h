@@ -28,9 +28,10 @@ std::optional<Plan> spill_moments(const Workload& workload, const Plan& plan, co
 // and low bits of as few blocks as need be, the last first.
 std::optional<Plan> spill_weights(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs);
 
-// The plan with the inputs of as few blocks waiting on disk as bring it within the host's memory, the ones that
-// backward needs last first: all that wait on the host and that the disk holds when they are not enough.
-Plan spill_boundaries(const Workload& workload, const Plan& plan, const Budgets& budgets);
+// The plan with the inputs, then the kept outputs, of as few blocks waiting on disk as bring it within the host's
+// memory, the ones that backward needs last first: all that wait on the host and that the disk holds when they are not
+// enough.
+Plan spill_activations(const Workload& workload, const Plan& plan, const Budgets& budgets);
 
 // The plan with the gradients, moments and weights on disk that save the host the most within the disk's budget, by two
 // slabs; the plan itself where none does. For a plan that nothing on disk brings within the host's memory.

@@ -170,7 +170,6 @@ struct Workload {
   // Of weights and low bits where they live on disk: each starts at a block there too.
   int64_t disk_weight_bytes(int64_t r) const { return round_up(weight_bytes(r), kDiskAlignment); }
   int64_t disk_low_bytes(int64_t r) const { return round_up(low_bytes(r), kDiskAlignment); }
-  int64_t disk_activation_bytes(int64_t p) const { return round_up(activation_bytes(p), kDiskAlignment); }
   // Of a rounded gradient where it waits on disk, and in a slab on its way.
   int64_t disk_gradient_bytes(int64_t r) const {
     return round_up(record(r).trained * dtype_bytes(dtype), kDiskAlignment);
@@ -205,6 +204,8 @@ struct Workload {
   int64_t activation_bytes(int64_t p) const {
     return round_up(micro_tokens * phase(p).width * dtype_bytes(dtype), 256);
   }
+  // Of what Keep::outputs keeps of a phase and one micro-batch.
+  int64_t output_bytes(int64_t p) const { return phase(p).kept_bytes[static_cast<size_t>(Keep::outputs)]; }
 };
 
 }  // namespace megatrain

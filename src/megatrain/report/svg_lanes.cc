@@ -20,7 +20,7 @@ constexpr double kWidth = 1060, kLeft = 74, kRight = 14, kTop = 4, kRow = 30, kB
 struct Purpose {
   const char* style;
   const char* name;
-  std::array<const char*, 5> actions;
+  std::array<const char*, 8> actions;
 };
 constexpr Purpose kPurposes[] = {
     {"forward", "forward", {"block forward", "embed forward"}},
@@ -31,7 +31,11 @@ constexpr Purpose kPurposes[] = {
     {"gradients",
      "gradients on their way",
      {"offload gradient", "collect gradient", "store gradient", "fetch gradient"}},
-    {"activations", "activations", {"fetch boundary", "offload boundary", "read boundary", "store boundary"}},
+    {"activations",
+     "activations",
+     {"fetch activations", "offload activations", "read activations", "store activations",
+      // as runs before these names logged them
+      "fetch boundary", "offload boundary", "read boundary", "store boundary"}},
     {"state", "state on its way", {"fetch state", "return state", "fetch moments", "return moments"}},
     {"other", "norms, reports", {}},
 };

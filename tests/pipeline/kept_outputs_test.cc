@@ -1,0 +1,70 @@
+// Kept attention outputs that wait in host memory or on disk: the same bits as on the device.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "megatrain/plan/inventory.h"
+#include "megatrain/plan/schedule.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int64_t kSteps = 2;
+#else
+constexpr int64_t kSteps = 4;
+#endif
+
+// The outputs of every block wait there.
+Plan with_outputs(Plan plan, const std::vector<Tier>& tiers, int64_t slots) {
+  plan.keep.assign(plan.keep.size(), Keep::outputs);
+  for (size_t i = 0; i < plan.outputs.size(); ++i) plan.outputs[i] = tiers[i % tiers.size()];
+  plan.output_slots = plan.outputs_wait_elsewhere() ? slots : 0;
+  plan.boundary_ring = plan.activations_on_disk() ? 2 : 0;
+  return plan;
+}
+
+TEST(KeptOutputs, ChangeNoBitWhereverTheyWait) {
+  const std::vector<std::vector<Tier>> places = {
+      {Tier::hbm}, {Tier::host}, {Tier::disk}, {Tier::hbm, Tier::host}, {Tier::disk, Tier::host, Tier::hbm}};
+  for (const Shape& shape :
+       {Shape{}, Shape{.layers = 5, .freezing = {.freeze = {"model.embed_tokens.*", "model.layers.0.*"}}},
+        Shape{.layers = 4, .experts = 8, .experts_per_record = 3}}) {
+    Tiny tiny(shape);
+    const std::string expected = tiny.train(tiny.default_plan(), kSteps);
+    for (const std::vector<Tier>& tiers : places) {
+      for (const int64_t every : {1, 3}) {
+        for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{1, 3}}) {
+          Plan plan = with_outputs(tiny.default_plan(), tiers, 2 + every / 2);
+          plan.boundary_every = every;
+          plan.sweeps = sweeps;
+          EXPECT_EQ(tiny.train(plan, kSteps), expected) << plan_to_json(plan).dump();
+        }
+      }
+    }
+  }
+}
+
+// Once each way a step; what is still in its slot at the turn does not come back.
+TEST(KeptOutputs, LeaveOnceAndComeBackOnce) {
+  Tiny tiny({.layers = 6});
+  const Workload& w = tiny.workload();
+  const Plan plan = with_outputs(tiny.default_plan(), {Tier::disk}, 2);
+  std::map<ActionKind, std::map<int64_t, int64_t>> moved;  // micro-batches by block
+  for (const Action& action : build_schedule(w, plan, StepMode::train).actions) ++moved[action.kind][action.phase];
+  for (int64_t block = 1; block <= 6; ++block) {
+    EXPECT_EQ(moved[ActionKind::offload_activations][block], w.micro_batches);
+    EXPECT_EQ(moved[ActionKind::store_activations][block], w.micro_batches);
+    const int64_t back = block > 4 ? 0 : w.micro_batches;
+    EXPECT_EQ(moved[ActionKind::read_activations][block], back);
+    EXPECT_EQ(moved[ActionKind::fetch_activations][block], back);
+  }
+  for (const Action& action : build_schedule(w, plan, StepMode::evaluate).actions) {
+    EXPECT_NE(action.kind, ActionKind::offload_activations);
+    EXPECT_NE(action.kind, ActionKind::fetch_activations);
+  }
+}
+
+}  // namespace
+}  // namespace megatrain::tiny
