@@ -443,5 +443,18 @@ TEST(Config, EveryKeyIsNamedOnceIsInTheHelpAndIsAnOverride) {
   EXPECT_FALSE(is_config_override("steps"));
 }
 
+TEST(Config, RefusesWhatTakesMinutesToPlanByName) {
+  EXPECT_EQ(refusal(kMinimal + "seq_len: 2097152\n"), "accepted");
+  EXPECT_NE(refusal(kMinimal + "seq_len: 2098176\n").find("seq_len is 2098176, expected at most 2097152"),
+            std::string::npos);
+  EXPECT_EQ(refusal(kMinimal + "batch: 65536\n"), "accepted");
+  EXPECT_NE(refusal(kMinimal + "batch: 65537\n").find("batch is 65537, expected at most 65536"), std::string::npos);
+  EXPECT_NE(refusal(kMinimal + "seq_len: 1048576\nbatch: 32\nmicro_batch: 32\n").find("past 2^24 tokens"),
+            std::string::npos);
+  for (const char* key : {"mlp_chunk", "head_chunk"})
+    EXPECT_NE(refusal(kMinimal + "seq_len: 65536\n" + key + ": 8\n").find(std::string(key) + " is 8, which cuts"),
+              std::string::npos);
+}
+
 }  // namespace
 }  // namespace megatrain

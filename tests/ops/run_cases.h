@@ -247,6 +247,7 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
                             .uniform = longest == shortest};
   h.ops.reserve({.dtype = c.dtype,
                  .attention = shape,
+                 .windows = {c.window},
                  .hidden = q_cols,
                  .ff = q_cols,
                  .max_documents = documents.count,

@@ -644,4 +644,21 @@ TEST(Estimate, SerialIsNeverFasterAndMoreSweepsNeverFetchLess) {
   }
 }
 
+// The walk of all of them is the measure.
+TEST(Estimate, OfManySweepsAndMicroBatchesIsThatOfTheWholeWalk) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    Workload w = some_workload(seed);
+    w.micro_batches = 400;
+    for (const int64_t sweeps : {1, 100, 400}) {
+      Plan plan = make_plan(some_workload(seed), {.gpu_bytes = int64_t{1} << 40, .host_bytes = int64_t{1} << 40},
+                            kMachine, nullptr);
+      plan.sweeps.assign(static_cast<size_t>(sweeps), w.micro_batches / sweeps);
+      const Estimate quick = estimate(w, plan, kMachine), whole = estimate(w, plan, kMachine, w.micro_batches);
+      EXPECT_NEAR(quick.step_s, whole.step_s, 0.01 * whole.step_s) << seed << " " << sweeps;
+      EXPECT_NEAR(quick.compute_s, whole.compute_s, 0.002 * whole.compute_s) << seed << " " << sweeps;
+      EXPECT_NEAR(quick.h2d_s, whole.h2d_s, 0.01 * whole.h2d_s) << seed << " " << sweeps;
+    }
+  }
+}
+
 }  // namespace megatrain

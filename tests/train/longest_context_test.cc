@@ -2,6 +2,8 @@
 #include "megatrain/train/longest_context.h"
 
 #include "megatrain/base/units.h"
+#include "megatrain/model/model.h"
+#include "megatrain/train/expert_groups.h"
 #include "megatrain/train/prospect.h"
 #include "tests/hub/fixtures.h"
 #include "tests/train/presets.h"
@@ -28,7 +30,76 @@ int64_t checked_longest(const TrainConfig& config, const char* name, const Site&
   return longest;
 }
 
+// The longest by trying every length. It ends where no workspace and no scratch would help: all else only grows.
+int64_t tried_longest(TrainConfig config, const ModelConfig& model, const Site& site) {
+  config.micro_batch = 1;
+  const Budgets budgets = make_budgets(config, site);
+  int64_t longest = 0;
+  for (int64_t length = kContextGrain; length <= kMostContext; length += kContextGrain) {
+    config.seq_len = length;
+    const RunIdentity identity = make_identity(config, model);
+    bool more = false;
+    for (const int64_t experts_per_record : group_sizes(model, identity.dtype, budgets.gpu_bytes)) {
+      Workload w = make_workload(config, model, identity, site, {}, experts_per_record);
+      if (can_fit(w, budgets, site.profile)) longest = length;
+      w.workspace_bytes = w.scratch_bytes = 0;
+      more = more || can_fit(w, budgets, site.profile);
+    }
+    if (!more) break;
+  }
+  return longest;
+}
+
 }  // namespace
+
+TEST(LongestContext, IsWhatTryingEveryLengthFinds) {
+  struct Case {
+    const char* model;
+    int64_t gpu_bytes, batch;
+    TrainConfig config = {};
+  };
+  TrainConfig chunks;  // that the user names
+  chunks.mlp_chunk = 4096;
+  chunks.head_chunk = 512;
+  TrainConfig exact;
+  exact.precision = "fp32";
+  int64_t longer = 0;  // cases in which a shorter length does not fit
+  for (const Case& c : {Case{"qwen2.5-0.5b", 3 * kGiB, 1},
+                        {"qwen2.5-0.5b", 4 * kGiB, 2},
+                        {"qwen2.5-0.5b", 6 * kGiB, 1},
+                        {"qwen2.5-0.5b", 6 * kGiB, 1, chunks},
+                        {"qwen2.5-0.5b", 7 * kGiB, 1, exact},
+                        {"qwen2.5-1.5b", 6 * kGiB, 1},
+                        {"qwen2.5-1.5b", 8 * kGiB, 1},
+                        {"llama3-1b", 5 * kGiB, 1},
+                        {"qwen2.5-7b", 10 * kGiB, 1},
+                        {"qwen3-4b", 9 * kGiB, 4},
+                        {"gpt-oss-20b", 12 * kGiB, 1}}) {
+    const ModelConfig model = preset(c.model);
+    TrainConfig config = c.config;
+    config.batch = c.batch;
+    const Site site = machine_with("4090", 200 * kGiB, c.gpu_bytes);
+    const int64_t longest = longest_context(config, model, site);
+    EXPECT_EQ(longest, tried_longest(config, model, site)) << c.model << " within " << c.gpu_bytes;
+    if (longest > 2 * kContextGrain && !fits_with(config, model, site, 16 * kContextGrain))
+      longer += longest > 16 * kContextGrain;
+  }
+  EXPECT_GE(longer, 2);
+}
+
+TEST(LongestContext, OneLayerOfEachKindHasTheWorkspaceOfAll) {
+  for (const char* name : {"qwen2.5-0.5b", "gpt-oss-20b", "qwen3-30b-a3b"}) {
+    const ModelConfig model = preset(name), few = one_layer_of_each_kind(model);
+    EXPECT_LT(few.layers, 3) << name;
+    for (const int64_t experts : {0, 8}) {
+      const RunIdentity identity = make_identity(step_of(1, 1, 40960), model);
+      const ModelShape shape = model_shape(identity, 40960, model.experts.count > 0 ? experts : 0);
+      const int64_t workspace = make_model(few, shape).workspace_bytes();
+      EXPECT_EQ(make_model(model, shape).workspace_bytes(), workspace) << name;
+      EXPECT_EQ(make_model(model, shape, {.freeze = {"*.self_attn.*"}}).workspace_bytes(), workspace) << name;
+    }
+  }
+}
 
 TEST(LongestContext, FitsAndAGrainMoreDoesNot) {
   const Site small = machine_with("h200", 125 * kGiB, 24 * kGiB), large = machine_with("h200", 125 * kGiB);

@@ -13,6 +13,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/math.h"
 #include "megatrain/config/config_aliases.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/config/foreign_keys.h"
@@ -366,6 +367,7 @@ class ConfigReader {
     if (config.batch > kStepTokens / config.seq_len)
       fail_config(fmt::format("{}: a step of {} sequences of {} tokens is past 2^40 tokens; lower batch",
                               origin("batch"), config.batch, config.seq_len));
+    check_limits(config);
     if (config.optim.warmup >= 1 && config.optim.warmup != std::floor(config.optim.warmup))
       fail_config(
           fmt::format("{}: optim.warmup is {}, expected a whole number of steps, or a fraction of the run below 1",
@@ -373,6 +375,28 @@ class ConfigReader {
     if (config.optim.min_lr > config.optim.lr)
       fail_config(fmt::format("{}: optim.min_lr is {}, expected at most optim.lr, which is {}", origin("optim.min_lr"),
                               config.optim.min_lr, config.optim.lr));
+  }
+
+  // What is planned and run action by action; beyond these a plan alone takes minutes.
+  void check_limits(const TrainConfig& config) const {
+    constexpr int64_t kLongest = int64_t{1} << 21, kMicroTokens = int64_t{1} << 24;
+    constexpr int64_t kSequences = int64_t{1} << 16, kParts = 1024;
+    if (config.seq_len > kLongest)
+      fail_config(fmt::format("{}: seq_len is {}, expected at most {}", origin("seq_len"), config.seq_len, kLongest));
+    if (config.batch > kSequences)
+      fail_config(fmt::format("{}: batch is {}, expected at most {} sequences of a step; lower it, or raise seq_len",
+                              origin("batch"), config.batch, kSequences));
+    const int64_t tokens = config.micro_batch * config.seq_len;
+    if (tokens > kMicroTokens)
+      fail_config(fmt::format("{}: a micro-batch of {} sequences of {} tokens is past 2^24 tokens; lower micro_batch",
+                              origin("micro_batch"), config.micro_batch, config.seq_len));
+    for (const auto& [key, chunk] : {std::pair{"mlp_chunk", config.mlp_chunk}, {"head_chunk", config.head_chunk}}) {
+      if (chunk > 0 && ceil_div(tokens, chunk) > kParts)
+        fail_config(
+            fmt::format("{}: {} is {}, which cuts a micro-batch of {} tokens into {} parts, expected at most "
+                        "{}; raise it, or leave it out",
+                        origin(key), key, chunk, tokens, ceil_div(tokens, chunk), kParts));
+    }
   }
 
   void check_disk(const TrainConfig& config) const {

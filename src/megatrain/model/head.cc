@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "megatrain/base/math.h"
-#include "megatrain/base/units.h"
 #include "megatrain/model/carve.h"
 
 namespace megatrain {
@@ -142,7 +141,7 @@ void Head::decode_logits(Ops& ops, Stream& stream, const Logits& a) const {
 int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes) {
   const Head some(config, {.dtype = dtype, .tokens = 128, .head_chunk = 128}, make_layout(head_tensors(config)));
   const int64_t one = some.workspace_bytes() / 128 + 1;
-  const int64_t fits = std::max<int64_t>(std::max(bytes, 256 * kMiB) / one / 128 * 128, 128);
+  const int64_t fits = std::max<int64_t>(std::max(bytes, kHeadBytes) / one / 128 * 128, 128);
   return std::min(tokens, round_up(ceil_div(tokens, ceil_div(tokens, fits)), 128));
 }
 

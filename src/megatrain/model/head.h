@@ -80,8 +80,9 @@ class Head {
   int64_t tokens_, chunk_;
 };
 
-// Tokens of a head chunk when the user names none: equal chunks whose workspace is at most `bytes`, or 256 MiB if that
-// is more. Small chunks cost time: each adds to the table's whole gradient.
+// Tokens of a head chunk when the user names none: equal chunks whose workspace is at most `bytes`, or kHeadBytes if
+// that is more. Small chunks cost time: each adds to the table's whole gradient.
+inline constexpr int64_t kHeadBytes = int64_t{256} << 20;
 int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes);
 
 }  // namespace megatrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "megatrain/base/rng.h"
@@ -58,8 +59,24 @@ int64_t idle_parameters(const ModelConfig& config) {
   return idle;
 }
 
+ModelConfig one_layer_of_each_kind(const ModelConfig& config) {
+  ModelConfig few = config;
+  few.window.clear();
+  few.experts.layers.clear();
+  std::set<std::pair<int64_t, bool>> kinds;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const int64_t window = config.window[static_cast<size_t>(layer)];
+    const bool experts = config.experts.in_layer(layer);
+    if (!kinds.emplace(window, experts).second) continue;
+    few.window.push_back(window);
+    few.experts.layers.push_back(experts);
+  }
+  few.layers = std::ssize(kinds);
+  return few;
+}
+
 int64_t largest_layer_record(const ModelConfig& config) {
-  const std::vector<LayerLayout> layouts = model_layouts(config);
+  const std::vector<LayerLayout> layouts = model_layouts(one_layer_of_each_kind(config));
   int64_t largest = 0;
   for (size_t r = 1; r + 1 < layouts.size(); ++r) largest = std::max(largest, layouts[r].elements);
   return largest;

@@ -61,6 +61,10 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = 
 // The others are called active. In a dense model none are idle, as the field counts.
 int64_t idle_parameters(const ModelConfig& config);
 
+// The same model with one layer of each kind. What is the largest of all layers, whatever is frozen, is the largest of
+// these, and a model with many experts takes a while to make.
+ModelConfig one_layer_of_each_kind(const ModelConfig& config);
+
 // Elements of the largest record of a layer.
 int64_t largest_layer_record(const ModelConfig& config);
 

@@ -6,14 +6,30 @@ namespace megatrain {
 
 namespace {
 
-CallCost cost_of(const std::vector<OpNote>& notes) {
-  CallCost sum;
+void add(CallCost& sum, const std::vector<OpNote>& notes) {
   for (const OpNote& note : notes) {
     const double flops = note_flops(note);
     sum.flops += flops;
     if (attention_length(note)) sum.attention += flops;
     if (flops == 0) sum.bytes += note_bytes(note);
   }
+}
+
+CallCost cost_of(const std::vector<OpNote>& notes) {
+  CallCost sum;
+  add(sum, notes);
+  return sum;
+}
+
+CallCost forward_cost(const PhaseNotes& notes) {
+  CallCost sum;
+  for (const std::vector<OpNote>& part : notes.forward) add(sum, part);
+  return sum;
+}
+
+CallCost backward_cost(const PhaseNotes& notes) {
+  CallCost sum = cost_of(notes.recompute);
+  for (auto part = notes.backward.rbegin(); part != notes.backward.rend(); ++part) add(sum, *part);
   return sum;
 }
 
@@ -21,17 +37,14 @@ CallCost cost_of(const std::vector<OpNote>& notes) {
 
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
   const PhaseNotes notes = phase_notes(phase, shape, Keep::everything);
-  PhaseCost cost{.forward = cost_of(notes.all_forward()),
-                 .backward = cost_of(notes.all_backward()),
-                 .recomputed = {},
-                 .spared = {},
-                 .parts = {}};
+  PhaseCost cost{
+      .forward = forward_cost(notes), .backward = backward_cost(notes), .recomputed = {}, .spared = {}, .parts = {}};
   const auto less = [](const CallCost& a, const CallCost& b) {
     return CallCost{.flops = a.flops - b.flops, .attention = a.attention - b.attention, .bytes = a.bytes - b.bytes};
   };
   for (const Keep keep : kKeeps) {
     const PhaseNotes kept = phase_notes(phase, shape, keep);
-    cost.recomputed[static_cast<size_t>(keep)] = less(cost_of(kept.all_backward()), cost.backward);
+    cost.recomputed[static_cast<size_t>(keep)] = less(backward_cost(kept), cost.backward);
     cost.spared[static_cast<size_t>(keep)] = less(cost_of(kept.forward.front()), cost_of(kept.again));
   }
   for (size_t part = 0; part < notes.forward.size(); ++part)

@@ -13,7 +13,7 @@
 namespace megatrain {
 
 inline constexpr int64_t kShortestBucket = 64;
-inline constexpr int64_t kBucketCallTokens = 4096;  // padded tokens of a call, unless one document is longer
+inline constexpr int64_t kBucketCallTokens = 8192;  // padded tokens of a call, unless one document is longer
 inline constexpr int64_t kBucketCallDocuments = kBucketCallTokens / kShortestBucket;
 
 // The lengths of calls: 64, then multiples of 128 up to 512, above it of a quarter of the power of two below. The least

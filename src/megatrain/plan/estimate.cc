@@ -1,6 +1,7 @@
 // The cost model: what a step's actions take on this machine, and when each can begin. An action begins when its lane
 // is free and every earlier action that it conflicts with is done, which is when its waits let it.
 #include <algorithm>
+#include <numeric>
 
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/schedule.h"
@@ -329,10 +330,32 @@ double shared_core_seconds(const Estimate& e, const MachineProfile& m) {
   return e.compute_s + e.update_s + (e.h2d_s + e.d2h_s) / as_double(m.shared_cores);
 }
 
+// Sweeps are alike: what many take follows from what fewer of them do.
+Estimate of_many_sweeps(const Workload& w, const Plan& plan, const MachineProfile& m, size_t walked) {
+  const auto first = [&](size_t sweeps) {
+    Workload some = w;
+    Plan shorter = plan;
+    shorter.sweeps.resize(sweeps);
+    some.micro_batches = std::accumulate(shorter.sweeps.begin(), shorter.sweeps.end(), int64_t{0});
+    return std::pair{estimate(some, shorter, m), as_double(some.micro_batches)};
+  };
+  const auto [fewer, fewer_batches] = first(walked / 2);
+  auto [e, batches] = first(walked);
+  const double more = (as_double(w.micro_batches) - batches) / (batches - fewer_batches);
+  for (double Estimate::*seconds : {&Estimate::step_s, &Estimate::compute_s, &Estimate::h2d_s, &Estimate::d2h_s,
+                                    &Estimate::update_s, &Estimate::disk_read_s, &Estimate::disk_write_s})
+    e.*seconds += more * (e.*seconds - fewer.*seconds);
+  e.step_s = std::max(e.step_s, longest_lane(e));
+  return e;
+}
+
 }  // namespace
 
 Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m) {
-  return estimate(w, plan, m, activations_move(w, plan) ? w.micro_batches : 1);
+  constexpr size_t kMostSweeps = 64;
+  constexpr int64_t kMostGroups = 128;
+  if (plan.sweeps.size() > kMostSweeps) return of_many_sweeps(w, plan, m, kMostSweeps);
+  return estimate(w, plan, m, activations_move(w, plan) ? std::min(w.micro_batches, kMostGroups) : 1);
 }
 
 Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, int64_t groups) {

@@ -3,9 +3,115 @@
 #include <algorithm>
 #include <vector>
 
+#include "megatrain/model/model.h"
 #include "megatrain/train/expert_groups.h"
 
 namespace megatrain {
+
+namespace {
+
+// The lengths of a run whose layers' experts are cut into records in one way, in grains of kContextGrain tokens.
+//
+// All memory of a run grows with the length, but for the workspace and the ops' scratch: these fall where attention or
+// a block is cut into one more part, and the head's workspace does where it is the larger one. Between such places
+// they grow too. So the lengths are stretches, within each of which a longer one never fits where a shorter does not.
+class Lengths {
+ public:
+  Lengths(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
+          const Budgets& budgets, int64_t experts_per_record)
+      : tried_(config),
+        model_(model),
+        kinds_(one_layer_of_each_kind(model)),
+        site_(site),
+        stored_(stored),
+        budgets_(budgets),
+        experts_per_record_(experts_per_record) {
+    find_stretches();
+  }
+
+  // In grains; 0: none fits.
+  int64_t longest() {
+    // Where not even the least that a later length has of what falls would do, no later length fits.
+    size_t low = 0, high = stretches_.size();  // stretches of which some may fit, and of which none does
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      if (fits(stretches_[middle].begin, stretches_[middle].least_bytes)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    for (size_t at = low; at > 0; --at) {
+      const int64_t begin = stretches_[at - 1].begin;
+      if (!fits(begin)) continue;
+      int64_t fit = begin, not_fit = at < stretches_.size() ? stretches_[at].begin : kMostGrains + 1;
+      while (not_fit - fit > 1) {
+        const int64_t middle = fit + (not_fit - fit) / 2;
+        (fits(middle) ? fit : not_fit) = middle;
+      }
+      return fit;
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr int64_t kMostGrains = kMostContext / kContextGrain;
+
+  struct Stretch {
+    int64_t begin;        // in grains; it ends where the next one begins
+    int64_t least_bytes;  // the least workspace and scratch of a length from here on
+  };
+
+  void find_stretches() {
+    RunIdentity identity = make_identity(tried_, model_);
+    int64_t chunk = 0, scratch = 0;
+    bool head = true;  // its workspace may be the largest
+    for (int64_t grains = 1; grains <= kMostGrains; ++grains) {
+      tried_.seq_len = grains * kContextGrain;
+      identity.micro_tokens = tried_.seq_len;
+      const int64_t chunk_now = mlp_chunk_of(tried_);
+      const int64_t scratch_now = scratch_bytes(ops_shape(tried_, model_, identity), site_);
+      if (head || chunk_now < chunk || scratch_now < scratch) {
+        const int64_t workspace = workspace_bytes();
+        stretches_.push_back({grains, workspace + scratch_now});
+        head = workspace <= kHeadBytes;
+      }
+      chunk = chunk_now;
+      scratch = scratch_now;
+    }
+    for (size_t at = stretches_.size() - 1; at > 0; --at)
+      stretches_[at - 1].least_bytes = std::min(stretches_[at - 1].least_bytes, stretches_[at].least_bytes);
+  }
+
+  int64_t workspace_bytes() const {
+    const RunIdentity identity = make_identity(tried_, kinds_);
+    return make_model(kinds_, model_shape(identity, tried_.seq_len, experts_per_record_)).workspace_bytes();
+  }
+
+  Workload workload(int64_t grains) {
+    tried_.seq_len = grains * kContextGrain;
+    return make_workload(tried_, model_, make_identity(tried_, model_), site_, stored_, experts_per_record_);
+  }
+  bool fits(int64_t grains) { return can_fit(workload(grains), budgets_, site_.profile); }
+  // With so much workspace and scratch.
+  bool fits(int64_t grains, int64_t bytes) {
+    Workload w = workload(grains);
+    w.workspace_bytes = 0;
+    w.scratch_bytes = bytes;
+    return can_fit(w, budgets_, site_.profile);
+  }
+
+  TrainConfig tried_;
+  const ModelConfig& model_;
+  ModelConfig kinds_;
+  const Site& site_;
+  const TensorTypes& stored_;
+  const Budgets& budgets_;
+  int64_t experts_per_record_;
+  std::vector<Stretch> stretches_;
+};
+
+}  // namespace
 
 int64_t longest_context(const TrainConfig& config, const ModelConfig& model, const Site& site,
                         const TensorTypes& stored) {
@@ -15,20 +121,11 @@ int64_t longest_context(const TrainConfig& config, const ModelConfig& model, con
   Site bounded = site;  // scratch by arithmetic: a GPU's libraries would be asked of every length that is tried
   if (site.gpu) bounded.ops = nullptr;
   tried.micro_batch = 1;
-  const auto fits = [&](int64_t grains) {
-    tried.seq_len = grains * kContextGrain;
-    const RunIdentity identity = make_identity(tried, model);
-    const std::vector<int64_t> sizes = group_sizes(model, identity.dtype, budgets.gpu_bytes);
-    return std::any_of(sizes.begin(), sizes.end(), [&](int64_t experts_per_record) {
-      return can_fit(make_workload(tried, model, identity, bounded, stored, experts_per_record), budgets, site.profile);
-    });
-  };
-  int64_t low = 0, high = kMostContext / kContextGrain + 1;  // grains that fit, and that do not
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? low : high) = middle;
-  }
-  return low * kContextGrain;
+  const DType dtype = make_identity(tried, model).dtype;
+  int64_t grains = 0;
+  for (const int64_t experts_per_record : group_sizes(model, dtype, budgets.gpu_bytes))
+    grains = std::max(grains, Lengths(tried, model, bounded, stored, budgets, experts_per_record).longest());
+  return grains * kContextGrain;
 }
 
 }  // namespace megatrain

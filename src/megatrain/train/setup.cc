@@ -68,6 +68,11 @@ int64_t default_chunk(int64_t tokens) {
 
 }  // namespace
 
+int64_t mlp_chunk_of(const TrainConfig& config) {
+  const int64_t tokens = config.micro_batch * config.seq_len;
+  return config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : default_chunk(tokens);
+}
+
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   RunIdentity identity;
   identity.freezing = {.freeze = config.freeze, .train_only = config.train_only};
@@ -75,10 +80,10 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
-  identity.mlp_chunk = config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : default_chunk(tokens);
+  identity.mlp_chunk = mlp_chunk_of(config);
   // the head may have the workspace the layers need anyway
   int64_t workspace = 0;
-  const Model built = make_model(model, model_shape(identity, config.seq_len));
+  const Model built = make_model(one_layer_of_each_kind(model), model_shape(identity, config.seq_len));
   for (const Model::NumberedPhase& p : built.layer_phases())
     workspace = std::max(workspace, p.phase->workspace_bytes());
   identity.head_chunk = config.head_chunk > 0 ? std::min(config.head_chunk, tokens)
@@ -126,6 +131,11 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   return shape;
 }
 
+int64_t scratch_bytes(const OpsShape& shape, const Site& site) {
+  if (site.ops) return site.ops->scratch_bytes(shape);
+  return site.gpu ? cuda_scratch_bound(shape) : 0;
+}
+
 namespace {
 
 // Device memory that samples take beside the training: records on their way, keys and values, and the rest.
@@ -157,8 +167,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.aux_loss = losses.aux;
   w.z_loss = losses.z;
   w.gradients_stay = !config.dump.grads.empty();
-  const OpsShape shape = ops_shape(config, model, identity);
-  w.scratch_bytes = site.ops ? site.ops->scratch_bytes(shape) : site.gpu ? cuda_scratch_bound(shape) : 0;
+  w.scratch_bytes = scratch_bytes(ops_shape(config, model, identity), site);
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
   w.device_base_bytes = site.device_base_bytes;
   w.host_base_bytes = site.host_base_bytes;

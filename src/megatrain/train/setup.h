@@ -42,6 +42,9 @@ struct RunIdentity {
 // Of the model's phases in a run; `positions` is the longest sequence.
 ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t experts_per_record = 0);
 
+// Tokens of one pass through a block, attention itself apart.
+int64_t mlp_chunk_of(const TrainConfig& config);
+
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 
 // Warns where seq_len exceeds what the model was made for: its max_position_embeddings, or its rope_scaling's reach.
@@ -68,6 +71,9 @@ struct Site {
   int64_t host_base_bytes = 0;    // what the process holds
   Ops* ops = nullptr;             // of the device, where it is there to be asked
 };
+
+// Of a device's ops: asked of them, or where they are not there to be asked, a bound.
+int64_t scratch_bytes(const OpsShape& shape, const Site& site);
 
 // `stored` as make_model() takes it; `experts_per_record` as Workload has it (train/expert_groups.h).
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,

@@ -32,12 +32,6 @@ int64_t state_bytes(const Workload& w) {
   return bytes;
 }
 
-std::string size_option(const char* key, int64_t bytes) {
-  std::string size = format_bytes_up(bytes);
-  std::erase(size, ' ');
-  return fmt::format("--{}={}", key, size);
-}
-
 std::string joined(const std::string& options, const std::string& more) {
   return options.empty() || more.empty() ? options + more : options + " " + more;
 }
@@ -56,8 +50,8 @@ class Suggestions {
       : base_(std::move(base)), model_(model), site_(site), stored_(stored), given_(prospect(base_)) {}
 
   std::vector<Suggestion> take() {
-    if (const auto found = fit(given_)) {  // what was changed already is enough
-      if (!base_.options.empty()) push(base_, *found);
+    if (fit(given_)) {  // what was changed already is enough
+      if (!base_.options.empty()) push(base_);
       return std::move(list_);
     }
     if (fit_with(&Budgets::host_bytes, kUnlimited)) {
@@ -65,22 +59,36 @@ class Suggestions {
     } else {
       change_device();
     }
-    if (list_.size() > kMost) list_.resize(kMost);
     return std::move(list_);
   }
 
  private:
   Changed changed(const std::string& options) const { return {base_.config, joined(base_.options, options)}; }
 
+  // With a budget of so much, rounded up as its option says it; `before` are options that stand before this one.
+  Changed with_budget(const char* key, std::optional<int64_t> TrainConfig::Memory::*field, int64_t bytes,
+                      const std::string& before = "") const {
+    std::string size = format_bytes_up(bytes);
+    std::erase(size, ' ');
+    Changed change = changed(joined(before, fmt::format("--{}={}", key, size)));
+    change.config.memory.*field = parse_bytes(size);
+    return change;
+  }
+
   Prospect prospect(const Changed& change) const { return prospect_of(change.config, model_, site_, stored_, true); }
 
-  void push(const Changed& change, const Fit& found) {
-    list_.push_back({.change = change.options, .note = change.note, .tokens_per_s = found.outlook.tokens_per_s});
+  // At the speed that the changed configuration's own plan says; those that are looked for are planned quickly.
+  void push(const Changed& change, const Site& site) {
+    if (list_.size() >= kMost) return;
+    const auto found = fit(prospect_of(change.config, model_, site, stored_));
+    if (found)
+      list_.push_back({.change = change.options, .note = change.note, .tokens_per_s = found->outlook.tokens_per_s});
   }
+  void push(const Changed& change) { push(change, site_); }
   bool fits(const Changed& change) {
-    const auto found = fit(prospect(change));
-    if (found) push(change, *found);
-    return found.has_value();
+    const bool found = fit(prospect(change)).has_value();
+    if (found) push(change);
+    return found;
   }
 
   std::optional<Fit> fit_with(int64_t Budgets::*budget, int64_t bytes) const {
@@ -90,25 +98,20 @@ class Suggestions {
   }
 
   // The least of a budget with which a plan fits, within one part in a hundred; none: `most` is too little.
-  struct Least {
-    int64_t bytes;
-    Fit found;
-  };
-  std::optional<Least> least(int64_t Budgets::*budget, int64_t most) const {
-    std::optional<Fit> found = fit_with(budget, most);
+  std::optional<int64_t> least(int64_t Budgets::*budget, int64_t most) const {
+    const std::optional<Fit> found = fit_with(budget, most);
     if (!found) return {};
     const bool host = budget == &Budgets::host_bytes;
     int64_t low = given_.budgets.*budget, high = host ? found->need.host_bytes() : found->need.hbm_bytes();
     while (high - low > high / 100) {
       const int64_t middle = low + (high - low) / 2;
-      if (auto tried = fit_with(budget, middle)) {
-        found = std::move(tried);
+      if (fit_with(budget, middle)) {
         high = middle;
       } else {
         low = middle;
       }
     }
-    return Least{high, *std::move(found)};
+    return high;
   }
 
   // Changes for a device that lacks memory. Where the host lacks some too, it is told beside the nearest of them.
@@ -136,7 +139,7 @@ class Suggestions {
     const int64_t most = site_.budgets.gpu_bytes;
     if (given_.budgets.gpu_bytes >= most) return;
     if (const auto enough = least(&Budgets::gpu_bytes, most)) {
-      push(changed(size_option("memory.gpu", enough->bytes)), enough->found);
+      push(with_budget("memory.gpu", &TrainConfig::Memory::gpu_bytes, *enough));
       return;
     }
     Changed change = changed("--memory.gpu=auto");
@@ -204,7 +207,7 @@ class Suggestions {
     const int64_t most = site_.budgets.host_bytes;
     if (given_.budgets.host_bytes >= most) return;
     if (const auto enough = least(&Budgets::host_bytes, most))
-      push(changed(size_option("memory.host", enough->bytes)), enough->found);
+      push(with_budget("memory.host", &TrainConfig::Memory::host_bytes, *enough));
   }
 
   // The same bits, at the speed of the machine's disk.
@@ -213,8 +216,11 @@ class Suggestions {
     if (given_.budgets.disk_bytes >= most) return;
     const auto found = fit_with(&Budgets::disk_bytes, most);
     if (!found) return;
-    const std::string path = base_.config.memory.nvme_path.empty() ? "--memory.nvme_path=DIR" : "";
-    push(changed(joined(path, size_option("memory.nvme", found->need.disk_bytes()))), *found);
+    const bool path = !base_.config.memory.nvme_path.empty();
+    Changed change = with_budget("memory.nvme", &TrainConfig::Memory::nvme_bytes, found->need.disk_bytes(),
+                                 path ? "" : "--memory.nvme_path=DIR");
+    if (!path) change.config.memory.nvme_path = "DIR";
+    push(change);
   }
 
   // The format nearest to the exact one.
@@ -266,13 +272,17 @@ class Suggestions {
   // More than the machine has.
   void more_ram() {
     const auto enough = least(&Budgets::host_bytes, kUnlimited);
-    if (!enough || enough->bytes <= site_.budgets.host_bytes) return;
+    if (!enough || *enough <= site_.budgets.host_bytes) return;
     const int64_t there = site_.limits.host_bytes > 0 ? site_.limits.host_bytes : ram_with(site_.budgets.host_bytes);
-    const int64_t more = ram_with(enough->bytes) - there;
+    const std::string more = format_bytes_up(ram_with(*enough) - there);
     Changed change = changed(base_.config.memory.host_bytes ? "--memory.host=auto" : "");
     if (!change.options.empty()) change.options += " and ";
-    change.options += format_bytes_up(more) + " more RAM";
-    push(change, enough->found);
+    change.options += more + " more RAM";
+    change.config.memory.host_bytes.reset();
+    Site larger = site_;
+    larger.budgets.host_bytes = host_budget(there + parse_bytes(more));
+    if (!site_.gpu) larger.budgets.gpu_bytes = larger.budgets.host_bytes /= 2;
+    push(change, larger);
   }
 
   Changed base_;
