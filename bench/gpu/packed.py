@@ -14,6 +14,7 @@ takes more than twice the median.
 """
 
 import json
+import math
 import random
 import shutil
 import statistics
@@ -40,7 +41,7 @@ def parse():
 
 def document_begins(options, chance):
     """First tokens of documents that fill every sequence; the last of a sequence is cut where the sequence ends."""
-    middle = options.mean / 2.718281828 ** (SPREAD ** 2 / 2)
+    middle = options.mean / math.exp(SPREAD ** 2 / 2)
     begins = []
     for sequence in range(options.steps * options.sequences):
         at = 0
@@ -51,13 +52,16 @@ def document_begins(options, chance):
 
 
 def write_data(options):
+    """Tokens and documents; returns the mean length of these and their pairs of tokens over those of equal sequences."""
     chance = random.Random(1)
     tokens = options.steps * options.sequences * options.seq_len
     (options.work / "tokens.bin").write_bytes(
         struct.pack(f"<{tokens}H", *(chance.randrange(options.vocab) for _ in range(tokens))))
     begins = document_begins(options, chance)
     (options.work / "documents.bin").write_bytes(struct.pack(f"<{len(begins)}Q", *begins))
-    return tokens / len(begins)
+    lengths = [end - begin for begin, end in zip(begins, begins[1:] + [tokens])]
+    return {"mean_document": tokens / len(begins),
+            "pairs": sum(length ** 2 for length in lengths) / (tokens * options.equal)}
 
 
 def train(options, log, name, seq_len, extra):
@@ -90,7 +94,7 @@ def main():
         json.dumps(model_config(options.shape, options.vocab, options.precision)))
     seconds = {}
     with part("data", seconds):
-        mean = write_data(options)
+        data = write_data(options)
     runs = {}
     for name, seq_len, extra in (("equal", options.equal, ()),
                                  ("documents", options.seq_len, (f"--data.documents={options.work}/documents.bin",))):
@@ -98,14 +102,15 @@ def main():
             runs[name] = train(options, log, name, seq_len, extra)
     ratio = runs["documents"]["tokens_per_s"] / runs["equal"]["tokens_per_s"]
     even = runs["documents"]["longest_over_median"]
-    summary = {"runs": runs, "mean_document": mean, "ratio": ratio, "holds": ratio >= 0.9 and even <= 2,
+    summary = {"runs": runs, **data, "ratio": ratio, "holds": ratio >= 0.9 and even <= 2,
                "settings": {name: getattr(options, name) for name in SIZES["tiny"]}, "seconds": seconds}
     shutil.rmtree(options.work)
     text = markdown("run | tokens/s | median step, s | first | second | longest from the third on",
                     (f"{name} | {run['tokens_per_s']:,.0f} | {run['median_s']:.3f} | {run['first_s']:.2f} "
                      f"| {run['second_s']:.2f} | {run['longest_s']:.3f}" for name, run in runs.items()))
     return conclude(options, "packed", summary,
-                    text + f"\nDocuments of {mean:.0f} tokens on average have {100 * ratio:.1f}% of the speed.\n")
+                    text + f"\nDocuments of {data['mean_document']:.0f} tokens on average, with {data['pairs']:.2f} times the pairs "
+                           f"of tokens, have {100 * ratio:.1f}% of the speed.\n")
 
 
 if __name__ == "__main__":
