@@ -14,9 +14,11 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/units.h"
 #include "megatrain/config/config_aliases.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/config/foreign_keys.h"
+#include "megatrain/config/idle_keys.h"
 #include "megatrain/io/yaml.h"
 
 namespace megatrain {
@@ -86,6 +88,8 @@ class ConfigReader {
     check_sizes(config);
     check_disk(config);
     finish_dumps(config);
+    if (!needs.idle) check_idle(config);
+    if (!config.data.tokens.empty()) config.data.shuffle = false;
     if (!translations.empty()) show(translations, config);
     return config;
   }
@@ -408,6 +412,28 @@ class ConfigReader {
       fail_config(fmt::format("{}: memory.nvme_force needs memory.nvme_path", origin("memory.nvme_force")));
   }
 
+  // A file may say more than its run needs where it is another trainer's, or where the command line makes a key of it
+  // idle: that is a warning when it is given, and the key has our default, so that config.resolved.yaml is read again.
+  void check_idle(TrainConfig& config) const {
+    for (const IdleRule& rule : idle_rules()) {
+      if (!has_value(rule.key) || given_.at(rule.key).value.text == rule.off) continue;
+      const std::string why = rule.why(config);
+      if (why.empty()) continue;
+      const Given& given = given_.at(rule.key);
+      const ConfigKey& key = *find_config_key(rule.key);
+      const std::string standard = key.write(TrainConfig{});
+      const bool foreign = !given.theirs.empty() && given.theirs != "skip-bad";
+      if (!foreign && !given.on_command_line && !rule.even_default && key.write(config) == standard) continue;
+      const bool overridden = !given.on_command_line && is_given(rule.beside) && given_.at(rule.beside).on_command_line;
+      const std::string said = fmt::format("{}: {} {}: {}", given.origin,
+                                           foreign ? fmt::format("{} ({})", given.theirs, rule.key) : rule.key,
+                                           rule.warns ? "is too long" : "has no effect", why);
+      if (!foreign && !overridden && !rule.warns) fail_config(said);
+      if (given.origin != name_) log_warn(said);  // not by their default
+      if (!rule.warns) key.read(config, {.text = standard, .null = standard == "null"});
+    }
+  }
+
   void finish_dumps(TrainConfig& config) const {
     TrainConfig::Dump& dump = config.dump;
     if (!dump.steps.empty() && !is_given("dump.grads") && !is_given("dump.state")) dump.grads = dump.state = dump.steps;
@@ -421,8 +447,8 @@ class ConfigReader {
     for (const auto& [name, steps] :
          {std::pair{"dump.steps", &dump.steps}, {"dump.grads", &dump.grads}, {"dump.state", &dump.state}})
       if (has_value("steps") && !steps->ranges.empty() && steps->ranges.back().second > config.steps)
-        fail_config(fmt::format("{}: {} names step {}, but the run has {} steps", origin(name), name,
-                                steps->ranges.back().second, config.steps));
+        fail_config(fmt::format("{}: {} names step {}, but the run has {}", origin(name), name,
+                                steps->ranges.back().second, counted(config.steps, "step")));
   }
 
   std::string name_;

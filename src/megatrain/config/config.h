@@ -150,6 +150,7 @@ struct ConfigNeeds {
   bool model = true;
   bool data = true;   // unless steps is 0
   bool steps = true;  // or epochs, or tokens
+  bool idle = false;  // keys without an effect (config/idle_keys.h) are not refused
 };
 
 // `overrides` are words as they stand on the command line: "--optim.lr=1e-4", or "--optim.lr", "1e-4"; a key that is
