@@ -114,7 +114,8 @@ TEST(IdleKeys, AWarmupLongerThanTheRunIsWarnedAbout) {
 }
 
 TEST(IdleKeys, WhatTheCommandLineMakesIdleInAFileIsWarnedAbout) {
-  const std::string text = kText + "data.packing: false\ndata.cache: c\ndata.shuffle: true\noptim: {schedule: cosine, min_lr: 1e-6}\n";
+  const std::string text =
+      kText + "data.packing: false\ndata.cache: c\ndata.shuffle: true\noptim: {schedule: cosine, min_lr: 1e-6}\n";
   const Words words = {"--data.train=null", "--data.tokens=t", "--optim.schedule=constant"};
   testing::internal::CaptureStderr();
   const TrainConfig config = parse_config(text, "c.yaml", words);

@@ -37,11 +37,8 @@ CallCost backward_cost(const PhaseNotes& notes) {
 
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
   const PhaseNotes notes = phase_notes(phase, shape, Keep::everything);
-  PhaseCost cost{.forward = forward_cost(notes),
-                 .backward = backward_cost(notes),
-                 .recomputed = {},
-                 .spared = {},
-                 .parts = {}};
+  PhaseCost cost{
+      .forward = forward_cost(notes), .backward = backward_cost(notes), .recomputed = {}, .spared = {}, .parts = {}};
   const auto less = [](const CallCost& a, const CallCost& b) {
     return CallCost{.flops = a.flops - b.flops, .attention = a.attention - b.attention, .bytes = a.bytes - b.bytes};
   };
