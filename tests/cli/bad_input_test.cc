@@ -175,7 +175,8 @@ TEST(BadData, TokenBeyondTheVocabulary) {
   std::vector<uint32_t> tokens(33 * 6, 5);
   tokens[77] = 64;
   write_values(place / "tokens", tokens);
-  expect_train_refused(place, ExitCode::bad_input, {place / "tokens", "token 77", "id 64", "vocabulary has 64"},
+  expect_train_refused(place, ExitCode::bad_input,
+                       {place / "tokens", "token 77", "id 64", "vocabulary has 64", "vocab_size", "config.json"},
                        {"--data.tokens=" + (place / "tokens"), "--data.labels=null"});
 }
 
@@ -273,7 +274,8 @@ TEST(BadConfig, UnknownOption) {
 
 TEST(BadConfig, AStepOfTooManyTokens) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::bad_config, {"batch", "2^40"}, {"--batch=1000000000", "--seq_len=1000000"});
+  expect_train_refused(place, ExitCode::bad_config, {"batch", "at most 65536 sequences"},
+                       {"--batch=1000000000", "--seq_len=1000000"});
 }
 
 TEST(BadConfig, NoConfiguration) {

@@ -67,7 +67,7 @@ TEST(Eval, OfTextIsTheLossOfAllOfIt) {
   const SpeakingModel model;
   write_bytes(model / "book.txt", "tea and toast tea and toast");
   const Outcome outcome = succeed(model.words({model / "book.txt", "--json", "--data.cache", model / "cache"}, "eval"));
-  EXPECT_NE(outcome.err.find("evaluation data: 1 samples"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("evaluation data: 1 sample, "), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find("training data"), std::string::npos) << outcome.err;
   const json got = json::parse(outcome.out);
   EXPECT_FALSE(got.contains("exact_match"));

@@ -1,4 +1,6 @@
 // `megatrain plan`, `hash` and `demo` as scripts see them.
+#include <set>
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -251,15 +253,41 @@ TEST(PlanVerb, LooksAtTheDirectoryOfStateOnThisMachineAlone) {
   succeed({"plan", model, missing, "--machine=4090"});
 }
 
+TEST(PlanVerb, SaysWhyALongSequenceDoesNotFitAndLowersNoMicroBatchOfOne) {
+  const Words gpt = {"plan",           "gpt-oss-20b",     "--machine",        "4090", "--ram", "1TiB",
+                     "--seq_len=8192", "--micro_batch=1", "--memory.gpu=6GiB"};
+  const Outcome one = megatrain(gpt);
+  EXPECT_EQ(one.code, static_cast<int>(ExitCode::cannot_fit));
+  EXPECT_NE(one.err.find("or lower seq_len (now 8192; a micro-batch is one sequence)"), std::string::npos) << one.err;
+  EXPECT_EQ(one.err.find("lower micro_batch"), std::string::npos) << one.err;
+  EXPECT_EQ(one.err.find("tiles"), std::string::npos) << one.err;
+  Words several = gpt;
+  several.insert(several.end(), {"--batch=8", "--micro_batch=8"});
+  EXPECT_NE(megatrain(several).err.find("or lower micro_batch (now 65536 tokens a micro-batch), seq_len"),
+            std::string::npos);
+}
+
+TEST(PlanVerb, CountsInTheSingular) {
+  const std::string text = succeed({"plan", "qwen2.5-0.5b", "--machine", "4090", "--layers=1"}).out;
+  EXPECT_NE(text.find("in 1 block; 1024 tokens a step in 1 micro-batch of 1024\n"), std::string::npos) << text;
+}
+
 TEST(PlanVerb, SaysWhichModelsFitAMachine) {
   const json rows = json::parse(succeed({"plan", "--what-fits", "--machine", "4090", "--ram", "64GiB", "--json"}).out);
   ASSERT_TRUE(rows.is_array());
   bool some = false, none = false;
+  std::set<int64_t> longest;
   for (const json& row : rows) {
     for (const char* key : {"model", "mode", "fits", "ram", "hbm", "disk", "tokens_per_s"})
       EXPECT_TRUE(row.contains(key)) << key;
     (row.at("fits").get<bool>() ? some : none) = true;
+    const std::string moments = row.at("state").at("moments"), mode = row.at("mode");
+    if (mode == "bf16" || mode == "fp32") {
+      EXPECT_EQ(moments, mode);
+    }
+    if (mode == "longest context" && row.at("fits").get<bool>()) longest.insert(row.at("seq_len").get<int64_t>());
   }
+  EXPECT_TRUE(std::any_of(longest.begin(), longest.end(), [](int64_t n) { return (n & (n - 1)) != 0; }));
   EXPECT_TRUE(some && none);
 }
 

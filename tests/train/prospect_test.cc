@@ -6,6 +6,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/model_source.h"
+#include "megatrain/ops/attention_cut.h"
 #include "megatrain/train/site.h"
 #include "megatrain/train/what_fits.h"
 #include "tests/hub/fixtures.h"
@@ -18,6 +19,32 @@ namespace {
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 }  // namespace
+
+TEST(Prospect, CountsTheParametersThatAreTrainedWithoutTheirPadding) {
+  TrainConfig config = step_of(1, 1);
+  const Site site = machine_with("h200", 500 * kGiB);
+  const Workload all = prospect_of(config, preset("gpt-oss-20b"), site, {}, true).workload;
+  EXPECT_EQ(all.trained_parameters, all.parameters);
+  config.train_only = {"*.self_attn.sinks"};  // 64 heads in each of 24 layers, where a tensor takes 128 elements
+  EXPECT_EQ(prospect_of(config, preset("gpt-oss-20b"), site, {}, true).workload.trained_parameters, 24 * 64);
+}
+
+// A window keeps a document whole, unless its attention is cut by a way of its own.
+TEST(Prospect, KnowsWhereLongAttentionIsNotCut) {
+  const Site site = machine_with("h200", 500 * kGiB);
+  const auto whole = [&](const char* name, int64_t seq_len) {
+    return prospect_of(step_of(1, 1, seq_len), preset(name), site, {}, true).workload.whole_attention;
+  };
+  EXPECT_FALSE(whole("gpt-oss-20b", 8192));
+  EXPECT_FALSE(whole("qwen2.5-7b", 120 * 1024));
+  const ModelConfig model = preset("gpt-oss-20b");
+  const AttentionShape shape{.tokens = 120 * 1024,
+                             .heads = model.heads,
+                             .kv_heads = model.kv_heads,
+                             .head_dim = model.head_dim,
+                             .window = 128};
+  EXPECT_EQ(whole("gpt-oss-20b", 120 * 1024), !attention_cut(shape, 1, 120 * 1024).tiled(120 * 1024));
+}
 
 TEST(Prospect, AMachineThatIsNotThereHasTheMemoryOfItsProfileLessWhatIsLeftFree) {
   const Site site = site_of(named_machine("4090"));

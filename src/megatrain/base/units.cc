@@ -109,6 +109,10 @@ std::string format_count(int64_t count) {
   return fmt::format("{}{:.{}f}{}", sign, value, decimals_of(value), kUnits[unit]);
 }
 
+std::string counted(int64_t count, const std::string& one, const std::string& many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many.empty() ? one + "s" : many);
+}
+
 std::string format_duration(double seconds) {
   const int64_t s = std::llround(std::clamp(seconds, 0.0, 1e12));
   constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;

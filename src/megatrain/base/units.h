@@ -20,6 +20,9 @@ std::string format_bytes_up(int64_t bytes);  // rounded up: a budget to ask for
 // "999", "41.6K", "1.54M", "7.62B", "1.50T": three significant digits, more only from a thousand T on.
 std::string format_count(int64_t count);
 
+// "1 step", "2 steps"; with `many` where the plural is no -s.
+std::string counted(int64_t count, const std::string& one, const std::string& many = "");
+
 // "45s", "12m30s", "2h05m", "3d04h".
 std::string format_duration(double seconds);
 

@@ -91,7 +91,8 @@ std::optional<ModelText> text_for_raw(const TrainConfig& config, const std::stri
 }  // namespace
 
 int verb_inspect_data(const Arguments& arguments) {
-  const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false});
+  const TrainConfig config =
+      load_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false, .idle = true});
   const int64_t count = arguments.integer("-n").value_or(3);
   const std::string color = arguments.option("--color").value_or("auto");
   if (color != "auto" && color != "always" && color != "never")

@@ -26,8 +26,9 @@ namespace {
 constexpr const char* kModesText =
     "fp32, bf16, int8: full fine-tuning by state.moments; +stochastic: state.master too; upper half: fp32, the "
     "embedding\n"
-    "and the lower half frozen; longest context: the longest sequence in the first of these that fits, and its "
-    "tokens/s\n";
+    "and the lower half frozen; longest context: the longest sequence in the first of these that fits, its tokens/s "
+    "and\n"
+    "the state format\n";
 
 nlohmann::json placement(const Workload& w, const Plan& plan) {
   nlohmann::json list = nlohmann::json::array();
@@ -146,16 +147,18 @@ int print_what_fits(const Arguments& arguments) {
   if (arguments.json()) {
     nlohmann::json list = nlohmann::json::array();
     for (const FitRow& row : rows)
-      list.push_back({{"model", row.model},
-                      {"mode", row.mode},
-                      {"fits", row.fits},
-                      {"ram", row.ram_bytes},
-                      {"hbm", row.hbm_bytes},
-                      {"disk", row.disk_bytes},
-                      {"tokens_per_s", row.tokens_per_s},
-                      {"batch", row.batch},
-                      {"seq_len", row.seq_len},
-                      {"machine", machine_json(machine)}});
+      list.push_back(
+          {{"model", row.model},
+           {"mode", row.mode},
+           {"fits", row.fits},
+           {"ram", row.ram_bytes},
+           {"hbm", row.hbm_bytes},
+           {"disk", row.disk_bytes},
+           {"tokens_per_s", row.tokens_per_s},
+           {"batch", row.batch},
+           {"seq_len", row.seq_len},
+           {"state", {{"moments", moments_name(row.state.moments)}, {"master", master_name(row.state.master)}}},
+           {"machine", machine_json(machine)}});
     fmt::print("{}\n", json_text(list, 1));
     return 0;
   }

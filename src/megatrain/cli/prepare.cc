@@ -7,6 +7,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/verbs.h"
@@ -158,12 +159,13 @@ int verb_prepare(const Arguments& arguments) {
   for (const auto& [name, samples] : {std::pair{"train", data.train_samples}, {"eval", data.eval_samples}}) {
     if (!samples) continue;
     const SampleCounts& counts = samples->counts();
-    fmt::print("{:5}  {} samples, {} tokens of which {} are trained; {} sequences of {}, {:.1f}% filled; longest {}\n",
-               name, counts.samples, counts.tokens, counts.trained, counts.sequences, config.seq_len,
-               100 * counts.filled(config.seq_len), counts.longest);
+    fmt::print("{:5}  {}, {} tokens of which {} are trained; {} of {}, {:.1f}% filled; longest {}\n", name,
+               counted(counts.samples, "sample"), counts.tokens, counts.trained, counted(counts.sequences, "sequence"),
+               config.seq_len, 100 * counts.filled(config.seq_len), counts.longest);
   }
-  fmt::print("an epoch is {} steps of {} sequences{}\n", epoch_steps, config.batch,
-             data.bad ? fmt::format("; {} bad samples were left out", data.bad) : "");
+  const char* were = data.bad == 1 ? "was" : "were";
+  fmt::print("an epoch is {} of {}{}\n", counted(epoch_steps, "step"), counted(config.batch, "sequence"),
+             data.bad ? fmt::format("; {} {} left out", counted(data.bad, "bad sample"), were) : "");
   return 0;
 }
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -14,9 +13,11 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/units.h"
 #include "megatrain/config/config_aliases.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/config/foreign_keys.h"
+#include "megatrain/config/idle_keys.h"
 #include "megatrain/io/yaml.h"
 
 namespace megatrain {
@@ -86,6 +87,8 @@ class ConfigReader {
     check_sizes(config);
     check_disk(config);
     finish_dumps(config);
+    if (!needs.idle) check_idle(config);
+    if (!config.data.tokens.empty()) config.data.shuffle = false;
     if (!translations.empty()) show(translations, config);
     return config;
   }
@@ -360,13 +363,6 @@ class ConfigReader {
       fail_config(fmt::format("{}: micro_batch is {}, expected a divisor of batch, which is {}",
                               is_given("micro_batch") ? origin("micro_batch") : origin("batch"), config.micro_batch,
                               config.batch));
-    if (config.micro_batch * config.seq_len > std::numeric_limits<int32_t>::max())
-      fail_config(fmt::format("{}: a micro-batch of {} sequences of {} tokens is past 2^31 tokens; lower micro_batch",
-                              origin("micro_batch"), config.micro_batch, config.seq_len));
-    constexpr int64_t kStepTokens = int64_t{1} << 40;  // no size made of it leaves 64 bits
-    if (config.batch > kStepTokens / config.seq_len)
-      fail_config(fmt::format("{}: a step of {} sequences of {} tokens is past 2^40 tokens; lower batch",
-                              origin("batch"), config.batch, config.seq_len));
     check_limits(config);
     if (config.optim.warmup >= 1 && config.optim.warmup != std::floor(config.optim.warmup))
       fail_config(
@@ -379,10 +375,11 @@ class ConfigReader {
 
   // What is planned and run action by action; beyond these a plan alone takes minutes.
   void check_limits(const TrainConfig& config) const {
-    constexpr int64_t kLongest = int64_t{1} << 21, kMicroTokens = int64_t{1} << 24;
+    constexpr int64_t kMicroTokens = int64_t{1} << 24;
     constexpr int64_t kSequences = int64_t{1} << 16, kParts = 1024;
-    if (config.seq_len > kLongest)
-      fail_config(fmt::format("{}: seq_len is {}, expected at most {}", origin("seq_len"), config.seq_len, kLongest));
+    if (config.seq_len > kMostContext)
+      fail_config(
+          fmt::format("{}: seq_len is {}, expected at most {}", origin("seq_len"), config.seq_len, kMostContext));
     if (config.batch > kSequences)
       fail_config(fmt::format("{}: batch is {}, expected at most {} sequences of a step; lower it, or raise seq_len",
                               origin("batch"), config.batch, kSequences));
@@ -408,6 +405,28 @@ class ConfigReader {
       fail_config(fmt::format("{}: memory.nvme_force needs memory.nvme_path", origin("memory.nvme_force")));
   }
 
+  // A file may say more than its run needs where it is another trainer's, or where the command line makes a key of it
+  // idle: that is a warning when it is given, and the key has our default, so that config.resolved.yaml is read again.
+  void check_idle(TrainConfig& config) const {
+    for (const IdleRule& rule : idle_rules()) {
+      if (!has_value(rule.key) || given_.at(rule.key).value.text == rule.off) continue;
+      const std::string why = rule.why(config);
+      if (why.empty()) continue;
+      const Given& given = given_.at(rule.key);
+      const ConfigKey& key = *find_config_key(rule.key);
+      const std::string standard = key.write(TrainConfig{});
+      const bool foreign = !given.theirs.empty() && given.theirs != "skip-bad";
+      if (!foreign && !given.on_command_line && !rule.even_default && key.write(config) == standard) continue;
+      const bool overridden = !given.on_command_line && is_given(rule.beside) && given_.at(rule.beside).on_command_line;
+      const std::string said = fmt::format("{}: {} {}: {}", given.origin,
+                                           foreign ? fmt::format("{} ({})", given.theirs, rule.key) : rule.key,
+                                           rule.warns ? "is too long" : "has no effect", why);
+      if (!foreign && !overridden && !rule.warns) fail_config(said);
+      if (given.origin != name_) log_warn(said);  // not by their default
+      if (!rule.warns) key.read(config, {.text = standard, .null = standard == "null"});
+    }
+  }
+
   void finish_dumps(TrainConfig& config) const {
     TrainConfig::Dump& dump = config.dump;
     if (!dump.steps.empty() && !is_given("dump.grads") && !is_given("dump.state")) dump.grads = dump.state = dump.steps;
@@ -421,8 +440,8 @@ class ConfigReader {
     for (const auto& [name, steps] :
          {std::pair{"dump.steps", &dump.steps}, {"dump.grads", &dump.grads}, {"dump.state", &dump.state}})
       if (has_value("steps") && !steps->ranges.empty() && steps->ranges.back().second > config.steps)
-        fail_config(fmt::format("{}: {} names step {}, but the run has {} steps", origin(name), name,
-                                steps->ranges.back().second, config.steps));
+        fail_config(fmt::format("{}: {} names step {}, but the run has {}", origin(name), name,
+                                steps->ranges.back().second, counted(config.steps, "step")));
   }
 
   std::string name_;

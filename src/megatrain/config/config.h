@@ -14,6 +14,8 @@
 
 namespace megatrain {
 
+inline constexpr int64_t kMostContext = int64_t{1} << 21;  // tokens of a sequence, at most
+
 // A dataset as the configuration names it: a file, a folder, or a name in dataset_info.json, and what is known of its
 // form. `options` are names of columns ("columns.messages") and role words ("tags.user"), each only when given.
 struct DatasetChoice {
@@ -150,6 +152,7 @@ struct ConfigNeeds {
   bool model = true;
   bool data = true;   // unless steps is 0
   bool steps = true;  // or epochs, or tokens
+  bool idle = false;  // keys without an effect (config/idle_keys.h) are not refused
 };
 
 // `overrides` are words as they stand on the command line: "--optim.lr=1e-4", or "--optim.lr", "1e-4"; a key that is

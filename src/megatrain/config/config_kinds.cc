@@ -250,8 +250,8 @@ ConfigKey coefficient_key(const char* name, const char* habits, double most, con
           .read =
               [field, most](TrainConfig& config, const ConfigText& value) {
                 field(config).reset();
-                if (value.null || value.text == "auto") return true;
-                return read_number(value.text, field(config).emplace()) && *field(config) >= 0 &&
+                if (value.text == "auto" && !value.null) return true;
+                return !value.null && read_number(value.text, field(config).emplace()) && *field(config) >= 0 &&
                        *field(config) <= most;
               },
           .write =

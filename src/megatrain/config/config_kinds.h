@@ -69,7 +69,7 @@ ConfigKey bool_key(const char* name, const char* habits, const char* help, Confi
 // Bytes; null and "auto": none.
 ConfigKey budget_key(const char* name, const char* habits, const char* help, ConfigField<std::optional<int64_t>> field);
 
-// A number from 0 to `most`; null and "auto": none.
+// A number from 0 to `most`; "auto": none.
 ConfigKey coefficient_key(const char* name, const char* habits, double most, const char* help,
                           ConfigField<std::optional<double>> field);
 

@@ -10,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
 #include "megatrain/data/token_data.h"
 #include "megatrain/host/thread_team.h"
@@ -94,9 +95,9 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
 }
 
 void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
-  log_info(fmt::format("{}: {} samples, {} tokens ({} trained), {} sequences of {}, {:.1f}% filled{}{}", what,
-                       counts.samples, counts.tokens, counts.trained, counts.sequences, seq_len,
-                       100 * counts.filled(seq_len),
+  log_info(fmt::format("{}: {}, {} tokens ({} trained), {} of {}, {:.1f}% filled{}{}", what,
+                       counted(counts.samples, "sample"), counts.tokens, counts.trained,
+                       counted(counts.sequences, "sequence"), seq_len, 100 * counts.filled(seq_len),
                        counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
                        counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
 }

@@ -75,7 +75,7 @@ void SampleData::cut(size_t set) {
         const SamplePlace place = store.place(sample);
         fail_input(
             fmt::format("{}:{}: holds token id {}, but the model's vocabulary has {} ids; use the model's own "
-                        "tokenizer (data.tokenizer)",
+                        "tokenizer (data.tokenizer), or correct vocab_size in the model's config.json",
                         place.file, place.line, entry & kTokenMask, options_.vocab));
       }
     }

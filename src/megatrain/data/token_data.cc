@@ -142,7 +142,7 @@ void TokenData::check_tokens(int64_t begin, int64_t end) const {
   if (at >= 0)
     fail_input(fmt::format(
         "data.tokens {}: token {} has id {}, but the model's vocabulary has {} ids; tokenize with this model's "
-        "tokenizer and check data.dtype",
+        "tokenizer and check data.dtype, or correct vocab_size in the model's config.json",
         token_file_->path(), at, token(at), vocab_));
 }
 

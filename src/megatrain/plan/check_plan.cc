@@ -42,12 +42,17 @@ std::string disk_remedy(const Budgets& b, std::optional<int64_t> disk) {
 void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optional<int64_t> least_disk) {
   const MemoryNeed need = memory_need(w, plan);
   if (need.hbm_bytes() > b.gpu_bytes) {
+    const std::string shorter = w.sequences == 1
+                                    ? fmt::format("seq_len (now {}; a micro-batch is one sequence)", w.micro_tokens)
+                                    : fmt::format("micro_batch (now {} tokens a micro-batch), seq_len", w.micro_tokens);
     fail(ExitCode::cannot_fit,
-         fmt::format("this run needs {} of device memory and the budget is {}; the largest shares are {}. "
-                     "Raise memory.gpu to {}, or lower micro_batch (now {} tokens a micro-batch), seq_len, mlp_chunk "
-                     "or head_chunk",
+         fmt::format("this run needs {} of device memory and the budget is {}; the largest shares are {}. {}"
+                     "Raise memory.gpu to {}, or lower {}, mlp_chunk or head_chunk",
                      format_bytes(need.hbm_bytes()), format_bytes(b.gpu_bytes), largest_shares(need.hbm),
-                     format_bytes_up(need.hbm_bytes()), w.micro_tokens));
+                     w.whole_attention ? "Attention with a sliding window is not cut into tiles, so the scratch of its "
+                                         "backward grows with the square of seq_len. "
+                                       : "",
+                     format_bytes_up(need.hbm_bytes()), shorter));
   }
   if (need.host_bytes() > b.host_bytes) {
     const std::string beside =

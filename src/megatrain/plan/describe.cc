@@ -71,7 +71,7 @@ std::string kept_text(const Plan& p, std::ptrdiff_t first) {
     if (blocks == 0) continue;
     const std::string where = keep == Keep::outputs ? away_text(p, first, blocks) : "";
     if (blocks == std::ssize(p.keep) - first) return fmt::format("{} in every block{}", keep_name(keep), where);
-    text += fmt::format("{}{} in {} blocks{}", text.empty() ? "" : ", ", keep_name(keep), blocks, where);
+    text += fmt::format("{}{} in {}{}", text.empty() ? "" : ", ", keep_name(keep), counted(blocks, "block"), where);
   }
   return text.empty() ? "nothing: no block has a backward" : text;
 }
@@ -230,12 +230,11 @@ std::string plan_hash(const Plan& plan) {
 std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const MemoryNeed need = memory_need(w, p);
   std::string text;
-  text += fmt::format("{} in {} blocks; {} tokens a step in {} micro-batches of {}\n", describe_parameters(w),
-                      w.layer_phases(), w.tokens(), w.micro_batches, w.micro_tokens);
-  int64_t trained = 0;
-  for (const RecordWork& record : w.records) trained += record.trained;
-  if (trained < w.all_elements())
-    text += fmt::format("{} of them are trained, the others frozen\n", format_count(trained));
+  text += fmt::format("{} in {}; {} tokens a step in {} of {}\n", describe_parameters(w),
+                      counted(w.layer_phases(), "block"), w.tokens(),
+                      counted(w.micro_batches, "micro-batch", "micro-batches"), w.micro_tokens);
+  if (w.trained_parameters < w.parameters)
+    text += fmt::format("{} of them are trained, the others frozen\n", format_count(w.trained_parameters));
   const bool several = w.layer_records() > w.layer_phases();  // records in some block
   const char* things = several ? "records" : "blocks";
   if (several) {
@@ -259,7 +258,9 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
       text += fmt::format("gradients of {} {}: wait for the norm {}\n", count, all_things, where);
   }
   const auto passed = static_cast<std::ptrdiff_t>(std::max<int64_t>(0, w.first_trained_phase() - 1));
-  if (passed > 0) text += fmt::format("backward stops above the first {} blocks: what is below is frozen\n", passed);
+  if (passed > 0)
+    text += fmt::format("backward stops above the first {}: what is below is frozen\n",
+                        passed == 1 ? "block" : counted(passed, "block"));
   text += fmt::format("kept for backward: {}\n", kept_text(p, passed));
   if (passed < std::ssize(p.boundary)) {
     text += fmt::format("block inputs: {}", places({p.boundary.begin() + passed, p.boundary.end()}, "blocks'"));
@@ -267,9 +268,11 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
       text += fmt::format("; of every {} one waits and the others are computed again from it", p.boundary_every);
     text += "\n";
   }
-  text += p.sweeps.size() == 1 ? "sweeps: 1, a fetched block serves all micro-batches\n"
-                               : fmt::format("sweeps: {}, of at most {} micro-batches\n", p.sweeps.size(),
-                                             *std::max_element(p.sweeps.begin(), p.sweeps.end()));
+  text +=
+      p.sweeps.size() == 1
+          ? "sweeps: 1, a fetched block serves all micro-batches\n"
+          : fmt::format("sweeps: {}, of at most {}\n", p.sweeps.size(),
+                        counted(*std::max_element(p.sweeps.begin(), p.sweeps.end()), "micro-batch", "micro-batches"));
   for (const auto& [title, bytes, total] : {std::tuple{"device memory", &need.hbm, need.hbm_bytes()},
                                             {"host memory", &need.host, need.host_bytes()},
                                             {"disk", &need.disk, need.disk_bytes()}}) {

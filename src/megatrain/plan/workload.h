@@ -79,7 +79,8 @@ struct PhaseWork {
 struct Workload {
   std::vector<RecordWork> records;
   std::vector<PhaseWork> phases;
-  int64_t parameters = 0;         // padding not included
+  int64_t parameters = 0;  // padding not included
+  int64_t trained_parameters = 0;
   int64_t active_parameters = 0;  // that work on a token (model/model.h)
   bool tied = false;              // the head also needs record 0, the embedding's table
   int64_t hidden = 0;             // of a row of the embedding
@@ -88,6 +89,7 @@ struct Workload {
   StateFormat state;
   int64_t micro_batches = 1;  // of a step
   int64_t micro_tokens = 0;   // T of one
+  int64_t sequences = 0;      // of one; 0: not known
   bool clip = true;
   bool gradients_stay = false;  // what the device updates can be read after the step
 
@@ -104,9 +106,10 @@ struct Workload {
   double aux_loss = 0;
   double z_loss = 0;
 
-  int64_t workspace_bytes = 0;  // the largest of the phases'
-  int64_t scratch_bytes = 0;    // of the ops
-  int64_t input_bytes = 0;      // ids, labels, positions, documents of a step
+  int64_t workspace_bytes = 0;   // the largest of the phases'
+  int64_t scratch_bytes = 0;     // of the ops
+  bool whole_attention = false;  // it is long and has a window, so it is not cut: scratch grows with its square
+  int64_t input_bytes = 0;       // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
   int64_t device_base_bytes = 0;  // what the driver holds beside what we allocate
   int64_t host_base_bytes = 0;    // of the process: code, libraries, the driver's own

@@ -73,7 +73,8 @@ RunFiles read_run(const std::string& path) {
   }
   RunFiles run;
   run.path = path.substr(0, path.find_last_not_of('/') + 1);
-  run.config = load_config(run.path + "/config.resolved.yaml", {}, {.model = false, .data = false, .steps = false});
+  run.config = load_config(run.path + "/config.resolved.yaml", {},
+                           {.model = false, .data = false, .steps = false, .idle = true});
   if (exists(run.path + "/model/config.json")) run.hash = read_run_hash(run.path);
   if (run.hash) run.complete_step = run.hash->step;
   const TrainConfig::Model& model = run.config.model;

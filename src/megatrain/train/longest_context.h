@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kContextGrain = 1024, kMostContext = int64_t{1} << 21;  // tokens
+inline constexpr int64_t kContextGrain = 1024;  // tokens
 
 // The longest sequence with which the run fits the site's budgets, one in a micro-batch and as many a step as the
 // configuration has: of the multiples of kContextGrain up to kMostContext the largest that fits. Shorter ones need not

@@ -39,6 +39,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   Workload w;
   for (const LayerLayout& layout : model.layouts()) {
     w.parameters += layout.parameters();
+    for (const TensorSpec& tensor : layout.tensors) w.trained_parameters += tensor.trainable ? tensor.elements() : 0;
     w.records.push_back({.elements = layout.elements,
                          .trained = layout.state_elements,
                          .blocks = layout.state_blocks,
@@ -65,6 +66,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   w.dtype = model.shape.dtype;
   w.state = model.shape.state;
   w.micro_tokens = model.shape.tokens;
+  w.sequences = shape.sequences;
   w.workspace_bytes = model.workspace_bytes();
   w.rope_bytes = model.table_bytes();
   return w;

@@ -12,6 +12,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
+#include "megatrain/ops/attention_cut.h"
 #include "megatrain/train/model_work.h"
 #include "megatrain/train/site.h"
 #include "megatrain/train/step_program.h"
@@ -138,6 +139,16 @@ int64_t scratch_bytes(const OpsShape& shape, const Site& site) {
 
 namespace {
 
+// A document is longer than a tile of attention's backward, and some layer's is not cut into tiles.
+bool has_whole_attention(const OpsShape& shape) {
+  const int64_t longest = shape.longest_document;
+  return std::any_of(shape.windows.begin(), shape.windows.end(), [&](int64_t window) {
+    AttentionShape attention = shape.attention;
+    attention.window = window;
+    return longest > attention_tile(attention) && !attention_cut(attention, 1, longest).tiled(longest);
+  });
+}
+
 // Device memory that samples take beside the training: records on their way, keys and values, and the rest.
 int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType dtype) {
   constexpr int64_t kRest = 512 * kMiB, kPromptTokens = 1024, kAtOnce = 8;
@@ -167,7 +178,9 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.aux_loss = losses.aux;
   w.z_loss = losses.z;
   w.gradients_stay = !config.dump.grads.empty();
-  w.scratch_bytes = scratch_bytes(ops_shape(config, model, identity), site);
+  const OpsShape shape = ops_shape(config, model, identity);
+  w.scratch_bytes = scratch_bytes(shape, site);
+  w.whole_attention = site.gpu && has_whole_attention(shape);
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
   w.device_base_bytes = site.device_base_bytes;
   w.host_base_bytes = site.host_base_bytes;

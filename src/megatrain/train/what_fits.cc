@@ -10,6 +10,7 @@
 #include "megatrain/host/parallel.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/model/presets.h"
+#include "megatrain/train/longest_context.h"
 #include "megatrain/train/prospect.h"
 
 namespace megatrain {
@@ -81,7 +82,8 @@ class ModelFits {
            .parameters = made.workload.parameters,
            .mode = mode.name,
            .batch = config.batch,
-           .seq_len = seq_len};
+           .seq_len = seq_len,
+           .state = mode.format};
     return made;
   }
 
@@ -121,6 +123,11 @@ class ModelFits {
   FitRow longest(const Mode& as, const Mode* exact) const {
     FitRow best = row(as, exact ? *exact : kModes[kFullModes - 1], config_.seq_len);
     if (!best.fits) return best;
+    TrainConfig alone = with_state(config_, exact->format);
+    if (!batch_given_) alone.batch = 1;
+    const int64_t most = std::min(longest_context(alone, model_, site_, stored_), kLongest);
+    if (FitRow tried = row(as, *exact, std::max(most, config_.seq_len), false); tried.fits) return tried;
+    // a step that hides the optimizer has more sequences than fit at that length
     int64_t low = 0, high = 0;  // doublings that fit, and that might
     while ((config_.seq_len << (high + 1)) <= kLongest) ++high;
     while (low < high) {
@@ -147,7 +154,10 @@ class ModelFits {
 std::string cell(const FitRow& row) {
   if (!row.fits) return "no";
   const std::string speed = fmt::format("{:.0f}", row.tokens_per_s);
-  return row.mode == std::string("longest context") ? fmt::format("{}k: {}", row.seq_len / 1024, speed) : speed;
+  if (row.mode != std::string("longest context")) return speed;
+  const bool stochastic = row.state.master == MasterFormat::stochastic;
+  return fmt::format("{}k: {} in {}{}", row.seq_len / 1024, speed, moments_name(row.state.moments),
+                     stochastic ? "+stochastic" : "");
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct FitRow {
   int64_t ram_bytes = 0, hbm_bytes = 0, disk_bytes = 0;  // what it takes; where it does not fit, what it would
   double tokens_per_s = 0;                               // 0 where it does not fit
   int64_t batch = 0, seq_len = 0;
+  StateFormat state;
 };
 
 // Full fine-tuning by state format, the upper half trained, and the longest context.

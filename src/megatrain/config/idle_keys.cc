@@ -1,0 +1,88 @@
+#include "megatrain/config/idle_keys.h"
+
+#include <fmt/format.h>
+
+namespace megatrain {
+namespace {
+
+bool raw_tokens(const TrainConfig& c) { return !c.data.tokens.empty(); }
+
+std::string tokenised(const TrainConfig& c) {
+  return raw_tokens(c) ? "data.tokens holds sequences that are tokenised and packed already; leave it out, or give the "
+                         "text as data.train"
+                       : "";
+}
+
+std::string file_order(const TrainConfig& c) {
+  return raw_tokens(c) ? "the sequences of data.tokens are taken in the file's order; give another as data.order" : "";
+}
+
+// Random weights have no tokenizer of their own to export, and samples are tokenised.
+std::string no_text(const TrainConfig& c) {
+  return raw_tokens(c) && c.model.config.empty() && c.sample.every == 0
+             ? "data.tokens is tokenised already, and the export has the tokenizer of model.path; leave it out"
+             : "";
+}
+
+std::string text_data(const TrainConfig& c) {
+  return !c.data.train.empty() ? "it is the type of the ids in data.tokens, and data.train is given; leave it out" : "";
+}
+
+std::string no_samples(const TrainConfig& c) {
+  return c.sample.every == 0 ? "sample.every is 0, so nothing is answered; give sample.every" : "";
+}
+
+std::string constant_rate(const TrainConfig& c) {
+  return c.optim.schedule == "constant"
+             ? "optim.schedule is constant; leave it out, or take linear, cosine or wsd, which end there"
+             : "";
+}
+
+std::string no_decay(const TrainConfig& c) {
+  return c.optim.schedule != "wsd"
+             ? fmt::format("it is of optim.schedule: wsd, and the schedule is {}; leave it out", c.optim.schedule)
+             : "";
+}
+
+std::string long_warmup(const TrainConfig& c) {
+  if (c.steps == 0 || c.optim.warmup <= static_cast<double>(c.steps)) return "";
+  return fmt::format("{} steps of warmup in a run of {}: optim.lr is never reached; lower it", c.optim.warmup, c.steps);
+}
+
+std::string no_such_step(const TrainConfig& c) {
+  if (c.trace.ranges.empty()) return "";
+  const auto [first, last] = std::pair{c.trace.ranges.front().first, c.trace.ranges.back().second};
+  if (first == 0) return "it names step 0, and steps count from 1; leave that out";
+  if (c.steps == 0 || last <= c.steps) return "";
+  return fmt::format("it names step {}, and the run has {}; name steps of the run", last, c.steps);
+}
+
+std::string one_evaluation(const TrainConfig& c) {
+  return c.eval.every == 0 ? "eval.every is 0, so the loss is measured at the end alone; give eval.every" : "";
+}
+
+constexpr IdleRule kRules[] = {
+    {"data.shuffle", file_order, "data.tokens", "false", true},
+    {"data.packing", tokenised, "data.tokens"},
+    {"data.train_on", tokenised, "data.tokens"},
+    {"data.overlong", tokenised, "data.tokens"},
+    {"data.max_samples", tokenised, "data.tokens", "0"},
+    {"data.skip_bad", tokenised, "data.tokens", "0"},
+    {"data.info", tokenised, "data.tokens"},
+    {"data.cache", tokenised, "data.tokens"},
+    {"data.tokenizer", no_text, "data.tokens"},
+    {"data.dtype", text_data, "data.train"},
+    {"optim.min_lr", constant_rate, "optim.schedule", "0"},
+    {"optim.decay", no_decay, "optim.schedule"},
+    {"optim.warmup", long_warmup, "steps", "0", false, true},
+    {"eval.patience", one_evaluation, "eval.every", "0"},
+    {"sample.prompts", no_samples, "sample.every"},
+    {"sample.max_tokens", no_samples, "sample.every"},
+    {"trace", no_such_step, "steps", "none"},
+};
+
+}  // namespace
+
+std::span<const IdleRule> idle_rules() { return kRules; }
+
+}  // namespace megatrain

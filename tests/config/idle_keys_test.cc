@@ -1,0 +1,137 @@
+// What is accepted is obeyed: keys that would have no effect are refused by name.
+#include "megatrain/config/idle_keys.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string refusal(const std::string& text, const Words& words = {}, const ConfigNeeds& needs = {}) {
+  try {
+    parse_config(text, "c.yaml", words, needs);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::bad_config);
+    return e.what();
+  }
+  return "accepted";
+}
+
+const std::string kTokens = "model.path: m\ndata.tokens: t\nsteps: 3\n";
+const std::string kText = "model.path: m\ndata.train: t.jsonl\nsteps: 3\n";
+
+struct IdleCase {
+  const char* key;
+  const char* value;
+  std::string beside;    // what makes it idle
+  std::string obeyed;    // what it is obeyed beside
+  const char* off = "";  // a value that is accepted all the same
+};
+
+const IdleCase kCases[] = {
+    {"data.shuffle", "true", kTokens, kText, "false"},
+    {"data.packing", "false", kTokens, kText},
+    {"data.train_on", "all", kTokens, kText},
+    {"data.overlong", "drop", kTokens, kText},
+    {"data.max_samples", "5", kTokens, kText, "0"},
+    {"data.skip_bad", "5", kTokens, kText, "0"},
+    {"data.info", "i", kTokens, kText, "null"},
+    {"data.cache", "d", kTokens, kText, "null"},
+    {"data.tokenizer", "d", kTokens, "model.config: c.json\ndata.tokens: t\nsteps: 3\n", "null"},
+    {"data.dtype", "uint32", kText, kTokens},
+    {"optim.min_lr", "1e-6", kTokens, kTokens + "optim.schedule: linear\n", "0"},
+    {"optim.decay", "0.5", kTokens + "optim.schedule: cosine\n", kTokens + "optim.schedule: wsd\n"},
+    {"eval.patience", "2", kText + "data.eval_split: 2\n", kText + "data.eval_split: 2\neval.every: 1\n", "0"},
+    {"sample.prompts", "Who?", kTokens, kTokens + "sample.every: 1\n"},
+    {"sample.max_tokens", "7", kTokens, kTokens + "sample: {every: 1, prompts: a}\n"},
+    {"trace", "2-4", kTokens, "model.path: m\ndata.tokens: t\nsteps: 4\n", "none"},
+    {"trace", "0", kTokens, "model.path: m\ndata.tokens: t\nsteps: 4\n", "1"},
+};
+
+}  // namespace
+
+TEST(IdleKeys, AreRefusedByNameInAFileAndOnTheCommandLine) {
+  for (const IdleCase& c : kCases) {
+    const std::string line = std::string(c.key) + ": " + c.value + "\n", said = std::string(c.key) + " has no effect: ";
+    EXPECT_NE(refusal(c.beside + line).find(said), std::string::npos) << refusal(c.beside + line);
+    const std::string typed = refusal(c.beside, {"--" + std::string(c.key) + "=" + c.value});
+    EXPECT_EQ(typed.find("--" + std::string(c.key) + ": " + said), 0u) << typed;
+    if (std::string(c.value) != "0") {
+      EXPECT_EQ(refusal(c.obeyed + line), "accepted") << c.key;
+    }
+    if (*c.off) {
+      EXPECT_EQ(refusal(c.beside + c.key + ": " + c.off + "\n"), "accepted") << c.key;
+      EXPECT_EQ(refusal(c.beside, {"--" + std::string(c.key) + "=" + c.off}), "accepted") << c.key;
+    }
+    EXPECT_EQ(refusal(c.beside + line, {}, {.idle = true}), "accepted") << c.key;
+  }
+}
+
+TEST(IdleKeys, EveryRuleHasACase) {
+  std::set<std::string> cases, rules;
+  for (const IdleCase& c : kCases) cases.insert(c.key);
+  for (const IdleRule& rule : idle_rules()) {
+    if (!rule.warns) rules.insert(rule.key);
+  }
+  EXPECT_EQ(cases, rules);
+}
+
+// config.resolved.yaml has every key, and training with it reproduces the run.
+TEST(IdleKeys, DefaultsThatAFileWritesOutAreAccepted) {
+  for (const std::string& text : {kTokens, kText, kTokens + "optim.schedule: wsd\n"}) {
+    const TrainConfig config = parse_config(text, "c.yaml");
+    EXPECT_EQ(refusal(resolved_yaml(config)), "accepted");
+    EXPECT_EQ(parse_config(resolved_yaml(config), "r.yaml"), config);
+  }
+  EXPECT_EQ(refusal(kTokens + "optim.decay: 0.1\nsample.max_tokens: 128\ndata.packing: true\n"), "accepted");
+}
+
+TEST(IdleKeys, OfAnotherTrainersFileAreNotRefused) {
+  const std::string theirs =
+      "model_name_or_path: m\nfinetuning_type: full\ndataset: a\nmax_steps: 5\noutput_dir: o\nval_size: 0.1\n"
+      "early_stopping_steps: 3\nlr_scheduler_type: linear\nwarmup_steps: 10\n";
+  EXPECT_EQ(refusal(theirs), "accepted");
+  const TrainConfig config = parse_config(theirs + "eval_strategy: \"no\"\n", "c.yaml");
+  EXPECT_EQ(config.eval.patience, 0);
+  EXPECT_EQ(refusal(resolved_yaml(config)), "accepted");
+}
+
+// The rate rises all through the run: that is what was asked for, though hardly what was meant.
+TEST(IdleKeys, AWarmupLongerThanTheRunIsWarnedAbout) {
+  const auto log = [&](const std::string& text) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(refusal(text), "accepted");
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(log(kTokens + "optim.warmup: 4\n").find("optim.warmup is too long: 4 steps of warmup in a run of 3"),
+            std::string::npos);
+  EXPECT_EQ(log(kTokens + "optim.warmup: 3\n").find("warmup"), std::string::npos);
+}
+
+TEST(IdleKeys, WhatTheCommandLineMakesIdleInAFileIsWarnedAbout) {
+  const std::string text =
+      kText + "data.packing: false\ndata.cache: c\ndata.shuffle: true\noptim: {schedule: cosine, min_lr: 1e-6}\n";
+  const Words words = {"--data.train=null", "--data.tokens=t", "--optim.schedule=constant"};
+  testing::internal::CaptureStderr();
+  const TrainConfig config = parse_config(text, "c.yaml", words);
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const char* key : {"data.packing", "data.cache", "optim.min_lr"})
+    EXPECT_NE(said.find(std::string(key) + " has no effect: "), std::string::npos) << key << said;
+  EXPECT_EQ(parse_config(resolved_yaml(config), "r.yaml"), config);
+}
+
+TEST(IdleKeys, ARunThatOnlyExportsTakesTheKeysOfItsTraining) {
+  EXPECT_EQ(refusal(kTokens + "trace: 3\noptim.warmup: 3\n", {"--steps=0"}), "accepted");
+}
+
+TEST(IdleKeys, NullIsNoCoefficient) {
+  EXPECT_NE(refusal(kTokens + "moe.aux_loss: null\n").find("expected auto or a number"), std::string::npos);
+  EXPECT_EQ(refusal(kTokens + "moe.aux_loss: auto\n"), "accepted");
+}
+
+}  // namespace megatrain
