@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "megatrain/ops/attention_cut.h"
 #include "tests/gpu/cuda_fixture.h"
 #include "tests/ops/cpu_fixture.h"
 #include "tests/ops/run_cases.h"
@@ -49,6 +50,55 @@ TEST(CudaLongAttention, CutsCostLessThanBf16Does) {
       EXPECT_LT(error, 4e-3) << name;
       EXPECT_LT(error, 1.5 * whole.at(name)) << name << " in a window of " << window;
     }
+  }
+}
+
+// A document whose forward runs over tiles, the last of them short. Rows of its output and of the gradient of q, which
+// needs the merged log-sum-exps, are compared with fp64.
+TEST(CudaLongAttention, TilesOfTheForwardMergeIntoTheWholeSoftmax) {
+  CudaFixture cuda;
+  constexpr int64_t kDim = 32;
+  constexpr int32_t kTokens = 70000;
+  static_assert(kTokens > kForwardTiles * kAttentionTile);
+  const AttentionCase c{DType::bf16, {kTokens}, 2, 1, kDim, 0};
+  const OpRun ran = run(cuda.harness, c, 3);
+  const Vector &q = ran.in.at("q"), &k = ran.in.at("k"), &v = ran.in.at("v"), &grad_out = ran.in.at("grad_out");
+  const double scale = 1 / std::sqrt(static_cast<double>(kDim));
+  std::map<std::string, std::pair<double, double>> sums;  // of squared differences, of squares
+  const auto compare = [&](const std::string& name, size_t at, double exact) {
+    sums[name].first += std::pow(ran.out.at(name)[at] - exact, 2);
+    sums[name].second += exact * exact;
+  };
+  for (int64_t row = 0; row < kTokens; row += 997) {
+    for (int64_t head = 0; head < 2; ++head) {
+      const size_t at = static_cast<size_t>((row * 2 + head) * kDim);
+      const auto dot = [&](const Vector& a, size_t a_at, const Vector& b, int64_t key) {
+        double sum = 0;
+        for (size_t d = 0; d < kDim; ++d) sum += a[a_at + d] * b[static_cast<size_t>(key * kDim) + d];
+        return sum;
+      };
+      std::vector<double> p(static_cast<size_t>(row) + 1);
+      double total = 0, mean = 0;
+      for (int64_t key = 0; key <= row; ++key)
+        total += p[static_cast<size_t>(key)] = std::exp(scale * dot(q, at, k, key));
+      for (int64_t key = 0; key <= row; ++key)
+        mean += (p[static_cast<size_t>(key)] /= total) * dot(grad_out, at, v, key);
+      for (size_t d = 0; d < kDim; ++d) {
+        double out = 0, grad = 0;
+        for (int64_t key = 0; key <= row; ++key) {
+          const size_t of_key = static_cast<size_t>(key * kDim);
+          out += p[static_cast<size_t>(key)] * v[of_key + d];
+          if (d < 4) grad += p[static_cast<size_t>(key)] * (dot(grad_out, at, v, key) - mean) * scale * k[of_key + d];
+        }
+        compare("out", at + d, out);
+        if (d < 4) compare("grad_q", at + d, grad);
+      }
+    }
+  }
+  for (const auto& [name, sum] : sums) {
+    const double error = std::sqrt(sum.first / sum.second);
+    std::printf("attention over %d tokens, forward in tiles: %s %.2e\n", kTokens, name.c_str(), error);
+    EXPECT_LT(error, 4e-3) << name;
   }
 }
 

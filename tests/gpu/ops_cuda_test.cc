@@ -151,7 +151,7 @@ std::vector<int32_t> long_among_short() {
   return documents;
 }
 
-// Unequal documents, as they are padded into buckets.
+// Unequal documents, in calls of alike lengths.
 const std::vector<AttentionCase> kRaggedAttentionCases = {
     {DType::bf16, {64, 65, 63, 1, 128, 129, 127}, 4, 4, 64},              // the edges of short buckets
     {DType::bf16, {512, 513, 511, 640, 641, 1}, 4, 2, 64},                // and of long ones
@@ -163,7 +163,8 @@ const std::vector<AttentionCase> kRaggedAttentionCases = {
     {DType::bf16, random_documents(3, 1536, 1500), 6, 6, 80},
     {DType::bf16, random_documents(4, 2048, 700), 8, 2, 128, 100},  // windows
     {DType::bf16, random_documents(5, 2048, 400), 4, 1, 64, 33},
-    {DType::bf16, random_documents(6, 1024, 12), 4, 2, 64},  // too short to be padded
+    {DType::bf16, random_documents(6, 1024, 12), 4, 2, 64},  // too short for calls
+    {DType::bf16, {300, 17000, 100, 2000}, 2, 1, 64},        // one longer than a tile: a padded call and a ragged one
 };
 
 TEST(CudaOps, AttentionOverUnequalDocumentsAgreesWithTheCpu) {
@@ -201,7 +202,7 @@ void expect_second_document_apart(CudaFixture& cuda, const AttentionCase& c) {
 }
 
 // Documents that share a call: of 128 tokens and of 256.
-TEST(CudaOps, ADocumentNeverSeesAnotherWhenPadded) {
+TEST(CudaOps, ADocumentNeverSeesAnotherOfItsCall) {
   CudaFixture cuda;
   for (const std::vector<int32_t>& documents : {std::vector<int32_t>{100, 120, 80, 110}, {150, 180, 140, 190}})
     expect_second_document_apart(cuda, {DType::bf16, documents, 4, 2, 64});

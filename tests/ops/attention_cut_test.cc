@@ -1,4 +1,4 @@
-// The backward of attention in calls of bounded scratch: what is cut, and that nothing is left out.
+// Attention in calls: what is cut, and that nothing is left out.
 #include "megatrain/ops/attention_cut.h"
 
 #include <gtest/gtest.h>
@@ -38,6 +38,27 @@ TEST(AttentionCut, DocumentsOfATileAndLongWindowsStayWhole) {
   EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).documents, 8);
   EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).kv_heads, 4);
   EXPECT_EQ(attention_cut(shape_of(8192), 1, 8192).kv_heads, 1) << "7 heads of 8192 x 8192 are 896 MiB";
+}
+
+TEST(AttentionCut, TheForwardOfALongDocumentHasTheBackwardsTiles) {
+  const int64_t whole = kForwardTiles * kAttentionTile, longer = whole + 1;
+  EXPECT_FALSE(attention_forward_cut(shape_of(whole), 1, whole).tiled(whole));
+  EXPECT_EQ(attention_forward_cut(shape_of(2 * whole), 2, whole).documents, 2);
+  EXPECT_FALSE(attention_forward_cut(shape_of(longer, 1024), 1, longer).tiled(longer)) << "a window";
+  const AttentionCut cut = attention_forward_cut(shape_of(3 * longer), 3, longer);
+  EXPECT_TRUE(cut.tiled(longer));
+  EXPECT_EQ(cut.documents, 1);
+  EXPECT_EQ(cut.tile, attention_cut(shape_of(longer), 1, longer).tile);
+  EXPECT_GT(attention_forward_bytes(shape_of(longer), 1, longer), cut.tile * cut.kv_heads * 7 * 128 * 6);
+}
+
+TEST(AttentionCut, RaggedCallsHoldAsManyDocumentsAsFitTheirPairs) {
+  EXPECT_EQ(ragged_cut(shape_of(32768), 1024).documents, 16) << "28 heads of 1024 x 1024 are 56 MiB";
+  EXPECT_EQ(ragged_cut(shape_of(32768), 4096).documents, 1);
+  EXPECT_EQ(ragged_cut(shape_of(32768), 4096).kv_heads, 4);
+  EXPECT_EQ(ragged_cut(shape_of(32768), 8192).kv_heads, 1);
+  EXPECT_EQ(ragged_cut(shape_of(1 << 20), 128).documents, kRaggedDocuments);
+  EXPECT_EQ(ragged_cut(shape_of(256), 128).documents, 8) << "no more than a short micro-batch may have";
 }
 
 // Every query is new once, in a piece that has all its keys; every key is first met as a new one.

@@ -199,8 +199,10 @@ TEST_F(Identity, ACheckpointFromBeforeSumsHadANumberGetsALineWhereTheyChanged) {
     EXPECT_NE(line.find("step-2 was written by an earlier version"), std::string::npos) << line;
   TrainConfig packed;
   packed.data.documents = "documents.bin";
-  const ordered_json third = identity_json(packed, model(), {}, nullptr);
-  EXPECT_EQ(third.at("sums"), 3) << "padded documents";
+  EXPECT_EQ(identity_json(packed, model(), {}, nullptr).at("sums"), 4) << "documents where they lie";
+  TrainConfig longest;
+  longest.seq_len = 131072;
+  EXPECT_EQ(identity_json(longest, model(), {}, nullptr).at("sums"), 4) << "a forward over tiles";
   ModelConfig windowed = model();
   windowed.window.assign(static_cast<size_t>(windowed.layers), 128);
   TrainConfig longer;

@@ -5,16 +5,18 @@
 #include <numeric>
 
 #include "megatrain/base/math.h"
+#include "megatrain/ops/attention_cut.h"
 
 namespace megatrain {
 
 namespace {
 
+constexpr int64_t kShortestRagged = 128;
 constexpr int64_t kEvenLengths = 512, kEvenStep = 128;  // up to there lengths are multiples of the step
 
-// A padded token costs about as much memory traffic as the simple kernel's arithmetic on this many pairs, of which it
+// A computed token costs about as much memory traffic as the simple kernel's arithmetic on this many pairs, of which it
 // has n (n + 64) / 2 for a document of n tokens: half a square, and the corners of tiles.
-constexpr int64_t kPairsOfPaddedToken = 8;
+constexpr int64_t kPairsOfComputedToken = 8;
 constexpr int64_t kTileCorner = 64;
 
 int64_t power_of_two_below(int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); }
@@ -22,21 +24,37 @@ int64_t power_of_two_above(int64_t n) { return static_cast<int64_t>(std::bit_cei
 
 }  // namespace
 
-int64_t bucket_length(int64_t tokens) {
-  if (tokens <= kShortestBucket) return kShortestBucket;
-  if (tokens <= kEvenLengths) return round_up(tokens, kEvenStep);
+int64_t bucket_length(int64_t tokens, BucketForm form) {
+  if (tokens <= kShortestBucket && form == BucketForm::padded) return kShortestBucket;
+  if (tokens <= kEvenLengths) return round_up(std::max(tokens, int64_t{1}), kEvenStep);
   return round_up(tokens, power_of_two_below(tokens - 1) / 4);
 }
 
-int64_t bucket_documents(int64_t length, int64_t tokens) {
-  const int64_t room = std::clamp(power_of_two_above(tokens), kShortestBucket, kBucketCallTokens);
+BucketForm bucket_form(const AttentionShape& shape, int64_t length, bool takes_ragged) {
+  return takes_ragged && length <= attention_tile(shape) ? BucketForm::ragged : BucketForm::padded;
+}
+
+int64_t bucket_places(const AttentionShape& shape, int64_t length, BucketForm form) {
+  if (form == BucketForm::ragged) return ragged_cut(shape, length).documents;
+  const int64_t room = std::clamp(power_of_two_above(shape.tokens), kShortestBucket, kBucketCallTokens);
   return power_of_two_below(std::max<int64_t>(room / length, 1));
 }
 
-Buckets make_buckets(const int32_t* begin, int64_t count) {
+std::vector<int64_t> bucket_lengths(int64_t longest, bool takes_ragged) {
+  const BucketForm form = takes_ragged ? BucketForm::ragged : BucketForm::padded;
+  std::vector<int64_t> lengths;
+  for (int64_t length = bucket_length(1, form); length <= bucket_length(longest, form);
+       length = bucket_length(length + 1, form))
+    lengths.push_back(length);
+  return lengths;
+}
+
+Buckets make_buckets(const AttentionShape& shape, const int32_t* begin, int64_t count, bool takes_ragged) {
   Buckets buckets;
   const auto tokens_of = [&](int64_t document) { return int64_t{begin[document + 1]} - begin[document]; };
-  const auto length_of = [&](int64_t document) { return bucket_length(tokens_of(document)); };
+  const auto length_of = [&](int64_t document) {
+    return bucket_length(tokens_of(document), takes_ragged ? BucketForm::ragged : BucketForm::padded);
+  };
   buckets.documents.resize(static_cast<size_t>(count));
   std::iota(buckets.documents.begin(), buckets.documents.end(), 0);
   std::stable_sort(buckets.documents.begin(), buckets.documents.end(),
@@ -45,13 +63,19 @@ Buckets make_buckets(const int32_t* begin, int64_t count) {
   int64_t pairs = 0;
   for (int64_t d = 0; d < count; ++d) pairs += tokens_of(d) * (tokens_of(d) + kTileCorner) / 2;
   for (int64_t first = 0; first < count;) {
-    const int64_t length = length_of(buckets.documents[static_cast<size_t>(first)]),
-                  places = bucket_documents(length, begin[count]);
-    buckets.calls.push_back({length, first, std::min(places, count - first), places});
-    buckets.padded_tokens += places * length;
-    first += buckets.calls.back().count;
+    const int64_t length = length_of(buckets.documents[static_cast<size_t>(first)]);
+    const BucketForm form = bucket_form(shape, length, takes_ragged);
+    const int64_t places = bucket_places(shape, length, form);
+    buckets.calls.push_back({form, length, first, std::min(places, count - first), places});
+    const int64_t end = first + buckets.calls.back().count;
+    if (form == BucketForm::padded) buckets.computed_tokens += places * length;
+    for (; first < end; ++first) {
+      if (form == BucketForm::ragged)
+        buckets.computed_tokens +=
+            bucket_length(tokens_of(buckets.documents[static_cast<size_t>(first)]), BucketForm::padded);
+    }
   }
-  buckets.pays = pairs >= kPairsOfPaddedToken * buckets.padded_tokens;
+  buckets.pays = pairs >= kPairsOfComputedToken * buckets.computed_tokens;
   return buckets;
 }
 

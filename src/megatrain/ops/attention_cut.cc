@@ -1,6 +1,7 @@
 #include "megatrain/ops/attention_cut.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
@@ -9,7 +10,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kPairsBytes = 512 * kMiB;
+constexpr int64_t kPairsBytes = 512 * kMiB, kRaggedPairsBytes = kGiB;
 
 // A piece repeats its overlap, so it has several times as many tokens; short ones leave the GPU idle.
 constexpr int64_t kPieceOverlaps = 8, kShortestPiece = 4096;
@@ -17,6 +18,31 @@ constexpr int64_t kPieceOverlaps = 8, kShortestPiece = 4096;
 int64_t piece_overlap(const AttentionShape& shape) { return round_up(std::max<int64_t>(shape.window - 1, 1), 128); }
 
 int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(length, 128) * 2; }
+
+int64_t power_of_two_below(int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); }
+int64_t power_of_two_above(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
+
+// As many key heads of one document as keep its pairs within `bytes`: a divisor of all, at least one.
+int64_t kv_heads_within(const AttentionShape& shape, int64_t length, int64_t bytes) {
+  const int64_t heads = std::max<int64_t>(bytes / (pairs_bytes(length) * (shape.heads / shape.kv_heads)), 1);
+  int64_t kv_heads = std::min(heads, shape.kv_heads);
+  while (shape.kv_heads % kv_heads != 0) --kv_heads;
+  return kv_heads;
+}
+
+// Places in scratch, one after the other.
+class Taker {
+ public:
+  int64_t take(int64_t elements, int64_t bytes_each) {
+    const int64_t begin = at_;
+    at_ += round_up(elements * bytes_each, 256);
+    return begin;
+  }
+  int64_t end() const { return at_; }
+
+ private:
+  int64_t at_ = 0;
+};
 
 }  // namespace
 
@@ -37,18 +63,29 @@ AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64
     cut.overlap = piece_overlap(shape);
     cut.tile = std::min(std::max(kPieceOverlaps * cut.overlap, kShortestPiece), most);
   }
-  const int64_t head = pairs_bytes(cut.tile), group = shape.heads / shape.kv_heads;
   if (!cut.tiled(length)) {
-    const int64_t room = std::max<int64_t>(kPairsBytes / (head * shape.heads), 1);
+    const int64_t room = std::max<int64_t>(kPairsBytes / (pairs_bytes(cut.tile) * shape.heads), 1);
     for (int64_t n = 1; n <= std::min(room, documents); ++n) {
       if (documents % n == 0) cut.documents = n;
     }
   }
-  if (cut.documents == 1) {
-    const int64_t heads = std::max<int64_t>(kPairsBytes / (head * group), 1);
-    while (cut.kv_heads > 1 && (cut.kv_heads > heads || shape.kv_heads % cut.kv_heads != 0)) --cut.kv_heads;
-  }
+  if (cut.documents == 1) cut.kv_heads = kv_heads_within(shape, cut.tile, kPairsBytes);
   return cut;
+}
+
+AttentionCut attention_forward_cut(const AttentionShape& shape, int64_t documents, int64_t length) {
+  const bool window = shape.window > 0 && shape.window < length;
+  if (length > kForwardTiles * attention_tile(shape) && !window) return attention_cut(shape, 1, length);
+  return {.documents = documents, .kv_heads = shape.kv_heads, .tile = length};
+}
+
+AttentionCut ragged_cut(const AttentionShape& shape, int64_t length) {
+  const int64_t within = std::max<int64_t>(kRaggedPairsBytes / (pairs_bytes(length) * shape.heads), 1),
+                of_tokens = std::max<int64_t>(4 * power_of_two_above(shape.tokens) / length, 1);
+  const int64_t documents = power_of_two_below(std::min({within, of_tokens, kRaggedDocuments}));
+  return {.documents = documents,
+          .kv_heads = documents == 1 ? kv_heads_within(shape, length, kRaggedPairsBytes) : shape.kv_heads,
+          .tile = length};
 }
 
 std::vector<AttentionPiece> attention_pieces(const AttentionCut& cut, int64_t length) {
@@ -62,29 +99,44 @@ std::vector<AttentionPiece> attention_pieces(const AttentionCut& cut, int64_t le
 
 TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, int64_t length) {
   const int64_t keys = cut.kv_heads * shape.head_dim, queries = shape.heads / shape.kv_heads * keys;
-  int64_t at = 0;
-  const auto take = [&](int64_t elements, int64_t bytes_each) {
-    const int64_t begin = at;
-    at += round_up(elements * bytes_each, 256);
-    return begin;
-  };
+  Taker room;
   TileScratch scratch{};
-  (cut.overlap == 0 ? scratch.sum_q : scratch.grad_out) = take(cut.tile * queries, cut.overlap == 0 ? 4 : 2);
-  scratch.sum_k = take(length * keys, 4);
-  scratch.sum_v = take(length * keys, 4);
-  scratch.partial_q = take(cut.tile * queries, 2);
-  scratch.partial_k = take(cut.tile * keys, 2);
-  scratch.partial_v = take(cut.tile * keys, 2);
-  scratch.stats = take(cut.tile * cut.kv_heads * (shape.heads / shape.kv_heads), 4);
-  scratch.workspace = at;
+  (cut.overlap == 0 ? scratch.sum_q : scratch.grad_out) = room.take(cut.tile * queries, cut.overlap == 0 ? 4 : 2);
+  scratch.sum_k = room.take(length * keys, 4);
+  scratch.sum_v = room.take(length * keys, 4);
+  scratch.partial_q = room.take(cut.tile * queries, 2);
+  scratch.partial_k = room.take(cut.tile * keys, 2);
+  scratch.partial_v = room.take(cut.tile * keys, 2);
+  scratch.stats = room.take(cut.tile * cut.kv_heads * (shape.heads / shape.kv_heads), 4);
+  scratch.workspace = room.end();
   return scratch;
 }
 
-int64_t attention_backward_bytes(const AttentionShape& shape, int64_t documents, int64_t length) {
-  const AttentionCut cut = attention_cut(shape, documents, length);
+ForwardScratch forward_scratch(const AttentionShape& shape, const AttentionCut& cut) {
+  const int64_t heads = cut.kv_heads * (shape.heads / shape.kv_heads), columns = heads * shape.head_dim;
+  Taker room;
+  ForwardScratch scratch{};
+  scratch.sum = room.take(cut.tile * columns, 4);
+  scratch.partial = room.take(cut.tile * columns, 2);
+  scratch.stats = room.take(cut.tile * heads, 4);
+  for (int64_t& lse : scratch.lse) lse = room.take(cut.tile * heads, 4);
+  scratch.workspace = room.end();
+  return scratch;
+}
+
+int64_t attention_backward_bytes(const AttentionShape& shape, const AttentionCut& cut, int64_t length) {
   const int64_t heads = cut.documents * cut.kv_heads * (shape.heads / shape.kv_heads);
   const int64_t workspace = heads * (pairs_bytes(cut.tile) + cut.tile * (4 * shape.head_dim + 4)) + kMiB;
   return workspace + (cut.tiled(length) ? tile_scratch(shape, cut, length).workspace : 0);
+}
+
+int64_t attention_backward_bytes(const AttentionShape& shape, int64_t documents, int64_t length) {
+  return attention_backward_bytes(shape, attention_cut(shape, documents, length), length);
+}
+
+int64_t attention_forward_bytes(const AttentionShape& shape, int64_t documents, int64_t length) {
+  const AttentionCut cut = attention_forward_cut(shape, documents, length);
+  return kMiB + (cut.tiled(length) ? forward_scratch(shape, cut).workspace : 0);
 }
 
 }  // namespace megatrain

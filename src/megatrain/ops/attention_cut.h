@@ -1,4 +1,5 @@
-// How the backward of attention over documents of one length is cut into calls of bounded scratch.
+// How attention over documents of one length is cut into calls: the backward so that its scratch is bounded, the
+// forward of long documents so that it is fast.
 //
 // A deterministic backward keeps a (queries, keys) bf16 matrix for every head that it works on. So it is given as many
 // documents, or key heads of one document, at a time as fit kPairsBytes, and a document longer than a tile in tiles of
@@ -11,6 +12,10 @@
 // queries that are not new is given as zero, so that they add zero to every gradient. A query has all its keys in one
 // piece; what a key gets of the pieces is added in fp32, pieces ascending. All pieces have one length: the last ends
 // with the document and has fewer new queries.
+//
+// The forward of a document of more than kForwardTiles tiles runs over the backward's tiles: keys and values of a head
+// no longer fit the L2 cache then, and one call over the whole document has 496 TFLOP/s on an H200 at 512K tokens where
+// tiles have 618. Each call has an output and log-sum-exps of its own; they are merged in fp32, keys ascending.
 //
 // The cut decides bits, so it follows from the shape alone.
 #pragma once
@@ -40,6 +45,15 @@ struct AttentionCut {
 // A document that is longer than its window stays whole where the window is longer than half a tile.
 AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length);
 
+// Whole documents unless one is longer than kForwardTiles tiles and has no window.
+inline constexpr int64_t kForwardTiles = 4;
+AttentionCut attention_forward_cut(const AttentionShape& shape, int64_t documents, int64_t length);
+
+// Of a call over documents of up to `length` tokens, at most a tile, that lie anywhere in the micro-batch: few large
+// calls, in which a document's own length bounds what is computed.
+inline constexpr int64_t kRaggedDocuments = 256;  // of a call, at most
+AttentionCut ragged_cut(const AttentionShape& shape, int64_t length);
+
 // Of the pieces of a document, in order.
 struct AttentionPiece {
   int64_t begin;      // its first token
@@ -59,8 +73,21 @@ struct TileScratch {
 };
 TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, int64_t length);
 
+// The same of a tiled forward.
+struct ForwardScratch {
+  int64_t sum;      // (tile, heads * D) fp32
+  int64_t partial;  // (tile, heads * D) bf16
+  int64_t stats;    // (heads, queries of the tile) fp32 log-sum-exps of one call
+  int64_t lse[2];   // the same of the calls so far, before and after one is merged
+  int64_t workspace;
+};
+ForwardScratch forward_scratch(const AttentionShape& shape, const AttentionCut& cut);
+
 // All scratch of the backward: the pairs, each head's row sums, for grouped heads the gradients of keys and values
 // before they are summed, and what tiles need.
+int64_t attention_backward_bytes(const AttentionShape& shape, const AttentionCut& cut, int64_t length);
 int64_t attention_backward_bytes(const AttentionShape& shape, int64_t documents, int64_t length);
+
+int64_t attention_forward_bytes(const AttentionShape& shape, int64_t documents, int64_t length);
 
 }  // namespace megatrain

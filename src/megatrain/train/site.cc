@@ -6,6 +6,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/host/thread_team.h"
+#include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/note_cost.h"
 #include "megatrain/plan/machines.h"
@@ -69,10 +70,15 @@ int64_t cuda_scratch_bound(const OpsShape& shape) {
   const bool ragged = shape.max_documents * shape.longest_document != attention.tokens;
   for (const int64_t window : shape.windows) {
     attention.window = window;
-    bytes = std::max(bytes, attention_backward_bytes(attention, 1, shape.longest_document));
+    bytes = std::max({bytes, attention_backward_bytes(attention, 1, shape.longest_document),
+                      attention_forward_bytes(attention, 1, shape.longest_document)});
     // a shorter document may take more: tiles are equal parts
     const int64_t whole = std::min(shape.longest_document, attention_tile(attention));
     if (ragged) bytes = std::max(bytes, attention_backward_bytes(attention, 1, whole));
+    if (ragged) {
+      for (const int64_t length : bucket_lengths(whole, true))
+        bytes = std::max(bytes, attention_backward_bytes(attention, ragged_cut(attention, length), length));
+    }
   }
   return bytes;
 }

@@ -6,8 +6,12 @@ namespace megatrain {
 
 namespace {
 
-// The gradients of a call's queries, keys and values lie by themselves.
+// What a call gives lies by itself: its output, or the gradients of its queries, keys and values.
 void lay_apart(AttentionCase& c) {
+  if (!c.backward) {
+    c.strides[kOut] = c.heads * c.head_dim;
+    return;
+  }
   c.strides[kGradQ] = c.heads * c.head_dim;
   c.strides[kGradK] = c.strides[kGradV] = c.kv_heads * c.head_dim;
 }
@@ -26,16 +30,17 @@ AttentionCase case_of(const AttentionShape& shape, const AttentionCut& cut, int6
                   .head_dim = shape.head_dim,
                   .window = shape.window > 0 && shape.window < length ? shape.window : 0,
                   .scale = shape.scale,
-                  .strides = strides};
+                  .strides = strides,
+                  .ragged = strides[kStats] > 0};
   for (int tensor = 0; tensor < kStats; ++tensor) {
     if (!is_used(tensor, backward)) c.strides[static_cast<size_t>(tensor)] = 0;
   }
   return c;
 }
 
-AttentionCase tile_case(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool last, bool diagonal,
-                        const AttentionStrides& strides) {
-  AttentionCase c = case_of(shape, cut, length, true, strides);
+AttentionCase tile_case(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward, bool last,
+                        bool diagonal, const AttentionStrides& strides) {
+  AttentionCase c = case_of(shape, cut, length, backward, strides);
   c.length = last ? length - (ceil_div(length, cut.tile) - 1) * cut.tile : cut.tile;
   c.keys = diagonal ? c.length : cut.tile;
   c.masked = diagonal;
@@ -56,7 +61,8 @@ std::vector<AttentionCase> cases_of(const AttentionShape& shape, const Attention
   if (cut.overlap > 0) return {piece_case(shape, cut, strides)};
   std::vector<AttentionCase> cases;
   for (const bool last : {false, true}) {
-    for (const bool diagonal : {false, true}) cases.push_back(tile_case(shape, cut, length, last, diagonal, strides));
+    for (const bool diagonal : {false, true})
+      cases.push_back(tile_case(shape, cut, length, backward, last, diagonal, strides));
   }
   return cases;
 }

@@ -9,13 +9,13 @@
 
 namespace megatrain {
 
-// Of whole documents.
+// Of whole documents, or in ragged calls of documents of up to a length.
 AttentionCase case_of(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward,
                       const AttentionStrides& strides);
 
-// Of the backward of a tile of queries, perhaps the last, by one of keys.
-AttentionCase tile_case(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool last, bool diagonal,
-                        const AttentionStrides& strides);
+// Of a tile of queries, perhaps the last, by one of keys. What the call gives lies by itself.
+AttentionCase tile_case(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward, bool last,
+                        bool diagonal, const AttentionStrides& strides);
 
 // Of the backward of a piece of a document in a window; the output's gradient lies by itself too.
 AttentionCase piece_case(const AttentionShape& shape, const AttentionCut& cut, const AttentionStrides& strides);

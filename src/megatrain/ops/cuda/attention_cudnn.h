@@ -1,20 +1,19 @@
 // Attention through cuDNN's fused kernels: bf16, forward and the deterministic backward.
 //
-// Documents of one length go to cuDNN as they lie. Unequal ones are copied into padded documents of a few lengths
-// (attention_buckets.h), call by call, and their results copied back.
+// Documents of one length go to cuDNN as they lie, unequal ones in calls over documents of alike lengths
+// (attention_buckets.h): where they lie, or, if cuDNN does not take that, copied into padded documents and back.
 //
-// The deterministic backward is cut into calls of bounded scratch (attention_cut.h).
+// The deterministic backward and the forward of long documents are cut into calls (attention_cut.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "megatrain/ops/attention.h"
-#include "megatrain/ops/attention_cut.h"
-#include "megatrain/ops/cuda/attention_graph.h"
+#include "megatrain/ops/attention_buckets.h"
+#include "megatrain/ops/cuda/attention_pass.h"
 #include "megatrain/ops/cuda/scratch.h"
 
 namespace megatrain {
@@ -36,38 +35,25 @@ class CudnnAttention {
   void prepare(const AttentionShape& shape, int64_t documents, int64_t longest);
 
  private:
-  using Views = std::array<View, kAttentionTensors>;  // kStats: only data
-  // Over documents of one length.
-  struct Pass {
-    AttentionShape shape;
-    int64_t documents, length;
-    bool backward;
-    AttentionCut cut;
-    AttentionStrides strides;
-
-    static Pass of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward,
-                   const AttentionStrides& strides);
-    std::vector<AttentionCase> cases() const;
-  };
-
-  bool run(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
+  bool run(const AttentionShape& shape, const Documents& documents, bool backward, const AttentionViews& views,
            cudaStream_t stream);
-  bool run_uniform(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
+  bool run_uniform(const AttentionShape& shape, const Documents& documents, bool backward, const AttentionViews& views,
                    cudaStream_t stream);
-  bool run_buckets(const AttentionShape& shape, const Documents& documents, bool backward, const Views& views,
+  bool run_buckets(const AttentionShape& shape, const Documents& documents, bool backward, const AttentionViews& views,
                    cudaStream_t stream);
 
-  int64_t pass_bytes(const Pass& pass);
-  void execute(const Pass& pass, const Views& views, std::byte* scratch, cudaStream_t stream);
-  struct Tiled;
-  void execute_tiles(const Tiled& tiled);
-  void execute_pieces(const Tiled& tiled);
-  void execute_tile(const Tiled& tiled, const AttentionCase& c, int64_t query, int64_t key, void* grad_out);
-  std::array<void*, kAttentionTensors> call_data(const Pass& pass, const Views& views, int64_t query, int64_t key,
-                                                 int64_t kv_head) const;
+  void run_ragged(const AttentionPass& pass, const Documents& documents, const Buckets& buckets, const BucketCall& call,
+                  const AttentionViews& views, std::byte* memory, cudaStream_t stream);
+  void run_padded(const AttentionPass& pass, const Documents& documents, const Buckets& buckets, const BucketCall& call,
+                  const AttentionViews& views, std::byte* memory, cudaStream_t stream);
+
+  bool takes_ragged(const AttentionShape& shape, const AttentionStrides& strides);
+  AttentionPass pass_of(const AttentionShape& shape, int64_t length, BucketForm form, bool backward,
+                        const AttentionStrides& strides) const;
+  std::vector<AttentionPass> bucket_passes(const AttentionShape& shape, int64_t longest, bool backward);
 
   Scratch& scratch_;
-  AttentionGraphs graphs_;
+  AttentionPasses passes_;
 };
 
 }  // namespace megatrain

@@ -24,62 +24,98 @@ namespace fe = cudnn_frontend;
 using TensorPointer = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 int64_t id_of(int tensor) { return tensor + 1; }
+int64_t offsets_id_of(int tensor) { return kAttentionTensors + id_of(tensor); }
+// The lengths of documents, which cuDNN takes twice: of queries and of keys.
+constexpr int64_t kQueriesId = 2 * kAttentionTensors + 1, kKeysId = kQueriesId + 1;
 
-void describe(const AttentionCase& c, int tensor, fe::graph::Tensor_attributes& attributes) {
-  const int64_t heads = is_key(tensor) ? c.kv_heads : c.heads;
-  attributes.set_uid(id_of(tensor));
-  if (tensor == kStats) {
-    attributes.set_dim({c.documents, heads, c.length, 1})
-        .set_stride({heads * c.length, c.length, 1, 1})
-        .set_data_type(fe::DataType_t::FLOAT);
-  } else {
-    const int64_t stride = c.strides[static_cast<size_t>(tensor)], tokens = is_key(tensor) ? c.keys : c.length;
-    attributes.set_dim({c.documents, heads, tokens, c.head_dim})
-        .set_stride({tokens * stride, c.head_dim, stride, 1})
-        .set_data_type(fe::DataType_t::BFLOAT16);
+// Adds a case's tensors and its one operation to a graph.
+class CaseGraph {
+ public:
+  CaseGraph(fe::graph::Graph& graph, const AttentionCase& c) : graph_(graph), c_(c) {
+    graph.set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
   }
-}
 
-TensorPointer input(fe::graph::Graph& graph, const AttentionCase& c, int tensor) {
-  fe::graph::Tensor_attributes attributes;
-  attributes.set_name("tensor" + std::to_string(tensor));
-  describe(c, tensor, attributes);
-  return graph.tensor(attributes);
-}
+  void add_forward() {
+    auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
+    set_masks(attributes);
+    auto [out, stats] = graph_.sdpa(input(kQ), input(kK), input(kV), attributes);
+    output(kOut, out);
+    output(kStats, stats);
+  }
 
-void output(const AttentionCase& c, int tensor, const TensorPointer& pointer) {
-  pointer->set_output(true);
-  describe(c, tensor, *pointer);
-}
+  void add_backward() {
+    auto attributes =
+        fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_deterministic_algorithm(true);
+    set_masks(attributes);
+    auto [grad_q, grad_k, grad_v] =
+        graph_.sdpa_backward(input(kQ), input(kK), input(kV), input(kOut), input(kGradOut), input(kStats), attributes);
+    output(kGradQ, grad_q);
+    output(kGradK, grad_k);
+    output(kGradV, grad_v);
+  }
 
-// Masks are the same in both directions: token i of a document sees j with j <= i and, in a window, i < j + window.
-template <class Attributes>
-void set_masks(const AttentionCase& c, Attributes& attributes) {
-  attributes.set_attn_scale(c.scale);
-  if (!c.masked) return;
-  attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
-  if (c.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(c.window));
-}
+ private:
+  void describe(int tensor, fe::graph::Tensor_attributes& attributes) {
+    const int64_t heads = is_key(tensor) ? c_.kv_heads : c_.heads, stride = c_.strides[static_cast<size_t>(tensor)];
+    attributes.set_uid(id_of(tensor));
+    if (c_.ragged)
+      attributes.set_ragged_offset(
+          numbers("offsets" + std::to_string(tensor), offsets_id_of(tensor), c_.documents + 1));
+    if (tensor == kStats) {
+      attributes.set_dim({c_.documents, heads, c_.length, 1}).set_data_type(fe::DataType_t::FLOAT);
+      if (c_.ragged) {
+        attributes.set_stride({c_.length * stride, 1, stride, 1});
+      } else {
+        attributes.set_stride({heads * c_.length, c_.length, 1, 1});
+      }
+    } else {
+      const int64_t tokens = is_key(tensor) ? c_.keys : c_.length;
+      attributes.set_dim({c_.documents, heads, tokens, c_.head_dim})
+          .set_stride({tokens * stride, c_.head_dim, stride, 1})
+          .set_data_type(fe::DataType_t::BFLOAT16);
+    }
+  }
 
-void add_forward(fe::graph::Graph& graph, const AttentionCase& c) {
-  auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
-  set_masks(c, attributes);
-  auto [out, stats] = graph.sdpa(input(graph, c, kQ), input(graph, c, kK), input(graph, c, kV), attributes);
-  output(c, kOut, out);
-  output(c, kStats, stats);
-}
+  TensorPointer input(int tensor) {
+    fe::graph::Tensor_attributes attributes;
+    attributes.set_name("tensor" + std::to_string(tensor));
+    describe(tensor, attributes);
+    return graph_.tensor(attributes);
+  }
 
-void add_backward(fe::graph::Graph& graph, const AttentionCase& c) {
-  auto attributes =
-      fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_deterministic_algorithm(true);
-  set_masks(c, attributes);
-  auto [grad_q, grad_k, grad_v] =
-      graph.sdpa_backward(input(graph, c, kQ), input(graph, c, kK), input(graph, c, kV), input(graph, c, kOut),
-                          input(graph, c, kGradOut), input(graph, c, kStats), attributes);
-  output(c, kGradQ, grad_q);
-  output(c, kGradK, grad_k);
-  output(c, kGradV, grad_v);
-}
+  void output(int tensor, const TensorPointer& pointer) {
+    pointer->set_output(true);
+    describe(tensor, *pointer);
+  }
+
+  // One of the rows of `places`.
+  TensorPointer numbers(const std::string& name, int64_t id, int64_t count) {
+    return graph_.tensor(fe::graph::Tensor_attributes()
+                             .set_name(name)
+                             .set_uid(id)
+                             .set_dim({count, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1})
+                             .set_data_type(fe::DataType_t::INT32));
+  }
+
+  // Masks are the same in both directions: token i of a document sees j with j <= i and, in a window, i < j + window.
+  template <class Attributes>
+  void set_masks(Attributes& attributes) {
+    attributes.set_attn_scale(c_.scale);
+    if (c_.ragged)
+      attributes.set_padding_mask(true)
+          .set_seq_len_q(numbers("queries", kQueriesId, c_.documents))
+          .set_seq_len_kv(numbers("keys", kKeysId, c_.documents));
+    if (!c_.masked) return;
+    attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    if (c_.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(c_.window));
+  }
+
+  fe::graph::Graph& graph_;
+  const AttentionCase& c_;
+};
 
 }  // namespace
 
@@ -105,7 +141,7 @@ struct AttentionGraphs::State {
   }
 
   const Entry& add(const AttentionCase& c, Entry entry) {
-    if (!entry.graph && !said) {
+    if (!entry.graph && !said && !c.ragged) {  // padded documents are next
       log_warn("cuDNN has no " + std::string(c.backward ? "deterministic backward" : "forward") +
                " attention for heads of " + std::to_string(c.head_dim) + " over documents of " +
                std::to_string(c.length) + " tokens (" + entry.refusal + "); using the slower built-in kernel");
@@ -116,13 +152,11 @@ struct AttentionGraphs::State {
 
   static Entry build(const AttentionCase& c, const std::shared_ptr<Handle>& handle) {
     Entry entry{handle, std::make_unique<fe::graph::Graph>(), 0, ""};
-    entry.graph->set_io_data_type(fe::DataType_t::BFLOAT16)
-        .set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT);
+    CaseGraph tensors(*entry.graph, c);
     if (c.backward) {
-      add_backward(*entry.graph, c);
+      tensors.add_backward();
     } else {
-      add_forward(*entry.graph, c);
+      tensors.add_forward();
     }
     fe::error_t status = entry.graph->build(handle->value, {fe::HeurMode_t::A});
     if (status.is_good()) status = entry.graph->get_workspace_size(entry.workspace);
@@ -170,13 +204,16 @@ void AttentionGraphs::prepare(const std::vector<AttentionCase>& cases) {
 }
 
 void AttentionGraphs::execute(const AttentionCase& c, const std::array<void*, kAttentionTensors>& data, void* workspace,
-                              cudaStream_t stream) {
+                              cudaStream_t stream, int32_t* places) {
   const State::Entry& entry = state_->get(c);
   ensure(entry.graph != nullptr, "cuDNN takes the attention it is asked for");
   std::unordered_map<int64_t, void*> pointers;
   for (int tensor = 0; tensor < kAttentionTensors; ++tensor) {
-    if (is_used(tensor, c.backward)) pointers[id_of(tensor)] = data[static_cast<size_t>(tensor)];
+    if (!is_used(tensor, c.backward)) continue;
+    pointers[id_of(tensor)] = data[static_cast<size_t>(tensor)];
+    if (c.ragged) pointers[offsets_id_of(tensor)] = places + tensor * (c.documents + 1);
   }
+  if (c.ragged) pointers[kQueriesId] = pointers[kKeysId] = places + kAttentionTensors * (c.documents + 1);
   CUDA_CHECK(cudnnSetStream(entry.handle->value, stream));
   fe::error_t status = entry.graph->execute(entry.handle->value, pointers, workspace);
   if (status.is_bad()) fail_internal("cuDNN attention failed: " + status.get_message());

@@ -57,7 +57,23 @@ void launch_copy(const PaddedCopy& args, cudaStream_t stream) {
   check_launch();
 }
 
+// A thread owns a document.
+__global__ void places_kernel(__grid_constant__ const RaggedPlaces args, int32_t* places) {
+  const int64_t document = threadIdx.x, row = args.documents + 1;
+  const bool real = document < args.documents;
+  if (document >= row) return;
+  for (int tensor = 0; tensor < kAttentionTensors; ++tensor)
+    places[tensor * row + document] = real ? static_cast<int32_t>(args.begin[document] * args.strides[tensor]) : 0;
+  if (real) places[kAttentionTensors * row + document] = args.tokens[document];
+}
+
 }  // namespace
+
+void launch_places(const RaggedPlaces& args, int32_t* places, cudaStream_t stream) {
+  ensure(args.documents <= kRaggedDocuments, "a ragged call has at most kRaggedDocuments documents");
+  places_kernel<<<1, static_cast<unsigned>(kRaggedDocuments) + 1, 0, stream>>>(args, places);
+  check_launch();
+}
 
 void launch_pad(const PaddedCopy& args, cudaStream_t stream) { launch_copy<true>(args, stream); }
 void launch_unpad(const PaddedCopy& args, cudaStream_t stream) { launch_copy<false>(args, stream); }

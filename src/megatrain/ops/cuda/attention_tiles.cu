@@ -33,6 +33,27 @@ __global__ void round_sum_kernel(int64_t rows, int64_t packs, View sum, View out
   store<Bf16, kVec>(static_cast<Bf16*>(out.data) + row * out.row_stride + column, values);
 }
 
+// A thread owns kVec neighbours of a row, which are of one head.
+__global__ void merge_partial_kernel(__grid_constant__ const MergePartial args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, packs = args.sum.cols / kVec;
+  if (at >= args.sum.rows * packs) return;
+  const int64_t row = at / packs, column = at % packs * kVec, of_lse = column / args.head_dim * args.sum.rows + row;
+  float values[kVec], lse = args.partial_lse[of_lse];
+  load<Bf16, kVec>(static_cast<const Bf16*>(args.partial.data) + row * args.partial.row_stride + column, values);
+  float* to = static_cast<float*>(args.sum.data) + row * args.sum.row_stride + column;
+  if (args.lse != nullptr) {
+    const float before = args.lse[of_lse], more = lse;
+    lse = fmaxf(before, more) + log1pf(expf(-fabsf(before - more)));
+    const float keep = expf(before - lse), add = expf(more - lse);
+    float total[kVec];
+    load<float, kVec>(to, total);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) values[j] = fmaf(keep, total[j], add * values[j]);
+  }
+  store<float, kVec>(to, values);
+  if (column % args.head_dim == 0) args.merged_lse[of_lse] = lse;
+}
+
 unsigned blocks_of(const View& view) { return grid_size(ceil_div(view.rows * (view.cols / kVec), kThreads)); }
 
 }  // namespace
@@ -41,6 +62,14 @@ void launch_add_partial(const View& partial, const View& sum, bool first, cudaSt
   ensure(partial.dtype == DType::bf16 && sum.dtype == DType::f32 && packs(partial, kVec) && packs(sum, kVec),
          "partial gradients lie in whole packs");
   add_partial_kernel<<<blocks_of(sum), kThreads, 0, stream>>>(sum.rows, sum.cols / kVec, partial, sum, first);
+  check_launch();
+}
+
+void launch_merge_partial(const MergePartial& args, cudaStream_t stream) {
+  ensure(args.partial.dtype == DType::bf16 && args.sum.dtype == DType::f32 && packs(args.partial, kVec) &&
+             packs(args.sum, kVec) && args.head_dim % kVec == 0,
+         "partial outputs lie in whole packs");
+  merge_partial_kernel<<<blocks_of(args.sum), kThreads, 0, stream>>>(args);
   check_launch();
 }
 

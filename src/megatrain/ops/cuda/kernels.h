@@ -9,7 +9,9 @@
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cached.h"
+#include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/cuda/attention_graph.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/experts.h"
@@ -117,10 +119,30 @@ void launch_pad(const PaddedCopy& args, cudaStream_t stream);
 // Only what lies in a document is written.
 void launch_unpad(const PaddedCopy& args, cudaStream_t stream);
 
+// The places of a ragged call (attention_graph.h).
+struct RaggedPlaces {
+  int64_t documents;                   // at most kRaggedDocuments
+  int32_t begin[kRaggedDocuments];     // token at which each document begins
+  int32_t tokens[kRaggedDocuments];    // of each document; 0 where there is none
+  int64_t strides[kAttentionTensors];  // elements of a token
+};
+void launch_places(const RaggedPlaces& args, int32_t* places, cudaStream_t stream);
+
 // attention_tiles.cu: sums of partial gradients, fp32 of bf16; columns and strides are multiples of 8.
 // sum = partial (first), or sum += partial
 void launch_add_partial(const View& partial, const View& sum, bool first, cudaStream_t stream);
 void launch_round_sum(const View& sum, const View& out, cudaStream_t stream);
+
+// The output over the keys so far and over some more: weighted by what each has of the softmax's sum.
+struct MergePartial {
+  View partial;              // (rows, heads * D) bf16
+  const float* partial_lse;  // (heads, rows)
+  View sum;                  // (rows, heads * D) fp32
+  const float* lse;          // (heads, rows) of the keys so far; nullptr: there were none
+  float* merged_lse;         // (heads, rows)
+  int64_t head_dim;
+};
+void launch_merge_partial(const MergePartial& args, cudaStream_t stream);
 
 // router.cu: at most 1024 experts, of which a token chooses at most 32
 void launch(const Route& args, cudaStream_t stream);
