@@ -108,6 +108,27 @@ int64_t sockets_at(int port) {
   return count;
 }
 
+// A client that has gone is an error of a write, not the end of the process.
+class WithoutPipeSignal {
+ public:
+  WithoutPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~WithoutPipeSignal() {
+    const timespec now{};
+    while (sigtimedwait(&pipe_, nullptr, &now) == SIGPIPE) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutPipeSignal(const WithoutPipeSignal&) = delete;
+  WithoutPipeSignal& operator=(const WithoutPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+};
+
 int listen_on(const HttpOptions& options) {
   addrinfo wish{};
   wish.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -469,6 +490,7 @@ std::string HttpServer::url() const {
 bool HttpServer::on_loopback() const { return is_loopback(loop_->address); }
 
 void HttpServer::run(const volatile std::sig_atomic_t* stop_wish) {
+  const WithoutPipeSignal without;
   loop_->stop_wish = stop_wish;
   event_base_loop(loop_->base.get(), EVLOOP_NO_EXIT_ON_EMPTY);
   if (loop_->thrown) std::rethrow_exception(std::exchange(loop_->thrown, nullptr));
