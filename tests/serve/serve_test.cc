@@ -87,7 +87,8 @@ std::string streamed_text(const std::vector<std::string>& events, size_t choice 
   std::string text;
   for (const std::string& event : events) {
     if (event == "[DONE]") continue;
-    for (const json& part : json::parse(event).at("choices")) {
+    const json chunk = json::parse(event);
+    for (const json& part : chunk.at("choices")) {
       if (part.at("index") != choice) continue;
       text += part.contains("delta") ? part.at("delta").value("content", "") : part.at("text").get<std::string>();
     }
@@ -361,7 +362,6 @@ TEST(Serve, ListensOnLoopbackUnlessTold) {
 }
 
 TEST(Serve, PrintsItsAddressAndASignalEndsItInOrder) {
-  const SpeakingModel model;
   for (const int signal : {SIGINT, SIGTERM}) {
     Served served(endless(), {"--context=200000"});
     HttpClient client(served.port());
