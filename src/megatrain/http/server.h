@@ -55,6 +55,7 @@ class HttpReply {
  private:
   friend class HttpServer;
   struct State;
+  static std::string error_body(int status, const std::string& message);
   explicit HttpReply(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
