@@ -229,6 +229,69 @@ TEST(Generator, EndsWhereTheCallerSaysAndWhereTheContextEnds) {
   EXPECT_EQ(full.ids.size() + request.prompt.size(), 20u);
 }
 
+TEST(Generator, WhatThePlaceStillHoldsOfAPromptIsNotFedAgainAndTheIdsAreTheSame) {
+  for (const std::string& name : model_names()) {
+    TinyModel model(name);
+    const GeneratorOptions options{.max_context = 100, .max_batch = 2, .memory_bytes = kPlenty};
+    Generator keeping = model.generator(options), fresh = model.generator(options);
+    std::vector<int32_t> conversation = golden_requests(name)[1].prompt;
+    int64_t expected = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+      const GenerationRequest request{.prompt = conversation, .max_tokens = 9};
+      GenerationRequest reusing = request;
+      reusing.reuse = true;
+      const std::vector<int32_t> ids = keeping.generate({reusing}, {})[0].ids;
+      EXPECT_EQ(ids, fresh.generate({request}, {})[0].ids) << name << " turn " << turn;
+      EXPECT_EQ(keeping.batch().reused_tokens(), expected) << name << " turn " << turn;
+      conversation.insert(conversation.end(), ids.begin(), ids.end());
+      expected += std::ssize(conversation) - 1;  // the last id was drawn and not fed
+      conversation.insert(conversation.end(), {5, 6, static_cast<int32_t>(7 + turn)});
+    }
+    EXPECT_EQ(fresh.batch().reused_tokens(), 0);
+    conversation[2] = conversation[2] == 9 ? 10 : 9;  // another conversation from the third token on
+    const GenerationRequest other{.prompt = conversation, .max_tokens = 9};
+    GenerationRequest reusing = other;
+    reusing.reuse = true;
+    EXPECT_EQ(keeping.generate({reusing}, {})[0].ids, fresh.generate({other}, {})[0].ids) << name;
+  }
+}
+
+TEST(Generator, KeysWithTheAnglesOfAnotherLengthAreMadeAgain) {
+  TinyModel model("phi3_long");
+  const int64_t above = model.config.rope.long_above();
+  ASSERT_GT(above, 4);
+  ASSERT_LT(above, 90);
+  const GeneratorOptions options{.max_context = 100, .memory_bytes = kPlenty};
+  Generator keeping = model.generator(options), fresh = model.generator(options);
+  std::vector<int32_t> longer;
+  for (int64_t i = 0; i < above + 5; ++i) longer.push_back(static_cast<int32_t>(3 + i * 7 % 50));
+  const std::vector<int32_t> shorter(longer.begin(), longer.begin() + above - 3);
+  for (const auto& prompt : {longer, shorter, longer, shorter}) {
+    const GenerationRequest request{.prompt = prompt, .max_tokens = 2};
+    GenerationRequest reusing = request;
+    reusing.reuse = true;
+    EXPECT_EQ(keeping.generate({reusing}, {})[0].ids, fresh.generate({request}, {})[0].ids) << prompt.size();
+    EXPECT_EQ(keeping.batch().reused_tokens(), 0);
+  }
+}
+
+TEST(Generator, AStopEndsEverySequenceBeforeItsFirstTokenToo) {
+  TinyModel model("llama_mha");
+  Generator generator = model.generator(kRoomy);
+  volatile std::sig_atomic_t stop = 1;
+  EXPECT_EQ(generator.generate(golden_requests("llama_mha"), {}, {}, &stop)[0].ids.size(), 0u);
+  stop = 0;
+  const auto all = generator.generate(
+      golden_requests("llama_mha"), {},
+      [&](size_t, int32_t) {
+        stop = 1;
+        return true;
+      },
+      &stop);
+  EXPECT_EQ(all[0].ids.size(), 1u);
+  EXPECT_TRUE(generator.batch().idle());
+}
+
 TEST(Generator, RefusesPromptsThatCannotBe) {
   TinyModel model("llama_mha");
   Generator generator = model.generator({.max_context = 4, .memory_bytes = kPlenty});

@@ -10,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
 #include "megatrain/base/units.h"
+#include "megatrain/cli/answer_arguments.h"
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
@@ -26,39 +27,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultTokens = 256;
 constexpr int64_t kMostPromptBytes = kGiB;
-
-Sampling read_sampling(const Arguments& arguments) {
-  Sampling sampling;
-  sampling.temperature = arguments.number("--temperature").value_or(0);
-  sampling.top_p = arguments.number("--top-p").value_or(1);
-  sampling.top_k = arguments.integer("--top-k").value_or(0);
-  sampling.seed = static_cast<uint64_t>(arguments.integer("--seed").value_or(0));
-  if (sampling.temperature < 0)
-    fail_config(fmt::format("--temperature is {}; expected 0 or more", sampling.temperature));
-  if (sampling.top_p <= 0 || sampling.top_p > 1)
-    fail_config(fmt::format("--top-p is {}; expected more than 0 and at most 1", sampling.top_p));
-  if (sampling.top_k < 0) fail_config(fmt::format("--top-k is {}; expected 0 or more", sampling.top_k));
-  if (sampling.temperature == 0 && (arguments.option("--top-p") || arguments.option("--top-k"))) {
-    fail_config(
-        "--top-p and --top-k choose among tokens that are drawn, and at --temperature 0 (the default) none is; "
-        "add --temperature 1");
-  }
-  return sampling;
-}
-
-int64_t read_max_tokens(const Arguments& arguments) {
-  const int64_t tokens = arguments.integer("--max-tokens").value_or(kDefaultTokens);
-  if (tokens < 1) fail_config(fmt::format("--max-tokens is {}; expected 1 or more", tokens));
-  return tokens;
-}
-
-std::vector<std::string> read_stops(const Arguments& arguments) {
-  const std::vector<std::string> stops = arguments.all("--stop");
-  for (const std::string& stop : stops) {
-    if (stop.empty()) fail_config("--stop is empty; expected the text before which an answer ends");
-  }
-  return stops;
-}
 
 std::string without_last_line_end(std::string text) {
   if (text.ends_with('\n')) text.pop_back();
@@ -123,7 +91,7 @@ int verb_generate(const Arguments& arguments) {
   if (arguments.option("--system") && !chat && !lines)
     fail_config("--system is a message of a conversation; add --chat");
   AnswerOptions answering{.sampling = read_sampling(arguments), .stops = read_stops(arguments)};
-  const int64_t max_tokens = read_max_tokens(arguments);
+  const int64_t max_tokens = read_max_tokens(arguments).value_or(kDefaultTokens);
 
   LoadedModel model(name, arguments, "generate");
   std::vector<Prompt> prompts;

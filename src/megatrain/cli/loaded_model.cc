@@ -106,33 +106,56 @@ int64_t LoadedModel::device_memory() const {
   return budget - machine_.device->memory_used() - kLoadedLater;
 }
 
-Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
+void LoadedModel::load() {
   machine_ = open_machine(settings_.device, settings_.threads);
   const std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_));
-  int64_t bytes = 0;
-  for (const LayerLayout& layout : layouts) bytes += layout.elements * dtype_bytes(dtype_);
-  if (bytes > host_memory_available()) {
+  for (const LayerLayout& layout : layouts) weight_bytes_ += layout.elements * dtype_bytes(dtype_);
+  if (weight_bytes_ > host_memory_available()) {
     fail(ExitCode::cannot_fit,
-         fmt::format("the weights take {} of host memory in {}, and {} is available{}", format_bytes(bytes),
+         fmt::format("the weights take {} of host memory in {}, and {} is available{}", format_bytes(weight_bytes_),
                      dtype_name(dtype_), format_bytes(host_memory_available()),
                      dtype_ == DType::f32 ? "; --precision=bf16 needs half" : ""));
   }
-  const double start = now_s();
+  load_start_s_ = now_s();
   records_ = make_records(*machine_.device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
   load_weights(directory_, records_, static_cast<int>(settings_.threads));
-  GeneratorOptions options{.max_context = context_of(prompts, config_.max_position),
-                           .max_batch = std::clamp<int64_t>(static_cast<int64_t>(prompts.size()), 1, kMostAtOnce),
-                           .memory_bytes = device_memory()};
-  while (options.max_batch > 1 && CachedForward::least_bytes(*machine_.device, *machine_.ops, config_, records_,
-                                                             options) > options.memory_bytes) {
-    options.max_batch /= 2;
-  }
+}
+
+bool LoadedModel::fits(const GeneratorOptions& options) const {
+  return CachedForward::least_bytes(*machine_.device, *machine_.ops, config_, records_, options) <=
+         options.memory_bytes;
+}
+
+Generator& LoadedModel::make_generator(const GeneratorOptions& options) {
   generator_ = std::make_unique<Generator>(*machine_.device, *machine_.ops, config_, records_, options);
   const DeviceWeights& weights = generator_->forward().weights();
   log_info(fmt::format("loaded {} in {} ({}) in {:.1f} s; {} of {} pieces of the weights stay on the device",
-                       directory_, dtype_name(dtype_), format_bytes(bytes), now_s() - start, weights.resident_ranges(),
-                       weights.ranges()));
+                       directory_, dtype_name(dtype_), format_bytes(weight_bytes_), now_s() - load_start_s_,
+                       weights.resident_ranges(), weights.ranges()));
   return *generator_;
+}
+
+Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
+  load();
+  GeneratorOptions options{.max_context = context_of(prompts, config_.max_position),
+                           .max_batch = std::clamp<int64_t>(static_cast<int64_t>(prompts.size()), 1, kMostAtOnce),
+                           .memory_bytes = device_memory()};
+  while (options.max_batch > 1 && !fits(options)) options.max_batch /= 2;
+  return make_generator(options);
+}
+
+Generator& LoadedModel::generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences,
+                                       int64_t default_sequences) {
+  constexpr int64_t kLeastContext = 256;
+  if (context && (*context < 2 || *context > config_.max_position))
+    fail_config(fmt::format("--context is {}; expected 2 to {}, the model's own", *context, config_.max_position));
+  load();
+  GeneratorOptions options{.max_context = context.value_or(std::min(config_.max_position, kDefaultContext)),
+                           .max_batch = sequences.value_or(default_sequences),
+                           .memory_bytes = device_memory()};
+  while (!sequences && options.max_batch > 1 && !fits(options)) options.max_batch /= 2;
+  while (!context && options.max_context >= 2 * kLeastContext && !fits(options)) options.max_context /= 2;
+  return make_generator(options);
 }
 
 }  // namespace megatrain

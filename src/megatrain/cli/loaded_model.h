@@ -1,8 +1,9 @@
-// A model that can answer: what `generate` and `eval` stand on.
+// A model that can answer: what `generate`, `eval`, `chat` and `serve` stand on.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,19 @@ class LoadedModel {
   // Loads the weights, and makes room for these prompts, as many at once as fit.
   Generator& generator_for(const std::vector<Prompt>& prompts);
 
+  // Likewise for prompts that are yet to come. What is given is obeyed or refused, with Error(bad_config) for a context
+  // beyond the model's and Error(cannot_fit); what is not is at most kDefaultContext tokens and `default_sequences`,
+  // and less where that does not fit.
+  static constexpr int64_t kDefaultContext = 8192;
+  Generator& generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences,
+                            int64_t default_sequences);
+
  private:
   void check(const Prompt& prompt, const std::string& where) const;
   int64_t device_memory() const;
+  void load();
+  bool fits(const GeneratorOptions& options) const;
+  Generator& make_generator(const GeneratorOptions& options);
 
   std::string directory_;
   ModelConfig config_;
@@ -49,6 +60,8 @@ class LoadedModel {
   DType dtype_ = DType::bf16;
   Machine machine_;
   std::vector<LayerRecord> records_;
+  int64_t weight_bytes_ = 0;
+  double load_start_s_ = 0;
   std::unique_ptr<Generator> generator_;
 };
 

@@ -36,6 +36,39 @@ An answer ends at eos_token_id of generation_config.json or config.json, at eos_
 chat at the token with which the template ends a turn.
 )";
 
+constexpr const char* kChatDetails =
+    R"(A conversation in the terminal, through the model's chat template: answers come as they are made, ctrl-C stops one,
+ctrl-D ends. Lines are edited, with a history (arrow keys, ctrl-R). Commands: /help, /reset, /system TEXT, /save FILE,
+/quit. When standard input is no terminal each line of it is a message or a command, and only the answers are printed.
+
+  --system TEXT        the system message
+  --context N          tokens that the conversation may hold; default: the model's, at most 8192, less where memory is
+                       short. A full context is said, and /reset begins anew
+  --max-tokens N       length of an answer, at most; default: what the context leaves
+  --temperature T, --top-p P, --top-k K, --seed N, --stop TEXT   as in 'megatrain generate'
+  --device, --precision, --memory.gpu, --threads   as in 'megatrain generate': layers that do not fit stream
+  --json               one object an answer: text, prompt_tokens, tokens, finish ("stop" or "length")
+)";
+
+constexpr const char* kServeDetails =
+    R"(Serves the model at http://127.0.0.1:8000/v1 to OpenAI's clients, to try a run out: GET /v1/models, POST
+/v1/chat/completions and /v1/completions, whole or streamed. Requests are answered together, and join and leave at any
+token. Prints its address, then runs until ctrl-C or SIGTERM.
+
+  --port N             default 8000; 0: any that is free
+  --host ADDRESS       default 127.0.0.1, which only this machine reaches. On another address everyone who reaches it
+                       may use the model: there is no password and no TLS
+  --max-sequences N    answers that are made at once; default 8, fewer where memory is short. More requests wait
+  --context N          tokens of a prompt and its answer; default: the model's, at most 8192, fewer where memory is short
+  --name NAME          what clients call the model; default: the last part of its directory, of RUN/model the run's
+  --device, --precision, --memory.gpu, --threads   as in 'megatrain generate': layers that do not fit stream
+  --json               the address as an object: url, model, context, max_sequences
+
+Obeyed: messages or prompt, max_tokens, max_completion_tokens, temperature (default 1), top_p, top_k, seed, stop, n,
+stream, stream_options.include_usage. What would be ignored (tools, response_format, logprobs, penalties, ...) is refused
+with 400. It is made for one person: requests have at most 8 MiB, 1024 answers wait, and there are no quotas.
+)";
+
 constexpr const char* kEvalDetails =
     R"(Asks the model every question of the file and prints the share of answers that are exactly right, white space at both
 ends apart, and the first that are not; and the loss and perplexity of the right answers. Of text files, folders and
@@ -111,6 +144,23 @@ std::vector<Verb> make_verbs() {
        .flags = {"--chat"},
        .keys = false,
        .run = verb_generate},
+      {.name = "chat",
+       .takes = "MODEL|RUN",
+       .summary = "talk with a model in the terminal",
+       .usage = "[--system TEXT] [options]",
+       .details = kChatDetails,
+       .options = with_loaded_model_options(
+           {"--system", "--context", "--max-tokens", "--temperature", "--top-p", "--top-k", "--seed", "--stop"}),
+       .keys = false,
+       .run = verb_chat},
+      {.name = "serve",
+       .takes = "MODEL|RUN",
+       .summary = "serve a model to OpenAI's clients on this machine",
+       .usage = "[--port N] [--host ADDRESS] [--max-sequences N] [options]",
+       .details = kServeDetails,
+       .options = with_loaded_model_options({"--port", "--host", "--max-sequences", "--context", "--name"}),
+       .keys = false,
+       .run = verb_serve},
       {.name = "eval",
        .takes = "MODEL|RUN FILE",
        .summary = "loss, perplexity, and how many questions it answers exactly right",

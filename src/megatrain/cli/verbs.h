@@ -19,6 +19,8 @@ int verb_prepare(const Arguments& arguments);
 int verb_plan(const Arguments& arguments);
 int verb_doctor(const Arguments& arguments);
 int verb_generate(const Arguments& arguments);
+int verb_chat(const Arguments& arguments);
+int verb_serve(const Arguments& arguments);
 int verb_eval(const Arguments& arguments);
 int verb_hash(const Arguments& arguments);
 int verb_inspect(const Arguments& arguments);

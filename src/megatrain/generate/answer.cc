@@ -17,17 +17,20 @@ void answer_some(Generator& generator, const ModelText& text, const std::vector<
     requests.push_back({.prompt = prompts[i].ids,
                         .max_tokens = prompts[i].max_tokens,
                         .sampling = options.sampling,
-                        .sequence = static_cast<uint64_t>(i)});
+                        .sequence = static_cast<uint64_t>(i),
+                        .reuse = options.reuse});
     texts.emplace_back(text.tokenizer, options.stops);
   }
   const auto tell = [&](size_t request, const std::string& more) {
     if (options.on_text) options.on_text(begin + request, more);
   };
   const std::vector<Generation> generations = generator.generate(
-      requests, prompts[begin].chat ? text.chat_end_ids : text.end_ids, [&](size_t request, int32_t id) {
+      requests, prompts[begin].chat ? text.chat_end_ids : text.end_ids,
+      [&](size_t request, int32_t id) {
         tell(request, texts[request].add(id));
-        return !texts[request].stopped() && !(options.stop && *options.stop);
-      });
+        return !texts[request].stopped();
+      },
+      options.stop);
   for (size_t i = 0; i < generations.size(); ++i) {
     tell(i, texts[i].finish());
     answers.push_back({.text = texts[i].text(),

@@ -29,7 +29,8 @@ struct AnswerOptions {
   std::vector<std::string> stops;                                       // none is empty
   std::function<void(size_t prompt, const std::string& text)> on_text;  // as it becomes certain; may be empty text
   std::function<void(size_t prompt, const Answer& answer)> on_answer;   // in order of the prompts
-  const volatile std::sig_atomic_t* stop = nullptr;  // once it is not 0, every answer ends at its next token
+  const volatile std::sig_atomic_t* stop = nullptr;  // once it is not 0, every answer ends where it is
+  bool reuse = false;                                // as GenerationRequest has it
 };
 
 // The context a generator needs for them: of the longest prompt with its answer, at most `limit` tokens.

@@ -1,25 +1,17 @@
-// Token ids to token ids: prompts are fed in chunks, then each sequence grows by a token a pass, several at once. As
-// one ends the next prompt takes its place, so a pass mixes prompts and single tokens.
+// Token ids to token ids, for a list of prompts. As one ends the next takes its place, so a pass mixes prompts and
+// single tokens.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <set>
 #include <vector>
 
 #include "megatrain/generate/cached_forward.h"
-#include "megatrain/generate/sampler.h"
+#include "megatrain/generate/decode_batch.h"
 
 namespace megatrain {
-
-struct GenerationRequest {
-  std::vector<int32_t> prompt;  // at least one token
-  int64_t max_tokens = 0;       // prompt and answer also end at max_context
-  Sampling sampling;
-  uint64_t sequence = 0;  // chooses the random numbers: the same seed and sequence, the same draws, whatever the batch
-};
-
-enum class Finish : uint8_t { stop, length };
 
 struct Generation {
   std::vector<int32_t> ids;  // the end token included
@@ -31,22 +23,24 @@ class Generator {
   // See CachedForward: records that rest, up to date; on the device whatever fits, the rest streaming.
   Generator(Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
             const GeneratorOptions& options)
-      : forward_(device, ops, model, records, options) {}
+      : forward_(device, ops, model, records, options), batch_(forward_) {}
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
 
   // Called with each token as it comes, end tokens excepted; false ends that sequence there (Finish::stop).
   using OnToken = std::function<bool(size_t request, int32_t id)>;
 
-  // One for each request, in order. Throws Error(bad_input) for a prompt that is empty, longer than max_context, or has
-  // an id the model lacks.
+  // One for each request, in order. Throws Error(bad_input) as DecodeBatch::check. Once `*stop` is not 0 every sequence
+  // ends where it is, before its first token too.
   std::vector<Generation> generate(const std::vector<GenerationRequest>& requests, const std::set<int32_t>& end_ids,
-                                   const OnToken& on_token = {});
+                                   const OnToken& on_token = {}, const volatile std::sig_atomic_t* stop = nullptr);
 
   CachedForward& forward() { return forward_; }
+  DecodeBatch& batch() { return batch_; }  // idle between calls of generate()
 
  private:
-  void check(const GenerationRequest& request) const;
-
   CachedForward forward_;
+  DecodeBatch batch_;
 };
 
 }  // namespace megatrain

@@ -1,0 +1,250 @@
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/escape.h"
+#include "megatrain/base/log.h"
+#include "megatrain/cli/answer_arguments.h"
+#include "megatrain/cli/line_editor.h"
+#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/standard_streams.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/io/line_file.h"
+
+namespace megatrain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kHelp =
+    R"(  /reset         begins a new conversation; the system message stays
+  /system TEXT   the system message from now on; without TEXT there is none
+  /save FILE     adds the conversation to FILE as one line of JSON, in the form that data.train reads
+  /help          this list
+  /quit          ends, as ctrl-D does
+A line that ends in \ goes on in the next one, and // begins a message with a slash. Ctrl-C stops an answer.
+)";
+
+// What a handler can be given. The first ends an answer, the second the program.
+volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t ended_by = 0;
+
+void on_signal(int signal) {
+  if (signal != SIGINT) ended_by = signal;
+  interrupted = signal;
+}
+
+void say(const std::string& sentence) { log_info(sentence); }
+
+void print(const std::string& text) {
+  if (const std::string why = write_result(text); !why.empty())
+    fail_io(fmt::format("the answer could not be written to standard output: {}", why));
+}
+
+std::string trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t") + 1 - begin));
+}
+
+class Conversation {
+ public:
+  Conversation(LoadedModel& model, const Arguments& arguments)
+      : model_(model),
+        answering_{.sampling = read_sampling(arguments), .stops = read_stops(arguments), .stop = &interrupted},
+        max_tokens_(read_max_tokens(arguments)),
+        system_(arguments.option("--system").value_or("")),
+        json_(arguments.json()),
+        typed_(isatty(STDIN_FILENO) == 1) {
+    answering_.reuse = true;
+    if (json_) return;
+    // A model may write anything; a terminal would obey it.
+    answering_.on_text = [watched = isatty(STDOUT_FILENO) == 1](size_t, const std::string& text) {
+      print(watched ? escape_controls(text) : text);
+    };
+  }
+
+  void open(std::optional<int64_t> context) { generator_ = &model_.generator_with(context, 1, 1); }
+
+  // A line that was typed or read: a command or a message. False: the end.
+  bool take(const std::string& line) {
+    if (line.empty()) return true;
+    if (!line.starts_with('/') || line.starts_with("//")) {
+      answer_to(line.starts_with('/') ? line.substr(1) : line);
+      return true;
+    }
+    const size_t space = std::min(line.find(' '), line.size());
+    const std::string name = line.substr(0, space), rest = trimmed(std::string_view(line).substr(space));
+    if (name == "/quit") return false;
+    if (name == "/help") {
+      std::fputs(kHelp, stderr);
+    } else if (name == "/reset") {
+      messages_ = Json::array();
+      if (typed_) say("a new conversation");
+    } else if (name == "/system") {
+      system_ = rest;
+      if (typed_) say(rest.empty() ? "there is no system message now" : "the system message is set");
+    } else if (name == "/save") {
+      save(rest);
+    } else {
+      fail_config(
+          fmt::format("{} is no command; /help lists them, and // begins a message with a slash", printable(name)));
+    }
+    return true;
+  }
+
+ private:
+  Json all_messages() const {
+    Json all = messages_;
+    if (!system_.empty()) all.insert(all.begin(), Json{{"role", "system"}, {"content", system_}});
+    return all;
+  }
+
+  void save(const std::string& path) const {
+    if (path.empty()) fail_config("/save takes the name of a file");
+    if (messages_.empty()) fail_config("there is nothing to save yet");
+    LineFile(path).append(json_text(Json{{"messages", all_messages()}}));
+    if (typed_) say(fmt::format("added to {}", path));
+  }
+
+  std::string make_room() const {
+    const bool whole = generator_->forward().options().max_context == model_.config().max_position;
+    return fmt::format("/reset begins a new conversation, after /save FILE if it is worth keeping{}",
+                       whole ? "" : "; a larger --context holds more");
+  }
+
+  Prompt prompt() const {
+    const int64_t context = generator_->forward().options().max_context;
+    Prompt prompt{.ids = model_.text().encode_chat(all_messages()), .chat = true};
+    const int64_t tokens = std::ssize(prompt.ids);
+    if (tokens >= context) {
+      fail_input(
+          fmt::format("the context is full: the conversation has {} tokens with this message, and the context "
+                      "of {} must hold the answer too. {}",
+                      tokens, context, make_room()));
+    }
+    prompt.max_tokens = max_tokens_.value_or(context);
+    return prompt;
+  }
+
+  // A message that is not answered is taken back.
+  void answer_to(const std::string& text) {
+    const Json before = messages_;
+    messages_.push_back({{"role", "user"}, {"content", text}});
+    try {
+      const Prompt asked = prompt();
+      const Answer got = answer(*generator_, model_.text(), {asked}, answering_)[0];
+      end_answer(asked, got);
+      if (got.ids.empty()) {
+        messages_ = before;
+      } else {
+        messages_.push_back({{"role", "assistant"}, {"content", got.text}});
+      }
+    } catch (const Error&) {
+      messages_ = before;
+      throw;
+    }
+  }
+
+  void end_answer(const Prompt& asked, const Answer& got) const {
+    const int64_t tokens = std::ssize(got.ids), all = std::ssize(asked.ids) + tokens;
+    const bool full = got.finish == Finish::length && all >= generator_->forward().options().max_context;
+    if (json_) {
+      print(json_text(Json{{"text", got.text},
+                           {"prompt_tokens", asked.ids.size()},
+                           {"tokens", tokens},
+                           {"finish", got.finish == Finish::stop ? "stop" : "length"}}) +
+            "\n");
+    } else {
+      print("\n");
+    }
+    if (interrupted != 0) {
+      say(got.ids.empty() ? "stopped; the message is taken back" : "stopped; what was said so far stays");
+    } else if (full) {
+      say(fmt::format("the answer ends here because the context is full. {}", make_room()));
+    } else if (got.finish == Finish::length) {
+      say(fmt::format("the answer ends here because of --max-tokens {}", asked.max_tokens));
+    }
+  }
+
+  LoadedModel& model_;
+  AnswerOptions answering_;
+  std::optional<int64_t> max_tokens_;
+  std::string system_;
+  bool json_, typed_;
+  Generator* generator_ = nullptr;
+  Json messages_ = Json::array();
+};
+
+// One message a line, without a word beside the answers. The first error ends it.
+int read_lines(Conversation& conversation) {
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!conversation.take(line)) break;
+  }
+  return 0;
+}
+
+int converse(Conversation& conversation) {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  LineEditor editor(&interrupted);
+  say("/help lists the commands, ctrl-C stops an answer, ctrl-D ends");
+  std::string message;
+  for (;;) {
+    std::string line;
+    interrupted = ended_by;
+    const LineEditor::Got got = editor.read(message.empty() ? "> " : "… ", line);
+    if (ended_by != 0) return 128 + ended_by;
+    if (got == LineEditor::Got::end) return 0;
+    if (got == LineEditor::Got::interrupt) {
+      message.clear();
+      say("ctrl-D or /quit ends");
+      continue;
+    }
+    if (line.ends_with('\\')) {
+      line.back() = '\n';
+      message += line;
+      continue;
+    }
+    try {
+      if (!conversation.take(std::exchange(message, "") + line)) return 0;
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::io || error.code() == ExitCode::internal) throw;
+      say_error(error.what());
+    }
+  }
+}
+
+}  // namespace
+
+int verb_chat(const Arguments& arguments) {
+  const std::string& name = arguments.one("MODEL or RUN");
+  const std::optional<int64_t> context = arguments.integer("--context");
+  LoadedModel model(name, arguments, "chat");
+  Conversation conversation(model, arguments);
+  if (!model.text().chat_template) {
+    fail_input(
+        fmt::format("{} has no chat template, so it can hold no conversation; 'megatrain generate {}' goes on "
+                    "from a text",
+                    name, name));
+  }
+  conversation.open(context);
+  return isatty(STDIN_FILENO) == 1 ? converse(conversation) : read_lines(conversation);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,25 @@
+// Lines that a person types: edited, with a history, by libedit.
+#pragma once
+
+#include <csignal>
+#include <memory>
+#include <string>
+
+namespace megatrain {
+
+class LineEditor {
+ public:
+  // On a terminal. `interrupted` is set by the handler of a signal.
+  explicit LineEditor(const volatile std::sig_atomic_t* interrupted);
+  ~LineEditor();
+
+  enum class Got { line, interrupt, end };
+  // The next line without its end, which joins the history.
+  Got read(const std::string& prompt, std::string& line);
+
+ private:
+  struct Editor;
+  std::unique_ptr<Editor> editor_;
+};
+
+}  // namespace megatrain

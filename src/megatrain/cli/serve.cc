@@ -1,0 +1,109 @@
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/work.h"
+#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/signal_watch.h"
+#include "megatrain/cli/standard_streams.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/http/server.h"
+#include "megatrain/io/json.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/serve/api.h"
+
+namespace megatrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kDefaultSequences = 8;
+constexpr int64_t kMostSequences = 256;
+constexpr int64_t kMostBodyBytes = 8 << 20;
+
+// The name by which clients know a model: Org/Name as it is, of a directory its last part, of RUN/model the run's.
+std::string name_of(const std::string& given) {
+  if (!fs::exists(given)) return given;
+  fs::path path = fs::absolute(given).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.filename() == "model" && fs::exists(path.parent_path() / "config.resolved.yaml")) path = path.parent_path();
+  return path.filename().string();
+}
+
+std::optional<int64_t> read_sequences(const Arguments& arguments) {
+  const std::optional<int64_t> sequences = arguments.integer("--max-sequences");
+  if (sequences && (*sequences < 1 || *sequences > kMostSequences))
+    fail_config(fmt::format("--max-sequences is {}; expected 1 to {}", *sequences, kMostSequences));
+  return sequences;
+}
+
+HttpOptions read_http(const Arguments& arguments) {
+  constexpr int64_t kDefaultPort = 8000, kMostPort = 65535;
+  const int64_t port = arguments.integer("--port").value_or(kDefaultPort);
+  if (port < 0 || port > kMostPort)
+    fail_config(fmt::format("--port is {}; expected 0 (any that is free) to {}", port, kMostPort));
+  HttpOptions options{.port = static_cast<int>(port), .max_body_bytes = kMostBodyBytes, .max_connections = 256};
+  if (const auto host = arguments.option("--host")) options.host = *host;
+  return options;
+}
+
+// Runs the engine on a thread of its own, and ends it.
+class EngineThread {
+ public:
+  explicit EngineThread(AnswerEngine& engine) : engine_(engine), thread_([&engine] { engine.run(); }) {}
+  ~EngineThread() {
+    engine_.stop();
+    thread_.join();
+  }
+
+ private:
+  AnswerEngine& engine_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+int verb_serve(const Arguments& arguments) {
+  const std::string& given = arguments.one("MODEL or RUN");
+  const std::optional<int64_t> sequences = read_sequences(arguments), context = arguments.integer("--context");
+  const HttpOptions http = read_http(arguments);
+  const std::string name = arguments.option("--name").value_or(name_of(given));
+  if (name.empty()) fail_config("--name is empty; expected the name by which clients ask for the model");
+
+  LoadedModel model(given, arguments, "serve");
+  std::unique_ptr<AnswerEngine> made;  // outlives the server, whose replies tell it when a client goes
+  HttpServer server(http);             // before the weights are loaded: a port that is taken is said at once
+  made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences), model.text());
+  AnswerEngine& engine = *made;
+  serve_api(server, {.engine = engine, .text = model.text(), .name = name});
+
+  const std::string url = server.url() + "/v1";
+  if (!server.on_loopback())
+    log_warn("--host is not loopback: whoever reaches this machine can use the model; there is no password and no TLS");
+  log_info(fmt::format("serving \"{}\" at {}: {} answers at once, {} tokens of context each{}; ctrl-C ends it", name,
+                       url, engine.sequences(), engine.context(),
+                       model.text().chat_template ? ""
+                                                  : "; the model has no chat template, so there is only "
+                                                    "/v1/completions"));
+  const SignalWatch signals(false);
+  const Work work("the requests at hand", {.ends_at_stop = true, .then = "the server stops"});
+  const std::string started =
+      arguments.json()
+          ? json_text(nlohmann::ordered_json{
+                {"url", url}, {"model", name}, {"context", engine.context()}, {"max_sequences", engine.sequences()}})
+          : url;
+  if (const std::string why = write_result(started + "\n"); !why.empty())
+    fail_io(fmt::format("the address could not be written to standard output: {}", why));
+  const EngineThread thread(engine);
+  server.run(signals.stop());
+  return 0;
+}
+
+}  // namespace megatrain

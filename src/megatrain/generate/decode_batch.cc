@@ -1,0 +1,136 @@
+#include "megatrain/generate/decode_batch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+DecodeBatch::DecodeBatch(CachedForward& forward)
+    : forward_(forward), places_(static_cast<size_t>(forward.options().max_batch)) {}
+
+void DecodeBatch::check(const GenerationRequest& request) const {
+  const int64_t tokens = static_cast<int64_t>(request.prompt.size()), context = forward_.options().max_context;
+  if (tokens == 0) fail_input("a prompt has no tokens; give some text to go on from");
+  if (tokens > context)
+    fail_input(fmt::format("a prompt has {} tokens, where {} fit the context; shorten it", tokens, context));
+  for (const int32_t id : request.prompt) {
+    if (id < 0 || id >= forward_.model().vocab) {
+      fail_input(
+          fmt::format("a prompt has token {}, where the model has embeddings for 0 to {}; its tokenizer.json "
+                      "belongs to another model",
+                      id, forward_.model().vocab - 1));
+    }
+  }
+}
+
+bool DecodeBatch::may_grow(const GenerationRequest& request, size_t tokens) const {
+  return tokens < static_cast<size_t>(forward_.options().max_context) &&
+         tokens - request.prompt.size() < static_cast<size_t>(std::max<int64_t>(request.max_tokens, 0));
+}
+
+bool DecodeBatch::may_grow(const GenerationRequest& request) const { return may_grow(request, request.prompt.size()); }
+
+bool DecodeBatch::has_room() const {
+  return std::any_of(places_.begin(), places_.end(), [](const Place& place) { return place.free; });
+}
+
+bool DecodeBatch::idle() const {
+  return std::all_of(places_.begin(), places_.end(), [](const Place& place) { return place.free; });
+}
+
+// Tokens of the prompt whose keys the place has; the last token of a prompt is always fed, for its logits.
+size_t DecodeBatch::kept(const Place& place, const std::vector<int32_t>& prompt) const {
+  const size_t above = static_cast<size_t>(forward_.model().rope.long_above());
+  if (above > 0 && (place.ids.size() > above) != (prompt.size() > above)) return 0;  // its keys have other angles
+  const size_t most = std::min(place.fed, prompt.size() - 1);
+  const auto end = place.ids.begin() + static_cast<std::ptrdiff_t>(most);
+  return static_cast<size_t>(std::mismatch(place.ids.begin(), end, prompt.begin()).first - place.ids.begin());
+}
+
+DecodeBatch::Ticket DecodeBatch::add(GenerationRequest request, const std::set<int32_t>& end_ids) {
+  Place* best = nullptr;
+  std::pair<int64_t, int64_t> best_score;
+  for (Place& place : places_) {
+    if (!place.free) continue;
+    // The most of this prompt; among equals the place that has the least of another.
+    const std::pair<int64_t, int64_t> score = {request.reuse ? static_cast<int64_t>(kept(place, request.prompt)) : 0,
+                                               -static_cast<int64_t>(place.fed)};
+    if (best && score <= best_score) continue;
+    best = &place;
+    best_score = score;
+  }
+  ensure(best != nullptr && may_grow(request), "a request finds room and has a token to make");
+  best->free = false;
+  best->ticket = ++tickets_;
+  best->end_ids = &end_ids;
+  best->ids = request.prompt;
+  best->fed = static_cast<size_t>(best_score.first);
+  best->request = std::move(request);
+  reused_tokens_ += best_score.first;
+  return best->ticket;
+}
+
+void DecodeBatch::drop(Ticket ticket) {
+  for (Place& place : places_) {
+    if (!place.free && place.ticket == ticket) place.free = true;
+  }
+}
+
+void DecodeBatch::clear() {
+  for (Place& place : places_) place = Place{};
+}
+
+DecodeBatch::Token DecodeBatch::grow(Place& place, std::span<const float> logits) {
+  Token token{.ticket = place.ticket, .id = -1};
+  try {
+    token.id = sample(logits, place.request.sampling, place.request.sequence, std::ssize(place.ids));
+  } catch (...) {
+    token.failed = std::current_exception();
+    token.last = place.free = true;
+    return token;
+  }
+  place.ids.push_back(token.id);
+  // Beyond this length all its tokens have other angles: its keys are made again.
+  if (std::ssize(place.ids) == forward_.model().rope.long_above() + 1) place.fed = 0;
+  token.is_end = place.end_ids->contains(token.id);
+  token.last = place.free = token.is_end || !may_grow(place.request, place.ids.size());
+  return token;
+}
+
+std::vector<DecodeBatch::Token> DecodeBatch::step() {
+  // Those that only wait for their next token go first: a long prompt delays no other sequence.
+  std::vector<size_t> turn(places_.size());
+  std::iota(turn.begin(), turn.end(), size_t{0});
+  std::stable_sort(turn.begin(), turn.end(),
+                   [&](size_t a, size_t b) { return places_[a].waiting() == 1 && places_[b].waiting() != 1; });
+  std::vector<CachedForward::Feed> feeds;
+  std::vector<Place*> grown;
+  size_t room = static_cast<size_t>(forward_.pass_tokens());
+  for (const size_t i : turn) {
+    Place& place = places_[i];
+    const size_t count = std::min(place.waiting(), room);
+    if (count == 0) continue;
+    room -= count;
+    feeds.push_back({.sequence = static_cast<int64_t>(i),
+                     .position = static_cast<int64_t>(place.fed),
+                     .ids = std::span(place.ids).subspan(place.fed, count),
+                     .logits = place.fed + count == place.ids.size(),
+                     .length = static_cast<int64_t>(place.ids.size())});
+    place.fed += count;
+    if (feeds.back().logits) grown.push_back(&place);
+  }
+  std::vector<Token> tokens;
+  if (feeds.empty()) return tokens;
+  const std::span<const float> logits = forward_.run(feeds);
+  const size_t vocab = static_cast<size_t>(forward_.model().vocab);
+  for (size_t row = 0; row < grown.size(); ++row)
+    tokens.push_back(grow(*grown[row], logits.subspan(row * vocab, vocab)));
+  return tokens;
+}
+
+}  // namespace megatrain

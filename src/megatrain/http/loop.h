@@ -1,0 +1,184 @@
+// What is behind HttpServer and HttpReply: libevent's loop and requests. Included inside this room alone.
+#pragma once
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatrain/http/server.h"
+
+namespace megatrain {
+
+// Frees what libevent made.
+template <auto Free>
+struct Freed {
+  template <class T>
+  void operator()(T* thing) const {
+    Free(thing);
+  }
+};
+using EventBasePointer = std::unique_ptr<event_base, Freed<event_base_free>>;
+using EventHttpPointer = std::unique_ptr<evhttp, Freed<evhttp_free>>;
+using EventPointer = std::unique_ptr<event, Freed<event_free>>;
+using BufferPointer = std::unique_ptr<evbuffer, Freed<evbuffer_free>>;
+
+// What the server's thread and the replies share; it outlives the server while a reply is held.
+struct HttpServer::Loop {
+  // Destroyed from the last to the first: events go before the base that they are in.
+  EventBasePointer base;
+  EventHttpPointer http;
+  EventPointer wake;
+  std::deque<std::function<void()>> timed;  // called by timers, which hold their addresses
+  std::vector<EventPointer> timers;
+  std::exception_ptr thrown;  // by one of them
+
+  HttpOptions options;
+  evconnlistener* listener = nullptr;  // http's
+  bool full = false;                   // it waits until a connection closes
+  sockaddr_storage address{};
+  std::map<std::string, std::map<std::string, Handler>> paths;  // then by method
+  std::set<HttpReply::State*> open;                             // on the server's thread alone
+  const volatile std::sig_atomic_t* stop_wish = nullptr;
+
+  std::mutex mutex;
+  bool closed = false;                       // posts go nowhere
+  std::vector<std::function<void()>> posts;  // to be called on the server's thread
+
+  // False: the server has closed.
+  bool post(std::function<void()> call) {
+    const std::lock_guard lock(mutex);
+    if (closed) return false;
+    posts.push_back(std::move(call));
+    event_active(wake.get(), EV_READ, 0);
+    return true;
+  }
+  void run_posts() {
+    std::vector<std::function<void()>> calls;
+    {
+      const std::lock_guard lock(mutex);
+      calls.swap(posts);
+    }
+    for (const auto& call : calls) call();
+  }
+  void add_timer(double seconds, std::function<void()> call);
+  void answer(const std::shared_ptr<Loop>& self, evhttp_request* request);
+  void handle(const HttpRequest& request, const HttpReply& reply, const evkeyvalq* headers);
+  void keep_room();
+  void close();
+};
+
+// Everything but `gone` is used on the server's thread alone.
+struct HttpReply::State {
+  std::shared_ptr<HttpServer::Loop> loop;
+  evhttp_request* request = nullptr;  // null: answered, or gone
+  EventPointer watch;                 // of the client's end
+  bool events = false;
+  std::atomic<bool> is_gone{false};
+  std::function<void()> on_gone;
+
+  // The last reply has gone: a request without an answer gets one.
+  static void release(State* state) {
+    const bool posted = state->loop->post([state] {
+      state->end();
+      state->send(500, "application/json", HttpReply::error_body(500, "the request was not answered"));
+      delete state;
+    });
+    if (!posted) delete state;  // a server that has closed has left nothing of libevent's in it
+  }
+
+  void begin(evhttp_request* from) {
+    request = from;
+    loop->open.insert(this);
+    evhttp_connection* connection = evhttp_request_get_connection(request);
+    evhttp_connection_set_closecb(
+        connection, [](evhttp_connection*, void* self) { static_cast<State*>(self)->connection_failed(); }, this);
+    const evutil_socket_t socket = bufferevent_getfd(evhttp_connection_get_bufferevent(connection));
+    const int one = 1;
+    ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);  // events are small
+    watch.reset(event_new(
+        loop->base.get(), socket, EV_CLOSED,
+        [](evutil_socket_t, short, void* self) { static_cast<State*>(self)->drop(); }, this));
+    event_add(watch.get(), nullptr);
+  }
+
+  // No longer this reply's: the connection is libevent's again, or closed.
+  evhttp_request* take() {
+    watch.reset();
+    loop->open.erase(this);
+    return std::exchange(request, nullptr);
+  }
+  evhttp_request* take_answered() {
+    evhttp_connection_set_closecb(evhttp_request_get_connection(request), nullptr, nullptr);
+    on_gone = nullptr;
+    return take();
+  }
+
+  void tell_gone() {
+    is_gone = true;
+    if (const auto call = std::exchange(on_gone, nullptr)) call();
+  }
+  // libevent gave the connection up; the request is left to its user.
+  void connection_failed() {
+    if (!request) return;
+    evhttp_request_free(take());
+    tell_gone();
+  }
+  // The client has gone, or is not to be waited for.
+  void drop() {
+    if (!request) return;
+    evhttp_connection* connection = evhttp_request_get_connection(take());
+    evhttp_connection_set_closecb(connection, nullptr, nullptr);
+    evhttp_connection_free(connection);
+    tell_gone();
+  }
+
+  void add_header(const char* name, const char* value) {
+    evhttp_add_header(evhttp_request_get_output_headers(request), name, value);
+  }
+  void send(int status, const std::string& type, const std::string& body) {
+    if (!request || events) return;
+    add_header("Content-Type", type.c_str());
+    add_header("X-Content-Type-Options", "nosniff");
+    add_header("Cache-Control", "no-store");
+    const BufferPointer buffer(evbuffer_new());
+    evbuffer_add(buffer.get(), body.data(), body.size());
+    evhttp_send_reply(take_answered(), status, nullptr, buffer.get());
+  }
+  void begin_events() {
+    if (!request || events) return;
+    events = true;
+    add_header("Content-Type", "text/event-stream; charset=utf-8");
+    add_header("Cache-Control", "no-store");
+    evhttp_send_reply_start(request, 200, nullptr);
+  }
+  void write(const std::string& text) {
+    if (!request || !events) return;
+    bufferevent* stream = evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
+    if (static_cast<int64_t>(evbuffer_get_length(bufferevent_get_output(stream))) > loop->options.max_unread_bytes)
+      return drop();
+    const BufferPointer buffer(evbuffer_new());
+    evbuffer_add(buffer.get(), text.data(), text.size());
+    evhttp_send_reply_chunk(request, buffer.get());
+  }
+  void end() {
+    if (request && events) evhttp_send_reply_end(take_answered());
+  }
+};
+
+}  // namespace megatrain

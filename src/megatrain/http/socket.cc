@@ -1,0 +1,71 @@
+#include "megatrain/http/socket.h"
+
+#include <dirent.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+int port_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+}
+
+int64_t sockets_at(int port) {
+  DIR* folder = opendir("/proc/self/fd");
+  if (!folder) return 0;
+  int64_t count = 0;
+  while (const dirent* entry = readdir(folder)) {
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    const int descriptor = std::atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
+        (address.ss_family == AF_INET || address.ss_family == AF_INET6) && port_of(address) == port) {
+      ++count;
+    }
+  }
+  closedir(folder);
+  return count;
+}
+
+int listen_on(const HttpOptions& options) {
+  addrinfo wish{};
+  wish.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  wish.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int why = getaddrinfo(options.host.c_str(), std::to_string(options.port).c_str(), &wish, &found);
+  if (why != 0)
+    fail_config(
+        fmt::format("--host {}: {}; expected an address or a name of this machine", options.host, gai_strerror(why)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, freeaddrinfo);
+  const int listener = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int one = 1;
+  if (listener >= 0) ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (listener < 0 || ::bind(listener, found->ai_addr, found->ai_addrlen) != 0 || ::listen(listener, 128) != 0) {
+    const int error = errno;
+    if (listener >= 0) ::close(listener);
+    fail_io(fmt::format(
+        "could not listen on {} port {}: {}{}", options.host, options.port, std::strerror(error),
+        error == EADDRINUSE ? "; stop the program that does, or give another --port (0: any that is free)" : ""));
+  }
+  return listener;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,85 @@
+// Answers requests that come at any time: each joins the running batch between two passes as soon as a place is free,
+// and a cancelled one leaves it there.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "megatrain/generate/answer.h"
+#include "megatrain/generate/answer_text.h"
+
+namespace megatrain {
+
+class AnswerEngine {
+ public:
+  static constexpr size_t kMostWaiting = 1024;
+
+  // Both outlive this, and the generator is used by nothing else meanwhile.
+  AnswerEngine(Generator& generator, const ModelText& text) : generator_(generator), text_(text) {}
+
+  // Called on the thread of run(); none is called once a job is cancelled, or more than once after the end.
+  struct Job {
+    Prompt prompt;
+    Sampling sampling;
+    uint64_t sequence = 0;  // chooses the random numbers
+    std::vector<std::string> stops;
+    std::function<void(const std::string& text)> on_text;  // as it becomes certain, never empty
+    std::function<void(const Answer& answer)> on_answer;
+    std::function<void(const std::string& message)> on_error;
+  };
+
+  int64_t context() const { return generator_.forward().options().max_context; }
+  int64_t sequences() const { return generator_.forward().options().max_batch; }
+
+  // From any thread. Throws ApiError(400) for a prompt that does not fit, and ApiError(503) when too many wait.
+  void check(const std::vector<Job>& jobs);
+  // From any thread; jobs that were checked. Returns a number for each.
+  using Number = uint64_t;
+  std::vector<Number> submit(std::vector<Job> jobs);
+  void cancel(const std::vector<Number>& numbers);
+
+  void run();  // until stop(); jobs that have not ended are dropped
+  void stop();
+
+  int64_t tokens() const { return tokens_; }  // that were made so far
+
+ private:
+  struct Waiting {
+    Number number;
+    Job job;
+  };
+  struct Live {
+    Number number;
+    Job job;
+    AnswerText text;
+    std::vector<int32_t> ids;
+  };
+
+  bool admit();
+  void start(Waiting waiting);
+  void take(const DecodeBatch::Token& token);
+  void end(std::map<DecodeBatch::Ticket, Live>::iterator live, Finish finish);
+  void fail_all(const std::string& message);
+
+  Generator& generator_;
+  const ModelText& text_;
+  std::map<DecodeBatch::Ticket, Live> live_;  // on the thread of run() alone
+  std::atomic<int64_t> tokens_{0};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  Number numbers_ = 0;
+  std::deque<Waiting> waiting_;
+  std::set<Number> cancelled_;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,203 @@
+#include "megatrain/serve/api.h"
+
+#include <ctime>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/serve/api_error.h"
+#include "megatrain/serve/api_request.h"
+
+namespace megatrain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultCompletionTokens = 16;  // as OpenAI's
+
+uint64_t random_number() {
+  thread_local std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+const char* reason(Finish finish) { return finish == Finish::stop ? "stop" : "length"; }
+
+// A request on its way. Once it is submitted only the engine's thread uses it.
+struct Exchange {
+  HttpReply reply;
+  bool chat;
+  ApiRequest request;
+  std::string model, id;
+  int64_t created = static_cast<int64_t>(std::time(nullptr));
+  int64_t prompt_tokens = 0, completion_tokens = 0;
+  std::vector<Answer> answers;  // of each choice
+  size_t open = 0;              // choices without one
+  bool failed = false;
+
+  Json head(const char* object) const {
+    return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
+  }
+  Json usage() const {
+    return {{"prompt_tokens", prompt_tokens},
+            {"completion_tokens", completion_tokens},
+            {"total_tokens", prompt_tokens + completion_tokens}};
+  }
+
+  void send_chunk(Json choices, bool with_usage = false) const {
+    Json chunk = head(chat ? "chat.completion.chunk" : "text_completion");
+    chunk["choices"] = std::move(choices);
+    if (request.include_usage) chunk["usage"] = with_usage ? usage() : Json(nullptr);
+    reply.event(json_text(chunk));
+  }
+  void send_part(size_t choice, const std::string& text, const Json& finish) const {
+    Json part = {{"index", choice}};
+    if (chat) {
+      part["delta"] = text.empty() ? Json::object() : Json{{"content", text}};
+    } else {
+      part["text"] = text;
+    }
+    part["logprobs"] = nullptr;
+    part["finish_reason"] = finish;
+    send_chunk(Json::array({std::move(part)}));
+  }
+  void begin() const {
+    if (!request.stream) return;
+    reply.begin_events();
+    if (!chat) return;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      send_chunk(Json::array({{{"index", i},
+                               {"delta", {{"role", "assistant"}, {"content", ""}}},
+                               {"logprobs", nullptr},
+                               {"finish_reason", nullptr}}}));
+    }
+  }
+
+  void add_answer(size_t choice, const Answer& answer) {
+    completion_tokens += std::ssize(answer.ids);
+    if (request.stream) send_part(choice, "", reason(answer.finish));
+    answers[choice] = answer;
+    if (--open > 0 || failed) return;
+    if (request.stream) {
+      if (request.include_usage) send_chunk(Json::array(), true);
+      reply.event("[DONE]");
+      reply.end();
+      return;
+    }
+    Json whole = head(chat ? "chat.completion" : "text_completion");
+    whole["choices"] = Json::array();
+    for (size_t i = 0; i < answers.size(); ++i) {
+      Json part = {{"index", i}};
+      if (chat) {
+        part["message"] = {{"role", "assistant"}, {"content", answers[i].text}, {"refusal", nullptr}};
+      } else {
+        part["text"] = answers[i].text;
+      }
+      part["logprobs"] = nullptr;
+      part["finish_reason"] = reason(answers[i].finish);
+      whole["choices"].push_back(std::move(part));
+    }
+    whole["usage"] = usage();
+    reply.send_json(200, whole);
+  }
+
+  void fail(const std::string& message) {
+    if (std::exchange(failed, true)) return;
+    const Json error = ApiError(500, message).body();
+    if (request.stream) {
+      reply.event(json_text(error));
+      reply.end();
+    } else {
+      reply.send_json(500, error);
+    }
+  }
+};
+
+std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiModel& model) {
+  std::vector<Prompt> prompts;
+  if (chat) {
+    if (!model.text.chat_template)
+      throw ApiError(400, fmt::format("{} has no chat template; use /v1/completions", model.name), "messages");
+    prompts.push_back({.ids = model.text.encode_chat(request.messages), .chat = true});
+    prompts.back().max_tokens = request.max_tokens.value_or(model.engine.context());
+    return prompts;
+  }
+  for (const auto& asked : request.prompts) {
+    const std::string* text = std::get_if<std::string>(&asked);
+    prompts.push_back({.ids = text ? model.text.tokenizer.encode(*text, true) : std::get<std::vector<int32_t>>(asked)});
+    prompts.back().max_tokens = request.max_tokens.value_or(kDefaultCompletionTokens);
+  }
+  return prompts;
+}
+
+void answer_request(const ApiModel& model, bool chat, const HttpRequest& http, const HttpReply& reply) {
+  ApiRequest request = chat ? parse_chat_request(http.body) : parse_completion_request(http.body);
+  if (!request.model.empty() && request.model != model.name) {
+    throw ApiError(404,
+                   fmt::format("there is no model {}; this server has \"{}\"", printable(request.model), model.name),
+                   "model", "model_not_found");
+  }
+  if (!request.seeded) request.sampling.seed = random_number();
+  const std::vector<Prompt> prompts = prompts_of(request, chat, model);
+  const auto exchange = std::make_shared<Exchange>(
+      Exchange{.reply = reply,
+               .chat = chat,
+               .request = std::move(request),
+               .model = model.name,
+               .id = fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", random_number())});
+  const size_t n = static_cast<size_t>(exchange->request.n);
+  exchange->answers.resize(prompts.size() * n);
+  exchange->open = exchange->answers.size();
+  std::vector<AnswerEngine::Job> jobs;
+  for (size_t i = 0; i < exchange->answers.size(); ++i) {
+    AnswerEngine::Job job{.prompt = prompts[i / n],
+                          .sampling = exchange->request.sampling,
+                          .sequence = i,
+                          .stops = exchange->request.stops};
+    job.on_text = [exchange, i](const std::string& text) {
+      if (exchange->request.stream && !exchange->failed) exchange->send_part(i, text, nullptr);
+    };
+    job.on_answer = [exchange, i](const Answer& answer) { exchange->add_answer(i, answer); };
+    job.on_error = [exchange](const std::string& message) { exchange->fail(message); };
+    jobs.push_back(std::move(job));
+  }
+  for (const Prompt& prompt : prompts) exchange->prompt_tokens += std::ssize(prompt.ids);
+  model.engine.check(jobs);
+  exchange->begin();  // before the engine knows of it
+  const std::vector<AnswerEngine::Number> numbers = model.engine.submit(std::move(jobs));
+  reply.on_gone([&engine = model.engine, numbers] { engine.cancel(numbers); });
+}
+
+void add_endpoint(HttpServer& server, const ApiModel& model, const std::string& path, bool chat) {
+  server.on("POST", path, [model, chat](const HttpRequest& http, const HttpReply& reply) {
+    try {
+      answer_request(model, chat, http, reply);
+    } catch (const ApiError& error) {
+      reply.send_json(error.status(), error.body());
+    }
+  });
+}
+
+}  // namespace
+
+void serve_api(HttpServer& server, const ApiModel& model) {
+  const Json card = {{"id", model.name},
+                     {"object", "model"},
+                     {"created", static_cast<int64_t>(std::time(nullptr))},
+                     {"owned_by", "megatrain"},
+                     {"max_model_len", model.engine.context()}};
+  server.on("GET", "/v1/models", [card](const HttpRequest&, const HttpReply& reply) {
+    reply.send_json(200, {{"object", "list"}, {"data", Json::array({card})}});
+  });
+  server.on("GET", "/v1/models/" + model.name,
+            [card](const HttpRequest&, const HttpReply& reply) { reply.send_json(200, card); });
+  add_endpoint(server, model, "/v1/chat/completions", true);
+  add_endpoint(server, model, "/v1/completions", false);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,22 @@
+// OpenAI's endpoints over an engine: GET /v1/models, POST /v1/chat/completions and /v1/completions, whole or as
+// server-sent events.
+#pragma once
+
+#include <string>
+
+#include "megatrain/http/server.h"
+#include "megatrain/serve/answer_engine.h"
+#include "megatrain/text/model_text.h"
+
+namespace megatrain {
+
+// All outlive the server's run(); `model` is the name by which clients know it.
+struct ApiModel {
+  AnswerEngine& engine;
+  const ModelText& text;
+  std::string name;
+};
+
+void serve_api(HttpServer& server, const ApiModel& model);
+
+}  // namespace megatrain

@@ -1,0 +1,289 @@
+#include "megatrain/serve/api_request.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "megatrain/io/file.h"
+#include "megatrain/serve/api_error.h"
+
+namespace megatrain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void refuse(const std::string& param, const std::string& message, const std::string& code = "") {
+  throw ApiError(400, message, param, code);
+}
+
+// What is known and not built, with the values that ask for nothing.
+struct NotBuilt {
+  const char* name;
+  const char* harmless;  // a JSON list; null is harmless always
+};
+constexpr NotBuilt kOfBoth[] = {
+    {"frequency_penalty", "[0]"},
+    {"presence_penalty", "[0]"},
+    {"logit_bias", "[{}]"},
+    {"logprobs", "[false]"},
+};
+constexpr NotBuilt kOfChat[] = {
+    {"tools", "[[]]"},
+    {"tool_choice", R"(["none"])"},
+    {"parallel_tool_calls", "[]"},
+    {"functions", "[[]]"},
+    {"function_call", R"(["none"])"},
+    {"response_format", R"([{"type": "text"}])"},
+    {"top_logprobs", "[0]"},
+    {"modalities", R"([["text"]])"},
+    {"audio", "[]"},
+    {"prediction", "[]"},
+    {"reasoning_effort", "[]"},
+    {"verbosity", "[]"},
+    {"web_search_options", "[]"},
+    {"store", "[false]"},
+    {"service_tier", R"(["auto", "default"])"},
+};
+constexpr NotBuilt kOfCompletions[] = {
+    {"best_of", "[1]"},
+    {"echo", "[false]"},
+    {"suffix", R"([""])"},
+};
+
+// Labels that a client gives a request for itself: there is nothing to obey.
+constexpr const char* kLabels[] = {"user", "safety_identifier", "prompt_cache_key", "metadata"};
+
+// Fields are taken out of the object as they are read; what is left is not known.
+class Fields {
+ public:
+  explicit Fields(const std::string& body) {
+    try {
+      object_ = Json::parse(body);
+    } catch (const Json::exception& error) {
+      std::string_view why = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+      why.remove_prefix(std::min(why.find("] ") + 2, why.size()));
+      refuse("", fmt::format("the body is no JSON: {}", why));
+    }
+    if (!object_.is_object()) refuse("", "the body is no JSON object");
+  }
+
+  // null is as if it were not there.
+  std::optional<Json> take(const std::string& name) {
+    const auto found = object_.find(name);
+    if (found == object_.end()) return std::nullopt;
+    Json value = std::move(*found);
+    object_.erase(found);
+    if (value.is_null()) return std::nullopt;
+    return value;
+  }
+  std::optional<std::string> text(const std::string& name) {
+    const std::optional<Json> value = take(name);
+    if (!value) return std::nullopt;
+    if (!value->is_string()) refuse(name, fmt::format("'{}' is {}; expected a text", name, value->type_name()));
+    return value->get<std::string>();
+  }
+  bool flag(const std::string& name) {
+    const std::optional<Json> value = take(name);
+    if (!value) return false;
+    if (!value->is_boolean()) refuse(name, fmt::format("'{}' is {}; expected true or false", name, value->type_name()));
+    return value->get<bool>();
+  }
+  std::optional<double> number(const std::string& name, double least, double most) {
+    const std::optional<Json> value = take(name);
+    if (!value) return std::nullopt;
+    const double got = value->is_number() ? value->get<double>() : std::nan("");
+    if (!(got >= least && got <= most))
+      refuse(name, fmt::format("'{}' is {}; expected a number from {} to {}", name,
+                               value->is_number() ? fmt::to_string(got) : value->type_name(), least, most));
+    return got;
+  }
+  std::optional<int64_t> integer(const std::string& name, int64_t least) {
+    const std::optional<Json> value = take(name);
+    if (!value) return std::nullopt;
+    const bool fits = value->is_number_integer() &&
+                      !(value->is_number_unsigned() &&
+                        value->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+    if (!fits || value->get<int64_t>() < least) {
+      refuse(name, fmt::format("'{}' is {}; expected a whole number{}", name,
+                               value->is_number() ? value->dump() : value->type_name(),
+                               least == std::numeric_limits<int64_t>::min() ? "" : fmt::format(", {} or more", least)));
+    }
+    return value->get<int64_t>();
+  }
+
+  void refuse_not_built(const NotBuilt& parameter) {
+    const std::optional<Json> value = take(parameter.name);
+    if (!value) return;
+    const Json harmless = Json::parse(std::string(parameter.harmless));
+    if (std::find(harmless.begin(), harmless.end(), *value) != harmless.end()) return;
+    refuse(parameter.name, fmt::format("'{}' is not supported by this server; leave it out", parameter.name),
+           "unsupported_parameter");
+  }
+
+  void none_left() const {
+    if (object_.empty()) return;
+    const std::string name = printable(object_.begin().key());
+    refuse(object_.begin().key(), fmt::format("unknown parameter: {}", name), "unknown_parameter");
+  }
+
+ private:
+  Json object_;
+};
+
+void read_stops(Fields& fields, ApiRequest& request) {
+  const std::optional<Json> stop = fields.take("stop");
+  if (!stop) return;
+  const Json list = stop->is_array() ? *stop : Json::array({*stop});
+  if (list.size() > ApiRequest::kMostStops)
+    refuse("stop", fmt::format("'stop' has {} texts; expected at most {}", list.size(), ApiRequest::kMostStops));
+  for (const Json& text : list) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty())
+      refuse("stop", "'stop' is a text, or a list of texts, none of them empty");
+    request.stops.push_back(text.get<std::string>());
+  }
+}
+
+void read_stream(Fields& fields, ApiRequest& request) {
+  request.stream = fields.flag("stream");
+  std::optional<Json> options = fields.take("stream_options");
+  if (!options) return;
+  if (!request.stream) refuse("stream_options", "'stream_options' is for 'stream': true");
+  if (!options->is_object()) refuse("stream_options", "'stream_options' is no object");
+  for (const auto& [name, value] : options->items()) {
+    if (name != "include_usage" || !(value.is_boolean() || value.is_null()))
+      refuse("stream_options", "'stream_options' takes 'include_usage', true or false, and nothing else");
+    request.include_usage = value.is_boolean() && value.get<bool>();
+  }
+}
+
+// What both have.
+void read_common(Fields& fields, ApiRequest& request) {
+  request.model = fields.text("model").value_or("");
+  request.sampling.temperature = fields.number("temperature", 0, 2).value_or(1);
+  request.sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
+  if (request.sampling.top_p == 0) refuse("top_p", "'top_p' is 0; expected more than 0 and at most 1");
+  request.sampling.top_k = fields.integer("top_k", 0).value_or(0);
+  if (const auto seed = fields.integer("seed", std::numeric_limits<int64_t>::min())) {
+    request.sampling.seed = static_cast<uint64_t>(*seed);
+    request.seeded = true;
+  }
+  request.max_tokens = fields.integer("max_tokens", 1);
+  request.n = fields.integer("n", 1).value_or(1);
+  if (request.n > ApiRequest::kMostChoices)
+    refuse("n", fmt::format("'n' is {}; expected at most {}", request.n, ApiRequest::kMostChoices));
+  read_stops(fields, request);
+  read_stream(fields, request);
+  for (const char* label : kLabels) fields.take(label);
+  for (const NotBuilt& parameter : kOfBoth) fields.refuse_not_built(parameter);
+}
+
+// Parts of text become one text; other parts are refused. Fields that are null go.
+Json read_message(const Json& message, size_t number) {
+  const std::string where = fmt::format("messages[{}]", number);
+  if (!message.is_object()) refuse(where, fmt::format("'{}' is no object", where));
+  Json read = Json::object();
+  for (const auto& [name, value] : message.items()) {
+    if (!value.is_null()) read[name] = value;
+  }
+  if (!read.contains("role") || !read["role"].is_string())
+    refuse(where + ".role", fmt::format("'{}' has no role", where));
+  constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+  if (std::find(std::begin(kRoles), std::end(kRoles), read["role"].get<std::string>()) == std::end(kRoles)) {
+    refuse(where + ".role", fmt::format("'{}.role' is {}; expected system, developer, user, assistant or tool", where,
+                                        printable(read["role"].get<std::string>())));
+  }
+  if (!read.contains("content")) {
+    if (!read.contains("tool_calls")) refuse(where + ".content", fmt::format("'{}' has no content", where));
+    return read;
+  }
+  if (read["content"].is_array()) {
+    std::string text;
+    for (const Json& part : read["content"]) {
+      if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
+          !part.at("text").is_string()) {
+        refuse(where + ".content",
+               fmt::format("'{}.content' has a part that is no text; this server reads text alone", where));
+      }
+      text += part.at("text").get<std::string>();
+    }
+    read["content"] = text;
+  }
+  if (!read["content"].is_string())
+    refuse(where + ".content", fmt::format("'{}.content' is no text and no list of texts", where));
+  return read;
+}
+
+bool is_ids(const Json& value) {
+  return value.is_array() && !value.empty() &&
+         std::all_of(value.begin(), value.end(), [](const Json& id) { return id.is_number_integer(); });
+}
+
+std::vector<int32_t> read_ids(const Json& list) {
+  std::vector<int32_t> ids;
+  for (const Json& id : list) {
+    const int64_t value = id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX ? -1 : id.get<int64_t>();
+    if (value < 0 || value > INT32_MAX)
+      refuse("prompt", fmt::format("'prompt' has token {}; there is none", id.dump()));
+    ids.push_back(static_cast<int32_t>(value));
+  }
+  return ids;
+}
+
+void read_prompts(Fields& fields, ApiRequest& request) {
+  const std::optional<Json> prompt = fields.take("prompt");
+  if (!prompt) refuse("prompt", "'prompt' is missing; expected a text, or a list of texts or of token ids");
+  const Json list = prompt->is_array() && !is_ids(*prompt) ? *prompt : Json::array({*prompt});
+  if (static_cast<int64_t>(list.size()) > ApiRequest::kMostChoices)
+    refuse("prompt", fmt::format("'prompt' has {} texts; expected at most {}", list.size(), ApiRequest::kMostChoices));
+  for (const Json& one : list) {
+    if (one.is_string()) {
+      request.prompts.emplace_back(one.get<std::string>());
+    } else if (is_ids(one)) {
+      request.prompts.emplace_back(read_ids(one));
+    } else {
+      refuse("prompt", "'prompt' is a text, or a list of texts or of token ids");
+    }
+  }
+  if (list.empty()) refuse("prompt", "'prompt' is an empty list");
+  if (std::ssize(request.prompts) * request.n > ApiRequest::kMostChoices)
+    refuse("n", fmt::format("'n' times the prompts is {}; expected at most {}", std::ssize(request.prompts) * request.n,
+                            ApiRequest::kMostChoices));
+}
+
+}  // namespace
+
+ApiRequest parse_chat_request(const std::string& body) {
+  Fields fields(body);
+  ApiRequest request;
+  read_common(fields, request);
+  if (const auto most = fields.integer("max_completion_tokens", 1)) {
+    if (request.max_tokens && *request.max_tokens != *most)
+      refuse("max_tokens", "'max_tokens' and 'max_completion_tokens' differ; give one");
+    request.max_tokens = most;
+  }
+  const std::optional<Json> messages = fields.take("messages");
+  if (!messages || !messages->is_array() || messages->empty())
+    refuse("messages",
+           "'messages' is missing; expected a list of messages, [{\"role\": \"user\", \"content\": \"...\"}]");
+  request.messages = Json::array();
+  for (size_t i = 0; i < messages->size(); ++i) request.messages.push_back(read_message(messages->at(i), i));
+  for (const NotBuilt& parameter : kOfChat) fields.refuse_not_built(parameter);
+  fields.none_left();
+  return request;
+}
+
+ApiRequest parse_completion_request(const std::string& body) {
+  Fields fields(body);
+  ApiRequest request;
+  read_common(fields, request);
+  read_prompts(fields, request);
+  for (const NotBuilt& parameter : kOfCompletions) fields.refuse_not_built(parameter);
+  fields.none_left();
+  return request;
+}
+
+}  // namespace megatrain

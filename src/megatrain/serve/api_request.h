@@ -1,0 +1,34 @@
+// The body of a request to /v1/chat/completions or /v1/completions. What would be accepted and ignored is refused.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "megatrain/generate/sampler.h"
+#include "megatrain/io/json.h"
+
+namespace megatrain {
+
+struct ApiRequest {
+  static constexpr int64_t kMostChoices = 128;  // of all prompts together
+  static constexpr size_t kMostStops = 4;
+
+  std::string model;                // empty: not given
+  nlohmann::ordered_json messages;  // of a chat: objects with a role, content as text
+  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;  // otherwise: texts or ids
+  std::optional<int64_t> max_tokens;
+  Sampling sampling{.temperature = 1};
+  bool seeded = false;  // sampling.seed was given
+  std::vector<std::string> stops;
+  int64_t n = 1;  // answers to each prompt
+  bool stream = false, include_usage = false;
+};
+
+// Throw ApiError.
+ApiRequest parse_chat_request(const std::string& body);
+ApiRequest parse_completion_request(const std::string& body);
+
+}  // namespace megatrain

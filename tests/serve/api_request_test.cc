@@ -1,0 +1,168 @@
+#include "megatrain/serve/api_request.h"
+
+#include <gtest/gtest.h>
+
+#include "megatrain/serve/api_error.h"
+
+namespace megatrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json chat(const Json& more = Json::object()) {
+  Json request = {{"messages", {{{"role", "user"}, {"content", "hello"}}}}};
+  request.update(more);
+  return request;
+}
+
+Json completion(const Json& more = Json::object()) {
+  Json request = {{"prompt", "hello"}};
+  request.update(more);
+  return request;
+}
+
+void expect_refusal(ApiRequest (*parse)(const std::string&), const std::string& body, const std::string& param,
+                    const std::string& part) {
+  try {
+    parse(body);
+    FAIL() << body << " was accepted";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status(), 400);
+    EXPECT_EQ(error.param(), param) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    const Json body_of = error.body().at("error");
+    EXPECT_EQ(body_of.at("type"), "invalid_request_error");
+    EXPECT_EQ(body_of.at("param"), param.empty() ? Json(nullptr) : Json(param));
+  }
+}
+
+TEST(ApiRequest, ReadsWhatIsObeyed) {
+  const ApiRequest request = parse_chat_request(chat({{"model", "m"},
+                                                      {"max_completion_tokens", 7},
+                                                      {"temperature", 0.5},
+                                                      {"top_p", 0.25},
+                                                      {"top_k", 3},
+                                                      {"seed", -1},
+                                                      {"stop", {"a", "b"}},
+                                                      {"n", 2},
+                                                      {"stream", true},
+                                                      {"stream_options", {{"include_usage", true}}}})
+                                                    .dump());
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_EQ(request.sampling.temperature, 0.5);
+  EXPECT_EQ(request.sampling.top_p, 0.25);
+  EXPECT_EQ(request.sampling.top_k, 3);
+  EXPECT_TRUE(request.seeded);
+  EXPECT_EQ(request.sampling.seed, ~uint64_t{0});
+  EXPECT_EQ(request.stops, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.n, 2);
+  EXPECT_TRUE(request.stream && request.include_usage);
+}
+
+TEST(ApiRequest, DefaultsAreOpenAIs) {
+  const ApiRequest request = parse_chat_request(chat().dump());
+  EXPECT_EQ(request.sampling.temperature, 1);
+  EXPECT_EQ(request.sampling.top_p, 1);
+  EXPECT_FALSE(request.max_tokens || request.seeded || request.stream || request.include_usage);
+  EXPECT_EQ(request.n, 1);
+}
+
+TEST(ApiRequest, PartsOfTextAreOneText) {
+  const Json parts = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
+  const ApiRequest request =
+      parse_chat_request(Json{{"messages", {{{"role", "user"}, {"content", parts}, {"name", nullptr}}}}}.dump());
+  EXPECT_EQ(request.messages, (Json{{{"role", "user"}, {"content", "ab"}}}));
+}
+
+TEST(ApiRequest, PromptsAreTextsOrIds) {
+  const auto prompts = [](const Json& prompt) {
+    return parse_completion_request(Json{{"prompt", prompt}}.dump()).prompts;
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(prompts("a"), (decltype(ApiRequest::prompts){"a"}));
+  EXPECT_EQ(prompts({"a", "b"}), (decltype(ApiRequest::prompts){"a", "b"}));
+  EXPECT_EQ(prompts({1, 2}), (decltype(ApiRequest::prompts){Ids{1, 2}}));
+  EXPECT_EQ(prompts(Json::array({{1, 2}, {3}})), (decltype(ApiRequest::prompts){Ids{1, 2}, Ids{3}}));
+}
+
+TEST(ApiRequest, ParametersThatAskForNothingAreAccepted) {
+  EXPECT_NO_THROW(parse_chat_request(chat({{"user", "me"},
+                                           {"tools", Json::array()},
+                                           {"tool_choice", "none"},
+                                           {"response_format", {{"type", "text"}}},
+                                           {"logprobs", false},
+                                           {"frequency_penalty", 0},
+                                           {"presence_penalty", 0.0},
+                                           {"logit_bias", Json::object()},
+                                           {"temperature", nullptr},
+                                           {"stop", nullptr}})
+                                         .dump()));
+  EXPECT_NO_THROW(parse_completion_request(
+      completion({{"echo", false}, {"best_of", 1}, {"suffix", nullptr}, {"logprobs", nullptr}}).dump()));
+}
+
+TEST(ApiRequest, WhatWouldBeIgnoredIsRefusedByName) {
+  const std::pair<const char*, Json> kChat[] = {{"tools", Json::array({Json::object()})},
+                                                {"tool_choice", "auto"},
+                                                {"functions", Json::array({Json::object()})},
+                                                {"response_format", {{"type", "json_object"}}},
+                                                {"logprobs", true},
+                                                {"top_logprobs", 3},
+                                                {"logit_bias", {{"5", 100}}},
+                                                {"frequency_penalty", 0.5},
+                                                {"presence_penalty", -1},
+                                                {"reasoning_effort", "low"},
+                                                {"store", true},
+                                                {"audio", Json::object()},
+                                                {"modalities", {"text", "audio"}}};
+  for (const auto& [name, value] : kChat)
+    expect_refusal(parse_chat_request, chat({{name, value}}).dump(), name, "not supported");
+  const std::pair<const char*, Json> kCompletions[] = {
+      {"echo", true}, {"best_of", 2}, {"suffix", "x"}, {"logprobs", 3}, {"logit_bias", {{"5", 1}}}};
+  for (const auto& [name, value] : kCompletions)
+    expect_refusal(parse_completion_request, completion({{name, value}}).dump(), name, "not supported");
+  expect_refusal(parse_chat_request, chat({{"temprature", 1}}).dump(), "temprature", "unknown parameter");
+  expect_refusal(parse_chat_request, chat({{"prompt", "a"}}).dump(), "prompt", "unknown parameter");
+  expect_refusal(parse_completion_request, completion({{"messages", "a"}}).dump(), "messages", "unknown parameter");
+}
+
+TEST(ApiRequest, RefusesValuesThatCannotBe) {
+  for (const std::string body : {"", "{", "nonsense", "[1]", "\"a\"", "{\"a\": \xff}", "{}{}", "null"})
+    expect_refusal(parse_chat_request, body, "", "the body is no JSON");
+  expect_refusal(parse_chat_request, "{}", "messages", "missing");
+  expect_refusal(parse_completion_request, "{}", "prompt", "missing");
+  const std::tuple<Json, const char*, const char*> kBad[] = {
+      {{{"temperature", 3}}, "temperature", "0 to 2"},
+      {{{"temperature", "hot"}}, "temperature", "a number"},
+      {{{"top_p", 0}}, "top_p", "more than 0"},
+      {{{"top_k", -1}}, "top_k", "0 or more"},
+      {{{"max_tokens", 0}}, "max_tokens", "1 or more"},
+      {{{"max_tokens", 1.5}}, "max_tokens", "whole number"},
+      {{{"max_tokens", 5}, {"max_completion_tokens", 6}}, "max_tokens", "differ"},
+      {{{"n", 0}}, "n", "1 or more"},
+      {{{"n", 129}}, "n", "at most 128"},
+      {{{"seed", 18446744073709551615u}}, "seed", "whole number"},
+      {{{"stop", ""}}, "stop", "empty"},
+      {{{"stop", {"a", "b", "c", "d", "e"}}}, "stop", "at most 4"},
+      {{{"stream", "yes"}}, "stream", "true or false"},
+      {{{"stream_options", {{"include_usage", true}}}}, "stream_options", "'stream': true"},
+      {{{"model", 5}}, "model", "a text"},
+      {{{"messages", Json::array()}}, "messages", "missing"},
+      {{{"messages", {"a"}}}, "messages[0]", "no object"},
+      {{{"messages", {{{"role", "judge"}, {"content", "a"}}}}}, "messages[0].role", "expected system"},
+      {{{"messages", {{{"role", "user"}}}}}, "messages[0].content", "no content"},
+      {{{"messages", {{{"role", "user"}, {"content", 5}}}}}, "messages[0].content", "no text"},
+      {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}},
+       "messages[0].content",
+       "text alone"}};
+  for (const auto& [more, param, part] : kBad) expect_refusal(parse_chat_request, chat(more).dump(), param, part);
+  for (const Json& prompt :
+       {Json::array(), Json(5), Json::array({1, "a"}), Json::array({Json::array()}), Json::object()})
+    expect_refusal(parse_completion_request, completion({{"prompt", prompt}}).dump(), "prompt", "'prompt'");
+  expect_refusal(parse_completion_request, completion({{"prompt", {-1}}}).dump(), "prompt", "token -1");
+  expect_refusal(parse_completion_request, completion({{"prompt", {"a", "b"}}, {"n", 65}}).dump(), "n", "130");
+}
+
+}  // namespace
+}  // namespace megatrain

@@ -1,0 +1,392 @@
+// `megatrain serve` as OpenAI's clients use it, by a client of our own.
+#include <future>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "tests/cli/speaking_model.h"
+#include "tests/http/client.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+// The program, serving a model on a port of its own until this goes.
+class Served {
+ public:
+  explicit Served(const SpeakingModel& model, const Words& more = {})
+      : process_(model.words(with_port(more), "serve")) {
+    EXPECT_TRUE(eventually([&] { return process_.ended() || !port_text().empty(); }));
+    port_ = std::atoi(port_text().c_str());
+    EXPECT_GT(port_, 0) << process_.said();
+  }
+  ~Served() {
+    if (!waited_) end();
+  }
+
+  Outcome end(int signal = SIGTERM) {
+    waited_ = true;
+    process_.signal(signal);
+    return process_.wait();
+  }
+  int port() const { return port_; }
+  std::string said() const { return process_.said(); }
+  bool ended() const { return process_.ended(); }
+
+  ClientReply post(const std::string& path, const json& body) const { return ask(port_, "POST", path, body.dump()); }
+  json chat(const json& body) const { return good(post("/v1/chat/completions", body)); }
+  json complete(const json& body) const { return good(post("/v1/completions", body)); }
+
+  // The events of a stream; the last is "[DONE]".
+  std::vector<std::string> stream(const std::string& path, json body) const {
+    body["stream"] = true;
+    const ClientReply reply = post(path, body);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    std::vector<std::string> events;
+    std::istringstream lines(reply.body);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("data: ")) events.push_back(line.substr(6));
+    }
+    EXPECT_FALSE(events.empty());
+    return events;
+  }
+
+ private:
+  static Words with_port(Words more) {
+    more.insert(more.end(), {"--port=0", "--json"});
+    return more;
+  }
+  static json good(const ClientReply& reply) {
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return reply.json();
+  }
+  std::string port_text() const {
+    const std::string text = process_.said();
+    const size_t at = text.find(" at http://"), end = text.find("/v1: ", at);
+    if (at == std::string::npos || end == std::string::npos) return "";
+    return text.substr(text.rfind(':', end) + 1);
+  }
+
+  Process process_;
+  int port_ = 0;
+  bool waited_ = false;
+};
+
+json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+
+json asked(const std::string& text, const json& more = json::object()) {
+  json body = {{"messages", json::array({user(text)})}, {"max_tokens", 20}, {"temperature", 0}};
+  body.update(more);
+  return body;
+}
+
+std::string content(const json& reply) { return reply.at("choices").at(0).at("message").at("content"); }
+
+// What the deltas of one choice come to.
+std::string streamed_text(const std::vector<std::string>& events, size_t choice = 0) {
+  std::string text;
+  for (const std::string& event : events) {
+    if (event == "[DONE]") continue;
+    const json chunk = json::parse(event);
+    for (const json& part : chunk.at("choices")) {
+      if (part.at("index") != choice) continue;
+      text += part.contains("delta") ? part.at("delta").value("content", "") : part.at("text").get<std::string>();
+    }
+  }
+  return text;
+}
+
+// A model whose answers do not end by themselves for minutes.
+const SpeakingModel& endless() {
+  static const SpeakingModel model;
+  static const bool made = [] {
+    model.set("config.json", "max_position_embeddings", 200000);
+    model.set("config.json", "eos_token_id", nullptr);
+    model.set("tokenizer_config.json", "eos_token", nullptr);
+    return true;
+  }();
+  static_cast<void>(made);
+  return model;
+}
+
+}  // namespace
+
+TEST(Serve, AnswersAreThoseOfGenerate) {
+  const SpeakingModel model("qwen2_window");
+  const Served served(model);
+  const json wanted = model.generate({"--chat", "--prompt", "hello there", "--max-tokens=20"});
+  const json reply = served.chat(asked("hello there", {{"model", "model"}}));
+  EXPECT_EQ(content(reply), wanted.at("text"));
+  EXPECT_EQ(reply.at("object"), "chat.completion");
+  EXPECT_EQ(reply.at("model"), "model");
+  EXPECT_EQ(reply.at("choices").at(0).at("finish_reason"), wanted.at("finish"));
+  EXPECT_EQ(reply.at("usage").at("prompt_tokens"), wanted.at("prompt_tokens"));
+  EXPECT_EQ(reply.at("usage").at("completion_tokens"), wanted.at("tokens"));
+  EXPECT_EQ(reply.at("usage").at("total_tokens"),
+            wanted.at("tokens").get<int>() + wanted.at("prompt_tokens").get<int>());
+
+  const json text = model.generate({"--prompt", "one two", "--max-tokens=16"});
+  const json completion = served.complete({{"prompt", "one two"}, {"temperature", 0}});  // 16 tokens unless told
+  EXPECT_EQ(completion.at("choices").at(0).at("text"), text.at("text"));
+  EXPECT_EQ(completion.at("object"), "text_completion");
+
+  const json drawn = model.generate(
+      {"--prompt", "one two", "--max-tokens=16", "--temperature=1.2", "--top-p=0.9", "--top-k=20", "--seed=5"});
+  EXPECT_EQ(served.complete({{"prompt", "one two"}, {"temperature", 1.2}, {"top_p", 0.9}, {"top_k", 20}, {"seed", 5}})
+                .at("choices")
+                .at(0)
+                .at("text"),
+            drawn.at("text"));
+}
+
+TEST(Serve, ListsItsModelAndRefusesOthers) {
+  const SpeakingModel model;
+  const Served served(model, {"--name=mine"});
+  const json list = ask(served.port(), "GET", "/v1/models").json();
+  EXPECT_EQ(list.at("data").at(0).at("id"), "mine");
+  EXPECT_EQ(list.at("data").at(0).at("max_model_len"), 128);
+  EXPECT_EQ(ask(served.port(), "GET", "/v1/models/mine").json().at("id"), "mine");
+  const ClientReply other = served.post("/v1/chat/completions", asked("hi", {{"model", "other"}}));
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(other.json().at("error").at("code"), "model_not_found");
+}
+
+TEST(Serve, EightRequestsAtOnceAreAnsweredAsOneAfterAnother) {
+  const SpeakingModel model;
+  const Served served(model, {"--max-sequences=3"});  // so that some join while others run
+  const auto request = [](int i) {
+    return asked("question " + std::string(static_cast<size_t>(i) * 3, 'x'),
+                 {{"temperature", i % 2 == 0 ? 0.0 : 1.1}, {"seed", i}, {"max_tokens", 10 + 5 * i}});
+  };
+  std::vector<json> alone;
+  for (int i = 0; i < 8; ++i) alone.push_back(served.chat(request(i)).at("choices"));
+  std::vector<std::future<json>> together;
+  for (int i = 0; i < 8; ++i)
+    together.push_back(std::async(std::launch::async, [&, i] { return served.chat(request(i)).at("choices"); }));
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(together[i].get(), alone[i]) << i;
+}
+
+TEST(Serve, AStreamHasTheTextOfTheWholeAnswerAndEndsWithDone) {
+  const SpeakingModel model;
+  const Served served(model);
+  const std::string whole = content(served.chat(asked("tell me")));
+  const std::vector<std::string> events =
+      served.stream("/v1/chat/completions", asked("tell me", {{"stream_options", {{"include_usage", true}}}}));
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_GT(events.size(), 10u);
+  EXPECT_EQ(json::parse(events.front()).at("choices").at(0).at("delta").at("role"), "assistant");
+  EXPECT_EQ(streamed_text(events), whole);
+  const json usage = json::parse(events[events.size() - 2]);
+  EXPECT_TRUE(usage.at("choices").empty());
+  EXPECT_EQ(usage.at("usage").at("completion_tokens"), 20);
+  const json last = json::parse(events[events.size() - 3]).at("choices").at(0);
+  EXPECT_EQ(last.at("finish_reason"), "length");
+  EXPECT_EQ(last.at("delta"), json::object());
+
+  const std::vector<std::string> texts =
+      served.stream("/v1/completions", {{"prompt", {"one", "two"}}, {"n", 2}, {"temperature", 0}});
+  EXPECT_EQ(texts.back(), "[DONE]");
+  for (const size_t choice : {0, 2}) {
+    EXPECT_EQ(streamed_text(texts, choice), streamed_text(texts, choice + 1));
+    EXPECT_EQ(streamed_text(texts, choice),
+              model.generate({"--prompt", choice == 0 ? "one" : "two", "--max-tokens=16"}).at("text"));
+  }
+}
+
+TEST(Serve, ChoicesOfOneRequestDiffer) {
+  const SpeakingModel model;
+  const Served served(model);
+  const json reply = served.chat(asked("say", {{"n", 3}, {"temperature", 1.5}, {"seed", 7}}));
+  ASSERT_EQ(reply.at("choices").size(), 3u);
+  EXPECT_NE(reply.at("choices").at(0).at("message"), reply.at("choices").at(1).at("message"));
+  EXPECT_EQ(served.chat(asked("say", {{"n", 3}, {"temperature", 1.5}, {"seed", 7}})).at("choices"),
+            reply.at("choices"));
+}
+
+TEST(Serve, StopTextsAcrossTokensCutTheAnswerAndNothingOfThemIsStreamed) {
+  const SpeakingModel model;  // one character a token
+  const Served served(model);
+  const std::string whole = content(served.chat(asked("stop it", {{"max_tokens", 30}})));
+  ASSERT_GT(whole.size(), 12u);
+  const std::string stop = whole.substr(8, 3), wanted = whole.substr(0, whole.find(stop));
+  const json body = asked("stop it", {{"max_tokens", 30}, {"stop", {"never", stop}}});
+  const json reply = served.chat(body);
+  EXPECT_EQ(content(reply), wanted);
+  EXPECT_EQ(reply.at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(streamed_text(served.stream("/v1/chat/completions", body)), wanted);
+}
+
+TEST(Serve, CharactersOfSeveralTokensAreNeverCut) {
+  const SpeakingModel model;
+  json tokenizer = tiny_tokenizer();
+  json vocab = json::object();
+  // Upper-case letters become single bytes: the first 12 begin a character of two bytes, the others continue one.
+  for (const auto& [token, id] : tokenizer.at("model").at("vocab").items()) {
+    const int place = token.size() == 1 && token[0] >= 'A' && token[0] <= 'X' ? token[0] - 'A' : -1;
+    const int byte = place < 12 ? 0xc3 + place : 0xae + place - 12;
+    const std::string letter = {static_cast<char>(0xc0 | byte >> 6), static_cast<char>(0x80 | (byte & 0x3f))};
+    vocab[place < 0 ? token : letter] = id;
+  }
+  tokenizer["model"]["vocab"] = vocab;
+  write_bytes(model.path() + "/tokenizer.json", tokenizer.dump());
+  const Served served(model);
+  size_t whole_characters = 0;
+  for (int seed = 0; seed < 5; ++seed) {
+    const json body = asked("many bytes", {{"temperature", 2}, {"seed", seed}, {"max_tokens", 80}});
+    const std::string whole = content(served.chat(body));
+    const std::vector<std::string> events = served.stream("/v1/chat/completions", body);  // parsed, each is UTF-8
+    EXPECT_EQ(streamed_text(events), whole);
+    for (size_t i = 0; i + 1 < whole.size(); ++i) {
+      const auto first = static_cast<unsigned char>(whole[i]);
+      whole_characters += first >= 0xc3 && first <= 0xce;
+    }
+  }
+  EXPECT_GT(whole_characters, 0u);
+}
+
+TEST(Serve, AClientThatGoesFreesItsPlaceBetweenTwoTokens) {
+  const Served served(endless(), {"--context=200000", "--max-sequences=1"});
+  for (const bool stream : {true, false}) {
+    HttpClient client(served.port());
+    client.send("POST", "/v1/chat/completions",
+                asked("go on", {{"stream", stream}, {"max_tokens", 150000}, {"temperature", 1}}).dump());
+    if (stream) {
+      ClientReply head;
+      std::string chunk;
+      ASSERT_TRUE(client.read_head(head) && client.read_chunk(chunk) && client.read_chunk(chunk));
+    }
+    client.close();
+    EXPECT_EQ(served.chat(asked("next")).at("choices").size(), 1u);  // waits for the only place
+  }
+}
+
+TEST(Serve, OverLongPromptsAreRefusedWithTheLimit) {
+  const SpeakingModel model;
+  const Served served(model, {"--context=64"});
+  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
+    json body = {{"max_tokens", 1}};
+    if (path[4] == 'c' && path[5] == 'h') {
+      body["messages"] = json::array({user(std::string(64, 'a'))});
+    } else {
+      body["prompt"] = std::string(64, 'a');
+    }
+    const ClientReply reply = served.post(path, body);
+    EXPECT_EQ(reply.status, 400);
+    const json error = reply.json().at("error");
+    EXPECT_EQ(error.at("code"), "context_length_exceeded");
+    EXPECT_NE(error.at("message").get<std::string>().find("context of 64 tokens"), std::string::npos);
+  }
+  const json full = served.complete({{"prompt", std::string(60, 'a')}, {"max_tokens", 100}, {"temperature", 0}});
+  EXPECT_LE(full.at("usage").at("total_tokens"), 64);
+  const ClientReply ids = served.post("/v1/completions", {{"prompt", {1, 64}}, {"max_tokens", 1}});
+  EXPECT_EQ(ids.status, 400);
+  EXPECT_NE(ids.body.find("token 64"), std::string::npos);
+}
+
+TEST(Serve, RefusalsAreInOpenAIsForm) {
+  const SpeakingModel model("llama_linear", false);  // no chat template
+  const Served served(model);
+  const auto refusal = [&](const ClientReply& reply, int status, const std::string& part) {
+    EXPECT_EQ(reply.status, status) << reply.body;
+    EXPECT_EQ(reply.json().at("error").at("type"), "invalid_request_error");
+    EXPECT_NE(reply.body.find(part), std::string::npos) << reply.body;
+  };
+  refusal(ask(served.port(), "POST", "/v1/completions", "{\"prompt\": "), 400, "no JSON");
+  refusal(served.post("/v1/completions", {{"prompt", "a"}, {"logprobs", 1}}), 400, "'logprobs' is not supported");
+  refusal(served.post("/v1/completions", {{"prompt", ""}}), 400, "no tokens");
+  refusal(served.post("/v1/chat/completions", asked("hi")), 400, "no chat template");
+  refusal(ask(served.port(), "GET", "/v1/completions"), 405, "takes POST");
+  refusal(ask(served.port(), "POST", "/v1/models"), 405, "takes GET");
+  refusal(ask(served.port(), "POST", "/v1/embeddings", "{}"), 404, "/v1/embeddings");
+  for (const std::string path : {"/", "/etc/passwd", "/v1/../../etc/passwd", "/v1/models/../config.json",
+                                 "/config.json", "/v1/models/%2e%2e%2fconfig.json", "/v1/models/model/config.json"}) {
+    refusal(ask(served.port(), "GET", path), 404, "there is no");
+  }
+}
+
+TEST(Serve, TenThousandMalformedRequestsDoNotHarmIt) {
+  const SpeakingModel model;
+  const Served served(model);
+  const json before = served.chat(asked("still there")).at("choices");
+  std::mt19937 random(1);
+  const std::string body =
+      asked("abc", {{"stop", "x"}, {"n", 1}, {"max_tokens", 1}, {"stream_options", nullptr}, {"tools", json::array()}})
+          .dump();
+  const std::string request = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ";
+  auto client = std::make_unique<HttpClient>(served.port());
+  std::map<int, int> statuses;
+  for (int i = 0; i < 10000; ++i) {
+    std::string bad = body;
+    for (uint32_t changes = 1 + random() % 4; changes > 0; --changes) {
+      const size_t at = random() % bad.size();
+      switch (random() % 4) {
+        case 0: bad[at] = static_cast<char>(random()); break;
+        case 1: bad.erase(at, random() % 9); break;
+        case 2: bad.insert(at, body.substr(random() % body.size(), random() % 9)); break;
+        default: bad.insert(at, std::string(1 + random() % 50, "[{\"\\"[random() % 4])); break;
+      }
+      if (bad.empty()) bad = " ";
+    }
+    std::string bytes = request + std::to_string(bad.size()) + "\r\n\r\n" + bad;
+    const bool torn = i % 50 == 0;  // of HTTP itself
+    if (torn) bytes[random() % request.size()] = static_cast<char>(random());
+    if (torn) bytes += "\r\n\r\n";
+    client->send_bytes(bytes);
+    int status = 0;
+    if (!torn) status = client->read().status;
+    ++statuses[status];
+    if (torn || status == 0) client = std::make_unique<HttpClient>(served.port());
+  }
+  EXPECT_GT(statuses[400], 7000);
+  for (const auto& [status, count] : statuses) EXPECT_TRUE(status < 500) << status << " " << count;
+  EXPECT_FALSE(served.ended());
+  EXPECT_EQ(served.chat(asked("still there")).at("choices"), before);
+}
+
+TEST(Serve, ListensOnLoopbackUnlessTold) {
+  const SpeakingModel model;
+  const auto listens = [](const Served& served, const std::string& address) {
+    const std::string sockets = read_bytes("/proc/net/tcp");
+    return sockets.find(fmt::format("{}:{:04X} 00000000:0000 0A", address, served.port())) != std::string::npos;
+  };
+  {
+    const Served served(model);
+    EXPECT_TRUE(listens(served, "0100007F"));
+    EXPECT_FALSE(listens(served, "00000000"));
+    EXPECT_EQ(served.said().find("password"), std::string::npos);
+    EXPECT_EQ(ask(served.port(), "GET", "/v1/models", "", "Host: evil.example\r\n").status, 403);
+  }
+  const Served open(model, {"--host=0.0.0.0"});
+  EXPECT_TRUE(listens(open, "00000000"));
+  EXPECT_NE(open.said().find("there is no password"), std::string::npos);
+}
+
+TEST(Serve, PrintsItsAddressAndASignalEndsItInOrder) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Served served(endless(), {"--context=200000"});
+    HttpClient client(served.port());
+    client.send("POST", "/v1/chat/completions", asked("go on", {{"stream", true}, {"max_tokens", 150000}}).dump());
+    ClientReply head;
+    ASSERT_TRUE(client.read_head(head));
+    const Outcome outcome = served.end(signal);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const json started = json::parse(outcome.out);
+    EXPECT_EQ(started.at("url"), "http://127.0.0.1:" + std::to_string(served.port()) + "/v1");
+    EXPECT_EQ(started.at("context"), 200000);
+    EXPECT_TRUE(client.closed());
+  }
+}
+
+TEST(Serve, RefusesWhatItCannotDo) {
+  const SpeakingModel model;
+  expect_refusal(model.words({"--port=70000"}, "serve"), ExitCode::bad_config, {"--port is 70000", "65535"});
+  expect_refusal(model.words({"--max-sequences=0"}, "serve"), ExitCode::bad_config,
+                 {"--max-sequences is 0", "1 to 256"});
+  expect_refusal(model.words({"--context=129"}, "serve"), ExitCode::bad_config, {"--context is 129", "2 to 128"});
+  expect_refusal(model.words({"--host=no such host"}, "serve"), ExitCode::bad_config, {"--host no such host"});
+  const Served served(model);
+  expect_refusal(model.words({"--port=" + std::to_string(served.port())}, "serve"), ExitCode::io,
+                 {"Address already in use", "another --port"});
+}
+
+}  // namespace megatrain::cli
