@@ -1,5 +1,5 @@
-// What llama.cpp makes of a GGUF file: tokens, logits and a greedy answer. Built by tools/check_gguf against llama.cpp's
-// own header and libraries; no part of megatrain.
+// What llama.cpp makes of a GGUF file: tokens, logits and a greedy answer. Built by tools/check_gguf against
+// llama.cpp's own header and libraries; no part of megatrain.
 //
 //   llama_probe FILE.gguf ASKED.json
 //

@@ -73,6 +73,17 @@ void refuse_directory(const std::string& path) {
   if (fs::is_directory(path, ignored)) fail_config(fmt::format("{} is a directory; give the path of a file", path));
 }
 
+// A file under the name of ours that no killed export left is someone's own.
+void refuse_other_file(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  const File file = File::open_to_read(path);
+  uint32_t magic = kMagic;
+  if (file.bytes() >= static_cast<int64_t>(sizeof magic)) file.read_at(0, &magic, sizeof magic);
+  if (magic != kMagic && magic != 0)
+    fail_io(fmt::format("{} is in the way and was not left by an export; move it or choose another file", path));
+}
+
 }  // namespace
 
 void GgufMetadata::add(std::string key, GgufValue value) {
@@ -97,6 +108,7 @@ GgufFile::GgufFile(std::string path, const GgufMetadata& metadata, const std::ve
     : path_(std::move(path)), partial_(path_ + ".partial") {
   refuse_directory(path_);
   refuse_directory(partial_.path());
+  refuse_other_file(partial_.path());
   Header header;
   header.number(kMagic);
   header.number(kVersion);

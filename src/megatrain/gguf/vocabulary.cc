@@ -1,6 +1,8 @@
 #include "megatrain/gguf/vocabulary.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <unordered_set>
 
@@ -31,6 +33,18 @@ std::string with_spaces(std::string text) {
 bool is_byte_token(const std::string& text) {
   const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
   return text.size() == 6 && text.starts_with("<0x") && hex(text[3]) && hex(text[4]) && text[5] == '>';
+}
+
+// Phi-3's: llama.cpp looks these tokens up, and takes the white space behind all special ones but the last three.
+bool is_phi3_tokenizer(const ModelText& text) {
+  for (const char* token : {"</s>", "<unk>", "<s>", "<|endoftext|>"}) {
+    if (text.tokenizer.id_of(token) < 0) return false;
+  }
+  for (const auto& [id, token] : text.tokenizer.added().by_id()) {
+    const bool plain = token.content == "<unk>" || token.content == "<s>" || token.content == "<|endoftext|>";
+    if (token.special && token.right_strip == plain) return false;
+  }
+  return true;
 }
 
 struct Tokens {
@@ -65,7 +79,7 @@ Tokens tokens_of(const ModelText& text, int64_t vocab, bool pieces, const std::s
     tokens.texts.push_back(std::move(token));
     tokens.kinds.push_back(static_cast<int32_t>(kind));
   }
-  if (!stripping.empty())
+  if (!stripping.empty() && !is_phi3_tokenizer(text))
     log_info(fmt::format(
         "the model's tokenizer takes white space beside {} (and words around it) into account, which llama.cpp "
         "does not: other tokens may stand there",
@@ -165,6 +179,16 @@ void add_templates(const ModelText& text, GgufMetadata& metadata) {
 }
 
 }  // namespace
+
+std::string name_for_llama(const std::string& name, const ModelText& text) {
+  std::string lower = name, other = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool called = lower.find("phi-3") != std::string::npos || lower.find("phi3") != std::string::npos;
+  if (called == is_phi3_tokenizer(text)) return name;
+  if (!called) return name + " (phi-3)";
+  for (size_t at = lower.find("phi"); at != std::string::npos; at = lower.find("phi", at + 1)) other[at + 2] = '_';
+  return other;
+}
 
 void add_vocabulary(const ModelText& text, int64_t vocab, GgufMetadata& metadata) {
   const bool directory = fs::is_directory(text.path);

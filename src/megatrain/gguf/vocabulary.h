@@ -19,7 +19,11 @@ namespace megatrain {
 // tokens above it are left out. Throws Error(bad_input).
 void add_vocabulary(const ModelText& text, int64_t vocab, GgufMetadata& metadata);
 
-// The parts of it.
+// general.name. llama.cpp goes by it: in a model that is called phi-3, special tokens take the white space behind them,
+// and some must be there. So the name of a model with such a tokenizer says phi-3, and that of another does not.
+std::string name_for_llama(const std::string& name, const ModelText& text);
+
+// The parts of add_vocabulary().
 
 // A file's tokenizer.json, opened once.
 struct TokenizerFile {

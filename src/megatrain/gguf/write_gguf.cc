@@ -26,7 +26,7 @@ GgufMetadata metadata_of(const GgufRequest& request, const ModelText& text) {
   GgufMetadata metadata;
   add_architecture(request.model, metadata);
   metadata.add("general.type", std::string("model"));
-  metadata.add("general.name", request.name);
+  metadata.add("general.name", name_for_llama(request.name, text));
   metadata.add("general.file_type", gguf_file_type(request.type));
   metadata.add("general.quantization_version", kQuantizationVersion);
   add_vocabulary(text, request.model.vocab, metadata);
