@@ -120,6 +120,13 @@ void add_surroundings(const ModelText& text, int32_t bos, const std::string& pat
   metadata.add("tokenizer.ggml.add_eos_token", ends);
 }
 
+// The special token that the post-processor puts before a text; -1: none.
+int32_t first_of_template(const Tokenizer& tokenizer) {
+  const std::vector<int32_t> bare = tokenizer.encode("a", false), all = tokenizer.encode("a", true);
+  const bool added = all.size() > bare.size() && (bare.empty() || all.front() != bare.front());
+  return added && tokenizer.is_special(all.front()) ? all.front() : -1;
+}
+
 int32_t named_token(const nlohmann::json& config, const char* key, const Tokenizer& tokenizer) {
   if (!config.contains(key)) return -1;
   const nlohmann::json& value = config.at(key);
@@ -129,10 +136,11 @@ int32_t named_token(const nlohmann::json& config, const char* key, const Tokeniz
   return -1;
 }
 
-void add_special_tokens(const ModelText& text, const std::string& directory, const std::string& path, int64_t vocab,
-                        GgufMetadata& metadata) {
+void add_special_tokens(const ModelText& text, const std::string& directory, const std::string& path,
+                        const std::string& unknown, int64_t vocab, GgufMetadata& metadata) {
   const nlohmann::json config = TokenizerConfigFiles::read(directory).named();
-  const int32_t bos = named_token(config, "bos_token", text.tokenizer);
+  int32_t bos = named_token(config, "bos_token", text.tokenizer);
+  if (bos < 0) bos = first_of_template(text.tokenizer);
   const auto add = [&](const char* name, int32_t id) {
     if (id >= 0 && id < vocab) metadata.add(fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<uint32_t>(id));
   };
@@ -143,7 +151,8 @@ void add_special_tokens(const ModelText& text, const std::string& directory, con
         fmt::format("{} names no token that ends a text (eos_token of tokenizer_config.json); llama.cpp takes one of "
                     "its own choice for it",
                     directory));
-  add("unknown", named_token(config, "unk_token", text.tokenizer));
+  const int32_t named = named_token(config, "unk_token", text.tokenizer);
+  add("unknown", named >= 0 ? named : text.tokenizer.id_of(unknown));
   add("padding", named_token(config, "pad_token", text.tokenizer));
   // Tokens that end an answer beside eos: first the one that ends a turn of the chat template.
   std::vector<int32_t> ends;
@@ -220,7 +229,8 @@ void add_vocabulary(const ModelText& text, int64_t vocab, GgufMetadata& metadata
   } else {
     metadata.add("tokenizer.ggml.merges", merge_texts(file));
   }
-  add_special_tokens(text, directory ? text.path : fs::path(text.path).parent_path().string(), path, vocab, metadata);
+  add_special_tokens(text, directory ? text.path : fs::path(text.path).parent_path().string(), path, unknown, vocab,
+                     metadata);
   add_templates(text, metadata);
 }
 
