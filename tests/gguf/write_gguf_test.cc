@@ -207,7 +207,10 @@ TEST(WriteGguf, EndsTheContextWhereLlamaCppHasNoWindow) {
 }
 
 TEST(WriteGguf, RefusesByNameWhatLlamaCppComputesOtherwise) {
-  expect_refused(Golden("qwen3_moe_dense", [](json& config) { config["attention_bias"] = false; }),
+  expect_refused(Golden("qwen3_moe_dense",
+                        [](json& config) {
+                          config.update({{"attention_bias", false}, {"norm_topk_prob", true}});
+                        }),
                  {"Qwen3MoeForCausalLM", "dense layers"});
   expect_refused(Golden("gemma3_local"), {"query_pre_attn_scalar of 80", "takes 16"});
   expect_refused(Golden("gpt_oss", [](json& config) { config["swiglu_limit"] = 5.0; }), {"swiglu_limit of 5"});
