@@ -16,7 +16,7 @@ def numbers(prefix, object):
     for key, value in object.items():
         if isinstance(value, dict):
             yield from numbers(f"{prefix}{key}.", value)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and key not in ("step", "steps"):
             yield prefix + key, value
 
 

@@ -28,13 +28,12 @@ note = Path(trackio.TRACKIO_DIR) / f"{given.project}-{name}.step"
 after = int(note.read_text()) if note.exists() else -1
 trackio.init(project=given.project, name=name, resume="allow", config=settings(path), embed=False, auto_log_gpu=False,
              auto_log_cpu=False)
-last = after
+note.parent.mkdir(parents=True, exist_ok=True)
 try:
-    for step, values in follow(path, after=after, once=given.once):
+    for step, values in follow(path, after, once=given.once):
         trackio.log(values, step=step)
-        last = max(last, step)
+        after = max(after, step)
+        note.write_text(str(after))
 except KeyboardInterrupt:
     print("the run goes on; start this again to follow it further")
 trackio.finish()
-note.parent.mkdir(parents=True, exist_ok=True)
-note.write_text(str(last))

@@ -4,8 +4,8 @@
     pip install wandb
     python3 examples/track/to_wandb.py RUN [--project megatrain] [--mode online|offline] [--once]
 
-Started again, it goes on where it ended. W&B draws over the run's own "step", so that steps which a resumed run makes
-anew land at their place.
+Started again, it goes on where it ended (offline it cannot know, and writes all steps anew). W&B draws over the run's
+own "step", so that steps which a resumed run makes anew land at their place.
 """
 import argparse
 import hashlib
