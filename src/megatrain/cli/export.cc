@@ -1,12 +1,16 @@
-// `megatrain export`: a model people can serve from a run, wherever it stands.
+// `megatrain export`: a model people can serve, as a Hugging Face directory or as a GGUF file.
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/run/checkpoints.h"
+#include "megatrain/run/export_gguf.h"
 #include "megatrain/run/export_run.h"
+#include "megatrain/run/run_files.h"
 
 namespace megatrain {
 
@@ -19,10 +23,39 @@ std::optional<DType> type_option(const std::optional<std::string>& text) {
   fail_config(fmt::format("--dtype is '{}'; expected bf16 or fp32", *text));
 }
 
+GgufType gguf_option(const std::string& text) {
+  const std::optional<GgufType> type = parse_gguf_type(text);
+  if (!type) fail_config(fmt::format("--gguf is '{}'; expected f32, bf16, f16 or q8_0", text));
+  return *type;
+}
+
+int export_to_gguf(const Arguments& arguments, const std::string& from, GgufType type) {
+  if (arguments.option("--dtype")) fail_config("--gguf has a type of its own; leave --dtype out");
+  const std::optional<std::string> out = arguments.option("--out");
+  if (!out || out->empty())
+    fail_config("'megatrain export --gguf' needs --out FILE.gguf, a file that is not there yet");
+  const bool of_run = is_run_directory(from) || is_checkpoint_directory(from);
+  const ExportedGguf done = export_gguf(of_run ? from : model_directory(from), *out, type);
+  if (arguments.json()) {
+    fmt::print("{}\n", json_text(nlohmann::json{{"gguf", *out},
+                                                {"from", done.from},
+                                                {"step", done.step < 0 ? nlohmann::json() : nlohmann::json(done.step)},
+                                                {"type", gguf_type_name(type)},
+                                                {"architecture", done.file.architecture},
+                                                {"tensors", done.file.tensors},
+                                                {"bytes", done.file.bytes}}));
+  } else {
+    fmt::print("{}\n", *out);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int verb_export(const Arguments& arguments) {
   const std::string& from = arguments.one("RUN or CHECKPOINT");
+  if (const std::optional<std::string> type = arguments.option("--gguf"))
+    return export_to_gguf(arguments, from, gguf_option(*type));
   const std::optional<std::string> out = arguments.option("--out");
   if (!out || out->empty()) fail_config("'megatrain export' needs --out DIR, a directory that is not there yet");
   const ExportedRun done = export_run(from, *out, type_option(arguments.option("--dtype")));

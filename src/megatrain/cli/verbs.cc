@@ -232,14 +232,19 @@ std::vector<Verb> make_verbs() {
        .run = verb_inspect},
       {.name = "export",
        .takes = "RUN --out DIR",
-       .summary = "a Hugging Face directory from a run's newest checkpoint",
-       .usage = "[--dtype bf16|fp32]",
+       .summary = "a Hugging Face directory or a GGUF file from a run's newest checkpoint",
+       .usage = "[--dtype bf16|fp32 | --gguf f32|bf16|f16|q8_0]",
        .details =
            "Writes a Hugging Face directory from the newest state of a run (its last checkpoint, or RUN/model when "
            "that\n"
            "is newer); RUN may also be one checkpoint, RUN/checkpoints/step-NNNNNNNN. DIR must not be there yet.\n"
-           "--dtype converts all weights; without it each keeps the type it was trained from.\n",
-       .options = {"--out", "--dtype"},
+           "--dtype converts all weights; without it each keeps the type it was trained from.\n"
+           "--gguf writes one file for llama.cpp, --out FILE.gguf, with tokenizer and chat template; RUN may also be "
+           "a\n"
+           "Hugging Face directory or Org/Name in the Hugging Face cache. Norms, biases and routers stay f32, and "
+           "q8_0\n"
+           "rounds as llama.cpp does.\n",
+       .options = {"--out", "--dtype", "--gguf"},
        .keys = false,
        .run = verb_export},
       {.name = "hash",

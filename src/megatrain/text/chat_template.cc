@@ -138,8 +138,14 @@ ChatTemplate::ChatTemplate(const std::string& source, const std::string& name,
 }
 
 void ChatTemplate::add_source(const std::string& name, const std::string& source, const std::string& where) {
-  templates_.push_back({name, std::make_shared<const jinja::Template>(source, where)});
+  templates_.push_back({name, source, std::make_shared<const jinja::Template>(source, where)});
   add_bar_tokens(source_tokens_, source);
+}
+
+std::vector<std::pair<std::string, std::string>> ChatTemplate::sources() const {
+  std::vector<std::pair<std::string, std::string>> sources;
+  for (const Named& named : templates_) sources.emplace_back(named.name, named.text);
+  return sources;
 }
 
 std::vector<std::string> ChatTemplate::written_tokens() const {

@@ -65,6 +65,9 @@ class ChatTemplate {
   // Tokens that end an answer when a model writes them; eos_token is one.
   void add_end_tokens(const std::vector<std::string>& tokens);
 
+  // The templates' own texts, each with its name; the one that conversations without tools take is "default".
+  std::vector<std::pair<std::string, std::string>> sources() const;
+
   // Tokens that it may write as such: those known, and what stands in its source as <|...|>.
   std::vector<std::string> written_tokens() const;
 
@@ -75,6 +78,7 @@ class ChatTemplate {
  private:
   struct Named {
     std::string name;
+    std::string text;
     std::shared_ptr<const jinja::Template> source;
   };
 

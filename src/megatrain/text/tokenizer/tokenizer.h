@@ -45,6 +45,7 @@ class Tokenizer {
   int64_t vocab_size() const { return vocab_size_; }  // one above the highest id
   // Added tokens that are not as tokenizer.json alone has them.
   const std::vector<AddedToken>& tokens_beyond_file() const { return added_.beyond_file(); }
+  const AddedTokens& added() const { return added_; }
 
  private:
   Tokenizer(const TokenizerNode& root, const std::vector<ConfigToken>& more);

@@ -1,0 +1,115 @@
+#include "megatrain/run/export_source.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/model.h"
+#include "megatrain/run/checkpoints.h"
+#include "megatrain/run/run_files.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+
+// What ModelFiles opens.
+std::string ExportSource::of_checkpoint(const std::string& path) {
+  const Checkpoint checkpoint = read_checkpoint(path);
+  log_info(fmt::format("checking {}", path));
+  verify_checkpoint(checkpoint);
+  from = path;
+  step = checkpoint.step;
+  types = checkpoint.types;
+  return checkpoint.state_file();
+}
+
+std::string ExportSource::of_run(const std::string& path) {
+  const bool checkpoint = is_checkpoint_directory(path);
+  // RUN/checkpoints/step-N
+  const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
+  if (run.model_config.empty()) {
+    fail_input(fmt::format("{} does not hold its model's config.json and {} is gone; put that back to export", run.path,
+                           run.config.model.path.empty() ? run.config.model.config : run.config.model.path));
+  }
+  config_text = run.model_config;
+  config_path = run.model_config_path;
+  tokenizer_directory = run.tokenizer_directory;
+  if (tokenizer_directory.empty()) missing_model = run.config.model.path;
+  if (const std::string& own = run.config.data.chat_template; !own.empty() && fs::exists(own)) chat_template = own;
+  if (checkpoint) return of_checkpoint(path);
+
+  const auto checkpoints = list_checkpoints(run.path);
+  if (run.hash && (checkpoints.empty() || checkpoints.back().first < run.hash->step)) {
+    log_info(fmt::format("checking {}/model", run.path));
+    verify_run_model(run.path, *run.hash);
+    from = run.path + "/model";
+    step = run.hash->step;
+    return from;
+  }
+  if (checkpoints.empty()) {
+    fail_input(
+        fmt::format("{} has neither finished nor saved a checkpoint; there is nothing to export yet (see "
+                    "checkpoint.every, or stop it with SIGTERM, which saves one)",
+                    run.path));
+  }
+  return of_checkpoint(checkpoints.back().second);
+}
+
+std::string ExportSource::of_directory(const std::string& path) {
+  constexpr int64_t kMaxConfigBytes = 16 * kMiB;
+  from = path;
+  config_path = path + "/config.json";
+  config_text = read_text_file(config_path, kMaxConfigBytes);
+  tokenizer_directory = path;
+  return path;
+}
+
+ExportSource::ExportSource(const std::string& given, bool directories) {
+  const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
+  const bool directory = directories && !is_checkpoint_directory(path) && !is_run_directory(path);
+  const std::string opened = directory ? of_directory(path) : of_run(path);
+  model = parse_model_config(parse_json(config_text, config_path, "expected a Hugging Face config.json"), config_path);
+  files_ = std::make_unique<const ModelFiles>(opened);
+  layouts_ = held_ = model_layouts(model);
+  for (LayerLayout& layout : held_) {
+    for (TensorSpec& tensor : layout.tensors) {
+      if (!types.empty()) tensor.stored = {};  // a checkpoint has each tensor by its own name
+    }
+    for (const TensorSpec& tensor : layout.tensors) sources_[tensor.name] = {&tensor, find_source(*files_, tensor)};
+  }
+}
+
+std::vector<const TensorSpec*> ExportSource::tensors() const {
+  std::vector<const TensorSpec*> tensors;
+  for (const LayerLayout& layout : layouts_) {
+    for (const TensorSpec& tensor : layout.tensors) tensors.push_back(&tensor);
+  }
+  return tensors;
+}
+
+DType ExportSource::stored_type(const std::string& tensor) const { return sources_.at(tensor).second.type(); }
+
+bool ExportSource::stored_narrow() const {
+  return std::any_of(sources_.begin(), sources_.end(),
+                     [](const auto& source) { return source.second.second.type() != DType::f32; });
+}
+
+PartReader ExportSource::reader() const {
+  return [this](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
+    const auto& [tensor, source] = sources_.at(part.name);
+    read_source(source, *tensor, begin, count, values);
+  };
+}
+
+void ExportSource::release(const TensorSpec& part) const {
+  const auto& [tensor, source] = sources_.at(part.name);
+  release_source(source, *tensor);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,104 @@
+// `megatrain export --gguf`.
+#include "tests/cli/command.h"
+#include "tests/gguf/read_gguf.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+// A run's place whose model has a tokenizer.
+struct TokenizedPlace : Place {
+  explicit TokenizedPlace(const std::string& more) : Place("qwen2_tied", more), model(own_model()) {
+    const std::string text = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/text/goldens/qwen.tokenizer.json";
+    fs::copy_file(text, model + "/tokenizer.json");
+    write_bytes(model + "/tokenizer_config.json", R"({"chat_template": "{{ messages[0].content }}"})");
+  }
+  std::string model;
+};
+
+}  // namespace
+
+TEST(ExportGguf, OfARunIsThatOfItsModelDirectory) {
+  const TokenizedPlace place("steps: 2\n");
+  succeed({"train", place.config()});
+  const std::string of_run = place / "run.gguf", of_model = place / "model.gguf";
+  const Outcome outcome = succeed({"export", place.run(), "--gguf", "f32", "--out", of_run});
+  EXPECT_EQ(outcome.out, of_run + "\n");
+  const json told =
+      json::parse(succeed({"export", place.run() + "/model", "--gguf=f32", "--out", of_model, "--json"}).out);
+  EXPECT_EQ(told.at("gguf"), of_model);
+  EXPECT_TRUE(told.at("step").is_null());
+  EXPECT_EQ(told.at("architecture"), "qwen2");
+  EXPECT_EQ(told.at("bytes"), fs::file_size(of_model));
+  EXPECT_EQ(read_bytes(of_run), read_bytes(of_model));
+  const ReadGguf file = read_gguf(of_run);
+  EXPECT_EQ(file.metadata.at("tokenizer.chat_template"), "{{ messages[0].content }}");
+  EXPECT_EQ(told.at("tensors"), file.tensors.size());
+  expect_no_partial(place.path());
+}
+
+TEST(ExportGguf, OfACheckpointHoldsTheMasters) {
+  const TokenizedPlace place("steps: 2\ncheckpoint.every: 1\ncheckpoint.keep: 9\n");
+  succeed({"train", place.config(), "--precision=bf16"});
+  succeed({"export", place.run(), "--gguf", "f32", "--out", place / "last.gguf"});
+  succeed({"export", place.run() + "/checkpoints/step-00000001", "--gguf", "f32", "--out", place / "first.gguf"});
+  const auto embedding = [&](const char* name) { return read_gguf(place / name).tensors.at("token_embd.weight"); };
+  EXPECT_NE(embedding("first.gguf").bytes, embedding("last.gguf").bytes);
+  bool wide = false;  // some value has bits that bf16 lacks
+  for (size_t at = 0; at < embedding("last.gguf").bytes.size(); at += 4)
+    wide = wide || embedding("last.gguf").bytes.substr(at, 2) != std::string(2, '\0');
+  EXPECT_TRUE(wide);
+}
+
+TEST(ExportGguf, RefusesWhatItWouldNotObey) {
+  const TokenizedPlace place("steps: 2\n");
+  const auto refused = [&](const Words& words, int code, const std::string& part) {
+    const Outcome outcome = megatrain(words);
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  };
+  refused({"export", place.model, "--gguf", "q4_0", "--out", place / "x.gguf"}, 2, "expected f32, bf16, f16 or q8_0");
+  refused({"export", place.model, "--gguf", "f32", "--dtype", "bf16", "--out", place / "x.gguf"}, 2,
+          "leave --dtype out");
+  refused({"export", place.model, "--gguf", "f32"}, 2, "needs --out FILE.gguf");
+  refused({"export", place.model, "--gguf", "f32", "--out", place / "no/x.gguf"}, 2, "is no folder");
+  write_bytes(place / "there.gguf", "mine");
+  refused({"export", place.model, "--gguf", "f32", "--out", place / "there.gguf"}, 2, "there already");
+  EXPECT_EQ(read_bytes(place / "there.gguf"), "mine");
+  refused({"export", place / "nowhere", "--gguf", "f32", "--out", place / "x.gguf"}, 3, "nowhere");
+  fs::remove(place.model + "/tokenizer.json");
+  refused({"export", place.model, "--gguf", "f32", "--out", place / "x.gguf"}, 3, "tokenizer.json");
+  EXPECT_FALSE(fs::exists(place / "x.gguf"));
+}
+
+TEST(ExportGguf, AFullDiskOrAKillLeavesNoHalfFile) {
+  const TokenizedPlace place("steps: 2\n");
+  const std::string out = place / "x.gguf";
+  const Words words = {"export", place.model, "--gguf", "f32", "--out", out};
+  const Outcome full = Process(words, "", "ulimit -f 8; trap '' XFSZ; exec \"$0\" \"$@\"").wait();
+  EXPECT_EQ(full.code, 5) << full.err;
+  EXPECT_FALSE(fs::exists(out));
+  expect_no_partial(place.path());
+
+  const std::string whole = [&] {
+    succeed(words);
+    const std::string bytes = read_bytes(out);
+    fs::remove(out);
+    return bytes;
+  }();
+  for (int kill = 0; kill < 12; ++kill) {
+    Process process(words);
+    while (!process.ended() && !fs::exists(out + ".partial") && !fs::exists(out)) std::this_thread::yield();
+    process.signal(SIGKILL);
+    process.wait();
+    if (fs::exists(out)) {
+      EXPECT_EQ(read_bytes(out), whole);
+      fs::remove(out);
+    }
+  }
+  succeed(words);
+  EXPECT_EQ(read_bytes(out), whole);
+  expect_no_partial(place.path());
+}
+
+}  // namespace megatrain::cli
