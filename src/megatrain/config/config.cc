@@ -485,15 +485,6 @@ std::string resolved_yaml(const TrainConfig& config) {
   return text;
 }
 
-std::string config_help() {
-  const TrainConfig defaults;
-  std::string text;
-  for (const ConfigKey& key : config_keys())
-    text += fmt::format("  {}\n      {}\n      Accepts {}. Default: {}.\n", key.name, key.help, key.accepts,
-                        key.write(defaults));
-  return text;
-}
-
 bool is_config_override(const std::string& word) {
   if (word.compare(0, 2, "--") != 0) return false;
   const std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
