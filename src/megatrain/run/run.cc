@@ -18,6 +18,7 @@
 #include "megatrain/data/open_data.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/companions.h"
+#include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
@@ -67,6 +68,9 @@ class Run {
     const TrainConfig& config = config_;
     check_model_outside(source_.directory, config.run_dir);
     check_disk(config);
+    check_device(config.device);  // before hours of tokenising
+    // weights that cannot be opened are refused by the sentence with which they would be loaded
+    if (!config.resume && !source_.directory.empty() && source_.types.empty()) ModelFiles{source_.directory};
     // what the export will take along is checked before anything is trained
     std::error_code none;
     if (const std::string from = companion_directory(config, source_.directory); fs::is_directory(from, none))
@@ -107,9 +111,9 @@ class Run {
     }
     if (checkpoint_ && config.steps < checkpoint_->step)
       fail_config(
-          fmt::format("{} is of step {}, this run has {} steps: it has done more already; give at least --steps={}, or "
+          fmt::format("{} is of step {}, this run has {}: it has done more already; give at least --steps={}, or "
                       "start again without --resume, which moves that run aside",
-                      checkpoint_->path, checkpoint_->step, config.steps, checkpoint_->step));
+                      checkpoint_->path, checkpoint_->step, counted(config.steps, "step"), checkpoint_->step));
     // before anything else takes device memory
     std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
     session_->choose_algorithms(checkpoint_ ? &checkpoint_->identity : nullptr);

@@ -47,7 +47,9 @@ std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& opti
   std::filesystem::create_directories(memory, error);
   if (error) {
     fail_io(
-        fmt::format("cannot create {}: {}; choose a cache directory that can be written.", memory, error.message()));
+        fmt::format("cannot create {}: {}; name a directory that can be written in data.cache (without it, tokenised "
+                    "data is kept below XDG_CACHE_HOME or ~/.cache).",
+                    memory, error.message()));
   }
   Input input;
   int64_t bytes = 0;
@@ -324,7 +326,9 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     if (auto store = find_store()) return store;
     std::error_code error;
     std::filesystem::create_directory(partial, error);
-    if (error) fail_io(fmt::format("cannot create {}: {}; check the disk.", partial, error.message()));
+    if (error)
+      fail_io(fmt::format("cannot create {}: {}; check the disk, or name another directory in data.cache.", partial,
+                          error.message()));
     DirectoryLock lock(partial);
     while (!lock.try_lock()) {
       if (options.stop != nullptr && *options.stop != 0) return std::nullopt;
