@@ -36,6 +36,7 @@ has_header() {
 }
 
 # The wheel whose headers the products of experts are built with: its version decides their bits.
+# shellcheck disable=SC2034  # of the scripts that source this
 cutlass=nvidia-cutlass==4.2.0.0
 
 # Dependencies unpacked by tools/pack_gpu_deps are used wherever the folder is.

@@ -83,7 +83,8 @@ class Box {
 TEST(MachineChecks, NothingIsWrongWhereNothingIs) {
   const Box box;
   const auto checks = box.checks();
-  for (const char* name : {"gpu", "memlock", "cgroup memory", "huge pages", "pcie 0000:01:00.0", "numa 0000:01:00.0"}) {
+  for (const char* name : {"gpu", "host memory", "disk", "memlock", "cgroup memory", "huge pages", "pcie 0000:01:00.0",
+                           "numa 0000:01:00.0"}) {
     ASSERT_TRUE(checks.contains(name)) << name;
     EXPECT_TRUE(checks.at(name).ok) << name << ": " << checks.at(name).found;
   }
@@ -95,6 +96,13 @@ TEST(MachineChecks, WithoutAGpuTheReasonIsGiven) {
   const MachineCheck gpu = Box().checks({0}, "").at("gpu");
   EXPECT_FALSE(gpu.ok);
   EXPECT_EQ(gpu.found, "no driver");
+  EXPECT_NE(gpu.fix.find("install the NVIDIA driver"), std::string::npos) << gpu.fix;
+}
+
+TEST(MachineChecks, MemoryAndDiskSayWhatTheyHold) {
+  const auto checks = Box().checks();
+  EXPECT_EQ(checks.at("host memory").found, "62.5 GiB, the state of 5.59B parameters in fp32");
+  EXPECT_NE(checks.at("disk").found.find("free in "), std::string::npos);
 }
 
 TEST(MachineChecks, ALimitOnLockedMemoryIsNamedUnlessTheProcessMayLockAnyway) {

@@ -159,4 +159,44 @@ TEST(DiskTier, APlanThatKeepsMomentsOnDiskNeedsABudgetForThem) {
   expect_same_state(place->run(), *place / "straight");
 }
 
+// A number of checkpoints that no disk holds stands for a disk that is small.
+TEST(RunDisk, ARunThatTheDiskCannotHoldIsRefusedBeforeAnythingIsWritten) {
+  const Place place("llama_linear", "steps: 1000000000\ncheckpoint: {every: 1, keep: 1000000000}\n");
+  expect_refusal({"train", place.config()}, ExitCode::cannot_fit,
+                 {"the disk is too small", place.run(), "checkpoint.keep", "the model", "are free there", "run_dir"});
+  EXPECT_FALSE(fs::exists(place.run()));
+}
+
+TEST(RunDisk, PlanShowsWhatARunWritesAndRefusesWhatTrainWould) {
+  const Place place("llama_linear", "steps: 100\ncheckpoint: {every: 10, keep: 2}\n");
+  const std::string text = succeed({"plan", place.config()}).out;
+  EXPECT_NE(text.find("disk: "), std::string::npos) << text;
+  EXPECT_NE(text.find("3 checkpoints of "), std::string::npos) << text;
+  const json files = json::parse(succeed({"plan", place.config(), "--json"}).out).at("files");
+  EXPECT_EQ(files.at("problem"), json());
+  EXPECT_EQ(files.at("parts").size(), 2u);
+
+  const Words many = {
+      "plan", place.config(), "--checkpoint.keep=1000000000", "--steps=1000000000", "--checkpoint.every=1", "--json"};
+  const Outcome refused = megatrain(many);
+  EXPECT_EQ(refused.code, static_cast<int>(ExitCode::cannot_fit));
+  EXPECT_EQ(json::parse(refused.out).at("fits"), false);
+  // a machine that is not here has a disk that is not known
+  EXPECT_EQ(megatrain(with(with(many, "--machine=4090"), "--device=auto")).code, 0);
+}
+
+TEST(RunDisk, WhatTheRunSaysItWritesIsWhatItWrites) {
+  const Place place("llama_linear", "steps: 6\ncheckpoint: {every: 2, keep: 2}\n");
+  const json files = json::parse(succeed({"plan", place.config(), "--json"}).out).at("files");
+  succeed({"train", place.config()});
+  const auto size = [](const std::string& path) { return static_cast<double>(fs::file_size(path)); };
+  EXPECT_NEAR(files.at("parts").at(0).at("bytes").get<double>() / 3,
+              size(place.run() + "/checkpoints/step-00000006/state.safetensors"), 96 << 10);
+  EXPECT_NEAR(files.at("parts").at(1).at("bytes").get<double>(), size(place.run() + "/model/model.safetensors"),
+              96 << 10);
+  // those that are there take no more room
+  const json again = json::parse(succeed({"plan", place.config(), "--resume", "--json"}).out).at("files");
+  EXPECT_LT(again.at("bytes").get<double>(), files.at("bytes").get<double>() * 0.7);
+}
+
 }  // namespace megatrain::cli

@@ -18,10 +18,11 @@ StepMetrics metrics(int64_t step, int64_t steps, double seconds) {
 
 TEST(Progress, SaysHowFarAndHowLongStill) {
   Progress progress;
-  const std::string line = progress.line(metrics(120, 4000, 2.0));
-  EXPECT_TRUE(line.starts_with("step 120/4000 3%  loss 2.5000")) << line;
-  EXPECT_NE(line.find("ETA 2h09m"), std::string::npos) << line;
-  EXPECT_EQ(progress.line(metrics(4000, 4000, 2.0)).find("ETA"), std::string::npos);
+  StepMetrics m = metrics(120, 4000, 2.0);
+  m.epoch = 0.314;
+  const std::string line = joined(progress.fields(m));
+  EXPECT_TRUE(line.starts_with("step 120/4000 3%  ETA 2h09m  loss 2.5000  500 tokens/s  epoch 0.31  ")) << line;
+  EXPECT_EQ(joined(progress.fields(metrics(4000, 4000, 2.0))).find("ETA"), std::string::npos);
 }
 
 TEST(Progress, TheFirstStepsWarmUpIsForgottenAndAHiccupSmoothed) {
@@ -41,11 +42,63 @@ TEST(Progress, IsOneLineAStepWhenNobodyWatches) {
   const Place place("llama_linear", "steps: 12\ncheckpoint.every: 6\n");
   const Outcome outcome = succeed({"train", place.config()});
   for (int step = 1; step <= 12; ++step)
-    EXPECT_NE(outcome.err.find(fmt::format("\nstep {}/12 {}%  loss", step, 100 * step / 12)), std::string::npos)
+    EXPECT_NE(outcome.err.find(fmt::format("\nstep {}/12 {}%  {}", step, 100 * step / 12, step < 12 ? "ETA" : "loss")),
+              std::string::npos)
         << step;
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos);
+  EXPECT_EQ(outcome.err.find('\x1b'), std::string::npos);
   for (const char* part : {"loading the weights from", "saving a checkpoint of step 6", "writing the model to"})
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part;
+}
+
+// `script` gives the program a terminal of a width that is its own.
+TEST(Progress, FitsTheTerminalAndIsColouredUnlessNoColorIsSet) {
+  const Place place("llama_linear", "steps: 3\n");
+  const std::string run =
+      "script -qec \"stty cols $1; $2 exec '$0' train '$3' >/dev/null\" /dev/null </dev/null | tr -d '\\r'";
+  for (const char* columns : {"20", "50", "300"}) {
+    const Outcome outcome = Process({columns, "NO_COLOR=1", place.config()}, "", run).wait();
+    EXPECT_NE(outcome.out.find("step 3/3 100%"), std::string::npos) << outcome.out;
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) {
+      const size_t at = line.rfind("\x1b[K");  // the line that is rewritten
+      if (at == std::string::npos) continue;
+      EXPECT_LT(line.size() - at - 3, std::stoul(columns)) << line;
+    }
+    EXPECT_EQ(outcome.out.find("\x1b[1m"), std::string::npos) << outcome.out;
+  }
+  const Outcome coloured = Process({"50", "", place.config()}, "", run).wait();
+  EXPECT_NE(coloured.out.find("\x1b[1mstep 3/3 100%\x1b[0m"), std::string::npos) << coloured.out;
+}
+
+TEST(NextCommands, ArePrintedReadyToPasteAtTheEndAndAtAStop) {
+  const Place place("llama_linear", "steps: 100000\n");
+  const std::string run = place / "it's a run";
+  Process process({"train", place.config(), "--run_dir=" + run});
+  ASSERT_TRUE(eventually([&] { return process.said().find("\nstep 2/") != std::string::npos; }));
+  process.signal(SIGINT);
+  const Outcome stopped = process.wait();
+  EXPECT_EQ(stopped.code, 130);
+  const std::string again =
+      fmt::format("  {} train {} '--run_dir={}' --resume", MEGATRAIN_PROGRAM, place.config(), place / "it'\\''s a run");
+  ASSERT_NE(stopped.err.find("next:\n" + again), std::string::npos) << stopped.err;
+  EXPECT_NE(stopped.err.find(" export '"), std::string::npos) << stopped.err;
+
+  // pasted into a shell it goes on
+  const size_t at = stopped.err.find(again);
+  const std::string pasted = stopped.err.substr(at, stopped.err.find('\n', at) - at);
+  Process resumed({}, "", pasted);
+  ASSERT_TRUE(eventually([&] { return resumed.said().find("\nstep ") != std::string::npos || resumed.ended(); }));
+  EXPECT_EQ(resumed.said().find("starting from the beginning"), std::string::npos) << resumed.said();
+  resumed.signal(SIGTERM);
+  const Outcome ended = resumed.wait();
+  EXPECT_TRUE(ended.code == 143 || ended.code == -SIGTERM) << ended.code << ended.err;
+
+  const Place whole("llama_linear", "steps: 2\n");
+  const Outcome done = succeed({"train", whole.config()});
+  EXPECT_NE(done.err.find(fmt::format("  {} report {}  ", MEGATRAIN_PROGRAM, whole.run())), std::string::npos)
+      << done.err;
+  EXPECT_EQ(succeed({"train", whole.config(), "--json"}).err.find("next:"), std::string::npos);
 }
 
 }  // namespace megatrain::cli

@@ -55,6 +55,37 @@ TEST(Verbs, AVerbOfTwoWordsIsFoundBeforeTheOneOfItsFirst) {
   EXPECT_EQ(succeed({"inspect", "--help"}).out.rfind("megatrain inspect MODEL|RUN", 0), 0u);
 }
 
+TEST(Verbs, AVerbThatIsMistypedIsSuggested) {
+  const auto refused = [](const Words& words, std::initializer_list<std::string> parts) {
+    expect_refusal(words, ExitCode::bad_config, parts);
+  };
+  refused({"trian", "a.yaml"}, {"'trian' is not a verb", "did you mean 'train'?"});
+  refused({"evla"}, {"did you mean 'eval'?"});
+  refused({"inspekt"}, {"did you mean 'inspect'?"});
+  refused({"runs/chat.yaml"}, {"megatrain train runs/chat.yaml"});
+  EXPECT_EQ(megatrain({"zzzz"}).err.find("did you mean"), std::string::npos);
+  refused({"generate", "m", "--promt", "x"}, {"'--promt' is not an option", "did you mean '--prompt'?"});
+  EXPECT_EQ(megatrain({"generate", "m", "--optim.lrr", "x"}).err.find("did you mean"), std::string::npos);
+}
+
+TEST(Verbs, TheHelpOfKeysIsByGroupAndOneGroupOrKeyCanBeAskedFor) {
+  const std::string all = succeed({"train", "--help"}).out, optim = succeed({"train", "--help", "optim"}).out;
+  size_t last = 0;
+  for (const char* part : {"\nmodel: ", "\ndata: ", "\noptim: ", "\ncheckpoint: "}) {
+    const size_t at = all.find(part);
+    ASSERT_NE(at, std::string::npos) << part;
+    EXPECT_GT(at, last) << part;
+    last = at;
+  }
+  EXPECT_NE(optim.find("  optim.schedule\n"), std::string::npos) << optim;
+  EXPECT_NE(optim.find("Accepts constant or linear"), std::string::npos) << optim;
+  EXPECT_EQ(optim.find("data.train"), std::string::npos) << optim;
+  EXPECT_EQ(succeed({"help", "train", "optim"}).out, optim);
+  EXPECT_EQ(succeed({"train", "--help", "optim.lr"}).out.rfind("  optim.lr\n", 0), 0u);
+  expect_refusal({"train", "--help", "optin"}, ExitCode::bad_config, {"'optin'", "did you mean", "groups are"});
+  EXPECT_EQ(succeed({"help", "train"}).out, all);
+}
+
 TEST(Version, SaysVersionCommitLibrariesAndGpuALineEach) {
   std::istringstream lines(succeed({"--version"}).out);
   for (const char* begin : {"megatrain 0.", "commit ", "libraries ", "GPU "}) {

@@ -1,4 +1,5 @@
 #include "megatrain/config/config.h"
+#include "megatrain/config/config_help.h"
 
 #include <fmt/format.h>
 
@@ -435,7 +436,8 @@ TEST(Config, EveryKeyIsNamedOnceIsInTheHelpAndIsAnOverride) {
   const std::string help = config_help();
   for (const ConfigKey& key : config_keys()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name;
-    EXPECT_NE(help.find("  " + key.name + "\n"), std::string::npos) << key.name;
+    EXPECT_NE(help.find("\n  " + key.name + " "), std::string::npos) << key.name;
+    EXPECT_TRUE(config_help(key.name).starts_with("  " + key.name + "\n")) << key.name;
     EXPECT_TRUE(is_config_override("--" + key.name + "=1")) << key.name;
     EXPECT_EQ(nearest_config_key(key.name + "x"), key.name);
   }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 
 #include "megatrain/base/escape.h"
 
@@ -16,12 +17,13 @@ std::atomic<bool> g_status_open{false};  // the terminal's cursor stands behind 
 
 // One call a line: stdio locks the stream, so lines of several threads never mix. Messages quote files, so what a
 // terminal would obey is escaped here, for every caller.
-void write_line(const char* prefix, const std::string& message) {
+void write_line(const std::string& prefix, const std::string& message) {
   if (g_quiet.load(std::memory_order_relaxed)) return;
-  std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix, escape_line(message).c_str());
+  std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix.c_str(),
+               escape_line(message).c_str());
 }
 
-size_t terminal_columns() {
+int64_t terminal_columns() {
   winsize size{};
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
@@ -29,17 +31,27 @@ size_t terminal_columns() {
 }  // namespace
 
 void log_info(const std::string& message) { write_line("", message); }
-void log_warn(const std::string& message) { write_line("warning: ", message); }
+void log_warn(const std::string& message) {
+  write_line((is_coloured(STDERR_FILENO) ? painted("warning:", LogColour::yellow) : "warning:") + " ", message);
+}
 
-void log_status(const std::string& message) {
-  if (!log_is_terminal()) return log_info(message);
+void log_status(const std::string& message) { log_status(std::vector<LogField>{{.text = message}}); }
+
+void log_status(const std::vector<LogField>& fields) {
+  if (!log_is_terminal()) return log_info(joined(fields));
   if (g_quiet.load(std::memory_order_relaxed)) return;
   g_status_open = true;
-  std::fprintf(stderr, "\r\x1b[K%s", escape_line(message).substr(0, terminal_columns() - 1).c_str());
+  const std::string line = status_line(fields, terminal_columns() - 1, is_coloured(STDERR_FILENO));
+  std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
 }
 
 void end_log_status() {
   if (g_status_open.exchange(false)) std::fputc('\n', stderr);
+}
+
+bool is_coloured(int descriptor) {
+  const char* none = std::getenv("NO_COLOR");
+  return ::isatty(descriptor) == 1 && (!none || none[0] == '\0');
 }
 
 bool log_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }

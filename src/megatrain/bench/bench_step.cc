@@ -187,7 +187,7 @@ TimedSteps time_steps(Session& session, int64_t steps, double lr) {
     const Batch batch = random_batch(config, session.model().vocab, step - 1);
     trainer.trace_into(config.trace.contains(step) ? &trace : nullptr);
     timed.last = trainer.step(batch, optim_step_of(config, lr, step));
-    log_info(metrics_line({.step = step, .steps = steps, .lr = lr, .report = timed.last}));
+    log_info(joined(metrics_fields({.step = step, .steps = steps, .lr = lr, .report = timed.last})));
     timed.step_s.push_back(timed.last.seconds);
     timed.loss.push_back(timed.last.loss);
     timed.grad_norm.push_back(timed.last.grad_norm);

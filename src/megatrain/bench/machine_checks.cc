@@ -12,6 +12,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/host/cgroup.h"
 #include "megatrain/io/file_system.h"
+#include "megatrain/io/free_space.h"
 #include "megatrain/train/profile_cache.h"
 
 namespace megatrain {
@@ -38,13 +39,33 @@ MachineCheck passed(std::string name, std::string found, std::string expected) {
   return {.name = std::move(name), .found = std::move(found), .expected = std::move(expected), .fix = ""};
 }
 
+// NVIDIA's display and 3D controllers, in order of their addresses.
+std::vector<fs::path> gpus_of(const std::string& root) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(root + "/sys/bus/pci/devices", none)) {
+    if (first_line(entry.path() / "vendor") == "0x10de" && first_line(entry.path() / "class").rfind("0x03", 0) == 0)
+      found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// By what is missing first: a card, a driver, a build that uses them.
+std::string gpu_fix(const CheckedMachine& m) {
+  const auto says = [&](const char* part) { return m.why_no_gpu.find(part) != std::string::npos; };
+  if (says("update the driver")) return "install a newer NVIDIA driver; in a container it is the host's";
+  if (says("has no code for")) return "build on this machine, or with -DCMAKE_CUDA_ARCHITECTURES of its GPU";
+  if (says("no CUDA support") && !gpus_of(m.root).empty())
+    return "install the CUDA toolkit and cuDNN, and build anew: 'tools/build cuda' (README.md, Requirements)";
+  if (gpus_of(m.root).empty())
+    return "nothing where there is no NVIDIA card: everything works on the CPU; in a container run with --gpus all";
+  return "install the NVIDIA driver; in a container run with --gpus all";
+}
+
 MachineCheck gpu_check(const CheckedMachine& m) {
-  const char *name = "gpu", *expected = "a CUDA device and its driver";
-  if (m.gpu.empty())
-    return {
-        name, false, m.why_no_gpu, expected,
-        "install the NVIDIA driver and build with CUDA, in a container run with --gpus all; without a GPU everything "
-        "works, on the CPU"};
+  const char *name = "gpu", *expected = "a CUDA device of Ampere or later (compute capability 8.0) and its driver";
+  if (m.gpu.empty()) return {name, false, m.why_no_gpu, expected, gpu_fix(m)};
   const std::string driver = driver_version(m.root);
   return passed(name, m.gpu + (driver.empty() ? "" : ", driver " + driver), expected);
 }
@@ -72,13 +93,17 @@ MachineCheck memlock_check(const CheckedMachine& m) {
   return passed(name, "not told by this kernel", expected);
 }
 
-MachineCheck cgroup_check(const CheckedMachine& m) {
-  const char *name = "cgroup memory", *expected = "no limit below the machine's memory";
-  int64_t total = 0;
+int64_t memory_total(const CheckedMachine& m) {
   std::ifstream meminfo(m.root + "/proc/meminfo");
   for (std::string line; std::getline(meminfo, line);) {
-    if (line.rfind("MemTotal:", 0) == 0) total = static_cast<int64_t>(number_of(line.substr(9))) * kKiB;
+    if (line.rfind("MemTotal:", 0) == 0) return static_cast<int64_t>(number_of(line.substr(9))) * kKiB;
   }
+  return 0;
+}
+
+MachineCheck cgroup_check(const CheckedMachine& m) {
+  const char *name = "cgroup memory", *expected = "no limit below the machine's memory";
+  const int64_t total = memory_total(m);
   const auto group = cgroup_memory(m.root.empty() ? "/" : m.root);
   if (!group) return passed(name, "no limit", expected);
   const std::string found = fmt::format("{} of {}", format_bytes(group->limit_bytes), format_bytes(total));
@@ -98,18 +123,6 @@ MachineCheck huge_pages_check(const CheckedMachine& m) {
   return {name, false, chosen, expected,
           "'echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled': registering host memory takes longer "
           "and the update is slower without"};
-}
-
-// NVIDIA's display and 3D controllers, in order of their addresses.
-std::vector<fs::path> gpus_of(const std::string& root) {
-  std::vector<fs::path> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(root + "/sys/bus/pci/devices", none)) {
-    if (first_line(entry.path() / "vendor") == "0x10de" && first_line(entry.path() / "class").rfind("0x03", 0) == 0)
-      found.push_back(entry.path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 struct PcieLink {
@@ -168,6 +181,27 @@ std::optional<MachineCheck> numa_check(const fs::path& gpu, const CheckedMachine
                       fmt::format("'numactl --cpunodebind={0} --membind={0} megatrain …'", node)};
 }
 
+MachineCheck host_memory_check(const CheckedMachine& m) {
+  constexpr int64_t kStateBytes = 12;  // a parameter, with an fp32 master and moments
+  const int64_t total = memory_total(m);
+  return passed(
+      "host memory",
+      fmt::format("{}, the state of {} parameters in fp32", format_bytes(total), format_count(total / kStateBytes)),
+      "12 bytes a parameter with fp32 state, 4 with the smallest (state.moments, state.master)");
+}
+
+// What a run needs is in its plan; this is about a disk on which nothing works.
+MachineCheck disk_check(const CheckedMachine& m) {
+  constexpr int64_t kLeast = kGiB;
+  const char *name = "disk",
+             *expected = "12 bytes a parameter for every checkpoint that stays and one more, and 2 for the model";
+  const auto free = free_space(m.directory);
+  if (!free) return passed(name, "not told by this file system", expected);
+  const std::string found = fmt::format("{} free in {}", format_bytes(free->bytes), m.directory);
+  if (free->bytes >= kLeast) return passed(name, found, expected);
+  return {name, false, found, expected, "make room, or choose a run_dir on another disk"};
+}
+
 MachineCheck scratch_check(const CheckedMachine& m) {
   const char *name = "scratch", *expected = "a disk of this machine";
   std::error_code none;
@@ -184,11 +218,13 @@ MachineCheck scratch_check(const CheckedMachine& m) {
 }  // namespace
 
 std::vector<MachineCheck> machine_checks(const CheckedMachine& m) {
-  std::vector<MachineCheck> checks = {gpu_check(m), memlock_check(m), cgroup_check(m), huge_pages_check(m)};
+  std::vector<MachineCheck> checks = {gpu_check(m), host_memory_check(m), memlock_check(m), cgroup_check(m),
+                                      huge_pages_check(m)};
   for (const fs::path& gpu : gpus_of(m.root)) {
     if (const auto check = pcie_check(gpu)) checks.push_back(*check);
     if (const auto check = numa_check(gpu, m)) checks.push_back(*check);
   }
+  checks.push_back(disk_check(m));
   checks.push_back(scratch_check(m));
   return checks;
 }

@@ -8,9 +8,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
+#include "megatrain/config/config_help.h"
+#include "megatrain/config/config_keys.h"
 
 namespace megatrain {
 
@@ -63,11 +66,48 @@ const Verb* find_verb(const Words& words) {
   return found;
 }
 
+std::ptrdiff_t words_of(const Verb& verb) { return 1 + std::count(verb.name.begin(), verb.name.end(), ' '); }
+
+// "train" for "trian"; empty: no verb is spelled almost like it.
+std::string nearest_verb(const std::string& written) {
+  std::string nearest;
+  int64_t least = 1 + most_typing_errors(written);
+  for (const Verb& verb : verbs()) {
+    const std::string first = verb.name.substr(0, verb.name.find(' '));
+    const int64_t distance = edit_distance(written, first);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = first;
+  }
+  return nearest;
+}
+
+[[noreturn]] void refuse_verb(const std::string& word) {
+  if (word.ends_with(".yaml") || word.ends_with(".yml"))
+    fail_config(fmt::format("'{0}' is not a verb of megatrain; to train with it, write 'megatrain train {0}'", word));
+  const std::string near = nearest_verb(word);
+  fail_config(fmt::format("'{}' is not a verb of megatrain{}; 'megatrain --help' lists them", word,
+                          near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));
+}
+
+// 'megatrain train --help optim': a group of keys, or one key.
+std::string help_about(const Verb& verb, const std::string& topic) {
+  if (!verb.keys)
+    fail_config(fmt::format("'megatrain {} --help' takes nothing behind it, '{}' was given", verb.name, topic));
+  std::string name = topic.substr(std::min(topic.find_first_not_of('-'), topic.size()));
+  name = name.substr(0, name.find('='));
+  const std::string text = config_help(name);
+  if (!text.empty()) return text;
+  const std::string near = nearest_config_key(name);
+  fail_config(fmt::format("'{}' is neither a group of keys nor a key{}; groups are {}", topic,
+                          near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
+                          fmt::join(config_groups(), ", ")));
+}
+
 // For a first word that is no verb by itself: the help of those that begin with it, or an error that names them.
 int without_verb(const Words& words) {
   const std::vector<const Verb*> behind = verbs_behind(words[0]);
-  if (behind.empty())
-    fail_config(fmt::format("'{}' is not a verb of megatrain; 'megatrain --help' lists them", words[0]));
+  if (behind.empty()) refuse_verb(words[0]);
   if (words.size() > 1 && is_help(words[1])) {
     std::string text;
     for (const Verb* verb : behind) text += (text.empty() ? "" : "\n") + verb->help();
@@ -85,11 +125,12 @@ int without_verb(const Words& words) {
   fail_config(fmt::format("'megatrain {}' takes nothing behind it, '{}' was given", words[0], words[1]));
 }
 
-int dispatch(const Words& words) {
+int dispatch(const Words& words, const std::string& program) {
   if (words.size() > 1 && words[0] == "help") {  // help VERB is VERB --help
     Words turned(words.begin() + 1, words.end());
-    turned.emplace_back("--help");
-    return dispatch(turned);
+    const Verb* verb = find_verb(turned);
+    turned.insert(turned.begin() + (verb ? words_of(*verb) : std::ssize(turned)), "--help");
+    return dispatch(turned, program);
   }
   if (words.empty() || is_help(words[0]) || words[0] == "help") {
     if (words.size() > 1) nothing_behind(words);
@@ -103,12 +144,13 @@ int dispatch(const Words& words) {
   }
   const Verb* verb = find_verb(words);
   if (!verb) return without_verb(words);
-  const Words rest(words.begin() + 1 + std::count(verb->name.begin(), verb->name.end(), ' '), words.end());
-  if (std::any_of(rest.begin(), rest.end(), is_help)) {
-    std::fputs(verb->help().c_str(), stdout);
+  const Words rest(words.begin() + words_of(*verb), words.end());
+  if (const auto asked = std::find_if(rest.begin(), rest.end(), is_help); asked != rest.end()) {
+    const std::string topic = asked + 1 == rest.end() ? "" : *(asked + 1);
+    std::fputs((topic.empty() ? verb->help() : help_about(*verb, topic)).c_str(), stdout);
     return 0;
   }
-  return verb->run(Arguments(rest, *verb));
+  return verb->run(Arguments(rest, *verb, program));
 }
 
 int result_lost(int why) {
@@ -118,9 +160,9 @@ int result_lost(int why) {
 
 }  // namespace
 
-int run_command_line(const Words& words) {
+int run_command_line(const Words& words, const std::string& program) {
   try {
-    const int code = dispatch(words);
+    const int code = dispatch(words, program);
     if (std::fflush(stdout) != 0 && code == 0) return result_lost(errno);
     return code;
   } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/rng.h"
+#include "megatrain/base/units.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/json.h"
@@ -152,7 +153,7 @@ Losses teach(const TrainConfig& config, Trainer& trainer, const std::vector<Ques
     if (step == 1) losses.first = report.loss;
     losses.last = report.loss;
     if (step == 1 || step % 50 == 0)
-      log_info(metrics_line({.step = step, .steps = config.steps, .lr = lr, .report = report}));
+      log_info(joined(metrics_fields({.step = step, .steps = config.steps, .lr = lr, .report = report})));
   }
   return losses;
 }
@@ -173,7 +174,7 @@ int verb_demo(const Arguments& arguments) {
       train(questions.begin() + kTestQuestions, questions.end());
   log_info(fmt::format(
       "teaching a model of {} parameters two-digit addition; {} questions to learn from, {} others to be asked",
-      session.workload().parameters, train.size(), test.size()));
+      format_count(session.workload().parameters), train.size(), test.size()));
   const double before = accuracy(trainer, test);
   log_info(fmt::format("before training: {:.1f}% of unseen questions answered right", 100 * before));
   const Losses losses = teach(config, trainer, train);

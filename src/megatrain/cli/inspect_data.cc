@@ -10,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
+#include "megatrain/base/log.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/data/open_data.h"
 #include "megatrain/io/json.h"
@@ -97,7 +98,7 @@ int verb_inspect_data(const Arguments& arguments) {
   const std::string color = arguments.option("--color").value_or("auto");
   if (color != "auto" && color != "always" && color != "never")
     fail_config(fmt::format("--color is '{}', expected auto, always or never", color));
-  const bool coloured = color == "always" || (color == "auto" && isatty(STDOUT_FILENO));
+  const bool coloured = color == "always" || (color == "auto" && is_coloured(STDOUT_FILENO));
 
   const ModelSource source = read_model_source(config);
   RunData data = open_data(config, source);

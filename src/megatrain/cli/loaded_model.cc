@@ -45,8 +45,8 @@ std::string model_directory(const std::string& given) {
   if (fs::exists(name + "/model/config.json")) return name + "/model";
   if (fs::exists(name + "/config.resolved.yaml")) {
     fail_input(
-        fmt::format("{} is a run that has not finished, so it has no model yet; let it end with 'megatrain train "
-                    "--resume'",
+        fmt::format("{0} is a run that has not finished, so it has no model yet; let it end with 'megatrain train "
+                    "CONFIG.yaml --resume', or take its newest checkpoint with 'megatrain export {0} --out DIR'",
                     name));
   }
   fail_input(

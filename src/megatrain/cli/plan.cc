@@ -4,6 +4,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/cli/planned_site.h"
 #include "megatrain/cli/standard_streams.h"
@@ -13,6 +14,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/run/disk_need.h"
 #include "megatrain/train/longest_context.h"
 #include "megatrain/train/prospect.h"
 #include "megatrain/train/suggestions.h"
@@ -196,6 +198,33 @@ Planned plan_target(const Arguments& arguments, const Target& target, const Site
   return made;
 }
 
+// What a run of the target writes to disk. Where data decides the number of steps, as many checkpoints as there may be.
+DiskNeed disk_of(const Target& target, int64_t scratch_bytes) {
+  constexpr int64_t kMany = 1'000'000'000;
+  TrainConfig config = target.config;
+  int64_t steps = config.tokens > 0 ? ceil_div(config.tokens, config.batch * config.seq_len) : config.steps;
+  if (steps == 0) {
+    steps = kMany;
+    config.dump = {};
+  }
+  return disk_need(config, target.model, target.stored, steps, scratch_bytes);
+}
+
+struct PlannedFiles {
+  DiskNeed need;
+  FreeSpaceOf free_of;  // empty: the machine is not this one
+  std::string problem;  // where they do not fit
+};
+
+nlohmann::json disk_json(const DiskNeed& need, const std::string& problem) {
+  nlohmann::json parts = nlohmann::json::array();
+  for (const DiskPart& part : need.parts)
+    parts.push_back({{"what", part.what}, {"directory", part.directory}, {"bytes", part.bytes}});
+  return {{"bytes", need.bytes()},
+          {"parts", parts},
+          {"problem", problem.empty() ? nlohmann::json() : nlohmann::json(problem)}};
+}
+
 // What to type for the longest sequences that fit; `tokens` as longest_context() has them.
 std::string longest_text(int64_t tokens) {
   if (tokens == 0) return fmt::format("longest context: less than {} tokens", kContextGrain);
@@ -203,7 +232,8 @@ std::string longest_text(int64_t tokens) {
                      tokens == kMostContext ? " or more" : "", tokens);
 }
 
-void print_plan(const Planned& made, int64_t longest, std::optional<double> price, bool as_json) {
+void print_plan(const Planned& made, int64_t longest, std::optional<double> price, const PlannedFiles& files,
+                bool as_json) {
   const Prospect& p = made.prospect;
   const Outlook& o = made.outlook;
   const int64_t small_tokens = p.workload.micro_tokens;
@@ -213,11 +243,13 @@ void print_plan(const Planned& made, int64_t longest, std::optional<double> pric
       fmt::print("the smallest step, one micro-batch of {} tokens, takes {:.3g} s, bound by {}: {:.0f} tokens/s\n",
                  small_tokens, small->estimate.step_s, small->estimate.bound_by, small->tokens_per_s);
     fmt::print("{}\n", longest_text(longest));
+    fmt::print("{}", describe(files.need, files.free_of));
     for (const std::string& change : made.changes) fmt::print("to fit: {}\n", change);
     return;
   }
   nlohmann::json json = describe(p, made.plan, o);
-  json["fits"] = true;
+  json["fits"] = files.problem.empty();
+  json["files"] = disk_json(files.need, files.problem);
   json["changes"] = made.changes;
   json["suggestions"] = nlohmann::json::array();
   json["machine"] = machine_json(p.profile);
@@ -274,8 +306,15 @@ int verb_plan(const Arguments& arguments) {
   const PlannedSite planned = planned_site(arguments, target.config);
   const auto longest = [&] { return longest_context(target.config, target.model, planned.site, target.stored); };
   try {
-    print_plan(plan_target(arguments, target, planned.site), longest(), price, arguments.json());
-    return 0;
+    const Planned made = plan_target(arguments, target, planned.site);
+    PlannedFiles files{.need = disk_of(target, memory_need(made.prospect.workload, made.plan).disk_bytes())};
+    if (!arguments.option("--machine")) files.free_of = free_space;
+    // a model alone says nothing of where a run of it would be
+    if (files.free_of && names_configuration(arguments.plain()[0])) files.problem = disk_problem(files.need);
+    print_plan(made, longest(), price, files, arguments.json());
+    if (files.problem.empty()) return 0;
+    if (!arguments.json()) say_error(files.problem);
+    return static_cast<int>(ExitCode::cannot_fit);
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;
     print_misfit(error.what(), what_would_fit(target.config, target.model, planned.site, target.stored), longest(),

@@ -18,6 +18,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/run/disk_need.h"
 
 namespace megatrain {
 
@@ -140,7 +141,11 @@ int verb_prepare(const Arguments& arguments) {
   const volatile std::sig_atomic_t* stop = signals.stop();
   std::optional<OutDirectory> out;  // refused before anything is tokenised
   if (const auto path = arguments.option("--out")) out.emplace(*path);
-  RunData data = open_data(config, read_model_source(config), stop);
+  const auto room = [&](int64_t bytes) {
+    if (const std::string problem = disk_problem({.parts = {token_cache_part(config, bytes)}}); !problem.empty())
+      fail(ExitCode::cannot_fit, problem);
+  };
+  RunData data = open_data(config, read_model_source(config), stop, room);
   if (data.stopped) return say_stopped(stop);
   const int64_t epoch_steps = ceil_div(data.train_samples->counts().sequences, config.batch);
   const int64_t run_steps = steps_of_run(config, *data.train);

@@ -20,16 +20,16 @@ void StepClock::add(double seconds) {
 
 Progress::~Progress() { end_log_status(); }
 
-std::string Progress::line(const StepMetrics& m) {
+std::vector<LogField> Progress::fields(const StepMetrics& m) {
   clock_.add(m.report.seconds);
-  return metrics_line(
+  return metrics_fields(
       m, m.step < m.steps ? format_duration(clock_.seconds() * static_cast<double>(m.steps - m.step)) : "");
 }
 
 void Progress::show(const StepMetrics& m) {
   constexpr double kStaysEvery = 10;  // seconds
   const bool stays = stayed_s_ == 0 || m.step >= m.steps || now_s() - stayed_s_ >= kStaysEvery;
-  log_status(line(m));
+  log_status(fields(m));
   if (stays) {
     end_log_status();
     stayed_s_ = now_s();

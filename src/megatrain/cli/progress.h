@@ -26,8 +26,8 @@ class Progress {
   // Writes the line of a step. On a terminal it is rewritten; one stays every few seconds, and the first and the last.
   void show(const StepMetrics& metrics);
 
-  // The line itself.
-  std::string line(const StepMetrics& metrics);
+  // What the line says.
+  std::vector<LogField> fields(const StepMetrics& metrics);
 
  private:
   StepClock clock_;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "megatrain/base/escape.h"
+#include "megatrain/base/log.h"
 #include "megatrain/base/utf8.h"
 
 namespace megatrain {
@@ -34,7 +35,8 @@ void say_error(const std::string& message) {
     while (end > 0 && !is_utf8_boundary(line[end])) --end;  // never within a character
     line = line.substr(0, end) + "\u2026";
   }
-  std::fprintf(stderr, "megatrain: %s\n", line.c_str());
+  const std::string name = is_coloured(STDERR_FILENO) ? painted("megatrain:", LogColour::red) : "megatrain:";
+  std::fprintf(stderr, "%s %s\n", name.c_str(), line.c_str());
 }
 
 }  // namespace megatrain

@@ -4,6 +4,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/cli/next_commands.h"
 #include "megatrain/cli/progress.h"
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/standard_streams.h"
@@ -42,6 +43,7 @@ int verb_train(const Arguments& arguments) {
   } else if (!result.stopped_by) {
     text = result.run_dir + "/model\n";
   }
+  if (!arguments.json()) log_next_commands(next_commands(result, config, arguments));
   const std::string failed = write_result(text);
   if (!failed.empty()) log_warn("the run is over, but its result could not be written to standard output: " + failed);
   if (result.stopped_by) return 128 + result.stopped_by;

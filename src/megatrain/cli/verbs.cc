@@ -6,6 +6,7 @@
 #include "megatrain/bench/bench.h"
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/config/config.h"
+#include "megatrain/config/config_help.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/plan/machines.h"
 
@@ -109,7 +110,8 @@ std::vector<Verb> make_verbs() {
            "Trains as CONFIG.yaml says. Options on the command line override the file. Paths are relative to the\n"
            "current directory. --resume goes on from the newest checkpoint of run_dir. SIGINT, SIGTERM and SIGHUP "
            "save,\n"
-           "then stop; SIGUSR1 saves and goes on.\n\nKeys:\n" +
+           "then stop; SIGUSR1 saves and goes on.\n\n"
+           "Keys, by group; '--help optim' says what those of a group accept, '--help optim.lr' what one does:\n\n" +
            config_help(),
        .run = verb_train},
       {.name = "prepare",
@@ -255,6 +257,14 @@ std::vector<Verb> make_verbs() {
                   "directory, or of a safetensors file (stored bytes).\n",
        .keys = false,
        .run = verb_hash},
+      {.name = "completion",
+       .takes = "bash|zsh|fish",
+       .summary = "a script that completes verbs, options, keys and values in a shell",
+       .details = "Prints the script. For bash 'source <(megatrain completion bash)' in ~/.bashrc, for zsh\n"
+                  "'source <(megatrain completion zsh)' in ~/.zshrc, for fish 'megatrain completion fish | source' in\n"
+                  "~/.config/fish/config.fish. An installation has the one for bash where bash-completion finds it.\n",
+       .keys = false,
+       .run = verb_completion},
   };
   for (const Verb& verb : bench_verbs()) table.push_back(verb);
   return table;

@@ -28,8 +28,10 @@ int verb_inspect_data(const Arguments& arguments);
 int verb_export(const Arguments& arguments);
 int verb_report(const Arguments& arguments);
 int verb_demo(const Arguments& arguments);
+int verb_completion(const Arguments& arguments);
 
 // Runs the program: argv without its first word. Errors become a sentence on standard error and the contract's code.
-int run_command_line(const Words& words);
+// `program` is what it was called by.
+int run_command_line(const Words& words, const std::string& program = "megatrain");
 
 }  // namespace megatrain

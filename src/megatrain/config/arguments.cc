@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
 #include "megatrain/config/config.h"
 #include "megatrain/config/config_keys.h"
@@ -25,6 +26,23 @@ bool is_value_of(const ConfigKey* key, const std::string& word) {
   return key ? !key->flag || key->read(ignored, {.text = word}) : word.rfind("--", 0) != 0;
 }
 
+// The option, flag or key that is spelled almost like what was written; empty: none is.
+std::string nearest_option(const Verb& verb, const std::string& written) {
+  std::string nearest;
+  int64_t least = 1 + most_typing_errors(written.substr(std::min<size_t>(2, written.size())));
+  for (const std::vector<std::string>& list : {verb.options, verb.flags, {"--json", "--help"}}) {
+    for (const std::string& known : list) {
+      const int64_t distance = edit_distance(written, known);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = known;
+    }
+  }
+  if (!nearest.empty() || !verb.keys) return nearest;
+  const std::string key = nearest_config_key(written.substr(written.rfind("--", 0) == 0 ? 2 : 1));
+  return key.empty() ? "" : "--" + key;
+}
+
 }  // namespace
 
 std::string Verb::help() const {
@@ -33,7 +51,8 @@ std::string Verb::help() const {
   return text + " [--json]\n\n" + details;
 }
 
-Arguments::Arguments(const Words& words, const Verb& verb) : verb_(verb.name) {
+Arguments::Arguments(const Words& words, const Verb& verb, std::string program)
+    : program_(std::move(program)), verb_(verb.name) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word.size() < 2 || word[0] != '-') {
@@ -56,11 +75,10 @@ Arguments::Arguments(const Words& words, const Verb& verb) : verb_(verb.name) {
           is_value_of(find_config_key(name.substr(2)), words[i + 1]))
         overrides_.push_back(words[++i]);
     } else {
-      const std::string near = nearest_config_key(name.substr(name.rfind("--", 0) == 0 ? 2 : 1));
-      fail_config(
-          fmt::format("'{}' is not an option of 'megatrain {}' and no configuration key{}; see 'megatrain {} "
-                      "--help'",
-                      name, verb_, near.empty() ? "" : fmt::format(" (did you mean '--{}'?)", near), verb_));
+      const std::string near = nearest_option(verb, name);
+      fail_config(fmt::format("'{}' is not an option of 'megatrain {}'{}{}; see 'megatrain {} --help'", name, verb_,
+                              verb.keys ? " and no configuration key" : "",
+                              near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), verb_));
     }
   }
   if (!verb.keys && !overrides_.empty()) {

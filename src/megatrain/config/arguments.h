@@ -29,7 +29,9 @@ class Arguments {
  public:
   // Everything that starts with "-" must be an option or a flag of the verb or a configuration key. Throws
   // Error(bad_config) for what is neither, and for a key where the verb takes none.
-  Arguments(const Words& words, const Verb& verb);
+  Arguments(const Words& words, const Verb& verb, std::string program = "megatrain");
+
+  const std::string& program() const { return program_; }  // as it was called
 
   const std::vector<std::string>& plain() const { return plain_; }
   const std::vector<std::string>& overrides() const { return overrides_; }
@@ -46,7 +48,7 @@ class Arguments {
   void none() const;  // throws Error(bad_config) when there is a plain word
 
  private:
-  std::string verb_;
+  std::string program_, verb_;
   std::vector<std::string> plain_, overrides_, flags_;
   std::vector<std::pair<std::string, std::string>> options_;
 };

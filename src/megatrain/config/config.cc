@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -465,11 +467,17 @@ TrainConfig parse_config(const std::string& text, const std::string& name, const
 TrainConfig load_config(const std::string& path, const std::vector<std::string>& overrides, const ConfigNeeds& needs) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    fail_config(fmt::format("{} is a directory, expected a YAML configuration file", path));
+    fail_config(
+        fmt::format("{} is a directory, expected a YAML configuration file; a model is named in one, as "
+                    "model.path",
+                    path));
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
   if (file) text << file.rdbuf();
-  if (!file) fail_config(fmt::format("cannot read the configuration {}: give the path of a YAML file", path));
+  if (!file)
+    fail_config(fmt::format("cannot read the configuration {}: {}; give the path of a YAML file", path,
+                            std::strerror(errno != 0 ? errno : EIO)));
   return parse_config(text.str(), path, overrides, needs);
 }
 
@@ -482,15 +490,6 @@ std::string resolved_yaml(const TrainConfig& config) {
     text += fmt::format("{}{}: {}\n", in.empty() ? "" : "  ", in.empty() ? key.name : key.name.substr(in.size() + 1),
                         key.write(config));
   }
-  return text;
-}
-
-std::string config_help() {
-  const TrainConfig defaults;
-  std::string text;
-  for (const ConfigKey& key : config_keys())
-    text += fmt::format("  {}\n      {}\n      Accepts {}. Default: {}.\n", key.name, key.help, key.accepts,
-                        key.write(defaults));
   return text;
 }
 

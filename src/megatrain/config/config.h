@@ -170,9 +170,6 @@ TrainConfig parse_config(const std::string& text, const std::string& name,
 // Every key with its value; load_config reads it back to an equal configuration.
 std::string resolved_yaml(const TrainConfig& config);
 
-// One paragraph a key: name, what it accepts, default, meaning.
-std::string config_help();
-
 // True for a word "--dotted.key[=value]" whose key is known, so that a verb can tell overrides from its own options.
 bool is_config_override(const std::string& word);
 

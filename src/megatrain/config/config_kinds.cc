@@ -128,6 +128,7 @@ ConfigKey path_key(const char* name, const char* habits, const char* help, Confi
           .habits = habits,
           .accepts = "a path",
           .help = help,
+          .path = true,
           .read =
               [field](TrainConfig& config, const ConfigText& value) {
                 field(config) = value.null ? "" : value.text;
@@ -145,6 +146,7 @@ ConfigKey choice_key(const char* name, const char* habits, std::vector<std::stri
           .habits = habits,
           .accepts = fmt::format("{}", fmt::join(choices, " or ")),
           .help = help,
+          .choices = choices,
           .read =
               [field, choices](TrainConfig& config, const ConfigText& value) {
                 field(config) = value.text;
@@ -321,6 +323,7 @@ ConfigKey datasets_key(const char* name, const char* habits, const char* help,
                                  "weight (above 0), columns.*, tags.*}}",
                                  fmt::join(kFormats, ", ")),
           .help = help,
+          .path = true,
           .items = true,
           .read =
               [field](TrainConfig& config, const ConfigText& value) {

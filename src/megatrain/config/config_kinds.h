@@ -25,9 +25,11 @@ struct ConfigKey {
   std::string habits;   // what other trainers call it, separated by spaces; only ever suggests `name`
   std::string accepts;  // completes "expected ..."
   std::string help;
-  bool flag = false;   // may stand alone on the command line: true
-  bool list = false;   // a YAML sequence is read as its elements joined by commas
-  bool items = false;  // a YAML sequence or mapping is read into ConfigText::items
+  std::vector<std::string> choices{};  // the words it accepts, where they can be counted
+  bool path = false;                   // the value is one of a file or a folder
+  bool flag = false;                   // may stand alone on the command line: true
+  bool list = false;                   // a YAML sequence is read as its elements joined by commas
+  bool items = false;                  // a YAML sequence or mapping is read into ConfigText::items
   // False when the value is not accepted. A key may rely on the keys before it in the table.
   std::function<bool(TrainConfig&, const ConfigText&)> read;
   std::function<std::string(const TrainConfig&)> write;  // as a YAML scalar that `read` accepts

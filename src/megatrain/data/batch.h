@@ -43,6 +43,9 @@ class BatchSource {
     return batch;
   }
 
+  // Passes over the data that so many steps, all of them loaded, come to: 1.5 is one and a half; 0: not counted.
+  virtual double epochs_done(int64_t /*steps*/) const { return 0; }
+
   // Steps of the epochs that the source was made for; 0: it goes on for ever.
   virtual int64_t steps() const = 0;
 

@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
 #include "megatrain/data/token_data.h"
+#include "megatrain/data/tokenize_progress.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
 #include "megatrain/text/dataset/tokenize_dataset.h"
@@ -21,7 +21,6 @@ namespace megatrain {
 namespace {
 
 constexpr uint64_t kSplit = 0x73706c6974;  // purpose of random numbers
-constexpr double kSecondsBetweenLines = 5;
 
 Dataset dataset_of(const DatasetChoice& choice, const std::string& info) {
   Dataset dataset = open_dataset(choice.path, info);
@@ -96,7 +95,7 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
 
 void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
   log_info(fmt::format("{}: {}, {} tokens ({} trained), {} of {}, {:.1f}% filled{}{}", what,
-                       counted(counts.samples, "sample"), counts.tokens, counts.trained,
+                       counted(counts.samples, "sample"), format_count(counts.tokens), format_count(counts.trained),
                        counted(counts.sequences, "sequence"), seq_len, 100 * counts.filled(seq_len),
                        counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
                        counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
@@ -124,23 +123,22 @@ ModelText open_text(const TrainConfig& config, const std::string& model_director
 
 std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
                                                 const ModelText& text, const volatile std::sig_atomic_t* stop,
-                                                int64_t& bad) {
+                                                int64_t& bad, const CacheRoom& room) {
   std::vector<SampleSet> sets;
   for (const DatasetChoice& choice : choices) {
     const Dataset dataset = dataset_of(choice, config.data.info);
     Work work("tokenising " + dataset.name, {.ends_at_stop = true});
-    double last = now_s();
+    TokenizeProgress progress(dataset.name);
     TokenizeOptions options;
     options.cache_directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
     options.threads = team_size(config.threads);
     options.skip_bad = config.data.skip_bad - bad;
     options.train_on = train_on(config.data.train_on);
     options.stop = stop;
+    options.begins = room;
     options.progress = [&](double fraction, int64_t tokens) {
       work.advance(fraction);
-      if (now_s() - last < kSecondsBetweenLines) return;
-      last = now_s();
-      log_info(fmt::format("tokenising {}: {:.0f}%, {} tokens", dataset.name, 100 * fraction, tokens));
+      progress.at(fraction, tokens);
     };
     const TextCoder model{.tokenizer = text.tokenizer,
                           .tokenizer_identity = text.tokenizer_identity,
@@ -173,7 +171,8 @@ int64_t steps_of_run(const TrainConfig& config, const BatchSource& source) {
   return config.steps;
 }
 
-RunData open_data(const TrainConfig& config, const ModelSource& model, const volatile std::sig_atomic_t* stop) {
+RunData open_data(const TrainConfig& config, const ModelSource& model, const volatile std::sig_atomic_t* stop,
+                  const CacheRoom& room) {
   RunData data;
   if (config.data.train.empty()) {
     data.train = std::make_unique<TokenData>(config, model.config.vocab);
@@ -181,8 +180,8 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   }
   data.text = open_text(config, model.directory);
   SampleDataOptions options = sample_options(config, model.config, *data.text);
-  auto train = open_sets(config, config.data.train, *data.text, stop, data.bad);
-  auto eval = open_sets(config, config.data.eval, *data.text, stop, data.bad);
+  auto train = open_sets(config, config.data.train, *data.text, stop, data.bad, room);
+  auto eval = open_sets(config, config.data.eval, *data.text, stop, data.bad, room);
   if (!train || !eval) {
     data.stopped = true;
     return data;

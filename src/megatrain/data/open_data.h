@@ -2,6 +2,7 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -22,9 +23,12 @@ struct RunData {
   bool stopped = false;  // by the signal, while tokenising; nothing else is filled then
 };
 
+// Told of the bytes of files that are about to be tokenised into the cache; throws where there is no room for that.
+using CacheRoom = std::function<void(int64_t bytes)>;
+
 // Tokenises what is not yet in the cache, with a line of the log now and then. Throws Error(bad_input).
-RunData open_data(const TrainConfig& config, const ModelSource& model,
-                  const volatile std::sig_atomic_t* stop = nullptr);
+RunData open_data(const TrainConfig& config, const ModelSource& model, const volatile std::sig_atomic_t* stop = nullptr,
+                  const CacheRoom& room = {});
 
 // `config.data.eval` alone, in one pass and the order of the files.
 std::unique_ptr<BatchSource> open_evaluation(const TrainConfig& config, const ModelSource& model);
@@ -35,7 +39,7 @@ int64_t steps_of_run(const TrainConfig& config, const BatchSource& source);
 // The datasets of one list, tokenised; nothing when it was stopped. `bad` counts the samples left out.
 std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
                                                 const ModelText& text, const volatile std::sig_atomic_t* stop,
-                                                int64_t& bad);
+                                                int64_t& bad, const CacheRoom& room = {});
 
 // data.tokenizer, else the model's directory.
 ModelText open_text(const TrainConfig& config, const std::string& model_directory);

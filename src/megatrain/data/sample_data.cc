@@ -165,6 +165,16 @@ std::vector<SamplePiece> SampleData::sequence(int64_t index) {
   return {pieces.begin(), pieces.end()};
 }
 
+double SampleData::epochs_done(int64_t steps) const {
+  int64_t index = steps * options_.batch;
+  if (end_ > 0) index = std::min(index, end_);
+  const auto next = std::upper_bound(first_.begin(), first_.end(), index);
+  const auto number = static_cast<double>(next - first_.begin() - 1);
+  if (next == first_.end()) return number;
+  const int64_t begin = *std::prev(next);
+  return number + static_cast<double>(index - begin) / static_cast<double>(*next - begin);
+}
+
 size_t SampleData::set_of(int64_t sample) const {
   return static_cast<size_t>(std::upper_bound(base_.begin(), base_.end(), sample) - base_.begin()) - 1;
 }

@@ -63,6 +63,7 @@ class SampleData : public BatchSource {
 
   void load(int64_t step, Batch& into) override;
   int64_t steps() const override { return steps_; }
+  double epochs_done(int64_t steps) const override;
   std::string fingerprint() const override { return fingerprint_; }
   std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
 

@@ -31,6 +31,9 @@ class TokenData : public BatchSource {
 
   void load(int64_t step, Batch& into) override;
   int64_t steps() const override { return steps_; }
+  double epochs_done(int64_t steps) const override {
+    return order_file_ ? 0 : static_cast<double>(steps * batch_) / static_cast<double>(sequences_);
+  }
   std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
 
  private:

@@ -117,6 +117,26 @@ class Measure : public YAML::EventHandler {
   std::map<YAML::anchor_t, Size> anchored_;
 };
 
+// The first that has a tab before its text; 0: none has.
+int64_t line_with_tab(const std::string& text) {
+  std::istringstream lines(text);
+  int64_t number = 1;
+  for (std::string line; std::getline(lines, line); ++number) {
+    const size_t end = line.find_first_not_of(" \t\r");
+    if (end != std::string::npos && line.substr(0, end).find('\t') != std::string::npos) return number;
+  }
+  return 0;
+}
+
+// The parser's words for what people do most often, in theirs.
+std::string plain(const std::string& message) {
+  if (message == "end of map flow not found") return "a '{' or a quote before here is never closed";
+  if (message == "end of sequence flow not found") return "a '[' or a quote before here is never closed";
+  if (message == "illegal map value") return "a ':' stands where no key can; quote text that has one, \"a: b\"";
+  if (message == "end of map not found") return "the line is indented otherwise than the keys before it";
+  return message;
+}
+
 }  // namespace
 
 YAML::Node parse_yaml(const std::string& text, const std::string& name) {
@@ -139,7 +159,9 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
     }
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    fail_config(fmt::format("{}:{}: not valid YAML: {}", name, error.mark.line + 1, error.msg));
+    if (const int64_t line = line_with_tab(text); line > 0)
+      fail_config(fmt::format("{}:{}: the line is indented with a tab; YAML takes spaces alone", name, line));
+    fail_config(fmt::format("{}:{}: not valid YAML: {}", name, error.mark.line + 1, plain(error.msg)));
   }
 }
 

@@ -29,6 +29,11 @@ ModelSource read_model_source(const TrainConfig& config) {
   source.directory = find_model(config.model.path, ModelParts::weights);
   if (source.directory != config.model.path)
     log_info(fmt::format("model.path {} is {}", config.model.path, source.directory));
+  if (std::error_code none; !source.directory.empty() && !std::filesystem::is_directory(source.directory, none))
+    fail_input(
+        fmt::format("model.path {} is {}; give a Hugging Face model directory (config.json, weights, tokenizer), "
+                    "or Org/Name of one that 'hf download' has fetched",
+                    source.directory, std::filesystem::exists(source.directory, none) ? "no directory" : "not there"));
   const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
   source.config_text = read_text_file(path, kMaxConfigBytes);
   if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers reads none

@@ -1,8 +1,11 @@
 #include "megatrain/run/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
+
+#include "megatrain/base/units.h"
 
 namespace megatrain {
 
@@ -18,15 +21,6 @@ std::string router_json(const std::optional<RouterFigures>& router) {
   return text + "},";
 }
 
-std::string router_line(const std::optional<RouterFigures>& router) {
-  if (!router) return "";
-  std::string text;
-  if (router->aux_loss) text += fmt::format("  aux {:.4g}", *router->aux_loss);
-  if (router->z_loss) text += fmt::format("  z {:.4g}", *router->z_loss);
-  return text + fmt::format("  imbalance {:.2f} (most {:.2f}), {:.3g}% of experts used", router->imbalance,
-                            router->worst_imbalance, 100 * router->used);
-}
-
 }  // namespace
 
 std::string metrics_json(const StepMetrics& m) {
@@ -38,29 +32,44 @@ std::string metrics_json(const StepMetrics& m) {
                          lane_name(static_cast<Lane>(i)), busy, std::max(0.0, r.seconds - busy));
   }
   return fmt::format(
-      "{{\"step\":{},\"steps\":{},\"loss\":{:.17g},\"grad_norm\":{:.17g},\"clip_factor\":{:.17g},\"lr\":{:.17g},{}"
+      "{{\"step\":{},\"steps\":{},{}\"loss\":{:.17g},\"grad_norm\":{:.17g},\"clip_factor\":{:.17g},\"lr\":{:.17g},{}"
       "\"tokens\":{},"
       "\"trained_tokens\":{},"
       "\"seconds\":{:.17g},\"tokens_per_s\":{:.17g},\"bound_by\":\"{}\",\"stall\":{{\"seconds\":{:.17g},\"for\":\"{}\"}"
       "},\"lanes\":{{{}}},"
       "\"bytes\":{{\"h2d\":{},\"d2h\":{},\"disk_read\":{},\"disk_write\":{}}},\"hbm_peak\":{},\"host_peak\":{}}}",
-      m.step, m.steps, r.loss, r.grad_norm, r.clip_factor, m.lr, router_json(r.router), r.tokens, r.trained_tokens,
-      r.seconds, static_cast<double>(r.tokens) / r.seconds, r.bound_by(), r.stall.seconds, r.stall.cause, lanes,
-      r.h2d_bytes, r.d2h_bytes, r.disk_read_bytes, r.disk_write_bytes, m.hbm_peak, m.host_peak);
+      m.step, m.steps, m.epoch > 0 ? fmt::format("\"epoch\":{:.17g},", m.epoch) : "", r.loss, r.grad_norm,
+      r.clip_factor, m.lr, router_json(r.router), r.tokens, r.trained_tokens, r.seconds,
+      static_cast<double>(r.tokens) / r.seconds, r.bound_by(), r.stall.seconds, r.stall.cause, lanes, r.h2d_bytes,
+      r.d2h_bytes, r.disk_read_bytes, r.disk_write_bytes, m.hbm_peak, m.host_peak);
 }
 
-std::string metrics_line(const StepMetrics& m, const std::string& left) {
+std::vector<LogField> metrics_fields(const StepMetrics& m, const std::string& left) {
   const StepReport& r = m.report;
-  return fmt::format(
-      "step {}/{} {}%  loss {:.4f}{}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s  {:.3g} s{}  bound by {} (compute "
-      "{:.0f}% "
-      "busy{})",
-      m.step, m.steps, 100 * m.step / std::max<int64_t>(m.steps, 1), r.loss, router_line(r.router), r.grad_norm, m.lr,
-      static_cast<double>(r.tokens) / r.seconds, r.seconds, left.empty() ? "" : "  ETA " + left, r.bound_by(),
-      100 * r.lanes.busy[static_cast<size_t>(Lane::compute)] / r.seconds,
-      r.stall.seconds < 0.005 * r.seconds
-          ? ""
-          : fmt::format(", longest wait {:.2g} s for {}", r.stall.seconds, r.stall.cause));
+  std::vector<LogField> fields;
+  const auto add = [&](std::string text, LogColour colour = LogColour::dim) {
+    fields.push_back({.text = std::move(text), .colour = colour});
+  };
+  add(fmt::format("step {}/{} {}%", m.step, m.steps, 100 * m.step / std::max<int64_t>(m.steps, 1)), LogColour::bold);
+  if (!left.empty()) add("ETA " + left, LogColour::plain);
+  add(fmt::format("loss {:.4f}", r.loss), LogColour::green);
+  add(format_count(std::llround(static_cast<double>(r.tokens) / r.seconds)) + " tokens/s", LogColour::plain);
+  if (m.epoch > 0) add(fmt::format("epoch {:.2f}", m.epoch), LogColour::plain);
+  add(fmt::format("norm {:.3g}", r.grad_norm));
+  add(fmt::format("lr {:.3g}", m.lr));
+  add(fmt::format("{:.3g} s", r.seconds));
+  if (const auto& router = r.router) {
+    if (router->aux_loss) add(fmt::format("aux {:.4g}", *router->aux_loss));
+    if (router->z_loss) add(fmt::format("z {:.4g}", *router->z_loss));
+    add(fmt::format("imbalance {:.2f} (most {:.2f}), {:.3g}% of experts used", router->imbalance,
+                    router->worst_imbalance, 100 * router->used));
+  }
+  add(fmt::format("bound by {} (compute {:.0f}% busy{})", r.bound_by(),
+                  100 * r.lanes.busy[static_cast<size_t>(Lane::compute)] / r.seconds,
+                  r.stall.seconds < 0.005 * r.seconds
+                      ? ""
+                      : fmt::format(", longest wait {:.2g} s for {}", r.stall.seconds, r.stall.cause)));
+  return fields;
 }
 
 }  // namespace megatrain

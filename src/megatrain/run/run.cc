@@ -18,10 +18,12 @@
 #include "megatrain/data/open_data.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/companions.h"
+#include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/run/checkpoints.h"
+#include "megatrain/run/disk_need.h"
 #include "megatrain/run/evaluations.h"
 #include "megatrain/run/identity.h"
 #include "megatrain/run/run_directory.h"
@@ -66,11 +68,24 @@ class Run {
     const TrainConfig& config = config_;
     check_model_outside(source_.directory, config.run_dir);
     check_disk(config);
+    check_device(config.device);  // before hours of tokenising
+    // weights that cannot be opened are refused by the sentence with which they would be loaded
+    if (!config.resume && !source_.directory.empty() && source_.types.empty()) ModelFiles{source_.directory};
     // what the export will take along is checked before anything is trained
     std::error_code none;
     if (const std::string from = companion_directory(config, source_.directory); fs::is_directory(from, none))
       find_companions(from, config.data.chat_template.empty());
-    if (config.steps > 0 || config.epochs > 0 || config.tokens > 0) data_ = open_data(config, source_, hooks.stop);
+    const DiskNeed known =
+        disk_need(config, source_.config, source_.types,
+                  config.epochs > 0 || config.tokens > 0 ? std::nullopt : std::optional<int64_t>(config.steps));
+    check_disk_need(known, config);
+    const auto room = [&](int64_t bytes) {
+      DiskNeed all = known;
+      all.parts.push_back(token_cache_part(config, bytes));
+      check_disk_need(all, config);
+    };
+    if (config.steps > 0 || config.epochs > 0 || config.tokens > 0)
+      data_ = open_data(config, source_, hooks.stop, room);
     if (data_.stopped) return;
     if (data_.train) config_.steps = steps_of_run(config, *data_.train);
     if (!config.data.chat_template.empty())
@@ -96,9 +111,9 @@ class Run {
     }
     if (checkpoint_ && config.steps < checkpoint_->step)
       fail_config(
-          fmt::format("{} is of step {}, this run has {} steps: it has done more already; give at least --steps={}, or "
+          fmt::format("{} is of step {}, this run has {}: it has done more already; give at least --steps={}, or "
                       "start again without --resume, which moves that run aside",
-                      checkpoint_->path, checkpoint_->step, config.steps, checkpoint_->step));
+                      checkpoint_->path, checkpoint_->step, counted(config.steps, "step"), checkpoint_->step));
     // before anything else takes device memory
     std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
     session_->choose_algorithms(checkpoint_ ? &checkpoint_->identity : nullptr);
@@ -110,6 +125,9 @@ class Run {
     const Plan& plan = session_->plan(&notes);
     plan_json_ = plan_to_json(plan);
     memory_json_ = memory_to_json(memory_need(workload, plan));
+    check_disk_need(
+        disk_need(config, source_.config, source_.types, config.steps, memory_need(workload, plan).disk_bytes()),
+        config);
     const Device& device = session_->device();
     if (device.kind() == DeviceKind::cuda)  // what the first step should take
       step_s_ = estimate(workload, plan, session_->profile()).step_s;
@@ -176,6 +194,7 @@ class Run {
   void stop() {
     result_.step = step_;
     result_.stopped_by = stop_asked();
+    result_.resumable = steps_done_ > 0 || checkpoint_;
     if (steps_done_ > 0) save();
     const char* saved = steps_done_ > 0 ? "saved. Go on with --resume"
                         : checkpoint_   ? "its checkpoint is the one this run began with. Go on with --resume"
@@ -243,6 +262,7 @@ class Run {
     StepMetrics metrics{.step = step,
                         .steps = config_.steps,
                         .lr = lr,
+                        .epoch = data_.train->epochs_done(step),
                         .report = naming_documents(*data_.train, step_, [&] { return trainer_->step(batch, optim); })};
     work.reset();
     step_ = step;

@@ -19,7 +19,8 @@ struct RunResult {
   std::optional<double> eval_loss;  // the last one
   int64_t best_step = 0;            // of the lowest evaluation loss
   std::string state_hash;
-  int stopped_by = 0;  // the signal, 0: the run is complete
+  int stopped_by = 0;      // the signal, 0: the run is complete
+  bool resumable = false;  // it was stopped, and there is a checkpoint to go on from
 };
 
 struct RunHooks {

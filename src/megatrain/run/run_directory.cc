@@ -1,5 +1,9 @@
 #include "megatrain/run/run_directory.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -60,9 +64,25 @@ void remove_partial_files(const std::string& directory) {
   }
 }
 
+// Refused before anything is tokenised or trained; make() may still find it otherwise.
+void check_can_be_made(const std::string& path) {
+  std::error_code none;
+  fs::path there = fs::absolute(path, none);
+  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
+  std::string why;
+  if (!fs::is_directory(there, none)) {
+    why = fmt::format("{} is not a directory", there.string());
+  } else if (::access(there.c_str(), W_OK | X_OK) != 0) {
+    why = fmt::format("nothing can be written to {}: {}", there.string(), std::strerror(errno));
+  }
+  if (!why.empty())
+    fail_io(fmt::format("could not create run_dir {}: {}; choose another with --run_dir=DIR", path, why));
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(const std::string& path, bool resume) : path_(without_final_slash(path)), resume_(resume) {
+  check_can_be_made(path_);
   if (!holds_run(path_) || !lock_.take(path_) || !resume_) return;
   recover_checkpoints(path_);
   for (const char* name : {"/model", "/best"}) recover_export(path_ + name);

@@ -24,14 +24,24 @@ std::unique_ptr<Ops> make_ops(Device& device, int64_t threads) {
   return make_cpu_ops({.threads = static_cast<int>(threads)});
 }
 
+namespace {
+
+[[noreturn]] void refuse_device(const std::string& why) {
+  fail_config("device: cuda was asked for, but " + why + "; use --device=cpu, or --device=auto to take what is there");
+}
+
+}  // namespace
+
+void check_device(const std::string& name) {
+  std::string why;
+  if (name == "cuda" && !make_cuda_device(&why)) refuse_device(why);
+}
+
 Machine open_machine(const std::string& name, int64_t threads) {
   Machine machine;
   std::string why;
   if (name != "cpu") machine.device = make_cuda_device(&why);
-  if (!machine.device && name == "cuda") {
-    fail_config("device: cuda was asked for, but " + why +
-                "; use --device=cpu, or --device=auto to take what is there");
-  }
+  if (!machine.device && name == "cuda") refuse_device(why);
   if (!machine.device) {
     if (name == "auto") log_info("no CUDA device (" + why + "): computing on the CPU");
     machine.device = make_cpu_device();

@@ -13,6 +13,8 @@
 
 namespace megatrain {
 
+bool names_configuration(const std::string& name) { return name.ends_with(".yaml") || name.ends_with(".yml"); }
+
 Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers) {
   namespace fs = std::filesystem;
   const ConfigNeeds nothing{.model = false, .data = false, .steps = false};
@@ -20,7 +22,7 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
   nlohmann::json json;
   std::string where = name, directory;
   bool random = false;
-  if (name.ends_with(".yaml") || name.ends_with(".yml")) {
+  if (names_configuration(name)) {
     config = load_config(name, overrides, {.model = true, .data = false, .steps = false});
     const std::string& path = config.model.path;
     random = path.empty();

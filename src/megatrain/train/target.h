@@ -16,6 +16,9 @@ struct Target {
   ModelConfig model;
   TensorTypes stored;  // of the weights it would be trained from, by their files or else by config.json; empty: random
 };
+// Whether a name is that of a configuration rather than of a model.
+bool names_configuration(const std::string& name);
+
 // `layers` overrides the model's number of layers. Opens no device.
 Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);
 

@@ -14,6 +14,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/base/work_progress.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
@@ -89,12 +90,14 @@ std::optional<ContentHash> content_hash(const std::string& path, const std::stri
   const int64_t bytes = file.bytes();
   std::vector<char> buffer(static_cast<size_t>(std::clamp<int64_t>(bytes, 1, kReadBytes)));
   Xxh3 hash;
+  WorkProgress progress("reading " + path, bytes, log_is_terminal() ? 1 : 10, {.ends_at_stop = true});
   for (int64_t at = 0; at < bytes;) {
     if (stop != nullptr && *stop != 0) return std::nullopt;
     const int64_t count = std::min<int64_t>(bytes - at, static_cast<int64_t>(buffer.size()));
     file.read_at(at, buffer.data(), count);
     hash.update(buffer.data(), static_cast<size_t>(count));
     at += count;
+    progress.add(count);
   }
   content.hash = hash.digest();
   const int64_t last_change = std::max(content.stamp.modified_ns, content.stamp.changed_ns);

@@ -203,6 +203,9 @@ void add_files(const std::string& path, Dataset& dataset) {
     if (const Unread* const format = unread(path)) refuse(path, *format);
     dataset.files.push_back(path);
   } else {
+    if (std::error_code none; fs::is_symlink(path, none))
+      fail_input(fmt::format("{} is a link that leads nowhere, or in a circle; mend the link, or give the path itself.",
+                             path));
     fail_input(fmt::format("there is no file or folder {}; check the path.", path));
   }
 }

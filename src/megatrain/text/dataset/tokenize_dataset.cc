@@ -47,7 +47,9 @@ std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& opti
   std::filesystem::create_directories(memory, error);
   if (error) {
     fail_io(
-        fmt::format("cannot create {}: {}; choose a cache directory that can be written.", memory, error.message()));
+        fmt::format("cannot create {}: {}; name a directory that can be written in data.cache (without it, tokenised "
+                    "data is kept below XDG_CACHE_HOME or ~/.cache).",
+                    memory, error.message()));
   }
   Input input;
   int64_t bytes = 0;
@@ -217,6 +219,11 @@ bool run(const Dataset& dataset, const Input& input, const std::optional<SampleF
   const auto stopped = [&] { return options.stop != nullptr && *options.stop != 0; };
   std::vector<BadSample> bad = named(writer.bad(), dataset);
   check_bad(bad, options.skip_bad);
+  const auto tell = [&](const ReadPlace& at) {
+    const double done = static_cast<double>(input.begins[static_cast<size_t>(at.file)] + at.offset);
+    options.progress(done / static_cast<double>(std::max<int64_t>(input.begins.back(), 1)), writer.tokens());
+  };
+  if (options.progress) tell(writer.place());
   Clock::time_point saved = Clock::now(), told;
   SampleBlock block;
   for (bool more = true; more || team.count() > 0;) {
@@ -247,8 +254,7 @@ bool run(const Dataset& dataset, const Input& input, const std::optional<SampleF
       saved = Clock::now();
     }
     if (options.progress && seconds_since(told) >= kProgressSeconds) {
-      const double done = static_cast<double>(input.begins[static_cast<size_t>(after.file)] + after.offset);
-      options.progress(done / static_cast<double>(input.begins.back()), writer.tokens());
+      tell(after);
       told = Clock::now();
     }
   }
@@ -320,7 +326,9 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     if (auto store = find_store()) return store;
     std::error_code error;
     std::filesystem::create_directory(partial, error);
-    if (error) fail_io(fmt::format("cannot create {}: {}; check the disk.", partial, error.message()));
+    if (error)
+      fail_io(fmt::format("cannot create {}: {}; check the disk, or name another directory in data.cache.", partial,
+                          error.message()));
     DirectoryLock lock(partial);
     while (!lock.try_lock()) {
       if (options.stop != nullptr && *options.stop != 0) return std::nullopt;
@@ -335,6 +343,10 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
       remove_damaged_store(complete);
     }
     SampleWriter writer(partial);
+    if (options.begins) {
+      const ReadPlace from = writer.place();
+      options.begins(input->begins.back() - input->begins[static_cast<size_t>(from.file)] - from.offset);
+    }
     const auto keep_saved = [&] {
       if (writer.has_saved()) unsaved.keep();
     };

@@ -52,6 +52,7 @@ struct TokenizeOptions {
   nlohmann::ordered_json variables;                               // null, or an object: more variables for the template
   std::tm date = default_template_date();                         // for templates that print it
   std::function<void(double fraction, int64_t tokens)> progress;  // now and then, from the calling thread
+  std::function<void(int64_t bytes)> begins;  // before it writes: bytes of files that are not in the cache; may throw
   const volatile std::sig_atomic_t* stop = nullptr;  // set: stop soon; what is done is kept and gone on with next time
 
   // The parts that work is cut in; none of them changes the result.

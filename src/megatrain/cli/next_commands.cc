@@ -1,0 +1,76 @@
+#include "megatrain/cli/next_commands.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/log.h"
+#include "megatrain/base/shell_word.h"
+
+namespace megatrain {
+
+namespace {
+
+bool exists(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::exists(path, none);
+}
+
+bool has_chat_template(const std::string& model) {
+  if (exists(model + "/chat_template.jinja")) return true;
+  std::ifstream file(model + "/tokenizer_config.json", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return text.find("\"chat_template\"") != std::string::npos;
+}
+
+// The command line that started this run, with --resume where there is something to go on from.
+std::string train_again(const Arguments& arguments, bool resume) {
+  std::string command = shell_word(arguments.program()) + " train";
+  for (const std::string& word : arguments.plain()) command += " " + shell_word(word);
+  for (const std::string& word : arguments.overrides()) command += " " + shell_word(word);
+  return command + (resume && !arguments.overrides("resume") ? " --resume" : "");
+}
+
+std::string prompt_of(const TrainConfig& config) {
+  constexpr size_t kMost = 80;
+  const std::vector<std::string>& prompts = config.sample.prompts;
+  return prompts.empty() || prompts[0].size() > kMost ? "Hello" : prompts[0];
+}
+
+}  // namespace
+
+std::vector<NextCommand> next_commands(const RunResult& result, const TrainConfig& config, const Arguments& arguments) {
+  const std::string program = shell_word(arguments.program()), run = shell_word(result.run_dir);
+  std::vector<NextCommand> commands;
+  const auto add = [&](std::string command, std::string does) {
+    commands.push_back({.command = std::move(command), .does = std::move(does)});
+  };
+  if (result.stopped_by) {
+    add(train_again(arguments, result.resumable), result.resumable ? "goes on from here" : "starts again");
+    if (!result.resumable) return commands;
+    add(fmt::format("{} export {} --out {}", program, run,
+                    shell_word(fmt::format("{}-step-{}", result.run_dir, result.step))),
+        "a Hugging Face directory of what it has learnt so far");
+  } else if (exists(result.run_dir + "/model/tokenizer.json")) {
+    add(fmt::format("{} generate {}{} --prompt {}", program, run,
+                    has_chat_template(result.run_dir + "/model") ? " --chat" : "", shell_word(prompt_of(config))),
+        "asks the model");
+  }
+  if (result.step > 0) add(fmt::format("{} report {}", program, run), "draws the run into one HTML page");
+  return commands;
+}
+
+void log_next_commands(const std::vector<NextCommand>& commands) {
+  if (commands.empty()) return;
+  size_t width = 0;
+  constexpr size_t kMostWidth = 72;
+  for (const NextCommand& next : commands)
+    if (next.command.size() <= kMostWidth) width = std::max(width, next.command.size());
+  log_info("next:");
+  for (const NextCommand& next : commands) log_info(fmt::format("  {:<{}}  # {}", next.command, width, next.does));
+}
+
+}  // namespace megatrain

@@ -1,0 +1,217 @@
+#include "megatrain/run/disk_need.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/user_cache.h"
+#include "megatrain/model/model.h"
+#include "megatrain/run/checkpoints.h"
+#include "megatrain/train/setup.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct ModelBytes {
+  int64_t checkpoint = 0, exported = 0;
+  int64_t state_dump = 0, gradient_dump = 0;
+};
+
+ModelBytes bytes_of(const TrainConfig& config, const ModelConfig& model, const TensorTypes& stored) {
+  constexpr int64_t kHeader = 64 * kKiB;  // of a file, beside an entry for every tensor
+  constexpr int64_t kEntry = 160;
+  const RunIdentity identity = make_identity(config, model);
+  const MomentFormat moments = identity.state.moments;
+  const int64_t master = identity.state.master == MasterFormat::stochastic ? 2 : 4;
+  ModelBytes bytes{.checkpoint = kHeader, .exported = kHeader, .state_dump = kHeader, .gradient_dump = kHeader};
+  for (const LayerLayout& layout : model_layouts(model, identity.dtype, identity.freezing)) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      const int64_t count = tensor.elements(), trained = tensor.trainable ? count : 0;
+      const auto found = stored.find(tensor.name);
+      const DType type = found != stored.end() ? found->second : model.dtype.value_or(identity.dtype);
+      bytes.checkpoint += kEntry + count * master + 2 * trained * moment_element_bytes(moments);
+      if (moments == MomentFormat::int8 && tensor.trainable) bytes.checkpoint += 2 * 4 * tensor.blocks();
+      bytes.exported += kEntry + count * dtype_bytes(type);
+      bytes.state_dump += kEntry + 4 * (count + 2 * trained);
+      bytes.gradient_dump += kEntry + 4 * trained;
+    }
+  }
+  return bytes;
+}
+
+int64_t bytes_in(const fs::path& directory) {
+  int64_t sum = 0;
+  std::error_code code;
+  fs::recursive_directory_iterator at(directory, code);
+  for (; !code && at != fs::recursive_directory_iterator(); at.increment(code)) {
+    std::error_code none;
+    if (at->is_regular_file(none)) sum += static_cast<int64_t>(at->file_size(none));
+  }
+  return sum;
+}
+
+// Steps of the set that a run of so many has.
+int64_t count_of(const StepSet& set, int64_t steps) {
+  if (set.all) return steps;
+  int64_t count = 0;
+  for (const auto& [first, last] : set.ranges) count += std::max<int64_t>(0, std::min(last, steps) - first + 1);
+  return count;
+}
+
+// What is being saved joins those that stay, which go when it is whole.
+void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
+  const int64_t each = need.checkpoint_bytes, every = config.checkpoint.every, keep = config.checkpoint.keep;
+  if (every == 0 || steps < every) return;
+  need.checkpoints_planned = true;
+  int64_t there = 0, there_bytes = 0;
+  if (config.resume) {
+    for (const auto& [step, path] : list_checkpoints(config.run_dir)) {
+      ++there;
+      there_bytes += bytes_in(path);
+    }
+  }
+  const int64_t count = std::min(keep + 1, there + steps / every);
+  // A count that no disk holds is as good as one that overflows.
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(count, each, &bytes)) bytes = std::numeric_limits<int64_t>::max() / 4;
+  const std::string why = count > keep ? fmt::format(" (checkpoint.keep is {}, and one is being written)", keep)
+                                       : fmt::format(" (checkpoint.every is {})", every);
+  need.parts.push_back(
+      {.what = fmt::format("{} of {}{}{}", counted(count, "checkpoint"), format_bytes_up(each), why,
+                           there > 0 ? fmt::format(", of which {} are there", format_bytes(there_bytes)) : ""),
+       .directory = config.run_dir,
+       .bytes = std::max<int64_t>(0, bytes - there_bytes),
+       .remedy = keep > 1 ? "lower checkpoint.keep" : "leave checkpoint.every out, so that signals alone save"});
+}
+
+// The parts that lie on one file system, as indices.
+struct Volume {
+  std::optional<FreeSpace> free;
+  std::vector<size_t> parts;
+  int64_t bytes = 0;
+};
+
+std::vector<Volume> volumes_of(const DiskNeed& need, const FreeSpaceOf& free_of) {
+  std::vector<Volume> volumes;
+  for (size_t i = 0; i < need.parts.size(); ++i) {
+    const DiskPart& part = need.parts[i];
+    const std::optional<FreeSpace> free = free_of ? free_of(part.directory) : std::nullopt;
+    auto at = std::find_if(volumes.begin(), volumes.end(), [&](const Volume& volume) {
+      return free && volume.free ? free->device == volume.free->device
+                                 : !free && !volume.free && need.parts[volume.parts[0]].directory == part.directory;
+    });
+    if (at == volumes.end()) at = volumes.insert(at, Volume{.free = free, .parts = {}});
+    at->parts.push_back(i);
+    if (__builtin_add_overflow(at->bytes, part.bytes, &at->bytes)) at->bytes = std::numeric_limits<int64_t>::max();
+  }
+  return volumes;
+}
+
+std::string places_of(const DiskNeed& need, const Volume& volume) {
+  std::vector<std::string> places;
+  for (const size_t i : volume.parts) {
+    const std::string& place = need.parts[i].directory;
+    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  }
+  return fmt::format("{}{}", fmt::join(places, " and "), places.size() > 1 ? " (one file system)" : "");
+}
+
+std::string parts_of(const DiskNeed& need, const Volume& volume) {
+  std::vector<std::string> texts;
+  for (const size_t i : volume.parts) texts.push_back(need.parts[i].what);
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace
+
+int64_t DiskNeed::bytes() const {
+  int64_t sum = 0;
+  for (const DiskPart& part : parts)
+    if (__builtin_add_overflow(sum, part.bytes, &sum)) return std::numeric_limits<int64_t>::max();
+  return sum;
+}
+
+DiskNeed disk_need(const TrainConfig& config, const ModelConfig& model, const TensorTypes& stored,
+                   std::optional<int64_t> steps, int64_t scratch_bytes) {
+  const ModelBytes bytes = bytes_of(config, model, stored);
+  DiskNeed need{.parts = {}, .checkpoint_bytes = bytes.checkpoint};
+  const auto add = [&](std::string what, int64_t count, int64_t each, std::string remedy) {
+    if (count == 0) return;
+    int64_t all = 0;
+    if (__builtin_mul_overflow(count, each, &all)) all = std::numeric_limits<int64_t>::max() / 4;
+    need.parts.push_back(
+        {.what = std::move(what), .directory = config.run_dir, .bytes = all, .remedy = std::move(remedy)});
+  };
+  if (steps) {
+    add_checkpoints(config, *steps, need);
+    const int64_t states = count_of(config.dump.state, *steps), gradients = count_of(config.dump.grads, *steps);
+    add(fmt::format("{} of the state of {}", counted(states, "dump"), format_bytes_up(bytes.state_dump)), states,
+        bytes.state_dump, "name fewer steps in dump.state");
+    add(fmt::format("{} of gradients of {}", counted(gradients, "dump"), format_bytes_up(bytes.gradient_dump)),
+        gradients, bytes.gradient_dump, "name fewer steps in dump.grads");
+  }
+  add(fmt::format("the model {}", format_bytes_up(bytes.exported)), 1, bytes.exported,
+      "choose a run_dir on a larger disk");
+  if (config.eval.keep_best)  // a better one is written beside it
+    add(fmt::format("the best model twice for a moment {}", format_bytes_up(2 * bytes.exported)), 2, bytes.exported,
+        "leave eval.keep_best out");
+  if (scratch_bytes > 0)
+    need.parts.push_back({.what = fmt::format("state on disk {}", format_bytes_up(scratch_bytes)),
+                          .directory = config.memory.nvme_path,
+                          .bytes = scratch_bytes,
+                          .remedy = "name another drive in memory.nvme_path"});
+  return need;
+}
+
+DiskPart token_cache_part(const TrainConfig& config, int64_t source_bytes) {
+  const int64_t bytes = source_bytes / 2;
+  return {.what = fmt::format("tokens of {} of data, at least {}", format_bytes(source_bytes), format_bytes(bytes)),
+          .directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache,
+          .bytes = bytes,
+          .remedy = "name another place in data.cache"};
+}
+
+std::string disk_problem(const DiskNeed& need, const FreeSpaceOf& free_of) {
+  for (const Volume& volume : volumes_of(need, free_of)) {
+    if (!volume.free || volume.free->bytes >= volume.bytes) continue;
+    std::vector<std::string> remedies;
+    for (const size_t i : volume.parts)
+      if (!need.parts[i].remedy.empty()) remedies.push_back(need.parts[i].remedy);
+    return fmt::format("the disk is too small: {} are to be written to {}: {}; {} are free there. Make room, or {}",
+                       format_bytes_up(volume.bytes), places_of(need, volume), parts_of(need, volume),
+                       format_bytes(volume.free->bytes), fmt::join(remedies, ", or "));
+  }
+  return "";
+}
+
+void check_disk_need(const DiskNeed& need, const TrainConfig& config, const FreeSpaceOf& free_of) {
+  if (const std::string problem = disk_problem(need, free_of); !problem.empty()) fail(ExitCode::cannot_fit, problem);
+  if (need.checkpoints_planned) return;
+  DiskNeed stopped = need;
+  stopped.parts.push_back({.what = "a checkpoint", .directory = config.run_dir, .bytes = need.checkpoint_bytes});
+  if (!disk_problem(stopped, free_of).empty())
+    log_warn(
+        fmt::format("{} has no room for a checkpoint of {} beside what the run writes: a signal to stop could not "
+                    "save it; make room, or choose a run_dir on a larger disk",
+                    config.run_dir, format_bytes_up(need.checkpoint_bytes)));
+}
+
+std::string describe(const DiskNeed& need, const FreeSpaceOf& free_of) {
+  std::string text;
+  for (const Volume& volume : volumes_of(need, free_of))
+    text += fmt::format("disk: {} in {}: {}{}\n", format_bytes_up(volume.bytes), places_of(need, volume),
+                        parts_of(need, volume),
+                        volume.free ? fmt::format("; {} free", format_bytes(volume.free->bytes)) : "");
+  return text;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,94 @@
+// Completion in bash itself: the script is sourced, and asked what it offers behind a line.
+#include "megatrain/cli/completion.h"
+
+#include "megatrain/base/error.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/config_keys.h"
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+// What bash offers behind the line, in a directory with a run, a configuration and another file; sorted.
+class Shell {
+ public:
+  Shell() {
+    fs::create_directories(place_ / "runs/chat");
+    for (const char* name : {"chat.yaml", "other.yml", "notes.txt"}) write_bytes(place_ / name, "");
+    write_bytes(place_ / "megatrain.bash", succeed({"completion", "bash"}).out);
+    write_bytes(place_ / "ask", R"(source ./megatrain.bash
+COMP_LINE=$1 COMP_POINT=${#1}
+_megatrain
+[ ${#COMPREPLY[@]} -eq 0 ] || printf '%s\n' "${COMPREPLY[@]}" | LC_ALL=C sort
+)");
+  }
+
+  std::string offers(const std::string& line) const {
+    const Outcome outcome = Process({place_.path(), line}, "", "cd \"$1\" && exec bash --norc ./ask \"$2\"").wait();
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    std::string words = outcome.out;
+    std::replace(words.begin(), words.end(), '\n', ' ');
+    if (!words.empty()) words.pop_back();
+    return words;
+  }
+
+ private:
+  TemporaryDirectory place_;
+};
+
+}  // namespace
+
+TEST(Completion, OffersVerbsOptionsKeysValuesAndFilesInBash) {
+  const Shell shell;
+  EXPECT_EQ(shell.offers("megatrain tr"), "train");
+  EXPECT_EQ(shell.offers("megatrain help tr"), "train");
+  EXPECT_EQ(shell.offers("megatrain --v"), "--version");
+  EXPECT_EQ(shell.offers("megatrain bench st"), "step");
+  EXPECT_EQ(shell.offers("megatrain inspect d"), "data");
+  EXPECT_EQ(shell.offers("megatrain train "), "chat.yaml other.yml runs");
+  EXPECT_EQ(shell.offers("megatrain train ch"), "chat.yaml");
+  EXPECT_EQ(shell.offers("megatrain generate r"), "runs");
+  EXPECT_EQ(shell.offers("megatrain generate runs/"), "runs/chat");
+  EXPECT_EQ(shell.offers("megatrain generate runs/chat --prompt-"), "--prompt-file");
+  EXPECT_EQ(shell.offers("megatrain generate runs/chat --prompt-file n"), "notes.txt");
+  EXPECT_EQ(shell.offers("megatrain export runs/chat --dtype "), "bf16 fp32");
+  EXPECT_EQ(shell.offers("megatrain completion "), "bash fish zsh");
+  EXPECT_EQ(shell.offers("megatrain inspect data chat.yaml --color=a"), "always auto");
+}
+
+TEST(Completion, OffersKeysWhereAVerbTakesThemAndTheirWordsBehindThem) {
+  const Shell shell;
+  EXPECT_EQ(shell.offers("megatrain train chat.yaml --optim.sch"), "--optim.schedule=");
+  EXPECT_EQ(shell.offers("megatrain train chat.yaml --optim.schedule=c"), "constant cosine");
+  EXPECT_EQ(shell.offers("megatrain train chat.yaml --optim.schedule c"), "constant cosine");
+  EXPECT_EQ(shell.offers("megatrain train chat.yaml --resu"), "--resume");
+  EXPECT_EQ(shell.offers("megatrain train chat.yaml --resume --device=c"), "cpu cuda");
+  EXPECT_EQ(shell.offers("megatrain train chat.yaml --data.template=n"), "notes.txt");
+  EXPECT_EQ(shell.offers("megatrain generate runs/chat --optim."), "");
+  EXPECT_EQ(shell.offers("megatrain generate runs/chat --device c"), "cpu cuda");
+  EXPECT_EQ(shell.offers("megatrain train --help op"), "optim");
+  EXPECT_EQ(shell.offers("megatrain nothing "), "");
+}
+
+// A new verb, option or key is completed without a word in completion.cc.
+TEST(Completion, HasEveryVerbOptionAndKeyOfTheTables) {
+  const std::string bash = bash_completion(), fish = fish_completion();
+  for (const Verb& verb : verbs()) {
+    EXPECT_NE(bash.find("'" + verb.name + "')"), std::string::npos) << verb.name;
+    for (const std::string& option : verb.options)
+      EXPECT_NE(bash.find(fmt::format("'{} {}')", verb.name, option)), std::string::npos) << option;
+  }
+  for (const ConfigKey& key : config_keys()) {
+    EXPECT_NE(bash.find("--" + key.name), std::string::npos) << key.name;
+    EXPECT_NE(fish.find("-l " + key.name), std::string::npos) << key.name;
+    for (const std::string& word : key.choices) {
+      TrainConfig config;
+      EXPECT_TRUE(key.read(config, {.text = word})) << key.name << " " << word;
+    }
+  }
+  expect_refusal({"completion", "tcsh"}, ExitCode::bad_config, {"tcsh", "bash, zsh or fish"});
+}
+
+}  // namespace megatrain::cli

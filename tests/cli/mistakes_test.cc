@@ -1,0 +1,94 @@
+// docs/mistakes.md is the golden: every block of commands in it is run, and has to print what stands there.
+#include <regex>
+
+#include "tests/cli/command.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+struct Block {
+  std::string title;
+  std::string commands;               // a line each
+  std::vector<std::string> expected;  // lines; "…" in one is any text, alone any number of lines
+};
+
+struct Mistakes {
+  std::string yaml;  // train.yaml of the page
+  std::vector<Block> blocks;
+};
+
+Mistakes read_page() {
+  Mistakes page;
+  std::ifstream file(std::string(MEGATRAIN_SOURCE_DIR) + "/docs/mistakes.md");
+  std::string title, fence;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("```")) {
+      fence = fence.empty() ? line.substr(3) : "";
+      if (fence == "console") page.blocks.push_back({.title = title, .commands = "", .expected = {}});
+    } else if (fence == "yaml") {
+      page.yaml += line + "\n";
+    } else if (fence == "console" && line.starts_with("$ ")) {
+      page.blocks.back().commands += line.substr(2) + "\n";
+    } else if (fence == "console") {
+      page.blocks.back().expected.push_back(line);
+    } else if (line.starts_with("**")) {
+      title = line;
+    }
+  }
+  return page;
+}
+
+// A page of the document as a pattern over the whole output.
+std::regex pattern_of(const std::vector<std::string>& lines) {
+  static const std::regex kSpecial(R"([.^$|()\[\]{}*+?\\])");
+  std::string pattern;
+  for (const std::string& line : lines) {
+    if (line == "…") {
+      pattern += "(?:.*\n)*?";
+      continue;
+    }
+    std::string escaped = std::regex_replace(line, kSpecial, R"(\$&)");
+    for (size_t at = 0; (at = escaped.find("…", at)) != std::string::npos; at += 2)
+      escaped.replace(at, std::string("…").size(), ".*");
+    pattern += escaped + "\n";
+  }
+  return std::regex(pattern);
+}
+
+// What a shell prints that runs the block in a folder of its own, as the page describes it.
+std::string output_of(const Block& block, const std::string& yaml) {
+  const TemporaryDirectory place;
+  const std::string examples = std::string(MEGATRAIN_SOURCE_DIR) + "/examples/chat";
+  fs::create_directories(place / "work");
+  fs::create_directories(place / "bin");
+  fs::create_symlink(MEGATRAIN_PROGRAM, place / "bin/megatrain");
+  fs::copy(examples + "/model", place / "work/model");
+  write_bytes(place / "work/train.yaml", yaml);
+  std::ifstream train(examples + "/train.jsonl");
+  std::string samples, line;
+  for (int i = 0; i < 20 && std::getline(train, line); ++i) samples += line + "\n";
+  write_bytes(place / "work/chat.jsonl", samples);
+  write_bytes(place / "block", block.commands + "echo \"exit code $?\"\n");
+  return Process(
+             {place.path()}, "",
+             "cd \"$1/work\" && PATH=\"$1/bin:$PATH\" HF_HUB_CACHE=\"$1/hub\" XDG_CACHE_HOME=\"$1/caches\" exec bash "
+             "../block 2>&1")
+      .wait()
+      .out;
+}
+
+}  // namespace
+
+TEST(Mistakes, EachOfThePageSaysWhatStandsThere) {
+  const Mistakes page = read_page();
+  EXPECT_GE(page.blocks.size(), 40u);
+  for (const Block& block : page.blocks) {
+    ASSERT_FALSE(block.expected.empty()) << block.title;
+    EXPECT_TRUE(block.expected.back().starts_with("exit code ")) << block.title;
+    const std::string output = output_of(block, page.yaml);
+    EXPECT_TRUE(std::regex_match(output, pattern_of(block.expected))) << block.title << "\nprints\n" << output;
+  }
+}
+
+}  // namespace megatrain::cli
