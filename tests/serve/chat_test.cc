@@ -157,9 +157,7 @@ TEST(Chat, RefusesWhatItCannotDo) {
 
 TEST(Chat, OnATerminalCtrlCStopsTheAnswerAndCtrlDEnds) {
   const SpeakingModel model;
-  model.set("config.json", "max_position_embeddings", 200000);  // an answer would take minutes
-  model.set("config.json", "eos_token_id", nullptr);
-  model.set("tokenizer_config.json", "eos_token", nullptr);
+  model.make_endless();
   Terminal terminal(model.words({"--context=200000", "--temperature=1"}, "chat"));
   terminal.until("ctrl-D ends");
   terminal.until("> ");

@@ -99,12 +99,7 @@ std::string streamed_text(const std::vector<std::string>& events, size_t choice 
 // A model whose answers do not end by themselves for minutes.
 const SpeakingModel& endless() {
   static const SpeakingModel model;
-  static const bool made = [] {
-    model.set("config.json", "max_position_embeddings", 200000);
-    model.set("config.json", "eos_token_id", nullptr);
-    model.set("tokenizer_config.json", "eos_token", nullptr);
-    return true;
-  }();
+  static const bool made = (model.make_endless(), true);
   static_cast<void>(made);
   return model;
 }
