@@ -90,6 +90,14 @@ class SpeakingModel {
     content[key] = value;
     write_bytes(at, content.dump());
   }
+  // No token ends an answer of a chat, which then goes on for minutes.
+  void make_endless() const {
+    set("config.json", "max_position_embeddings", 200000);
+    set("config.json", "eos_token_id", nullptr);
+    set("tokenizer_config.json", "eos_token", nullptr);
+    set("tokenizer_config.json", "chat_template",
+        "{% for message in messages %}{{ message['role'] + ' ' + message['content'] + ' ' }}{% endfor %}");
+  }
   void remove(const std::string& file) const { fs::remove(path() + "/" + file); }
 
  private:

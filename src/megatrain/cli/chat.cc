@@ -224,7 +224,7 @@ int converse(Conversation& conversation) {
     try {
       if (!conversation.take(std::exchange(message, "") + line)) return 0;
     } catch (const Error& error) {
-      if (error.code() == ExitCode::io || error.code() == ExitCode::internal) throw;
+      if (std::ferror(stdout) != 0) throw;
       say_error(error.what());
     }
   }

@@ -38,6 +38,7 @@ class AnswerEngine {
 
   int64_t context() const { return generator_.forward().options().max_context; }
   int64_t sequences() const { return generator_.forward().options().max_batch; }
+  int64_t vocabulary() const { return generator_.forward().model().vocab; }
 
   // From any thread. Throws ApiError(400) for a prompt that does not fit, and ApiError(503) when too many wait.
   void check(const std::vector<Job>& jobs);

@@ -128,8 +128,16 @@ std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiMo
     return prompts;
   }
   for (const auto& asked : request.prompts) {
-    const std::string* text = std::get_if<std::string>(&asked);
-    prompts.push_back({.ids = text ? model.text.tokenizer.encode(*text, true) : std::get<std::vector<int32_t>>(asked)});
+    if (const std::string* text = std::get_if<std::string>(&asked)) {
+      prompts.push_back({.ids = model.text.tokenizer.encode(*text, true)});
+    } else {
+      prompts.push_back({.ids = std::get<std::vector<int32_t>>(asked)});
+      for (const int32_t id : prompts.back().ids) {
+        if (id >= model.engine.vocabulary())
+          throw ApiError(400, fmt::format("'prompt' has token {}; expected 0 to {}", id, model.engine.vocabulary() - 1),
+                         "prompt");
+      }
+    }
     prompts.back().max_tokens = request.max_tokens.value_or(kDefaultCompletionTokens);
   }
   return prompts;
