@@ -5,7 +5,7 @@ With llama.cpp it compares tokens, logits and greedy answers too. tools/check_gg
 
     check_gguf.py BUILD FOLDER [--probe PROGRAM] [--vocabularies FOLDER] [--only FAMILY ...]
 
-BUILD has megatrain, tests/tokenize_lines and tests/write_logits. FOLDER receives the models. PROGRAM is llama_probe.cc,
+BUILD has megatrain, tests/tokenize_lines and tests/write_logits. FOLDER receives the models. PROGRAM is tools/llama_probe.cc,
 linked with llama.cpp. --vocabularies has the files of tests/text/real_vocabularies.py, which then stand in for the small
 tokenizers of tests/text/goldens.
 """
