@@ -363,4 +363,5 @@ def main():
             print(f"{name}: " + check_llama(given.build, given.probe, model, files, vocab + 5, given.folder, "num_experts_per_tok" in config), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
