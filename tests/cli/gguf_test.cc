@@ -42,11 +42,13 @@ TEST(ExportGguf, OfACheckpointHoldsTheMasters) {
   succeed({"train", place.config(), "--precision=bf16"});
   succeed({"export", place.run(), "--gguf", "f32", "--out", place / "last.gguf"});
   succeed({"export", place.run() + "/checkpoints/step-00000001", "--gguf", "f32", "--out", place / "first.gguf"});
-  const auto embedding = [&](const char* name) { return read_gguf(place / name).tensors.at("token_embd.weight"); };
-  EXPECT_NE(embedding("first.gguf").bytes, embedding("last.gguf").bytes);
+  const auto embedding = [&](const char* name) {
+    return read_gguf(place / name).tensors.at("token_embd.weight").bytes;
+  };
+  const std::string first = embedding("first.gguf"), last = embedding("last.gguf");
+  EXPECT_NE(first, last);
   bool wide = false;  // some value has bits that bf16 lacks
-  for (size_t at = 0; at < embedding("last.gguf").bytes.size(); at += 4)
-    wide = wide || embedding("last.gguf").bytes.substr(at, 2) != std::string(2, '\0');
+  for (size_t at = 0; at < last.size(); at += 4) wide = wide || last.substr(at, 2) != std::string(2, '\0');
   EXPECT_TRUE(wide);
 }
 

@@ -3,9 +3,9 @@
 every tensor against one made here from the weights, q8_0 against gguf's own quantisation bit for bit, the metadata.
 With llama.cpp it compares tokens, logits and greedy answers too. tools/check_gguf calls it.
 
-    check_gguf.py BUILD FOLDER [--probe PROGRAM] [--vocabularies FOLDER]
+    check_gguf.py BUILD FOLDER [--probe PROGRAM] [--vocabularies FOLDER] [--only FAMILY ...]
 
-BUILD has megatrain, tests/tokenize_lines and tests/write_logits. FOLDER receives the models. PROGRAM is llama_probe.cc,
+BUILD has megatrain, tests/tokenize_lines and tests/write_logits. FOLDER receives the models. PROGRAM is tools/llama_probe.cc,
 linked with llama.cpp. --vocabularies has the files of tests/text/real_vocabularies.py, which then stand in for the small
 tokenizers of tests/text/goldens.
 """
@@ -335,8 +335,11 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--probe", type=Path)
     parser.add_argument("--vocabularies", type=Path)
+    parser.add_argument("--only", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
     given = parser.parse_args()
     for number, (name, (architecture, kind, bos, eos, own)) in enumerate(FAMILIES.items()):
+        if name not in given.only:
+            continue
         tokenizer, vocab = tokenizer_of(kind, given.vocabularies, bos, eos)
         model = given.folder / name
         model.mkdir(parents=True, exist_ok=True)
@@ -360,4 +363,5 @@ def main():
             print(f"{name}: " + check_llama(given.build, given.probe, model, files, vocab + 5, given.folder, "num_experts_per_tok" in config), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -100,7 +100,10 @@ const KnownArchitecture& known(const ModelConfig& c) {
 class Keys {
  public:
   Keys(std::string prefix, GgufMetadata& metadata) : prefix_(std::move(prefix)), metadata_(metadata) {}
-  void whole(const char* key, int64_t value) { add(key, static_cast<uint32_t>(value)); }
+  void whole(const char* key, int64_t value) {
+    if (value > UINT32_MAX) fail_input(fmt::format("{} would be {}, above what a GGUF file's key holds", key, value));
+    add(key, static_cast<uint32_t>(value));
+  }
   void number(const char* key, double value) { add(key, static_cast<float>(value)); }
   void text(const char* key, std::string value) { add(key, std::move(value)); }
 

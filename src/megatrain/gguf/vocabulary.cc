@@ -204,7 +204,7 @@ void add_vocabulary(const ModelText& text, int64_t vocab, GgufMetadata& metadata
   const std::string path = directory ? text.path + "/tokenizer.json" : text.path;
   const TokenizerFile file{path, read_json_file(path)};
   const nlohmann::json& model = file.json.at("model");
-  const bool pieces = model.value("byte_fallback", false);
+  const bool pieces = TokenizerNode(model, path, "model").boolean_or("byte_fallback", false);
   if (!pieces && !is_byte_level(file))
     fail_input(fmt::format(
         "{} is neither a byte-level BPE (GPT-2, Llama 3, Qwen) nor a SentencePiece BPE with byte_fallback (Llama "

@@ -29,7 +29,7 @@ llama_context* open_context(llama_model* model) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = 256;
   params.n_batch = 256;
-  params.n_threads = params.n_threads_batch = 2;
+  params.n_threads = params.n_threads_batch = 1;
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = params.type_v = GGML_TYPE_F32;
   params.swa_full = true;
