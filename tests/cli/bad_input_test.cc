@@ -66,7 +66,8 @@ TEST(BadModel, MissingShard) {
 
 TEST(BadModel, MissingDirectory) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::bad_input, {"nowhere/config.json"}, {"--model.path=" + (place / "nowhere")});
+  expect_train_refused(place, ExitCode::bad_input, {"model.path", "nowhere is not there"},
+                       {"--model.path=" + (place / "nowhere")});
 }
 
 TEST(BadModel, NoWeightsInTheDirectory) {

@@ -69,9 +69,9 @@ TEST(Train, WritesOneMetricsLineAStepWithTheContractsKeys) {
   ASSERT_EQ(lines.size(), 5u);
   int64_t step = 0;
   for (const json& line : lines) {
-    EXPECT_EQ(keys(line), (std::set<std::string>{"step", "steps", "loss", "grad_norm", "clip_factor", "lr", "tokens",
-                                                 "trained_tokens", "seconds", "tokens_per_s", "bound_by", "stall",
-                                                 "lanes", "bytes", "hbm_peak", "host_peak"}));
+    EXPECT_EQ(keys(line), (std::set<std::string>{"step", "steps", "epoch", "loss", "grad_norm", "clip_factor", "lr",
+                                                 "tokens", "trained_tokens", "seconds", "tokens_per_s", "bound_by",
+                                                 "stall", "lanes", "bytes", "hbm_peak", "host_peak"}));
     EXPECT_EQ(line.at("step"), ++step);
     for (const char* real : {"loss", "grad_norm", "clip_factor", "lr", "seconds", "tokens_per_s"})
       EXPECT_TRUE(line.at(real).is_number()) << real;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "megatrain/base/error.h"
+#include "megatrain/data/tokenize_progress.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "tests/data/chat_fixture.h"
 
@@ -196,6 +197,43 @@ TEST_F(Samples, AnEvaluationSplitTakesItsShareAndNothingTwice) {
   EXPECT_EQ(open_data(config, model_source()).eval_samples->counts().samples, 7);
   config.data.eval_split = 50;
   EXPECT_NE(refusal(config).find("takes 50 of 50 samples"), std::string::npos);
+}
+
+TEST_F(Samples, EpochsDoneGrowWithStepsAndAreWholeWhereAnEpochEnds) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(50))}};
+  config.batch = config.micro_batch = 1;
+  SampleData data = open(config);
+  const int64_t epoch = data.counts().sequences;
+  double last = 0;
+  for (int64_t step = 1; step <= 2 * epoch; ++step) {
+    data.batch(step - 1);
+    const double done = data.epochs_done(step);
+    EXPECT_GT(done, last);
+    if (step == 1) {
+      EXPECT_NEAR(done, 1.0 / static_cast<double>(epoch), 1e-12);
+    }
+    if (step == epoch) {
+      EXPECT_EQ(done, 1);
+    }
+    last = done;
+  }
+  EXPECT_NEAR(last, 2, 0.2);  // packed otherwise, an epoch may have a sequence more or less
+  config.epochs = 1;
+  config.batch = config.micro_batch = epoch + 3;  // the last step is filled with padding
+  SampleData whole = open(config);
+  whole.batch(0);
+  EXPECT_EQ(whole.epochs_done(1), 1);
+}
+
+TEST(TokenizeProgress, SaysSpeedAndTimeLeftOfWhatThisProcessDoes) {
+  TokenizeProgress fresh("chat.jsonl");
+  fresh.at(0, 0);
+  EXPECT_EQ(fresh.line(2, 0.25, 3'000'000), "tokenising chat.jsonl: 25%, 3.00M tokens, 1.50M tokens/s, 6s left");
+  TokenizeProgress resumed("chat.jsonl");
+  resumed.at(0.5, 6'000'000);
+  EXPECT_EQ(resumed.line(2, 0.75, 9'000'000), "tokenising chat.jsonl: 75%, 9.00M tokens, 1.50M tokens/s, 2s left");
+  EXPECT_EQ(resumed.line(0, 0.5, 6'000'000), "tokenising chat.jsonl: 50%, 6.00M tokens");
 }
 
 TEST_F(Samples, AnIdThatTheModelLacksIsRefusedWithItsPlace) {

@@ -80,7 +80,13 @@ TEST(DiskNeed, AShortageSaysWhatIsNeededWhereWhatIsFreeAndWhichKeysLowerIt) {
         std::string("checkpoint.keep is 2"), std::string("the model"), std::string("are free there"),
         std::string("lower checkpoint.keep"), std::string("run_dir")})
     EXPECT_NE(problem.find(part), std::string::npos) << part << " in: " << problem;
-  EXPECT_THROW(check_disk_need(need, config, two_disks(need.bytes() - 1, 0)), Error);
+  EXPECT_THROW(check_disk_need(need, two_disks(need.bytes() - 1, 0)), Error);
+}
+
+TEST(DiskNeed, TellsWhetherACheckpointThatASignalAsksForWouldFit) {
+  const DiskNeed need = disk_need(run("run_dir: /big/run"), model(), {}, 100);
+  EXPECT_TRUE(stop_fits(need, "/big/run", two_disks(need.bytes() + need.checkpoint_bytes, 0)));
+  EXPECT_FALSE(stop_fits(need, "/big/run", two_disks(need.bytes() + need.checkpoint_bytes - 1, 0)));
 }
 
 TEST(DiskNeed, PathsOnOneFileSystemAreSummedAndOthersAreNot) {

@@ -12,6 +12,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
+#include "megatrain/config/config.h"
 #include "megatrain/config/config_help.h"
 #include "megatrain/config/config_keys.h"
 
@@ -146,7 +147,8 @@ int dispatch(const Words& words, const std::string& program) {
   if (!verb) return without_verb(words);
   const Words rest(words.begin() + words_of(*verb), words.end());
   if (const auto asked = std::find_if(rest.begin(), rest.end(), is_help); asked != rest.end()) {
-    const std::string topic = asked + 1 == rest.end() ? "" : *(asked + 1);
+    std::string topic = asked + 1 == rest.end() ? "" : *(asked + 1);
+    if (topic.starts_with("-") && !is_config_override(topic)) topic.clear();  // an option, as in '--help --json'
     std::fputs((topic.empty() ? verb->help() : help_about(*verb, topic)).c_str(), stdout);
     return 0;
   }

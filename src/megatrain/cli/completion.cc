@@ -80,7 +80,7 @@ std::string bash_reply(const Completed& completed) {
     text += fmt::format(" _megatrain_words {};", shell_word(fmt::format("{}", fmt::join(completed.words, " "))));
   if (completed.configurations) text += " _megatrain_paths '*.yaml' '*.yml';";
   if (completed.files) text += " _megatrain_paths '*';";
-  if (completed.directories && !completed.files) text += " _megatrain_paths;";
+  if (completed.directories && !completed.files && !completed.configurations) text += " _megatrain_paths;";
   return text.empty() ? " :;" : text;
 }
 
@@ -117,13 +117,21 @@ _megatrain_paths() {
 // The words are split anew, as bash splits them at '=' too.
 constexpr const char* kBashEnd = R"(
 _megatrain() {
-  local line=${COMP_LINE:0:COMP_POINT} words verb rest=1 word name
+  local line verb rest=1 name
+  local -a words
   local _megatrain_typed='' _megatrain_before=''
   COMPREPLY=()
-  read -ra words <<<"$line"
+  if [[ -n ${ZSH_VERSION-} ]]; then # through bashcompinit
+    emulate -L ksh
+    line=${COMP_LINE:0:$COMP_POINT}
+    read -rA words <<<"$line"
+  else
+    line=${COMP_LINE:0:$COMP_POINT}
+    read -ra words <<<"$line"
+  fi
   if [[ $line != *[[:space:]] ]]; then
     _megatrain_typed=${words[${#words[@]} - 1]}
-    unset "words[${#words[@]}-1]"
+    words=("${words[@]:0:${#words[@]}-1}")
   fi
   verb=${words[1]-}
   if [[ $verb == help ]]; then
@@ -149,7 +157,7 @@ _megatrain() {
   if [[ $_megatrain_typed == -*=* ]]; then # --key=val
     name=${_megatrain_typed%%=*}
     _megatrain_typed=${_megatrain_typed#*=}
-    if [[ $COMP_WORDBREAKS != *=* ]]; then _megatrain_before=$name=; fi
+    if [[ ${COMP_WORDBREAKS-} != *=* ]]; then _megatrain_before=$name=; fi
     _megatrain_option "$verb" "$name" || { _megatrain_takes_keys "$verb" && _megatrain_key "${name#--}"; }
     return
   fi
@@ -164,7 +172,11 @@ _megatrain() {
   if [[ $_megatrain_typed == -* ]]; then
     _megatrain_options "$verb"
     if _megatrain_takes_keys "$verb"; then _megatrain_words "$_megatrain_keys"; fi
-    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null; fi
+    if [[ -n ${ZSH_VERSION-} ]]; then # which adds a space: '--key value'
+      COMPREPLY=("${COMPREPLY[@]%=}")
+    elif [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then
+      compopt -o nospace 2>/dev/null
+    fi
     return
   fi
   _megatrain_arguments "$verb"
@@ -183,19 +195,23 @@ Completed completed_arguments(const Verb& verb) {
   Completed completed;
   completed.words = second_words(verb.name);
   for (const std::string& part : split(verb.takes, ' ')) {
-    if (!part.starts_with("-")) add_placeholder(part, completed);
-    if (part.starts_with("-")) break;
+    if (part.starts_with("-")) break;  // what follows is its value
+    add_placeholder(part, completed);
   }
   return completed;
 }
 
 Completed completed_option(const Verb& verb, const std::string& option) {
   Completed completed;
-  const std::string usage = verb.takes + " " + verb.usage, name = option + " ";
-  const size_t at = (" " + usage).find_first_of(" [") == std::string::npos ? std::string::npos : usage.find(name);
-  if (at != std::string::npos) {
-    const std::string value = usage.substr(at + name.size());
-    add_placeholder(value.substr(0, value.find_first_of(" ]")), completed);
+  // "[--dtype bf16|fp32]", "--out DIR"
+  std::string usage = verb.takes + " " + verb.usage;
+  std::replace_if(
+      usage.begin(), usage.end(), [](char c) { return c == '[' || c == ']' || c == '\n'; }, ' ');
+  std::istringstream words(usage);
+  for (std::string word, value; words >> word;) {
+    if (word != option || !(words >> value)) continue;
+    add_placeholder(value, completed);
+    break;
   }
   if (option == "--machine")
     for (const MachineProfile& machine : named_machines()) completed.words.push_back(machine.name);
@@ -233,10 +249,8 @@ std::string bash_completion() {
   for (const Verb& verb : verbs())
     text += fmt::format("    '{}') _megatrain_words '{}' ;;\n", verb.name, fmt::join(options_of(verb), " "));
   text += "  esac\n}\n\n_megatrain_arguments() {\n  case $1 in\n";
-  for (const Verb& verb : verbs()) {
-    std::string name = verb.name;
-    text += fmt::format("    '{}'){}\n", name, bash_reply(completed_arguments(verb)) + ";");
-  }
+  for (const Verb& verb : verbs())
+    text += fmt::format("    '{}'){};\n", verb.name, bash_reply(completed_arguments(verb)));
   // a first word alone is the beginning of verbs of two
   for (const std::string& first : first_words()) {
     const bool known =

@@ -135,7 +135,10 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
     options.skip_bad = config.data.skip_bad - bad;
     options.train_on = train_on(config.data.train_on);
     options.stop = stop;
-    options.begins = room;
+    options.begins = [&](int64_t bytes, double fraction, int64_t tokens) {
+      if (room) room(bytes);
+      progress.at(fraction, tokens);
+    };
     options.progress = [&](double fraction, int64_t tokens) {
       work.advance(fraction);
       progress.at(fraction, tokens);

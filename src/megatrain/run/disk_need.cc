@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/user_cache.h"
 #include "megatrain/model/model.h"
@@ -193,16 +192,15 @@ std::string disk_problem(const DiskNeed& need, const FreeSpaceOf& free_of) {
   return "";
 }
 
-void check_disk_need(const DiskNeed& need, const TrainConfig& config, const FreeSpaceOf& free_of) {
+void check_disk_need(const DiskNeed& need, const FreeSpaceOf& free_of) {
   if (const std::string problem = disk_problem(need, free_of); !problem.empty()) fail(ExitCode::cannot_fit, problem);
-  if (need.checkpoints_planned) return;
+}
+
+bool stop_fits(const DiskNeed& need, const std::string& run_dir, const FreeSpaceOf& free_of) {
+  if (need.checkpoints_planned) return true;
   DiskNeed stopped = need;
-  stopped.parts.push_back({.what = "a checkpoint", .directory = config.run_dir, .bytes = need.checkpoint_bytes});
-  if (!disk_problem(stopped, free_of).empty())
-    log_warn(
-        fmt::format("{} has no room for a checkpoint of {} beside what the run writes: a signal to stop could not "
-                    "save it; make room, or choose a run_dir on a larger disk",
-                    config.run_dir, format_bytes_up(need.checkpoint_bytes)));
+  stopped.parts.push_back({.what = "a checkpoint", .directory = run_dir, .bytes = need.checkpoint_bytes});
+  return disk_problem(stopped, free_of).empty();
 }
 
 std::string describe(const DiskNeed& need, const FreeSpaceOf& free_of) {

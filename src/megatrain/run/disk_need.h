@@ -43,8 +43,11 @@ using FreeSpaceOf = std::function<std::optional<FreeSpace>(const std::string& pa
 // A sentence for the first file system that has no room for its parts; empty: all have.
 std::string disk_problem(const DiskNeed& need, const FreeSpaceOf& free_of = free_space);
 
-// Throws Error(cannot_fit) with disk_problem(). Warns where a checkpoint that a signal asks for would not fit.
-void check_disk_need(const DiskNeed& need, const TrainConfig& config, const FreeSpaceOf& free_of = free_space);
+// Throws Error(cannot_fit) with disk_problem().
+void check_disk_need(const DiskNeed& need, const FreeSpaceOf& free_of = free_space);
+
+// Whether `run_dir` has room for a checkpoint that only a signal asks for, beside all else.
+bool stop_fits(const DiskNeed& need, const std::string& run_dir, const FreeSpaceOf& free_of = free_space);
 
 // "disk: 289 GiB in runs/x: 3 checkpoints …, the model 14.2 GiB; 1.2 TiB free": a line each file system and line end.
 // Nothing is said of free space when `free_of` is empty.

@@ -78,11 +78,11 @@ class Run {
     const DiskNeed known =
         disk_need(config, source_.config, source_.types,
                   config.epochs > 0 || config.tokens > 0 ? std::nullopt : std::optional<int64_t>(config.steps));
-    check_disk_need(known, config);
+    check_disk_need(known);
     const auto room = [&](int64_t bytes) {
       DiskNeed all = known;
       all.parts.push_back(token_cache_part(config, bytes));
-      check_disk_need(all, config);
+      check_disk_need(all);
     };
     if (config.steps > 0 || config.epochs > 0 || config.tokens > 0)
       data_ = open_data(config, source_, hooks.stop, room);
@@ -125,9 +125,7 @@ class Run {
     const Plan& plan = session_->plan(&notes);
     plan_json_ = plan_to_json(plan);
     memory_json_ = memory_to_json(memory_need(workload, plan));
-    check_disk_need(
-        disk_need(config, source_.config, source_.types, config.steps, memory_need(workload, plan).disk_bytes()),
-        config);
+    check_room_on_disk(memory_need(workload, plan).disk_bytes());
     const Device& device = session_->device();
     if (device.kind() == DeviceKind::cuda)  // what the first step should take
       step_s_ = estimate(workload, plan, session_->profile()).step_s;
@@ -200,6 +198,17 @@ class Run {
                         : checkpoint_   ? "its checkpoint is the one this run began with. Go on with --resume"
                                         : "nothing is trained yet and nothing was saved";
     log_info(fmt::format("stopped by signal {} after step {}; {}", result_.stopped_by, step_, saved));
+  }
+
+  // All that the run writes, now that its steps and its plan are known.
+  void check_room_on_disk(int64_t scratch_bytes) const {
+    const DiskNeed need = disk_need(config_, source_.config, source_.types, config_.steps, scratch_bytes);
+    check_disk_need(need);
+    if (!stop_fits(need, config_.run_dir))
+      log_warn(fmt::format(
+          "{} has no room for a checkpoint of {} beside what the run writes: a signal to stop could not save it; "
+          "make room, or choose a run_dir on a larger disk",
+          config_.run_dir, format_bytes_up(need.checkpoint_bytes)));
   }
 
   // What a signal to stop leads to while it trains.

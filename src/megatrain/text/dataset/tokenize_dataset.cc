@@ -219,11 +219,6 @@ bool run(const Dataset& dataset, const Input& input, const std::optional<SampleF
   const auto stopped = [&] { return options.stop != nullptr && *options.stop != 0; };
   std::vector<BadSample> bad = named(writer.bad(), dataset);
   check_bad(bad, options.skip_bad);
-  const auto tell = [&](const ReadPlace& at) {
-    const double done = static_cast<double>(input.begins[static_cast<size_t>(at.file)] + at.offset);
-    options.progress(done / static_cast<double>(std::max<int64_t>(input.begins.back(), 1)), writer.tokens());
-  };
-  if (options.progress) tell(writer.place());
   Clock::time_point saved = Clock::now(), told;
   SampleBlock block;
   for (bool more = true; more || team.count() > 0;) {
@@ -254,7 +249,8 @@ bool run(const Dataset& dataset, const Input& input, const std::optional<SampleF
       saved = Clock::now();
     }
     if (options.progress && seconds_since(told) >= kProgressSeconds) {
-      tell(after);
+      const double done = static_cast<double>(input.begins[static_cast<size_t>(after.file)] + after.offset);
+      options.progress(done / static_cast<double>(input.begins.back()), writer.tokens());
       told = Clock::now();
     }
   }
@@ -344,8 +340,10 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     }
     SampleWriter writer(partial);
     if (options.begins) {
-      const ReadPlace from = writer.place();
-      options.begins(input->begins.back() - input->begins[static_cast<size_t>(from.file)] - from.offset);
+      const int64_t all = input->begins.back();
+      const int64_t done = input->begins[static_cast<size_t>(writer.place().file)] + writer.place().offset;
+      options.begins(all - done, static_cast<double>(done) / static_cast<double>(std::max<int64_t>(all, 1)),
+                     writer.tokens());
     }
     const auto keep_saved = [&] {
       if (writer.has_saved()) unsaved.keep();

@@ -52,11 +52,12 @@ struct TokenizeOptions {
   nlohmann::ordered_json variables;                               // null, or an object: more variables for the template
   std::tm date = default_template_date();                         // for templates that print it
   std::function<void(double fraction, int64_t tokens)> progress;  // now and then, from the calling thread
-  std::function<void(int64_t bytes)> begins;  // before it writes: bytes of files that are not in the cache; may throw
+  // Before it writes: bytes of files that are not in the cache yet, and what an earlier call has done; may throw.
+  std::function<void(int64_t bytes, double fraction, int64_t tokens)> begins;
   const volatile std::sig_atomic_t* stop = nullptr;  // set: stop soon; what is done is kept and gone on with next time
 
   // The parts that work is cut in; none of them changes the result.
-  int64_t block_bytes = 4 * kMiB;
+  int64_t block_bytes = 1 * kMiB;  // the first is done within a second or so, for the progress line
   double seconds_between_saves = 2;
   int64_t* peak_bytes_in_flight = nullptr;  // of input read and not yet written
 };
