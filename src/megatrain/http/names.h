@@ -1,0 +1,18 @@
+// Which names of a host mean this machine and no other.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace megatrain {
+
+// "localhost", an address of 127.0.0.0/8, "::1", as a name or an address and in no other spelling.
+bool is_loopback_name(std::string_view name);
+
+// The name in a Host header, without its port: "localhost:8000", "[::1]:8000". Empty: it is none.
+std::string host_of(std::string_view header);
+
+// The name in an Origin header: "http://localhost:3000". Empty: it is none, as in "null".
+std::string host_of_origin(std::string_view header);
+
+}  // namespace megatrain

@@ -1,0 +1,285 @@
+#include "megatrain/http/server.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "megatrain/base/error.h"
+#include "megatrain/http/names.h"
+#include "tests/http/client.h"
+
+namespace megatrain {
+
+namespace {
+
+// A server on a port of its own, that runs while this lives.
+struct Running {
+  HttpServer server;
+  std::thread thread;
+
+  explicit Running(HttpOptions options = {}) : server(options) {}
+  void start() {
+    thread = std::thread([this] { server.run(); });
+  }
+  ~Running() {
+    server.stop();
+    if (thread.joinable()) thread.join();
+  }
+  int port() const { return server.port(); }
+};
+
+std::string message_of(const ClientReply& reply) { return reply.json().at("error").at("message"); }
+
+}  // namespace
+
+TEST(HttpServer, AnswersExactPathsAndMethodsAndNothingElse) {
+  Running running;
+  running.server.on("GET", "/hello", [](const HttpRequest& request, HttpReply reply) {
+    reply.send(200, "text/plain", "hello " + request.query);
+  });
+  running.server.on("POST", "/echo",
+                    [](const HttpRequest& request, HttpReply reply) { reply.send(200, "text/plain", request.body); });
+  running.start();
+  const ClientReply hello = ask(running.port(), "GET", "/hello?you");
+  EXPECT_EQ(hello.status, 200);
+  EXPECT_EQ(hello.body, "hello you");
+  EXPECT_EQ(ask(running.port(), "POST", "/echo", std::string(100000, 'x')).body, std::string(100000, 'x'));
+  EXPECT_EQ(ask(running.port(), "HEAD", "/hello").status, 200);
+  const ClientReply wrong = ask(running.port(), "DELETE", "/echo");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_NE(wrong.head.find("Allow: POST"), std::string::npos);
+  EXPECT_EQ(message_of(wrong), "/echo takes POST, not DELETE");
+  for (const char* path : {"/", "/hello/", "/etc/passwd", "/../../etc/passwd", "/%2e%2e/etc/passwd", "//etc/passwd",
+                           "/hello/../../../etc/passwd", "/proc/self/environ"}) {
+    const ClientReply reply = ask(running.port(), "GET", path);
+    EXPECT_EQ(reply.status, 404) << path;
+    EXPECT_EQ(reply.json().at("error").at("type"), "invalid_request_error");
+  }
+}
+
+TEST(HttpServer, SeveralRequestsUseOneConnection) {
+  Running running;
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  HttpClient client(running.port());
+  for (int i = 0; i < 3; ++i) {
+    client.send("GET", "/a");
+    EXPECT_EQ(client.read().body, "a");
+  }
+  client.send("GET", "/a");  // two at once
+  client.send("GET", "/b");
+  EXPECT_EQ(client.read().status, 200);
+  EXPECT_EQ(client.read().status, 404);
+}
+
+TEST(HttpServer, OnLoopbackOnlyNamesOfThisMachineReachIt) {
+  Running running;
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  EXPECT_TRUE(running.server.on_loopback());
+  const auto status = [&](const std::string& headers) { return ask(running.port(), "GET", "/a", "", headers).status; };
+  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1:80", "127.8.9.1", "[::1]:9", "[::1]"})
+    EXPECT_EQ(status(std::string("Host: ") + host + "\r\n"), 200) << host;
+  for (const char* host : {"evil.example", "localhost.evil.example", "evil.example:8000", "127.0.0.1.evil.example",
+                           "8.8.8.8", "[::2]", "[::1", "localhost:80x", ""})
+    EXPECT_EQ(status(std::string("Host: ") + host + "\r\n"), 403) << host;
+  EXPECT_EQ(status(""), 403);
+  EXPECT_EQ(status("Host: localhost\r\nOrigin: https://evil.example\r\n"), 403);
+  EXPECT_EQ(status("Host: localhost\r\nOrigin: null\r\n"), 403);
+  EXPECT_EQ(status("Host: localhost\r\nOrigin: http://localhost:3000\r\n"), 200);
+}
+
+TEST(HttpServer, AnotherAddressIsReachedByAnyName) {
+  Running running({.host = "0.0.0.0"});
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  EXPECT_FALSE(running.server.on_loopback());
+  EXPECT_EQ(ask(running.port(), "GET", "/a", "", "Host: trainer.example\r\n").status, 200);
+}
+
+TEST(HttpServer, RefusesWhatIsTooLargeOrNoHttp) {
+  Running running({.max_header_bytes = 4096, .max_body_bytes = 1000});
+  running.server.on("POST", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  EXPECT_EQ(ask(running.port(), "POST", "/a", std::string(1000, 'x')).status, 200);
+  const ClientReply large = ask(running.port(), "POST", "/a", std::string(1001, 'x'));
+  EXPECT_EQ(large.status, 413);
+  EXPECT_EQ(message_of(large), "the body has more than 1000 bytes");
+  EXPECT_NE(ask(running.port(), "POST", "/a", std::string(100000, 'x')).status, 200);
+  {
+    HttpClient client(running.port());  // without an end
+    client.send_bytes("POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 100; ++i) client.send_bytes("64\r\n" + std::string(100, 'x') + "\r\n");
+    EXPECT_NE(client.read().status, 200);
+  }
+  {
+    HttpClient client(running.port());
+    client.send_bytes("POST /a HTTP/1.1\r\nHost: localhost\r\n");
+    for (int i = 0; i < 1000; ++i) client.send_bytes("X-" + std::to_string(i) + ": y\r\n");
+    EXPECT_NE(client.read().status, 200);
+  }
+  for (const std::string& bytes : {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"), std::string("nonsense\r\n\r\n"),
+                                   std::string("GET /a HTTP/9.9.9\r\n\r\n"), std::string(64, '\0') + "\r\n\r\n",
+                                   std::string("POST /a HTTP/1.1\r\nContent-Length: -5\r\n\r\n"),
+                                   std::string("POST /a HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n")}) {
+    HttpClient client(running.port());
+    client.send_bytes(bytes);
+    client.send("GET", "/a");
+    EXPECT_NE(client.read().status, 200);
+  }
+  EXPECT_EQ(ask(running.port(), "POST", "/a", "x").status, 200);
+}
+
+TEST(HttpServer, EventsComeAsTheyAreSentFromAnotherThread) {
+  Running running;
+  std::vector<std::thread> threads;
+  std::promise<void> first_was_read;
+  running.server.on("GET", "/events", [&](const HttpRequest&, HttpReply reply) {
+    threads.emplace_back([reply, &first_was_read] {
+      reply.begin_events();
+      reply.event("one");
+      first_was_read.get_future().wait();
+      reply.event("two\nlines", "named");
+      reply.end();
+      reply.event("too late");
+    });
+  });
+  running.start();
+  HttpClient client(running.port());
+  client.send("GET", "/events");
+  ClientReply head;
+  ASSERT_TRUE(client.read_head(head));
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.head.find("text/event-stream"), std::string::npos);
+  std::string chunk;
+  ASSERT_TRUE(client.read_chunk(chunk));
+  EXPECT_EQ(chunk, "data: one\n\n");
+  first_was_read.set_value();
+  ASSERT_TRUE(client.read_chunk(chunk));
+  EXPECT_EQ(chunk, "event: named\ndata: two\ndata: lines\n\n");
+  EXPECT_FALSE(client.read_chunk(chunk));
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(HttpServer, AReplyKnowsWhenItsClientHasGone) {
+  for (const bool events : {false, true}) {
+    Running running;
+    std::promise<HttpReply> asked;
+    std::promise<void> gone;
+    running.server.on("GET", "/wait", [&](const HttpRequest&, HttpReply reply) {
+      if (events) reply.begin_events();
+      reply.on_gone([&] { gone.set_value(); });
+      asked.set_value(reply);
+    });
+    running.start();
+    HttpClient client(running.port());
+    client.send("GET", "/wait");
+    const HttpReply reply = asked.get_future().get();
+    EXPECT_FALSE(reply.gone());
+    client.close();
+    gone.get_future().wait();
+    EXPECT_TRUE(reply.gone());
+    reply.event("nothing happens");
+    reply.send(200, "text/plain", "nothing happens");
+  }
+}
+
+TEST(HttpServer, AClientThatReadsNothingIsGivenUp) {
+  Running running({.max_unread_bytes = 100000});
+  std::promise<HttpReply> asked;
+  std::promise<void> gone;
+  running.server.on("GET", "/events", [&](const HttpRequest&, HttpReply reply) {
+    reply.begin_events();
+    reply.on_gone([&] { gone.set_value(); });
+    asked.set_value(reply);
+  });
+  running.start();
+  HttpClient client(running.port());
+  client.send("GET", "/events");
+  const HttpReply reply = asked.get_future().get();
+  for (std::future<void> future = gone.get_future();
+       future.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready;)
+    reply.event(std::string(1 << 20, 'x'));
+  EXPECT_TRUE(reply.gone());
+}
+
+TEST(HttpServer, AnAnswerThatFailsOrIsForgottenIsAnError) {
+  Running running;
+  running.server.on("GET", "/forgotten", [](const HttpRequest&, HttpReply) {});
+  running.server.on("GET", "/theirs", [](const HttpRequest&, HttpReply) { fail_input("the text is no text"); });
+  running.server.on("GET", "/ours", [](const HttpRequest&, HttpReply) { fail_internal("a bug"); });
+  running.start();
+  EXPECT_EQ(ask(running.port(), "GET", "/forgotten").status, 500);
+  const ClientReply theirs = ask(running.port(), "GET", "/theirs");
+  EXPECT_EQ(theirs.status, 400);
+  EXPECT_EQ(message_of(theirs), "the text is no text");
+  EXPECT_EQ(ask(running.port(), "GET", "/ours").status, 500);
+}
+
+TEST(HttpServer, MoreConnectionsThanItTakesWaitUntilOneCloses) {
+  Running running({.max_connections = 3});
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  std::vector<std::unique_ptr<HttpClient>> held;
+  for (int i = 0; i < 3; ++i) {
+    held.push_back(std::make_unique<HttpClient>(running.port()));
+    held.back()->send("GET", "/a");
+    EXPECT_EQ(held.back()->read().status, 200);
+  }
+  HttpClient waiting(running.port());
+  waiting.send("GET", "/a");
+  std::future<int> status = std::async(std::launch::async, [&] { return waiting.read().status; });
+  EXPECT_EQ(status.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  held.pop_back();
+  EXPECT_EQ(status.get(), 200);
+}
+
+TEST(HttpServer, StopsWithRequestsInFlight) {
+  std::promise<HttpReply> asked;
+  std::optional<HttpReply> reply;
+  bool gone = false;
+  {
+    Running running;
+    running.server.on("GET", "/wait", [&](const HttpRequest&, HttpReply wait) {
+      wait.on_gone([&] { gone = true; });
+      asked.set_value(wait);
+    });
+    running.start();
+    HttpClient client(running.port());
+    client.send("GET", "/wait");
+    reply = asked.get_future().get();
+  }
+  EXPECT_TRUE(gone);
+  EXPECT_TRUE(reply->gone());
+  reply->send(200, "text/plain", "nothing happens");
+}
+
+TEST(HttpServer, StopsByASignalsFlagAndCallsTimers) {
+  HttpServer server({});
+  volatile std::sig_atomic_t stop = 0;
+  int calls = 0;
+  server.every(0.001, [&] {
+    if (++calls == 3) stop = 15;
+  });
+  server.run(&stop);
+  EXPECT_GE(calls, 3);
+}
+
+TEST(HttpServer, SaysWhyItCannotListen) {
+  HttpServer server({});
+  try {
+    HttpServer second({.port = server.port()});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::io);
+    EXPECT_NE(std::string(error.what()).find("Address already in use"), std::string::npos);
+  }
+  EXPECT_THROW(HttpServer({.host = "no such name"}), Error);
+}
+
+}  // namespace megatrain
