@@ -25,6 +25,7 @@ int verb_inspect(const Arguments& arguments);
 int verb_inspect_data(const Arguments& arguments);
 int verb_export(const Arguments& arguments);
 int verb_report(const Arguments& arguments);
+int verb_watch(const Arguments& arguments);
 int verb_demo(const Arguments& arguments);
 
 // Runs the program: argv without its first word. Errors become a sentence on standard error and the contract's code.

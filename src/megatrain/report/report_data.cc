@@ -99,6 +99,11 @@ Recent recent(const RunHistory& history) {
 std::string ReportData::name() const { return fs::path(run).filename().string(); }
 
 ReportData read_report(const std::string& path) {
+  read_run(path);  // says what is missing before anything else does
+  return read_report(path, read_history(path));
+}
+
+ReportData read_report(const std::string& path, RunHistory history) {
   constexpr int64_t kMaxConfigBytes = 16 * kMiB;
   const RunFiles run = read_run(path);
   ReportData data;
@@ -107,7 +112,7 @@ ReportData read_report(const std::string& path) {
   data.differences = differences_of(run.config);
   data.complete = run.complete_step.has_value();
   data.state = data.complete ? "complete" : "not complete";
-  data.history = read_history(run.path);
+  data.history = std::move(history);
   data.steps = data.history.planned_steps ? data.history.planned_steps : run.config.steps;
   read_model(run, data);
   read_machine(run, data);

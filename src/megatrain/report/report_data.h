@@ -37,6 +37,7 @@ struct ReportData {
 
 // Throws Error(bad_input) when `path` is no run, or what it holds is damaged.
 ReportData read_report(const std::string& path);
+ReportData read_report(const std::string& path, RunHistory history);  // that was read already
 
 // A figure of a run at the top of the page. Each says what it is of: the last step, or all of them.
 struct Card {

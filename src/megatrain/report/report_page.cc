@@ -120,6 +120,7 @@ std::string samples(const ReportData& d) {
 }
 
 std::string configuration(const ReportData& d) {
+  if (d.configuration.empty()) return "";
   std::string text = "<h2>Configuration</h2>\n";
   if (d.differences.empty()) {
     text += "<p>Every key has its default.</p>\n";
@@ -170,17 +171,21 @@ std::string report_page(const ReportData& d) {
              inside_script(json_text(data)), kReportScript);
 }
 
-std::string live_page(const std::vector<ReportData>& runs, size_t selected) {
-  const ReportData& shown = runs.at(selected);
+std::string live_page(const std::vector<const ReportData*>& runs, size_t selected) {
+  const ReportData& shown = *runs.at(selected);
   std::string choose;
   if (runs.size() > 1) {
     choose = "<nav class=\"runs\">";
     for (size_t i = 0; i < runs.size(); ++i)
       choose += fmt::format("<a class=\"run{}{}\" href=\"?run={}\"><i></i>{} <small></small></a>", i % 6,
-                            i == selected ? " selected" : "", i, escape_html(runs[i].name()));
+                            i == selected ? " selected" : "", i, escape_html(runs[i]->name()));
     choose += "</nav>\n";
   }
-  return head(shown.name(), "<link rel=\"stylesheet\" href=\"style.css\">") +
+  return head(shown.name(),
+              "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'self'; "
+              "style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:\">\n<link rel=\"icon\" "
+              "href=\"data:,\">"
+              "<link rel=\"stylesheet\" href=\"style.css\">") +
          fmt::format("<body data-live=\"{}\"><main>\n", selected) + choose + body(shown) +
          "</main><div id=\"tip\" hidden></div>\n<script src=\"script.js\"></script></body></html>\n";
 }

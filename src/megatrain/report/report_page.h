@@ -13,7 +13,7 @@ namespace megatrain {
 std::string report_page(const ReportData& data);
 
 // The curves of all runs together, the rest of the one at `selected`. The script asks the page's own server for what
-// comes after. `style` and `script` are the names of the two files that the server has beside the page.
-std::string live_page(const std::vector<ReportData>& runs, size_t selected);
+// comes after, and for style.css and script.js.
+std::string live_page(const std::vector<const ReportData*>& runs, size_t selected);
 
 }  // namespace megatrain

@@ -88,7 +88,7 @@ const logTicks = (low, high) => {
   const decades = Math.log10(high / low), ticks = [];
   if (decades < 0.5) return linearTicks(low, high, 5);
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power) {
-    for (const factor of decades < 3 ? [1, 2, 5] : [1]) {
+    for (const factor of decades < 1 ? [1, 1.5, 2, 3, 4, 5, 7] : decades < 3 ? [1, 2, 5] : [1]) {
       const value = factor * Math.pow(10, power);
       if (value >= low && value <= high) ticks.push(Number(value.toPrecision(3)));
     }
@@ -410,6 +410,8 @@ const follow = () => {
   source.addEventListener("run", (event) => {
     const told = JSON.parse(event.data), index = told.run;
     delete told.run;
+    const before = page.runs[index];
+    if (before && before.state === "absent" && told.state !== "absent") location.reload();  // the rest of the page is there now
     if (told.whole) page.runs[index] = told;
     else if (page.runs[index]) take(page.runs[index], told);
     if (!page.runs[page.selected] || page.runs.length !== told.of || page.runs.includes(undefined)) return;

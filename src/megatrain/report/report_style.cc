@@ -81,7 +81,7 @@ th, td { padding: 6px 12px 6px 0; text-align: left; vertical-align: top; border-
 thead th { border-top: 0; color: var(--soft); }
 table.samples td, table.samples thead th { min-width: 200px; }
 table.samples th:first-child { min-width: 0; font-variant-numeric: tabular-nums; }
-table.config th, table.config td { overflow-wrap: anywhere; }
+table.config td { overflow-wrap: anywhere; }
 table.config td:last-child { color: var(--soft); }
 details { margin-top: 12px; } summary { cursor: pointer; color: var(--soft); margin-bottom: 8px; }
 #controls { display: flex; flex-wrap: wrap; gap: 8px 22px; }

@@ -1,0 +1,114 @@
+#include "tests/cli/command.h"
+#include "tests/http/client.h"
+
+namespace megatrain::cli {
+
+namespace {
+
+std::vector<json> lines_of(const std::string& text) {
+  std::vector<json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+std::vector<json> events_of(const std::vector<json>& lines, const std::string& name) {
+  std::vector<json> found;
+  for (const json& line : lines) {
+    if (line.at("event") == name) found.push_back(line);
+  }
+  return found;
+}
+
+// For sh: standard output goes where the test can read it meanwhile.
+std::string into(const std::string& file) { return "exec \"$0\" \"$@\" > '" + file + "'"; }
+
+}  // namespace
+
+TEST(Watch, FollowsARunFromBeforeItsStartToItsEnd) {
+  const Place place("llama_linear", "steps: 6\n");
+  Process watch({"watch", place.run(), "--json", "--follow"});
+  ASSERT_TRUE(eventually([&] { return watch.said().find("waiting") != std::string::npos; }));
+  succeed({"train", place.config()});
+  const Outcome outcome = watch.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<json> lines = lines_of(outcome.out), steps = events_of(lines, "step"),
+                          metrics = metrics_of(place.run());
+  ASSERT_EQ(steps.size(), 6u);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    for (const auto& [key, value] : metrics[i].items()) EXPECT_EQ(steps[i].at(key), value) << key;
+    EXPECT_EQ(steps[i].at("run"), place.run());
+  }
+  EXPECT_EQ(lines.back().at("event"), "state");
+  EXPECT_EQ(lines.back().at("state"), "complete");
+  EXPECT_EQ(lines.back().at("exit_code"), 0);
+  const json live = json::parse(read_bytes(place.run() + "/live.json"));
+  EXPECT_EQ(live.at("state"), "complete");
+  EXPECT_EQ(live.at("lanes").at("step"), 1) << "the first step's; six take less than the seconds between two";
+  const json now = json::parse(succeed({"watch", place.run(), "--json"}).out);
+  EXPECT_EQ(now.at("state"), "complete");
+  EXPECT_EQ(now.at("step"), 6);
+  EXPECT_EQ(now.at("loss"), metrics.back().at("loss"));
+}
+
+TEST(Watch, EndsAsTheRunDid) {
+  const Place place("llama_linear", "steps: 100000\n");
+  Process train({"train", place.config()});
+  const std::string metrics = place.run() + "/metrics.jsonl";
+  ASSERT_TRUE(eventually([&] { return fs::exists(metrics) && fs::file_size(metrics) > 0; }));
+  EXPECT_EQ(json::parse(succeed({"watch", place.run(), "--json"}).out).at("state"), "running");
+  Process watch({"watch", place.run(), "--json", "--follow"});
+  train.signal(SIGTERM);
+  EXPECT_EQ(train.wait().code, 143);
+  const Outcome stopped = watch.wait();
+  EXPECT_EQ(stopped.code, 143) << stopped.err;
+  EXPECT_EQ(lines_of(stopped.out).back().at("state"), "stopped");
+}
+
+TEST(Watch, RunsTheUsersCommandForARunThatIsKilled) {
+  const Place place("llama_linear", "steps: 100000\n");
+  Process train({"train", place.config()});
+  const std::string metrics = place.run() + "/metrics.jsonl";
+  ASSERT_TRUE(eventually([&] { return fs::exists(metrics) && fs::file_size(metrics) > 0; }));
+  Process watch({"watch", place.run(), "--json", "--follow", "--alert-command", "cat > " + (place / "alert")}, "",
+                into(place / "out"));
+  ASSERT_TRUE(eventually([&] { return fs::exists(place / "out") && !read_bytes(place / "out").empty(); }));
+  train.signal(SIGKILL);
+  train.wait();
+  const Outcome outcome = watch.wait();
+  EXPECT_EQ(outcome.code, 137) << outcome.err;
+  const std::vector<json> lines = lines_of(read_bytes(place / "out"));
+  EXPECT_EQ(lines.back().at("state"), "killed");
+  ASSERT_EQ(events_of(lines, "alert").size(), 1u);
+  ASSERT_TRUE(eventually([&] { return fs::exists(place / "alert") && !read_bytes(place / "alert").empty(); }));
+  EXPECT_EQ(json::parse(read_bytes(place / "alert")), events_of(lines, "alert")[0]);
+}
+
+TEST(Watch, ServesAPageOnLoopbackUntilItIsStopped) {
+  const Place place("llama_linear", "steps: 3\n");
+  succeed({"train", place.config()});
+  Process watch({"watch", place.run(), "--http", "0"}, "", into(place / "out"));
+  ASSERT_TRUE(eventually([&] { return fs::exists(place / "out") && read_bytes(place / "out").ends_with("/\n"); }));
+  const std::string url = read_bytes(place / "out");
+  EXPECT_TRUE(url.starts_with("http://127.0.0.1:")) << url;
+  const int port = std::stoi(url.substr(17));
+  EXPECT_NE(ask(port, "GET", "/").body.find("step 3 of 3"), std::string::npos);
+  EXPECT_EQ(ask(port, "GET", "/etc/passwd").status, 404);
+  watch.signal(SIGTERM);
+  EXPECT_EQ(watch.wait().code, 143);
+}
+
+TEST(Watch, RefusesWithASentence) {
+  const Place place;
+  expect_refusal({"watch"}, ExitCode::bad_config, {"run directories"});
+  expect_refusal({"watch", place / "none"}, ExitCode::bad_config, {"terminal", "--json --follow", "--http"});
+  expect_refusal({"watch", place / "none", "--json"}, ExitCode::bad_input, {"not a run", "--follow"});
+  expect_refusal({"watch", place / "none", "--follow"}, ExitCode::bad_config, {"--follow", "--json"});
+  expect_refusal({"watch", place / "none", "--json", "--http"}, ExitCode::bad_config, {"--http", "--json"});
+  expect_refusal({"watch", place / "none", "--host", "localhost"}, ExitCode::bad_config, {"--host", "--http"});
+  expect_refusal({"watch", place / "none", "--http", "99999"}, ExitCode::bad_config, {"99999", "port"});
+  expect_refusal({"watch", place / "none", "--json", "--alert-spike=0.5"}, ExitCode::bad_config, {"--alert-spike"});
+  expect_refusal({"watch", place / "none", "--json", "--alert-disk=much"}, ExitCode::bad_config, {"much"});
+}
+
+}  // namespace megatrain::cli
