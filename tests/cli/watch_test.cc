@@ -1,3 +1,6 @@
+#include <poll.h>
+#include <termios.h>
+
 #include "tests/cli/command.h"
 #include "tests/http/client.h"
 
@@ -23,7 +26,93 @@ std::vector<json> events_of(const std::vector<json>& lines, const std::string& n
 // For sh: standard output goes where the test can read it meanwhile.
 std::string into(const std::string& file) { return "exec \"$0\" \"$@\" > '" + file + "'"; }
 
+// The program on a terminal of its own.
+class OnTerminal {
+ public:
+  explicit OnTerminal(Words words) : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    EXPECT_EQ(::grantpt(master_) | ::unlockpt(master_), 0);
+    const std::string name = ::ptsname(master_);
+    slave_ = ::open(name.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    words.insert(words.begin(), MEGATRAIN_PROGRAM);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    before_ = settings();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    for (const int descriptor : {0, 1, 2}) posix_spawn_file_actions_adddup2(&actions, slave_, descriptor);
+    EXPECT_EQ(::posix_spawn(&pid_, MEGATRAIN_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  ~OnTerminal() {
+    ::close(master_);
+    ::close(slave_);
+  }
+
+  // Until it has shown this.
+  bool shows(const std::string& text) {
+    return eventually([&] {
+      pollfd ready{.fd = master_, .events = POLLIN};
+      char bytes[4096];
+      while (::poll(&ready, 1, 0) == 1) {
+        const ssize_t got = ::read(master_, bytes, sizeof bytes);
+        if (got <= 0) break;
+        shown_.append(bytes, static_cast<size_t>(got));
+      }
+      return shown_.find(text) != std::string::npos;
+    });
+  }
+  void type(const std::string& keys) const { EXPECT_EQ(::write(master_, keys.data(), keys.size()), std::ssize(keys)); }
+  void signal(int number) const { ::kill(pid_, number); }
+  int wait() const {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  bool is_raw() const { return (settings().c_lflag & (ICANON | ECHO)) == 0; }
+  bool is_as_before() const {
+    const termios now = settings();
+    return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag && now.c_cc[VSUSP] == before_.c_cc[VSUSP];
+  }
+
+ private:
+  termios settings() const {
+    termios found{};
+    EXPECT_EQ(::tcgetattr(slave_, &found), 0);
+    return found;
+  }
+  int master_ = -1, slave_ = -1;
+  pid_t pid_ = 0;
+  termios before_{};
+  std::string shown_;
+};
+
 }  // namespace
+
+TEST(Watch, DrawsOnATerminalAndLeavesItAsItWas) {
+  const std::string leaves = "\x1b[?25h\x1b[?1049l";  // the cursor is back, and the screen that was there before
+  const Place place("llama_linear", "steps: 3\n");
+  succeed({"train", place.config()});
+  OnTerminal quits({"watch", place.run()});
+  ASSERT_TRUE(quits.shows("step 3 of 3"));
+  EXPECT_TRUE(quits.is_raw());
+  quits.type("l");
+  EXPECT_TRUE(quits.shows("loss (log) over steps"));
+  quits.type("x");
+  EXPECT_TRUE(quits.shows("over tokens"));
+  quits.type("m");
+  EXPECT_TRUE(quits.shows("gradient norm"));
+  quits.type("q");
+  EXPECT_TRUE(quits.shows(leaves));
+  EXPECT_EQ(quits.wait(), 0);
+  EXPECT_TRUE(quits.is_as_before());
+  OnTerminal stopped({"watch", place / "later"});
+  ASSERT_TRUE(stopped.shows("waiting for the run"));
+  stopped.signal(SIGTERM);
+  EXPECT_TRUE(stopped.shows(leaves));
+  EXPECT_EQ(stopped.wait(), 143);
+  EXPECT_TRUE(stopped.is_as_before());
+}
 
 TEST(Watch, FollowsARunFromBeforeItsStartToItsEnd) {
   const Place place("llama_linear", "steps: 6\n");
