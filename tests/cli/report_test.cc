@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -39,7 +40,7 @@ void expect_balanced(const std::string& page) {
 void expect_sound(const std::string& page) {
   EXPECT_TRUE(page.starts_with("<!doctype html>"));
   expect_balanced(page);
-  for (const char* bad : {"src=", "href=", "@import", "url(", "\"nan", "\"inf", "nan,", ",nan", "-nan"})
+  for (const char* bad : {"src=", "href=", "@import", "url(", "\"nan", "\"inf", "nan,", ",nan", "-nan", "innerHTML"})
     EXPECT_EQ(page.find(bad), std::string::npos) << bad;
   EXPECT_EQ(count(page, "http"), 1);  // the name of SVG's namespace
 }
@@ -69,6 +70,12 @@ std::vector<std::pair<double, double>> points_of(const std::string& page, const 
   return points;
 }
 
+// What the page's script draws.
+json data_of(const std::string& page) {
+  const size_t at = page.find('>', page.find("id=\"data\"")) + 1;
+  return json::parse(page.substr(at, page.find("</script>", at) - at));
+}
+
 }  // namespace
 
 TEST(Report, ShowsARealRunWhole) {
@@ -77,11 +84,24 @@ TEST(Report, ShowsARealRunWhole) {
   write_bytes(place.run() + "/eval.jsonl", "{\"step\":5,\"loss\":1.25,\"perplexity\":3.49,\"tokens\":10}\n");
   const std::string page = page_of(place.run());
   for (const char* part :
-       {"LlamaForCausalLM", "complete", "step 5 of 5", "Final loss", "Best evaluation loss", "1.2500", "Learning rate",
-        "Gradient norm", "tokens/s", "Lanes of step 3", "block backward of layer", "Memory by tier", "second moments",
-        "measured peak", "micro_batch: 3"})
+       {"LlamaForCausalLM", "complete", "step 5 of 5", "Loss, last 4 steps", "Evaluation loss, lowest", "1.2500",
+        "Learning rate", "Gradient norm", "tokens/s", "Lanes of step 3", "block backward of layer", "Memory by tier",
+        "second moments", "measured peak", "micro_batch: 3"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_EQ(points_of(page, "training").size(), 5u);
+  const json shown = data_of(page).at("runs").at(0);
+  const std::vector<json> metrics = metrics_of(place.run());
+  ASSERT_EQ(shown.at("rows").at("step").size(), metrics.size());
+  int64_t tokens = 0;
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    tokens += metrics[i].at("tokens").get<int64_t>();
+    EXPECT_EQ(shown.at("rows").at("step")[i], metrics[i].at("step"));
+    EXPECT_EQ(shown.at("rows").at("tokens")[i], tokens);
+    for (const char* name : {"loss", "grad_norm", "lr", "seconds", "tokens_per_s"}) {
+      const double value = metrics[i].at(name).get<double>();
+      EXPECT_NEAR(shown.at("rows").at(name)[i].get<double>(), value, 1e-6 * std::abs(value)) << name;
+    }
+  }
   const json lanes = json::parse(read_bytes(place.run() + "/lanes.json"));
   EXPECT_GT(lanes.at("traceEvents").size(), 10u);
   const std::string events = lanes.dump();
@@ -141,6 +161,30 @@ TEST(Report, ThousandsOfStepsStaySmallAndKeepTheirExtremes) {
   for (const auto& [x, y] : points) low = std::min(low, y), high = std::max(high, y);
   // the curve fills its chart but for the room above and below: both spikes are there
   EXPECT_NEAR((high - low) / (286 - 10), 1 / 1.1, 0.01);
+  const json rows = data_of(page).at("runs").at(0).at("rows");
+  EXPECT_EQ(rows.at("step").size(), 1000u);
+  EXPECT_EQ(rows.at("step").back(), 20000);
+  EXPECT_EQ(rows.at("tokens").back(), 20000 * 1024);
+  EXPECT_EQ(*std::max_element(rows.at("loss_high").begin(), rows.at("loss_high").end()), 9.0);
+  EXPECT_EQ(*std::min_element(rows.at("loss_low").begin(), rows.at("loss_low").end()), 0.5);
+}
+
+TEST(Report, TellsWhatDiffersFromTheDefaultsAndHasATableOfSamplesByStep) {
+  const Place place("llama_linear", "steps: 2\n");
+  succeed({"train", place.config()});
+  std::string lines;
+  for (const int64_t step : {1, 2}) {
+    for (const char* prompt : {"one?", "two?"})
+      lines += json{{"step", step}, {"prompt", prompt}, {"text", fmt::format("{} at {}", prompt, step)}}.dump() + "\n";
+  }
+  write_bytes(place.run() + "/samples.jsonl", lines);
+  const std::string page = page_of(place.run());
+  EXPECT_NE(page.find("<tr><th>optim.lr</th><td>0.003</td><td>1e-05</td></tr>"), std::string::npos);
+  EXPECT_EQ(page.find("<th>memory.state</th>"), std::string::npos) << "it has its default";
+  EXPECT_NE(
+      page.find("<tr><th>2</th><td data-prompt=\"one?\"><pre>one? at 2</pre></td><td data-prompt=\"two?\"><pre>two? "
+                "at 2</pre></td></tr>\n<tr><th>1</th>"),
+      std::string::npos);
 }
 
 TEST(Report, WorksOnARunThatHasHardlyBegun) {

@@ -79,13 +79,28 @@ TEST(Curves, ThinnedOutKeepTheirEndsAndEveryExtreme) {
   EXPECT_EQ(thin_out({points.begin(), points.begin() + 1000}, 1000).size(), 1000u);
 }
 
-TEST(Curves, SmoothedStartAtTheirFirstPointAndForgetIt) {
-  std::vector<Point> points(200, Point{0, 1});
-  points[0].y = 100;
-  const std::vector<Point> smooth = smoothed(points, 10);
-  EXPECT_EQ(smooth.front().y, 100);
-  EXPECT_NEAR(smooth.back().y, 1, 1e-9);
-  for (size_t i = 1; i < smooth.size(); ++i) EXPECT_LE(smooth[i].y, smooth[i - 1].y);
+TEST(Curves, SmoothedDoNotLag) {
+  std::vector<Point> line, step;
+  for (int i = 0; i < 200; ++i) {
+    line.push_back({static_cast<double>(i), 5.0 - 0.02 * i});
+    step.push_back({static_cast<double>(i), i < 100 ? 3.0 : 1.0});
+  }
+  const std::vector<Point> straight = smoothed(line, 15);
+  for (size_t i = 0; i < line.size(); ++i) EXPECT_NEAR(straight[i].y, line[i].y, 1e-9) << "up to both ends";
+  const std::vector<Point> fall = smoothed(step, 15);
+  for (size_t i = 0; i < 100; ++i)  // the middle of the fall is where it was
+    EXPECT_NEAR(fall[99 - i].y - 2, 2 - fall[100 + i].y, 1e-9);
+  EXPECT_GT(fall[95].y, fall[99].y);
+  EXPECT_NEAR(fall[60].y, 3, 1e-9);
+}
+
+TEST(Curves, SmoothedLoseTheirNoise) {
+  std::vector<Point> points;
+  for (int i = 0; i < 400; ++i) points.push_back({static_cast<double>(i), 2 + (i % 2 ? 0.5 : -0.5)});
+  const std::vector<Point> smooth = smoothed(points, 16);
+  for (size_t i = 20; i < 380; ++i) EXPECT_NEAR(smooth[i].y, 2, 0.01);
+  EXPECT_EQ(smoothed({}, 4).size(), 0u);
+  EXPECT_EQ(smoothed({{3, 7}}, 4).at(0).y, 7);
 }
 
 TEST(Lanes, ManyShortActionsBecomeFewBoxes) {

@@ -93,6 +93,27 @@ token every time).
                        perplexity, loss_tokens
 )";
 
+constexpr const char* kWatchDetails =
+    R"(Reads run directories while they grow; the trainer knows nothing of it and opens no port. RUN need not be there yet.
+
+In a terminal: a curve, the lanes of a recent step, memory by tier, time left, alerts. Keys: q quits, m takes the next
+curve, x steps, tokens or time, l a logarithmic axis, s smoothing on or off, r the next run.
+
+  --json               prints where each run is, one object a line
+  --json --follow      a line for every step, evaluation, sample, alert and change of state, from the run's beginning;
+                       ends when all runs have ended, with 0, or as the run did: its exit code, 128 + the signal that
+                       stopped it, 137 when it was killed
+  --http [PORT]        serves the page of 'megatrain report' at http://127.0.0.1:PORT (8484, or a free one), and lets it
+                       grow; several runs are compared
+  --host ADDRESS       with --http: where it listens. Whoever reaches the address can read the runs
+  --alert-command CMD  is run by sh for every alert, which is one line of JSON on its standard input
+  --alert-spike F      a loss above F times the median of the 50 before it is an alert; default 1.5; 0: never
+  --alert-stall S      so many seconds without anything new are one; default: ten steps, and at least 120
+  --alert-disk SIZE    less free than this where the run is; default 2GiB
+
+Other alerts: a loss that is not finite, host memory that is nearly used up, a run that failed or was killed.
+)";
+
 std::vector<Verb> make_verbs() {
   std::vector<Verb> table = {
       {.name = "demo",
@@ -211,6 +232,15 @@ std::vector<Verb> make_verbs() {
        .options = {"--dir", "--out"},
        .flags = {"--checks"},
        .run = verb_doctor},
+      {.name = "watch",
+       .takes = "RUN...",
+       .summary = "follow runs: in the terminal, as JSON lines, or --http as a page that grows",
+       .usage = "[--http [PORT]] [--host ADDRESS] [--follow] [--alert-command CMD] [options]",
+       .details = kWatchDetails,
+       .options = {"--host", "--alert-command", "--alert-spike", "--alert-stall", "--alert-disk"},
+       .flags = {"--http", "--follow"},
+       .keys = false,
+       .run = verb_watch},
       {.name = "report",
        .takes = "RUN",
        .summary = "one HTML page: loss, speed, lanes of a step, memory, configuration",

@@ -27,6 +27,7 @@ int verb_inspect(const Arguments& arguments);
 int verb_inspect_data(const Arguments& arguments);
 int verb_export(const Arguments& arguments);
 int verb_report(const Arguments& arguments);
+int verb_watch(const Arguments& arguments);
 int verb_demo(const Arguments& arguments);
 int verb_completion(const Arguments& arguments);
 

@@ -27,6 +27,11 @@ void StallWatch::set(const Pipeline* pipeline) {
   if (pipeline) begun_ = true;
 }
 
+std::string StallWatch::running() {
+  std::lock_guard lock(mutex_);
+  return pipeline_ ? pipeline_->running_actions() : "";
+}
+
 // Time is counted in looks, each poll_s apart: the clock also runs while a process is stopped.
 void StallWatch::loop() {
   std::unique_lock lock(mutex_);

@@ -26,6 +26,9 @@ class StallWatch {
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
+  // The actions that have begun and not ended, by lane, from any thread; empty: no pipeline is watched.
+  std::string running();
+
   // Watches until it is destroyed; one at a time, by the thread that issues to the pipeline.
   class Watching {
    public:

@@ -1,31 +1,19 @@
-// The page that `megatrain report` writes: one HTML file that needs nothing beside it.
+// The page that `megatrain report` writes, one HTML file that needs nothing beside it, and that `megatrain watch
+// --http` serves and lets grow.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "megatrain/report/run_history.h"
-#include "megatrain/report/svg_lanes.h"
-#include "megatrain/report/svg_memory.h"
+#include "megatrain/report/report_data.h"
 
 namespace megatrain {
 
-struct ReportData {
-  std::string run;                // its directory
-  std::string architecture;       // empty: not known
-  int64_t parameters = 0;         // 0: not known
-  int64_t active_parameters = 0;  // that work on a token
-  std::string machine;            // empty: not known
-  std::string configuration;      // YAML
-  int64_t steps = 0;              // of the whole run
-  bool complete = false;
-  bool aliased = false;  // device memory is host memory
-  RunHistory history;
-  std::optional<LaneTracks> lanes;
-  std::vector<TierMemory> memory;
-};
-
+// What the page shows without its script, and beside the data that the script draws curves and lanes from.
 std::string report_page(const ReportData& data);
+
+// The curves of all runs together, the rest of the one at `selected`. The script asks the page's own server for what
+// comes after, and for style.css and script.js.
+std::string live_page(const std::vector<const ReportData*>& runs, size_t selected);
 
 }  // namespace megatrain

@@ -16,7 +16,7 @@ body { margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main { max-width: 1124px; margin: 0 auto; padding: 32px 32px 64px; }
 h1 { margin: 0; font-size: 28px; line-height: 1.2; letter-spacing: -.01em; overflow-wrap: anywhere; }
-main > h2 { margin: 40px 0 8px; font-size: 19px; }
+main > h2, #samples > h2 { margin: 40px 0 8px; font-size: 19px; }
 p { margin: 4px 0; color: var(--soft); }
 .state { display: inline-block; padding: 0 9px; border-radius: 9px; font-size: 13px; color: var(--page);
   background: var(--orange); }
@@ -42,11 +42,19 @@ svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-
 svg text.lane { fill: var(--ink); font-size: 13px; }
 .grid { stroke: var(--line); }
 .axis { stroke: var(--soft); stroke-opacity: .6; }
-.peak { stroke: var(--ink); stroke-width: 2; }
+svg text.busy { font-size: 10.5px; }
+line.floor { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 4 3; }
+rect.floor { fill: var(--ink); opacity: .65; }
 .curve { fill: none; stroke: var(--blue); stroke-width: 1.8; stroke-linejoin: round; }
 .curve.raw { stroke-width: 1; stroke-opacity: .4; }
 .curve.evaluation { stroke: var(--orange); }
+.run0 { --run: var(--blue); } .run1 { --run: var(--update); } .run2 { --run: var(--head); }
+.run3 { --run: var(--backward); } .run4 { --run: var(--state); } .run5 { --run: var(--red); }
 .dot { fill: var(--blue); } .dot.evaluation { fill: var(--orange); }
+.curve[class*="run"] { stroke: var(--run); } .dot[class*="run"] { fill: var(--run); }
+.curve.raw[class*="run"] { stroke-opacity: .22; } .curve.evaluation[class*="run"] { stroke-dasharray: 5 4; }
+.key i[class*="run"] { background: var(--run); }
+.key i.evaluation[class*="run"] { background: repeating-linear-gradient(90deg, var(--run) 0 5px, transparent 5px 8px); }
 .cursor { stroke: var(--soft); stroke-dasharray: 3 3; pointer-events: none; }
 .box.forward, .tag0 { fill: var(--forward); background: var(--forward); }
 .box.head, .tag1 { fill: var(--head); background: var(--head); }
@@ -57,77 +65,60 @@ svg text.lane { fill: var(--ink); font-size: 13px; }
 .box.activations, .tag6 { fill: var(--activations); background: var(--activations); }
 .box.state, .tag7 { fill: var(--state); background: var(--state); }
 .box.other, i.tags, rect.tags { fill: var(--other); background: var(--other); }
-.memory rect { stroke: var(--page); stroke-width: 1; }
+.bar { position: relative; display: flex; height: 26px; margin: 6px 0 8px; border-radius: 4px; background: var(--card); }
+.bar i { height: 100%; border-right: 1px solid var(--page); }
+.bar b { position: absolute; top: -4px; bottom: -4px; width: 2px; margin-left: -1px; background: var(--ink); }
 ul.tags { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 2px 28px; margin: 6px 0 0;
   padding: 0; list-style: none; font-size: 13px; }
 ul.tags li { display: flex; align-items: center; gap: 8px; }
 ul.tags i { width: 10px; height: 10px; border-radius: 2px; flex: none; }
 ul.tags span { flex: 1; color: var(--soft); }
 ul.tags b { font-weight: 500; font-variant-numeric: tabular-nums; }
-article { margin: 12px 0; border-radius: 8px; background: var(--card); padding: 10px 14px; }
-article h3 { margin: 0 0 4px; font-size: 13px; font-weight: 500; color: var(--soft); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; }
+th, td { padding: 6px 12px 6px 0; text-align: left; vertical-align: top; border-top: 1px solid var(--line);
+  font-weight: 400; }
+thead th { border-top: 0; color: var(--soft); }
+table.samples td, table.samples thead th { min-width: 200px; }
+table.samples th:first-child { min-width: 0; font-variant-numeric: tabular-nums; }
+table.config td { overflow-wrap: anywhere; }
+table.config td:last-child { color: var(--soft); }
+details { margin-top: 12px; } summary { cursor: pointer; color: var(--soft); margin-bottom: 8px; }
+#controls { display: flex; flex-wrap: wrap; gap: 8px 22px; }
+.choice { display: inline-flex; align-items: center; }
+.choice small { margin-right: 8px; color: var(--soft); }
+.choice button { font: inherit; font-size: 13px; padding: 3px 11px; color: var(--soft); background: var(--card);
+  border: 1px solid var(--line); border-left-width: 0; cursor: pointer; }
+.choice button:first-of-type { border-left-width: 1px; border-radius: 6px 0 0 6px; }
+.choice button:last-of-type { border-radius: 0 6px 6px 0; }
+.choice button[aria-pressed="true"] { color: var(--page); background: var(--ink); border-color: var(--ink); }
+.alert { margin: 10px 0 0; padding: 8px 12px; border-radius: 8px; color: var(--ink); background: var(--card);
+  border-left: 4px solid var(--red); }
+.lost .state { background: var(--soft); }
+.lost .state::after { content: " (watch has ended)"; }
+nav.runs { display: flex; flex-wrap: wrap; gap: 6px 10px; margin-bottom: 20px; }
+nav.runs a { padding: 4px 12px; border-radius: 8px; color: var(--ink); background: var(--card); text-decoration: none;
+  border: 1px solid var(--line); }
+nav.runs a.selected { border-color: var(--ink); }
+nav.runs i { display: inline-block; width: 10px; height: 10px; margin-right: 7px; border-radius: 5px;
+  background: var(--run); }
+nav.runs small { color: var(--soft); }
 pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere;
   font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-pre.prompt { color: var(--soft); }
 pre.config { padding: 14px 16px; border-radius: 8px; background: var(--card); columns: 2 360px; column-gap: 28px; }
 #tip { position: fixed; z-index: 1; padding: 6px 10px; border-radius: 6px; pointer-events: none; font-size: 12.5px;
   color: var(--ink); background: var(--card); border: 1px solid var(--line); box-shadow: 0 2px 10px rgb(0 0 0 / .18);
   font-variant-numeric: tabular-nums; white-space: nowrap; }
-@media (max-width: 640px) { main { padding: 20px 16px 48px; } figure { overflow-x: auto; }
-  svg[viewBox^="0 0 1060 "] { min-width: 680px; } }
-@media print { #tip { display: none; } main > h2 { break-after: avoid; } figure { break-inside: avoid; } }
+svg.chart { touch-action: pan-y; }
+@media (max-width: 640px) { main { padding: 20px 16px 48px; } h1 { font-size: 24px; }
+  .cards { grid-template-columns: 1fr 1fr; gap: 8px; } .card { padding: 10px 12px; } .card b { font-size: 20px; }
+  ul.tags { grid-template-columns: 1fr; }
+  pre.config { columns: 1; }
+  table.samples thead { display: none; } table.samples td, table.samples th { display: block; border: 0; padding: 2px 0; }
+  table.samples th:first-child { margin-top: 10px; padding-top: 8px; border-top: 1px solid var(--line); }
+  table.samples th:first-child::before { content: "step "; }
+  table.samples td::before { content: attr(data-prompt); display: block; color: var(--soft); white-space: pre-wrap; } }
+@media print { #tip, #controls { display: none; } main > h2, #samples > h2 { break-after: avoid; } figure { break-inside: avoid; } }
 )css";
-
-const char* const kReportScript = R"js(
-"use strict";
-const tip = document.getElementById("tip");
-for (const svg of document.querySelectorAll("svg.chart")) {
-  const [xLow, xHigh, xFrom, xTo] = svg.dataset.x.split(" ").map(Number);
-  const [yLow, yHigh, yFrom, yTo] = svg.dataset.y.split(" ").map(Number);
-  const log = svg.dataset.log === "1";
-  const toX = (p) => xLow + (p - xFrom) / (xTo - xFrom) * (xHigh - xLow);
-  const toY = (p) => {
-    const part = (p - yFrom) / (yTo - yFrom);
-    return log ? yLow * Math.pow(yHigh / yLow, part) : yLow + part * (yHigh - yLow);
-  };
-  const curves = [...svg.querySelectorAll("polyline")].map((line) => ({
-    name: line.dataset.name,
-    points: line.getAttribute("points").split(" ").map((pair) => pair.split(",").map(Number)),
-  }));
-  const cursor = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  cursor.setAttribute("class", "cursor");
-  cursor.setAttribute("y1", yTo);
-  cursor.setAttribute("y2", yFrom);
-  cursor.style.display = "none";
-  svg.appendChild(cursor);
-  const nearest = (points, at) => {
-    let low = 0, high = points.length - 1;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (points[middle][0] < at) low = middle; else high = middle;
-    }
-    return at - points[low][0] < points[high][0] - at ? points[low] : points[high];
-  };
-  svg.addEventListener("pointermove", (event) => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse()).x;
-    const found = curves.map((curve) => [curve.name, nearest(curve.points, at)]);
-    const closest = found.reduce((a, b) => Math.abs(a[1][0] - at) <= Math.abs(b[1][0] - at) ? a : b)[1];
-    cursor.setAttribute("x1", closest[0]);
-    cursor.setAttribute("x2", closest[0]);
-    cursor.style.display = "";
-    tip.textContent = "";
-    const line = (text) => { tip.appendChild(document.createElement("div")).textContent = text; };
-    line("step " + Math.round(toX(closest[0])));
-    for (const [name, point] of found) {
-      if (Math.abs(point[0] - closest[0]) < 12) line(name + ": " + toY(point[1]).toPrecision(4));
-    }
-    tip.hidden = false;
-    const left = event.clientX + 16, width = tip.offsetWidth;
-    tip.style.left = (left + width > innerWidth - 8 ? event.clientX - width - 16 : left) + "px";
-    tip.style.top = event.clientY + 12 + "px";
-  });
-  svg.addEventListener("pointerleave", () => { tip.hidden = true; cursor.style.display = "none"; });
-}
-)js";
 
 }  // namespace megatrain

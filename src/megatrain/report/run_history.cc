@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <functional>
 
 #include <fmt/format.h>
 
@@ -39,27 +38,28 @@ class Line {
   std::string where_;
 };
 
-void for_lines(const std::string& path, const std::function<void(const Line&)>& use) {
+void read_lines(const std::string& path, HistoryFile file, RunHistory& history) {
   std::ifstream in(path);
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (in.eof()) return;  // no newline yet: the line is being written
     const std::string where = fmt::format("{}:{}", path, number);
-    const json object = parse_json(line, where, "the file is damaged");
-    use(Line(object, where));
+    add_to_history(parse_json(line, where, "the file is damaged"), file, where, history);
   }
 }
 
 }  // namespace
 
-RunHistory read_history(const std::string& run_dir) {
-  RunHistory history;
-  for_lines(run_dir + "/metrics.jsonl", [&](const Line& line) {
-    if (line.has("eval_loss")) {
-      history.evaluations.push_back({line.integer("step"), line.number("eval_loss")});
-      return;
-    }
+void add_to_history(const json& object, HistoryFile file, const std::string& where, RunHistory& history) {
+  const Line line(object, where);
+  if (file == HistoryFile::evaluations) {
+    history.evaluations.push_back({line.integer("step"), line.number("loss")});
+  } else if (file == HistoryFile::samples) {
+    history.samples.push_back({line.integer("step"), line.text("prompt"), line.text("text")});
+  } else if (line.has("eval_loss")) {
+    history.evaluations.push_back({line.integer("step"), line.number("eval_loss")});
+  } else {
     if (line.has("steps")) history.planned_steps = line.integer("steps");
     history.steps.push_back({.step = line.integer("step"),
                              .loss = line.number("loss"),
@@ -72,13 +72,14 @@ RunHistory read_history(const std::string& run_dir) {
                              .hbm_peak = line.integer("hbm_peak"),
                              .host_peak = line.integer("host_peak"),
                              .bound_by = line.text("bound_by")});
-  });
-  for_lines(run_dir + "/eval.jsonl", [&](const Line& line) {
-    history.evaluations.push_back({line.integer("step"), line.number("loss")});
-  });
-  for_lines(run_dir + "/samples.jsonl", [&](const Line& line) {
-    history.samples.push_back({line.integer("step"), line.text("prompt"), line.text("text")});
-  });
+  }
+}
+
+RunHistory read_history(const std::string& run_dir) {
+  RunHistory history;
+  read_lines(run_dir + "/metrics.jsonl", HistoryFile::metrics, history);
+  read_lines(run_dir + "/eval.jsonl", HistoryFile::evaluations, history);
+  read_lines(run_dir + "/samples.jsonl", HistoryFile::samples, history);
   const auto by_step = [](const auto& a, const auto& b) { return a.step < b.step; };
   std::stable_sort(history.steps.begin(), history.steps.end(), by_step);
   std::stable_sort(history.evaluations.begin(), history.evaluations.end(), by_step);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/io/json.h"
+
 namespace megatrain {
 
 struct RunStep {
@@ -36,6 +38,11 @@ struct RunHistory {
   double tokens_per_s() const;                   // the middle step's, the first left out; 0: there is none
   const RunEvaluation* best_evaluation() const;  // null: none
 };
+
+// One line of metrics.jsonl, eval.jsonl or samples.jsonl joins the history, behind what it has. Throws
+// Error(bad_input), whose message begins with `where`, when it is no such object.
+enum class HistoryFile { metrics, evaluations, samples };
+void add_to_history(const nlohmann::json& line, HistoryFile file, const std::string& where, RunHistory& history);
 
 // metrics.jsonl, eval.jsonl and samples.jsonl of the run, each where it is there. A run may be writing them: a last
 // line without its end is passed over. Throws Error(bad_input) with file and line for anything else that is no such

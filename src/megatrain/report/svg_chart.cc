@@ -13,7 +13,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr size_t kMostPoints = 1000;
+constexpr size_t kMostPoints = 400;
 constexpr double kLeft = 58, kRight = 14, kTop = 10, kBottom = 34;
 
 struct Range {
@@ -72,35 +72,6 @@ std::string legend(const std::vector<Curve>& curves) {
 
 }  // namespace
 
-std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit) {
-  if (points.size() <= limit) return points;
-  // two points a stretch, beside the first and the last
-  const size_t stretches = limit / 2 - 1, inner = points.size() - 2;
-  std::vector<Point> kept = {points.front()};
-  for (size_t i = 0; i < stretches; ++i) {
-    const auto begin = points.begin() + 1 + static_cast<int64_t>(i * inner / stretches),
-               end = points.begin() + 1 + static_cast<int64_t>((i + 1) * inner / stretches);
-    auto [low, high] = std::minmax_element(begin, end, [](const Point& a, const Point& b) { return a.y < b.y; });
-    if (high < low) std::swap(low, high);
-    kept.push_back(*low);
-    if (high != low) kept.push_back(*high);
-  }
-  kept.push_back(points.back());
-  return kept;
-}
-
-std::vector<Point> smoothed(const std::vector<Point>& points, double window) {
-  std::vector<Point> out;
-  double sum = 0, weight = 0;
-  const double keep = 1 - 2 / (window + 1);
-  for (const Point& p : points) {
-    sum = keep * sum + p.y;
-    weight = keep * weight + 1;
-    out.push_back({p.x, sum / weight});
-  }
-  return out;
-}
-
 std::string svg_chart(const Chart& chart) {
   Range across, up;
   for (const Curve& curve : chart.curves) {
@@ -109,7 +80,8 @@ std::string svg_chart(const Chart& chart) {
       up.add(p.y);
     }
   }
-  std::string head = fmt::format("<figure><figcaption>{}<span class=\"keys\">{}</span></figcaption>\n",
+  std::string head = fmt::format("<figure{}><figcaption>{}<span class=\"keys\">{}</span></figcaption>\n",
+                                 chart.metric.empty() ? "" : fmt::format(" data-metric=\"{}\"", chart.metric),
                                  escape_html(chart.title), legend(chart.curves));
   if (across.empty()) return head + "<p class=\"none\">nothing yet</p></figure>\n";
   if (across.high == across.low) across.add(across.low + 1);

@@ -4,17 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/report/smoothing.h"
+
 namespace megatrain {
-
-struct Point {
-  double x = 0, y = 0;
-};
-
-// At most `limit` points, the first, the last and the extremes of every stretch among them.
-std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit);
-
-// A mean in which a point weighs less the older it is, over about `window` points.
-std::vector<Point> smoothed(const std::vector<Point>& points, double window);
 
 struct Curve {
   std::string name;
@@ -26,6 +18,7 @@ struct Curve {
 struct Chart {
   std::string title;  // with its unit
   double width = 1060, height = 320;
+  std::string metric = {};   // what the page's script draws again from the page's data; empty: nothing
   bool logarithmic = false;  // where all values are positive and spread enough
   bool from_zero = false;
   std::vector<Curve> curves;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
@@ -66,11 +67,11 @@ std::vector<Box> boxes_of(const std::vector<LaneSpan>& spans, double near_s) {
       const bool narrow = span.end_s - span.start_s < near_s || last.end_s - last.start_s < near_s;
       if (last.purpose == purpose && narrow && span.start_s - last.end_s < near_s) {
         last.end_s = std::max(last.end_s, span.end_s);
-        ++last.count;
+        last.count += span.count;
         continue;
       }
     }
-    boxes.push_back({purpose, span.start_s, span.end_s, 1, &span});
+    boxes.push_back({purpose, span.start_s, span.end_s, span.count, &span});
   }
   return boxes;
 }
@@ -105,6 +106,36 @@ std::string legend(const LaneTracks& tracks) {
 
 }  // namespace
 
+namespace {
+
+void put_in_order(LaneTracks& tracks) {
+  for (LaneTracks::Lane& lane : tracks.lanes) {
+    std::stable_sort(lane.spans.begin(), lane.spans.end(),
+                     [](const LaneSpan& a, const LaneSpan& b) { return a.start_s < b.start_s; });
+  }
+  // most runs keep nothing on disk, and no gradient waits on the device
+  std::erase_if(tracks.lanes, [](const LaneTracks::Lane& lane) {
+    return lane.spans.empty() &&
+           (lane.name.starts_with("disk_") || lane.name.starts_with("visit") || lane.name == "collect");
+  });
+}
+
+double end_of(const LaneTracks& tracks) {
+  double end_s = 0;
+  for (const LaneTracks::Lane& lane : tracks.lanes) {
+    for (const LaneSpan& span : lane.spans) end_s = std::max(end_s, span.end_s);
+  }
+  return end_s;
+}
+
+double busy_of(const LaneTracks::Lane& lane) {
+  double busy_s = 0;
+  for (const LaneSpan& span : lane.spans) busy_s += span.end_s - span.start_s;
+  return busy_s;
+}
+
+}  // namespace
+
 LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
   LaneTracks tracks;
   std::map<int64_t, size_t> lane_of;
@@ -130,28 +161,68 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
   } catch (const std::exception& error) {
     fail_input(fmt::format("{} is not the lanes of a step: {}; remove it to report without it", where, error.what()));
   }
-  for (LaneTracks::Lane& lane : tracks.lanes) {
-    std::stable_sort(lane.spans.begin(), lane.spans.end(),
-                     [](const LaneSpan& a, const LaneSpan& b) { return a.start_s < b.start_s; });
-  }
-  // most runs keep nothing on disk, and no gradient waits on the device
-  std::erase_if(tracks.lanes, [](const LaneTracks::Lane& lane) {
-    return lane.spans.empty() &&
-           (lane.name.starts_with("disk_") || lane.name.starts_with("visit") || lane.name == "collect");
-  });
+  put_in_order(tracks);
   return tracks;
 }
 
-std::string svg_lanes(const LaneTracks& tracks) {
-  double end_s = 0;
-  for (const LaneTracks::Lane& lane : tracks.lanes) {
-    for (const LaneSpan& span : lane.spans) end_s = std::max(end_s, span.end_s);
+LaneTracks read_live_lanes(const nlohmann::json& live, const std::string& where) {
+  LaneTracks tracks;
+  try {
+    const nlohmann::json& lanes = live.at("lanes");
+    tracks.step = lanes.at("step").get<int64_t>();
+    const nlohmann::json& floor = live.at("floor");
+    if (!floor.is_null()) {
+      tracks.floor_s = floor.at("step_s").get<double>();
+      tracks.machine = floor.at("machine").get<std::string>();
+    }
+    for (const nlohmann::json& track : lanes.at("tracks")) {
+      LaneTracks::Lane lane{.name = track.at("lane").get<std::string>()};
+      if (!floor.is_null()) lane.floor_s = floor.at("lanes").value(lane.name, 0.0);
+      for (const nlohmann::json& box : track.at("spans"))
+        lane.spans.push_back({.action = box.at(2).get<std::string>(),
+                              .layer = box.at(3).get<int64_t>(),
+                              .start_s = box.at(0).get<double>(),
+                              .end_s = box.at(0).get<double>() + box.at(1).get<double>(),
+                              .count = box.at(4).get<int64_t>()});
+      tracks.lanes.push_back(std::move(lane));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail_input(fmt::format("{} has no lanes of a step: {}", where, error.what()));
   }
+  put_in_order(tracks);
+  return tracks;
+}
+
+nlohmann::json lanes_json(const LaneTracks& tracks) {
+  constexpr double kBoxes = 1500;  // that can be told apart across the page
+  const double end_s = end_of(tracks);
+  nlohmann::json out = {{"step", tracks.step},
+                        {"end_s", end_s},
+                        {"floor_s", tracks.floor_s},
+                        {"machine", tracks.machine},
+                        {"purposes", nlohmann::json::array()},
+                        {"lanes", nlohmann::json::array()}};
+  for (const Purpose& purpose : kPurposes)
+    out["purposes"].push_back({{"style", purpose.style}, {"name", purpose.name}});
+  for (const LaneTracks::Lane& lane : tracks.lanes) {
+    nlohmann::json boxes = nlohmann::json::array();
+    for (const Box& box : boxes_of(lane.spans, end_s / kBoxes))
+      boxes.push_back({std::round(box.start_s * 1e7) / 1e7, std::round((box.end_s - box.start_s) * 1e7) / 1e7,
+                       box.purpose - kPurposes, describe(box)});
+    out["lanes"].push_back(
+        {{"name", lane.name}, {"busy_s", busy_of(lane)}, {"floor_s", lane.floor_s}, {"boxes", boxes}});
+  }
+  return out;
+}
+
+std::string svg_lanes(const LaneTracks& tracks) {
+  const double end_s = end_of(tracks);
   if (end_s == 0) return "";
   const double bottom = kTop + kRow * static_cast<double>(tracks.lanes.size()), height = bottom + kBottom;
   const Scale x{.low = 0, .high = end_s, .from = kLeft, .to = kWidth - kRight};
   std::string text = fmt::format(
-      "<figure><figcaption>Lanes of step {}<span class=\"keys\">{}</span></figcaption>\n<svg class=\"lanes\" "
+      "<figure class=\"lanes\"><figcaption>Lanes of step {}<span class=\"keys\">{}</span></figcaption>\n<svg "
+      "class=\"lanes\" "
       "role=\"img\" aria-label=\"Lanes of step {}\" viewBox=\"0 0 {} {}\">\n",
       tracks.step, legend(tracks), tracks.step, kWidth, height);
   for (const Tick& tick : time_ticks(end_s, 9)) {
@@ -164,10 +235,8 @@ std::string svg_lanes(const LaneTracks& tracks) {
   const double pixel_s = end_s / (x.to - x.from);
   double top = kTop;
   for (const LaneTracks::Lane& lane : tracks.lanes) {
-    double busy_s = 0;
-    for (const LaneSpan& span : lane.spans) busy_s += span.end_s - span.start_s;
     text += fmt::format("<text class=\"lane\" x=\"0\" y=\"{}\" dy=\".32em\">{}<title>{} busy of {}</title></text>\n",
-                        pixels(top + kRow / 2), escape_html(lane.name), duration(busy_s), duration(end_s));
+                        pixels(top + kRow / 2), escape_html(lane.name), duration(busy_of(lane)), duration(end_s));
     for (const Box& box : boxes_of(lane.spans, pixel_s)) {
       text +=
           fmt::format("<rect class=\"box {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n",

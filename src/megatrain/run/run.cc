@@ -26,6 +26,7 @@
 #include "megatrain/run/disk_need.h"
 #include "megatrain/run/evaluations.h"
 #include "megatrain/run/identity.h"
+#include "megatrain/run/live_file.h"
 #include "megatrain/run/run_directory.h"
 #include "megatrain/run/run_files.h"
 #include "megatrain/run/run_log.h"
@@ -138,7 +139,10 @@ class Run {
     if (hooks.on_stall) {
       StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
       if (device.kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
-      trainer_->watch(limits, hooks.on_stall);
+      trainer_->watch(limits, [this](const std::string& why) {
+        if (live_) live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::stalled), .message = why});
+        hooks_.on_stall(why);
+      });
     }
   }
 
@@ -170,6 +174,24 @@ class Run {
       fs::remove(path("hash.json"), none);  // of a shorter run that was complete
     }
     log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
+    live_.emplace(config_.run_dir, live_about(), [this] { return trainer_->running(); });
+    try {
+      train();
+    } catch (const Error& error) {
+      live_->end({.state = "failed", .exit_code = static_cast<int>(error.code()), .message = error.what()});
+      throw;
+    } catch (const std::exception& error) {
+      live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::internal), .message = error.what()});
+      throw;
+    }
+    const int signal = result_.stopped_by;
+    live_->end({.state = signal ? "stopped" : "complete", .exit_code = signal ? 128 + signal : 0});
+    return result_;
+  }
+
+ private:
+  // From the first step to the model, or to the checkpoint that a signal asked for.
+  void train() {
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
     if (step_ == 0 && config_.dump.state.contains(0))
       save_state(path("state-0.safetensors"), 0, trainer_->records(), StateForm::fp32, threads());
@@ -183,10 +205,35 @@ class Run {
     }
     if (!stop_asked()) finish();
     if (result_.state_hash.empty()) stop();
-    return result_;
   }
 
- private:
+  LiveAbout live_about() {
+    const Workload& workload = session_->workload();
+    const Plan& plan = session_->plan();
+    const MemoryNeed need = memory_need(workload, plan);
+    LiveAbout about{.step = step_,
+                    .steps = config_.steps,
+                    .hbm_planned = need.hbm_bytes(),
+                    .host_planned = need.host_bytes(),
+                    .disk_planned = need.disk_bytes(),
+                    .hbm_limit = session_->device().memory_total()};
+    const MachineProfile machine = session_->profile();
+    if (machine.measured() || session_->device().kind() == DeviceKind::cuda) {
+      const Estimate e = estimate(workload, plan, machine);
+      about.floor = {{"machine", machine.name},
+                     {"measured", machine.measured()},
+                     {"step_s", least_seconds(workload, plan, machine)},
+                     {"lanes",
+                      {{"compute", e.compute_s},
+                       {"h2d", e.h2d_s},
+                       {"d2h", e.d2h_s},
+                       {"update", e.update_s},
+                       {"disk_read", e.disk_read_s},
+                       {"disk_write", e.disk_write_s}}}};
+    }
+    return about;
+  }
+
   int stop_asked() const { return hooks_.stop ? static_cast<int>(*hooks_.stop) : 0; }
 
   void stop() {
@@ -266,7 +313,8 @@ class Run {
           [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
     }
     trainer_->trace_into(config_.trace.contains(step) ? &trace_ : nullptr);
-    if (log_->shows_lanes(step)) session_->device().mark_clock();
+    const bool live_lanes = live_->wants_lanes();
+    if (log_->shows_lanes(step) || live_lanes) session_->device().mark_clock();
     std::optional<Work> work(std::in_place, fmt::format("step {}", step), WorkOptions{.expected_s = step_s_});
     StepMetrics metrics{.step = step,
                         .steps = config_.steps,
@@ -281,15 +329,18 @@ class Run {
       directory_.check_in_place();
       log_->lanes(step, trainer_->pipeline().spans());
     }
+    if (live_lanes) live_->lanes(step, metrics.report.seconds, trainer_->pipeline().spans());
     if (dump) {
       trainer_->device_gradients(
           [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
       trainer_->updater().observe({});
       dump->finish();
     }
-    metrics.hbm_peak = std::max(session_->device().ledger().peak_bytes(), session_->device().memory_used());
+    const int64_t hbm_used = session_->device().memory_used();
+    metrics.hbm_peak = std::max(session_->device().ledger().peak_bytes(), hbm_used);
     metrics.host_peak = host_memory_peak();
     log_->step(metrics);
+    live_->step(metrics, std::max(session_->device().ledger().bytes(), hbm_used));
     result_.last_loss = metrics.report.loss;
     if (hooks_.on_step) hooks_.on_step(metrics);
     if (config_.trace.contains(step)) write_text_file(own_path("trace.json"), trace_.json());
@@ -407,6 +458,7 @@ class Run {
   double step_s_ = 0, save_s_ = 0;  // of the last one
   std::unique_ptr<RunLog> log_;
   RunResult result_;
+  std::optional<LiveFile> live_;  // last: its thread looks at the trainer
 };
 
 }  // namespace

@@ -40,9 +40,9 @@ std::string name_of_text(const std::string& partial) {
 
 bool is_own_partial(const std::string& name) {
   static const std::set<std::string> kTexts = {
-      "config.resolved.yaml", "translation.txt", "model_config.json", "plan.json",
-      "memory.json",          "identity.json",   "hash.json",         "trace.json",
-      "lanes.json",           "metrics.jsonl",   "eval.jsonl",        "samples.jsonl"};
+      "config.resolved.yaml", "translation.txt", "model_config.json", "plan.json",  "memory.json",
+      "identity.json",        "hash.json",       "trace.json",        "lanes.json", "live.json",
+      "metrics.jsonl",        "eval.jsonl",      "samples.jsonl"};
   static const std::regex kDump(R"((state|grads)-\d+\.safetensors\.partial)");
   return kTexts.contains(name_of_text(name)) || std::regex_match(name, kDump);
 }

@@ -61,6 +61,9 @@ class Trainer {
   // From now on a step, an evaluation or a drain that hangs is told from one that works.
   void watch(const StallLimits& limits, std::function<void(const std::string&)> end);
 
+  // What the lanes are in, from any thread; empty: nothing is watched, or runs.
+  std::string running() { return watch_ ? watch_->running() : ""; }
+
   // Losses only; the state does not change. Throws NonFiniteLoss.
   StepReport evaluate(const Batch& batch);
 

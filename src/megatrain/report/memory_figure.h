@@ -12,9 +12,13 @@ struct TierMemory {
   std::string title;
   std::vector<std::pair<std::string, int64_t>> planned;  // bytes by tag
   int64_t peak = 0;                                      // measured bytes; 0: unknown
+  int64_t used = 0;                                      // now, of a run that goes; 0: unknown
+  int64_t limit = 0;                                     // that the machine has; 0: unknown
+
+  int64_t planned_bytes() const;
 };
 
 // A <figure>; `largest` bytes are the whole width, so that tiers can be compared.
-std::string svg_memory(const TierMemory& tier, int64_t largest);
+std::string memory_figure(const TierMemory& tier, int64_t largest);
 
 }  // namespace megatrain

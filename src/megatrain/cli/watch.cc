@@ -1,0 +1,188 @@
+// `megatrain watch`: runs followed from outside, in a terminal, as lines of JSON, or as a page.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/cli/standard_streams.h"
+#include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/watch/screen.h"
+#include "megatrain/watch/stop_signals.h"
+#include "megatrain/watch/terminal.h"
+#include "megatrain/watch/watch_server.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kDefaultPort = 8484;
+constexpr int kLookMs = 200;
+
+AlertLimits limits_of(const Arguments& arguments) {
+  AlertLimits limits;
+  if (const auto spike = arguments.number("--alert-spike")) {
+    if (!(*spike == 0 || *spike > 1)) fail_config("--alert-spike is a factor above 1, or 0 for never");
+    limits.spike = *spike;
+  }
+  if (const auto stall = arguments.number("--alert-stall")) {
+    if (!(*stall > 0)) fail_config("--alert-stall is a number of seconds above 0");
+    limits.stall_s = *stall;
+  }
+  if (const auto disk = arguments.option("--alert-disk")) limits.disk_bytes = parse_bytes(*disk);
+  return limits;
+}
+
+struct Watched {
+  std::vector<std::string> runs;
+  std::optional<int> port;
+};
+
+// A last word that is a number and no directory is the port behind --http.
+Watched watched_of(const Arguments& arguments) {
+  Watched watched{.runs = arguments.plain()};
+  if (arguments.flag("--http") && !watched.runs.empty()) {
+    const std::string& last = watched.runs.back();
+    std::error_code none;
+    if (std::all_of(last.begin(), last.end(), [](char c) { return c >= '0' && c <= '9'; }) && !last.empty() &&
+        !std::filesystem::is_directory(last, none)) {
+      if (last.size() > 5 || std::stoi(last) > 65535)
+        fail_config(fmt::format("--http {} is no port; expected 0 to 65535", last));
+      watched.port = std::stoi(last);
+      watched.runs.pop_back();
+    }
+  }
+  if (watched.runs.empty())
+    fail_config("'megatrain watch' takes the run directories to follow; see 'megatrain watch --help'");
+  return watched;
+}
+
+void wait_a_moment(const volatile std::sig_atomic_t* stop) {
+  if (*stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));  // a signal ends it early
+}
+
+int ended_by(const volatile std::sig_atomic_t* stop) { return 128 + static_cast<int>(*stop); }
+
+int print_state(Watcher& watcher) {
+  watcher.poll();
+  std::string text;
+  for (const auto& run : watcher.runs()) {
+    if (run->follower.phase() == RunPhase::absent)
+      fail_input(
+          fmt::format("{} is not a run yet: it has no config.resolved.yaml; give the run_dir of a 'megatrain "
+                      "train', or wait for it with --follow",
+                      run->follower.path()));
+    json state = run->follower.state();
+    state["alerts"] = run->raised;
+    text += json_text(state) + "\n";
+  }
+  if (const std::string failed = write_result(text); !failed.empty())
+    fail_io("the result could not be written to standard output: " + failed);
+  return 0;
+}
+
+int follow(Watcher& watcher, const volatile std::sig_atomic_t* stop) {
+  bool waiting = false;
+  while (*stop == 0) {
+    std::string text;
+    for (const RunEvent& event : watcher.poll()) text += json_text(event) + "\n";
+    if (const std::string failed = text.empty() ? "" : write_result(text); !failed.empty())
+      fail_io("the result could not be written to standard output: " + failed);
+    if (watcher.all_ended()) return watcher.exit_code();
+    for (const auto& run : watcher.runs()) {
+      if (!waiting && run->follower.phase() == RunPhase::absent) {
+        log_info(fmt::format("{} is not there yet: waiting for it", run->follower.path()));
+        waiting = true;
+      }
+    }
+    wait_a_moment(stop);
+  }
+  return ended_by(stop);
+}
+
+int serve(Watcher& watcher, const Arguments& arguments, std::optional<int> port,
+          const volatile std::sig_atomic_t* stop) {
+  HttpOptions options{.host = arguments.option("--host").value_or("127.0.0.1"), .port = port.value_or(kDefaultPort)};
+  std::optional<WatchServer> server;
+  try {
+    server.emplace(watcher, options);
+  } catch (const Error& error) {
+    if (port || error.code() != ExitCode::io) throw;
+    options.port = 0;  // the usual one is taken
+    server.emplace(watcher, options);
+  }
+  if (!server->http().on_loopback())
+    log_warn(
+        fmt::format("who reaches {} can read these runs; without --host only this machine can", server->http().url()));
+  if (const std::string failed = write_result(server->http().url() + "/\n"); !failed.empty())
+    fail_io("the address could not be written to standard output: " + failed);
+  server->run(stop);
+  return ended_by(stop);
+}
+
+// False: the watch is to end.
+bool obey(int key, ScreenChoice& choice, size_t& shown, size_t runs) {
+  const auto next = [](auto& value, int count) {
+    value = static_cast<std::decay_t<decltype(value)>>((static_cast<int>(value) + 1) % count);
+  };
+  switch (key) {
+    case -1:
+    case 'q':
+    case 'Q': return false;
+    case 'm': next(choice.metric, 5); break;
+    case 'x': next(choice.axis, 3); break;
+    case 'l': choice.logarithmic = !choice.logarithmic; break;
+    case 's': choice.smooth = !choice.smooth; break;
+    case 'r':
+    case '\t': shown = (shown + 1) % runs; break;
+    default: break;
+  }
+  return true;
+}
+
+int draw(Watcher& watcher, const volatile std::sig_atomic_t* stop) {
+  Terminal terminal;
+  const char* no_colour = std::getenv("NO_COLOR");
+  ScreenChoice choice{.colour = !no_colour || *no_colour == '\0'};
+  size_t shown = 0;
+  while (*stop == 0) {
+    watcher.poll();
+    const Terminal::Size size = terminal.size();
+    const WatchedRun& run = *watcher.runs()[shown];
+    terminal.show(screen(run.follower, run.raised, choice, std::max(size.width, 20), std::max(size.height, 4), shown,
+                         watcher.runs().size()));
+    if (!obey(terminal.key(kLookMs), choice, shown, watcher.runs().size())) return 0;
+  }
+  return ended_by(stop);
+}
+
+}  // namespace
+
+int verb_watch(const Arguments& arguments) {
+  const Watched watched = watched_of(arguments);
+  const bool http = arguments.flag("--http"), follows = arguments.flag("--follow");
+  if (http && arguments.json()) fail_config("--http serves a page, and --json prints: give one of them");
+  if (follows && !arguments.json()) fail_config("--follow is of --json; the terminal and --http follow anyway");
+  if (!http && arguments.option("--host")) fail_config("--host says where --http listens, which is not given");
+  if (arguments.json() && !follows && arguments.option("--alert-command"))
+    fail_config("--alert-command runs as alerts come; --json without --follow prints once and ends");
+  const StopSignals signals;
+  const bool draws = !http && !arguments.json();
+  Watcher watcher(watched.runs, limits_of(arguments),
+                  AlertCommand(arguments.option("--alert-command").value_or(""), draws));
+  if (http) return serve(watcher, arguments, watched.port, signals.stop());
+  if (follows) return follow(watcher, signals.stop());
+  return draws ? draw(watcher, signals.stop()) : print_state(watcher);
+}
+
+}  // namespace megatrain

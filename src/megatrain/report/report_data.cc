@@ -1,0 +1,177 @@
+#include "megatrain/report/report_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/config/config_keys.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/model/config.h"
+#include "megatrain/model/model.h"
+#include "megatrain/report/svg_axis.h"
+#include "megatrain/run/run_files.h"
+
+namespace megatrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int64_t kRecent = 20;  // steps that a mean of now is of
+
+void read_model(const RunFiles& run, ReportData& data) {
+  if (run.model_config.empty()) return;
+  const ModelConfig model =
+      parse_model_config(parse_json(run.model_config, run.model_config_path, "expected a Hugging Face config.json"),
+                         run.model_config_path);
+  data.architecture = model.architecture;
+  for (const LayerLayout& layout : model_layouts(model)) data.parameters += layout.parameters();
+  data.active_parameters = data.parameters - idle_parameters(model);
+}
+
+void read_machine(const RunFiles& run, ReportData& data) {
+  const std::string path = run.path + "/identity.json";
+  if (!fs::exists(path)) return;
+  const json identity = read_json_file(path);
+  if (!identity.is_object() || !identity.contains("library") || !identity.at("library").is_string()) return;
+  data.machine = identity.at("library").get<std::string>();
+  data.aliased = data.machine.starts_with("cpu");
+}
+
+void read_memory(const RunFiles& run, ReportData& data) {
+  const std::string path = run.path + "/memory.json";
+  if (!fs::exists(path)) return;
+  const json memory = read_json_file(path);
+  TierMemory device{.title = "Device"}, host{.title = "Host"}, disk{.title = "Disk"};
+  for (const RunStep& step : data.history.steps) {
+    device.peak = std::max(device.peak, step.hbm_peak);
+    host.peak = std::max(host.peak, step.host_peak);
+  }
+  for (const auto& [key, tier] : {std::pair{"hbm", &device}, {"host", &host}, {"disk", &disk}}) {
+    if (tier == &disk && memory.is_object() && !memory.contains(key)) continue;
+    try {
+      for (const auto& [tag, bytes] : memory.at(key).items()) tier->planned.emplace_back(tag, bytes.get<int64_t>());
+    } catch (const json::exception& error) {
+      fail_input(fmt::format("{} is not bytes by tier and tag: {}; the file is damaged", path, error.what()));
+    }
+    data.memory.push_back(*tier);
+  }
+}
+
+std::vector<ConfigDifference> differences_of(const TrainConfig& config) {
+  const TrainConfig defaults;
+  std::vector<ConfigDifference> differences;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string value = key.write(config), by_default = key.write(defaults);
+    if (value != by_default) differences.push_back({key.name, value, by_default});
+  }
+  return differences;
+}
+
+struct Recent {
+  int64_t steps = 0;
+  double loss = 0, seconds = 0;  // means
+};
+
+// The first step warms up, and counts only while it is alone.
+Recent recent(const RunHistory& history) {
+  Recent mean;
+  const int64_t all = std::ssize(history.steps), from = std::max<int64_t>(all > 1 ? 1 : 0, all - kRecent);
+  for (int64_t i = from; i < all; ++i) {
+    mean.loss += history.steps[static_cast<size_t>(i)].loss;
+    mean.seconds += history.steps[static_cast<size_t>(i)].seconds;
+  }
+  mean.steps = all - from;
+  mean.loss /= static_cast<double>(std::max<int64_t>(mean.steps, 1));
+  mean.seconds /= static_cast<double>(std::max<int64_t>(mean.steps, 1));
+  return mean;
+}
+
+}  // namespace
+
+std::string ReportData::name() const { return fs::path(run).filename().string(); }
+
+ReportData read_report(const std::string& path) {
+  read_run(path);  // says what is missing before anything else does
+  return read_report(path, read_history(path));
+}
+
+ReportData read_report(const std::string& path, RunHistory history) {
+  constexpr int64_t kMaxConfigBytes = 16 * kMiB;
+  const RunFiles run = read_run(path);
+  ReportData data;
+  data.run = fs::weakly_canonical(run.path).string();
+  data.configuration = read_text_file(run.path + "/config.resolved.yaml", kMaxConfigBytes);
+  data.differences = differences_of(run.config);
+  data.complete = run.complete_step.has_value();
+  data.state = data.complete ? "complete" : "not complete";
+  data.history = std::move(history);
+  data.steps = data.history.planned_steps ? data.history.planned_steps : run.config.steps;
+  read_model(run, data);
+  read_machine(run, data);
+  read_memory(run, data);
+  if (const std::string lanes = run.path + "/lanes.json"; fs::exists(lanes))
+    data.lanes = read_lanes(read_json_file(lanes), lanes);
+  return data;
+}
+
+std::string about(const ReportData& d) {
+  std::string text = d.architecture;
+  if (d.parameters > 0)
+    text += fmt::format(
+        "{}{} parameters{}", text.empty() ? "" : ", ", format_count(d.parameters),
+        d.active_parameters == d.parameters ? "" : fmt::format(" ({} active)", format_count(d.active_parameters)));
+  if (!d.machine.empty()) text += (text.empty() ? "" : " · ") + d.machine;
+  return text;
+}
+
+std::string progress_of(const ReportData& d) {
+  const int64_t step = d.history.steps.empty() ? 0 : d.history.steps.back().step;
+  return fmt::format("step {} of {}{}", step, d.steps,
+                     d.complete ? "" : fmt::format(" ({}%)", d.steps > 0 ? 100 * step / d.steps : 100));
+}
+
+std::vector<Card> cards_of(const ReportData& d) {
+  const RunHistory& h = d.history;
+  if (h.steps.empty()) return {};
+  const RunStep& first = h.steps.front();
+  const RunStep& last = h.steps.back();
+  const Recent now = recent(h);
+  std::vector<Card> cards;
+  cards.push_back(
+      {fmt::format("Loss, last {}", counted(now.steps, "step")), fmt::format("{:.4f}", now.loss),
+       fmt::format("mean; {:.4f} at step {}, {:.4f} at step {}", last.loss, last.step, first.loss, first.step)});
+  if (const RunEvaluation* best = h.best_evaluation()) {
+    const RunEvaluation& latest = h.evaluations.back();
+    cards.push_back(
+        {"Evaluation loss, lowest", fmt::format("{:.4f}", best->loss),
+         fmt::format("at step {}, perplexity {:.4g}; the last {:.4f}", best->step, std::exp(best->loss), latest.loss)});
+  }
+  cards.push_back({"Tokens, all steps", short_number(static_cast<double>(h.tokens())),
+                   fmt::format("{} in the last step", short_number(static_cast<double>(last.tokens)))});
+  cards.push_back({"Tokens/s, median", short_number(h.tokens_per_s()),
+                   fmt::format("last step {}, bound by {}", short_number(last.tokens_per_s), last.bound_by)});
+  const int64_t left = d.steps - last.step;
+  cards.push_back({"Time, all steps", format_duration(h.seconds()),
+                   d.complete || left <= 0
+                       ? fmt::format("{:.3g} s a step, the mean of the last {}", now.seconds, now.steps)
+                       : fmt::format("about {} to go at {:.3g} s a step",
+                                     format_duration(now.seconds * static_cast<double>(left)), now.seconds)});
+  int64_t hbm = 0, host = 0;
+  for (const RunStep& step : h.steps) {
+    hbm = std::max(hbm, step.hbm_peak);
+    host = std::max(host, step.host_peak);
+  }
+  cards.push_back(
+      {"Memory, peak", format_bytes(hbm), fmt::format("on the device; {} on the host", format_bytes(host))});
+  return cards;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,209 @@
+#include "megatrain/run/live_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/clock.h"
+#include "megatrain/base/work.h"
+#include "megatrain/host/memory.h"
+#include "megatrain/io/json_text.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLanesEvery = 3;   // seconds
+constexpr double kToldApart = 400;  // parts of a step
+
+double unix_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+// False: it could not be written, and nothing of it is left.
+bool replace_file(int directory, const std::string& name, const std::string& text) {
+  const std::string partial = fmt::format("{}.{}-0.partial", name, ::getpid());
+  const int file = ::openat(directory, partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  size_t at = 0;
+  while (at < text.size()) {
+    const ssize_t wrote = ::write(file, text.data() + at, text.size() - at);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) break;
+    at += static_cast<size_t>(wrote);
+  }
+  const bool whole = ::close(file) == 0 && at == text.size();
+  if (whole && ::renameat(directory, partial.c_str(), directory, name.c_str()) == 0) return true;
+  ::unlinkat(directory, partial.c_str(), 0);
+  return false;
+}
+
+}  // namespace
+
+json live_lanes(int64_t step, double seconds, const std::vector<Span>& spans) {
+  struct Joined {
+    double start_s, end_s;
+    ActionKind kind;
+    int64_t layer, count;
+  };
+  std::array<std::vector<Joined>, kLanes> lanes;
+  std::array<double, kLanes> busy{};
+  double origin_s = 0, end_s = 0;
+  for (const Span& span : spans) {
+    origin_s = &span == &spans.front() ? span.start_s : std::min(origin_s, span.start_s);
+    end_s = std::max(end_s, span.end_s);
+  }
+  const double near_s = (end_s - origin_s) / kToldApart;
+  std::vector<const Span*> ordered;
+  for (const Span& span : spans) ordered.push_back(&span);
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const Span* a, const Span* b) { return a->start_s < b->start_s; });
+  for (const Span* span : ordered) {
+    const auto lane = static_cast<size_t>(span->action->lane);
+    busy[lane] += span->end_s - span->start_s;
+    if (!lanes[lane].empty()) {
+      Joined& last = lanes[lane].back();
+      const bool narrow = std::min(span->end_s - span->start_s, last.end_s - last.start_s) < near_s;
+      if (last.kind == span->action->kind && narrow && span->start_s - last.end_s < near_s) {
+        last.end_s = std::max(last.end_s, span->end_s);
+        if (last.layer != span->layer) last.layer = -1;
+        ++last.count;
+        continue;
+      }
+    }
+    lanes[lane].push_back({span->start_s, span->end_s, span->action->kind, span->layer, 1});
+  }
+  json tracks = json::array();
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    json boxes = json::array();
+    for (const Joined& box : lanes[lane])
+      boxes.push_back({microseconds(box.start_s - origin_s), microseconds(box.end_s - box.start_s),
+                       action_name(box.kind), box.layer, box.count});
+    tracks.push_back({{"lane", lane_name(static_cast<Lane>(lane))},
+                      {"busy_s", microseconds(busy[lane])},
+                      {"spans", std::move(boxes)}});
+  }
+  return {{"step", step}, {"seconds", seconds}, {"tracks", std::move(tracks)}};
+}
+
+LiveFile::LiveFile(const std::string& run_dir, LiveAbout about, std::function<std::string()> running)
+    : directory_(::open(run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+      about_(std::move(about)),
+      running_(std::move(running)),
+      started_(unix_s()),
+      step_(about_.step) {
+  write("");
+  thread_ = std::thread([this] { loop(); });
+}
+
+LiveFile::~LiveFile() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+  if (directory_ >= 0) ::close(directory_);
+}
+
+bool LiveFile::wants_lanes() const {
+  std::lock_guard lock(mutex_);
+  return fresh_.spans.empty() && (lanes_s_ == 0 || now_s() - lanes_s_ >= kLanesEvery);
+}
+
+void LiveFile::lanes(int64_t step, double seconds, std::vector<Span> spans) {
+  std::lock_guard lock(mutex_);
+  fresh_ = {step, seconds, std::move(spans)};
+  lanes_s_ = now_s();
+}
+
+void LiveFile::step(const StepMetrics& metrics, int64_t hbm_used) {
+  std::lock_guard lock(mutex_);
+  step_ = metrics.step;
+  hbm_used_ = hbm_used;
+  hbm_peak_ = metrics.hbm_peak;
+  host_peak_ = metrics.host_peak;
+}
+
+void LiveFile::end(const LiveEnd& end) {
+  {
+    std::lock_guard lock(mutex_);
+    end_ = end;
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  write("");
+}
+
+void LiveFile::loop() {
+  std::unique_lock lock(mutex_);
+  const auto every = std::chrono::duration<double>(about_.every_s);
+  while (!changed_.wait_for(lock, every, [this] { return stopping_; })) {
+    lock.unlock();
+    // not under the mutex: who ends a hung run holds what running_ waits for
+    write(running_ ? running_() : "");
+    lock.lock();
+  }
+}
+
+void LiveFile::write(const std::string& running) {
+  std::lock_guard one(writing_);
+  Lanes fresh;
+  {
+    std::lock_guard lock(mutex_);
+    std::swap(fresh, fresh_);
+  }
+  json lanes;
+  if (!fresh.spans.empty()) lanes = live_lanes(fresh.step, fresh.seconds, fresh.spans);
+  const WorkNow now = work_now();
+  json text;
+  {
+    std::lock_guard lock(mutex_);
+    if (!lanes.is_null()) lanes_ = std::move(lanes);
+    const bool runs = end_.state == "running";
+    text = {
+        {"version", 1},
+        {"pid", ::getpid()},
+        {"host", host_name()},
+        {"started", started_},
+        {"written", unix_s()},
+        {"every_s", about_.every_s},
+        {"state", end_.state},
+        {"exit_code", runs ? json() : json(end_.exit_code)},
+        {"message", end_.message},
+        {"step", step_},
+        {"steps", about_.steps},
+        {"doing", runs ? now.what : ""},
+        {"running", runs ? running : ""},
+        {"memory",
+         {{"hbm",
+           {{"used", hbm_used_}, {"peak", hbm_peak_}, {"planned", about_.hbm_planned}, {"limit", about_.hbm_limit}}},
+          {"host",
+           {{"used", host_memory_used()},
+            {"peak", host_peak_},
+            {"planned", about_.host_planned},
+            {"limit", host_memory_total()},
+            {"available", host_memory_available()}}},
+          {"disk", {{"planned", about_.disk_planned}}}}},
+        {"floor", about_.floor},
+        {"lanes", lanes_}};
+  }
+  if (directory_ >= 0) replace_file(directory_, kLiveFile, json_text(text) + "\n");
+}
+
+}  // namespace megatrain

@@ -1,0 +1,54 @@
+// What a person wants to be called for: a loss that jumps, a value that is not finite, a run that stands still or has
+// ended badly, a disk or a memory that fills up.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatrain/io/json.h"
+#include "megatrain/watch/run_follower.h"
+
+namespace megatrain {
+
+struct AlertLimits {
+  double spike = 1.5;  // times the median loss of the last 50 steps; 0: never
+  double stall_s = 0;  // without anything new; 0: ten times the median step, and at least two minutes
+  int64_t disk_bytes = int64_t{2} << 30;  // free in the run directory
+  double memory_share = 0.03;             // of the host's memory that is available
+};
+
+struct Alert {
+  std::string kind;  // "loss_spike", "non_finite", "stall", "disk", "memory", "ended"
+  int64_t step = 0;
+  std::string message;
+};
+nlohmann::json to_json(const Alert& alert, const std::string& run);
+
+class Alerts {
+ public:
+  explicit Alerts(AlertLimits limits) : limits_(limits) {}
+
+  // What is new since the last look. `disk_free`: bytes, where they are known. An alert that lasts is told once, and
+  // again only after it was over.
+  std::vector<Alert> look(const RunFollower& run, double now_s, std::optional<int64_t> disk_free);
+
+ private:
+  void look_at_steps(const RunFollower& run, std::vector<Alert>& alerts);
+  void look_at_end(const RunFollower& run, std::vector<Alert>& alerts);
+  void look_at_pace(const RunFollower& run, double now_s, std::vector<Alert>& alerts);
+  void raise(bool now, bool& before, Alert alert, std::vector<Alert>& alerts);
+
+  AlertLimits limits_;
+  size_t looked_ = 0;  // steps
+  int64_t times_back_ = 0, last_spike_ = -1;
+  bool ended_ = false, stalled_ = false, disk_ = false, memory_ = false;
+  std::string activity_;
+  double activity_s_ = 0;
+};
+
+// Bytes that a user may still write where `path` is; none: nothing says.
+std::optional<int64_t> disk_free_at(const std::string& path);
+
+}  // namespace megatrain

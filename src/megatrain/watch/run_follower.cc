@@ -1,0 +1,289 @@
+#include "megatrain/watch/run_follower.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
+#include "megatrain/run/live_file.h"
+#include "megatrain/run/run_files.h"
+
+namespace megatrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kKilled = 128 + SIGKILL;
+constexpr double kSilent = 30;  // seconds without a new live.json after which a run is gone, wherever it ran
+
+json read_small_json(const std::string& path) {
+  constexpr int64_t kMost = 64 * kMiB;
+  try {
+    std::error_code none;
+    if (!fs::is_regular_file(path, none)) return nullptr;
+    json text = json::parse(read_text_file(path, kMost), nullptr, false);
+    return text.is_object() ? text : json();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+bool on_this_host(const json& owner) {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 && owner.contains("host") && owner["host"] == name.data();
+}
+
+bool process_is_gone(const json& owner) {
+  if (!on_this_host(owner) || !owner.contains("pid") || !owner["pid"].is_number_integer()) return false;
+  return ::kill(owner["pid"].get<pid_t>(), 0) != 0 && errno == ESRCH;
+}
+
+template <class T>
+T value_of(const json& object, const char* key, T otherwise) {
+  if (!object.is_object() || !object.contains(key)) return otherwise;
+  const json& value = object[key];
+  if constexpr (std::is_same_v<T, std::string>) {
+    return value.is_string() ? value.get<T>() : otherwise;
+  } else {
+    return value.is_number() ? value.get<T>() : otherwise;
+  }
+}
+
+bool same(const RunStep& a, const RunStep& b) { return a.step == b.step && a.loss == b.loss && a.seconds == b.seconds; }
+
+}  // namespace
+
+const char* phase_name(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::absent: return "absent";
+    case RunPhase::running: return "running";
+    case RunPhase::complete: return "complete";
+    case RunPhase::stopped: return "stopped";
+    case RunPhase::failed: return "failed";
+    case RunPhase::killed: return "killed";
+  }
+  return "";
+}
+
+RunFollower::RunFollower(std::string path)
+    : path_(path.substr(0, path.find_last_not_of('/') + 1)),
+      metrics_(path_ + "/metrics.jsonl"),
+      evaluations_(path_ + "/eval.jsonl"),
+      samples_(path_ + "/samples.jsonl") {
+  std::error_code none;
+  data_.run = fs::weakly_canonical(path_, none).string();
+  if (data_.run.empty()) data_.run = path_;
+  data_.state = phase_name(phase_);
+}
+
+std::vector<RunEvent> RunFollower::poll(double now_s) {
+  std::vector<RunEvent> events;
+  const RunPhase before = phase_;
+  const int64_t steps_before = data_.steps;
+  about_read_ = about_read_ && is_run_directory(path_);
+  if (!about_read_ && is_run_directory(path_)) read_about();
+  // What a run says last is read before its lines, so that an end comes behind all of them.
+  read_live();
+  decide_phase(now_s);
+  read_steps(events);
+  read_others(events);
+  data_.complete = phase_ == RunPhase::complete;
+  data_.state = phase_name(phase_);
+  const int64_t planned = value_of<int64_t>(live_, "steps", data_.history.planned_steps);
+  if (planned > 0) data_.steps = planned;
+  if (phase_ != before || (data_.steps != steps_before && phase_ == RunPhase::running)) {
+    json event = {{"event", "state"},
+                  {"state", phase_name(phase_)},
+                  {"step", data_.history.steps.empty() ? 0 : data_.history.steps.back().step},
+                  {"steps", data_.steps}};
+    if (has_ended(phase_)) {
+      event["exit_code"] = exit_code_;
+      event["message"] = message_;
+    }
+    events.push_back(std::move(event));
+  }
+  for (RunEvent& event : events) event["run"] = path_;
+  return events;
+}
+
+void RunFollower::read_about() {
+  try {
+    ReportData about = read_report(path_, {});
+    about.history = std::move(data_.history);
+    data_ = std::move(about);
+    about_read_ = true;
+  } catch (const Error&) {
+    // being written, or damaged: what is shown does without it
+  }
+}
+
+void RunFollower::read_live() {
+  live_ = read_small_json(path_ + "/" + kLiveFile);
+  if (live_.is_null()) return;
+  try {
+    if (!live_.at("lanes").is_null()) data_.lanes = read_live_lanes(live_, kLiveFile);
+  } catch (const std::exception&) {
+    // of another version; lanes.json's stay
+  }
+  const json memory = live_.value("memory", json::object());
+  for (TierMemory& tier : data_.memory) {
+    const char* key = tier.title == "Device" ? "hbm" : tier.title == "Host" ? "host" : "disk";
+    if (!memory.is_object() || !memory.contains(key)) continue;
+    tier.used = value_of<int64_t>(memory[key], "used", 0);
+    tier.limit = value_of<int64_t>(memory[key], "limit", 0);
+    tier.peak = std::max(tier.peak, value_of<int64_t>(memory[key], "peak", 0));
+  }
+}
+
+void RunFollower::decide_phase(double now_s) {
+  const std::string state = value_of<std::string>(live_, "state", "");
+  const double written = value_of(live_, "written", 0.0);
+  if (written != written_ || changed_s_ == 0) {
+    // a file that was old when it was first seen is as old as it says
+    changed_s_ = changed_s_ == 0 && written > 0 ? std::min(now_s, written) : now_s;
+    written_ = written;
+  }
+  const json lock = read_small_json(path_ + "/lock");
+  std::error_code none;
+  const bool complete = fs::exists(path_ + "/hash.json", none) && fs::exists(path_ + "/model/config.json", none);
+  exit_code_ = 0;
+  message_.clear();
+  if (!is_run_directory(path_)) {
+    phase_ = RunPhase::absent;
+  } else if (state == "running") {
+    const double silent_s = now_s - changed_s_, every_s = value_of(live_, "every_s", kLiveEverySeconds);
+    const bool gone =
+        silent_s > std::max(kSilent, 5 * every_s) || (silent_s > 2 * every_s + 1 && process_is_gone(live_));
+    const bool resumed =
+        !lock.is_null() && lock.value("pid", json()) != live_.value("pid", json()) && !process_is_gone(lock);
+    phase_ = gone && !resumed ? RunPhase::killed : RunPhase::running;
+  } else if (!lock.is_null() && !process_is_gone(lock) && !(complete && state == "complete")) {
+    phase_ = RunPhase::running;  // it is being resumed, or of a megatrain without live.json
+  } else if (state == "complete" || (state.empty() && complete)) {
+    phase_ = RunPhase::complete;
+  } else if (state == "stopped" || state == "failed") {
+    phase_ = state == "stopped" ? RunPhase::stopped : RunPhase::failed;
+    exit_code_ = value_of(live_, "exit_code", 1);
+    message_ = value_of<std::string>(live_, "message", "");
+  } else {
+    phase_ = RunPhase::killed;
+  }
+  if (phase_ == RunPhase::killed) {
+    exit_code_ = kKilled;
+    message_ =
+        "the run's process is gone and said nothing; a last checkpoint, where there is one, is whole: go on with "
+        "'megatrain train --resume'";
+  }
+}
+
+void RunFollower::read_steps(std::vector<RunEvent>& events) {
+  LineTail::News news = metrics_.poll();
+  std::vector<RunStep>& steps = data_.history.steps;
+  std::vector<RunStep> before;
+  if (news.again) {
+    before.swap(steps);
+    data_.history.evaluations.clear();  // those of metrics.jsonl come again, those of eval.jsonl with read_others()
+    evaluations_ = LineTail(evaluations_.path());
+  }
+  std::vector<RunEvent> told;
+  for (const std::string& line : news.lines) {
+    json object = json::parse(line, nullptr, false);
+    const size_t had = steps.size();
+    try {
+      add_to_history(object, HistoryFile::metrics, "", data_.history);
+    } catch (const Error&) {
+      ++damaged_;
+      continue;
+    }
+    const bool is_step = steps.size() > had;
+    for (TierMemory& tier : data_.memory) {
+      if (is_step && tier.title == "Device") tier.peak = std::max(tier.peak, steps.back().hbm_peak);
+      if (is_step && tier.title == "Host") tier.peak = std::max(tier.peak, steps.back().host_peak);
+    }
+    object["event"] = is_step ? "step" : "evaluation";
+    if (is_step && had < before.size() && told.empty() && same(steps.back(), before[had])) continue;  // known already
+    told.push_back(std::move(object));
+  }
+  size_t kept = 0;
+  while (kept < before.size() && kept < steps.size() && same(before[kept], steps[kept])) ++kept;
+  if (kept < before.size()) {
+    ++times_back_;
+    const int64_t step = kept == 0 ? 0 : before[kept - 1].step;
+    std::erase_if(told_, [step](const auto& told) { return told.second > step; });
+    events.push_back({{"event", "back"}, {"step", step}});
+  }
+  for (RunEvent& event : told) events.push_back(std::move(event));
+}
+
+void RunFollower::read_others(std::vector<RunEvent>& events) {
+  RunHistory& history = data_.history;
+  struct Other {
+    LineTail& tail;
+    HistoryFile file;
+    const char* event;
+  };
+  for (const Other& other :
+       {Other{evaluations_, HistoryFile::evaluations, "evaluation"}, Other{samples_, HistoryFile::samples, "sample"}}) {
+    const LineTail::News news = other.tail.poll();
+    if (news.again && other.file == HistoryFile::samples) history.samples.clear();
+    if (news.again && other.file == HistoryFile::evaluations) history.evaluations.clear();
+    for (const std::string& line : news.lines) {
+      json object = json::parse(line, nullptr, false);
+      try {
+        add_to_history(object, other.file, "", history);
+      } catch (const Error&) {
+        ++damaged_;
+        continue;
+      }
+      if (!told_.emplace(line, object.at("step").get<int64_t>()).second) continue;  // before the file was cut back
+      object["event"] = other.event;
+      events.push_back(std::move(object));
+    }
+  }
+}
+
+std::string RunFollower::live_text(const char* key) const { return value_of<std::string>(live_, key, ""); }
+
+double RunFollower::seconds_left() const {
+  const std::vector<RunStep>& steps = data_.history.steps;
+  if (steps.empty() || data_.steps <= 0 || phase_ != RunPhase::running) return -1;
+  const size_t all = steps.size(), from = all > 21 ? all - 20 : std::min<size_t>(1, all - 1);
+  double seconds = 0;
+  for (size_t i = from; i < all; ++i) seconds += steps[i].seconds;
+  return seconds / static_cast<double>(all - from) *
+         static_cast<double>(std::max<int64_t>(0, data_.steps - steps.back().step));
+}
+
+json RunFollower::state() const {
+  const RunHistory& h = data_.history;
+  const RunEvaluation* best = h.best_evaluation();
+  const double left = seconds_left();
+  return {{"run", path_},
+          {"state", phase_name(phase_)},
+          {"exit_code", has_ended(phase_) ? json(exit_code_) : json()},
+          {"message", message_},
+          {"step", h.steps.empty() ? 0 : h.steps.back().step},
+          {"steps", data_.steps},
+          {"loss", h.steps.empty() ? json() : json(h.steps.back().loss)},
+          {"evaluation_loss", h.evaluations.empty() ? json() : json(h.evaluations.back().loss)},
+          {"best_evaluation_loss", best ? json(best->loss) : json()},
+          {"tokens", h.tokens()},
+          {"tokens_per_s", h.tokens_per_s()},
+          {"seconds", h.seconds()},
+          {"seconds_left", left < 0 ? json() : json(left)},
+          {"doing", live_text("doing")},
+          {"memory", live_.is_null() ? json() : live_.value("memory", json())},
+          {"damaged_lines", damaged_}};
+}
+
+}  // namespace megatrain

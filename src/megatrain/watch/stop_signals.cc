@@ -1,0 +1,32 @@
+#include "megatrain/watch/stop_signals.h"
+
+#include <iterator>
+
+namespace megatrain {
+
+namespace {
+
+constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+volatile std::sig_atomic_t stop_wish = 0;  // a handler can be given nothing else
+
+void on_signal(int signal) { stop_wish = signal; }
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  stop_wish = 0;
+  struct sigaction action {};
+  for (size_t i = 0; i < std::size(kWatched); ++i) {
+    action.sa_handler = kWatched[i] == SIGPIPE ? SIG_IGN : on_signal;
+    ::sigaction(kWatched[i], &action, &before_[i]);
+    if (kWatched[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) ::sigaction(SIGHUP, &before_[i], nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (size_t i = 0; i < std::size(kWatched); ++i) ::sigaction(kWatched[i], &before_[i], nullptr);
+}
+
+const volatile std::sig_atomic_t* StopSignals::stop() const { return &stop_wish; }
+
+}  // namespace megatrain

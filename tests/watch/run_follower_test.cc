@@ -1,0 +1,155 @@
+#include "megatrain/watch/run_follower.h"
+
+#include <sys/wait.h>
+
+#include "tests/watch/made_run.h"
+
+namespace megatrain {
+
+namespace {
+
+pid_t pid_that_is_gone() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  return child;
+}
+
+}  // namespace
+
+TEST(LineTail, GivesWholeLinesOnceAndTellsAFileThatWasCutOrReplaced) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "lines";
+  LineTail tail(path);
+  EXPECT_TRUE(tail.poll().lines.empty());
+  write_bytes(path, "one\ntw");
+  EXPECT_EQ(tail.poll().lines, Names{"one"});
+  EXPECT_TRUE(tail.poll().lines.empty());
+  std::ofstream(path, std::ios::app) << "o\nthree\n";
+  LineTail::News news = tail.poll();
+  EXPECT_EQ(news.lines, (Names{"two", "three"}));
+  EXPECT_FALSE(news.again);
+  std::filesystem::resize_file(path, 4);
+  news = tail.poll();
+  EXPECT_TRUE(news.again);
+  EXPECT_EQ(news.lines, Names{"one"});
+  write_bytes(directory / "other", "four\nfive\n");
+  std::filesystem::rename(directory / "other", path);
+  news = tail.poll();
+  EXPECT_TRUE(news.again);
+  EXPECT_EQ(news.lines, (Names{"four", "five"}));
+  std::filesystem::remove(path);
+  EXPECT_TRUE(tail.poll().again);
+  EXPECT_FALSE(tail.poll().again);
+}
+
+TEST(RunFollower, WaitsForARunThatIsNotThere) {
+  const TemporaryDirectory directory;
+  RunFollower run(directory / "later");
+  EXPECT_TRUE(run.poll(100).empty());
+  EXPECT_EQ(run.phase(), RunPhase::absent);
+  std::filesystem::create_directory(directory / "later");
+  EXPECT_TRUE(run.poll(101).empty());
+  write_bytes(directory / "later" + "/config.resolved.yaml", "steps: 4\n");
+  write_bytes(directory / "later" + "/lock", "{}");
+  EXPECT_EQ(names_of(run.poll(102)), Names{"state 0"});
+  EXPECT_EQ(run.phase(), RunPhase::running);
+}
+
+TEST(RunFollower, TellsStepsEvaluationsAndSamplesAsTheyCome) {
+  const MadeRun made;
+  made.live(100);
+  made.step(1, 4);
+  RunFollower run(made.path() + "/");
+  EXPECT_EQ(names_of(run.poll(101)), (Names{"step 1", "state 1"}));
+  made.step(2, 3);
+  made.append("metrics.jsonl", "{\"step\": 3, \"lo");
+  made.append("eval.jsonl", "{\"step\":2,\"loss\":2.5,\"tokens\":9}\n");
+  made.append("samples.jsonl", "{\"step\":2,\"prompt\":\"a\",\"text\":\"b\"}\n");
+  const std::vector<RunEvent> events = run.poll(102);
+  EXPECT_EQ(names_of(events), (Names{"step 2", "evaluation 2", "sample 2"}));
+  EXPECT_EQ(events[0].at("loss"), 3);
+  EXPECT_EQ(events[0].at("run"), made.path());
+  EXPECT_TRUE(run.poll(103).empty());
+  EXPECT_EQ(run.state().at("step"), 2);
+  EXPECT_EQ(run.state().at("steps"), 100);
+  EXPECT_EQ(run.state().at("evaluation_loss"), 2.5);
+  EXPECT_NEAR(run.seconds_left(), 98 * 0.5, 1e-9);
+}
+
+TEST(RunFollower, LeavesDamagedLinesOutAndCountsThem) {
+  const MadeRun made;
+  made.live(100);
+  made.step(1, 4);
+  made.append("metrics.jsonl", "{\"step\": 2, \"loss\"\n[]\n\xff\xfe\n{\"step\": 2}\n");
+  made.step(3, 2);
+  RunFollower run(made.path());
+  EXPECT_EQ(names_of(run.poll(101)), (Names{"step 1", "step 3", "state 3"}));
+  EXPECT_EQ(run.damaged_lines(), 4);
+  for (const char* text : {"", "[", "{\"lanes\": 3, \"memory\": [], \"state\": {}, \"written\": \"x\"}", "7"}) {
+    write_bytes(made.path() + "/live.json", text);
+    run.poll(102);
+  }
+}
+
+TEST(RunFollower, OfAResumedRunTellsWhereItWentBackToAndOnlyWhatIsNew) {
+  const MadeRun made;
+  made.live(100);
+  for (int64_t step = 1; step <= 4; ++step) made.step(step, 5.0 - static_cast<double>(step));
+  for (const int64_t step : {2, 4}) made.append("eval.jsonl", fmt::format("{{\"step\":{},\"loss\":1.5}}\n", step));
+  RunFollower run(made.path());
+  run.poll(101);
+  // as keep_lines_up_to leaves them, then one more step
+  std::filesystem::rename(made.path() + "/metrics.jsonl", made.path() + "/former");
+  for (int64_t step = 1; step <= 2; ++step) made.step(step, 5.0 - static_cast<double>(step));
+  made.append("metrics.jsonl", step_line(3, 2.0, 0.75).dump() + "\n");
+  std::filesystem::rename(made.path() + "/eval.jsonl", made.path() + "/former evaluations");
+  for (const int64_t step : {2, 4}) made.append("eval.jsonl", fmt::format("{{\"step\":{},\"loss\":1.5}}\n", step));
+  EXPECT_EQ(names_of(run.poll(102)), (Names{"back 2", "step 3", "evaluation 4"}));
+  EXPECT_EQ(run.data().history.steps.size(), 3u);
+  EXPECT_EQ(run.data().history.evaluations.size(), 2u);
+  EXPECT_EQ(run.times_back(), 1);
+}
+
+TEST(RunFollower, KnowsHowARunEnded) {
+  const MadeRun made;
+  RunFollower run(made.path());
+  made.live(100);
+  run.poll(100.5);
+  EXPECT_EQ(run.phase(), RunPhase::running);
+  made.live(102, "stopped", ::getpid(), {{"exit_code", 143}});
+  EXPECT_EQ(run.poll(103).back().at("exit_code"), 143);
+  EXPECT_EQ(run.phase(), RunPhase::stopped);
+  made.live(104, "failed", ::getpid(), {{"exit_code", 6}, {"message", "the loss is NaN"}});
+  run.poll(105);
+  EXPECT_EQ(run.exit_code(), 6);
+  EXPECT_EQ(run.message(), "the loss is NaN");
+  made.live(106, "complete", ::getpid(), {{"exit_code", 0}});
+  run.poll(107);
+  EXPECT_EQ(run.phase(), RunPhase::complete);
+  EXPECT_EQ(run.exit_code(), 0);
+}
+
+TEST(RunFollower, ARunThatIsSilentOrWhoseProcessIsGoneWasKilled) {
+  const MadeRun made;
+  const pid_t gone = pid_that_is_gone();
+  made.live(100, "running", gone);
+  RunFollower run(made.path());
+  run.poll(101);
+  EXPECT_EQ(run.phase(), RunPhase::running) << "the file is fresh: a process of another container may have written it";
+  run.poll(107);
+  EXPECT_EQ(run.phase(), RunPhase::killed);
+  EXPECT_EQ(run.exit_code(), 137);
+  made.live(108);
+  run.poll(109);
+  EXPECT_EQ(run.phase(), RunPhase::running);
+  run.poll(130);
+  EXPECT_EQ(run.phase(), RunPhase::running) << "its process is there";
+  run.poll(150);
+  EXPECT_EQ(run.phase(), RunPhase::killed);
+  RunFollower late(made.path());
+  late.poll(1000);
+  EXPECT_EQ(late.phase(), RunPhase::killed) << "the file was old when it was first seen";
+}
+
+}  // namespace megatrain
