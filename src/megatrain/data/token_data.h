@@ -31,6 +31,7 @@ class TokenData : public BatchSource {
 
   void load(int64_t step, Batch& into) override;
   int64_t steps() const override { return steps_; }
+  int64_t epoch_steps() const override { return (sequences_ + batch_ - 1) / batch_; }
   std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
 
  private:
