@@ -32,6 +32,26 @@ std::string refusal(const std::string& text, const Words& words = {}) {
   return "accepted";
 }
 
+TEST(ConfigMemory, ABudgetOfNullIsRefused) {
+  for (const char* key : {"gpu", "host", "nvme"})
+    EXPECT_EQ(refusal(kMinimal + "memory: {" + key + ": null}\n"),
+              fmt::format("c.yaml:4: memory.{} is null, expected auto or a size (24GiB, 512MB, 1048576)", key));
+}
+
+TEST(ConfigEvery, IsStepsAPartOfTheRunOrAnEpoch) {
+  const auto every = [](const std::string& text) {
+    return parse_config(kMinimal + "checkpoint.every: " + text + "\n", "c.yaml").checkpoint;
+  };
+  EXPECT_EQ(every("7").every, 7);
+  EXPECT_EQ(every("7").every_part, 0);
+  EXPECT_EQ(every("0.25").every_part, 0.25);
+  EXPECT_EQ(every("epoch").every_part, 1);
+  for (const char* bad : {"1.5", "-1", "-0.5", "null", "run", "[1]"})
+    EXPECT_NE(refusal(kMinimal + "checkpoint.every: " + bad + "\n").find("a part of the run above 0 and below 1"),
+              std::string::npos)
+        << bad;
+}
+
 TEST(Config, ReadsEveryKindOfKeyFromNestedYaml) {
   const TrainConfig c = parse_config(R"(
 model: {config: tiny/config.json}
@@ -369,7 +389,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
   EXPECT_EQ(parse_config(resolved_yaml(sets), "resolved"), sets);
   const TrainConfig split =
       parse_config("model.path: m\n", "c.yaml",
-                   {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000", "--train_only=lm_head.*"});
+                   {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000", "--train_only=lm_head.*",
+                    "--optim.warmup=0.1", "--optim.warmup_most=9", "--eval.every=epoch", "--checkpoint.every=0.125"});
   EXPECT_EQ(parse_config(resolved_yaml(split), "resolved"), split);
   for (const ConfigKey& key : config_keys()) {
     const std::string usual = key.write(TrainConfig{});

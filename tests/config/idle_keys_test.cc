@@ -46,6 +46,7 @@ const IdleCase kCases[] = {
     {"data.dtype", "uint32", kText, kTokens},
     {"optim.min_lr", "1e-6", kTokens, kTokens + "optim.schedule: linear\n", "0"},
     {"optim.decay", "0.5", kTokens + "optim.schedule: cosine\n", kTokens + "optim.schedule: wsd\n"},
+    {"optim.warmup_most", "5", kTokens + "optim.warmup: 2\n", kTokens + "optim.warmup: 0.5\n", "0"},
     {"eval.patience", "2", kText + "data.eval_split: 2\n", kText + "data.eval_split: 2\neval.every: 1\n", "0"},
     {"sample.prompts", "Who?", kTokens, kTokens + "sample.every: 1\n"},
     {"sample.max_tokens", "7", kTokens, kTokens + "sample: {every: 1, prompts: a}\n"},

@@ -166,6 +166,63 @@ inline std::vector<Example> trained_examples() {
   };
 }
 
+struct RefusedExample {
+  std::string name;
+  Keys keys;
+  std::string key, method;  // what the refusal names
+};
+
+// Files that ask for what megatrain does not do.
+inline std::vector<RefusedExample> refused_examples() {
+  const Keys sees = {{"image_max_pixels", "262144"}, {"video_max_pixels", "16384"}};
+  return {
+      {"train_lora/qwen3_lora_sft", lora(), "finetuning_type: lora", "adapters (LoRA)"},
+      {"train_lora/qwen3_lora_dpo", lora({{"stage", "dpo"}, {"pref_beta", "0.1"}, {"pref_loss", "sigmoid"}}),
+       "stage: dpo", "preferences (DPO)"},
+      {"train_lora/qwen3_lora_kto", lora({{"stage", "kto"}, {"pref_beta", "0.1"}}), "stage: kto", "preferences (KTO)"},
+      {"train_lora/qwen3_lora_reward", lora({{"stage", "rm"}}), "stage: rm", "a reward model"},
+      {"train_lora/qwen3_lora_pretrain", lora({{"stage", "pt"}}), "finetuning_type: lora", "adapters (LoRA)"},
+      {"train_lora/qwen3vl_lora_sft", lora(sees), "image_max_pixels: 262144", "a model that sees (VLM)"},
+      {"train_full/qwen3vl_full_sft",
+       with(supervised(), with(sees, {{"freeze_vision_tower", "true"}, {"freeze_language_model", "false"}})),
+       "image_max_pixels: 262144", "a model that sees (VLM)"},
+      {"train_full/mossvl_full_sft", with(supervised(), {{"freeze_language_model", "false"}}),
+       "freeze_language_model: false", "a model that sees (VLM)"},
+      {"train_qlora/qwen3_lora_sft_otfq", lora({{"quantization_bit", "4"}, {"quantization_method", "bnb"}}),
+       "quantization_bit: 4", "a quantised model (QLoRA)"},
+      {"extras/galore/llama3_full_sft", with(supervised(), {{"use_galore", "true"}, {"galore_rank", "128"}}),
+       "use_galore: true", "GaLore"},
+      {"extras/apollo/llama3_full_sft", with(supervised(), {{"use_apollo", "true"}}), "use_apollo: true", "APOLLO"},
+      {"extras/badam/llama3_full_sft", with(supervised(), {{"use_badam", "true"}}), "use_badam: true", "BAdam"},
+      {"extras/adam_mini/qwen2_full_sft", with(supervised(), {{"use_adam_mini", "true"}}), "use_adam_mini: true",
+       "Adam-mini"},
+      {"extras/muon/qwen2_full_sft", with(supervised(), {{"use_muon", "true"}}), "use_muon: true", "Muon"},
+      {"extras/dft/qwen2_full_sft", with(supervised(), {{"use_dft_loss", "true"}}), "use_dft_loss: true",
+       "the DFT loss"},
+      {"extras/mod/llama3_full_sft", with(supervised(), {{"mixture_of_depths", "convert"}}),
+       "mixture_of_depths: convert", "mixture of depths"},
+      {"extras/llama_pro/llama3_freeze_sft",
+       with(supervised(), {{"finetuning_type", "freeze"}, {"freeze_trainable_layers", "8"}}), "finetuning_type: freeze",
+       "a choice of layers (freeze)"},
+      {"extras/oft/llama3_oft_sft", with(supervised(), {{"finetuning_type", "oft"}, {"oft_block_size", "32"}}),
+       "finetuning_type: oft", "adapters (OFT)"},
+      {"extras/fp8/llama3_fp8_fsdp_sft", with(supervised(), {{"fp8", "true"}}), "fp8: true", "FP8"},
+      {"extras/nlg_eval/llama3_lora_predict",
+       lora({{"do_train", "-"}, {"do_predict", "true"}, {"adapter_name_or_path", "saves/x"}}),
+       "adapter_name_or_path: saves/x", "adapters (LoRA)"},
+      {"merge_lora/qwen3_full_sft",
+       {{"model_name_or_path", "m"}, {"template", "t"}, {"export_dir", "out"}, {"export_size", "5"}},
+       "export_dir: out",
+       "an export"},
+      {"inference/qwen3_full_sft",
+       {{"model_name_or_path", "m"}, {"template", "t"}, {"infer_backend", "huggingface"}},
+       "infer_backend: huggingface",
+       "answers"},
+      {"a file that leaves finetuning_type out", lora({{"finetuning_type", "-"}, {"lora_target", "-"}}), "lora_rank: 8",
+       "adapters (LoRA)"},
+  };
+}
+
 // The number of samples of the demonstration sets, cut to max_samples.
 inline int64_t samples_of(const std::string& datasets, int64_t most) {
   const std::map<std::string, int64_t> sizes = {{"identity", 91}, {"alpaca_en_demo", 999}, {"c4_demo", 300}};

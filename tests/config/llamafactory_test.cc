@@ -268,59 +268,7 @@ TEST(FactoryTable, AMissingFinetuningTypeIsWarnedAboutBecauseTheirsIsLora) {
 }
 
 TEST(FactoryMethods, ThatAreNotThereAreNamedBeforeUnknownKeysAre) {
-  struct Case {
-    std::string name;
-    Keys keys;
-    std::string key, method;
-  };
-  const Keys sees = {{"image_max_pixels", "262144"}, {"video_max_pixels", "16384"}};
-  const std::vector<Case> cases = {
-      {"train_lora/qwen3_lora_sft", lora(), "finetuning_type: lora", "adapters (LoRA)"},
-      {"train_lora/qwen3_lora_dpo", lora({{"stage", "dpo"}, {"pref_beta", "0.1"}, {"pref_loss", "sigmoid"}}),
-       "stage: dpo", "preferences (DPO)"},
-      {"train_lora/qwen3_lora_kto", lora({{"stage", "kto"}, {"pref_beta", "0.1"}}), "stage: kto", "preferences (KTO)"},
-      {"train_lora/qwen3_lora_reward", lora({{"stage", "rm"}}), "stage: rm", "a reward model"},
-      {"train_lora/qwen3_lora_pretrain", lora({{"stage", "pt"}}), "finetuning_type: lora", "adapters (LoRA)"},
-      {"train_lora/qwen3vl_lora_sft", lora(sees), "image_max_pixels: 262144", "a model that sees (VLM)"},
-      {"train_full/qwen3vl_full_sft",
-       with(supervised(), with(sees, {{"freeze_vision_tower", "true"}, {"freeze_language_model", "false"}})),
-       "image_max_pixels: 262144", "a model that sees (VLM)"},
-      {"train_full/mossvl_full_sft", with(supervised(), {{"freeze_language_model", "false"}}),
-       "freeze_language_model: false", "a model that sees (VLM)"},
-      {"train_qlora/qwen3_lora_sft_otfq", lora({{"quantization_bit", "4"}, {"quantization_method", "bnb"}}),
-       "quantization_bit: 4", "a quantised model (QLoRA)"},
-      {"extras/galore/llama3_full_sft", with(supervised(), {{"use_galore", "true"}, {"galore_rank", "128"}}),
-       "use_galore: true", "GaLore"},
-      {"extras/apollo/llama3_full_sft", with(supervised(), {{"use_apollo", "true"}}), "use_apollo: true", "APOLLO"},
-      {"extras/badam/llama3_full_sft", with(supervised(), {{"use_badam", "true"}}), "use_badam: true", "BAdam"},
-      {"extras/adam_mini/qwen2_full_sft", with(supervised(), {{"use_adam_mini", "true"}}), "use_adam_mini: true",
-       "Adam-mini"},
-      {"extras/muon/qwen2_full_sft", with(supervised(), {{"use_muon", "true"}}), "use_muon: true", "Muon"},
-      {"extras/dft/qwen2_full_sft", with(supervised(), {{"use_dft_loss", "true"}}), "use_dft_loss: true",
-       "the DFT loss"},
-      {"extras/mod/llama3_full_sft", with(supervised(), {{"mixture_of_depths", "convert"}}),
-       "mixture_of_depths: convert", "mixture of depths"},
-      {"extras/llama_pro/llama3_freeze_sft",
-       with(supervised(), {{"finetuning_type", "freeze"}, {"freeze_trainable_layers", "8"}}), "finetuning_type: freeze",
-       "a choice of layers (freeze)"},
-      {"extras/oft/llama3_oft_sft", with(supervised(), {{"finetuning_type", "oft"}, {"oft_block_size", "32"}}),
-       "finetuning_type: oft", "adapters (OFT)"},
-      {"extras/fp8/llama3_fp8_fsdp_sft", with(supervised(), {{"fp8", "true"}}), "fp8: true", "FP8"},
-      {"extras/nlg_eval/llama3_lora_predict",
-       lora({{"do_train", "-"}, {"do_predict", "true"}, {"adapter_name_or_path", "saves/x"}}),
-       "adapter_name_or_path: saves/x", "adapters (LoRA)"},
-      {"merge_lora/qwen3_full_sft",
-       {{"model_name_or_path", "m"}, {"template", "t"}, {"export_dir", "out"}, {"export_size", "5"}},
-       "export_dir: out",
-       "an export"},
-      {"inference/qwen3_full_sft",
-       {{"model_name_or_path", "m"}, {"template", "t"}, {"infer_backend", "huggingface"}},
-       "infer_backend: huggingface",
-       "answers"},
-      {"a file that leaves finetuning_type out", lora({{"finetuning_type", "-"}, {"lora_target", "-"}}), "lora_rank: 8",
-       "adapters (LoRA)"},
-  };
-  for (const Case& each : cases) {
+  for (const RefusedExample& each : refused_examples()) {
     Keys keys = each.keys;
     keys.insert(keys.begin(), {"a_key_of_nobody", "1"});
     const std::string said = refusal(keys);
@@ -435,18 +383,70 @@ TEST(FactoryValues, NumbersAreThoseOfTheirYamlParser) {
                                        {"gradient_accumulation_steps", "auto"},
                                        {"num_train_epochs", "three"},
                                        {"warmup_ratio", "1.5"},
-                                       {"save_steps", "0.1"},
-                                       {"save_strategy", "epoch"},
-                                       {"eval_strategy", "epoch"},
+                                       {"save_strategy", "best"},
+                                       {"eval_strategy", "sometimes"},
                                        {"dataset_dir", "REMOTE:some/where"},
                                        {"dataloader_drop_last", "true"},
                                        {"mix_strategy", "interleave_under"},
                                        {"lr_scheduler_type", "warmup_stable_decay"},
                                        {"push_to_hub", "true"},
-                                       {"optim", "paged_adamw_8bit"},
+                                       {"optim", "lion_8bit"},
                                        {"ray_num_workers", "4"}})
     EXPECT_TRUE(has(refusal(with(supervised(), {{key, value}})), ": " + key + " is "))
         << key << ": " << value << ": " << refusal(with(supervised(), {{key, value}}));
+}
+
+TEST(FactorySaves, MayBeAPartOfTheRunOrEveryEpoch) {
+  const auto every = [](const Keys& more) { return parse(with(supervised(), more)); };
+  EXPECT_EQ(every({{"save_steps", "0.1"}}).checkpoint.every_part, 0.1);
+  EXPECT_EQ(every({{"save_strategy", "epoch"}}).checkpoint.every_part, 1);
+  EXPECT_EQ(every({{"save_strategy", "epoch"}, {"save_steps", "7"}}).checkpoint.every, 0);
+  EXPECT_EQ(every({{"val_size", "0.1"}, {"eval_strategy", "epoch"}}).eval.every_part, 1);
+  EXPECT_EQ(every({{"optim", "paged_adamw_8bit"}}).state.moments, "int8");
+}
+
+// `model: NAME` beside train_dataset and sections of plugins.
+TEST(FactoryV1, HasItsOwnDefaultsAndRefusals) {
+  const Keys stock = {{"model", "Org/Name"},
+                      {"model_class", "llm"},
+                      {"kernel_config", "{name: auto}"},
+                      {"quant_config", "null"},
+                      {"dist_config", "{name: fsdp2, dcp_path: null}"},
+                      {"train_dataset", "data/list.yaml"},
+                      {"output_dir", "out"},
+                      {"micro_batch_size", "2"},
+                      {"learning_rate", "1.0e-4"},
+                      {"max_steps", "10"},
+                      {"sample_backend", "hf"}};
+  const TrainConfig config = parse(stock);
+  EXPECT_EQ(config.model.path, "Org/Name");
+  EXPECT_EQ(config.data.train[0].path, "data/list.yaml");
+  EXPECT_EQ(config.batch, 2);
+  EXPECT_EQ(config.micro_batch, 2);
+  EXPECT_EQ(config.steps, 10);
+  EXPECT_EQ(config.seq_len, 2048);
+  EXPECT_EQ(config.optim.schedule, "constant");
+  EXPECT_EQ(config.optim.warmup, 0);
+  EXPECT_EQ(config.optim.weight_decay, 0.01);
+  EXPECT_EQ(config.data.overlong, "truncate");
+  EXPECT_FALSE(config.data.packing);
+  EXPECT_EQ(config.precision, "bf16");
+  EXPECT_EQ(config.checkpoint.every, 0);
+  EXPECT_EQ(parse(with(stock, {{"global_batch_size", "16"}})).batch, 16);
+  EXPECT_EQ(parse(with(stock, {{"max_steps", "-"}})).epochs, 3);
+  for (const auto& [name, value] : Keys{{"peft_config", "{name: lora, r: 16}"},
+                                        {"peft_config", "{name: freeze}"},
+                                        {"quant_config", "{name: bnb, quantization_bit: 4}"},
+                                        {"optim_config", "{name: muon}"},
+                                        {"dist_config", "{name: fsdpturbo, ep_size: 16}"},
+                                        {"batching_strategy", "dynamic_batching"}})
+    EXPECT_TRUE(has(refusal(with(stock, {{name, value}})), ", which megatrain does not do; ")) << name << value;
+  EXPECT_TRUE(has(refusal(with(stock, {{"cp_size", "2"}})), "several GPUs"));
+}
+
+TEST(FactoryFiles, ThatAreNoConfigurationOfATrainingAreSaidToBe) {
+  EXPECT_TRUE(has(refusal({{"compute_environment", "LOCAL_MACHINE"}, {"rdzv_backend", "static"}}),
+                  "theirs.yaml is accelerate's description of processes and GPUs"));
 }
 
 TEST(FactoryEvaluation, HappensWhenTheirStrategySays) {

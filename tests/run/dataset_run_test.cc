@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -97,6 +98,68 @@ TEST_F(DatasetRun, PackedPaddedAndOneByOneGiveTheSameGradient) {
   expect_near(packed, padded, "packed and padded");
   expect_near(packed, single, "packed and one by one");
   expect_near(padded, single, "8x1 and 1x8");
+}
+
+TEST_F(DatasetRun, StepsPastTheEndAreRefusedWhereEpochsSayWhereThatIs) {
+  write("data.jsonl", conversations(8));
+  TrainConfig config = run_config("past");
+  config.epochs = 1;
+  const int64_t steps = open_data(config, model_source()).train->steps();
+  for (StepSet* set : {&config.trace, &config.dump.grads, &config.dump.state}) {
+    set->ranges = {{steps, steps + 1}};
+    try {
+      run_training(config, {});
+      ADD_FAILURE() << "step " << steps + 1 << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_config);
+      EXPECT_NE(std::string(error.what()).find(fmt::format("names step {}, and the run has", steps + 1)),
+                std::string::npos)
+          << error.what();
+    }
+    *set = {};
+  }
+}
+
+TEST_F(DatasetRun, CheckpointsAndEvaluationsMayBePartsOfTheRunOrEpochs) {
+  write("data.jsonl", conversations(20));
+  TrainConfig config = run_config("parts");
+  config.epochs = 2;
+  config.data.packing = false;
+  config.data.eval_split = 4;
+  config.conventions = "axolotl";
+  config.checkpoint.every_part = 1;
+  config.checkpoint.keep = 10;
+  config.eval.every_part = 0.3;
+  const RunResult result = run_training(config, {});
+  const int64_t epoch = (16 + config.batch - 1) / config.batch;
+  EXPECT_EQ(result.step, 2 * epoch);
+  EXPECT_TRUE(std::filesystem::exists(at(fmt::format("parts/checkpoints/step-{:08}", epoch))));
+  std::istringstream lines(read_text_file(at("parts/eval.jsonl"), 1 << 20));
+  std::vector<int64_t> when;
+  for (std::string line; std::getline(lines, line);) when.push_back(nlohmann::json::parse(line).at("step"));
+  const int64_t every = static_cast<int64_t>(std::ceil(0.3 * static_cast<double>(result.step)));
+  ASSERT_GE(when.size(), 3u);
+  EXPECT_EQ(when[0], every);
+  EXPECT_EQ(when[1], 2 * every);
+}
+
+TEST_F(DatasetRun, SequencesThatAreMostlyPaddingGetAWarning) {
+  write("data.jsonl", conversations(6));
+  TrainConfig config = run_config("none");
+  config.steps = 1;
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    open_data(config, model_source(), nullptr);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string warning = "% of the training's sequences are padding";
+  config.seq_len = 512;
+  config.data.packing = false;
+  EXPECT_NE(said().find(warning), std::string::npos);
+  EXPECT_NE(said().find("data.packing: true fills them"), std::string::npos);
+  config.seq_len = 128;
+  config.data.packing = true;
+  EXPECT_EQ(said().find(warning), std::string::npos);
 }
 
 TEST_F(DatasetRun, StoppedWithinAnEpochItGoesOnExactly) {

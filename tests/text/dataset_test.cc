@@ -1,5 +1,6 @@
 #include "megatrain/text/dataset/dataset.h"
 
+#include "megatrain/text/dataset/dataset_list.h"
 #include "tests/text/dataset_fixture.h"
 
 namespace megatrain {
@@ -47,9 +48,10 @@ TEST_F(OpenDatasetTest, WhatIsNotThereOrNotReadIsRefusedWithWhatToDo) {
   write("p/a.parquet", "PAR1");
   EXPECT_EQ(refusal([&] { open_dataset(path("p")); }),
             path("p/a.parquet") +
-                " is a Parquet file, which is not read; convert it to JSON Lines: "
-                "pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True, "
-                "force_ascii=False).");
+                " is a Parquet file, which is not read; convert it to JSON Lines: python3 -c 'import pandas; "
+                "pandas.read_parquet(\"" +
+                path("p/a.parquet") + "\").to_json(\"" + path("p/a.jsonl") +
+                "\", orient=\"records\", lines=True, force_ascii=False)', and give " + path("p/a.jsonl") + ".");
   write("e/a.png", "");
   EXPECT_EQ(refusal([&] { open_dataset(path("e")); }), "the folder " + path("e") +
                                                            " holds no samples: expected .jsonl, .jsonlines, .ndjson or "
@@ -73,8 +75,10 @@ TEST_F(OpenDatasetTest, AFolderOfTablesIsRefusedAndNotItsDescriptionRead) {
   for (const char* const name : {"m/README.md", "m/b.parquet", "m/a.parquet", "m/notes.txt"}) write(name, "x");
   EXPECT_EQ(refusal([&] { open_dataset(path("m")); }),
             "the folder " + path("m") + " holds " + path("m/a.parquet") + ", " + path("m/b.parquet") +
-                ", and no JSON; the first is a Parquet file, which is not read; convert it to JSON Lines: "
-                "pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True, force_ascii=False).");
+                ", and no JSON; the first is a Parquet file, which is not read; convert it to JSON Lines: python3 -c "
+                "'import pandas; pandas.read_parquet(\"" +
+                path("m/a.parquet") + "\").to_json(\"" + path("m/a.jsonl") +
+                "\", orient=\"records\", lines=True, force_ascii=False)', and give " + path("m/a.jsonl") + ".");
 }
 
 TEST_F(OpenDatasetTest, FilesThatAFolderHasAndAreNotReadAreNamed) {
@@ -85,6 +89,76 @@ TEST_F(OpenDatasetTest, FilesThatAFolderHasAndAreNotReadAreNamed) {
       "of the folder " + path("j") + " these files are not read: " + path("j/b.parquet") + ", " + path("j/c.txt"));
   for (const char* const name : {"k/a.jsonl", "k/README.md"}) write(name, "{}");
   EXPECT_EQ(passed_over_sentence(open_dataset(path("k"))), "");
+}
+
+TEST_F(OpenDatasetTest, ANameOfTheHubIsAnsweredWithTheCommandThatDownloadsIt) {
+  const std::string command = "'hf download some-org/a_set --repo-type dataset --local-dir data/a_set'";
+  EXPECT_NE(refusal([&] { open_dataset("some-org/a_set"); }).find(command), std::string::npos);
+  write("info/dataset_info.json", "{}");
+  EXPECT_NE(refusal([&] { open_dataset("some-org/a_set", path("info")); }).find(command), std::string::npos);
+  EXPECT_NE(refusal([&] { open_dataset("s3://bucket/x"); }).find("nothing is downloaded"), std::string::npos);
+  for (const char* const missing : {"some-org/a.jsonl", "./org/name", "a/b/c", "name"})
+    EXPECT_NE(refusal([&] { open_dataset(missing); }).find("there is no file or folder"), std::string::npos) << missing;
+}
+
+TEST_F(OpenDatasetTest, PreferencesAreRefusedWithTheCommandThatKeepsTheBetterAnswers) {
+  const auto said = [&](const std::string& row) { return refusal([&] { tokenized(write("a.jsonl", row + "\n")); }); };
+  const std::string text = said(R"({"prompt": "q", "chosen": "a", "rejected": "b"})");
+  EXPECT_TRUE(text.starts_with(path("a.jsonl") + ":1: it has a chosen and a rejected answer")) << text;
+  EXPECT_NE(text.find("| {prompt, completion: .chosen}' FILE > better.jsonl."), std::string::npos) << text;
+  EXPECT_NE(said(R"({"conversations": [{"from": "human", "value": "q"}], "chosen": {}, "rejected": {}})")
+                .find("{conversations: (.conversations + [.chosen])}"),
+            std::string::npos);
+  EXPECT_NE(said(R"({"chosen_messages": [], "rejected_messages": []})").find("{messages: .chosen_messages}"),
+            std::string::npos);
+}
+
+TEST_F(OpenDatasetTest, LlamaFactorysSecondFormIsRead) {
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "value": "Q"}], "loss_weight": 0.0},)"
+      R"( {"role": "assistant", "content": [{"type": "text", "value": "A"}, {"type": "text", "value": "B"}],)"
+      R"( "loss_weight": 1.0}]})";
+  EXPECT_EQ(shown(tokenized(write("v1.jsonl", row + "\n"))), (Shown{turn("user", "Q") + answer("AB")}));
+  const std::string image = R"({"messages": [{"role": "user", "content": [{"type": "image_url", "value": "a.jpg"}]}, )"
+                            R"({"role": "assistant", "content": "A"}]})";
+  EXPECT_NE(refusal([&] { tokenized(write("v2.jsonl", image + "\n")); }).find("a part of type \"image_url\""),
+            std::string::npos);
+
+  write("a.json", R"([{"instruction": "Q", "output": "A"}, {"instruction": "R", "output": "B"}])");
+  write("list.yaml",
+        "one:\n  path: " + path("a.json") + "\n  source: local\n  converter: alpaca\n  size: 1\n  weight: 2\n");
+  const std::vector<Dataset> list = open_dataset_list(path("list.yaml"));
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].files, (Names{path("a.json")}));
+  EXPECT_EQ(list[0].form, DatasetForm::alpaca);
+  EXPECT_EQ(list[0].most, 1);
+  EXPECT_EQ(list[0].weight, 2);
+  for (const auto& [text, part] :
+       std::map<std::string, std::string>{{"a: {path: x, converter: pair}", "preferences"},
+                                          {"a: {path: x, colour: red}", "which is not known"},
+                                          {"a: {size: 1}", "has no path"},
+                                          {"a: {path: x, size: many}", "size is 'many'"},
+                                          {"- a", "is no list of datasets"}})
+    EXPECT_NE(refusal([&] { open_dataset_list(write("bad.yaml", text)); }).find(part), std::string::npos) << text;
+}
+
+TEST_F(OpenDatasetTest, AlpacasOwnPromptNeedsNoChatTemplateAndTrainsTheAnswer) {
+  Dataset dataset = open_dataset(write("a.jsonl",
+                                       "{\"instruction\":\"Do\",\"input\":\"\",\"output\":\"A\"}\n"
+                                       "{\"instruction\":\"Do\",\"input\":\"this\",\"output\":\"B\"}\n"));
+  dataset.form = DatasetForm::alpaca_prompt;
+  const Shown got = shown(tokenized(dataset));
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_TRUE(
+      got[0].starts_with("Below is an instruction that describes a task. Write a response that appropriately "
+                         "completes the request.\n\n### Instruction:\nDo\n\n### Response:\n[A"))
+      << got[0];
+  EXPECT_TRUE(
+      got[1].starts_with("Below is an instruction that describes a task, paired with an input that provides "
+                         "further context. Write a response that appropriately completes the "
+                         "request.\n\n### Instruction:\nDo\n\n### Input:\nthis\n\n### Response:\n[B"))
+      << got[1];
+  EXPECT_TRUE(got[0].ends_with("]")) << got[0];
 }
 
 TEST_F(OpenDatasetTest, JsonlinesFilesAreJsonLines) {
@@ -150,7 +224,8 @@ TEST_F(OpenDatasetTest, AFormThatCannotBeToldIsRefusedWithTheKeysOfTheFirstSampl
                                ":1 has the keys \"foo\", \"bar\"; expected {\"messages\""))
       << what;
   EXPECT_EQ(refusal([] { dataset_form("sharegtp"); }, ExitCode::bad_config),
-            "\"sharegtp\" is no form of a dataset; expected detect, messages, sharegpt, alpaca, prompt or text.");
+            "\"sharegtp\" is no form of a dataset; expected detect, messages, sharegpt, alpaca, alpaca_prompt, "
+            "prompt or text.");
 }
 
 TEST_F(OpenDatasetTest, LlamaFactorysNamesComeWithTheirFormColumnsAndTags) {
@@ -171,7 +246,8 @@ TEST_F(OpenDatasetTest, LlamaFactorysNamesComeWithTheirFormColumnsAndTags) {
 TEST_F(OpenDatasetTest, WhatLlamaFactoryHasAndWeDoNotIsRefusedInASentence) {
   write("info/a.json", "[]");
   EXPECT_EQ(refused(R"({"hf_hub_url": "org/name"})"),
-            "\"hf_hub_url\" names a dataset of a hub; download it and give its files as \"file_name\".");
+            "\"hf_hub_url\" names a dataset of a hub; download it with 'hf download org/name --repo-type dataset "
+            "--local-dir data/name', and give its files as \"file_name\".");
   EXPECT_EQ(refused(R"({"script_url": "x"})"),
             "\"script_url\" names a program that loads the dataset; write the dataset to a file and give it as "
             "\"file_name\".");

@@ -152,8 +152,7 @@ bool obey(int key, ScreenChoice& choice, size_t& shown, size_t runs) {
 
 int draw(Watcher& watcher, const volatile std::sig_atomic_t* stop) {
   Terminal terminal;
-  const char* no_colour = std::getenv("NO_COLOR");
-  ScreenChoice choice{.colour = !no_colour || *no_colour == '\0'};
+  ScreenChoice choice{.colour = is_coloured(STDOUT_FILENO)};
   size_t shown = 0;
   while (*stop == 0) {
     watcher.poll();

@@ -12,13 +12,15 @@
 #include <set>
 #include <sstream>
 
+#include <fmt/ranges.h>
+
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
-#include "megatrain/config/config_aliases.h"
 #include "megatrain/config/config_keys.h"
-#include "megatrain/config/foreign_keys.h"
+#include "megatrain/config/foreign/trainer.h"
+#include "megatrain/config/foreign/translate.h"
 #include "megatrain/config/idle_keys.h"
 #include "megatrain/io/yaml.h"
 
@@ -35,8 +37,9 @@ class ConfigReader {
       const YAML::Node document = parse_yaml(text, name_);
       if (document.IsNull()) return;
       if (!document.IsMap()) fail_config(fmt::format("{}: expected 'key: value' lines", at(document)));
+      find_trainer(document);
       read_map(document, "");
-      theirs_ = is_their_file();
+      theirs_ = theirs_ || has_their_keys_alone();
     } catch (const YAML::Exception& e) {
       fail_config(fmt::format("{}:{}: not valid YAML: {}", name_, e.mark.line + 1, e.msg));
     }
@@ -47,8 +50,10 @@ class ConfigReader {
       if (words[i].size() < 3 || words[i].compare(0, 2, "--") != 0)
         fail_config(fmt::format("'{}' on the command line is not understood, expected --key=value", words[i]));
       const size_t equals = words[i].find('=');
-      const std::string key_name = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-      const bool foreign = is_foreign_key(key_name);
+      std::string key_name = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
+      const bool foreign = is_key_of(*trainer_, key_name);
+      if (!foreign && key_name == "model") key_name = "model.path";
+      if (!foreign && !find_config_key(key_name) && is_foreign_key(key_name)) fail_of_another(key_name);
       Given given{.value = {}, .origin = "--" + key_name, .on_command_line = true};
       const ConfigKey& key = foreign ? kForeign : known_config_key(given.origin, key_name);
       if (equals != std::string::npos) {
@@ -69,8 +74,10 @@ class ConfigReader {
   }
 
   TrainConfig finish(const ConfigNeeds& needs) {
-    const std::vector<Translation> translations = take_foreign();
-    refuse_unknown();
+    std::vector<std::string> problems = problems_;
+    const std::vector<Translation> translations = take_foreign(problems);
+    if (!unknown_.empty()) problems.push_back(unknown_sentence());
+    refuse_all(problems);
     TrainConfig config;
     for (const ConfigKey& key : config_keys()) {
       const auto found = given_.find(key.name);
@@ -111,50 +118,122 @@ class ConfigReader {
   // Stands for any key of another trainer where only its name is known.
   static inline const ConfigKey kForeign{.accepts = "its value"};
 
-  static Foreign override_of(const Given& given, const std::string& name) {
+  Foreign override_of(const Given& given, const std::string& name) const {
     if (given.value.null) return {.text = "", .where = given.origin, .null = true};
     return read_foreign_text(given.origin, name, given.value.text);
   }
 
-  // Named in their way, the model decides; otherwise one key of ours makes the file ours.
-  bool is_their_file() const {
+  // A trainer's own mark decides, which is how it names the model.
+  void find_trainer(const YAML::Node& document) {
+    std::set<std::string> keys;
+    for (const auto& entry : document) {
+      const bool section = entry.first.IsScalar() && is_config_section(entry.first.Scalar()) && entry.second.IsMap();
+      if (entry.first.IsScalar() && !section) keys.insert(entry.first.Scalar());
+    }
+    refuse_other_files(keys);
+    if (const ForeignTrainer* found = trainer_of(keys)) {
+      trainer_ = found;
+      theirs_ = true;
+    }
+  }
+
+  // Files that stand beside configurations of a training and are none.
+  void refuse_other_files(const std::set<std::string>& keys) const {
+    struct Other {
+      const char *mark, *what;
+    };
+    constexpr Other kOthers[] = {{"compute_environment", "accelerate's description of processes and GPUs"},
+                                 {"distributed_type", "accelerate's description of processes and GPUs"},
+                                 {"zero_optimization", "a configuration of DeepSpeed"},
+                                 {"gpu_count", "a description of rented machines"}};
+    for (const Other& other : kOthers)
+      if (keys.count(other.mark))
+        fail_config(
+            fmt::format("{} is {} ('{}'), and no configuration of a training; there is one process and one GPU, and "
+                        "nothing of the kind is needed: give the file that names model and data",
+                        name_, other.what, other.mark));
+  }
+
+  // Without a mark, one key of ours makes the file ours.
+  bool has_their_keys_alone() const {
     const auto is_theirs = [](const auto& entry) { return entry.first != "skip-bad"; };
     const auto is_ours = [](const auto& entry) { return entry.first != "seed"; };
-    return foreign_.count("model_name_or_path") || (std::any_of(foreign_.begin(), foreign_.end(), is_theirs) &&
-                                                    std::none_of(given_.begin(), given_.end(), is_ours));
+    return std::any_of(foreign_.begin(), foreign_.end(), is_theirs) &&
+           std::none_of(given_.begin(), given_.end(), is_ours);
+  }
+
+  [[noreturn]] void fail_of_another(const std::string& key) const {
+    const auto trainers = foreign_trainers();
+    const auto owner =
+        std::find_if(trainers.begin(), trainers.end(), [&](const auto* each) { return is_key_of(*each, key); });
+    fail_config(fmt::format("--{} is a key of {}, and {} is {}; `megatrain train --help` lists the keys", key,
+                            (*owner)->name, name_,
+                            theirs_ ? fmt::format("a file of {}", trainer_->name) : "megatrain's own"));
   }
 
   // What keys of other trainers ask for, unless our own key is given in a place that goes over theirs.
-  std::vector<Translation> take_foreign() {
+  std::vector<Translation> take_foreign(std::vector<std::string>& problems) {
     std::set<std::string> own;
     for (const auto& [name, given] : given_) own.insert(name);
     ForeignKeys keys;
     for (const auto& [name, given] : foreign_) keys[name] = given.value;
-    const std::vector<Translation> translations = translate(keys, theirs_, own);
+    std::vector<std::string> found;
+    const std::vector<Translation> translations = translate(*trainer_, keys, theirs_, own, name_, found);
+    problems.insert(problems.end(), found.begin(), found.end());
     for (const Translation& t : translations) {
       if (t.key.empty()) continue;
       const auto own_key = given_.find(t.key);
+      const ConfigText value{.text = t.text, .null = t.text == "null", .items = t.items};
       if (!t.given) {
-        if (own_key == given_.end()) given_[t.key] = {{.text = t.text, .null = t.text == "null"}, name_, false, t.from};
+        if (own_key == given_.end()) given_[t.key] = {value, name_, false, t.from};
         continue;
       }
       const ForeignGiven& from = foreign_.at(t.from);
       if (own_key != given_.end() && own_key->second.on_command_line == from.on_command_line)
-        fail_config(fmt::format("{}: {} means {}, which is given too ({}); keep one", from.value.where, t.from, t.key,
-                                own_key->second.origin));
+        problems.push_back(fmt::format("{}: {} means {}, which is given too ({}); keep one", from.value.where, t.from,
+                                       t.key, own_key->second.origin));
       if (own_key != given_.end() && own_key->second.on_command_line) continue;
-      given_[t.key] = {{.text = t.text, .null = t.text == "null"}, from.value.where, from.on_command_line, t.from};
+      given_[t.key] = {value, from.value.where, from.on_command_line, t.from};
     }
     return translations;
   }
 
-  void refuse_unknown() const {
-    if (unknown_.empty()) return;
+  // The nearest key of the file's trainer, or of ours, whichever the file is made of; empty: none is near.
+  std::string nearest_key(const std::string& name) const {
+    const std::string theirs = nearest_foreign_key(*trainer_, name), ours = nearest_config_key(name);
+    if (theirs_) return theirs;
+    return ours.empty() ? theirs : ours;
+  }
+
+  // One key in the form "FILE:LINE: unknown key 'a'; …", several with their lines.
+  std::string unknown_sentence() const {
+    constexpr const char* kHelp = "`megatrain train --help` lists the keys";
+    constexpr size_t kShown = 24;
     const auto& [name, where] = unknown_.front();
-    if (const std::string near = nearest_foreign_key(name);
-        !near.empty() && (theirs_ || nearest_config_key(name).empty()))
-      fail_config(fmt::format("{}: unknown key '{}'; did you mean '{}'?", where, name, near));
-    known_config_key(where, name);
+    if (unknown_.size() == 1) {
+      const std::string near = nearest_key(name);
+      return fmt::format("{}: unknown key '{}'; {}", where, name,
+                         near.empty() ? kHelp : fmt::format("did you mean '{}'?", near));
+    }
+    std::vector<std::string> all;
+    for (const auto& [key, place] : unknown_) {
+      const std::string near = nearest_key(key);
+      all.push_back(fmt::format("'{}' (line {}{})", key, place.substr(place.rfind(':') + 1),
+                                near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
+    }
+    const size_t more = all.size() > kShown ? all.size() - kShown : 0;
+    all.resize(all.size() - more);
+    return fmt::format("{}: {} unknown keys: {}{}; {}", where, unknown_.size(), fmt::join(all, ", "),
+                       more ? fmt::format(" and {} more", more) : "", kHelp);
+  }
+
+  static void refuse_all(const std::vector<std::string>& problems) {
+    if (problems.empty()) return;
+    if (problems.size() == 1) fail_config(problems.front());
+    std::string all = fmt::format("{} things are to be changed:", problems.size());
+    for (size_t i = 0; i < problems.size(); ++i)
+      all += fmt::format(" ({}) {}{}", i + 1, problems[i], i + 1 < problems.size() ? ";" : "");
+    fail_config(all);
   }
 
   // The table of what became of keys of other trainers, to the log and into the configuration.
@@ -175,14 +254,12 @@ class ConfigReader {
     std::stable_partition(rows.begin(), rows.end(), [](const TranslationRow& row) { return row.from != "default"; });
     config.translation = translation_table(rows);
     log_info(fmt::format("{}, in megatrain's words{}:", name_,
-                         theirs_ ? ", with LLaMA-Factory's defaults for what is not given" : ""));
+                         theirs_ ? fmt::format(", with {}'s defaults for what is not given", trainer_->name) : ""));
     std::istringstream lines(config.translation);
     for (std::string line; std::getline(lines, line);) log_info(line);
-    if (theirs_ && !foreign_.count("finetuning_type"))
-      log_warn(
-          fmt::format("{}: finetuning_type is not given, which is lora in LLaMA-Factory; here all weights are trained. "
-                      "Write finetuning_type: full",
-                      name_));
+    for (const Translation& t : translations)
+      if (!t.warning.empty())
+        log_warn(fmt::format("{}: {}", t.given ? foreign_.at(t.from).value.where : name_, t.warning));
   }
 
   std::string at(const YAML::Node& node) const { return fmt::format("{}:{}", name_, node.Mark().line + 1); }
@@ -205,40 +282,68 @@ class ConfigReader {
             fmt::format("{}: key '{}' is given twice (first on line {}); keep one", where, name, first->second));
       if (is_config_section(name) && entry.second.IsMap()) {
         read_map(entry.second, name + ".");
-      } else if (prefix.empty() && is_foreign_key(name)) {
+      } else if (prefix.empty() && is_key_of(*trainer_, name)) {
         foreign_[name] = {read_foreign(where, name, entry.second)};
-      } else if (name == "optim" && entry.second.IsScalar()) {  // another trainer's word for which optimizer
+      } else if (name == "model" && entry.second.IsScalar()) {
+        if (!seen_.emplace("model.path", entry.first.Mark().line + 1).second)
+          fail_config(fmt::format("{}: model and model.path are both given; keep one", where));
+        given_["model.path"] = {{.text = entry.second.Scalar()}, where};
+      } else if (name == "optim" && entry.second.IsScalar() && is_key_of(*trainer_, "optim_type")) {
+        // another trainer's word for which optimizer
         foreign_["optim_type"] = {{.text = entry.second.Scalar(), .where = where}};
       } else if (!find_config_key(name) && !is_config_section(name)) {
         unknown_.emplace_back(name, where);
+      } else if (is_config_section(name) && !find_config_key(name) && entry.second.IsScalar()) {
+        problems_.push_back(section_sentence(where, name));
       } else if (!(is_config_section(name) && entry.second.IsNull())) {
         given_[name] = {read_value(where, known_config_key(where, name), entry.second), where};
       }
     }
   }
 
-  // A list is its elements with commas between.
-  static Foreign read_foreign(const std::string& where, const std::string& name, const YAML::Node& node) {
+  Foreign read_foreign(const std::string& where, const std::string& name, const YAML::Node& node) const {
     Foreign value{.where = where};
     value.null = node.IsNull();
     if (node.IsScalar()) return read_foreign_text(where, name, node.Scalar());
-    const bool list = takes_foreign_list(name), mapping = takes_foreign_mapping(name);
+    const bool list = takes_list(*trainer_, name), mapping = takes_mapping(*trainer_, name);
     if ((node.IsSequence() && !list) || (node.IsMap() && !mapping))
       fail_config(fmt::format("{}: {} is a {}, expected {}", where, name, node.IsMap() ? "section" : "list",
                               list ? "a value or a list of values" : "one value"));
-    if (node.IsSequence())
-      value.text =
-          read_value(where, ConfigKey{.name = name, .accepts = "a value or a list of values", .list = true}, node).text;
-    if (!node.IsMap()) return value;
-    value.text = node.size() == 0 ? "{}" : "{…}";
-    for (const auto& entry : node)
-      value.entries[entry.first.IsScalar() ? entry.first.Scalar() : "?"] =
-          entry.second.IsScalar() ? entry.second.Scalar() : "{…}";
+    if (node.IsMap()) {
+      value.text = node.size() == 0 ? "{}" : "{…}";
+      for (const auto& entry : node)
+        value.entries[entry.first.IsScalar() ? entry.first.Scalar() : "?"] =
+            entry.second.IsScalar() ? entry.second.Scalar() : "{…}";
+    }
+    for (const YAML::Node& element : node.IsSequence() ? node : YAML::Node(YAML::NodeType::Sequence)) {
+      if (!element.IsScalar() && !mapping)
+        fail_config(fmt::format("{}: {} holds something other than plain values, expected a value or a list of values",
+                                where, name));
+      value.text += (value.text.empty() ? "" : ",") + (element.IsScalar() ? element.Scalar() : "{…}");
+      ForeignItem& item = value.items.emplace_back();
+      item.where = element.Mark().is_null() ? where : at(element);
+      flatten(element, "", item.entries);
+    }
+    if (node.IsSequence() && node.size() == 0) value.text = "none";
     return value;
   }
 
+  // Nested names dotted, lists as their elements with commas between.
+  static void flatten(const YAML::Node& node, const std::string& name, std::map<std::string, std::string>& into) {
+    if (node.IsMap()) {
+      for (const auto& entry : node)
+        flatten(entry.second, (name.empty() ? "" : name + ".") + (entry.first.IsScalar() ? entry.first.Scalar() : "?"),
+                into);
+    } else if (node.IsSequence()) {
+      for (const YAML::Node& element : node)
+        into[name] += (into[name].empty() ? "" : ",") + (element.IsScalar() ? element.Scalar() : "{…}");
+    } else if (node.IsScalar()) {
+      into[name] = node.Scalar();
+    }
+  }
+
   // The mapping may also be a text, as on the command line.
-  static Foreign read_foreign_text(const std::string& where, const std::string& name, const std::string& text) {
+  Foreign read_foreign_text(const std::string& where, const std::string& name, const std::string& text) const {
     if (name != "lr_scheduler_kwargs" || !text.starts_with('{')) return {.text = text, .where = where};
     try {
       const YAML::Node node = YAML::Load(text);
@@ -448,10 +553,12 @@ class ConfigReader {
 
   std::string name_;
   std::map<std::string, Given> given_;
-  std::map<std::string, ForeignGiven> foreign_;               // keys of other trainers
-  bool theirs_ = false;                                       // the file is one of LLaMA-Factory
-  std::vector<std::pair<std::string, std::string>> unknown_;  // keys of the file with where they stand
-  std::map<std::string, int> seen_;                           // keys and sections of the file, with their line
+  std::map<std::string, ForeignGiven> foreign_;                 // keys of other trainers
+  const ForeignTrainer* trainer_ = &default_foreign_trainer();  // whose keys are read beside ours
+  bool theirs_ = false;                                         // the file is one of the trainer's
+  std::vector<std::pair<std::string, std::string>> unknown_;    // keys of the file with where they stand
+  std::vector<std::string> problems_;                           // of its sections
+  std::map<std::string, int> seen_;                             // keys and sections of the file, with their line
 };
 
 }  // namespace
@@ -496,7 +603,7 @@ std::string resolved_yaml(const TrainConfig& config) {
 bool is_config_override(const std::string& word) {
   if (word.compare(0, 2, "--") != 0) return false;
   const std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
-  return find_config_key(name) != nullptr || is_foreign_key(name);
+  return find_config_key(name) != nullptr || name == "model" || is_foreign_key(name);
 }
 
 }  // namespace megatrain

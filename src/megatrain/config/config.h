@@ -20,8 +20,10 @@ inline constexpr int64_t kMostContext = int64_t{1} << 21;  // tokens of a sequen
 // form. `options` are names of columns ("columns.messages") and role words ("tags.user"), each only when given.
 struct DatasetChoice {
   std::string path;
-  std::string format = "auto";  // auto | messages | sharegpt | alpaca | prompt | text
+  std::string format = "auto";  // auto | messages | sharegpt | alpaca | alpaca_prompt | prompt | text
   double weight = 1;            // how often an epoch goes through it
+  int64_t most = 0;             // the first samples that are used; 0: all
+  int64_t most_percent = 0;     // or that part of them, rounded to the nearest
   std::map<std::string, std::string> options;
   bool operator==(const DatasetChoice&) const = default;
 };
@@ -54,8 +56,9 @@ struct TrainConfig {
     bool operator==(const Data&) const = default;
   };
   struct Eval {
-    int64_t every = 0;     // steps; 0: at the end alone
-    int64_t patience = 0;  // evaluations without a better loss after which the run stops; 0: never
+    int64_t every = 0;      // steps; 0: at the end alone
+    double every_part = 0;  // above 0, instead: below 1 that part of the run, 1: an epoch
+    int64_t patience = 0;   // evaluations without a better loss after which the run stops; 0: never
     bool keep_best = false;
     bool operator==(const Eval&) const = default;
   };
@@ -74,6 +77,7 @@ struct TrainConfig {
     double clip = 1.0;                  // largest global gradient norm; 0: no clipping
     std::string schedule = "constant";  // constant | linear | cosine | wsd
     double warmup = 0;                  // whole steps, or below 1 a fraction of `steps`
+    int64_t warmup_most = 0;            // steps that a fraction comes to at most; 0: any
     double min_lr = 0.0;
     double decay = 0.1;  // wsd: the last part of the run's steps in which lr falls
     bool operator==(const Optim&) const = default;
@@ -104,8 +108,9 @@ struct TrainConfig {
     bool operator==(const Dump&) const = default;
   };
   struct Checkpoint {
-    int64_t every = 0;  // steps; 0: none
-    int64_t keep = 2;   // the newest that stay
+    int64_t every = 0;      // steps; 0: none
+    double every_part = 0;  // above 0, instead: below 1 that part of the run, 1: an epoch
+    int64_t keep = 2;       // the newest that stay
     bool operator==(const Checkpoint&) const = default;
   };
 
@@ -121,7 +126,7 @@ struct TrainConfig {
   int64_t steps = 0;
   double epochs = 0;   // passes over the training data
   int64_t tokens = 0;  // of all steps together, padding included
-  // How epochs, warmup and fractions are counted: megatrain | transformers (docs/contract.md).
+  // How epochs, warmup and fractions are counted: megatrain | transformers | axolotl (docs/contract.md).
   std::string conventions = "megatrain";
   int64_t head_chunk = 0;  // tokens of one chunk of the head; 0: chosen by size
   int64_t mlp_chunk = 0;   // tokens of one pass through a block, attention itself apart; 0: chosen by size
@@ -157,10 +162,10 @@ struct ConfigNeeds {
 
 // `overrides` are words as they stand on the command line: "--optim.lr=1e-4", or "--optim.lr", "1e-4"; a key that is
 // true or false may stand alone ("--resume"). The last of equal overrides wins.
-// Keys of LLaMA-Factory and the Hugging Face trainer are understood (config_aliases.h), and in a file of theirs their
-// defaults hold; the log has the table `translation` then. A file is theirs when it has model_name_or_path, or has keys
-// of theirs and none of ours. Throws Error(bad_config) "FILE:LINE: what is wrong, what is accepted", or "--key: ..."
-// for an override.
+// Files of other trainers are understood (config/foreign/trainer.h): their keys, and for what is not given their
+// defaults; the log has the table `translation` then. A trainer's mark says whose a file is. Keys of LLaMA-Factory and
+// the Hugging Face trainer may stand in a file of ours, too. Throws Error(bad_config) "FILE:LINE: what is wrong, what
+// is accepted", or "--key: ..." for an override; unknown keys are named all at once.
 TrainConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {},
                         const ConfigNeeds& needs = {});
 // The same from text; `name` stands for the file in errors.

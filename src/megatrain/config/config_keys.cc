@@ -122,10 +122,10 @@ std::vector<ConfigKey> make_keys() {
                  "Tokens of all steps together, padding included.", std::numeric_limits<int64_t>::max() / 4,
                  MEGATRAIN_FIELD(tokens)));
   add(choice_key(
-      "conventions", "", {"megatrain", "transformers"},
+      "conventions", "", {"megatrain", "transformers", "axolotl"},
       "How epochs, warmup and fractions are counted. transformers, as the Hugging Face trainer does: the last "
       "step of an epoch of data.train holds what is left of it, warmup starts at a rate of 0, and fractions "
-      "are rounded up.",
+      "are rounded up. axolotl: the same, with Axolotl's number of steps and its warmup, rounded down.",
       MEGATRAIN_FIELD(conventions)));
   add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)));
@@ -158,6 +158,9 @@ std::vector<ConfigKey> make_keys() {
   add(real_key("optim.warmup", "warmup_steps optim.warmup_steps warmup_ratio", {0, kCount},
                "Steps in which lr rises linearly to optim.lr; below 1, a fraction of steps.",
                MEGATRAIN_FIELD(optim.warmup)));
+  add(integer_key("optim.warmup_most", "", 0, kCount,
+                  "The most steps that a fraction in optim.warmup comes to; 0: any.",
+                  MEGATRAIN_FIELD(optim.warmup_most)));
   add(real_key("optim.min_lr", "", {0, 1000}, "Where linear, cosine and wsd end; at most optim.lr.",
                MEGATRAIN_FIELD(optim.min_lr)));
   add(real_key("optim.decay", "optim.decay_fraction", {1e-9, 1}, "wsd: the last part of the steps, in which lr falls.",
@@ -169,9 +172,10 @@ std::vector<ConfigKey> make_keys() {
   add(real_key("moe.z_loss", "router_z_loss_coef z_loss_coef moe_z_loss_coef router.z_loss", {0, 1000},
                "Coefficient of the mean squared log-sum-exp of the router's logits; 0: off.",
                MEGATRAIN_FIELD(moe.z_loss)));
-  add(integer_key("eval.every", "eval_interval", 0, kCount,
-                  "Steps between evaluations; 0: at the end alone, where there is data to evaluate on.",
-                  MEGATRAIN_FIELD(eval.every)));
+  add(every_key("eval.every", "eval_interval", kCount,
+                "Steps between evaluations, a part of the run, or epoch; 0: at the end alone, where there is data to "
+                "evaluate on.",
+                MEGATRAIN_FIELD(eval.every), MEGATRAIN_FIELD(eval.every_part)));
   add(integer_key("eval.patience", "early_stopping_patience", 0, kCount,
                   "Evaluations in a row without a lower loss after which the run ends; 0: never.",
                   MEGATRAIN_FIELD(eval.patience)));
@@ -228,8 +232,9 @@ std::vector<ConfigKey> make_keys() {
   add(trace_key());
   add(path_key("run_dir", "output_dir out_dir", "Where metrics, dumps, checkpoints and the model go.",
                MEGATRAIN_FIELD(run_dir)));
-  add(integer_key("checkpoint.every", "save_steps checkpoint.interval", 0, kCount,
-                  "Steps between checkpoints; 0: none.", MEGATRAIN_FIELD(checkpoint.every)));
+  add(every_key("checkpoint.every", "save_steps checkpoint.interval", kCount,
+                "Steps between checkpoints, a part of the run, or epoch; 0: none.", MEGATRAIN_FIELD(checkpoint.every),
+                MEGATRAIN_FIELD(checkpoint.every_part)));
   add(integer_key("checkpoint.keep", "save_total_limit", 1, kCount, "How many of the newest checkpoints stay.",
                   MEGATRAIN_FIELD(checkpoint.keep)));
   add(bool_key("resume", "resume_from_checkpoint", "Go on from the newest checkpoint of run_dir.",
@@ -276,11 +281,14 @@ std::string config_section(const std::string& name) {
 
 bool is_config_section(const std::string& name) { return first_of_section(name) != nullptr; }
 
+std::string section_sentence(const std::string& where, const std::string& name) {
+  return fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name,
+                     first_of_section(name)->name);
+}
+
 const ConfigKey& known_config_key(const std::string& where, const std::string& name) {
   if (const ConfigKey* key = find_config_key(name)) return *key;
-  if (const ConfigKey* first = first_of_section(name))
-    fail_config(
-        fmt::format("{}: '{}' is a section of keys, expected keys such as '{}' in it", where, name, first->name));
+  if (is_config_section(name)) fail_config(section_sentence(where, name));
   const std::string near = nearest_config_key(name);
   fail_config(
       fmt::format("{}: unknown key '{}'; {}", where, name,

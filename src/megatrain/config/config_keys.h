@@ -17,6 +17,9 @@ const ConfigKey* find_config_key(const std::string& name);  // nullptr when ther
 std::string config_section(const std::string& name);
 bool is_config_section(const std::string& name);
 
+// Says that a section stands where a value does: "WHERE: 'optim' is a section of keys, …".
+std::string section_sentence(const std::string& where, const std::string& name);
+
 // The key of that name. Throws Error(bad_config) "WHERE: unknown key ...", which names one that is near.
 const ConfigKey& known_config_key(const std::string& where, const std::string& name);
 

@@ -69,7 +69,7 @@ constexpr const char* kDatasetOptions[] = {
     "columns.messages", "columns.role",   "columns.content",  "columns.system",   "columns.tools",
     "columns.prompt",   "columns.query",  "columns.response", "columns.history",  "columns.text",
     "tags.user",        "tags.assistant", "tags.system",      "tags.observation", "tags.function"};
-constexpr const char* kFormats[] = {"auto", "messages", "sharegpt", "alpaca", "prompt", "text"};
+constexpr const char* kFormats[] = {"auto", "messages", "sharegpt", "alpaca", "alpaca_prompt", "prompt", "text"};
 
 template <class List>
 bool among(const List& list, const std::string& text) {
@@ -85,6 +85,11 @@ bool read_dataset(const std::map<std::string, std::string>& entries, DatasetChoi
       if (!among(kFormats, text)) return false;
     } else if (name == "weight") {
       if (!read_number(text, dataset.weight) || !(dataset.weight > 0 && dataset.weight <= 1000)) return false;
+    } else if (name == "most") {
+      const bool part = text.ends_with('%');
+      int64_t& number = part ? dataset.most_percent : dataset.most;
+      if (!read_number(part ? text.substr(0, text.size() - 1) : text, number) || number < 1) return false;
+      if (dataset.most_percent > 100) return false;
     } else if (among(kDatasetOptions, name)) {
       dataset.options[name] = text;
     } else {
@@ -98,6 +103,8 @@ std::string write_dataset(const DatasetChoice& dataset) {
   std::string text = "{path: " + quoted(dataset.path);
   if (dataset.format != "auto") text += ", format: " + dataset.format;
   if (dataset.weight != 1) text += fmt::format(", weight: {}", dataset.weight);
+  if (dataset.most > 0) text += fmt::format(", most: {}", dataset.most);
+  if (dataset.most_percent > 0) text += fmt::format(", most: {}%", dataset.most_percent);
   for (const auto& [name, value] : dataset.options) text += fmt::format(", {}: {}", name, quoted(value));
   return text + "}";
 }
@@ -220,6 +227,32 @@ ConfigKey bool_key(const char* name, const char* habits, const char* help, Confi
           .write = [field](const TrainConfig& config) { return value_of(field, config) ? "true" : "false"; }};
 }
 
+ConfigKey every_key(const char* name, const char* habits, int64_t most, const char* help, ConfigField<int64_t> steps,
+                    ConfigField<double> part) {
+  return {.name = name,
+          .habits = habits,
+          .accepts = fmt::format(
+              "a whole number of steps from 0 to {}, a part of the run above 0 and below 1, or epoch", most),
+          .help = help,
+          .read =
+              [steps, part, most](TrainConfig& config, const ConfigText& value) {
+                double number = 0;
+                const bool epoch = value.text == "epoch";
+                if (value.null || (!epoch && !read_number(value.text, number))) return false;
+                const bool whole = number == std::floor(number);
+                if (!(number >= 0 && number <= static_cast<double>(most)) || (number > 1 && !whole)) return false;
+                part(config) = epoch ? 1 : whole ? 0 : number;
+                steps(config) = whole ? static_cast<int64_t>(number) : 0;
+                return true;
+              },
+          .write =
+              [steps, part](const TrainConfig& config) {
+                const double share = value_of(part, config);
+                if (share == 1) return std::string("epoch");
+                return share > 0 ? fmt::format("{}", share) : std::to_string(value_of(steps, config));
+              }};
+}
+
 ConfigKey budget_key(const char* name, const char* habits, const char* help,
                      ConfigField<std::optional<int64_t>> field) {
   return {.name = name,
@@ -229,7 +262,8 @@ ConfigKey budget_key(const char* name, const char* habits, const char* help,
           .read =
               [field](TrainConfig& config, const ConfigText& value) {
                 field(config).reset();
-                if (value.null || value.text == "auto") return true;
+                if (value.null) return false;
+                if (value.text == "auto") return true;
                 try {
                   field(config) = parse_bytes(value.text);
                 } catch (const Error&) {
@@ -320,7 +354,7 @@ ConfigKey datasets_key(const char* name, const char* habits, const char* help,
   return {.name = name,
           .habits = habits,
           .accepts = fmt::format("a path, paths separated by commas, or a list of paths and of {{path, format ({}), "
-                                 "weight (above 0), columns.*, tags.*}}",
+                                 "weight (above 0), most (500 or 20%), columns.*, tags.*}}",
                                  fmt::join(kFormats, ", ")),
           .help = help,
           .path = true,

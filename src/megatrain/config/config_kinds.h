@@ -68,7 +68,11 @@ ConfigKey length_key(const char* name, const char* habits, const char* accepts, 
 
 ConfigKey bool_key(const char* name, const char* habits, const char* help, ConfigField<bool> field);
 
-// Bytes; null and "auto": none.
+// Steps from 0, a part of the run above 0 and below 1, or "epoch", which is a part of 1.
+ConfigKey every_key(const char* name, const char* habits, int64_t most, const char* help, ConfigField<int64_t> steps,
+                    ConfigField<double> part);
+
+// Bytes; "auto": none.
 ConfigKey budget_key(const char* name, const char* habits, const char* help, ConfigField<std::optional<int64_t>> field);
 
 // A number from 0 to `most`; "auto": none.

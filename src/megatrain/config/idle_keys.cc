@@ -49,6 +49,12 @@ std::string long_warmup(const TrainConfig& c) {
   return fmt::format("{} steps of warmup in a run of {}: optim.lr is never reached; lower it", c.optim.warmup, c.steps);
 }
 
+std::string whole_warmup(const TrainConfig& c) {
+  return c.optim.warmup >= 1 || c.optim.warmup == 0
+             ? "it limits an optim.warmup that is a fraction, and that is not; leave it out"
+             : "";
+}
+
 std::string no_such_step(const TrainConfig& c) {
   if (c.trace.ranges.empty()) return "";
   const auto [first, last] = std::pair{c.trace.ranges.front().first, c.trace.ranges.back().second};
@@ -58,7 +64,9 @@ std::string no_such_step(const TrainConfig& c) {
 }
 
 std::string one_evaluation(const TrainConfig& c) {
-  return c.eval.every == 0 ? "eval.every is 0, so the loss is measured at the end alone; give eval.every" : "";
+  return c.eval.every == 0 && c.eval.every_part == 0
+             ? "eval.every is 0, so the loss is measured at the end alone; give eval.every"
+             : "";
 }
 
 constexpr IdleRule kRules[] = {
@@ -75,6 +83,7 @@ constexpr IdleRule kRules[] = {
     {"optim.min_lr", constant_rate, "optim.schedule", "0"},
     {"optim.decay", no_decay, "optim.schedule"},
     {"optim.warmup", long_warmup, "steps", "0", false, true},
+    {"optim.warmup_most", whole_warmup, "optim.warmup", "0"},
     {"eval.patience", one_evaluation, "eval.every", "0"},
     {"sample.prompts", no_samples, "sample.every"},
     {"sample.max_tokens", no_samples, "sample.every"},

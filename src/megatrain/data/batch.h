@@ -49,6 +49,9 @@ class BatchSource {
   // Steps of the epochs that the source was made for; 0: it goes on for ever.
   virtual int64_t steps() const = 0;
 
+  // Steps of one pass over the data, the last of them perhaps not full; 0: there are no passes.
+  virtual int64_t epoch_steps() const { return 0; }
+
   // Where token `token` of a micro-batch of a step comes from, for a person: "FILE:LINE"; empty: not known, or padding.
   virtual std::string place(int64_t /*step*/, int64_t /*micro_batch*/, int64_t /*token*/) { return ""; }
 

@@ -15,6 +15,7 @@
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
+#include "megatrain/text/dataset/dataset_list.h"
 #include "megatrain/text/dataset/tokenize_dataset.h"
 
 namespace megatrain {
@@ -22,10 +23,11 @@ namespace {
 
 constexpr uint64_t kSplit = 0x73706c6974;  // purpose of random numbers
 
-Dataset dataset_of(const DatasetChoice& choice, const std::string& info) {
-  Dataset dataset = open_dataset(choice.path, info);
+Dataset dataset_of(const DatasetChoice& choice, Dataset dataset) {
   if (choice.format != "auto") dataset.form = dataset_form(choice.format);
   dataset.weight *= choice.weight;
+  if (choice.most > 0) dataset.most = choice.most;
+  dataset.most_percent = choice.most_percent;
   DatasetColumns& columns = dataset.columns;
   const std::map<std::string, std::string*> fields = {
       {"columns.messages", &columns.messages},  {"columns.role", &columns.role},
@@ -39,6 +41,19 @@ Dataset dataset_of(const DatasetChoice& choice, const std::string& info) {
   };
   for (const auto& [name, value] : choice.options) *fields.at(name) = value;
   return dataset;
+}
+
+// One, or those of a list.
+std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, const std::string& info) {
+  std::vector<Dataset> all;
+  for (const DatasetChoice& choice : choices) {
+    if (!is_dataset_list(choice.path)) {
+      all.push_back(dataset_of(choice, open_dataset(choice.path, info)));
+      continue;
+    }
+    for (Dataset& dataset : open_dataset_list(choice.path)) all.push_back(dataset_of(choice, std::move(dataset)));
+  }
+  return all;
 }
 
 SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& model, const ModelText& text) {
@@ -57,13 +72,14 @@ SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& m
                       : config.data.overlong == "by_turn" ? Overlong::by_turn
                                                           : Overlong::error,
           .recent = config.data.overlong == "by_turn" && config.data.train_on == "last",
-          .short_epochs = config.conventions == "transformers"};
+          .short_epochs = config.conventions != "megatrain",
+          .whole_steps = config.conventions == "axolotl"};
 }
 
 // Moves a part of every set to the second list; which one, the seed says.
 std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& config) {
   const double part = config.data.eval_split;
-  const bool up = config.conventions == "transformers";
+  const bool up = config.conventions != "megatrain";
   const int64_t all = std::accumulate(sets.begin(), sets.end(), int64_t{0},
                                       [](int64_t sum, const SampleSet& set) { return sum + std::ssize(set.samples); });
   const double share = part * static_cast<double>(all);
@@ -101,6 +117,19 @@ void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
                        counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
 }
 
+// Padding costs as much as text.
+void warn_of_padding(const SampleCounts& counts, const TrainConfig& config) {
+  constexpr double kFew = 0.5;
+  const double filled = counts.filled(config.seq_len);
+  if (filled >= kFew) return;
+  log_warn(fmt::format(
+      "{:.0f}% of the training's sequences are padding, which costs as much as text: {}", 100 * (1 - filled),
+      config.data.packing ? fmt::format("lower seq_len (the longest sample has {} tokens), or batch", counts.longest)
+                          : fmt::format("data.packing: true fills them, or lower seq_len (the longest "
+                                        "sample has {} tokens)",
+                                        counts.longest)));
+}
+
 std::unique_ptr<SampleData> make_evaluation(std::vector<SampleSet> sets, SampleDataOptions options) {
   options.epochs = 1;
   options.shuffle = false;
@@ -125,8 +154,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
                                                 const ModelText& text, const volatile std::sig_atomic_t* stop,
                                                 int64_t& bad, const CacheRoom& room) {
   std::vector<SampleSet> sets;
-  for (const DatasetChoice& choice : choices) {
-    const Dataset dataset = dataset_of(choice, config.data.info);
+  for (const Dataset& dataset : datasets_of(choices, config.data.info)) {
     Work work("tokenising " + dataset.name, {.ends_at_stop = true});
     TokenizeProgress progress(dataset.name);
     TokenizeOptions options;
@@ -161,11 +189,20 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
     bad += std::ssize(store->bad());
     SampleSet set{std::make_shared<const SampleStore>(std::move(*store)), {}, dataset.weight};
     const int64_t count = set.store->samples();
-    set.samples.resize(config.data.max_samples > 0 ? std::min(config.data.max_samples, count) : count);
+    set.samples.resize(count);
+    const int64_t part = std::llround(static_cast<double>(count * dataset.most_percent) / 100);
+    for (const int64_t most : {config.data.max_samples, dataset.most, part})
+      if (most > 0 && most < std::ssize(set.samples)) set.samples.resize(most);
     std::iota(set.samples.begin(), set.samples.end(), 0);
     sets.push_back(std::move(set));
   }
   return sets;
+}
+
+int64_t steps_between(int64_t every, double part, int64_t run_steps, int64_t epoch_steps) {
+  if (part == 0) return every;
+  if (part == 1) return epoch_steps;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(run_steps) * part)));
 }
 
 int64_t steps_of_run(const TrainConfig& config, const BatchSource& source) {
@@ -193,6 +230,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   options.tolerated = config.data.skip_bad - data.bad;
   auto samples = std::make_unique<SampleData>(std::move(*train), options);
   log_counts("training data", samples->counts(), config.seq_len);
+  warn_of_padding(samples->counts(), config);
   data.train_samples = samples.get();
   data.train = std::move(samples);
   if (!eval->empty()) {

@@ -33,6 +33,9 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
 // `config.data.eval` alone, in one pass and the order of the files.
 std::unique_ptr<BatchSource> open_evaluation(const TrainConfig& config, const ModelSource& model);
 
+// Of checkpoint.every and eval.every: `part` above 0 is a part of the run, rounded up, or with 1 an epoch.
+int64_t steps_between(int64_t every, double part, int64_t run_steps, int64_t epoch_steps);
+
 // Steps that steps, epochs or tokens come to; 0: none of them is given.
 int64_t steps_of_run(const TrainConfig& config, const BatchSource& source);
 

@@ -36,8 +36,8 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
   for (const SamplePiece& piece : start.packing.pieces) counts_.epoch_tokens += piece.length;
   if (options_.epochs > 0 && options_.short_epochs) {
     // as transformers: the ceiling of the product, as doubles have it
-    const auto epoch_steps = static_cast<double>(ceil_div(counts_.sequences, options_.batch));
-    steps_ = static_cast<int64_t>(std::ceil(options_.epochs * epoch_steps));
+    steps_ = static_cast<int64_t>(std::ceil(options_.epochs * static_cast<double>(epoch_steps())));
+    if (options_.whole_steps) steps_ = filled_steps();
     end_ = steps_ * options_.batch;
   } else if (options_.epochs > 0) {
     const int64_t whole = static_cast<int64_t>(std::floor(options_.epochs));
@@ -47,6 +47,17 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
       end_ += static_cast<int64_t>(std::ceil(rest * static_cast<double>(epoch(whole).packing.sequences()) - 1e-9));
     steps_ = ceil_div(end_, options_.batch);
   }
+}
+
+int64_t SampleData::epoch_steps() const { return ceil_div(counts_.sequences, options_.batch); }
+
+// Of samples, those of all epochs over the batch, rounded up; of packed sequences, the full steps of an epoch (one at
+// least) times the epochs, rounded down. The last epoch may end before its last step.
+int64_t SampleData::filled_steps() const {
+  const auto sequences = static_cast<double>(counts_.sequences), batch = static_cast<double>(options_.batch);
+  if (!options_.packing) return static_cast<int64_t>(std::ceil(sequences * options_.epochs / batch));
+  const double full = std::max(1.0, std::floor(sequences / batch));
+  return std::max<int64_t>(1, static_cast<int64_t>(std::floor(full * options_.epochs)));
 }
 
 // The set's samples as pieces of at most a sequence: documents in several, conversations in one.

@@ -37,6 +37,7 @@ struct SampleDataOptions {
   Overlong overlong = Overlong::error;
   bool recent = false;        // by_turn keeps the end of a prompt rather than its beginning
   bool short_epochs = false;  // the last step of an epoch holds what is left of it, and none goes on into the next
+  bool whole_steps = false;   // with these: as many steps as the samples of all epochs fill, as Axolotl counts
   int64_t tolerated = 0;      // overlong conversations that are left out before Overlong::error ends the run
 };
 
@@ -64,6 +65,7 @@ class SampleData : public BatchSource {
   void load(int64_t step, Batch& into) override;
   int64_t steps() const override { return steps_; }
   double epochs_done(int64_t steps) const override;
+  int64_t epoch_steps() const override;
   std::string fingerprint() const override { return fingerprint_; }
   std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
 
@@ -80,6 +82,7 @@ class SampleData : public BatchSource {
     std::vector<int64_t> order;  // of its sequences
   };
 
+  int64_t filled_steps() const;
   void cut(size_t set);
   void find_fingerprint();
   std::vector<SamplePiece> pieces_of_epoch(int64_t epoch) const;

@@ -34,6 +34,7 @@ class TokenData : public BatchSource {
   double epochs_done(int64_t steps) const override {
     return order_file_ ? 0 : static_cast<double>(steps * batch_) / static_cast<double>(sequences_);
   }
+  int64_t epoch_steps() const override { return (sequences_ + batch_ - 1) / batch_; }
   std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
 
  private:

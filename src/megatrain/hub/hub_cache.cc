@@ -10,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/hub/other_formats.h"
 #include "megatrain/io/file.h"
 
 namespace megatrain {
@@ -107,6 +108,7 @@ bool is_hub_name(const std::string& path) {
 }
 
 std::string find_model(const std::string& path, ModelParts needed) {
+  refuse_other_formats(path);
   if (is_there(path) || !is_hub_name(path)) return path;
   const fs::path cache = hub_cache_directory();
   const size_t slash = path.find('/');

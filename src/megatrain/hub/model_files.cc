@@ -36,8 +36,10 @@ bool has_pickled_weights(const std::string& directory) {
 [[noreturn]] void fail_without_weights(const std::string& directory) {
   if (has_pickled_weights(directory)) {
     fail_input(
-        fmt::format("{} has its weights only as pytorch_model*.bin, which megatrain does not read; convert them to "
-                    "safetensors (transformers: save_pretrained(DIR, safe_serialization=True)).",
+        fmt::format("{0} has its weights only as pytorch_model*.bin, which megatrain does not read; convert them to "
+                    "safetensors: python3 -c 'from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+                    "M.from_pretrained(\"{0}\").save_pretrained(\"{0}-safetensors\"); "
+                    "T.from_pretrained(\"{0}\").save_pretrained(\"{0}-safetensors\")'.",
                     directory));
   }
   fail_input(fmt::format("{} has neither {} nor {}; give a Hugging Face model directory with safetensors weights.",

@@ -9,6 +9,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/hub/other_formats.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
@@ -38,6 +39,7 @@ ModelSource read_model_source(const TrainConfig& config) {
   source.config_text = read_text_file(path, kMaxConfigBytes);
   if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers reads none
   const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
+  refuse_quantised(json, path);
   source.config = parse_model_config(json, path);
   for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
   source.types = stored_types(source.directory, source.config);

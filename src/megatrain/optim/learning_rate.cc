@@ -57,8 +57,13 @@ void check_schedule(const LearningRate& s) {
 }
 
 int64_t warmup_steps(const LearningRate& s) {
-  if (s.from_zero && s.warmup < 1) return static_cast<int64_t>(std::ceil(static_cast<double>(s.steps) * s.warmup));
-  return s.warmup < 1 ? fraction_of(s.steps, s.warmup) : static_cast<int64_t>(s.warmup);
+  if (s.warmup >= 1) return static_cast<int64_t>(s.warmup);
+  const double exact = s.warmup * static_cast<double>(s.steps);
+  int64_t steps = s.round_down  ? static_cast<int64_t>(std::floor(exact))
+                  : s.from_zero ? static_cast<int64_t>(std::ceil(exact))
+                                : fraction_of(s.steps, s.warmup);
+  if (s.warmup_most > 0) steps = std::min(steps, s.warmup_most);
+  return s.round_down && steps == 1 ? 2 : steps;
 }
 
 int64_t decay_steps(const LearningRate& s) {

@@ -27,6 +27,9 @@ struct LearningRate {
   // Warmup as transformers counts it: the first step's rate is 0, and a fraction of `steps` is the ceiling of the
   // product as doubles have it.
   bool from_zero = false;
+  // As Axolotl counts it: a fraction is rounded down, and one step of warmup is two.
+  bool round_down = false;
+  int64_t warmup_most = 0;  // steps that a fraction comes to at most; 0: any
 };
 
 // "constant", "linear", "cosine", "wsd"; throws Error(bad_config) for another.

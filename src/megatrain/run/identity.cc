@@ -31,13 +31,15 @@ constexpr int64_t kFirstSums = 1;              // of checkpoints that do not say
 
 ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
   // A setting added to the optimizer does not compile until it is bound here.
-  const auto& [lr, beta1, beta2, eps, weight_decay, clip, schedule, warmup, min_lr, decay] = c.optim;
+  const auto& [lr, beta1, beta2, eps, weight_decay, clip, schedule, warmup, warmup_most, min_lr, decay] = c.optim;
   ordered_json settings = {{"steps", c.steps},       {"optim.lr", lr},
                            {"optim.beta1", beta1},   {"optim.beta2", beta2},
                            {"optim.eps", eps},       {"optim.weight_decay", weight_decay},
                            {"optim.clip", clip},     {"optim.schedule", schedule},
                            {"optim.warmup", warmup}, {"optim.min_lr", min_lr},
                            {"optim.decay", decay},   {"conventions", c.conventions}};
+  // A setting that is new has no place in older checkpoints, so it is there only where it is given.
+  if (warmup_most > 0) settings["optim.warmup_most"] = warmup_most;
   if (model.experts.count > 0) {
     const RouterLosses losses = router_losses(c, model);
     settings["moe.aux_loss"] = losses.aux;

@@ -88,7 +88,7 @@ class Run {
     if (config.steps > 0 || config.epochs > 0 || config.tokens > 0)
       data_ = open_data(config, source_, hooks.stop, room);
     if (data_.stopped) return;
-    if (data_.train) config_.steps = steps_of_run(config, *data_.train);
+    if (data_.train) settle_steps();
     if (!config.data.chat_template.empty())
       chat_template_ = read_text_file(config.data.chat_template, kMaxTemplateBytes);
     if (config.sample.every > 0) {
@@ -144,6 +144,24 @@ class Run {
         hooks_.on_stall(why);
       });
     }
+  }
+
+  // What only the data say: the number of steps, and what counts in parts of them.
+  void settle_steps() {
+    config_.steps = steps_of_run(config_, *data_.train);
+    const int64_t epoch = data_.train->epoch_steps();
+    config_.checkpoint.every =
+        steps_between(config_.checkpoint.every, config_.checkpoint.every_part, config_.steps, epoch);
+    config_.eval.every = steps_between(config_.eval.every, config_.eval.every_part, config_.steps, epoch);
+    for (const auto& [key, set] :
+         {std::pair{"trace", &config_.trace}, {"dump.grads", &config_.dump.grads}, {"dump.state", &config_.dump.state}})
+      if (!set->ranges.empty() && set->ranges.back().second > config_.steps)
+        fail_config(fmt::format("{} names step {}, and the run has {}; name steps of the run", key,
+                                set->ranges.back().second, counted(config_.steps, "step")));
+    const int64_t warmup = warmup_steps(learning_rate_of(config_));
+    if (given_.steps == 0 && warmup > config_.steps)
+      log_warn(fmt::format("optim.warmup is {} steps and the run has {}: optim.lr is never reached; lower it", warmup,
+                           config_.steps));
   }
 
   RunResult run() {

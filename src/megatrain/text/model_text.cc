@@ -93,10 +93,10 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
   const std::string file = whole ? (directory / "tokenizer.json").string() : path;
   if (!is_file(file)) {
     if (is_file(directory / "tokenizer.model"))
-      fail_input(
-          fmt::format("{} has no tokenizer.json, only a tokenizer.model; save it with transformers "
-                      "(AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)) to get one",
-                      path));
+      fail_input(fmt::format(
+          "{0} has no tokenizer.json, only a tokenizer.model; transformers makes one of it: python3 -c 'from "
+          "transformers import AutoTokenizer as T; T.from_pretrained(\"{0}\").save_pretrained(\"{0}\")'",
+          path));
     fail_input(fmt::format(
         "{} has no tokenizer.json, so text cannot become tokens; copy it from the model this one was made of{}", path,
         tokenizer_key.empty() ? ", with the tokenizer_config.json beside it"

@@ -11,7 +11,9 @@ LearningRate learning_rate_of(const TrainConfig& config) {
           .warmup = config.optim.warmup,
           .decay = config.optim.decay,
           .steps = std::max<int64_t>(config.steps, 1),
-          .from_zero = config.conventions == "transformers"};
+          .from_zero = config.conventions != "megatrain",
+          .round_down = config.conventions == "axolotl",
+          .warmup_most = config.optim.warmup_most};
 }
 
 OptimStep optim_step_of(const TrainConfig& config, double lr, int64_t step) {

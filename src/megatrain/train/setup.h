@@ -24,10 +24,10 @@ struct Machine {
 // The ops of the device's kind.
 std::unique_ptr<Ops> make_ops(Device& device, int64_t threads);
 
-// `device`: auto (CUDA if there is one, else the CPU with one line saying why), cpu, cuda. Throws Error(bad_config).
 // Throws Error(bad_config) when the GPU is asked for and cannot be used.
 void check_device(const std::string& name);
 
+// `device`: auto (CUDA if there is one, else the CPU with one line saying why), cpu, cuda. Throws Error(bad_config).
 Machine open_machine(const std::string& device, int64_t threads);
 
 // Everything that changes bits beside data and seed. Chosen once, kept in the run directory and every checkpoint.

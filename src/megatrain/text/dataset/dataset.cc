@@ -23,36 +23,30 @@ constexpr std::string_view kTextEndings[] = {".txt", ".text", ".md", ".markdown"
 constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json",
                                               "state.json"};
 
+// What is not read, and how it becomes what is: `reader` is a function of pandas that opens it, or where that is empty
+// `advice` says what to do.
 struct Unread {
   std::string_view ending;
-  const char *what, *advice;
+  const char *what, *reader, *advice;
 };
 constexpr Unread kUnread[] = {
-    {".parquet", "a Parquet file",
-     "convert it to JSON Lines: pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True, "
-     "force_ascii=False)"},
-    {".arrow", "an Arrow file", "convert it to JSON Lines: datasets.Dataset.from_file(FILE).to_json(OUT)"},
-    {".csv", "a table", "convert it to JSON Lines: pandas.read_csv(FILE).to_json(OUT, orient=\"records\", lines=True)"},
-    {".tsv", "a table",
-     "convert it to JSON Lines: pandas.read_csv(FILE, sep=\"\\t\").to_json(OUT, orient=\"records\", lines=True)"},
-    {".gz", "compressed", "unpack it with gunzip"},
-    {".zst", "compressed", "unpack it with unzstd"},
-    {".xz", "compressed", "unpack it with unxz"},
-    {".bz2", "compressed", "unpack it with bunzip2"},
-    {".lz4", "compressed", "unpack it with unlz4"},
-    {".zip", "compressed", "unpack it with unzip"},
-    {".7z", "compressed", "unpack it with 7z x"},
-    {".tar", "an archive", "unpack it with tar"},
-    {".tgz", "an archive", "unpack it with tar"},
-    {".feather", "an Arrow file",
-     "convert it to JSON Lines: pandas.read_feather(FILE).to_json(OUT, orient=\"records\", lines=True, "
-     "force_ascii=False)"},
-    {".orc", "an ORC file",
-     "convert it to JSON Lines: pandas.read_orc(FILE).to_json(OUT, orient=\"records\", lines=True, "
-     "force_ascii=False)"},
-    {".xlsx", "a table",
-     "convert it to JSON Lines: pandas.read_excel(FILE).to_json(OUT, orient=\"records\", lines=True)"},
-    {".pkl", "a pickle", "write its samples to a JSON Lines file"},
+    {".parquet", "a Parquet file", "read_parquet({})", ""},
+    {".csv", "a table", "read_csv({})", ""},
+    {".tsv", "a table", "read_csv({}, sep=\"\\t\")", ""},
+    {".feather", "an Arrow file", "read_feather({})", ""},
+    {".orc", "an ORC file", "read_orc({})", ""},
+    {".xlsx", "a table", "read_excel({})", ""},
+    {".arrow", "an Arrow file", "", "convert it to JSON Lines: datasets.Dataset.from_file(FILE).to_json(OUT)"},
+    {".gz", "compressed", "", "unpack it with gunzip"},
+    {".zst", "compressed", "", "unpack it with unzstd"},
+    {".xz", "compressed", "", "unpack it with unxz"},
+    {".bz2", "compressed", "", "unpack it with bunzip2"},
+    {".lz4", "compressed", "", "unpack it with unlz4"},
+    {".zip", "compressed", "", "unpack it with unzip"},
+    {".7z", "compressed", "", "unpack it with 7z x"},
+    {".tar", "an archive", "", "unpack it with tar"},
+    {".tgz", "an archive", "", "unpack it with tar"},
+    {".pkl", "a pickle", "", "write its samples to a JSON Lines file"},
 };
 constexpr size_t kShownFiles = 8;
 constexpr int64_t kHeadBytes = 64 * kKiB;  // looked at to tell text from JSON Lines
@@ -75,8 +69,43 @@ const Unread* unread(const std::string& path) {
   return found == std::end(kUnread) ? nullptr : found;
 }
 
+// The command that makes a JSON Lines file of it, beside it.
+std::string advice_for(const std::string& path, const Unread& format) {
+  if (format.reader[0] == '\0') return format.advice;
+  const std::string out = fs::path(path).replace_extension(".jsonl").string();
+  return fmt::format(
+      "convert it to JSON Lines: python3 -c 'import pandas; pandas.{}.to_json(\"{}\", orient=\"records\", lines=True, "
+      "force_ascii=False)', and give {}",
+      fmt::format(fmt::runtime(format.reader), fmt::format("\"{}\"", path)), out, out);
+}
+
 [[noreturn]] void refuse(const std::string& path, const Unread& format) {
-  fail_input(fmt::format("{} is {}, which is not read; {}.", path, format.what, format.advice));
+  fail_input(fmt::format("{} is {}, which is not read; {}.", path, format.what, advice_for(path, format)));
+}
+
+// "org/name", as Hugging Face calls its datasets, rather than the path of a file that is missing.
+bool is_hub_dataset(const std::string& path) {
+  const size_t slash = path.find('/');
+  if (slash == 0 || slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) return false;
+  if (path[0] == '.' || path[0] == '~' || slash + 1 == path.size()) return false;
+  std::error_code ignored;
+  const bool folder = fs::is_directory(path.substr(0, slash), ignored);
+  return !folder && !is_json_name(path) && !is_one_of(ending_of(path), kTextEndings) && !unread(path);
+}
+
+[[noreturn]] void refuse_missing(const std::string& path, const std::string& what) {
+  if (path.find("://") != std::string::npos)
+    fail_input(
+        fmt::format("{} is not on this machine, and nothing is downloaded; download it, and give its files.", path));
+  if (is_hub_dataset(path)) {
+    const std::string folder = "data/" + path.substr(path.find('/') + 1);
+    fail_input(
+        fmt::format("{0} is no file or folder here; if it is a dataset of Hugging Face's hub, download it with 'hf "
+                    "download {0} --repo-type dataset --local-dir {1}', and give {1} (of Parquet files it says how to "
+                    "convert them).",
+                    path, folder));
+  }
+  fail_input(what);
 }
 
 // "a, b, ... (12 in all)"
@@ -120,7 +149,7 @@ void add_folder(const std::string& folder, Dataset& dataset) {
   if (!tables.empty()) {
     const Unread& format = *unread(tables.front());
     fail_input(fmt::format("the folder {} holds {}, and no JSON; the first is {}, which is not read; {}.", folder,
-                           some_of(tables), format.what, format.advice));
+                           some_of(tables), format.what, advice_for(tables.front(), format)));
   }
   if (!dataset.files.empty()) return;
   fail_input(fmt::format(
@@ -133,11 +162,12 @@ void add_folder(const std::string& folder, Dataset& dataset) {
 
 DatasetForm dataset_form(std::string_view word) {
   for (const DatasetForm form : {DatasetForm::detect, DatasetForm::messages, DatasetForm::sharegpt, DatasetForm::alpaca,
-                                 DatasetForm::prompt, DatasetForm::text}) {
+                                 DatasetForm::alpaca_prompt, DatasetForm::prompt, DatasetForm::text}) {
     if (word == word_of(form)) return form;
   }
   fail_config(fmt::format(
-      "\"{}\" is no form of a dataset; expected detect, messages, sharegpt, alpaca, prompt or text.", word));
+      "\"{}\" is no form of a dataset; expected detect, messages, sharegpt, alpaca, alpaca_prompt, prompt or text.",
+      word));
 }
 
 std::string_view word_of(DatasetForm form) {
@@ -146,6 +176,7 @@ std::string_view word_of(DatasetForm form) {
     case DatasetForm::messages: return "messages";
     case DatasetForm::sharegpt: return "sharegpt";
     case DatasetForm::alpaca: return "alpaca";
+    case DatasetForm::alpaca_prompt: return "alpaca_prompt";
     case DatasetForm::prompt: return "prompt";
     case DatasetForm::text: return "text";
   }
@@ -206,7 +237,7 @@ void add_files(const std::string& path, Dataset& dataset) {
     if (std::error_code none; fs::is_symlink(path, none))
       fail_input(fmt::format("{} is a link that leads nowhere, or in a circle; mend the link, or give the path itself.",
                              path));
-    fail_input(fmt::format("there is no file or folder {}; check the path.", path));
+    refuse_missing(path, fmt::format("there is no file or folder {}; check the path.", path));
   }
 }
 
@@ -221,7 +252,8 @@ Dataset open_dataset(const std::string& path_or_name, const std::string& info_di
     constexpr size_t kShown = 12;
     const bool cut = known.size() > kShown;
     known.resize(std::min(known.size(), kShown));
-    fail_input(
+    refuse_missing(
+        path_or_name,
         fmt::format("{} is neither a file, a folder nor a dataset of {}/dataset_info.json, which has {}{}; check "
                     "the name.",
                     path_or_name, info_directory, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),

@@ -5,6 +5,7 @@
 // named in LLaMA-Factory's dataset_info.json, a document a line).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,12 +13,13 @@
 namespace megatrain {
 
 enum class DatasetForm {
-  detect,    // by the keys of the first sample; every later one has to fit
-  messages,  // {"messages": [{"role", "content", ...}], "tools", "system"}
-  sharegpt,  // {"conversations": [{"from", "value"}], "tools", "system"}
-  alpaca,    // {"instruction", "input", "output", "system", "history": [[question, answer], ...]}
-  prompt,    // {"prompt", "completion"}, {"question", "answer"} ...: texts, or lists of messages
-  text,      // {"text"}, or a text file
+  detect,         // by the keys of the first sample; every later one has to fit
+  messages,       // {"messages": [{"role", "content", ...}], "tools", "system"}
+  sharegpt,       // {"conversations": [{"from", "value"}], "tools", "system"}
+  alpaca,         // {"instruction", "input", "output", "system", "history": [[question, answer], ...]}
+  alpaca_prompt,  // {"instruction", "input", "output"}, written with Alpaca's own prompt and no chat template
+  prompt,         // {"prompt", "completion"}, {"question", "answer"} ...: texts, or lists of messages
+  text,           // {"text"}, or a text file
 };
 
 // "messages", ...; a form's own word, as configs write it. Error(bad_config) for an unknown one.
@@ -42,6 +44,8 @@ struct Dataset {
   bool text_lines = false;  // each line of a text file is a document
   DatasetColumns columns;
   double weight = 1;
+  int64_t most = 0;          // the first samples that are used; 0: all
+  int64_t most_percent = 0;  // or that part of them
 };
 
 // A name in LLaMA-Factory's `info_directory`/dataset_info.json, else a file, else a folder.

@@ -38,7 +38,6 @@ struct Refusal {
   const char* why;
 };
 constexpr Refusal kRefused[] = {
-    {"hf_hub_url", "names a dataset of a hub; download it and give its files as \"file_name\""},
     {"ms_hub_url", "names a dataset of a hub; download it and give its files as \"file_name\""},
     {"om_hub_url", "names a dataset of a hub; download it and give its files as \"file_name\""},
     {"cloud_file_name", "names a file elsewhere; download it and give it as \"file_name\""},
@@ -64,10 +63,23 @@ struct Entry {
 // What an entry may have. `subset` and `folder` are of hubs, where a file needs neither.
 constexpr std::string_view kEntryKeys[] = {"file_name", "formatting", "columns", "tags", "ranking", "split"};
 
+// Without quotes where it is a plain name.
+std::string printable_word(const std::string& name) {
+  const std::string quoted = printable(name);
+  return quoted == "\"" + name + "\"" ? name : quoted;
+}
+
 bool is_set(const Json& value) { return !value.is_null() && value != false && value != ""; }
 
 void check_refused(const Entry& entry, const std::string& key, const Json& value) {
   if (!is_set(value)) return;
+  if (key == "hf_hub_url" && value.is_string()) {
+    const std::string name = value.get<std::string>();
+    entry.refuse(
+        fmt::format("\"hf_hub_url\" names a dataset of a hub; download it with 'hf download {} --repo-type "
+                    "dataset --local-dir {}', and give its files as \"file_name\"",
+                    printable_word(name), printable_word("data/" + name.substr(name.rfind('/') + 1))));
+  }
   for (const Refusal& each : kRefused) {
     if (key == each.key) entry.refuse(fmt::format("\"{}\" {}", key, each.why));
   }

@@ -117,6 +117,39 @@ Json call_message(const std::string& text, const std::string& which) {
   return message;
 }
 
+// The parts of LLaMA-Factory's v1 form, {"type", "value"}: text is joined, reasoning and tool calls get the keys that
+// templates know. Its "loss_weight" is a weight.
+void take_parts(Json& message, const std::string& which) {
+  if (const auto weight = message.find("loss_weight"); weight != message.end() && !message.contains("weight")) {
+    message["weight"] = std::move(*weight);
+    message.erase("loss_weight");
+  }
+  const auto content = message.find("content");
+  const auto is_part = [](const Json& part) { return has(part, "type") && has(part, "value"); };
+  if (content == message.end() || !content->is_array() || content->empty() ||
+      !std::all_of(content->begin(), content->end(), is_part))
+    return;
+  std::string text, reasoning;
+  Json calls = Json::array();
+  for (Json& part : *content) {
+    const std::string type = part["type"].is_string() ? part["type"].get<std::string>() : "?";
+    const std::string value = take_text(part["value"], fmt::format("the content of {}", which));
+    if (type == "text") {
+      text += value;
+    } else if (type == "reasoning") {
+      reasoning += value;
+    } else if (type == "tool_call") {
+      for (Json& call : call_message(value, which)["tool_calls"]) calls.push_back(std::move(call));
+    } else {
+      fail_input(
+          fmt::format("the content of {} has a part of type {}; only text is trained on", which, printable(type)));
+    }
+  }
+  message["content"] = std::move(text);
+  if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+}
+
 void check_content(const Json& message, const std::string& which) {
   const bool calls = has(message, "tool_calls") && message["tool_calls"].is_array() && !message["tool_calls"].empty();
   if (!message.contains("content") || message["content"].is_null()) {
@@ -142,6 +175,22 @@ void check_content(const Json& message, const std::string& which) {
 std::string known_forms() {
   return "{\"messages\": [{\"role\", \"content\"}]}, {\"conversations\": [{\"from\", \"value\"}]}, {\"instruction\", "
          "\"output\"}, {\"prompt\", \"completion\"}, {\"question\", \"answer\"} or {\"text\"}";
+}
+
+std::string preference_sentence(const nlohmann::ordered_json& first) {
+  const bool lists = has(first, "chosen_messages") && has(first, "rejected_messages");
+  if (!lists && !(has(first, "chosen") && has(first, "rejected"))) return "";
+  const char* better = "{messages: .chosen}";
+  if (lists)
+    better = "{messages: .chosen_messages}";
+  else if (has(first, "conversations"))
+    better = "{conversations: (.conversations + [.chosen])}";
+  else if (first["chosen"].is_string() && has(first, "prompt"))
+    better = "{prompt, completion: .chosen}";
+  return fmt::format(
+      "it has a chosen and a rejected answer, and preferences (DPO and the like) are not trained on; to train on the "
+      "better answers alone: jq -c 'if type == \"array\" then .[] else . end | {}' FILE > better.jsonl",
+      better);
 }
 
 bool carries_text(const nlohmann::ordered_json& value) {
@@ -177,6 +226,7 @@ std::optional<SampleForm> SampleForm::settle(DatasetForm form, const DatasetColu
       names.content = or_else(columns.content, "value");
       break;
     case DatasetForm::alpaca:
+    case DatasetForm::alpaca_prompt:
       names.prompt = or_else(columns.prompt, "instruction");
       names.query = or_else(columns.query, !has(first, "input") && has(first, "context") ? "context" : "input");
       if (columns.query.empty() && names.query == "context") settled.found_.push_back(names.query);
@@ -223,6 +273,7 @@ bool SampleForm::reads(std::string_view column, bool has_template) const {
   if (form_ == DatasetForm::text) return column == names_.text;
   const bool list = form_ == DatasetForm::messages || form_ == DatasetForm::sharegpt;
   if (list ? column == names_.messages : column == names_.prompt || column == names_.response) return true;
+  if (form_ == DatasetForm::alpaca_prompt) return column == names_.query;
   if (!has_template) return false;  // a prompt and its completion alone
   return column == names_.system || column == names_.tools || (!list && column == names_.query) ||
          (form_ == DatasetForm::alpaca && column == names_.history);
@@ -259,6 +310,7 @@ Sample SampleForm::read(Json object, bool has_template) const {
   }
   if (form_ == DatasetForm::text) return read_document(object);
   if (form_ == DatasetForm::prompt) return read_prompt(object, has_template);
+  if (form_ == DatasetForm::alpaca_prompt) return read_alpaca_prompt(object);
   if (!has_template) {
     fail_input(
         "it is a conversation, and the model has no chat template to write it with; add chat_template.jinja to "
@@ -295,6 +347,7 @@ Json SampleForm::read_message(Json& message, size_t number) const {
       out[key == names_.content ? "content" : key] = std::move(value);
     }
   }
+  take_parts(out, which);
   check_content(out, which);
   if (role->role == kFunctionCall) {
     return call_message(take_text(out["content"], "the content of " + which), which);
@@ -376,6 +429,22 @@ Sample SampleForm::read_alpaca(Json& object) const {
   sample.messages.push_back(
       message_of("assistant", take_text(column_of(object, names_.response), printable(names_.response))));
   sample.tools = take_tools(object);
+  return sample;
+}
+
+// The prompt that Stanford's Alpaca was trained with, and Axolotl's type alpaca writes.
+Sample SampleForm::read_alpaca_prompt(Json& object) const {
+  const std::string task = take_text(column_of(object, names_.prompt), printable(names_.prompt));
+  const std::string input = take_optional_text(object, names_.query);
+  Sample sample{.kind = Sample::Kind::continuation};
+  sample.text = fmt::format(
+      "Below is an instruction that describes a task{}. Write a response that appropriately completes the "
+      "request.\n\n### Instruction:\n{}\n\n{}### Response:\n",
+      input.empty() ? "" : ", paired with an input that provides further context", task,
+      input.empty() ? "" : fmt::format("### Input:\n{}\n\n", input));
+  sample.answer = sample.text.size();
+  sample.text += take_text(column_of(object, names_.response), printable(names_.response));
+  if (sample.answer == sample.text.size()) fail_input(fmt::format("{} is empty", printable(names_.response)));
   return sample;
 }
 

@@ -51,6 +51,7 @@ class SampleForm {
   void settle_roles();
   Sample read_messages(Json& object) const;
   Sample read_alpaca(Json& object) const;
+  Sample read_alpaca_prompt(Json& object) const;
   Sample read_prompt(Json& object, bool has_template) const;
   Sample read_document(Json& object) const;
   Json read_list(Json& list, const std::string& column) const;
@@ -65,6 +66,9 @@ class SampleForm {
   bool chat_only_ = false;  // prompt form: the two texts do not read on as one
   std::vector<std::string> found_;
 };
+
+// What to do with a sample that is a better and a worse answer, which preferences are trained on; empty: it is none.
+std::string preference_sentence(const nlohmann::ordered_json& first);
 
 // Some text stands in it, at any depth.
 bool carries_text(const nlohmann::ordered_json& value);

@@ -58,13 +58,18 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
   std::optional<SampleForm> form;
   UnusedColumns unused;
   std::string first;  // what the first one has
+  std::string pairs;  // the first one that is of preferences
   int64_t bytes = 0;  // looked at for columns
-  for (int64_t seen = 0; seen < kSamples && bytes < kBytes && blocks.next(block);) {
+  for (int64_t seen = 0; seen < kSamples && bytes < kBytes && pairs.empty() && blocks.next(block);) {
     for (const RawSample& raw : block.samples) {
       if (++seen > kSamples || bytes >= kBytes) break;
       const std::string where = fmt::format("{}:{}", files[static_cast<size_t>(raw.file)].path, raw.line);
       try {
         const Json object = parse_sample_json(block.good_text(raw));
+        if (!form && dataset.form == DatasetForm::detect) {
+          if (const std::string what = preference_sentence(object); !what.empty()) pairs = where + ": " + what + ".";
+        }
+        if (!pairs.empty()) break;
         if (!form) form = SampleForm::settle(dataset.form, dataset.columns, object);
         if (form) {
           unused.look_at(object, *form, has_template, where);
@@ -79,6 +84,7 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
       }
     }
   }
+  if (!pairs.empty()) fail_input(pairs);
   unused.warn(dataset.name);
   if (form) return form;
   if (first.empty()) return SampleForm::settle(DatasetForm::text, {}, Json::object());

@@ -1,18 +1,27 @@
-// Values of LLaMA-Factory and the Hugging Face trainer, read as their YAML parser reads them.
+// Values of other trainers' files, read as their YAML parser reads them.
 #pragma once
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace megatrain {
 
+// One element of a list, nested names dotted ("roles.assistant"), of a list inside it the elements with commas between.
+// A plain element has one entry without a name.
+struct ForeignItem {
+  std::map<std::string, std::string> entries;
+  std::string where;  // "FILE:LINE"
+};
+
 // A key of theirs as it was given. Of a mapping, `text` is "{…}" and `entries` has its values by name, with "{…}" for
-// one that is no plain value.
+// one that is no plain value; of a list `text` has the elements with commas between, "{…}" for a mapping.
 struct Foreign {
   std::string text;
   std::string where;  // "FILE:LINE" or "--key"
   bool null = false;
   std::map<std::string, std::string> entries{};
+  std::vector<ForeignItem> items{};  // of a list
 };
 
 using ForeignKeys = std::map<std::string, Foreign>;
@@ -25,10 +34,16 @@ bool foreign_flag(const std::string& name, const Foreign& value);
 // Throws Error(bad_config) for what is no number; a number in octal ("010") is refused rather than read as decimal.
 std::string foreign_number(const std::string& name, const Foreign& value);
 
+// The same as a double.
+double foreign_double(const std::string& name, const Foreign& value);
+
 // The same of a whole number; 500.0 is one.
 std::string foreign_whole(const std::string& name, const Foreign& value);
 
 // What the value asks for is switched on: not null, false, 0, empty or none.
 bool is_on(const Foreign& value);
+
+// `pattern` is the name, or ends in * and begins as the name does.
+bool matches(const char* pattern, const std::string& name);
 
 }  // namespace megatrain

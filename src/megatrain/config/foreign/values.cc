@@ -1,4 +1,4 @@
-#include "megatrain/config/foreign_values.h"
+#include "megatrain/config/foreign/values.h"
 
 #include <algorithm>
 #include <cctype>
@@ -60,6 +60,13 @@ std::string foreign_number(const std::string& name, const Foreign& value) {
   return plain;
 }
 
+double foreign_double(const std::string& name, const Foreign& value) {
+  const std::string plain = foreign_number(name, value);
+  double number = 0;
+  std::from_chars(plain.data(), plain.data() + plain.size(), number);
+  return number;
+}
+
 std::string foreign_whole(const std::string& name, const Foreign& value) {
   double number = 0;
   const std::string plain = value.null ? "" : plain_number(value.text, number);
@@ -69,7 +76,12 @@ std::string foreign_whole(const std::string& name, const Foreign& value) {
 
 bool is_on(const Foreign& value) {
   return !value.null && !value.text.empty() && !among(kFalse, value.text) && value.text != "0.0" &&
-         value.text != "none" && value.text != "null";
+         value.text != "none" && value.text != "null" && value.text != "{}";
+}
+
+bool matches(const char* pattern, const std::string& name) {
+  const std::string_view text = pattern;
+  return text.ends_with('*') ? name.starts_with(text.substr(0, text.size() - 1)) : name == text;
 }
 
 }  // namespace megatrain

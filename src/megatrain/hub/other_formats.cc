@@ -1,0 +1,94 @@
+#include "megatrain/hub/other_formats.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_file.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool has_ending(const fs::path& path, std::initializer_list<const char*> endings) {
+  const std::string ending = path.extension().string();
+  return std::any_of(endings.begin(), endings.end(), [&](const char* each) { return ending == each; });
+}
+
+[[noreturn]] void refuse_gguf(const std::string& path) {
+  fail_input(
+      fmt::format("{} is GGUF, a form for answering (llama.cpp) whose weights are mostly quantised; train the Hugging "
+                  "Face model that it was made from, which its page names: hf download ORG/NAME",
+                  path));
+}
+
+[[noreturn]] void refuse_adapter(const std::string& directory, const std::string& file) {
+  const nlohmann::json config = read_json_file(file);
+  const bool named = config.is_object() && config.contains("base_model_name_or_path") &&
+                     config.at("base_model_name_or_path").is_string();
+  const std::string base = named ? config.at("base_model_name_or_path").get<std::string>() : "its base model";
+  fail_input(fmt::format(
+      "{0} is an adapter (LoRA) of {1}, not a whole model; merge it first: python3 -c 'from peft import "
+      "AutoPeftModelForCausalLM as M; from transformers import AutoTokenizer as T; m = M.from_pretrained(\"{0}\", "
+      "torch_dtype=\"auto\"); m.merge_and_unload().save_pretrained(\"{0}-merged\"); "
+      "T.from_pretrained(m.peft_config[\"default\"].base_model_name_or_path).save_pretrained(\"{0}-merged\")', and "
+      "give "
+      "{0}-merged as the model",
+      directory, base));
+}
+
+}  // namespace
+
+void refuse_other_formats(const std::string& path) {
+  std::error_code ignored;
+  if (!is_there(path)) return;
+  if (!fs::is_directory(path, ignored)) {
+    if (has_ending(path, {".gguf"})) refuse_gguf(path);
+    if (has_ending(path, {".bin", ".pt", ".pth", ".ckpt"}))
+      fail_input(
+          fmt::format("{} is a pickled checkpoint, which is not read; give the directory of the model, and where that "
+                      "has no safetensors: python3 -c 'from transformers import AutoModelForCausalLM as M; "
+                      "M.from_pretrained(\"DIR\").save_pretrained(\"DIR-safetensors\")'",
+                      path));
+    return;
+  }
+  const fs::path directory = path;
+  // A whole model, or a run, whatever stands beside it.
+  if (is_there(directory / "config.json") || is_there(directory / "config.resolved.yaml")) return;
+  std::string plain = path;
+  while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+  if (const fs::path file = directory / "adapter_config.json"; is_there(file)) refuse_adapter(plain, file.string());
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+    if (has_ending(entry.path(), {".gguf"})) refuse_gguf(entry.path().string());
+}
+
+void refuse_quantised(const nlohmann::json& config, const std::string& path) {
+  constexpr const char* kField = "quantization_config";
+  if (!config.is_object() || !config.contains(kField) || !config.at(kField).is_object()) return;
+  const nlohmann::json& field = config.at(kField);
+  const bool named = field.contains("quant_method") && field.at("quant_method").is_string();
+  if (!named || field.at("quant_method") == "mxfp4") return;
+  std::string bits;
+  if (field.contains("bits") && field.at("bits").is_number_integer())
+    bits = fmt::format(", {} bits", field.at("bits").get<int64_t>());
+  else if (field.value("load_in_4bit", nlohmann::json()) == true)
+    bits = ", 4 bits";
+  else if (field.value("load_in_8bit", nlohmann::json()) == true)
+    bits = ", 8 bits";
+  fail_input(fmt::format(
+      "{}: '{}' says that the weights are quantised ({}{}), and training needs the bf16 or fp32 weights that "
+      "they were made from: take the model that the page of this one names as its base: hf download "
+      "ORG/NAME",
+      path, kField, printable(field.at("quant_method").get<std::string>()), bits));
+}
+
+}  // namespace megatrain

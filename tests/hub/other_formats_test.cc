@@ -1,0 +1,83 @@
+#include "megatrain/hub/other_formats.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "megatrain/base/error.h"
+#include "megatrain/hub/hub_cache.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OtherFormats : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / "other_formats";
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "d");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text = "x") {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+  static std::string refusal(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::bad_input);
+      return e.what();
+    }
+    return "accepted";
+  }
+  static std::string of_model(const std::string& path) {
+    return refusal([&] { find_model(path, ModelParts::weights); });
+  }
+  static bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+  fs::path folder_;
+};
+
+TEST_F(OtherFormats, AreAnsweredWithTheCommandThatHelps) {
+  EXPECT_TRUE(has(of_model(write("a.gguf")), "is GGUF, a form for answering")) << of_model(write("a.gguf"));
+  for (const char* const name : {"a.bin", "a.pt", "a.pth", "a.ckpt"})
+    EXPECT_TRUE(has(of_model(write(name)), "is a pickled checkpoint, which is not read; give the directory")) << name;
+  const std::string folder = (folder_ / "d").string();
+  EXPECT_EQ(of_model(folder), "accepted");  // whoever opens it says what is missing
+  write("d/model-q4.gguf");
+  EXPECT_TRUE(has(of_model(folder), "model-q4.gguf is GGUF"));
+  write("d/adapter_config.json", R"({"base_model_name_or_path": "Org/Base"})");
+  const std::string adapter = of_model(folder + "/");
+  EXPECT_TRUE(
+      has(adapter, folder + " is an adapter (LoRA) of Org/Base, not a whole model; merge it first: python3 -c '"))
+      << adapter;
+  EXPECT_TRUE(has(adapter, "save_pretrained(\"" + folder + "-merged\")")) << adapter;
+  for (const char* const whole : {"d/config.json", "d/config.resolved.yaml"}) {  // a model, a run
+    write(whole, "{}");
+    EXPECT_EQ(of_model(folder), "accepted") << whole;
+    std::filesystem::remove(folder_ / whole);
+  }
+}
+
+TEST_F(OtherFormats, QuantisedWeightsAreNamedByTheirMethod) {
+  const auto said = [](const nlohmann::json& field) {
+    return refusal([&] { refuse_quantised({{"quantization_config", field}}, "m/config.json"); });
+  };
+  EXPECT_TRUE(
+      has(said({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}}), "quantised (\"bitsandbytes\", 4 bits)"))
+      << said({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}});
+  EXPECT_TRUE(has(said({{"quant_method", "gptq"}, {"bits", 8}}), "quantised (\"gptq\", 8 bits)"));
+  for (const char* const method : {"awq", "fp8", "compressed-tensors", "gptq"})
+    EXPECT_TRUE(has(said({{"quant_method", method}}), "hf download ORG/NAME")) << method;
+  EXPECT_EQ(said({{"quant_method", "mxfp4"}}), "accepted");  // for the families that read it
+  EXPECT_EQ(said(nullptr), "accepted");
+}
+
+}  // namespace
+}  // namespace megatrain
