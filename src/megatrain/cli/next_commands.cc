@@ -55,9 +55,10 @@ std::vector<NextCommand> next_commands(const RunResult& result, const TrainConfi
                     shell_word(fmt::format("{}-step-{}", result.run_dir, result.step))),
         "a Hugging Face directory of what it has learnt so far");
   } else if (exists(result.run_dir + "/model/tokenizer.json")) {
-    add(fmt::format("{} generate {}{} --prompt {}", program, run,
-                    has_chat_template(result.run_dir + "/model") ? " --chat" : "", shell_word(prompt_of(config))),
+    const bool chat = has_chat_template(result.run_dir + "/model");
+    add(fmt::format("{} generate {}{} --prompt {}", program, run, chat ? " --chat" : "", shell_word(prompt_of(config))),
         "asks the model");
+    if (chat) add(fmt::format("{} chat {}", program, run), "talks with it");
   }
   if (result.step > 0) add(fmt::format("{} report {}", program, run), "draws the run into one HTML page");
   return commands;

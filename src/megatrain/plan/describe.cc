@@ -45,7 +45,7 @@ std::string places(const std::vector<Tier>& tiers, const char* what) {
 std::string weights_text(const Plan& p, const char* things) {
   const int64_t streamed = std::count(p.weights.begin(), p.weights.end(), Tier::host), all = std::ssize(p.weights);
   if (streamed == 0) return fmt::format("all {} {} stay on the device", all, things);
-  const std::string through = fmt::format("stream through {} slots{}", p.slots, p.serial ? ", serially" : "");
+  const std::string through = fmt::format("stream through {}{}", counted(p.slots, "slot"), p.serial ? ", serially" : "");
   if (streamed == all) return fmt::format("all {} {} {}", all, things, through);
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }
@@ -246,7 +246,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   text += fmt::format("optimizer state: {}\n", places(p.state, all_things));
   if (const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true))
     text += fmt::format("visits: the state of {} {} comes to the device to be updated{}\n", visitors, things,
-                        p.visit_slots > 0 ? fmt::format(", through {} slots", p.visit_slots) : "");
+                        p.visit_slots > 0 ? ", through " + counted(p.visit_slots, "slot") : "");
   if (const int64_t on_disk = std::count(p.disk_moments.begin(), p.disk_moments.end(), true))
     text += fmt::format("moments of {} {}: on disk, through {} slabs of host memory\n", on_disk, all_things,
                         p.moment_slabs);
