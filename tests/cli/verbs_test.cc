@@ -66,6 +66,8 @@ TEST(Verbs, AVerbThatIsMistypedIsSuggested) {
   EXPECT_EQ(megatrain({"zzzz"}).err.find("did you mean"), std::string::npos);
   refused({"generate", "m", "--promt", "x"}, {"'--promt' is not an option", "did you mean '--prompt'?"});
   EXPECT_EQ(megatrain({"generate", "m", "--optim.lrr", "x"}).err.find("did you mean"), std::string::npos);
+  for (const char* const same : {"--help=optim", "--optim=adamw_8bit"})
+    EXPECT_EQ(megatrain({"train", "a.yaml", same}).err.find("did you mean"), std::string::npos) << "the word itself";
 }
 
 TEST(Verbs, TheHelpOfKeysIsByGroupAndOneGroupOrKeyCanBeAskedFor) {

@@ -58,11 +58,16 @@ TEST_F(OtherFormats, AreAnsweredWithTheCommandThatHelps) {
       has(adapter, folder + " is an adapter (LoRA) of Org/Base, not a whole model; merge it first: python3 -c '"))
       << adapter;
   EXPECT_TRUE(has(adapter, "save_pretrained(\"" + folder + "-merged\")")) << adapter;
-  for (const char* const whole : {"d/config.json", "d/config.resolved.yaml"}) {  // a model, a run
-    write(whole, "{}");
-    EXPECT_EQ(of_model(folder), "accepted") << whole;
-    std::filesystem::remove(folder_ / whole);
-  }
+  write("d/config.json", "{}");
+  EXPECT_EQ(of_model(folder + "/"), adapter) << "trainers put its base's config.json there";
+  std::filesystem::remove(folder_ / "d/adapter_config.json");
+  EXPECT_EQ(of_model(folder), "accepted") << "a model, whatever stands beside it";
+}
+
+TEST_F(OtherFormats, ARunIsTakenWhateverStandsInIt) {
+  write("d/adapter_config.json", "{}");
+  write("d/config.resolved.yaml", "{}");
+  EXPECT_EQ(of_model((folder_ / "d").string()), "accepted");
 }
 
 TEST_F(OtherFormats, QuantisedWeightsAreNamedByTheirMethod) {

@@ -352,7 +352,7 @@ TEST(Explain, SaysWhereKeptOutputsWait) {
     plan.boundary_ring = plan.activations_on_disk() ? 1 : 0;
     check_plan(w, plan);
     const std::string text = explain(w, plan, estimate(w, plan, kMachine));
-    EXPECT_NE(text.find("kept for backward: nothing in 1 blocks, " + part + "\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("kept for backward: nothing in 1 block, " + part + "\n"), std::string::npos) << text;
   };
   said("outputs in 5 blocks");
   plan.outputs[1] = plan.outputs[2] = Tier::host;

@@ -143,6 +143,17 @@ TEST_F(DatasetRun, CheckpointsAndEvaluationsMayBePartsOfTheRunOrEpochs) {
   EXPECT_EQ(when[1], 2 * every);
 }
 
+TEST_F(DatasetRun, AnEpochThatTheRunsEndCutsShortIsSaved) {
+  write("data.jsonl", conversations(20));
+  TrainConfig config = run_config("short");
+  config.steps = 2;
+  config.data.packing = false;
+  config.checkpoint.every_part = 1;
+  run_training(config, {});
+  ASSERT_GT((20 + config.batch - 1) / config.batch, config.steps) << "an epoch is longer";
+  EXPECT_TRUE(std::filesystem::exists(at("short/checkpoints/step-00000002")));
+}
+
 TEST_F(DatasetRun, SequencesThatAreMostlyPaddingGetAWarning) {
   write("data.jsonl", conversations(6));
   TrainConfig config = run_config("none");

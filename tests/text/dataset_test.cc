@@ -111,6 +111,22 @@ TEST_F(OpenDatasetTest, PreferencesAreRefusedWithTheCommandThatKeepsTheBetterAns
             std::string::npos);
   EXPECT_NE(said(R"({"chosen_messages": [], "rejected_messages": []})").find("{messages: .chosen_messages}"),
             std::string::npos);
+  EXPECT_NE(said(R"({"messages": [{"role": "user", "content": "q"}], "chosen": {}, "rejected": {}})")
+                .find("{messages: (.messages + [.chosen])}"),
+            std::string::npos);
+}
+
+TEST_F(OpenDatasetTest, AnswersWithAJudgementAreRefusedWithTheCommandThatKeepsTheGoodOnes) {
+  const auto said = [&](const std::string& row) { return refusal([&] { tokenized(write("a.jsonl", row + "\n")); }); };
+  const std::string text = said(R"({"prompt": "q", "completion": "a", "label": false})");
+  EXPECT_TRUE(text.starts_with(path("a.jsonl") + ":1: \"label\" says whether its answer is a good one")) << text;
+  EXPECT_NE(text.find("| select(.label) | del(.label)' FILE > better.jsonl."), std::string::npos) << text;
+  const std::string kto = said(
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "kto_tag": true})");
+  EXPECT_NE(kto.find("\"kto_tag\" says whether"), std::string::npos) << kto;
+  EXPECT_NO_THROW(tokenized(write("b.jsonl", R"({"text": "a film", "label": true})"
+                                             "\n")))
+      << "a label of much else";
 }
 
 TEST_F(OpenDatasetTest, LlamaFactorysSecondFormIsRead) {

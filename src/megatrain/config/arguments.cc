@@ -33,14 +33,14 @@ std::string nearest_option(const Verb& verb, const std::string& written) {
   for (const std::vector<std::string>& list : {verb.options, verb.flags, {"--json", "--help"}}) {
     for (const std::string& known : list) {
       const int64_t distance = edit_distance(written, known);
-      if (distance >= least) continue;
+      if (distance == 0 || distance >= least) continue;
       least = distance;
       nearest = known;
     }
   }
   if (!nearest.empty() || !verb.keys) return nearest;
   const std::string key = nearest_config_key(written.substr(written.rfind("--", 0) == 0 ? 2 : 1));
-  return key.empty() ? "" : "--" + key;
+  return key.empty() || "--" + key == written ? "" : "--" + key;
 }
 
 }  // namespace

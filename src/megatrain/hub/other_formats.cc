@@ -62,11 +62,12 @@ void refuse_other_formats(const std::string& path) {
     return;
   }
   const fs::path directory = path;
-  // A whole model, or a run, whatever stands beside it.
-  if (is_there(directory / "config.json") || is_there(directory / "config.resolved.yaml")) return;
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+  if (is_there(directory / "config.resolved.yaml")) return;  // a run, whatever stands beside it
+  // Trainers put the base model's config.json beside an adapter; beside whole weights it would be ignored.
   if (const fs::path file = directory / "adapter_config.json"; is_there(file)) refuse_adapter(plain, file.string());
+  if (is_there(directory / "config.json")) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
     if (has_ending(entry.path(), {".gguf"})) refuse_gguf(entry.path().string());
 }

@@ -45,7 +45,8 @@ std::string places(const std::vector<Tier>& tiers, const char* what) {
 std::string weights_text(const Plan& p, const char* things) {
   const int64_t streamed = std::count(p.weights.begin(), p.weights.end(), Tier::host), all = std::ssize(p.weights);
   if (streamed == 0) return fmt::format("all {} {} stay on the device", all, things);
-  const std::string through = fmt::format("stream through {}{}", counted(p.slots, "slot"), p.serial ? ", serially" : "");
+  const std::string through =
+      fmt::format("stream through {}{}", counted(p.slots, "slot"), p.serial ? ", serially" : "");
   if (streamed == all) return fmt::format("all {} {} {}", all, things, through);
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }

@@ -69,7 +69,8 @@ int64_t count_of(const StepSet& set, int64_t steps) {
 // What is being saved joins those that stay, which go when it is whole.
 void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
   const int64_t each = need.checkpoint_bytes, every = config.checkpoint.every, keep = config.checkpoint.keep;
-  if (every == 0 || steps < every) return;
+  const bool last = config.checkpoint.every_part == 1;  // an epoch that the run's end cuts short is saved as well
+  if (every == 0 || (steps < every && !last)) return;
   need.checkpoints_planned = true;
   int64_t there = 0, there_bytes = 0;
   if (config.resume) {
@@ -78,7 +79,7 @@ void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
       there_bytes += bytes_in(path);
     }
   }
-  const int64_t count = std::min(keep + 1, there + steps / every);
+  const int64_t count = std::min(keep + 1, there + steps / every + (last && steps % every != 0 ? 1 : 0));
   // A count that no disk holds is as good as one that overflows.
   int64_t bytes = 0;
   if (__builtin_mul_overflow(count, each, &bytes)) bytes = std::numeric_limits<int64_t>::max() / 4;

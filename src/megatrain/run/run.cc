@@ -370,7 +370,9 @@ class Run {
     sample_and_evaluate();
     if (stop_asked()) return;  // which saves too
     const bool wished = hooks_.take_save_wish && hooks_.take_save_wish();
-    if (wished || (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0)) save();
+    const int64_t every = config_.checkpoint.every;
+    const bool epoch_ends = config_.checkpoint.every_part == 1 && step == config_.steps;  // before its last step, too
+    if (wished || epoch_ends || (every > 0 && step % every == 0)) save();
     if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run goes on", step));
   }
 

@@ -155,11 +155,14 @@ bool CudnnAttention::run_uniform(const AttentionShape& shape, const Documents& d
   return true;
 }
 
-// Whether cuDNN takes documents where they lie: it is asked of up to 1024 tokens, or of more than a window.
+// Whether cuDNN takes documents where they lie: it is asked of up to 1024 tokens, or of more than a window. Its
+// backward of longer heads is wrong: cuDNN 9.14 left keys of a document without a gradient with heads of 256
+// (CudaOps.AttentionOfRealSizesAgreesWithTheCpu).
 bool CudnnAttention::takes_ragged(const AttentionShape& shape, const Strides& strides) {
   const int64_t asked =
       std::min(bucket_length(std::max<int64_t>(shape.window + 1, 1024), BucketForm::ragged), attention_tile(shape));
-  if (!places_hold(shape, strides)) return false;
+  constexpr int64_t kLongestHead = 128;
+  if (shape.head_dim > kLongestHead || !places_hold(shape, strides)) return false;
   for (const bool backward : {false, true}) {
     if (passes_.bytes(AttentionPass::ragged_of(shape, asked, backward, packed_strides(shape))) ==
         AttentionGraphs::kRefused)

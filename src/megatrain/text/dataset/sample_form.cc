@@ -170,6 +170,20 @@ void check_content(const Json& message, const std::string& which) {
   }
 }
 
+// Of rows that say whether their answer is a good one (KTO); empty: it is none.
+std::string judged_sentence(const nlohmann::ordered_json& first) {
+  for (const char* tag : {"kto_tag", "label"}) {
+    const bool named = std::string_view(tag) == "kto_tag" || has(first, "completion");  // "label" means much else
+    if (!named || !has(first, tag) || !first[tag].is_boolean()) continue;
+    return fmt::format(
+        "\"{0}\" says whether its answer is a good one, and preferences (KTO and the like) are not trained on; to "
+        "train on the good answers alone: jq -c 'if type == \"array\" then .[] else . end | select(.{0}) | del(.{0})' "
+        "FILE > better.jsonl",
+        tag);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string known_forms() {
@@ -179,12 +193,14 @@ std::string known_forms() {
 
 std::string preference_sentence(const nlohmann::ordered_json& first) {
   const bool lists = has(first, "chosen_messages") && has(first, "rejected_messages");
-  if (!lists && !(has(first, "chosen") && has(first, "rejected"))) return "";
+  if (!lists && !(has(first, "chosen") && has(first, "rejected"))) return judged_sentence(first);
   const char* better = "{messages: .chosen}";
   if (lists)
     better = "{messages: .chosen_messages}";
   else if (has(first, "conversations"))
     better = "{conversations: (.conversations + [.chosen])}";
+  else if (has(first, "messages") && first["chosen"].is_object())
+    better = "{messages: (.messages + [.chosen])}";
   else if (first["chosen"].is_string() && has(first, "prompt"))
     better = "{prompt, completion: .chosen}";
   return fmt::format(

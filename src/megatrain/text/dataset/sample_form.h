@@ -67,7 +67,8 @@ class SampleForm {
   std::vector<std::string> found_;
 };
 
-// What to do with a sample that is a better and a worse answer, which preferences are trained on; empty: it is none.
+// What to do with a sample that is a better and a worse answer, or an answer with a judgement, which preferences are
+// trained on; empty: it is none.
 std::string preference_sentence(const nlohmann::ordered_json& first);
 
 // Some text stands in it, at any depth.
