@@ -198,6 +198,8 @@ TEST(Watch, RefusesWithASentence) {
   expect_refusal({"watch", place / "none", "--http", "99999"}, ExitCode::bad_config, {"99999", "port"});
   expect_refusal({"watch", place / "none", "--json", "--alert-spike=0.5"}, ExitCode::bad_config, {"--alert-spike"});
   expect_refusal({"watch", place / "none", "--json", "--alert-disk=much"}, ExitCode::bad_config, {"much"});
+  write_bytes(place / "file", "no run");
+  expect_refusal({"watch", place / "file", "--json", "--follow"}, ExitCode::bad_input, {"is a file", "run directory"});
 }
 
 }  // namespace megatrain::cli

@@ -381,7 +381,7 @@ TEST(Serve, RefusesWhatItCannotDo) {
   expect_refusal(model.words({"--host=no such host"}, "serve"), ExitCode::bad_config, {"--host no such host"});
   const Served served(model);
   expect_refusal(model.words({"--port=" + std::to_string(served.port())}, "serve"), ExitCode::io,
-                 {"Address already in use", "another --port"});
+                 {"Address already in use", "another port"});
 }
 
 }  // namespace megatrain::cli

@@ -17,6 +17,17 @@ Names kinds(const std::vector<Alert>& alerts) {
 
 }  // namespace
 
+// As a model has them that has learnt nearly all there is.
+TEST(Alerts, AreSilentAboutTwiceALossNearZero) {
+  const MadeRun made;
+  made.live(100);
+  for (int64_t step = 1; step <= 60; ++step) made.step(step, 0.01 + 0.0001 * static_cast<double>(step % 3));
+  made.step(61, 0.08);
+  RunFollower run(made.path());
+  run.poll(101);
+  EXPECT_TRUE(Alerts({}).look(run, 101, kRoom).empty());
+}
+
 TEST(Alerts, TellAJumpOfTheLossOnceAndNoNoise) {
   const MadeRun made;
   made.live(100);

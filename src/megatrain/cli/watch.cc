@@ -64,6 +64,11 @@ Watched watched_of(const Arguments& arguments) {
   }
   if (watched.runs.empty())
     fail_config("'megatrain watch' takes the run directories to follow; see 'megatrain watch --help'");
+  for (const std::string& run : watched.runs) {
+    std::error_code none;
+    if (std::filesystem::exists(run, none) && !std::filesystem::is_directory(run, none))
+      fail_input(fmt::format("{} is a file, expected a run directory; give the run_dir of a run", run));
+  }
   return watched;
 }
 

@@ -63,7 +63,7 @@ int listen_on(const HttpOptions& options) {
     if (listener >= 0) ::close(listener);
     fail_io(fmt::format(
         "could not listen on {} port {}: {}{}", options.host, options.port, std::strerror(error),
-        error == EADDRINUSE ? "; stop the program that does, or give another --port (0: any that is free)" : ""));
+        error == EADDRINUSE ? "; stop the program that does, or give another port (0: any that is free)" : ""));
   }
   return listener;
 }

@@ -20,6 +20,7 @@ constexpr size_t kNeighbours = 50;    // steps that a jump is measured against
 constexpr size_t kFewest = 10;        // and how many of them there must be
 constexpr int64_t kSpikesApart = 20;  // steps
 constexpr double kDeviations = 6;
+constexpr double kLeastRise = 0.1;   // of a loss near zero much less is noise
 constexpr double kLeastStall = 120;  // seconds
 constexpr double kStallSteps = 10;
 
@@ -91,7 +92,9 @@ void Alerts::look_at_steps(const RunFollower& run, std::vector<Alert>& alerts) {
     const double middle = median(near);
     for (double& loss : near) loss = std::abs(loss - middle);
     const double deviation = 1.4826 * median(near);
-    if (step.loss <= limits_.spike * middle || step.loss <= middle + kDeviations * deviation) continue;
+    if (step.loss <= limits_.spike * middle || step.loss <= middle + kDeviations * deviation ||
+        step.loss <= middle + kLeastRise)
+      continue;
     last_spike_ = step.step;
     alerts.push_back({"loss_spike", step.step,
                       fmt::format("the loss of step {} is {:.4g}, {:.3g} times the median of the {} before it",
