@@ -1,5 +1,5 @@
-# What a package holds, for CPack: the program, or with CUDA the program twice behind tools/launch; LICENSE, README and
-# examples. tools/package builds and calls it.
+# What a package holds, for CPack: the program, or with CUDA the program twice behind tools/launch; LICENSE, README,
+# examples and completions (CMakeLists.txt). tools/package builds and calls it.
 execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE glibc OUTPUT_STRIP_TRAILING_WHITESPACE)
 string(REPLACE "glibc " "" glibc "${glibc}")
 set(MEGATRAIN_CPU_PROGRAM "" CACHE FILEPATH "The program of the preset package, which a package with CUDA holds too")

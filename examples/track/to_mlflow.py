@@ -5,8 +5,8 @@
     python3 examples/track/to_mlflow.py RUN [--uri sqlite:///mlflow.db] [--experiment megatrain] [--once]
     mlflow ui --backend-store-uri sqlite:///mlflow.db
 
-Started again, it goes on where it ended: the run is found by the tag megatrain.run. Steps that a resumed run makes anew
-are logged again at their step.
+Started again, it goes on where it ended, in the same run there: RUN/sent-to-mlflow.json has its tag megatrain.run and how
+far it came.
 """
 import argparse
 import time
@@ -15,7 +15,7 @@ from pathlib import Path
 import mlflow
 from mlflow.entities import Metric, Param
 
-from follow import follow, settings
+from follow import Sent, follow, settings
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run", type=Path)
@@ -28,17 +28,17 @@ path = given.run.resolve()
 mlflow.set_tracking_uri(given.uri)
 experiment = mlflow.set_experiment(given.experiment)
 client = mlflow.MlflowClient()
-known = client.search_runs([experiment.experiment_id], f"tags.`megatrain.run` = '{path}'")
-after = -1
+sent = Sent(path, "mlflow", f"{given.uri} {given.experiment}")
+known = client.search_runs([experiment.experiment_id], f"tags.`megatrain.run` = '{sent.id}'")
 if known:
     run = known[0]
-    after = max((m.step for m in client.get_metric_history(run.info.run_id, "train/loss")), default=-1)
 else:
-    run = client.create_run(experiment.experiment_id, run_name=path.name, tags={"megatrain.run": str(path)})
+    sent.forget()  # the database is new, or the run was deleted there
+    run = client.create_run(experiment.experiment_id, run_name=path.name, tags={"megatrain.run": sent.id})
     client.log_batch(run.info.run_id, params=[Param(key, value[:500]) for key, value in settings(path).items()][:100])
 
 try:
-    for step, values in follow(path, after=after, once=given.once):
+    for step, values in follow(path, sent, once=given.once):
         now = int(time.time() * 1000)
         client.log_batch(run.info.run_id, metrics=[Metric(key, value, now, step) for key, value in values.items()])
     client.set_terminated(run.info.run_id)

@@ -4,16 +4,15 @@
     pip install wandb
     python3 examples/track/to_wandb.py RUN [--project megatrain] [--mode online|offline] [--once]
 
-Started again, it goes on where it ended (offline it cannot know, and writes all steps anew). W&B draws over the run's
-own "step", so that steps which a resumed run makes anew land at their place.
+Started again, it goes on where it ended, in the same run there: RUN/sent-to-wandb.json has its id and how far it came.
+Offline every start makes a folder with what is new; `wandb sync` sends them into one run, in order.
 """
 import argparse
-import hashlib
 from pathlib import Path
 
 import wandb
 
-from follow import follow, settings
+from follow import Sent, follow, settings
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run", type=Path)
@@ -23,13 +22,14 @@ parser.add_argument("--once", action="store_true", help="take what is there, and
 given = parser.parse_args()
 
 path = given.run.resolve()
-run = wandb.init(project=given.project, name=path.name, id=hashlib.sha1(str(path).encode()).hexdigest()[:16],
-                 resume="allow", mode=given.mode, config=settings(path))
+sent = Sent(path, "wandb", given.project)
+run = wandb.init(project=given.project, name=path.name, id=sent.id, resume="allow", mode=given.mode,
+                 config=settings(path))
 run.define_metric("step")
 run.define_metric("*", step_metric="step")
 try:
-    for step, values in follow(path, after=run.summary.get("step", -1), once=given.once):
-        run.log({"step": step, **values})
+    for step, values in follow(path, sent, once=given.once):
+        run.log({"step": step, **values}, step=sent.lines())  # W&B's own count, of which nothing may come twice
 except KeyboardInterrupt:
     print("the run goes on; start this again to follow it further")
 run.finish()

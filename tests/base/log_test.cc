@@ -89,9 +89,15 @@ class Terminal {
     ::close(former_);
     ::close(master_);
   }
-  std::string shown() const {
-    std::string text(4096, '\0');
-    text.resize(static_cast<size_t>(std::max<ssize_t>(0, ::read(master_, text.data(), text.size()))));
+  // What was shown, up to its `lines`-th newline: one read may have less than was written.
+  std::string shown(std::ptrdiff_t lines) const {
+    std::string text;
+    char bytes[4096];
+    while (std::count(text.begin(), text.end(), '\n') < lines) {
+      const ssize_t count = ::read(master_, bytes, sizeof bytes);
+      if (count <= 0) break;
+      text.append(bytes, static_cast<size_t>(count));
+    }
     return text;
   }
 
@@ -109,7 +115,7 @@ TEST(Log, AStatusIsRewrittenOnATerminalAndLeftStandingByOtherLines) {
   end_log_status();
   end_log_status();
   // the terminal has 20 columns, and no word is cut
-  EXPECT_EQ(terminal.shown(), "\r\x1b[Kstep 1\r\x1b[Kstep 2\nsaved\n\r\x1b[Kstep 3\n");
+  EXPECT_EQ(terminal.shown(3), "\r\x1b[Kstep 1\r\x1b[Kstep 2\nsaved\n\r\x1b[Kstep 3\n");
 }
 
 }  // namespace

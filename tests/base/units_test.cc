@@ -110,6 +110,14 @@ TEST(FormatCount, GivesThreeSignificantDigits) {
   EXPECT_EQ(format_count(std::numeric_limits<int64_t>::max()), "9223372T");
 }
 
+TEST(FormatSeconds, HasThreeDigitsAndNoExponent) {
+  EXPECT_EQ(format_seconds(0.8091), "0.809 s");
+  EXPECT_EQ(format_seconds(38), "38 s");
+  EXPECT_EQ(format_seconds(999.4), "999 s");
+  EXPECT_EQ(format_seconds(999.6), "1000 s");
+  EXPECT_EQ(format_seconds(1913.2), "1913 s");
+}
+
 TEST(FormatDuration, GivesTheTwoLargestUnits) {
   EXPECT_EQ(format_duration(0.2), "0s");
   EXPECT_EQ(format_duration(59.4), "59s");

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/hub/fixtures.h"
+#include "tests/places.h"
 
 namespace megatrain {
 
@@ -49,11 +50,8 @@ class Box {
   std::map<std::string, MachineCheck> checks(const std::vector<int>& cpus = {0, 8, 9},
                                              const std::string& gpu = "NVIDIA H200") const {
     std::map<std::string, MachineCheck> by_name;
-    for (const MachineCheck& check : machine_checks({.gpu = gpu,
-                                     .why_no_gpu = "no driver",
-                                     .directory = MEGATRAIN_SOURCE_DIR,
-                                     .cpus = cpus,
-                                     .root = path("")})) {
+    for (const MachineCheck& check : machine_checks(
+             {.gpu = gpu, .why_no_gpu = "no driver", .directory = in_repository(""), .cpus = cpus, .root = path("")})) {
       EXPECT_EQ(check.ok, check.fix.empty()) << check.name;
       EXPECT_FALSE(check.expected.empty()) << check.name;
       by_name[check.name] = check;

@@ -3,23 +3,12 @@
 
 #include "tests/cli/chat_set.h"
 #include "tests/cli/command.h"
+#include "tests/places.h"
 
 namespace megatrain::cli {
 
-namespace {
-
-std::vector<json> lines_of(const std::string& text) {
-  std::vector<json> lines;
-  std::stringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
-}  // namespace
-
 TEST(ChatEndToEnd, AModelLearnsToAnswerQuestionsItNeverSawAndAnswersAsItDoesInTransformers) {
-  const json golden =
-      json::parse(read_bytes(std::string(MEGATRAIN_SOURCE_DIR) + "/tests/cli/goldens/chat_answers.json"));
+  const json golden = json::parse(read_bytes(in_repository("tests/cli/goldens/chat_answers.json")));
   const TemporaryDirectory folder;
   write_chat_set(golden.at("seed"), folder.path());
   const json trained = json::parse(succeed({"train", folder / "chat.yaml", "--json"}).out);
@@ -36,9 +25,9 @@ TEST(ChatEndToEnd, AModelLearnsToAnswerQuestionsItNeverSawAndAnswersAsItDoesInTr
   for (const json& one : golden.at("answers"))
     prompts += json{{"messages", {{{"role", "user"}, {"content", one.at("question")}}}}}.dump() + "\n";
   write_bytes(folder / "prompts.jsonl", prompts);
-  const std::vector<json> answers = lines_of(succeed({"generate", folder / "run", "--chat", "--prompt-file",
-                                                      folder / "prompts.jsonl", "--max-tokens", "24", "--json"})
-                                                 .out);
+  const std::vector<json> answers = json_lines(succeed({"generate", folder / "run", "--chat", "--prompt-file",
+                                                        folder / "prompts.jsonl", "--max-tokens", "24", "--json"})
+                                                   .out);
   ASSERT_EQ(answers.size(), golden.at("answers").size());
   for (size_t i = 0; i < answers.size(); ++i)
     EXPECT_EQ(answers[i].at("text"), golden.at("answers")[i].at("text")) << golden.at("answers")[i];

@@ -9,12 +9,14 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "megatrain/io/json.h"
 #include "tests/hub/fixtures.h"
+#include "tests/places.h"
 
 namespace megatrain::cli {
 
@@ -33,8 +35,8 @@ class Process {
   // words as $@.
   explicit Process(const Words& words, const std::string& input = "", const std::string& shell = "") {
     write_bytes(in(), input);
-    Words all = {MEGATRAIN_PROGRAM};
-    if (!shell.empty()) all = {"/bin/sh", "-c", shell, MEGATRAIN_PROGRAM};
+    Words all = {program()};
+    if (!shell.empty()) all = {"/bin/sh", "-c", shell, program()};
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
     for (std::string& word : all) argv.push_back(word.data());
@@ -47,6 +49,15 @@ class Process {
     EXPECT_EQ(::posix_spawn(&pid_, all[0].c_str(), &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
   }
+
+  // A test that ends early leaves nothing running.
+  ~Process() {
+    if (waited_) return;
+    signal(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
 
   void signal(int number) const { ::kill(pid_, number); }
   pid_t pid() const { return pid_; }
@@ -62,6 +73,7 @@ class Process {
   Outcome wait() {
     int status = 0;
     EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    waited_ = true;
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_bytes(out()), read_bytes(err())};
   }
 
@@ -72,6 +84,7 @@ class Process {
 
   TemporaryDirectory files_;
   pid_t pid_ = 0;
+  bool waited_ = false;
 };
 
 inline Outcome megatrain(const Words& words, const std::string& input = "") { return Process(words, input).wait(); }
@@ -92,9 +105,7 @@ inline void expect_refusal(const Words& words, ExitCode code, std::initializer_l
     EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
 }
 
-inline std::string golden(const std::string& name) {
-  return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name;
-}
+inline std::string golden(const std::string& name) { return in_repository("tests/parity/goldens/") + name; }
 
 // A configuration that trains a golden as its expected.json says; `extra` is appended.
 inline std::string golden_yaml(const std::string& name, const std::string& model, const std::string& run_dir,
@@ -140,12 +151,14 @@ class Place {
   std::string name_, extra_;
 };
 
-inline std::vector<json> metrics_of(const std::string& run) {
+inline std::vector<json> json_lines(const std::string& text) {
   std::vector<json> lines;
-  std::ifstream file(run + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
   return lines;
 }
+
+inline std::vector<json> metrics_of(const std::string& run) { return json_lines(read_bytes(run + "/metrics.jsonl")); }
 
 inline json hash_of(const std::string& path) { return json::parse(succeed({"hash", path, "--json"}).out); }
 

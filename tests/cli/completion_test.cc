@@ -24,6 +24,12 @@ _megatrain
 )");
   }
 
+  // Every line is offered these words.
+  void expect(const std::vector<std::pair<std::string, std::string>>& lines) const {
+    for (const auto& [line, words] : lines) EXPECT_EQ(offers(line), words) << line;
+  }
+
+ private:
   std::string offers(const std::string& line) const {
     const Outcome outcome = Process({place_.path(), line}, "", "cd \"$1\" && exec bash --norc ./ask \"$2\"").wait();
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -34,42 +40,46 @@ _megatrain
     return words;
   }
 
- private:
   TemporaryDirectory place_;
 };
 
 }  // namespace
 
 TEST(Completion, OffersVerbsOptionsKeysValuesAndFilesInBash) {
-  const Shell shell;
-  EXPECT_EQ(shell.offers("megatrain tr"), "train");
-  EXPECT_EQ(shell.offers("megatrain help tr"), "train");
-  EXPECT_EQ(shell.offers("megatrain --v"), "--version");
-  EXPECT_EQ(shell.offers("megatrain bench st"), "step");
-  EXPECT_EQ(shell.offers("megatrain inspect d"), "data");
-  EXPECT_EQ(shell.offers("megatrain train "), "chat.yaml other.yml runs");
-  EXPECT_EQ(shell.offers("megatrain train ch"), "chat.yaml");
-  EXPECT_EQ(shell.offers("megatrain generate r"), "runs");
-  EXPECT_EQ(shell.offers("megatrain generate runs/"), "runs/chat");
-  EXPECT_EQ(shell.offers("megatrain generate runs/chat --prompt-"), "--prompt-file");
-  EXPECT_EQ(shell.offers("megatrain generate runs/chat --prompt-file n"), "notes.txt");
-  EXPECT_EQ(shell.offers("megatrain export runs/chat --dtype "), "bf16 fp32");
-  EXPECT_EQ(shell.offers("megatrain completion "), "bash fish zsh");
-  EXPECT_EQ(shell.offers("megatrain inspect data chat.yaml --color=a"), "always auto");
+  Shell().expect({
+      {"megatrain tr", "train"},
+      {"megatrain help tr", "train"},
+      {"megatrain --v", "--version"},
+      {"megatrain bench st", "step"},
+      {"megatrain inspect d", "data"},
+      {"megatrain train ", "chat.yaml other.yml runs"},
+      {"megatrain train ch", "chat.yaml"},
+      {"megatrain generate r", "runs"},
+      {"megatrain generate runs/", "runs/chat"},
+      {"megatrain generate runs/chat --prompt-", "--prompt-file"},
+      {"megatrain generate runs/chat --prompt-file n", "notes.txt"},
+      {"megatrain export runs/chat --dtype ", "bf16 fp32"},
+      {"megatrain completion ", "bash fish zsh"},
+      {"megatrain inspect data chat.yaml --color=a", "always auto"},
+  });
 }
 
 TEST(Completion, OffersKeysWhereAVerbTakesThemAndTheirWordsBehindThem) {
-  const Shell shell;
-  EXPECT_EQ(shell.offers("megatrain train chat.yaml --optim.sch"), "--optim.schedule=");
-  EXPECT_EQ(shell.offers("megatrain train chat.yaml --optim.schedule=c"), "constant cosine");
-  EXPECT_EQ(shell.offers("megatrain train chat.yaml --optim.schedule c"), "constant cosine");
-  EXPECT_EQ(shell.offers("megatrain train chat.yaml --resu"), "--resume");
-  EXPECT_EQ(shell.offers("megatrain train chat.yaml --resume --device=c"), "cpu cuda");
-  EXPECT_EQ(shell.offers("megatrain train chat.yaml --data.template=n"), "notes.txt");
-  EXPECT_EQ(shell.offers("megatrain generate runs/chat --optim."), "");
-  EXPECT_EQ(shell.offers("megatrain generate runs/chat --device c"), "cpu cuda");
-  EXPECT_EQ(shell.offers("megatrain train --help op"), "optim");
-  EXPECT_EQ(shell.offers("megatrain nothing "), "");
+  Shell().expect({
+      {"megatrain train chat.yaml --optim.sch", "--optim.schedule="},
+      {"megatrain train chat.yaml --optim.schedule=c", "constant cosine"},
+      {"megatrain train chat.yaml --optim.schedule c", "constant cosine"},
+      {"megatrain train chat.yaml --resu", "--resume"},
+      {"megatrain train chat.yaml --resume --device=c", "cpu cuda"},
+      {"megatrain train chat.yaml --data.template=n", "notes.txt"},
+      {"megatrain generate runs/chat --optim.", ""},
+      {"megatrain generate runs/chat --device c", "cpu cuda"},
+      {"megatrain train --help op", "optim"},
+      {"megatrain help train op", "optim"},
+      {"megatrain help watch op", ""},
+      {"megatrain train chat.yaml --checkpoint.every=", "epoch"},
+      {"megatrain nothing ", ""},
+  });
 }
 
 // A new verb, option or key is completed without a word in completion.cc.
@@ -88,6 +98,7 @@ TEST(Completion, HasEveryVerbOptionAndKeyOfTheTables) {
       EXPECT_TRUE(key.read(config, {.text = word})) << key.name << " " << word;
     }
   }
+  EXPECT_TRUE(zsh_completion().starts_with("#compdef megatrain\n")) << "a file in fpath is of the command it names";
   expect_refusal({"completion", "tcsh"}, ExitCode::bad_config, {"tcsh", "bash, zsh or fish"});
 }
 

@@ -241,4 +241,20 @@ eval_steps: 2
   EXPECT_FALSE(fs::exists(place / "again/translation.txt"));
 }
 
+TEST(Resume, WithOtherDataKeysNamesThemWithBothValues) {
+  const DataPlace place(chats(20), "steps: 2\ncheckpoint.every: 1\n");
+  succeed({"train", place.config()});
+  const Words resumed = {"train", place.config(), "--resume"};
+  const auto expect_refused = [&](const Words& more, std::initializer_list<std::string> parts) {
+    Words words = resumed;
+    words.insert(words.end(), more.begin(), more.end());
+    expect_refusal(words, ExitCode::bad_config, parts);
+  };
+  expect_refused({"--data.packing=false"}, {"was made with data.packing = true, this run has false: resuming"});
+  expect_refused({"--data.train_on=all", "--data.shuffle=false"},
+                 {"data.train_on = ", "assistant", "all", "data.shuffle = false, was true"});
+  write_bytes(place / "data.jsonl", chats(21));
+  expect_refused({}, {"was made with data = \"", "the samples differ"});
+}
+
 }  // namespace megatrain::cli

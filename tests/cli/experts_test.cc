@@ -82,9 +82,13 @@ TEST(Experts, LossesOfTheRouterAreExactAfterAResumeAndAnotherCoefficientIsSaid) 
 }
 
 TEST(Experts, LossesOfTheRouterAreRefusedByNameForADenseModel) {
-  for (const std::string key : {"moe.aux_loss", "moe.z_loss"}) {
+  const std::pair<std::string, std::string> keys[] = {
+      {"moe.aux_loss", "moe.aux_loss is 0.01"},
+      {"moe.z_loss", "moe.z_loss is 0.01"},
+      {"moe_aux_loss_coef", "moe_aux_loss_coef (moe.aux_loss) is 0.01"}};  // LLaMA-Factory's
+  for (const auto& [key, said] : keys) {
     const Place place("llama_linear", "steps: 2\n" + key + ": 0.01\n");
-    expect_refusal({"train", place.config()}, ExitCode::bad_config, {key, "0.01", "no layer with experts"});
+    expect_refusal({"train", place.config()}, ExitCode::bad_config, {said, "no layer with experts"});
     EXPECT_FALSE(fs::exists(place.run()));
   }
 }

@@ -132,9 +132,10 @@ TEST(Generate, LinesOfPromptsAreAnsweredTogetherAsEachAlone) {
 TEST(Generate, ARunsModelIsFound) {
   const SpeakingModel model;
   EXPECT_EQ(succeed({"generate", model / "", "--device=cpu", "--prompt=abc", "--max-tokens=3", "--json"}).code, 0);
-  fs::create_directory(model / "unfinished");
-  write_bytes(model / "unfinished/config.resolved.yaml", "");
-  expect_refusal({"generate", model / "unfinished", "--prompt=a"}, ExitCode::bad_input, {"has not finished"});
+  fs::create_directory(model / "not finished");
+  write_bytes(model / "not finished/config.resolved.yaml", "");
+  expect_refusal({"generate", model / "not finished", "--prompt=a"}, ExitCode::bad_input,
+                 {"has not finished", "megatrain export '" + (model / "not finished") + "' --out DIR"});
   fs::create_directory(model / "empty");
   expect_refusal({"generate", model / "empty", "--prompt=a"}, ExitCode::bad_input, {"config.json"});
   expect_refusal({"generate", model / "nowhere", "--prompt=a"}, ExitCode::bad_input, {"no directory"});

@@ -1,6 +1,7 @@
 // `megatrain export --gguf`.
 #include "tests/cli/command.h"
 #include "tests/gguf/read_gguf.h"
+#include "tests/places.h"
 
 namespace megatrain::cli {
 
@@ -9,7 +10,7 @@ namespace {
 // A run's place whose model has a tokenizer.
 struct TokenizedPlace : Place {
   explicit TokenizedPlace(const std::string& more) : Place("qwen2_tied", more), model(own_model()) {
-    const std::string text = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/text/goldens/qwen.tokenizer.json";
+    const std::string text = in_repository("tests/text/goldens/qwen.tokenizer.json");
     fs::copy_file(text, model + "/tokenizer.json");
     write_bytes(model + "/tokenizer_config.json", R"({"chat_template": "{{ messages[0].content }}"})");
   }
@@ -63,6 +64,8 @@ TEST(ExportGguf, RefusesWhatItWouldNotObey) {
   refused({"export", place.model, "--gguf", "f32", "--dtype", "bf16", "--out", place / "x.gguf"}, 2,
           "leave --dtype out");
   refused({"export", place.model, "--gguf", "f32"}, 2, "needs --out FILE.gguf");
+  refused({"export", place.model, "--gguf", "f32", "--out", "-"}, 2, "cannot be written to standard output");
+  refused({"export", place.model, "--out", "-"}, 2, "cannot be written to standard output");
   refused({"export", place.model, "--gguf", "f32", "--out", place / "no/x.gguf"}, 2, "is no folder");
   write_bytes(place / "there.gguf", "mine");
   refused({"export", place.model, "--gguf", "f32", "--out", place / "there.gguf"}, 2, "there already");

@@ -1,4 +1,5 @@
 #include "tests/cli/command.h"
+#include "tests/places.h"
 
 namespace megatrain::cli {
 
@@ -61,7 +62,7 @@ TEST(Inspect, OfAModelWithExpertsCountsThemApart) {
 TEST(Inspect, TellsOfTokenizerTemplateAndIds) {
   Place place("llama_linear");
   const std::string model = place.own_model();
-  const std::string goldens = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/text/goldens/";
+  const std::string goldens = in_repository("tests/text/goldens/");
   fs::copy_file(goldens + "llama3.tokenizer.json", model + "/tokenizer.json");
   write_bytes(model + "/tokenizer_config.json",
               R"({"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})");
@@ -172,7 +173,24 @@ TEST(Inspect, OfARunTellsWhereItStands) {
   EXPECT_EQ(told.at("complete"), false);
   EXPECT_EQ(told.at("step"), 4);
   EXPECT_EQ(told.at("best_evaluation"), (json{{"step", 2}, {"loss", 1.5}}));
-  EXPECT_NE(succeed({"inspect", place.run()}).out.find("--resume"), std::string::npos);
+  const std::string here = succeed({"inspect", place.run()}).out;
+  EXPECT_NE(here.find("megatrain train " + place.run() + "/config.resolved.yaml --resume\n"), std::string::npos)
+      << here;
+}
+
+TEST(Inspect, OfACopiedRunPrintsTheCommandThatGoesOnWithTheCopy) {
+  const Place place("llama_linear", "steps: 2\ncheckpoint.every: 1\n");
+  succeed({"train", place.config()});
+  const std::string copy = place / "a copy";
+  fs::copy(place.run(), copy, fs::copy_options::recursive);
+  fs::remove(copy + "/hash.json");
+  const std::string said = succeed({"inspect", copy}).out;
+  const std::string command = fmt::format("train '{}/config.resolved.yaml' --resume --run_dir='{}'\n", copy, copy);
+  ASSERT_NE(said.find(command), std::string::npos) << said;
+  const std::string original = read_bytes(place.run() + "/metrics.jsonl");
+  succeed({"train", copy + "/config.resolved.yaml", "--resume", "--run_dir=" + copy, "--steps=3"});
+  EXPECT_EQ(read_bytes(place.run() + "/metrics.jsonl"), original);
+  EXPECT_EQ(metrics_of(copy).size(), 3u);
 }
 
 TEST(Inspect, RefusesWithASentence) {

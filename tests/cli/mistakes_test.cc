@@ -2,6 +2,7 @@
 #include <regex>
 
 #include "tests/cli/command.h"
+#include "tests/places.h"
 
 namespace megatrain::cli {
 
@@ -20,7 +21,7 @@ struct Mistakes {
 
 Mistakes read_page() {
   Mistakes page;
-  std::ifstream file(std::string(MEGATRAIN_SOURCE_DIR) + "/docs/mistakes.md");
+  std::ifstream file(in_repository("docs/mistakes.md"));
   std::string title, fence;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("```")) {
@@ -59,10 +60,10 @@ std::regex pattern_of(const std::vector<std::string>& lines) {
 // What a shell prints that runs the block in a folder of its own, as the page describes it.
 std::string output_of(const Block& block, const std::string& yaml) {
   const TemporaryDirectory place;
-  const std::string examples = std::string(MEGATRAIN_SOURCE_DIR) + "/examples/chat";
+  const std::string examples = in_repository("examples/chat");
   fs::create_directories(place / "work");
   fs::create_directories(place / "bin");
-  fs::create_symlink(MEGATRAIN_PROGRAM, place / "bin/megatrain");
+  fs::create_symlink(program(), place / "bin/megatrain");
   fs::copy(examples + "/model", place / "work/model");
   write_bytes(place / "work/train.yaml", yaml);
   std::ifstream train(examples + "/train.jsonl");

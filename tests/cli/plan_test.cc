@@ -404,6 +404,7 @@ TEST(HelpVerb, IsOnStandardOutput) {
     EXPECT_EQ(outcome.err, "");
   }
   EXPECT_EQ(succeed({"help", "train"}).out, succeed({"train", "--help"}).out);
+  EXPECT_EQ(succeed({"help", "--help"}).out, succeed({"--help"}).out);
   EXPECT_EQ(succeed({"help", "bench", "step"}).out, succeed({"bench", "step", "--help"}).out);
   expect_refusal({"help", "trian"}, ExitCode::bad_config, {"'trian'"});
   expect_refusal({"--help", "train"}, ExitCode::bad_config, {"nothing behind it", "'train'"});
@@ -450,6 +451,10 @@ TEST(DemoVerb, ReportsInJsonAndItsExportLoads) {
   const std::string model = result.at("model");
   succeed({"train", place.config(), "--model.path=" + model});
   EXPECT_EQ(hash_of(place.run() + "/model"), hash_of(model));
+
+  const Outcome again = succeed({"demo", "--steps=1", "--device=cpu", "--run_dir=" + (place / "demo")});
+  EXPECT_NE(again.err.find("earlier run"), std::string::npos) << again.err;
+  EXPECT_TRUE(fs::exists(place / "demo.1/model/config.json"));
 }
 
 }  // namespace megatrain::cli

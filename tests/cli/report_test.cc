@@ -187,6 +187,31 @@ TEST(Report, TellsWhatDiffersFromTheDefaultsAndHasATableOfSamplesByStep) {
       std::string::npos);
 }
 
+TEST(Report, OfARunThatDidNotReachItsEndSaysHowItEndedAndNoTimeToGo) {
+  const Place place("llama_linear", "steps: 3\n");
+  succeed({"train", place.config()});
+  fs::remove(place.run() + "/hash.json");
+  const std::string lines = read_bytes(place.run() + "/metrics.jsonl");
+  write_bytes(place.run() + "/metrics.jsonl", lines.substr(0, lines.find('\n') + 1));
+  json live = json::parse(read_bytes(place.run() + "/live.json"));
+  const auto page_when = [&](const json& changes) {
+    live.update(changes);
+    write_bytes(place.run() + "/live.json", live.dump());
+    return page_of(place.run());
+  };
+  const std::string failed = page_when({{"state", "failed"}, {"exit_code", 6}, {"message", "step 2: loss is <nan>"}});
+  const std::string stopped = page_when({{"state", "stopped"}, {"exit_code", 143}, {"message", ""}});
+  const std::string killed = page_when({{"state", "running"}, {"pid", 1 << 30}, {"written", 1}});
+  for (const auto& [page, state, why] : {std::tuple{failed, "failed", "exit code 6: step 2: loss is &lt;nan&gt;"},
+                                         {stopped, "stopped", "exit code 143<"},
+                                         {killed, "killed", "exit code 137: the run&#39;s process is gone"}}) {
+    EXPECT_NE(page.find(fmt::format("<span class=\"state ended\">{}</span>", state)), std::string::npos) << state;
+    EXPECT_NE(page.find(fmt::format("<span>{} at step 1; ", state)), std::string::npos) << state;
+    EXPECT_NE(page.find(why), std::string::npos) << state << page.substr(page.find("<header"), 800);
+    EXPECT_EQ(page.find(" to go at"), std::string::npos) << state;
+  }
+}
+
 TEST(Report, WorksOnARunThatHasHardlyBegun) {
   const Place place("llama_linear", "steps: 4\n");
   succeed({"train", place.config()});
@@ -224,21 +249,19 @@ TEST(Report, RefusesWithASentence) {
   succeed({"train", place.config()});
   expect_refusal({"report", place.run(), "--out", place.config()}, ExitCode::bad_config, {"--out", ".html"});
   expect_refusal({"report", place.run(), "--steps=3"}, ExitCode::bad_config, {"--steps=3"});
-  const std::string metrics = read_bytes(place.run() + "/metrics.jsonl");
-  write_bytes(place.run() + "/metrics.jsonl", metrics + "{\"step\": 2,\n" + metrics);
-  expect_refusal({"report", place.run()}, ExitCode::bad_input, {"metrics.jsonl:2"});
-  write_bytes(place.run() + "/metrics.jsonl", "{\"step\": 1}\n");
-  expect_refusal({"report", place.run()}, ExitCode::bad_input, {"metrics.jsonl:1", "loss"});
-  write_bytes(place.run() + "/metrics.jsonl", metrics);
-  for (const char* text : {"{\"traceEvents\": 3}", "{\"traceEvents\": [{\"ph\": \"X\"}]}", "{}", "["}) {
-    write_bytes(place.run() + "/lanes.json", text);
-    expect_refusal({"report", place.run()}, ExitCode::bad_input, {"lanes.json"});
-  }
-  fs::remove(place.run() + "/lanes.json");
-  for (const char* text : {"{\"hbm\": {\"weights\": \"much\"}}", "[1]", "{}"}) {
-    write_bytes(place.run() + "/memory.json", text);
-    expect_refusal({"report", place.run()}, ExitCode::bad_input, {"memory.json", "damaged"});
-  }
+}
+
+TEST(Report, WarnsOfWhatIsDamagedAndDrawsTheRest) {
+  const Place place("llama_linear", "steps: 1\n");
+  succeed({"train", place.config()});
+  std::ofstream(place.run() + "/metrics.jsonl", std::ios::app) << "{\"step\": 2,\n" << metrics_line_of(3, 2.5);
+  const Outcome outcome = succeed({"report", place.run(), "--json"});
+  EXPECT_NE(outcome.err.find("metrics.jsonl:2 is no JSON object"), std::string::npos) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("steps"), 2);
+  EXPECT_EQ(result.at("damaged").size(), 1u);
+  EXPECT_NE(page_of(place.run()).find("metrics.jsonl:2"), std::string::npos);
+  EXPECT_NE(succeed({"inspect", place.run()}).err.find("metrics.jsonl:2"), std::string::npos);
 }
 
 }  // namespace megatrain::cli

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "tests/cli/command.h"
+#include "tests/places.h"
+#include "tests/text/added_token.h"
 
 namespace megatrain::cli {
 
@@ -18,15 +20,7 @@ inline std::string text_of(const std::vector<int32_t>& ids) {
 
 inline json tiny_tokenizer() {
   json vocab = {{"<pad>", 0}, {"<s>", 1}, {"<|end|>", 2}}, added = json::array();
-  for (const auto& [token, id] : vocab.items()) {
-    added.push_back({{"id", id},
-                     {"content", token},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  }
+  for (const auto& [token, id] : vocab.items()) added.push_back(added_token(id, token));
   for (size_t i = 0; i < kCharacters.size(); ++i)
     vocab[kCharacters[i] == ' ' ? "\u0120" : std::string(1, kCharacters[i])] = i + 3;
   const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
@@ -101,9 +95,7 @@ class SpeakingModel {
   void remove(const std::string& file) const { fs::remove(path() + "/" + file); }
 
  private:
-  json expected() const {
-    return json::parse(read_bytes(std::string(MEGATRAIN_SOURCE_DIR) + "/tests/generate/goldens.json")).at(name_);
-  }
+  json expected() const { return json::parse(read_bytes(in_repository("tests/generate/goldens.json"))).at(name_); }
 
   TemporaryDirectory directory_;
   std::string name_;

@@ -70,8 +70,8 @@ TEST(Train, WritesOneMetricsLineAStepWithTheContractsKeys) {
   int64_t step = 0;
   for (const json& line : lines) {
     EXPECT_EQ(keys(line), (std::set<std::string>{"step", "steps", "epoch", "loss", "grad_norm", "clip_factor", "lr",
-                                                 "tokens", "trained_tokens", "seconds", "tokens_per_s", "bound_by",
-                                                 "stall", "lanes", "bytes", "hbm_peak", "host_peak"}));
+                                                 "tokens", "trained_tokens", "seconds", "paused_s", "tokens_per_s",
+                                                 "bound_by", "stall", "lanes", "bytes", "hbm_peak", "host_peak"}));
     EXPECT_EQ(line.at("step"), ++step);
     for (const char* real : {"loss", "grad_norm", "clip_factor", "lr", "seconds", "tokens_per_s"})
       EXPECT_TRUE(line.at(real).is_number()) << real;
@@ -218,6 +218,38 @@ TEST(Train, MovesAnEarlierRunAside) {
   }
   EXPECT_EQ(read_bytes(place / "run.1/metrics.jsonl"), first);
   EXPECT_EQ(listing(place.path()), (std::set<std::string>{"config.yaml", "run", "run.1", "run.2"}));
+}
+
+TEST(Train, AFolderThatIsNoRunIsRefusedAndItsModelStays) {
+  const Place place("llama_linear", "steps: 1\n");
+  fs::create_directories(place / "mine");
+  fs::copy(golden("llama_linear") + "/model", place / "mine/model", fs::copy_options::recursive);
+  const std::string weights = read_bytes(place / "mine/model/model.safetensors");
+  ASSERT_FALSE(weights.empty());
+  for (const Words& words : {Words{"train", place.config()}, Words{"demo", "--steps=1"}}) {
+    Words given = words;
+    given.push_back("--run_dir=" + (place / "mine"));
+    expect_refusal(given, ExitCode::bad_config, {place / "mine", "model", "no run of megatrain", "--run_dir=DIR"});
+  }
+  EXPECT_EQ(read_bytes(place / "mine/model/model.safetensors"), weights);
+  EXPECT_EQ(listing(place / "mine"), (std::set<std::string>{"model"}));
+}
+
+TEST(Train, AModelThatTheRunDidNotWriteIsKeptWhenARunGoesOn) {
+  const Place place("llama_linear", "steps: 2\ncheckpoint.every: 1\n");
+  succeed({"train", place.config()});
+  const auto extend = [&](const char* steps) {
+    return succeed({"train", place.config(), "--resume", "--steps", steps}).err;
+  };
+  EXPECT_EQ(extend("3").find("was not written by this run"), std::string::npos);  // its own is replaced
+  EXPECT_FALSE(fs::exists(place.run() + "/model.previous"));
+  fs::remove_all(place.run() + "/model");
+  fs::copy(golden("llama_linear") + "/model", place.run() + "/model", fs::copy_options::recursive);
+  const std::string weights = read_bytes(place.run() + "/model/model.safetensors");
+  EXPECT_NE(extend("4").find("model was not written by this run; it is"), std::string::npos);
+  EXPECT_EQ(read_bytes(place.run() + "/model.previous/model.safetensors"), weights);
+  EXPECT_NE(read_bytes(place.run() + "/model/model.safetensors"), weights);
+  EXPECT_FALSE(fs::exists(place.run() + "/hash.former.json"));
 }
 
 }  // namespace megatrain::cli

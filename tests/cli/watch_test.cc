@@ -1,19 +1,12 @@
-#include <poll.h>
-#include <termios.h>
+#include <sys/stat.h>
 
-#include "tests/cli/command.h"
+#include "tests/cli/on_terminal.h"
 #include "tests/http/client.h"
+#include "tests/places.h"
 
 namespace megatrain::cli {
 
 namespace {
-
-std::vector<json> lines_of(const std::string& text) {
-  std::vector<json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
-  return lines;
-}
 
 std::vector<json> events_of(const std::vector<json>& lines, const std::string& name) {
   std::vector<json> found;
@@ -26,67 +19,6 @@ std::vector<json> events_of(const std::vector<json>& lines, const std::string& n
 // For sh: standard output goes where the test can read it meanwhile.
 std::string into(const std::string& file) { return "exec \"$0\" \"$@\" > '" + file + "'"; }
 
-// The program on a terminal of its own.
-class OnTerminal {
- public:
-  explicit OnTerminal(Words words) : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
-    EXPECT_EQ(::grantpt(master_) | ::unlockpt(master_), 0);
-    const std::string name = ::ptsname(master_);
-    slave_ = ::open(name.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
-    words.insert(words.begin(), MEGATRAIN_PROGRAM);
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    before_ = settings();
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    for (const int descriptor : {0, 1, 2}) posix_spawn_file_actions_adddup2(&actions, slave_, descriptor);
-    EXPECT_EQ(::posix_spawn(&pid_, MEGATRAIN_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-  }
-  ~OnTerminal() {
-    ::close(master_);
-    ::close(slave_);
-  }
-
-  // Until it has shown this.
-  bool shows(const std::string& text) {
-    return eventually([&] {
-      pollfd ready{.fd = master_, .events = POLLIN};
-      char bytes[4096];
-      while (::poll(&ready, 1, 0) == 1) {
-        const ssize_t got = ::read(master_, bytes, sizeof bytes);
-        if (got <= 0) break;
-        shown_.append(bytes, static_cast<size_t>(got));
-      }
-      return shown_.find(text) != std::string::npos;
-    });
-  }
-  void type(const std::string& keys) const { EXPECT_EQ(::write(master_, keys.data(), keys.size()), std::ssize(keys)); }
-  void signal(int number) const { ::kill(pid_, number); }
-  int wait() const {
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  bool is_raw() const { return (settings().c_lflag & (ICANON | ECHO)) == 0; }
-  bool is_as_before() const {
-    const termios now = settings();
-    return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag && now.c_cc[VSUSP] == before_.c_cc[VSUSP];
-  }
-
- private:
-  termios settings() const {
-    termios found{};
-    EXPECT_EQ(::tcgetattr(slave_, &found), 0);
-    return found;
-  }
-  int master_ = -1, slave_ = -1;
-  pid_t pid_ = 0;
-  termios before_{};
-  std::string shown_;
-};
-
 }  // namespace
 
 TEST(Watch, DrawsOnATerminalAndLeavesItAsItWas) {
@@ -94,24 +26,54 @@ TEST(Watch, DrawsOnATerminalAndLeavesItAsItWas) {
   const Place place("llama_linear", "steps: 3\n");
   succeed({"train", place.config()});
   OnTerminal quits({"watch", place.run()});
-  ASSERT_TRUE(quits.shows("step 3 of 3"));
+  quits.until("step 3 of 3");
   EXPECT_TRUE(quits.is_raw());
   quits.type("l");
-  EXPECT_TRUE(quits.shows("loss (log) over steps"));
+  quits.until("loss (log) over steps");
   quits.type("x");
-  EXPECT_TRUE(quits.shows("over tokens"));
+  quits.until("over tokens");
   quits.type("m");
-  EXPECT_TRUE(quits.shows("gradient norm"));
+  quits.until("gradient norm");
   quits.type("q");
-  EXPECT_TRUE(quits.shows(leaves));
+  quits.until(leaves);
   EXPECT_EQ(quits.wait(), 0);
   EXPECT_TRUE(quits.is_as_before());
   OnTerminal stopped({"watch", place / "later"});
-  ASSERT_TRUE(stopped.shows("waiting for the run"));
+  stopped.until("waiting for the run");
   stopped.signal(SIGTERM);
-  EXPECT_TRUE(stopped.shows(leaves));
+  stopped.until(leaves);
   EXPECT_EQ(stopped.wait(), 143);
   EXPECT_TRUE(stopped.is_as_before());
+}
+
+TEST(Watch, ASignalEndsAWatchThatNobodyReads) {
+  const Place place("llama_linear", "steps: 3\n");
+  succeed({"train", place.config()});
+  const std::string lines = read_bytes(place.run() + "/metrics.jsonl"), pipe = place / "pipe";
+  std::ofstream metrics(place.run() + "/metrics.jsonl");
+  for (int i = 0; i < 200; ++i) metrics << lines;  // more than a pipe holds
+  metrics.close();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  Process watch({"watch", place.run(), "--json", "--follow"}, "", into(pipe));
+  pollfd has_room{.fd = reader, .events = POLLOUT};
+  ASSERT_TRUE(eventually([&] { return ::poll(&has_room, 1, 0) == 0; }));
+  watch.signal(SIGTERM);
+  // Where the signal came before it waited for a reader, it ends once it is read.
+  const auto signalled = std::chrono::steady_clock::now();
+  ASSERT_TRUE(eventually([&] {
+    pollfd has_bytes{.fd = reader, .events = POLLIN};
+    char bytes[4096];
+    const bool waits = std::chrono::steady_clock::now() > signalled + std::chrono::seconds(2);
+    if (waits && ::poll(&has_bytes, 1, 0) == 1) {
+      EXPECT_GT(::read(reader, bytes, sizeof bytes), 0);
+    }
+    return watch.ended();
+  }));
+  const Outcome outcome = watch.wait();
+  EXPECT_EQ(outcome.code, 143) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  ::close(reader);
 }
 
 TEST(Watch, FollowsARunFromBeforeItsStartToItsEnd) {
@@ -121,7 +83,7 @@ TEST(Watch, FollowsARunFromBeforeItsStartToItsEnd) {
   succeed({"train", place.config()});
   const Outcome outcome = watch.wait();
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  const std::vector<json> lines = lines_of(outcome.out), steps = events_of(lines, "step"),
+  const std::vector<json> lines = json_lines(outcome.out), steps = events_of(lines, "step"),
                           metrics = metrics_of(place.run());
   ASSERT_EQ(steps.size(), 6u);
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -151,7 +113,7 @@ TEST(Watch, EndsAsTheRunDid) {
   EXPECT_EQ(train.wait().code, 143);
   const Outcome stopped = watch.wait();
   EXPECT_EQ(stopped.code, 143) << stopped.err;
-  EXPECT_EQ(lines_of(stopped.out).back().at("state"), "stopped");
+  EXPECT_EQ(json_lines(stopped.out).back().at("state"), "stopped");
 }
 
 TEST(Watch, RunsTheUsersCommandForARunThatIsKilled) {
@@ -166,7 +128,7 @@ TEST(Watch, RunsTheUsersCommandForARunThatIsKilled) {
   train.wait();
   const Outcome outcome = watch.wait();
   EXPECT_EQ(outcome.code, 137) << outcome.err;
-  const std::vector<json> lines = lines_of(read_bytes(place / "out"));
+  const std::vector<json> lines = json_lines(read_bytes(place / "out"));
   EXPECT_EQ(lines.back().at("state"), "killed");
   ASSERT_EQ(events_of(lines, "alert").size(), 1u);
   ASSERT_TRUE(eventually([&] { return fs::exists(place / "alert") && !read_bytes(place / "alert").empty(); }));
@@ -197,7 +159,11 @@ TEST(Watch, RefusesWithASentence) {
   expect_refusal({"watch", place / "none", "--host", "localhost"}, ExitCode::bad_config, {"--host", "--http"});
   expect_refusal({"watch", place / "none", "--http", "99999"}, ExitCode::bad_config, {"99999", "port"});
   expect_refusal({"watch", place / "none", "--json", "--alert-spike=0.5"}, ExitCode::bad_config, {"--alert-spike"});
-  expect_refusal({"watch", place / "none", "--json", "--alert-disk=much"}, ExitCode::bad_config, {"much"});
+  expect_refusal({"watch", place / "none", "--json", "--alert-disk=much"}, ExitCode::bad_config,
+                 {"--alert-disk", "much"});
+  expect_refusal({"watch", place / "none", "--http", "80x"}, ExitCode::bad_config, {"80x", "port", "./80x"});
+  expect_refusal({"watch", place / "none", "--json", "--follow", "--alert-command", ""}, ExitCode::bad_config,
+                 {"--alert-command", "empty"});
   write_bytes(place / "file", "no run");
   expect_refusal({"watch", place / "file", "--json", "--follow"}, ExitCode::bad_input, {"is a file", "run directory"});
 }

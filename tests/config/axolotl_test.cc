@@ -10,26 +10,11 @@
 #include "megatrain/config/config.h"
 #include "megatrain/train/optim_settings.h"
 #include "tests/config/axolotl_examples.h"
+#include "tests/config/foreign_file.h"
 #include "tests/data/chat_fixture.h"
 
 namespace megatrain {
 namespace {
-
-TrainConfig parse(const Keys& keys, const std::vector<std::string>& words = {}) {
-  return parse_config(yaml_of(keys), "theirs.yaml", words);
-}
-
-std::string refusal(const Keys& keys, const std::vector<std::string>& words = {}) {
-  try {
-    parse(keys, words);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ExitCode::bad_config);
-    return e.what();
-  }
-  return "accepted";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Sets of samples that are all as long, and a tiny model that reads them.
 class Axolotl : public ChatFixture {
@@ -96,6 +81,7 @@ TEST_F(Axolotl, ElevenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
     TrainConfig again = parse_config(resolved_yaml(config), "resolved");
     EXPECT_EQ(again.translation, "") << "nothing is left to translate";
     again.translation = config.translation;
+    again.names = config.names;
     EXPECT_EQ(again, config);
 
     RunData data = open(config);
@@ -171,15 +157,7 @@ TEST(AxolotlSteps, SavesAndEvaluationsForEachEpochArePartsOfTheRun) {
 }
 
 TEST(AxolotlMethods, ThatAreNotThereAreNamedBeforeUnknownKeysAre) {
-  for (const AxolotlRefused& each : axolotl_refused()) {
-    Keys keys = each.keys;
-    keys.insert(keys.begin(), {"a_key_of_nobody", "1"});
-    const std::string said = refusal(keys);
-    EXPECT_TRUE(has(said, fmt::format("{} asks for {}, which megatrain does not do; ", each.key, each.method)))
-        << each.name << ": " << said;
-    EXPECT_TRUE(said.starts_with("theirs.yaml:")) << said;
-    EXPECT_FALSE(has(said, "did you mean")) << said;
-  }
+  for (const AxolotlRefused& each : axolotl_refused()) expect_method_named(each);
 }
 
 TEST(AxolotlMethods, AllThatAFileAsksForAreNamedWithTheirLines) {
@@ -242,13 +220,121 @@ TEST(AxolotlData, TypesBecomeFormatsAndOthersAreRefusedByName) {
     EXPECT_TRUE(has(refused(sets), part)) << sets << ": " << refused(sets);
 }
 
+TEST(AxolotlData, OptionsThatAreNotObeyedAreRefusedOrWarnedOfByName) {
+  const auto keys = [](const std::string& sets) { return with(axolotl_full(), {{"datasets", sets}}); };
+  for (const auto& [sets, part] :
+       Keys{{"[{path: a.jsonl, type: alpaca, ds_type: parquet}]", "ds_type is 'parquet', and a.jsonl is JSON"},
+            {"[{path: a.jsonl, type: alpaca, skip: 5}]", "skip is '5', which would be ignored; take the first"},
+            {"[{path: a, type: chat_template, roles_to_train: []}]", "roles_to_train is empty"}})
+    EXPECT_TRUE(has(refusal(keys(sets)), part)) << sets << ": " << refusal(keys(sets));
+  EXPECT_EQ(refusal(keys("[{path: a.jsonl, type: alpaca, ds_type: json, skip: 0, split: train}]")), "accepted");
+  for (const auto& [sets, part] :
+       Keys{{"[{path: a, type: alpaca, split: test}]", "split: test is not looked for: all of a is used"},
+            {"[{path: a, type: alpaca, train_on_split: test}]", "split: test is not looked for"},
+            {"[{path: a, type: sharegpt, conversation: vicuna}]", "conversation: vicuna is not obeyed"}})
+    EXPECT_TRUE(has(logged(keys(sets)), part)) << sets;
+  EXPECT_FALSE(has(logged(keys("[{path: a, type: alpaca, split: 'train[:5]'}]")), "not looked for"));
+}
+
+TEST(AxolotlSteps, PairsThatTheirOwnCheckRefusesAreRefused) {
+  const Keys plain = with(axolotl_full(), {{"saves_per_epoch", "-"}, {"evals_per_epoch", "-"}});
+  EXPECT_TRUE(has(refusal(with(plain, {{"save_steps", "50"}, {"save_strategy", "epoch"}})),
+                  "save_strategy is 'epoch' and save_steps is 50, which Axolotl refuses; give save_strategy: steps"));
+  EXPECT_TRUE(has(refusal(with(plain, {{"eval_steps", "50"}, {"eval_strategy", "epoch"}})),
+                  "eval_strategy is 'epoch' and eval_steps is 50, which Axolotl refuses"));
+  EXPECT_TRUE(has(refusal(with(plain, {{"evals_per_epoch", "2"}, {"eval_strategy", "epoch"}})), "Axolotl refuses"));
+  EXPECT_EQ(refusal(with(plain, {{"save_steps", "50"}, {"save_strategy", "steps"}})), "accepted");
+}
+
+TEST(AxolotlData, TrainingOnInputsIsWarnedOfWhereThereAreConversations) {
+  const auto said = [](const char* type) {
+    return logged(with(axolotl_full(),
+                       {{"datasets", fmt::format("[{{path: a, type: {}}}]", type)}, {"train_on_inputs", "true"}}));
+  };
+  EXPECT_TRUE(has(said("chat_template"), "theirs.yaml:28: train_on_inputs trains every token of a conversation here"))
+      << said("chat_template");
+  EXPECT_TRUE(has(logged({{"base_model", "m"},
+                          {"learning_rate", "1e-5"},
+                          {"datasets", "{path: a, type: sharegpt}"},
+                          {"train_on_inputs", "true"}}),
+                  "trains every token"));
+  EXPECT_FALSE(has(said("alpaca"), "trains every token"));
+  EXPECT_FALSE(has(said("completion"), "trains every token"));
+}
+
+TEST(AxolotlData, TextsOfPretrainingAreJoinedWhenTheFileSaysSoAndElseTheDifferenceIsSaid) {
+  const Keys keys = with(axolotl_full(), {{"datasets", "-"},
+                                          {"val_set_size", "-"},
+                                          {"evals_per_epoch", "-"},
+                                          {"sample_packing", "-"},
+                                          {"pretraining_dataset", "[{path: a.jsonl}]"},
+                                          {"max_steps", "5"}});
+  const char* const beginning = "Axolotl trains the first sequence_len - 2 tokens of each text alone";
+  EXPECT_FALSE(parse(keys).data.packing);
+  EXPECT_TRUE(has(logged(keys), beginning)) << logged(keys);
+  const Keys joined = with(keys, {{"pretraining_sample_concatenation", "true"}});
+  EXPECT_TRUE(parse(joined).data.packing);
+  EXPECT_TRUE(has(logged(joined), "of a text that is longer than sequence_len, all is trained here"));
+  EXPECT_FALSE(has(logged(with(keys, {{"sample_packing", "true"}})), "Axolotl trains"));
+  EXPECT_FALSE(parse(with(axolotl_full(), {{"sample_packing", "false"}, {"pretraining_sample_concatenation", "true"}}))
+                   .data.packing);
+  EXPECT_TRUE(has(refusal(with(keys, {{"val_set_size", "0.1"}})), "which Axolotl refuses beside pretraining_dataset"));
+  EXPECT_TRUE(has(refusal(with(keys, {{"pretraining_dataset", "[{path: a.jsonl}, {path: b.jsonl}]"}})),
+                  "pretraining_dataset has 2 datasets, of which Axolotl reads the first alone"));
+}
+
+TEST(AxolotlValues, ThatTheirTrainerRefusesAreRefusedWithTheirLines) {
+  for (const char* one : {"1", "1.0"})
+    EXPECT_TRUE(has(refusal({{"base_model", "m"}, {"val_set_size", one}}),
+                    fmt::format("theirs.yaml:3: val_set_size is {}, which is all samples there", one)));
+  EXPECT_EQ(refusal(with(axolotl_full(), {{"val_set_size", "2"}})), "accepted");
+  const Keys named = with(axolotl_full(), {{"chat_template", "jinja"}});
+  EXPECT_TRUE(has(refusal(named), "chat_template is 'jinja', and no chat_template_jinja says which")) << refusal(named);
+  EXPECT_EQ(refusal(with(named, {{"chat_template_jinja", "t.jinja"}})), "accepted");
+  EXPECT_TRUE(
+      has(refusal(with(axolotl_full(), {{"datasets", "[{path: a, type: chat_template, chat_template: jinja}]"}})),
+          "chat_template is 'jinja', and no chat_template_jinja says which"));
+}
+
+TEST(AxolotlRates, TheTableSaysWhyAPartOfTheRateIsNotUsed) {
+  EXPECT_TRUE(has(logged(with(axolotl_full(), {{"lr_scheduler", "constant"}, {"cosine_min_lr_ratio", "0.1"}})),
+                  "it is of the schedule cosine"));
+}
+
+TEST(AxolotlWords, AListOnTheCommandLineIsYaml) {
+  const TrainConfig config = parse(axolotl_full(), {"--datasets=[{path: b.jsonl, type: completion}]"});
+  EXPECT_EQ(config.data.train[0].path, "b.jsonl");
+  EXPECT_EQ(config.data.train[0].format, "text");
+  EXPECT_TRUE(has(refusal(axolotl_full(), {"--datasets=[{path: b.jsonl, type: wings}]"}), "--datasets: "));
+  EXPECT_TRUE(has(refusal(axolotl_full(), {"--datasets=[{path: b.jsonl"}), "expected a list or mapping"));
+}
+
+TEST(AxolotlWords, StepsOverAFileWithEpochsSayHowAndEpochsAsNullDoIt) {
+  EXPECT_TRUE(has(refusal(axolotl_full(), {"--steps=2"}), "gives num_epochs (epochs) too; add --epochs=null"));
+  EXPECT_EQ(parse(axolotl_full(), {"--steps=2", "--epochs=null"}).steps, 2);
+  EXPECT_TRUE(has(refusal(with(axolotl_full(), {{"per_device_train_batch_size", "2"}})),
+                  "unknown key 'per_device_train_batch_size'; it is a key of LLaMA-Factory"));
+}
+
+TEST(AxolotlMethods, ARefusedAdapterNamesTheWordsThatTrainAllWeights) {
+  EXPECT_TRUE(has(refusal(axolotl_lora({{"adapter", "qlora"}, {"load_in_4bit", "true"}})),
+                  "--adapter=null --load_in_4bit=false"));
+}
+
 TEST(AxolotlWords, OnTheCommandLineGoOverTheFileAndOthersAreNamed) {
   EXPECT_EQ(parse(axolotl_full(), {"--micro_batch_size=4"}).batch, 4);
   EXPECT_EQ(parse(axolotl_lora(), {"--adapter=null", "--optim.lr=1e-3"}).optim.lr, 1e-3);
   EXPECT_TRUE(has(refusal(axolotl_full(), {"--template=llama3"}),
                   "--template is a key of LLaMA-Factory, and theirs.yaml is a file of Axolotl"));
+  EXPECT_TRUE(has(refusal(axolotl_full(), {"--optim=adamw_torch"}),
+                  "--optim is a key of LLaMA-Factory, and theirs.yaml is a file of Axolotl"));
   EXPECT_EQ(parse_config("model: some/name\ndata: {train: a}\nsteps: 1\n", "c.yaml").model.path, "some/name");
   EXPECT_EQ(parse_config("data: {train: a}\nsteps: 1\n", "c.yaml", {"--model", "some/name"}).model.path, "some/name");
+}
+
+TEST(AxolotlLength, StepsBelowZeroMeanEpochsAsInTransformers) {
+  EXPECT_EQ(parse(with(axolotl_full(), {{"max_steps", "-1"}})).epochs, 1);
+  EXPECT_EQ(parse(with(axolotl_full(), {{"max_steps", "7"}})).steps, 7);
 }
 
 }  // namespace

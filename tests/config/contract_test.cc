@@ -12,6 +12,7 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/config/config_keys.h"
+#include "tests/places.h"
 
 namespace megatrain {
 namespace {
@@ -85,7 +86,7 @@ std::vector<std::string> differences(const std::string& page) {
 }
 
 std::string contract() {
-  std::ifstream file(MEGATRAIN_SOURCE_DIR "/docs/contract.md");
+  std::ifstream file(in_repository("docs/contract.md"));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();

@@ -7,11 +7,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "megatrain/base/error.h"
 #include "megatrain/config/config.h"
 #include "megatrain/train/optim_settings.h"
 #include "tests/config/axolotl_examples.h"
+#include "tests/config/foreign_file.h"
 #include "tests/data/chat_fixture.h"
+#include "tests/places.h"
 
 namespace megatrain {
 namespace {
@@ -21,7 +22,7 @@ constexpr const char* kRefusedHead = "| example | refused for |";
 
 // The rows of the tables with this head, in order.
 std::vector<std::string> rows_under(const std::string& head) {
-  std::ifstream page(MEGATRAIN_SOURCE_DIR "/docs/coming-from.md");
+  std::ifstream page(in_repository("docs/coming-from.md"));
   EXPECT_TRUE(page.good());
   std::vector<std::string> rows;
   bool inside = false;
@@ -46,6 +47,16 @@ std::string row_of(const char* trainer, const std::string& name, const std::vect
   return fmt::format("| {}: {}{} | {} | {} | {} | {} | {:.3e} |", trainer, name,
                      words.empty() ? "" : fmt::format(", `{}`", fmt::join(words, " ")), config.batch, config.steps,
                      warmup_steps(schedule), config.optim.lr, learning_rate(schedule, config.steps));
+}
+
+// `rows` are those of an epoch.
+template <class Rules>
+void expect_rules(const TrainConfig& config, const Rules& theirs, int64_t rows) {
+  const int64_t steps = theirs.steps(rows);
+  EXPECT_EQ(config.batch, theirs.samples_a_step());
+  EXPECT_EQ(config.steps, steps);
+  EXPECT_EQ(warmup_steps(learning_rate_of(config)), theirs.warmup(steps));
+  EXPECT_DOUBLE_EQ(learning_rate(learning_rate_of(config), steps), theirs.rate(steps - 1, steps));
 }
 
 class ExampleTable : public ChatFixture {
@@ -96,29 +107,21 @@ TEST_F(ExampleTable, HasTheStepsRatesAndWarmupOfTheirRulesWhichAreOurs) {
   std::vector<std::string> rows;
   for (const Example& example : trained_examples()) {
     SCOPED_TRACE(example.name);
-    TrainConfig config = parse_config(yaml_of(example.keys), "theirs.yaml", example.words);
+    TrainConfig config = parse(example.keys, example.words);
     if (config.data.packing) continue;  // the number of sequences is not theirs
     const int64_t samples = count_steps(config);
     const TheirRules theirs(example.keys);
-    const int64_t steps = theirs.steps(samples);
-    EXPECT_EQ(config.batch, theirs.samples_a_step());
-    EXPECT_EQ(config.steps, steps);
-    EXPECT_EQ(warmup_steps(learning_rate_of(config)), theirs.warmup(steps));
+    expect_rules(config, theirs, samples);
     EXPECT_EQ(config.optim.lr, theirs.number("learning_rate", 5e-5));
-    EXPECT_DOUBLE_EQ(learning_rate(learning_rate_of(config), steps), theirs.rate(steps - 1, steps));
     rows.push_back(row_of("LLaMA-Factory", example.name, example.words, config));
   }
   for (const AxolotlExample& example : axolotl_trained()) {
     SCOPED_TRACE(example.name);
-    TrainConfig config = parse_config(yaml_of(example.keys), "theirs.yaml");
+    TrainConfig config = parse(example.keys);
     const int64_t sequences = count_steps(config);
     const AxolotlRules theirs(example.keys);
-    const int64_t steps = theirs.steps(sequences);
-    EXPECT_EQ(config.batch, theirs.samples_a_step());
-    EXPECT_EQ(config.steps, steps);
-    EXPECT_EQ(warmup_steps(learning_rate_of(config)), theirs.warmup(steps));
+    expect_rules(config, theirs, sequences);
     EXPECT_EQ(config.optim.lr, theirs.given.number("learning_rate", 0));
-    EXPECT_DOUBLE_EQ(learning_rate(learning_rate_of(config), steps), theirs.rate(steps - 1, steps));
     rows.push_back(row_of("Axolotl", example.name, {}, config));
   }
   EXPECT_EQ(lines_of(rows_under(kTrainedHead)), lines_of(rows));
@@ -127,12 +130,7 @@ TEST_F(ExampleTable, HasTheStepsRatesAndWarmupOfTheirRulesWhichAreOurs) {
 TEST_F(ExampleTable, NamesTheMethodOfEveryFileThatIsRefused) {
   std::vector<std::string> rows;
   const auto add = [&](const char* trainer, const auto& example) {
-    std::string said = "accepted";
-    try {
-      parse_config(yaml_of(example.keys), "theirs.yaml");
-    } catch (const Error& e) {
-      said = e.what();
-    }
+    const std::string said = refusal(example.keys);
     const std::string asks = fmt::format("{} asks for {}, ", example.key, example.method);
     EXPECT_NE(said.find(asks), std::string::npos) << example.name << ": " << said;
     EXPECT_EQ(said.find("did you mean"), std::string::npos) << said;

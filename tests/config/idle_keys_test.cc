@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "megatrain/base/error.h"
+#include "tests/base/said.h"
 
 namespace megatrain {
 namespace {
@@ -13,13 +13,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 std::string refusal(const std::string& text, const Words& words = {}, const ConfigNeeds& needs = {}) {
-  try {
-    parse_config(text, "c.yaml", words, needs);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ExitCode::bad_config);
-    return e.what();
-  }
-  return "accepted";
+  return refused_with(ExitCode::bad_config, [&] { parse_config(text, "c.yaml", words, needs); });
 }
 
 const std::string kTokens = "model.path: m\ndata.tokens: t\nsteps: 3\n";
@@ -50,6 +44,8 @@ const IdleCase kCases[] = {
     {"eval.patience", "2", kText + "data.eval_split: 2\n", kText + "data.eval_split: 2\neval.every: 1\n", "0"},
     {"sample.prompts", "Who?", kTokens, kTokens + "sample.every: 1\n"},
     {"sample.max_tokens", "7", kTokens, kTokens + "sample: {every: 1, prompts: a}\n"},
+    {"dump.steps", "1", kTokens + "dump: {grads: false, state: false}\n", kTokens + "dump.state: true\n", "none"},
+    {"dump.steps", "1,2", kTokens + "dump: {grads: 3, state: false}\n", kTokens + "dump.grads: true\n", "none"},
     {"trace", "2-4", kTokens, "model.path: m\ndata.tokens: t\nsteps: 4\n", "none"},
     {"trace", "0", kTokens, "model.path: m\ndata.tokens: t\nsteps: 4\n", "1"},
 };

@@ -17,7 +17,7 @@ using Keys = std::vector<std::pair<std::string, std::string>>;
 // Later keys go over earlier ones; a value of "-" takes the key away.
 inline Keys with(Keys keys, const Keys& more) {
   for (const auto& [name, value] : more) {
-    std::erase_if(keys, [&](const auto& key) { return key.first == name; });
+    std::erase_if(keys, [&name = name](const auto& key) { return key.first == name; });
     if (value != "-") keys.emplace_back(name, value);
   }
   return keys;
@@ -186,8 +186,8 @@ inline std::vector<RefusedExample> refused_examples() {
       {"train_full/qwen3vl_full_sft",
        with(supervised(), with(sees, {{"freeze_vision_tower", "true"}, {"freeze_language_model", "false"}})),
        "image_max_pixels: 262144", "a model that sees (VLM)"},
-      {"train_full/mossvl_full_sft", with(supervised(), {{"freeze_language_model", "false"}}),
-       "freeze_language_model: false", "a model that sees (VLM)"},
+      {"train_full/mossvl_full_sft", with(supervised(), with(sees, {{"freeze_language_model", "false"}})),
+       "image_max_pixels: 262144", "a model that sees (VLM)"},
       {"train_qlora/qwen3_lora_sft_otfq", lora({{"quantization_bit", "4"}, {"quantization_method", "bnb"}}),
        "quantization_bit: 4", "a quantised model (QLoRA)"},
       {"extras/galore/llama3_full_sft", with(supervised(), {{"use_galore", "true"}, {"galore_rank", "128"}}),

@@ -8,27 +8,12 @@
 #include "megatrain/base/error.h"
 #include "megatrain/config/config.h"
 #include "megatrain/train/optim_settings.h"
+#include "tests/config/foreign_file.h"
 #include "tests/config/llamafactory_examples.h"
 #include "tests/data/chat_fixture.h"
 
 namespace megatrain {
 namespace {
-
-TrainConfig parse(const Keys& keys, const std::vector<std::string>& words = {}) {
-  return parse_config(yaml_of(keys), "theirs.yaml", words);
-}
-
-std::string refusal(const Keys& keys, const std::vector<std::string>& words = {}) {
-  try {
-    parse(keys, words);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ExitCode::bad_config);
-    return e.what();
-  }
-  return "accepted";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // The demonstration sets with their numbers of samples, and a tiny model that reads them.
 class Factory : public ChatFixture {
@@ -105,6 +90,8 @@ TEST_F(Factory, SixteenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
     TrainConfig again = parse_config(resolved, "resolved");
     EXPECT_EQ(again.translation, "") << "nothing is left to translate";
     again.translation = config.translation;
+    again.names = config.names;
+    again.stage = config.stage;
     EXPECT_EQ(again, config);
 
     if (config.data.packing) continue;  // the number of sequences is not theirs, and the table says so
@@ -207,6 +194,16 @@ TEST(FactoryDefaults, AMinimalFileHasTheirsNotOurs) {
   EXPECT_EQ(config.conventions, "transformers");
 }
 
+TEST(FactoryDefaults, TheStageIsAFactOfTheConfigurationAndNoNameOfAKey) {
+  EXPECT_EQ(parse(supervised()).stage, "sft");
+  EXPECT_EQ(parse(with(supervised(), {{"stage", "pt"}})).stage, "pt");
+  EXPECT_EQ(parse(with(supervised(), {{"stage", "pt"}}), {"--stage=sft"}).stage, "sft");
+  EXPECT_EQ(parse(with(supervised(), {{"stage", "-"}})).stage, "sft") << "their default";
+  EXPECT_EQ(parse(with(supervised(), {{"stage", "null"}})).stage, "sft");
+  EXPECT_FALSE(parse(supervised()).names.is_theirs("stage: sft"));
+  EXPECT_EQ(parse_config("model: {path: m}\nsteps: 1\ndata: {tokens: t}\n", "ours.yaml").stage, "");
+}
+
 TEST(FactoryDefaults, OneKeyOfOursBesideTheirModelChangesThatKeyAlone) {
   const Keys keys = supervised();
   const TrainConfig plain = parse(keys);
@@ -229,6 +226,7 @@ TEST(FactoryDefaults, OneKeyOfTheirsInAFileOfOursChangesThatKeyAlone) {
   EXPECT_EQ(config.optim.lr, 1e-3);
   config.optim.lr = TrainConfig().optim.lr;
   config.translation = "";
+  config.names = {};
   EXPECT_EQ(config, parse_config(ours, "c.yaml"));
   // without a key of ours it is theirs, however few keys it has
   EXPECT_EQ(parse_config("cutoff_len: 512\ndataset: d\nseed: 3\n", "c.yaml", {"--model.path=m"}).batch, 8);
@@ -261,22 +259,12 @@ TEST(FactoryTable, HasEveryKeyWithWhatItBecameAndWhetherItWasGiven) {
 }
 
 TEST(FactoryTable, AMissingFinetuningTypeIsWarnedAboutBecauseTheirsIsLora) {
-  testing::internal::CaptureStderr();
-  parse(with(supervised(), {{"finetuning_type", "-"}}));
-  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string log = logged(with(supervised(), {{"finetuning_type", "-"}}));
   EXPECT_TRUE(has(log, "finetuning_type is not given, which is lora in LLaMA-Factory")) << log;
 }
 
 TEST(FactoryMethods, ThatAreNotThereAreNamedBeforeUnknownKeysAre) {
-  for (const RefusedExample& each : refused_examples()) {
-    Keys keys = each.keys;
-    keys.insert(keys.begin(), {"a_key_of_nobody", "1"});
-    const std::string said = refusal(keys);
-    EXPECT_TRUE(has(said, fmt::format("{} asks for {}, which megatrain does not do; ", each.key, each.method)))
-        << each.name << ": " << said;
-    EXPECT_TRUE(said.starts_with("theirs.yaml:")) << said;
-    EXPECT_FALSE(has(said, "did you mean")) << said;
-  }
+  for (const RefusedExample& each : refused_examples()) expect_method_named(each);
   EXPECT_TRUE(
       has(refusal(lora({{"finetuning_type", "-"}, {"lora_target", "-"}, {"lora_rank", "-"}}), {"--lora_rank=8"}),
           "--lora_rank: lora_rank: 8 asks for adapters (LoRA)"));
@@ -294,11 +282,28 @@ TEST(FactoryMethods, TheirParametersAskForNothingWhileTheMethodIsOff) {
   EXPECT_EQ(other, plain);
 }
 
+TEST(FactoryMethods, TrackersAndHubsAskForNothingUnlessAModelIsUploaded) {
+  EXPECT_EQ(refusal(with(supervised(), {{"use_swanlab", "true"}, {"swanlab_project", "p"}, {"hub_model_id", "o/n"}})),
+            "accepted");
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"push_to_hub", "true"}})), "nothing is uploaded"));
+}
+
+TEST(FactoryMethods, DefaultsOfModelsThatSeeAskForNothingAndOtherValuesAreRefused) {
+  const Keys theirs = {
+      {"freeze_vision_tower", "true"}, {"freeze_multi_modal_projector", "true"}, {"freeze_language_model", "false"}};
+  EXPECT_EQ(refusal(with(supervised(), theirs)), "accepted");
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"freeze_vision_tower", "false"}})),
+                  "freeze_vision_tower is 'false', expected true or null"));
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"freeze_language_model", "true"}})), "expected false or null"));
+}
+
 TEST(FactoryHints, ComeOnlyForNamesThatAreNear) {
   const auto unknown = [](const std::string& name) { return refusal(with(supervised(), {{name, "1"}})); };
   EXPECT_TRUE(unknown("learnin_rate").ends_with("unknown key 'learnin_rate'; did you mean 'learning_rate'?"));
+  EXPECT_TRUE(unknown("optin").ends_with("did you mean 'optim'?"));
   EXPECT_TRUE(unknown("gradient_acumulation_steps").ends_with("did you mean 'gradient_accumulation_steps'?"));
-  for (const char* far : {"rank", "adapter", "vision", "colour_of_the_model", "xy", "planetary"})
+  EXPECT_TRUE(unknown("adapter").ends_with("unknown key 'adapter'; it is a key of Axolotl"));
+  for (const char* far : {"rank", "vision", "colour_of_the_model", "xy", "planetary"})
     EXPECT_TRUE(unknown(far).ends_with("`megatrain train --help` lists the keys")) << unknown(far);
   // and in a file of ours
   for (const char* far : {"rank", "adapter", "optim.momentum", "vision_model"}) {
@@ -353,6 +358,17 @@ TEST(FactoryValues, WhatWouldBeIgnoredIsRefused) {
   EXPECT_TRUE(has(refusal(with(supervised(), {{"tokenized_path", "/tmp"}})),
                   "tokenized_path /tmp is there, and LLaMA-Factory would train on it alone"));
   EXPECT_TRUE(has(refusal(with(supervised(), {{"max_samples", "0"}})), "max_samples is 0, which leaves no sample"));
+}
+
+TEST(FactoryValues, ThatTheirTrainerRefusesAreRefusedWithTheirLines) {
+  EXPECT_TRUE(has(refusal({{"model_name_or_path", "m"}, {"bf16", "true"}, {"fp16", "true"}}),
+                  "theirs.yaml:4: bf16 and fp16 are both true, which the trainer refuses; keep bf16"));
+  EXPECT_TRUE(has(refusal({{"model_name_or_path", "m"}, {"template", "qwenn"}}),
+                  "theirs.yaml:3: template is 'qwenn', which is none of LLaMA-Factory's"));
+  EXPECT_TRUE(has(refusal({{"model_name_or_path", "m"}, {"val_size", "1"}}), "theirs.yaml:3: val_size is 1, which is"));
+  const std::string twice = refusal({{"model_name_or_path", "m"}, {"val_size", "some"}});
+  EXPECT_TRUE(twice.starts_with("theirs.yaml:3: val_size is 'some'"))
+      << "two rules read it, and it is said once: " << twice;
 }
 
 TEST(FactoryValues, NumbersAreThoseOfTheirYamlParser) {
@@ -417,6 +433,7 @@ TEST(FactoryV1, HasItsOwnDefaultsAndRefusals) {
                       {"micro_batch_size", "2"},
                       {"learning_rate", "1.0e-4"},
                       {"max_steps", "10"},
+                      {"template", "qwen3_nothink"},
                       {"sample_backend", "hf"}};
   const TrainConfig config = parse(stock);
   EXPECT_EQ(config.model.path, "Org/Name");
@@ -434,6 +451,10 @@ TEST(FactoryV1, HasItsOwnDefaultsAndRefusals) {
   EXPECT_EQ(config.checkpoint.every, 0);
   EXPECT_EQ(parse(with(stock, {{"global_batch_size", "16"}})).batch, 16);
   EXPECT_EQ(parse(with(stock, {{"max_steps", "-"}})).epochs, 3);
+  const Keys epochs = with(stock, {{"max_steps", "-"}, {"num_train_epochs", "2"}});
+  EXPECT_EQ(parse(epochs).epochs, 2);
+  EXPECT_TRUE(has(refusal(epochs, {"--steps=5"}), "gives num_train_epochs (epochs) too; add --epochs=null"));
+  EXPECT_EQ(parse(epochs, {"--steps=5", "--epochs=null"}).steps, 5);
   for (const auto& [name, value] : Keys{{"peft_config", "{name: lora, r: 16}"},
                                         {"peft_config", "{name: freeze}"},
                                         {"quant_config", "{name: bnb, quantization_bit: 4}"},

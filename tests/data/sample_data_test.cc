@@ -8,6 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "tests/base/said.h"
 #include "tests/data/chat_fixture.h"
 
 namespace megatrain {
@@ -20,13 +21,7 @@ class Samples : public ChatFixture {
     return std::move(*data.train_samples);
   }
   std::string refusal(const TrainConfig& config) {
-    try {
-      open(config);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ExitCode::bad_input);
-      return e.what();
-    }
-    return "accepted";
+    return refused_with(ExitCode::bad_input, [&] { open(config); });
   }
   // Every piece of an epoch of `data`.
   static std::vector<int64_t> samples(SampleData& data, int64_t begin, int64_t end) {
@@ -168,6 +163,150 @@ TEST_F(Samples, AnOverlongConversationIsRefusedCutLeftOutOrTolerated) {
   config.data.overlong = "error";
   config.data.skip_bad = 1;
   EXPECT_EQ(open(config).counts().overlong, 1);
+}
+
+TEST_F(Samples, WhereEverySampleIsTooLongTheRefusalSaysHowLongAndWhere) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("long.jsonl", conversation("a", std::string(300, 'x')) +
+                                                        conversation("c", std::string(400, 'x')))}};
+  config.data.overlong = "drop";
+  const std::string said = refusal(config);
+  for (const char* part : {"2 of 2 samples left out", "long.jsonl:1 with 322 tokens", "seq_len is 128",
+                           "the longest has 422 tokens", "data.overlong: truncate"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
+TEST_F(Samples, UnderAxolotlsConventionsTheSplitIsOfTheSamplesThatAreNotTooLong) {
+  TrainConfig config = chat_config();
+  std::string lines = conversations(10);
+  for (int i = 0; i < 10; ++i) lines += conversation("c", std::string(300, 'x'));
+  config.data.train = {{.path = write("mixed.jsonl", lines)}};
+  config.data.overlong = "drop";
+  config.data.eval_split = 0.5;
+  config.conventions = "axolotl";
+  const RunData data = open_data(config, model_source());
+  EXPECT_EQ(data.eval_samples->counts().samples, 5);
+  EXPECT_EQ(data.eval_samples->counts().dropped, 0);
+  EXPECT_EQ(data.train_samples->counts().samples, 15);
+  EXPECT_EQ(data.train_samples->counts().dropped, 10);
+  config.conventions = "transformers";
+  EXPECT_EQ(open_data(config, model_source()).eval_samples->counts().samples, 10);
+}
+
+TEST_F(Samples, ARunThatEndsBeforeItsEpochsAsAxolotlCountsIsWarnedOf) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("seven.jsonl", conversations(7))}};
+  config.data.packing = false;
+  config.conventions = "axolotl";
+  const auto warned = [&] { return logged_by([&] { open_data(config, model_source()); }); };
+  config.epochs = 2;  // 7 steps of 2, and 4 in an epoch
+  const std::string said = warned();
+  EXPECT_NE(said.find("epochs is 2, which is 7 steps as Axolotl counts, and an epoch of these data has 4: the run ends "
+                      "after 1.75 epochs; --epochs=null --steps=8"),
+            std::string::npos)
+      << said;
+  config.epochs = 1;
+  EXPECT_EQ(warned().find("as Axolotl counts"), std::string::npos);
+}
+
+TEST_F(Samples, KeysOfConversationsAreWarnedOfWhereAllIsText) {
+  TrainConfig config = chat_config();
+  config.data.train_on = "last";
+  config.data.overlong = "drop";
+  config.data.info = at("nowhere");
+  const auto warned = [&] { return logged_by([&] { open_data(config, model_source()); }); };
+  config.data.train = {{.path = write("book.txt", std::string(1000, 'a'))}};
+  const std::string said = warned();
+  for (const char* key : {"data.train_on", "data.overlong", "data.info"})
+    EXPECT_NE(said.find(std::string(key) + " has no effect"), std::string::npos) << said;
+  config.data.train = {{.path = write("chat.jsonl", conversations(5))}};
+  config.data.info = "";
+  EXPECT_EQ(warned().find("has no effect"), std::string::npos);
+}
+
+// Of the keys of `file`, a file of another trainer, on the data and the model of `config`.
+TrainConfig with_names(TrainConfig config, const std::string& file, const std::vector<std::string>& words = {}) {
+  const TrainConfig theirs = parse_config(file, "theirs.yaml", words);
+  config.names = theirs.names;
+  config.stage = theirs.stage;
+  config.conventions = theirs.conventions;
+  config.data.overlong = theirs.data.overlong;
+  config.data.info = theirs.data.info;
+  return config;
+}
+
+constexpr const char* kAxolotl =
+    "base_model: m\nlearning_rate: 1e-5\ndatasets: [{path: a.jsonl, type: chat_template}]\n";
+constexpr const char* kFactory = "model_name_or_path: m\nfinetuning_type: full\ndataset: a\noutput_dir: o\n";
+
+TEST_F(Samples, MessagesNameTheKeysThatTheUsersFileHas) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("long.jsonl", conversation("a", std::string(300, 'x')))}};
+  const std::string axolotl = refusal(with_names(config, std::string(kAxolotl) + "sequence_len: 128\n"));
+  EXPECT_NE(axolotl.find("sequence_len (seq_len) is 128; raise it (the longest has 322 tokens), or give "
+                         "--data.overlong=truncate or by_turn"),
+            std::string::npos)
+      << axolotl;
+  const std::string typed = refusal(with_names(config, kAxolotl, {"--seq_len=128", "--data.overlong=error"}));
+  EXPECT_NE(typed.find("more than seq_len, which is 128; raise it, or give data.overlong: truncate"), std::string::npos)
+      << typed;
+  config.data.eval_split = 0.5;
+  const std::string split = refusal(with_names(config, std::string(kFactory) + "val_size: 0.5\n"));
+  EXPECT_NE(split.find("val_size (data.eval_split) 0.5 takes 1 of 1 samples"), std::string::npos) << split;
+  config.data.train = {{.path = write("other.jsonl", "{\"turns\": []}\n"), .format = "messages"}};
+  const std::string column = refusal(with_names(config, kAxolotl));
+  EXPECT_NE(column.find("it has no \"messages\""), std::string::npos) << column;
+  EXPECT_NE(column.find("by field_messages and message_property_mappings, or field (columns)"), std::string::npos)
+      << column;
+  config.data.cache = write("file", "") + "/below";
+  const std::string kept = [&] {
+    try {
+      open(with_names(config, std::string(kAxolotl) + "dataset_prepared_path: p\n"));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  }();
+  EXPECT_NE(kept.find("can be written in dataset_prepared_path (data.cache)"), std::string::npos) << kept;
+}
+
+TEST_F(Samples, OfAnotherTrainersFileAnIdleKeyIsWarnedOfUnlessItIsIdleThereToo) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("book.txt", std::string(1000, 'a'))}};
+  const auto warned = [&](const std::string& file) {
+    testing::internal::CaptureStderr();
+    open_data(with_names(config, file), model_source());
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string factory = std::string(kFactory) + "stage: pt\n";
+  EXPECT_EQ(warned(factory).find("has no effect"), std::string::npos) << "their defaults ask for nothing";
+  EXPECT_EQ(warned(kAxolotl).find("has no effect"), std::string::npos);
+  EXPECT_EQ(warned(std::string(kAxolotl) + "excess_length_strategy: truncate\n").find("has no effect"),
+            std::string::npos)
+      << "Axolotl cuts text, too";
+  const std::string said = warned(factory + "dataset_dir: " + at("nowhere") + "\n");
+  EXPECT_NE(said.find("dataset_dir (data.info) has no effect: no dataset is named in its dataset_info.json"),
+            std::string::npos)
+      << said;
+  const std::string ours = warned(std::string(kAxolotl) + "data: {overlong: truncate}\n");
+  EXPECT_NE(ours.find("data.overlong has no effect"), std::string::npos) << ours;
+}
+
+TEST_F(Samples, TheStageOfALlamaFactoryFileHasToBeThatOfItsSamples) {
+  const std::string text = write("book.jsonl", "{\"text\": \"once\"}\n"), pt = std::string(kFactory) + "stage: pt\n";
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("chat.jsonl", conversations(3))}};
+  EXPECT_EQ(refusal(with_names(config, kFactory)), "accepted");
+  const std::string said = refusal(with_names(config, pt));
+  EXPECT_NE(said.find("chat.jsonl:1: this sample is a conversation, and stage: pt trains texts"), std::string::npos)
+      << said;
+  EXPECT_EQ(refusal(with_names(config, pt, {"--stage=sft"})), "accepted");
+  config.data.eval = {{.path = text}};
+  EXPECT_NE(refusal(with_names(config, kFactory)).find("book.jsonl:1: this sample is a text, and stage: sft"),
+            std::string::npos);
+  config.data.train = {{.path = text}};
+  EXPECT_EQ(refusal(with_names(config, pt)), "accepted");
+  EXPECT_EQ(refusal(with_names(config, kAxolotl)), "accepted");
 }
 
 TEST_F(Samples, ALongTextIsCutIntoPiecesThatHoldAllOfIt) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/base/said.h"
 #include "megatrain/base/error.h"
 
 namespace megatrain {
@@ -40,14 +41,10 @@ class Data : public testing::Test {
   }
 
   static std::string refusal(const TrainConfig& config, int64_t vocab = 100, int64_t step = -1) {
-    try {
+    return refused_with(ExitCode::bad_input, [&] {
       TokenData data(config, vocab);
       if (step >= 0) data.batch(step);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ExitCode::bad_input);
-      return e.what();
-    }
-    return "accepted";
+    });
   }
 
   std::filesystem::path folder_;

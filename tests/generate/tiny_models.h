@@ -15,17 +15,18 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
+#include "tests/places.h"
 
 namespace megatrain::generation {
 
 inline constexpr int64_t kPlenty = int64_t{1} << 32;
 
 inline std::string model_path(const std::string& name) {
-  return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name + "/model";
+  return in_repository("tests/parity/goldens/") + name + "/model";
 }
 
 inline const nlohmann::json& goldens() {
-  static const nlohmann::json json = read_json_file(std::string(MEGATRAIN_SOURCE_DIR) + "/tests/generate/goldens.json");
+  static const nlohmann::json json = read_json_file(in_repository("tests/generate/goldens.json"));
   return json;
 }
 

@@ -7,18 +7,19 @@
 #include "megatrain/base/log.h"
 #include "megatrain/text/model_text.h"
 #include "tests/gguf/read_gguf.h"
+#include "tests/places.h"
 
 namespace megatrain {
 
-inline const std::string kGoldens = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/";
+inline const std::string kGoldens = in_repository("tests/parity/goldens/");
 
 using TokenizerChange = std::function<void(nlohmann::json&)>;
 
 // A folder with NAME.tokenizer.json as its tokenizer.json, changed, and a tokenizer_config.json.
 inline ModelText text_of(const TemporaryDirectory& directory, const std::string& name,
                          const TokenizerChange& change = {}, const nlohmann::json& config = nlohmann::json::object()) {
-  nlohmann::json file = nlohmann::json::parse(
-      read_bytes(std::string(MEGATRAIN_SOURCE_DIR) + "/tests/text/goldens/" + name + ".tokenizer.json"));
+  nlohmann::json file =
+      nlohmann::json::parse(read_bytes(in_repository("tests/text/goldens/") + name + ".tokenizer.json"));
   if (change) change(file);
   write_bytes(directory / "tokenizer.json", file.dump());
   write_bytes(directory / "tokenizer_config.json", config.dump());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tests/gguf/fixtures.h"
+#include "tests/text/added_token.h"
 
 namespace megatrain {
 namespace {
@@ -23,6 +24,13 @@ void expect_refused(const std::string& name, std::initializer_list<std::string> 
   const ModelText text = text_of(directory, name, change);
   GgufMetadata metadata;
   expect_error(ExitCode::bad_input, parts, [&] { add_vocabulary(text, text.tokenizer.vocab_size(), metadata); });
+}
+
+// Adds the token, unless the file has one of its content.
+void add_missing(json& file, const json& token) {
+  json& added = file["added_tokens"];
+  const auto same = [&](const json& other) { return other.at("content") == token.at("content"); };
+  if (std::none_of(added.begin(), added.end(), same)) added.push_back(token);
 }
 
 TokenizerChange space_as(const char* scheme) {
@@ -128,13 +136,7 @@ TEST(GgufVocabulary, SaysWhetherASpaceStandsBeforeAText) {
     file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}};
     file["pre_tokenizer"] = {
         {"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "MergedWithPrevious"}, {"invert", false}};
-    file["added_tokens"].push_back({{"id", 800},
-                                    {"content", "▁▁▁▁▁▁▁▁▁▁▁▁"},
-                                    {"single_word", false},
-                                    {"lstrip", false},
-                                    {"rstrip", false},
-                                    {"normalized", false},
-                                    {"special", false}});
+    file["added_tokens"].push_back(added_token(800, "▁▁▁▁▁▁▁▁▁▁▁▁", {{"special", false}}));
   };
   const ModelText gemma = text_of(directory, "mistral", as_gemma);
   const json told = metadata_of(directory, gemma);
@@ -190,17 +192,8 @@ TEST(GgufVocabulary, SaysWhatStandsAroundATextAndWhatEndsAnAnswer) {
                        {"chat_template", "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"}};
   const auto with_bos = [](json& file) {
     int64_t next = 2000;
-    for (const char* token : {"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"}) {
-      json& added = file["added_tokens"];
-      if (std::none_of(added.begin(), added.end(), [&](const json& t) { return t.at("content") == token; }))
-        added.push_back({{"id", next++},
-                         {"content", token},
-                         {"single_word", false},
-                         {"lstrip", false},
-                         {"rstrip", false},
-                         {"normalized", false},
-                         {"special", true}});
-    }
+    for (const char* token : {"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"})
+      add_missing(file, added_token(next++, token));
   };
   const ModelText text = text_of(directory, "llama3", with_bos, config);
   const json told = metadata_of(directory, text);
@@ -232,17 +225,9 @@ TEST(GgufVocabulary, NamesModelsSoThatLlamaCppStripsSpacesAsTheTokenizerDoes) {
   EXPECT_EQ(name_for_llama("Phi-3-mini", plain), "Ph_-3-mini");
   const ModelText phi = text_of(directory, "llama2", [](json& file) {
     for (json& token : file["added_tokens"]) token["rstrip"] = token["content"] == "</s>";
-    for (const char* name : {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|assistant|>"}) {
-      json& added = file["added_tokens"];
-      if (std::none_of(added.begin(), added.end(), [&](const json& t) { return t.at("content") == name; }))
-        added.push_back({{"id", 800 + std::ssize(added)},
-                         {"content", name},
-                         {"single_word", false},
-                         {"lstrip", false},
-                         {"rstrip", name == std::string("<|assistant|>")},
-                         {"normalized", false},
-                         {"special", true}});
-    }
+    int64_t next = 800;
+    for (const std::string name : {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|assistant|>"})
+      add_missing(file, added_token(next++, name, {{"rstrip", name == "<|assistant|>"}}));
   });
   EXPECT_EQ(name_for_llama("my run", phi), "my run (phi-3)");
   EXPECT_EQ(name_for_llama("phi3-mini", phi), "phi3-mini");

@@ -33,6 +33,25 @@ struct Running {
   int port() const { return server.port(); }
 };
 
+// A server and a client that has asked it for something and has no answer.
+struct Waiting {
+  std::promise<HttpReply> asked;
+  std::promise<void> gone;
+  Running running;
+  std::optional<HttpClient> client;
+
+  Waiting(HttpOptions options, bool events) : running(options) {
+    running.server.on("GET", "/wait", [this, events](const HttpRequest&, HttpReply reply) {
+      if (events) reply.begin_events();
+      reply.on_gone([this] { gone.set_value(); });
+      asked.set_value(reply);
+    });
+    running.start();
+    client.emplace(running.port());
+    client->send("GET", "/wait");
+  }
+};
+
 std::string message_of(const ClientReply& reply) { return reply.json().at("error").at("message"); }
 
 }  // namespace
@@ -49,7 +68,6 @@ TEST(HttpServer, AnswersExactPathsAndMethodsAndNothingElse) {
   EXPECT_EQ(hello.status, 200);
   EXPECT_EQ(hello.body, "hello you");
   EXPECT_EQ(ask(running.port(), "POST", "/echo", std::string(100000, 'x')).body, std::string(100000, 'x'));
-  EXPECT_EQ(ask(running.port(), "HEAD", "/hello").status, 200);
   const ClientReply wrong = ask(running.port(), "DELETE", "/echo");
   EXPECT_EQ(wrong.status, 405);
   EXPECT_NE(wrong.head.find("Allow: POST"), std::string::npos);
@@ -75,6 +93,43 @@ TEST(HttpServer, SeveralRequestsUseOneConnection) {
   client.send("GET", "/b");
   EXPECT_EQ(client.read().status, 200);
   EXPECT_EQ(client.read().status, 404);
+}
+
+TEST(HttpServer, HeadHasTheHeadersOfGetAndNoBody) {
+  Running running;
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "seven b"); });
+  std::promise<HttpReply> asked;
+  running.server.on("GET", "/events", [&](const HttpRequest&, HttpReply reply) {
+    reply.begin_events();
+    reply.event("nobody reads it");
+    asked.set_value(reply);
+  });
+  running.start();
+  HttpClient client(running.port());
+  ClientReply reply;
+  for (const char* path : {"/a", "/nowhere", "/events"}) {
+    client.send("HEAD", path);
+    ASSERT_TRUE(client.read_head(reply));
+    EXPECT_EQ(reply.status, path == std::string("/nowhere") ? 404 : 200) << path;
+    EXPECT_EQ(reply.head.find("Content-Length: 7") != std::string::npos, path == std::string("/a")) << reply.head;
+    client.send("GET", "/a");  // the next reply begins right behind it
+    EXPECT_EQ(client.read().body, "seven b") << path;
+  }
+  EXPECT_TRUE(asked.get_future().get().gone());
+}
+
+TEST(HttpServer, RefusesHeadersThatStandTwice) {
+  Running running;
+  running.server.on("POST", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  for (const std::string name : {"Host: 127.0.0.1", "content-length: 1"}) {
+    HttpClient client(running.port());
+    client.send("POST", "/a", "x", "Host: localhost\r\n" + name + "\r\n");
+    const ClientReply reply = client.read();
+    EXPECT_EQ(reply.status, 400) << name;
+    EXPECT_NE(message_of(reply).find("stands twice"), std::string::npos);
+    EXPECT_TRUE(client.closed());
+  }
 }
 
 TEST(HttpServer, OnLoopbackOnlyNamesOfThisMachineReachIt) {
@@ -168,21 +223,11 @@ TEST(HttpServer, EventsComeAsTheyAreSentFromAnotherThread) {
 
 TEST(HttpServer, AReplyKnowsWhenItsClientHasGone) {
   for (const bool events : {false, true}) {
-    Running running;
-    std::promise<HttpReply> asked;
-    std::promise<void> gone;
-    running.server.on("GET", "/wait", [&](const HttpRequest&, HttpReply reply) {
-      if (events) reply.begin_events();
-      reply.on_gone([&] { gone.set_value(); });
-      asked.set_value(reply);
-    });
-    running.start();
-    HttpClient client(running.port());
-    client.send("GET", "/wait");
-    const HttpReply reply = asked.get_future().get();
+    Waiting waiting({}, events);
+    const HttpReply reply = waiting.asked.get_future().get();
     EXPECT_FALSE(reply.gone());
-    client.close();
-    gone.get_future().wait();
+    waiting.client->close();
+    waiting.gone.get_future().wait();
     EXPECT_TRUE(reply.gone());
     reply.event("nothing happens");
     reply.send(200, "text/plain", "nothing happens");
@@ -190,19 +235,9 @@ TEST(HttpServer, AReplyKnowsWhenItsClientHasGone) {
 }
 
 TEST(HttpServer, AClientThatReadsNothingIsGivenUp) {
-  Running running({.max_unread_bytes = 100000});
-  std::promise<HttpReply> asked;
-  std::promise<void> gone;
-  running.server.on("GET", "/events", [&](const HttpRequest&, HttpReply reply) {
-    reply.begin_events();
-    reply.on_gone([&] { gone.set_value(); });
-    asked.set_value(reply);
-  });
-  running.start();
-  HttpClient client(running.port());
-  client.send("GET", "/events");
-  const HttpReply reply = asked.get_future().get();
-  for (std::future<void> future = gone.get_future();
+  Waiting waiting({.max_unread_bytes = 100000}, true);
+  const HttpReply reply = waiting.asked.get_future().get();
+  for (std::future<void> future = waiting.gone.get_future();
        future.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready;)
     reply.event(std::string(1 << 20, 'x'));
   EXPECT_TRUE(reply.gone());

@@ -4,10 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
-#include "megatrain/base/error.h"
 #include "megatrain/hub/hub_cache.h"
+#include "tests/base/said.h"
 
 namespace megatrain {
 namespace {
@@ -27,17 +26,8 @@ class OtherFormats : public testing::Test {
     std::ofstream(folder_ / name) << text;
     return (folder_ / name).string();
   }
-  static std::string refusal(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ExitCode::bad_input);
-      return e.what();
-    }
-    return "accepted";
-  }
   static std::string of_model(const std::string& path) {
-    return refusal([&] { find_model(path, ModelParts::weights); });
+    return refused_with(ExitCode::bad_input, [&] { find_model(path, ModelParts::weights); });
   }
   static bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -72,7 +62,9 @@ TEST_F(OtherFormats, ARunIsTakenWhateverStandsInIt) {
 
 TEST_F(OtherFormats, QuantisedWeightsAreNamedByTheirMethod) {
   const auto said = [](const nlohmann::json& field) {
-    return refusal([&] { refuse_quantised({{"quantization_config", field}}, "m/config.json"); });
+    return refused_with(ExitCode::bad_input, [&] {
+      refuse_quantised({{"quantization_config", field}}, "m/config.json");
+    });
   };
   EXPECT_TRUE(
       has(said({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}}), "quantised (\"bitsandbytes\", 4 bits)"))

@@ -124,7 +124,7 @@ TEST_F(DiskQueues, AFailureIsASentenceWithFileAndOffsetAndTheQueueWorksOn) {
       const Blocks data = random_blocks(kBytes, 3), read = make_blocks(kBytes);
       expect_error(ExitCode::io,
                    {"cannot write", std::to_string(kBytes + 2 * kMiB), file_.path(), std::strerror(error),
-                    error == ENOSPC ? "free space" : "check the disk", "last checkpoint"},
+                    error == ENOSPC ? "free space" : "check the disk"},
                    [&] { queue->write(kBytes, data.get(), kBytes); });
       broken = false;
       queue->write(kBytes, data.get(), kBytes);

@@ -7,6 +7,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
+#include "tests/places.h"
 
 namespace megatrain {
 
@@ -15,8 +16,7 @@ namespace {
 constexpr int64_t kTokens = 40;
 
 ModelConfig golden(const std::string& name) {
-  return parse_model_config(
-      read_json_file(std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name + "/model/config.json"), name);
+  return parse_model_config(read_json_file(in_repository("tests/parity/goldens/") + name + "/model/config.json"), name);
 }
 
 // The first layer of a model, forward and backward once, in fp32; two documents.

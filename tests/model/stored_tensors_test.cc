@@ -16,6 +16,7 @@
 #include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
 #include "tests/hub/fixtures.h"
+#include "tests/places.h"
 
 namespace megatrain {
 
@@ -31,7 +32,7 @@ struct Held {
 class Directory {
  public:
   explicit Directory(const std::string& golden) {
-    const std::string model = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + golden + "/model";
+    const std::string model = in_repository("tests/parity/goldens/") + golden + "/model";
     config = parse_model_config(read_json_file(model + "/config.json"), "config.json");
     const ModelFiles files(model);
     for (const StoredTensor* tensor : files.tensors()) {

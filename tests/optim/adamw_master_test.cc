@@ -15,12 +15,13 @@
 #include "megatrain/ops/adamw.h"
 #include "megatrain/optim/scalars.h"
 #include "tests/ops/adamw_recording.h"
+#include "tests/places.h"
 
 namespace megatrain {
 namespace {
 
 nlohmann::json golden() {
-  return nlohmann::json::parse(std::ifstream(MEGATRAIN_SOURCE_DIR "/tests/ops/goldens/adamw_fp32.json"));
+  return nlohmann::json::parse(std::ifstream(in_repository("tests/ops/goldens/adamw_fp32.json")));
 }
 
 std::vector<float> recorded_weights() {

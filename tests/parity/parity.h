@@ -19,14 +19,13 @@
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
+#include "tests/places.h"
 
 namespace megatrain::parity {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-inline std::string golden_path(const std::string& name) {
-  return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + name;
-}
+inline std::string golden_path(const std::string& name) { return in_repository("tests/parity/goldens/") + name; }
 
 // Those of short sequences, or of 8K tokens.
 inline std::vector<std::string> golden_names(bool long_sequences = false) {

@@ -232,6 +232,30 @@ TEST(DiskPlans, OfEightyBlocksAreMadeInASecondOrTwo) {
 }
 #endif
 
+TEST(DiskPlans, KeptOutputsThatAreReadOnceGoFirst) {
+  const Workload w = twelve_blocks(true);
+  Plan plan = planned(w, kPlenty);
+  plan.boundary_every = 4;
+  plan.keep.assign(12, Keep::outputs);
+  plan.outputs.assign(12, Tier::host);
+  plan.output_slots = 2;
+  const int64_t all = memory_need(w, plan).host_bytes();
+  std::vector<std::vector<size_t>> chosen;
+  for (int64_t saved = 1; std::ssize(chosen) < 4; saved += kMiB) {
+    const Plan spilled = spill_activations(w, plan, budgets(all - saved, kPlenty));
+    std::vector<size_t> on_disk;
+    for (size_t i = 0; i < 12; ++i) {
+      if (spilled.outputs[i] == Tier::disk) on_disk.push_back(i);
+    }
+    if (chosen.empty() || on_disk != chosen.back()) chosen.push_back(on_disk);
+  }
+  // the topmost of four, then the ones below them
+  EXPECT_GT(chosen.back().size(), 3u);
+  for (const std::vector<size_t>& on_disk : chosen) {
+    for (const size_t block : on_disk) EXPECT_GE(block % 4, on_disk.size() <= 3 ? 3u : 2u);
+  }
+}
+
 TEST(DiskPlans, CheckPlanSaysWhatMayNotLiveOnDisk) {
   Workload w = twelve_blocks(true);
   const Plan good = planned(w, least_host_bytes(w));

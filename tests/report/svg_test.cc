@@ -6,6 +6,7 @@
 #include "megatrain/report/svg_axis.h"
 #include "megatrain/report/svg_chart.h"
 #include "megatrain/report/svg_lanes.h"
+#include "megatrain/report/usual_range.h"
 
 namespace megatrain {
 
@@ -101,6 +102,70 @@ TEST(Curves, SmoothedLoseTheirNoise) {
   for (size_t i = 20; i < 380; ++i) EXPECT_NEAR(smooth[i].y, 2, 0.01);
   EXPECT_EQ(smoothed({}, 4).size(), 0u);
   EXPECT_EQ(smoothed({{3, 7}}, 4).at(0).y, 7);
+}
+
+TEST(Curves, LongOnesAreSmoothedInFewPointsFromAllTheirNeighbours) {
+  std::vector<Point> points;
+  for (int i = 0; i < 100'000; ++i) points.push_back({static_cast<double>(i), 5 - 1e-5 * i + (i % 2 ? 0.5 : -0.5)});
+  const std::vector<Point> smooth = smoothed(points, 4000);
+  ASSERT_EQ(smooth.size(), kMostSmoothed);
+  EXPECT_EQ(smooth.front().x, 0);
+  EXPECT_EQ(smooth.back().x, 99'999);
+  for (const Point& at : smooth) EXPECT_NEAR(at.y, 5 - 1e-5 * at.x, 0.01);
+}
+
+TEST(Curves, UsualValuesLeaveOutWhatStandsAloneFarFromAllOthers) {
+  std::vector<Point> points;
+  for (int i = 0; i < 1000; ++i) points.push_back({static_cast<double>(i), 2 + 10 * std::exp(-0.1 * i)});
+  const ValueRange fall = usual_range(points, false);
+  for (const Point& p : points) EXPECT_TRUE(fall.holds(p.y)) << "a first loss is high: " << p.x;
+  for (const size_t at : {0, 1, 500, 501, 999}) points[at].y = 1e9;
+  const ValueRange usual = usual_range(points, false);
+  EXPECT_TRUE(usual.holds(12));
+  EXPECT_LT(usual.high, 100);
+  EXPECT_EQ(usual_points(points, false).size(), 995u);
+  EXPECT_TRUE(usual_range(points, true).holds(5000)) << "a logarithmic axis has room for more";
+  EXPECT_FALSE(usual_range(points, true).holds(1e9));
+  for (size_t at = 600; at < 620; ++at) points[at].y = 1e9;
+  EXPECT_TRUE(usual_range(points, false).holds(1e9)) << "where the run went to and stayed";
+  EXPECT_TRUE(usual_range({{1, 2}, {2, 1e9}}, false).holds(1e9)) << "of two neither is the absurd one";
+  EXPECT_FALSE(usual_range({{1, 2}, {2, 1e9}, {3, 2}}, false).holds(1e9));
+  EXPECT_TRUE(usual_range({{1, 0}, {2, 0}, {3, 0}, {4, 0.1}}, false).holds(0.1)) << "zeros say nothing of a size";
+}
+
+TEST(Curves, AnAbsurdValueIsDrawnAtTheEdgeWithAMarkAndInWords) {
+  Chart chart{.title = "Loss", .curves = {{.name = "training", .style = "raw"}}};
+  for (int i = 1; i <= 40; ++i) chart.curves[0].points.push_back({static_cast<double>(i), 2 + 0.01 * (i % 5)});
+  const std::string plain = svg_chart(chart);
+  EXPECT_EQ(plain.find("beyond"), std::string::npos);
+  chart.curves[0].points[19].y = 1e9;
+  const std::string one = svg_chart(chart);
+  const auto axis = [](const std::string& svg) { return svg.substr(svg.find("data-y"), 60); };
+  EXPECT_EQ(axis(one), axis(plain));
+  EXPECT_NE(one.find("One value is beyond the axis and drawn at its edge; step 20: 1e+09</p>"), std::string::npos)
+      << one;
+  EXPECT_NE(one.find("<title>step 20: 1e+09</title>"), std::string::npos);
+  EXPECT_EQ(one.find("-10000"), std::string::npos) << "nothing is drawn far outside";
+  chart.curves[0].points[29].y = -5e8;
+  const std::string two = svg_chart(chart);
+  EXPECT_EQ(axis(two), axis(plain));
+  EXPECT_NE(two.find("2 values are beyond the axis and drawn at its edge; the farthest: step 20: 1e+09</p>"),
+            std::string::npos)
+      << two;
+}
+
+// A gradient norm: the axis becomes logarithmic for a spread that it can show, not for one absurd value.
+TEST(Curves, AnAbsurdValueMakesNoAxisLogarithmic) {
+  Chart chart{.title = "Norm", .logarithmic = true, .curves = {{.name = "norm", .style = "raw"}}};
+  for (int i = 1; i <= 40; ++i) chart.curves[0].points.push_back({static_cast<double>(i), 1 + 0.01 * (i % 5)});
+  chart.curves[0].points[19].y = 1e9;
+  EXPECT_NE(svg_chart(chart).find("data-log=\"0\""), std::string::npos);
+  chart.curves[0].points[19].y = 100;
+  EXPECT_NE(svg_chart(chart).find("data-log=\"1\""), std::string::npos);
+  EXPECT_EQ(svg_chart(chart).find("beyond"), std::string::npos);
+  chart.curves[0].points[19].y = 20;
+  EXPECT_NE(svg_chart(chart).find("data-log=\"0\""), std::string::npos);
+  EXPECT_EQ(svg_chart(chart).find("beyond"), std::string::npos) << "what a logarithmic axis has room for";
 }
 
 TEST(Lanes, ManyShortActionsBecomeFewBoxes) {

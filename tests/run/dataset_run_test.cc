@@ -14,6 +14,7 @@
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
+#include "tests/base/said.h"
 #include "tests/data/chat_fixture.h"
 
 namespace megatrain {
@@ -69,11 +70,7 @@ TEST_F(DatasetRun, WarnsOnceADatasetWhenNothingThatEndsTheLastAnswerIsTrained) {
   TrainConfig config = run_config("run");
   write("data.jsonl", conversations(3));
   write("bare.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
-  const auto said = [&] {
-    testing::internal::CaptureStderr();
-    open_data(config, model_source(), nullptr);
-    return testing::internal::GetCapturedStderr();
-  };
+  const auto said = [&] { return logged_by([&] { open_data(config, model_source(), nullptr); }); };
   const std::string sentence = "nothing that ends the last answer is trained";
   config.steps = 1;
   EXPECT_EQ(said().find(sentence), std::string::npos);
@@ -107,15 +104,8 @@ TEST_F(DatasetRun, StepsPastTheEndAreRefusedWhereEpochsSayWhereThatIs) {
   const int64_t steps = open_data(config, model_source()).train->steps();
   for (StepSet* set : {&config.trace, &config.dump.grads, &config.dump.state}) {
     set->ranges = {{steps, steps + 1}};
-    try {
-      run_training(config, {});
-      ADD_FAILURE() << "step " << steps + 1 << " was accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::bad_config);
-      EXPECT_NE(std::string(error.what()).find(fmt::format("names step {}, and the run has", steps + 1)),
-                std::string::npos)
-          << error.what();
-    }
+    const std::string said = refused_with(ExitCode::bad_config, [&] { run_training(config, {}); });
+    EXPECT_NE(said.find(fmt::format("names step {}, and the run has", steps + 1)), std::string::npos) << said;
     *set = {};
   }
 }
@@ -143,6 +133,24 @@ TEST_F(DatasetRun, CheckpointsAndEvaluationsMayBePartsOfTheRunOrEpochs) {
   EXPECT_EQ(when[1], 2 * every);
 }
 
+TEST_F(DatasetRun, UnderTheConventionsOfOtherTrainersTheLastStepIsSavedWhereStepsAre) {
+  write("data.jsonl", conversations(20));
+  const auto saves = [&](const std::string& conventions, int64_t every) {
+    TrainConfig config = run_config("last");
+    config.steps = 3;
+    config.conventions = conventions;
+    config.checkpoint.every = every;
+    run_training(config, {});
+    const bool last = std::filesystem::exists(at("last/checkpoints/step-00000003"));
+    std::filesystem::remove_all(at("last"));
+    return last;
+  };
+  EXPECT_TRUE(saves("transformers", 2));
+  EXPECT_TRUE(saves("axolotl", 500));
+  EXPECT_FALSE(saves("transformers", 0));
+  EXPECT_FALSE(saves("megatrain", 2));
+}
+
 TEST_F(DatasetRun, AnEpochThatTheRunsEndCutsShortIsSaved) {
   write("data.jsonl", conversations(20));
   TrainConfig config = run_config("short");
@@ -154,15 +162,55 @@ TEST_F(DatasetRun, AnEpochThatTheRunsEndCutsShortIsSaved) {
   EXPECT_TRUE(std::filesystem::exists(at("short/checkpoints/step-00000002")));
 }
 
+TEST_F(DatasetRun, ResumedBehindTheStepsOfADumpOrATraceItSaysThatTheyAreNotWritten) {
+  write("data.jsonl", conversations(20));
+  TrainConfig config = run_config("past");
+  config.epochs = 1;
+  config.data.packing = false;
+  config.checkpoint.every = 1;
+  config.dump.state = parse_steps("2");
+  const int64_t epoch = run_training(config, {}).step;
+  config.resume = true;
+  config.epochs = 1.5;
+  config.trace = config.dump.grads = parse_steps("3");
+  const std::string said = logged_by([&] { run_training(config, {}); });
+  for (const char* key : {"trace", "dump.grads"})
+    EXPECT_NE(
+        said.find(fmt::format("{} has no effect: it names step 3, and the run goes on behind step {}", key, epoch)),
+        std::string::npos)
+        << said;
+  EXPECT_EQ(said.find("dump.state has no effect"), std::string::npos) << "it was written before: " << said;
+  EXPECT_NE(said.find(fmt::format("steps was {} in the checkpoint's run, is {} now", epoch, epoch * 3 / 2)),
+            std::string::npos)
+      << said;
+}
+
+TEST_F(DatasetRun, WhatIsNoModelButLiesBesideOneIsRefusedWithWhatIsMeant) {
+  write("data.jsonl", conversations(4));
+  TrainConfig config = run_config("first");
+  config.steps = config.checkpoint.every = 1;
+  run_training(config, {});
+  config = run_config("second");
+  config.model.config = "";
+  config.steps = 1;
+  const auto said = [&](const std::string& path) {
+    config.model.path = at(path);
+    return refused_with(ExitCode::bad_input, [&] { run_training(config, {}); });
+  };
+  EXPECT_NE(said("first").find("is a run, whose trained model is " + at("first/model") + "; give that"),
+            std::string::npos)
+      << said("first");
+  EXPECT_NE(said("first/checkpoints/step-00000001").find("is a checkpoint; write its model by: megatrain export"),
+            std::string::npos);
+  EXPECT_NE(said("first/model/config.json").find("model.config: " + at("first/model/config.json")), std::string::npos);
+  EXPECT_EQ(said("first/model"), "accepted");
+}
+
 TEST_F(DatasetRun, SequencesThatAreMostlyPaddingGetAWarning) {
   write("data.jsonl", conversations(6));
   TrainConfig config = run_config("none");
   config.steps = 1;
-  const auto said = [&] {
-    testing::internal::CaptureStderr();
-    open_data(config, model_source(), nullptr);
-    return testing::internal::GetCapturedStderr();
-  };
+  const auto said = [&] { return logged_by([&] { open_data(config, model_source(), nullptr); }); };
   const std::string warning = "% of the training's sequences are padding";
   config.seq_len = 512;
   config.data.packing = false;
@@ -201,13 +249,8 @@ TEST_F(DatasetRun, StoppedWithinAnEpochItGoesOnExactly) {
   EXPECT_EQ(read_text_file(at("parts/eval.jsonl"), 1 << 20), read_text_file(at("whole/eval.jsonl"), 1 << 20));
 
   write("data.jsonl", conversations(31));
-  try {
-    run_training(config, {});
-    FAIL() << "other data were accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::bad_config);
-    EXPECT_NE(std::string(error.what()).find("was made with data = "), std::string::npos) << error.what();
-  }
+  const std::string said = refused_with(ExitCode::bad_config, [&] { run_training(config, {}); });
+  EXPECT_NE(said.find("was made with data = "), std::string::npos) << said;
 }
 
 TEST_F(DatasetRun, EndsWhenTheEvaluationLossFallsNoMore) {

@@ -49,6 +49,7 @@ TEST(DiskNeed, CountsTheCheckpointsThatStayTheOneBeingWrittenAndTheModel) {
   EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 1}", 100), exported + 2 * checkpoint);
   EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 200}", 100), exported + 10 * checkpoint);  // there are no more
   EXPECT_EQ(bytes_of("checkpoint: {every: 200, keep: 2}", 100), exported);
+  EXPECT_EQ(bytes_of("conventions: transformers\ncheckpoint: {every: 200, keep: 2}", 100), exported + checkpoint);
   EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 2}", {}), exported);  // the data may hold nine steps
 }
 
@@ -81,6 +82,15 @@ TEST(DiskNeed, AShortageSaysWhatIsNeededWhereWhatIsFreeAndWhichKeysLowerIt) {
         std::string("lower checkpoint.keep"), std::string("run_dir")})
     EXPECT_NE(problem.find(part), std::string::npos) << part << " in: " << problem;
   EXPECT_THROW(check_disk_need(need, two_disks(need.bytes() - 1, 0)), Error);
+}
+
+TEST(DiskNeed, WhereFewerCheckpointsCannotStayTheRemedyIsToSaveNone) {
+  const auto remedy = [](const std::string& text) {
+    return disk_problem(disk_need(run("run_dir: /big/run\n" + text), model(), {}, 3), two_disks(1, 0));
+  };
+  EXPECT_NE(remedy("checkpoint: {every: 3}\n").find("give checkpoint.every: 0, so that signals"), std::string::npos);
+  const std::string theirs = remedy("save_steps: 500\nsave_total_limit: 9\nconventions: transformers\n");
+  EXPECT_NE(theirs.find("give --checkpoint.every=0, so that signals alone save"), std::string::npos) << theirs;
 }
 
 TEST(DiskNeed, TellsWhetherACheckpointThatASignalAsksForWouldFit) {

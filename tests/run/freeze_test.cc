@@ -13,6 +13,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/run/run.h"
 #include "tests/hub/fixtures.h"
+#include "tests/places.h"
 
 namespace megatrain {
 
@@ -66,7 +67,7 @@ class FrozenRun : public testing::TestWithParam<std::string> {
     return run_training(config, hooks);
   }
 
-  std::string golden_ = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + GetParam();
+  std::string golden_ = in_repository("tests/parity/goldens/") + GetParam();
   TemporaryDirectory directory_;
 };
 
@@ -200,7 +201,7 @@ class FrozenSource : public testing::Test {
     return c;
   }
 
-  std::string golden_ = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/qwen2_tied";
+  std::string golden_ = in_repository("tests/parity/goldens/qwen2_tied");
   TemporaryDirectory directory_;
   std::string narrow_, wide_;
 };
@@ -256,8 +257,7 @@ TEST_F(FrozenSource, InEitherTypeOrGoneResumesTheSameCheckpointExactly) {
 }
 
 TEST_F(FrozenSource, OfAnotherPrecisionThanTheCheckpointsIsRefused) {
-  const std::string golden = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/llama_linear",
-                    model = golden + "/model";
+  const std::string golden = in_repository("tests/parity/goldens/llama_linear"), model = golden + "/model";
   TrainConfig c = config("run", model);
   c.data.tokens = golden + "/tokens.bin";
   c.steps = 2;

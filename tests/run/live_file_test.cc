@@ -1,5 +1,8 @@
 #include "megatrain/run/live_file.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {
@@ -61,6 +64,37 @@ TEST(LiveFile, ThatCannotBeWrittenDoesNotEndARun) {
   LiveFile live("/nowhere/at/all", {.every_s = 1e-3}, {});
   live.step(metrics_of(1), 1);
   live.end({.state = "complete"});
+}
+
+TEST(LiveFile, SaysHowARunEndedOnADiskThatTakesNoMore) {
+  const TemporaryDirectory run;
+  const std::string message = "cannot write " + std::string(300, 'x') + ": No space left on device";
+  for (const std::string& told : {message, std::string(100'000, 'y')}) {
+    const std::string path = run.path() + "/live.json", partial = fmt::format("{}.{}-0.partial", path, ::getpid());
+    {
+      LiveFile live(run.path(), {.steps = 10, .every_s = 3600}, {});
+      const auto size = std::filesystem::file_size(path);
+      std::filesystem::create_directory(partial);  // nothing new can be made beside it
+      live.end({.state = "failed", .exit_code = 5, .message = told});
+      EXPECT_EQ(std::filesystem::file_size(path), size) << "not one block more";
+    }
+    std::filesystem::remove(partial);
+    const json text = read_live(run.path());
+    EXPECT_EQ(text.at("state"), "failed");
+    EXPECT_EQ(text.at("exit_code"), 5);
+    EXPECT_EQ(told.find(text.at("message").get<std::string>()), 0u);
+    EXPECT_GT(text.at("message").get<std::string>().size(), 300u);
+  }
+}
+
+TEST(LiveFile, HoldsNoPeakBelowWhatIsUsed) {
+  const TemporaryDirectory run;
+  LiveFile live(run.path(), {.steps = 10, .every_s = 3600}, {});
+  live.step(metrics_of(1), 800);  // above the peak of 700 that the step tells
+  live.end({.state = "complete"});
+  const json memory = read_live(run.path()).at("memory");
+  for (const char* tier : {"hbm", "host"})
+    EXPECT_GE(memory.at(tier).at("peak").get<int64_t>(), memory.at(tier).at("used").get<int64_t>()) << tier;
 }
 
 TEST(LiveFile, LanesOfManyShortActionsAreFewSpansOfTheSameTime) {

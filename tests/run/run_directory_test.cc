@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "megatrain/run/checkpoints.h"
+#include "megatrain/run/run_lock.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {
@@ -50,6 +51,26 @@ TEST(RunDirectory, TheLockGoesWithItsOwner) {
   }
   { const RunDirectory refused_later(run, false); }
   EXPECT_EQ(listing(run), (std::set<std::string>{"config.resolved.yaml"}));
+}
+
+TEST(RunDirectory, WhoLooksAtTheLockKeepsNobodyOut) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(lock_state(directory.path()), LockState::absent);
+  write_bytes(directory / "lock", "");
+  EXPECT_EQ(lock_state(directory.path()), LockState::free);
+  std::atomic<bool> stop{false};
+  std::thread looks([&] {
+    while (!stop) lock_state(directory.path());
+  });
+  for (int i = 0; i < 300; ++i) {
+    RunLock lock;
+    EXPECT_TRUE(lock.take(directory.path()));
+    if (i % 100 == 0) {
+      EXPECT_EQ(lock_state(directory.path()), LockState::held);
+    }
+  }
+  stop = true;
+  looks.join();
 }
 
 TEST(RunDirectory, AKillReleasesTheLock) {
@@ -200,6 +221,11 @@ TEST(RunDirectory, CheckpointsThatCannotBeReadAreNotNone) {
   refused();
 }
 
+TEST(RunDirectory, TheKernelsOwnFileSystemsAreRefusedAtOnce) {
+  for (const char* path : {"/proc/megatrain/run", "/sys/megatrain/run"})
+    expect_error(ExitCode::io, {"could not create run_dir", path}, [&] { RunDirectory(path, false); });
+}
+
 TEST(RunDirectory, OneThatIsMovedOrReplacedIsNoticed) {
   const TemporaryDirectory directory;
   const std::string run = directory / "run";
@@ -213,6 +239,91 @@ TEST(RunDirectory, OneThatIsMovedOrReplacedIsNoticed) {
   fs::remove_all(run);
   fs::rename(directory / "elsewhere", run);
   owner.check_in_place();
+}
+
+TEST(RunDirectory, AFolderThatIsNoRunIsRefusedByWhatIsInItAndLeftAlone) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"eval.jsonl", "model", "lock", "live.json", "state-3.safetensors", "config.json"}) {
+    const std::string run = directory / name + ".run";
+    fs::create_directories(run);
+    write_bytes(run + "/" + name, "mine");
+    for (const bool resume : {false, true})
+      expect_error(ExitCode::bad_config, {run, name, "no run of megatrain", "--run_dir"},
+                   [&] { RunDirectory(run, resume).make(); });
+    EXPECT_EQ(listing(run), (std::set<std::string>{name}));
+    EXPECT_EQ(read_bytes(run + "/" + name), "mine");
+  }
+}
+
+TEST(RunDirectory, AFolderWithMuchInItNamesThreeOfThem) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"a", "b", "c", "d", "e"}) fs::create_directory(directory / name);
+  expect_error(ExitCode::bad_config, {R"("a", "b", "c" and 2 more)"}, [&] { RunDirectory(directory.path(), false); });
+}
+
+TEST(RunDirectory, PlainFilesAndWhatARunThatDiedEarlyLeftAreNoObstacle) {
+  const TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  fs::create_directories(run + "/lost+found");
+  fs::create_directories(run + "/model.partial");
+  write_bytes(run + "/lock", R"({"host":"h","pid":1,"since":"2026-01-01T00:00:00Z"})");
+  write_bytes(run + "/config.resolved.yaml.12-0.partial", "half");
+  for (const char* name : {".gitkeep", "train.log", "slurm-12.out", "train.yaml"}) write_bytes(run + "/" + name, "");
+  RunDirectory owner(run, false);
+  owner.make();
+  EXPECT_FALSE(fs::exists(run + ".1"));
+}
+
+TEST(RunDirectory, DataOfTheRunMayLieInItUnlessTheirNameIsTheRuns) {
+  const TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  fs::create_directories(run + "/data/deep");
+  write_bytes(run + "/data/deep/train.jsonl", "");
+  write_bytes(run + "/tokens.bin", "");
+  const std::vector<std::string> inputs = {"", run + "/tokens.bin", run + "/data/deep/train.jsonl",
+                                           run + "/samples.jsonl"};
+  { RunDirectory(run, false, inputs).make(); }
+  write_bytes(run + "/samples.jsonl", "{}");
+  expect_error(ExitCode::bad_config, {"samples.jsonl"}, [&] { RunDirectory(run, false, inputs); });
+}
+
+TEST(RunDirectory, WhatALinkLeadsToIsMovedBesideItsPlaceAndTheLinkStays) {
+  const TemporaryDirectory directory;
+  const std::string real = directory / "disk/real", link = directory / "link";
+  make_earlier_run(real);
+  fs::create_directories(real + "/checkpoints/step-00000001");
+  fs::create_directory_symlink(real, link);
+  RunDirectory owner(link, false);
+  testing::internal::CaptureStderr();
+  owner.make();
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("--run_dir=" + real + ".1 goes on with it"), std::string::npos);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(listing(real), (std::set<std::string>{"lock"}));
+  EXPECT_EQ(listing(real + ".1"), (std::set<std::string>{"checkpoints", "config.resolved.yaml"}));
+  EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"disk", "link"}));
+}
+
+TEST(RunDirectory, ALinkThatLeadsNowhereIsRefusedAtOnce) {
+  const TemporaryDirectory directory;
+  fs::create_directory_symlink("nowhere", directory / "link");
+  for (const char* name : {"link", "link/run"})
+    expect_error(ExitCode::io, {"could not create run_dir", "/link is a link that leads nowhere"},
+                 [&] { RunDirectory(directory / name, false); });
+}
+
+TEST(RunDirectory, AnEarlierRunInTheWorkingDirectoryIsRefusedBeforeAnythingIsLoaded) {
+  const TemporaryDirectory directory;
+  make_earlier_run(directory / "run/inner");
+  make_earlier_run(directory / "run");
+  const fs::path before = fs::current_path();
+  fs::current_path(directory / "run");
+  expect_error(ExitCode::bad_config, {"started in it", "--run_dir", "--resume"}, [] { RunDirectory(".", false); });
+  { const RunDirectory goes_on(".", true); }
+  RunDirectory(directory / "run/inner/.", false).make();
+  fs::current_path(directory / "run/inner");
+  expect_error(ExitCode::bad_config, {"started inside it"}, [] { RunDirectory("..", false); });
+  fs::current_path(before);
+  EXPECT_EQ(listing(directory / "run"), (std::set<std::string>{"config.resolved.yaml", "inner", "inner.1"}));
 }
 
 }  // namespace megatrain

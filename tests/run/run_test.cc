@@ -1,11 +1,15 @@
 // Whole runs in process: the hooks, and stopping at any step.
 #include "megatrain/run/run.h"
 
+#include <map>
+#include <set>
+
 #include <fmt/format.h>
 
 #include "megatrain/base/log.h"
 #include "megatrain/io/json.h"
 #include "tests/hub/fixtures.h"
+#include "tests/places.h"
 
 namespace megatrain {
 
@@ -19,7 +23,7 @@ class RunTest : public testing::Test {
   void TearDown() override { set_log_quiet(false); }
 
   TrainConfig config(const std::string& run) const {
-    const std::string golden = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/qwen2_tied";
+    const std::string golden = in_repository("tests/parity/goldens/qwen2_tied");
     TrainConfig c;
     c.model.path = golden + "/model";
     c.data.tokens = golden + "/tokens.bin";
@@ -223,6 +227,25 @@ TEST_F(RunTest, ResumeWithAnotherLearningRateGoesOnAndSaysSo) {
   EXPECT_NE(lines.find("steps was 5 in the checkpoint's run, is 6 now"), std::string::npos) << lines;
 }
 
+TEST_F(RunTest, AStepAfterACheckpointSaysThatItsTimeWentThere) {
+  TrainConfig c = config("run");
+  c.checkpoint.every = 2;
+  std::map<int64_t, StepReport> steps;
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics& metrics) { steps[metrics.step] = metrics.report; };
+  run_training(c, hooks);
+  std::set<int64_t> after;
+  for (const auto& [step, report] : steps) {
+    if (report.paused_for == "the checkpoint") after.insert(step);
+    EXPECT_LE(report.paused_s, report.seconds);
+  }
+  // on a busy machine the data of one step may take longer than a small checkpoint
+  EXPECT_TRUE(after == (std::set<int64_t>{3, 5}) || after == std::set<int64_t>{3} || after == std::set<int64_t>{5})
+      << after.size();
+  EXPECT_EQ(steps.at(1).paused_s, 0) << "the first counts from its own start";
+  EXPECT_GT(steps.at(3).paused_s, 0);
+}
+
 TEST_F(RunTest, ResumingWithoutACheckpointMovesTheEarlierRunAside) {
   TrainConfig c = config("run");
   run_training(c, {});
@@ -246,9 +269,40 @@ TEST_F(RunTest, ARunWhoseDirectoryIsMovedEndsAndWritesNothingIntoAnothers) {
     std::filesystem::create_directory(c.run_dir);
     write_bytes(c.run_dir + "/theirs", "mine");
   };
-  expect_error(ExitCode::io, {c.run_dir, "moved or replaced"}, [&] { run_training(c, hooks); });
+  expect_error(ExitCode::io, {c.run_dir, "moved or replaced", "DIR being its place now"},
+               [&] { run_training(c, hooks); });
   EXPECT_EQ(listing(c.run_dir), (std::set<std::string>{"theirs"}));
   EXPECT_EQ(listing(directory_ / "moved/checkpoints"), (std::set<std::string>{"step-00000001"}));
+}
+
+TEST_F(RunTest, AnErrorOfTheDiskSaysFromWhichCheckpointToGoOnOrThatThereIsNone) {
+  TrainConfig c = config("run");
+  const auto failing = [&](int64_t step, ExitCode code) {
+    RunHooks hooks;
+    hooks.on_step = [=](const StepMetrics& metrics) {
+      if (metrics.step == step) fail(code, "the disk has broken; mend it.");
+    };
+    try {
+      run_training(c, hooks);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code);
+      EXPECT_EQ(nlohmann::json::parse(read_bytes(c.run_dir + "/live.json")).at("message"), error.what());
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const std::string mend = "the disk has broken; mend it", none = ". Then start again: there is no checkpoint yet";
+  EXPECT_TRUE(failing(3, ExitCode::io).starts_with(mend + none));
+  c.checkpoint.every = 2;
+  EXPECT_TRUE(failing(2, ExitCode::io).starts_with(mend + none)) << "the checkpoint comes behind the hook";
+  const std::string go_on =
+      fmt::format("{}. Then go on from the checkpoint of step 2 with 'megatrain train {} --resume'", mend,
+                  c.run_dir + "/config.resolved.yaml");
+  EXPECT_EQ(failing(3, ExitCode::io), go_on);
+  c.resume = true;
+  EXPECT_EQ(failing(3, ExitCode::io), go_on) << "the checkpoint that it began with";
+  EXPECT_EQ(failing(3, ExitCode::non_finite), mend + ". Then go on from the checkpoint of step 2 with --resume");
+  EXPECT_EQ(failing(3, ExitCode::bad_input), mend + ".");
 }
 
 TEST_F(RunTest, ResumingToFewerStepsThanAreDoneIsRefused) {

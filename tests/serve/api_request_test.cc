@@ -96,7 +96,10 @@ TEST(ApiRequest, ParametersThatAskForNothingAreAccepted) {
                                            {"presence_penalty", 0.0},
                                            {"logit_bias", Json::object()},
                                            {"temperature", nullptr},
-                                           {"stop", nullptr}})
+                                           {"stop", nullptr},
+                                           {"best_of", 1},
+                                           {"echo", false},
+                                           {"suffix", ""}})
                                          .dump()));
   EXPECT_NO_THROW(parse_completion_request(
       completion({{"echo", false}, {"best_of", 1}, {"suffix", nullptr}, {"logprobs", nullptr}}).dump()));
@@ -115,6 +118,9 @@ TEST(ApiRequest, WhatWouldBeIgnoredIsRefusedByName) {
                                                 {"reasoning_effort", "low"},
                                                 {"store", true},
                                                 {"audio", Json::object()},
+                                                {"best_of", 2},
+                                                {"echo", true},
+                                                {"suffix", "x"},
                                                 {"modalities", {"text", "audio"}}};
   for (const auto& [name, value] : kChat)
     expect_refusal(parse_chat_request, chat({{name, value}}).dump(), name, "not supported");
@@ -128,27 +134,43 @@ TEST(ApiRequest, WhatWouldBeIgnoredIsRefusedByName) {
 }
 
 TEST(ApiRequest, RefusesValuesThatCannotBe) {
-  for (const std::string body : {"", "{", "nonsense", "[1]", "\"a\"", "{\"a\": \xff}", "{}{}", "null"})
-    expect_refusal(parse_chat_request, body, "", "the body is no JSON");
+  for (const std::string body : {"", "{", "nonsense", "{\"a\": \xff}", "{}{}"})
+    expect_refusal(parse_chat_request, body, "", "the body is not usable JSON: not valid JSON at column ");
+  for (const std::string body : {"[1]", "\"a\"", "null"})
+    expect_refusal(parse_chat_request, body, "", "the body is no JSON object");
+  expect_refusal(parse_chat_request, R"({"messages": [], "n": 1, "n": 2})", "", "the key \"n\" stands twice");
+  const std::string deep(200'000, '[');
+  expect_refusal(parse_chat_request, R"({"messages": [{"role": "user", "content": "x", "k": )" + deep, "",
+                 "nests deeper than 64 levels");
+  expect_refusal(parse_chat_request,
+                 R"({"messages": [{"role": "user", "content": "x"}], "seed": 123456789012345678901})", "seed",
+                 "'seed' is 123456789012345678901; expected a whole number");
   expect_refusal(parse_chat_request, "{}", "messages", "missing");
   expect_refusal(parse_completion_request, "{}", "prompt", "missing");
   const std::tuple<Json, const char*, const char*> kBad[] = {
       {{{"temperature", 3}}, "temperature", "0 to 2"},
-      {{{"temperature", "hot"}}, "temperature", "a number"},
+      {{{"temperature", "hot"}}, "temperature", "'temperature' is \"hot\"; expected a number from 0 to 2"},
+      {{{"temperature", std::string(5000, 'x')}}, "temperature", "is a long text; expected"},
+      {{{"top_p", -1}}, "top_p", "'top_p' is -1; expected a number more than 0 and at most 1"},
       {{{"top_p", 0}}, "top_p", "more than 0"},
       {{{"top_k", -1}}, "top_k", "0 or more"},
       {{{"max_tokens", 0}}, "max_tokens", "1 or more"},
       {{{"max_tokens", 1.5}}, "max_tokens", "whole number"},
+      {{{"max_tokens", 9223372036854775808u}}, "max_tokens", "at most 9223372036854775807"},
+      {{{"max_tokens", 1e30}}, "max_tokens", "at most 9223372036854775807"},
       {{{"max_tokens", 5}, {"max_completion_tokens", 6}}, "max_tokens", "differ"},
       {{{"n", 0}}, "n", "1 or more"},
       {{{"n", 129}}, "n", "at most 128"},
       {{{"seed", 18446744073709551615u}}, "seed", "whole number"},
       {{{"stop", ""}}, "stop", "empty"},
+      {{{"stop", 5}}, "stop", "'stop' is 5; expected a text"},
+      {{{"stop", {"a", 5}}}, "stop", "'stop' has 5; expected a text"},
       {{{"stop", {"a", "b", "c", "d", "e"}}}, "stop", "at most 4"},
       {{{"stream", "yes"}}, "stream", "true or false"},
       {{{"stream_options", {{"include_usage", true}}}}, "stream_options", "'stream': true"},
       {{{"model", 5}}, "model", "a text"},
-      {{{"messages", Json::array()}}, "messages", "missing"},
+      {{{"messages", Json::array()}}, "messages", "'messages' is an empty list; expected a list of messages"},
+      {{{"messages", "hi"}}, "messages", "'messages' is \"hi\"; expected a list of messages"},
       {{{"messages", {"a"}}}, "messages[0]", "no object"},
       {{{"messages", {{{"role", "judge"}, {"content", "a"}}}}}, "messages[0].role", "expected system"},
       {{{"messages", {{{"role", "user"}}}}}, "messages[0].content", "no content"},

@@ -1,10 +1,9 @@
 // `megatrain chat` as scripts use it, by lines, and as people do, on a terminal.
-#include <poll.h>
-#include <termios.h>
-
 #include <sstream>
 
+#include "tests/cli/on_terminal.h"
 #include "tests/cli/speaking_model.h"
+#include "tests/places.h"
 
 namespace megatrain::cli {
 
@@ -27,67 +26,25 @@ std::string answer_to(const SpeakingModel& model, const std::vector<json>& messa
   return json::parse(outcome.out).at("text");
 }
 
-// The program on a terminal of its own.
-class Terminal {
- public:
-  explicit Terminal(const Words& words) : screen_(::posix_openpt(O_RDWR | O_NOCTTY)) {
-    EXPECT_EQ(::grantpt(screen_), 0);
-    EXPECT_EQ(::unlockpt(screen_), 0);
-    const std::string name = ::ptsname(screen_);
-    Words all = {MEGATRAIN_PROGRAM};
-    all.insert(all.end(), words.begin(), words.end());
-    std::vector<char*> argv;
-    for (std::string& word : all) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::setsid();
-      const int terminal = ::open(name.c_str(), O_RDWR);  // the first one of a session is its own
-      for (const int descriptor : {0, 1, 2}) ::dup2(terminal, descriptor);
-      ::setenv("TERM", "xterm", 1);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
-    }
-  }
-  ~Terminal() { ::close(screen_); }
+// What is sent when this is typed on a terminal, and enter.
+std::string message_typed(const std::string& keys) {
+  const SpeakingModel model;
+  OnTerminal terminal(model.words({"--max-tokens=8", "--json"}, "chat"));
+  terminal.until("\x1b[?2004h");  // pastes are marked
+  terminal.until("> ");
+  terminal.type(keys + "\r");
+  terminal.until("}");
+  terminal.until("> ");
+  const std::string saved = model / "saved.jsonl";
+  terminal.type("/save " + saved + "\r");
+  terminal.until("added to");
+  terminal.type("/quit\r");
+  EXPECT_EQ(terminal.wait(), 0);
+  return json::parse(read_bytes(saved)).at("messages").at(0).at("content");
+}
 
-  void type(const std::string& keys) const {
-    EXPECT_EQ(::write(screen_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
-  }
-
-  // Reads until the text has come, and forgets what came up to there; empty: it did not come within a minute.
-  std::string until(const std::string& text) {
-    for (;;) {
-      if (const size_t at = shown_.find(text); at != std::string::npos) {
-        const std::string before = shown_.substr(0, at + text.size());
-        shown_.erase(0, before.size());
-        return before;
-      }
-      pollfd input{.fd = screen_, .events = POLLIN};
-      char bytes[4096];
-      const ssize_t count = ::poll(&input, 1, 60000) == 1 ? ::read(screen_, bytes, sizeof bytes) : 0;
-      if (count <= 0) {
-        ADD_FAILURE() << "'" << text << "' did not come after: " << shown_;
-        return "";
-      }
-      shown_.append(bytes, static_cast<size_t>(count));
-    }
-  }
-
-  int wait() {
-    char bytes[4096];
-    while (::read(screen_, bytes, sizeof bytes) > 0) {  // EIO once the program has ended
-    }
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-
- private:
-  int screen_;
-  pid_t pid_ = 0;
-  std::string shown_;
-};
+// More than a prompt with a line shows, which a slow machine may print twice.
+constexpr size_t kOfAnAnswer = 400;
 
 }  // namespace
 
@@ -116,6 +73,9 @@ TEST(Chat, CommandsChangeTheConversation) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(json::parse(lines[0]).at("messages"),
             json({turn("system", "be good"), turn("user", "one"), turn("assistant", answers[0])}));
+  EXPECT_NE(outcome.err.find("1 answer ended before the model was done; what came of it is saved"), std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(outcome.err.find("Ctrl-C"), std::string::npos) << outcome.err;  // nobody types
   EXPECT_EQ(json::parse(lines[1]).at("messages").at(3), turn("user", "/x"));
   EXPECT_EQ(json::parse(lines[1]).at("messages").at(0), turn("system", "kind"));
   EXPECT_NE(outcome.err.find("/save FILE"), std::string::npos);
@@ -141,6 +101,11 @@ TEST(Chat, AFullContextIsSaidWithWhatToDo) {
     EXPECT_NE(full.err.find(part), std::string::npos) << full.err;
   const Outcome cut = succeed(model.words({"--context=64"}, "chat"), "one two\n");
   EXPECT_NE(cut.err.find("ends here because the context is full"), std::string::npos) << cut.err;
+  const Outcome single = megatrain(model.words({"--context=64"}, "chat"), "\n" + std::string(100, 'a') + "\n");
+  EXPECT_EQ(single.code, static_cast<int>(ExitCode::bad_input));
+  for (const char* part : {"line 2 of standard input", "the message is too long", "shorten it", "larger --context"})
+    EXPECT_NE(single.err.find(part), std::string::npos) << single.err;
+  EXPECT_EQ(single.err.find("/reset"), std::string::npos) << single.err;
 }
 
 TEST(Chat, RefusesWhatItCannotDo) {
@@ -150,23 +115,36 @@ TEST(Chat, RefusesWhatItCannotDo) {
   expect_refusal(model.words({"--context=1000"}, "chat"), ExitCode::bad_input, {"no chat template"});
   const SpeakingModel talking;
   expect_refusal(talking.words({"--context=1000"}, "chat"), ExitCode::bad_config, {"--context is 1000", "2 to 128"});
+  for (const std::string name : {"/quit", "/reset", "/help"}) {
+    const Outcome more = megatrain(talking.words({}, "chat"), name + " now\n");
+    EXPECT_EQ(more.code, static_cast<int>(ExitCode::bad_config));
+    EXPECT_NE(more.err.find(name + " takes nothing, and \"now\" stands behind it"), std::string::npos) << more.err;
+  }
+  const Outcome nowhere = megatrain(talking.words({"--max-tokens=2"}, "chat"), "one\n/save /nowhere/at/all.jsonl\n");
+  EXPECT_EQ(nowhere.code, static_cast<int>(ExitCode::io));
+  EXPECT_NE(nowhere.err.find("line 2 of standard input"), std::string::npos) << nowhere.err;
   const Outcome unknown = megatrain(talking.words({}, "chat"), "/rest\n");
   EXPECT_EQ(unknown.code, static_cast<int>(ExitCode::bad_config));
   EXPECT_NE(unknown.err.find("\"/rest\" is no command"), std::string::npos) << unknown.err;
+  const Outcome bytes = megatrain(talking.words({}, "chat"), "one\ntwo \xff\n");
+  EXPECT_EQ(bytes.code, static_cast<int>(ExitCode::bad_input));
+  EXPECT_NE(bytes.err.find("line 2 of standard input: "), std::string::npos) << bytes.err;
+  const Outcome folder = megatrain(talking.words({"--max-tokens=2"}, "chat"), "one\n/save /\n");
+  EXPECT_EQ(folder.code, static_cast<int>(ExitCode::bad_config));
+  EXPECT_NE(folder.err.find("is a directory; /save takes the name of a file"), std::string::npos) << folder.err;
 }
 
 TEST(Chat, OnATerminalCtrlCStopsTheAnswerAndCtrlDEnds) {
   const SpeakingModel model;
   model.make_endless();
-  Terminal terminal(model.words({"--context=200000", "--temperature=1"}, "chat"));
+  OnTerminal terminal(model.words({"--context=200000", "--temperature=1"}, "chat"));
   terminal.until("ctrl-D ends");
   terminal.until("> ");
   terminal.type("half\x03");
   terminal.until("ctrl-D or /quit ends");
   terminal.until("> ");
   terminal.type("go on\r");
-  terminal.until("go on\r\n");
-  terminal.until(" ");  // something of the answer
+  terminal.until_bytes(kOfAnAnswer);
   terminal.type("\x03");
   terminal.until("stopped");
   terminal.until("> ");
@@ -185,9 +163,48 @@ TEST(Chat, OnATerminalCtrlCStopsTheAnswerAndCtrlDEnds) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
+// The terminal is not raw while an answer comes, and would keep ctrl-D as a zero.
+TEST(Chat, CtrlDTypedDuringAnAnswerEndsAfterIt) {
+  const SpeakingModel model;
+  model.make_endless();
+  OnTerminal terminal(model.words({"--context=200000", "--temperature=1", "--max-tokens=3000"}, "chat"));
+  terminal.until("> ");
+  terminal.type("go on\r");
+  terminal.until_bytes(kOfAnAnswer);
+  terminal.type("\x04");
+  terminal.until("because of --max-tokens");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST(Chat, APasteIsOneMessageWithItsLinesAndTabs) {
+  const std::string paste = "\x1b[200~one \xc3\xa9\rtwo\tand \\\r\x1b[Athree\x15\r\x1b[201~";
+  EXPECT_EQ(message_typed("see: " + paste + "!"), "see: one \xc3\xa9\ntwo\tand \\\n[Athree!");
+}
+
+TEST(Chat, KeysWithoutAUseTypeNothing) {
+  EXPECT_EQ(message_typed(std::string(1, '\0') + "one"), "one");  // ctrl-space ends nothing
+  // ctrl-left twice, page up, F5, shift-tab, F1, ctrl-right, end
+  EXPECT_EQ(message_typed("one two\x1b[1;5D\x1b[1;5D<\x1b[5~\x1b[15~\x1b[Z\x1bOP\x1b[1;5C>\x1b[F!"), "<one> two!");
+  EXPECT_EQ(message_typed("caf\xe9 x\xc3"), "caf\uFFFD x\uFFFD");  // bytes that are no UTF-8
+}
+
+TEST(Chat, AStoppedProcessTakesTheTerminalAgain) {
+  const SpeakingModel model;
+  OnTerminal terminal(model.words({"--max-tokens=8"}, "chat"));
+  terminal.until("> ");
+  terminal.type("half a");
+  terminal.until("half a");
+  terminal.stop_and_go_on();
+  terminal.until("> half a");
+  EXPECT_TRUE(terminal.is_raw());
+  terminal.type("\x04\x15");
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
 TEST(Chat, LinesAreEditedAndRememberedOnATerminal) {
   const SpeakingModel model;
-  Terminal terminal(model.words({"--max-tokens=8", "--json"}, "chat"));
+  OnTerminal terminal(model.words({"--max-tokens=8", "--json"}, "chat"));
   terminal.until("> ");
   terminal.type("hellp\x7fo\r");  // backspace
   const std::string first = terminal.until("}");

@@ -111,7 +111,7 @@ TEST(Serve, AnswersAreThoseOfGenerate) {
   const Served served(model);
   const json wanted = model.generate({"--chat", "--prompt", "hello there", "--max-tokens=20"});
   const json reply = served.chat(asked("hello there", {{"model", "model"}}));
-  EXPECT_EQ(content(reply), wanted.at("text"));
+  EXPECT_EQ(content(reply), wanted.at("text").get<std::string>());
   EXPECT_EQ(reply.at("object"), "chat.completion");
   EXPECT_EQ(reply.at("model"), "model");
   EXPECT_EQ(reply.at("choices").at(0).at("finish_reason"), wanted.at("finish"));
@@ -141,6 +141,13 @@ TEST(Serve, ListsItsModelAndRefusesOthers) {
   EXPECT_EQ(list.at("data").at(0).at("id"), "mine");
   EXPECT_EQ(list.at("data").at(0).at("max_model_len"), 128);
   EXPECT_EQ(ask(served.port(), "GET", "/v1/models/mine").json().at("id"), "mine");
+  EXPECT_EQ(ask(served.port(), "GET", "/v1/models/m%69ne").json().at("id"), "mine");
+  for (const char* path : {"/v1/models/other", "/v1/models/", "/v1/models/%zz%", "/v1/models/mine/more"}) {
+    const ClientReply reply = ask(served.port(), "GET", path);
+    EXPECT_EQ(reply.status, 404) << path;
+    EXPECT_EQ(reply.json().at("error").at("code"), "model_not_found") << path;
+    EXPECT_NE(reply.body.find("this server has \\\"mine\\\""), std::string::npos) << reply.body;
+  }
   const ClientReply other = served.post("/v1/chat/completions", asked("hi", {{"model", "other"}}));
   EXPECT_EQ(other.status, 404);
   EXPECT_EQ(other.json().at("error").at("code"), "model_not_found");
@@ -183,8 +190,8 @@ TEST(Serve, AStreamHasTheTextOfTheWholeAnswerAndEndsWithDone) {
   EXPECT_EQ(texts.back(), "[DONE]");
   for (const size_t choice : {0, 2}) {
     EXPECT_EQ(streamed_text(texts, choice), streamed_text(texts, choice + 1));
-    EXPECT_EQ(streamed_text(texts, choice),
-              model.generate({"--prompt", choice == 0 ? "one" : "two", "--max-tokens=16"}).at("text"));
+    const json wanted = model.generate({"--prompt", choice == 0 ? "one" : "two", "--max-tokens=16"});
+    EXPECT_EQ(streamed_text(texts, choice), wanted.at("text").get<std::string>());
   }
 }
 
@@ -271,6 +278,14 @@ TEST(Serve, OverLongPromptsAreRefusedWithTheLimit) {
     EXPECT_EQ(error.at("code"), "context_length_exceeded");
     EXPECT_NE(error.at("message").get<std::string>().find("context of 64 tokens"), std::string::npos);
   }
+  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {  // refused before it is tokenised
+    const std::string text(7'000'000, 'a');
+    const ClientReply reply =
+        served.post(path, path[5] == 'h' ? json{{"messages", {user(text)}}} : json{{"prompt", text}});
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(reply.json().at("error").at("code"), "context_length_exceeded");
+    EXPECT_NE(reply.body.find(" bytes, and"), std::string::npos) << reply.body;
+  }
   const json full = served.complete({{"prompt", std::string(60, 'a')}, {"max_tokens", 100}, {"temperature", 0}});
   EXPECT_LE(full.at("usage").at("total_tokens"), 64);
   const ClientReply ids = served.post("/v1/completions", {{"prompt", {1, 64}}, {"max_tokens", 1}});
@@ -286,7 +301,7 @@ TEST(Serve, RefusalsAreInOpenAIsForm) {
     EXPECT_EQ(reply.json().at("error").at("type"), "invalid_request_error");
     EXPECT_NE(reply.body.find(part), std::string::npos) << reply.body;
   };
-  refusal(ask(served.port(), "POST", "/v1/completions", "{\"prompt\": "), 400, "no JSON");
+  refusal(ask(served.port(), "POST", "/v1/completions", "{\"prompt\": "), 400, "not usable JSON");
   refusal(served.post("/v1/completions", {{"prompt", "a"}, {"logprobs", 1}}), 400, "'logprobs' is not supported");
   refusal(served.post("/v1/completions", {{"prompt", ""}}), 400, "no tokens");
   refusal(served.post("/v1/chat/completions", asked("hi")), 400, "no chat template");
@@ -379,6 +394,7 @@ TEST(Serve, RefusesWhatItCannotDo) {
                  {"--max-sequences is 0", "1 to 256"});
   expect_refusal(model.words({"--context=129"}, "serve"), ExitCode::bad_config, {"--context is 129", "2 to 128"});
   expect_refusal(model.words({"--host=no such host"}, "serve"), ExitCode::bad_config, {"--host no such host"});
+  expect_refusal(model.words({"--host=192.0.2.1"}, "serve"), ExitCode::io, {"no such address", "0.0.0.0"});
   const Served served(model);
   expect_refusal(model.words({"--port=" + std::to_string(served.port())}, "serve"), ExitCode::io,
                  {"Address already in use", "another port"});

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "megatrain/io/json.h"
+#include "tests/text/added_token.h"
 
 namespace megatrain {
 
@@ -28,14 +29,7 @@ inline nlohmann::json byte_tokenizer() {
     vocab[text] = byte;
   }
   const char* const specials[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
-  for (int32_t i = 0; i < 3; ++i)
-    added.push_back({{"id", kPad + i},
-                     {"content", specials[i]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
+  for (int32_t i = 0; i < 3; ++i) added.push_back(added_token(kPad + i, specials[i]));
   return {{"version", "1.0"},
           {"truncation", nullptr},
           {"padding", nullptr},

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <map>
 
-#include "megatrain/base/error.h"
 #include "megatrain/text/model_text.h"
+#include "tests/base/said.h"
 #include "tests/text/byte_model.h"
 
 namespace megatrain {
@@ -16,13 +16,6 @@ namespace {
 
 using Json = nlohmann::json;
 using Ids = std::vector<int32_t>;
-
-Json token(const char* content, const Json& more = Json::object()) {
-  Json json = {{"content", content}, {"single_word", false}, {"lstrip", false},
-               {"rstrip", false},    {"normalized", false},  {"special", true}};
-  json.update(more);
-  return json;
-}
 
 class ConfigTokensTest : public ::testing::Test {
  protected:
@@ -43,24 +36,20 @@ class ConfigTokensTest : public ::testing::Test {
   }
   static Ids ids(const ModelText& text, const char* input) { return text.tokenizer.encode(input, false); }
   std::string refusal(const Json& config, const std::map<std::string, Json>& more = {}) const {
-    try {
-      model(config, more);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::bad_input);
-      return error.what();
-    }
-    return "accepted";
+    return refused_with(ExitCode::bad_input, [&] { model(config, more); });
   }
 
-  const Json full_ = {{"256", token("<|endoftext|>")}, {"257", token("<|im_start|>")}, {"258", token("<|im_end|>")}};
+  const Json full_ = {{"256", decoder_token("<|endoftext|>")},
+                      {"257", decoder_token("<|im_start|>")},
+                      {"258", decoder_token("<|im_end|>")}};
   const Ids plain_x_ = {'a', '<', '|', 'x', '|', '>', ' ', 'b'};
   std::filesystem::path folder_;
 };
 
 TEST_F(ConfigTokensTest, ThoseThatOnlyAddedTokensDecoderHasAreTokens) {
   Json decoder = full_;
-  decoder["259"] = token("<|x|>");
-  decoder["260"] = token("<tool>", {{"special", false}, {"normalized", true}});
+  decoder["259"] = decoder_token("<|x|>");
+  decoder["260"] = decoder_token("<tool>", {{"special", false}, {"normalized", true}});
   const ModelText text = model({{"added_tokens_decoder", decoder}});
   EXPECT_EQ(ids(text, "a<|x|> b"), (Ids{'a', 259, ' ', 'b'}));
   EXPECT_EQ(ids(text, "<tool> <|im_end|> z"), (Ids{260, ' ', 258, ' ', 'z'}));
@@ -74,7 +63,7 @@ TEST_F(ConfigTokensTest, AFileThatAddsNothingLeavesTheTokenizersIdentity) {
   const std::string plain = model({}).tokenizer_identity;
   EXPECT_EQ(model({{"added_tokens_decoder", full_}}).tokenizer_identity, plain);
   Json decoder = full_;
-  decoder["259"] = token("<|x|>");
+  decoder["259"] = decoder_token("<|x|>");
   const std::string added = model({{"added_tokens_decoder", decoder}}).tokenizer_identity;
   EXPECT_NE(added, plain);
   decoder["259"]["lstrip"] = true;
@@ -83,8 +72,8 @@ TEST_F(ConfigTokensTest, AFileThatAddsNothingLeavesTheTokenizersIdentity) {
 
 TEST_F(ConfigTokensTest, IdsFollowTheOrderOfTheIndicesWhateverTheseAre) {
   Json decoder = full_;
-  decoder["262"] = token("<|x|>");
-  decoder["261"] = token("<tool>");
+  decoder["262"] = decoder_token("<|x|>");
+  decoder["261"] = decoder_token("<tool>");
   ::testing::internal::CaptureStderr();
   const ModelText text = model({{"added_tokens_decoder", decoder}});
   const std::string said = ::testing::internal::GetCapturedStderr();
@@ -96,7 +85,7 @@ TEST_F(ConfigTokensTest, IdsFollowTheOrderOfTheIndicesWhateverTheseAre) {
 
 TEST_F(ConfigTokensTest, ItsFlagsGoBeforeThoseOfTokenizerJson) {
   Json decoder = full_;
-  decoder["258"] = token("<|im_end|>", {{"lstrip", true}, {"special", false}});
+  decoder["258"] = decoder_token("<|im_end|>", {{"lstrip", true}, {"special", false}});
   const ModelText text = model({{"added_tokens_decoder", decoder}});
   EXPECT_EQ(ids(text, "a  <|im_end|> z"), (Ids{'a', 258, ' ', 'z'}));
   EXPECT_TRUE(text.tokenizer.is_special(258));  // it is the end token
@@ -131,12 +120,13 @@ TEST_F(ConfigTokensTest, NamedAndAdditionalTokensAreAddedAndAnUnknownEndIsRefuse
             (Ids{'q', 259, ' '}));
   EXPECT_TRUE(model({{"unk_token", "q"}}).tokenizer.is_special('q'));  // of the vocabulary
   EXPECT_NE(refusal({{"eos_token", "<|x|>"}}).find("\"eos_token\" is \"<|x|>\""), std::string::npos);
-  EXPECT_EQ(model({{"eos_token", "<|x|>"}, {"added_tokens_decoder", {{"259", token("<|x|>")}}}}).eos, 259);
+  EXPECT_EQ(model({{"eos_token", "<|x|>"}, {"added_tokens_decoder", {{"259", decoder_token("<|x|>")}}}}).eos, 259);
 }
 
 TEST_F(ConfigTokensTest, WhatIsNoTokenIsRefused) {
   EXPECT_NE(refusal({{"added_tokens_decoder", {{"259", "<|x|>"}}}}).find("added_tokens_decoder"), std::string::npos);
-  EXPECT_NE(refusal({{"added_tokens_decoder", {{"x", token("<|x|>")}}}}).find("under \"x\""), std::string::npos);
+  EXPECT_NE(refusal({{"added_tokens_decoder", {{"x", decoder_token("<|x|>")}}}}).find("under \"x\""),
+            std::string::npos);
   EXPECT_NE(refusal({{"added_tokens_decoder", {1}}}).find("an object of tokens"), std::string::npos);
   EXPECT_NE(refusal({}, {{"added_tokens.json", {{"<|x|>", -1}}}}).find("added_tokens.json"), std::string::npos);
 }

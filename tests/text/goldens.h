@@ -11,12 +11,11 @@
 #include <fmt/format.h>
 
 #include "megatrain/io/json.h"
+#include "tests/places.h"
 
 namespace megatrain::testing {
 
-inline std::string golden_path(const std::string& name) {
-  return std::string(MEGATRAIN_SOURCE_DIR) + "/tests/text/goldens/" + name;
-}
+inline std::string golden_path(const std::string& name) { return in_repository("tests/text/goldens/") + name; }
 
 inline nlohmann::json read_golden(const std::string& name) {
   std::ifstream file(golden_path(name), std::ios::binary);

@@ -82,6 +82,12 @@ TEST_F(SampleBlocksTest, ABrokenArrayIsBadWhereItBreaks) {
       (Texts{"0:1 {}", "0:3! something follows the end of the JSON array; remove it, or put one object on each line"}));
 }
 
+TEST_F(SampleBlocksTest, AnObjectOverSeveralLinesIsBadWhereItBegins) {
+  const Texts read = read_all_ways({{write("a.json", "{\n  \"text\": \"a\"\n}\n"), true}});
+  ASSERT_FALSE(read.empty());
+  EXPECT_EQ(read[0].find("0:1! an object goes on over the next lines; put each object on one line"), 0u) << read[0];
+}
+
 TEST_F(SampleBlocksTest, ALineBeyondTheBoundIsPassedOverAndBad) {
   const std::string bad = "! the line is longer than 20 B, the most a sample may have; split it";
   EXPECT_EQ(read_all_ways({{write("a.jsonl", "{1}\n" + std::string(5000, 'x') + "\n{2}\r\n" + std::string(20, 'y') +
@@ -116,6 +122,9 @@ TEST_F(SampleBlocksTest, CompressedFilesAreRefusedByTheirFirstBytes) {
               read({{gzip, true}}, {64, 64, 64});
             }),
             gzip + " is compressed by gzip, which is not read; unpack it with gunzip.");
+  const std::string table = write("b.jsonl", "PAR1zzzz");
+  const std::string said = refusal([&] { read({{table, true}}, {64, 64, 64}); });
+  EXPECT_NE(said.find("pandas.read_parquet(\"" + table + "\").to_json("), std::string::npos) << said;
 }
 
 }  // namespace

@@ -173,6 +173,23 @@ TEST_F(SampleFormTest, ColumnsThatHoldTextAndAreNotReadAreNamedOnceWithAPlace) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+TEST_F(SampleFormTest, SamplesWithPicturesAreRefusedAndEmptyListsOfThemAreNot) {
+  const auto row = [](const std::string& images) {
+    return R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"images":)" + images +
+           "}\n";
+  };
+  tokenized(write("a.jsonl", row("[]")));
+  const std::string file = write("b.jsonl", row("[]") + row(R"(["x.png"])"));
+  try {
+    tokenized(file);
+    FAIL() << "pictures were passed over";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_EQ(std::string(error.what()).find(file + ":2: it has \"images\", and only text is trained on"), 0u)
+        << error.what();
+  }
+}
+
 TEST_F(SampleFormTest, ToolsAndCallsReachTheTemplateInOpenAisShape) {
   const ChatTemplate printing(
       "{{ tools | tojson }}{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.tool_calls %}"
@@ -337,7 +354,7 @@ TEST_F(SampleFormTest, SamplesOfAnotherShapeAreNamedWithWhatWasExpected) {
   EXPECT_EQ(
       bad_line(R"({"text":"t","id":4})"),
       "it has no \"messages\", but the keys \"text\", \"id\"; every sample of a dataset has the same form: give it "
-      "one, or name the columns.");
+      "one, or name its column by columns.");
   EXPECT_EQ(bad_line(R"({"messages":[]})"), "\"messages\" is empty: the conversation has no message.");
   EXPECT_EQ(bad_line(R"({"messages":"x"})"), "\"messages\" is text, where a list of messages is expected.");
   EXPECT_EQ(bad_line(R"({"messages":[3]})"), "message 1 is a number, where an object is expected.");

@@ -10,10 +10,11 @@
 #include <string>
 
 #include "megatrain/io/json.h"
+#include "tests/places.h"
 
 namespace megatrain::golden {
 
-inline std::filesystem::path text_folder() { return std::filesystem::path(MEGATRAIN_SOURCE_DIR) / "tests/text"; }
+inline std::filesystem::path text_folder() { return std::filesystem::path(in_repository("tests/text")); }
 
 inline std::string read_text(const std::string& name) {
   std::ifstream file(text_folder() / name, std::ios::binary);

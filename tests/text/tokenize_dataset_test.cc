@@ -83,7 +83,7 @@ TEST_F(TokenizeTest, BadSamplesAreSkippedUpToTheBoundAndListed) {
   how.block_bytes = 1;
   const std::string first = file +
                             ":2: it has no \"text\", but the keys none; every sample of a dataset has the same form: "
-                            "give it one, or name the columns.";
+                            "give it one, or name its column by columns.";
   EXPECT_EQ(refusal([&] { tokenized(file, how); }), first);
   how.skip_bad = 1;
   EXPECT_EQ(refusal([&] { tokenized(file, how); }),

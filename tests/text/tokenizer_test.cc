@@ -10,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "tests/io/cpu_time.h"
+#include "tests/text/added_token.h"
 #include "tests/text/goldens.h"
 
 namespace megatrain {
@@ -199,17 +200,13 @@ TEST(TokenizerFile, ThatIsAbsentOrNotJsonIsRefusedWithItsName) {
 }
 
 TEST(TokenizerFile, ManyAddedTokensTakeTimeInProportionAndEndlessOnesAreRefused) {
-  const auto added = [](const std::string& content, int id) {
-    return Json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
-                {"rstrip", false}, {"normalized", false}, {"special", true}};
-  };
   const auto with = [&](const Json& tokens) { return refusal_of([&](Json& json) { json["added_tokens"] = tokens; }); };
   Json many = Json::array();
-  for (int i = 0; i < 100'000; i++) many.push_back(added("<|" + std::to_string(i) + "|>", i + 1000));
+  for (int i = 0; i < 100'000; i++) many.push_back(added_token(i + 1000, "<|" + std::to_string(i) + "|>"));
   EXPECT_LT(cpu_seconds([&] { EXPECT_EQ(with(many), ""); }), 20);
-  EXPECT_NE(
-      with(Json::array({added(std::string(5000, 'a'), 1000)})).find("has 5000 bytes, where a token has at most 4096"),
-      std::string::npos);
+  EXPECT_NE(with(Json::array({added_token(1000, std::string(5000, 'a'))}))
+                .find("has 5000 bytes, where a token has at most 4096"),
+            std::string::npos);
 }
 
 TEST(TokenizerFile, WithAFeatureThatIsNotSupportedIsRefusedByTheFeaturesName) {

@@ -13,6 +13,7 @@
 #include "megatrain/model/model.h"
 #include "megatrain/train/state_files.h"
 #include "tests/hub/fixtures.h"
+#include "tests/places.h"
 
 namespace megatrain {
 
@@ -28,7 +29,7 @@ class ExportExperts : public ::testing::TestWithParam<std::string> {
     return export_model(out_, {.config_json = "{}"}, report.types, records, 3);
   }
 
-  std::string model_ = std::string(MEGATRAIN_SOURCE_DIR) + "/tests/parity/goldens/" + GetParam() + "/model";
+  std::string model_ = in_repository("tests/parity/goldens/") + GetParam() + "/model";
   TemporaryDirectory directory_;
   std::string out_ = directory_ / "out";
 };

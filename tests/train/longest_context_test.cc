@@ -132,6 +132,12 @@ TEST(LongestContext, IsZeroWhereNothingFitsAndEndsAtTwoMillion) {
   const ModelConfig model = preset("qwen2.5-0.5b");
   EXPECT_EQ(longest_context(step_of(1, 1), model, machine_with("h200", 500 * kGiB)), kMostContext);
   EXPECT_EQ(longest_context(step_of(1, 1), model, machine_with("h200", 500 * kGiB, 2 * kGiB)), 0);
+  TrainConfig chunks = step_of(1, 1);  // of which a micro-batch has 1024 at most
+  chunks.mlp_chunk = 16;
+  EXPECT_EQ(longest_context(chunks, model, machine_with("h200", 500 * kGiB)), 16 * kMostParts);
+  chunks.mlp_chunk = 4096;
+  chunks.head_chunk = 1;
+  EXPECT_EQ(longest_context(chunks, model, machine_with("h200", 500 * kGiB)), kMostParts);
   TrainConfig beyond = step_of(1, 1);
   beyond.memory.host_bytes = 501 * kGiB;
   EXPECT_EQ(longest_context(beyond, model, machine_with("h200", 500 * kGiB)), 0);

@@ -1,6 +1,9 @@
 #include "megatrain/watch/alerts.h"
 
+#include <ctime>
+
 #include "megatrain/watch/alert_command.h"
+#include "megatrain/watch/watcher.h"
 #include "tests/watch/made_run.h"
 
 namespace megatrain {
@@ -74,11 +77,14 @@ TEST(Alerts, TellARunThatStandsStillButNotOneThatWorks) {
   RunFollower run(made.path());
   Alerts alerts({});
   double now = 100;
+  std::string sentence;
   const auto pass = [&](double seconds, const std::string& doing) {
     now += seconds;
     made.live(now, "running", ::getpid(), {{"doing", doing}});
     run.poll(now);
-    return kinds(alerts.look(run, now, kRoom));
+    const std::vector<Alert> raised = alerts.look(run, now, kRoom);
+    if (!raised.empty()) sentence = raised.front().message;
+    return kinds(raised);
   };
   EXPECT_TRUE(pass(1, "step 2").empty());
   EXPECT_TRUE(pass(119, "step 2").empty());
@@ -88,6 +94,7 @@ TEST(Alerts, TellARunThatStandsStillButNotOneThatWorks) {
   made.step(2, 4);
   EXPECT_TRUE(pass(10, "step 3").empty());
   EXPECT_EQ(pass(130, "step 3"), Names{"stall"});
+  EXPECT_NE(sentence.find("since step 2 was done; the run is in step 3"), std::string::npos) << sentence;
 }
 
 TEST(Alerts, TellABadEndAndNotAGoodOne) {
@@ -107,6 +114,26 @@ TEST(Alerts, TellABadEndAndNotAGoodOne) {
   EXPECT_EQ(end(105, "failed", 5), Names{"ended"});
 }
 
+TEST(Alerts, TellARunDirectoryThatIsGone) {
+  const MadeRun made;
+  const std::string away = made.path() + "-away";
+  RunFollower run(away), moved(made.path());
+  Alerts of_none({}), alerts({});
+  run.poll(100);
+  EXPECT_TRUE(of_none.look(run, 100, kRoom).empty()) << "it was never there";
+  made.live(100);
+  const auto look = [&](double now) {
+    moved.poll(now);
+    return kinds(alerts.look(moved, now, kRoom));
+  };
+  EXPECT_TRUE(look(101).empty());
+  std::filesystem::rename(made.path(), away);
+  EXPECT_EQ(look(102), Names{"gone"});
+  EXPECT_TRUE(look(103).empty());
+  std::filesystem::rename(away, made.path());
+  EXPECT_TRUE(look(104).empty());
+}
+
 TEST(AlertCommand, GetsTheAlertOnItsInputAndNothingOfItInItsText) {
   const TemporaryDirectory directory;
   const std::string out = directory / "out";
@@ -120,6 +147,20 @@ TEST(AlertCommand, GetsTheAlertOnItsInputAndNothingOfItInItsText) {
   AlertCommand none("", true);
   none.run(text);
   EXPECT_EQ(none.running(), 0u);
+}
+
+TEST(AlertCommand, IsRunOnceForAShortageThatWasThereBeforeTheWatch) {
+  const MadeRun made;
+  made.step(1, 2.0);
+  made.live(static_cast<double>(std::time(nullptr)));
+  const TemporaryDirectory directory;
+  const std::string out = directory / "out";
+  Watcher watcher({made.path()}, {.disk_bytes = INT64_MAX}, AlertCommand("cat >> " + out, true));
+  for (int i = 0; i < 3; ++i) watcher.poll();
+  const auto told = [&] { return std::filesystem::exists(out) && read_bytes(out).ends_with("\n"); };
+  for (const std::time_t start = std::time(nullptr); !told() && std::time(nullptr) < start + 20;) watcher.poll();
+  ASSERT_TRUE(told());
+  EXPECT_EQ(nlohmann::json::parse(read_bytes(out)).at("alert"), "disk");
 }
 
 TEST(AlertCommand, IsNeverWaitedForAndBoundedInNumber) {

@@ -54,6 +54,13 @@ class MadeRun {
   TemporaryDirectory directory_;
 };
 
+inline std::vector<RunEvent> events_of(RunFollower& run, double now_s) {
+  std::vector<RunEvent> events;
+  RunEvent state = run.poll(now_s, [&](RunEvent event) { events.push_back(std::move(event)); });
+  if (!state.is_null()) events.push_back(std::move(state));
+  return events;
+}
+
 inline std::vector<std::string> names_of(const std::vector<RunEvent>& events) {
   std::vector<std::string> names;
   for (const RunEvent& event : events)

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include "megatrain/run/run_lock.h"
 #include "tests/watch/made_run.h"
 
 namespace megatrain {
@@ -46,13 +47,14 @@ TEST(LineTail, GivesWholeLinesOnceAndTellsAFileThatWasCutOrReplaced) {
 TEST(RunFollower, WaitsForARunThatIsNotThere) {
   const TemporaryDirectory directory;
   RunFollower run(directory / "later");
-  EXPECT_TRUE(run.poll(100).empty());
+  EXPECT_TRUE(events_of(run, 100).empty());
   EXPECT_EQ(run.phase(), RunPhase::absent);
   std::filesystem::create_directory(directory / "later");
-  EXPECT_TRUE(run.poll(101).empty());
+  EXPECT_TRUE(events_of(run, 101).empty());
   write_bytes(directory / "later" + "/config.resolved.yaml", "steps: 4\n");
-  write_bytes(directory / "later" + "/lock", "{}");
-  EXPECT_EQ(names_of(run.poll(102)), Names{"state 0"});
+  RunLock lock;
+  ASSERT_TRUE(lock.take(directory / "later"));
+  EXPECT_EQ(names_of(events_of(run, 102)), Names{"state 0"});
   EXPECT_EQ(run.phase(), RunPhase::running);
 }
 
@@ -61,20 +63,35 @@ TEST(RunFollower, TellsStepsEvaluationsAndSamplesAsTheyCome) {
   made.live(100);
   made.step(1, 4);
   RunFollower run(made.path() + "/");
-  EXPECT_EQ(names_of(run.poll(101)), (Names{"step 1", "state 1"}));
+  EXPECT_EQ(names_of(events_of(run, 101)), (Names{"step 1", "state 1"}));
   made.step(2, 3);
   made.append("metrics.jsonl", "{\"step\": 3, \"lo");
   made.append("eval.jsonl", "{\"step\":2,\"loss\":2.5,\"tokens\":9}\n");
   made.append("samples.jsonl", "{\"step\":2,\"prompt\":\"a\",\"text\":\"b\"}\n");
-  const std::vector<RunEvent> events = run.poll(102);
+  const std::vector<RunEvent> events = events_of(run, 102);
   EXPECT_EQ(names_of(events), (Names{"step 2", "evaluation 2", "sample 2"}));
   EXPECT_EQ(events[0].at("loss"), 3);
   EXPECT_EQ(events[0].at("run"), made.path());
-  EXPECT_TRUE(run.poll(103).empty());
+  EXPECT_TRUE(events_of(run, 103).empty());
   EXPECT_EQ(run.state().at("step"), 2);
   EXPECT_EQ(run.state().at("steps"), 100);
   EXPECT_EQ(run.state().at("evaluation_loss"), 2.5);
   EXPECT_NEAR(run.seconds_left(), 98 * 0.5, 1e-9);
+}
+
+TEST(RunFollower, TheTimeLeftKnowsPausesAndForgetsAnHourOfBeingSuspended) {
+  const MadeRun made;
+  made.live(100);
+  for (int64_t step = 1; step <= 3; ++step) made.step(step, 4);
+  made.append("metrics.jsonl", step_line(4, 4, 3600).dump() + "\n");
+  RunFollower run(made.path());
+  run.poll(101);
+  EXPECT_NEAR(run.seconds_left(), 96 * 0.5, 1e-9);
+  RunEvent saved = step_line(5, 4, 10.5);
+  saved["paused_s"] = 10.0;  // in five steps
+  made.append("metrics.jsonl", saved.dump() + "\n");
+  run.poll(102);
+  EXPECT_NEAR(run.seconds_left(), 95 * 2.5, 1e-9);
 }
 
 TEST(RunFollower, LeavesDamagedLinesOutAndCountsThem) {
@@ -84,7 +101,7 @@ TEST(RunFollower, LeavesDamagedLinesOutAndCountsThem) {
   made.append("metrics.jsonl", "{\"step\": 2, \"loss\"\n[]\n\xff\xfe\n{\"step\": 2}\n");
   made.step(3, 2);
   RunFollower run(made.path());
-  EXPECT_EQ(names_of(run.poll(101)), (Names{"step 1", "step 3", "state 3"}));
+  EXPECT_EQ(names_of(events_of(run, 101)), (Names{"step 1", "step 3", "state 3"}));
   EXPECT_EQ(run.damaged_lines(), 4);
   for (const char* text : {"", "[", "{\"lanes\": 3, \"memory\": [], \"state\": {}, \"written\": \"x\"}", "7"}) {
     write_bytes(made.path() + "/live.json", text);
@@ -105,7 +122,7 @@ TEST(RunFollower, OfAResumedRunTellsWhereItWentBackToAndOnlyWhatIsNew) {
   made.append("metrics.jsonl", step_line(3, 2.0, 0.75).dump() + "\n");
   std::filesystem::rename(made.path() + "/eval.jsonl", made.path() + "/former evaluations");
   for (const int64_t step : {2, 4}) made.append("eval.jsonl", fmt::format("{{\"step\":{},\"loss\":1.5}}\n", step));
-  EXPECT_EQ(names_of(run.poll(102)), (Names{"back 2", "step 3", "evaluation 4"}));
+  EXPECT_EQ(names_of(events_of(run, 102)), (Names{"back 2", "step 3", "evaluation 4"}));
   EXPECT_EQ(run.data().history.steps.size(), 3u);
   EXPECT_EQ(run.data().history.evaluations.size(), 2u);
   EXPECT_EQ(run.times_back(), 1);
@@ -118,7 +135,7 @@ TEST(RunFollower, KnowsHowARunEnded) {
   run.poll(100.5);
   EXPECT_EQ(run.phase(), RunPhase::running);
   made.live(102, "stopped", ::getpid(), {{"exit_code", 143}});
-  EXPECT_EQ(run.poll(103).back().at("exit_code"), 143);
+  EXPECT_EQ(run.poll(103).at("exit_code"), 143);
   EXPECT_EQ(run.phase(), RunPhase::stopped);
   made.live(104, "failed", ::getpid(), {{"exit_code", 6}, {"message", "the loss is NaN"}});
   run.poll(105);
@@ -133,11 +150,12 @@ TEST(RunFollower, KnowsHowARunEnded) {
 TEST(RunFollower, ARunThatIsSilentOrWhoseProcessIsGoneWasKilled) {
   const MadeRun made;
   const pid_t gone = pid_that_is_gone();
-  made.live(100, "running", gone);
+  made.live(100, "running", gone, {{"host", "another.host"}});
   RunFollower run(made.path());
-  run.poll(101);
-  EXPECT_EQ(run.phase(), RunPhase::running) << "the file is fresh: a process of another container may have written it";
   run.poll(107);
+  EXPECT_EQ(run.phase(), RunPhase::running) << "that process cannot be seen from here";
+  made.live(107, "running", gone);
+  run.poll(107.5);
   EXPECT_EQ(run.phase(), RunPhase::killed);
   EXPECT_EQ(run.exit_code(), 137);
   made.live(108);
@@ -150,6 +168,49 @@ TEST(RunFollower, ARunThatIsSilentOrWhoseProcessIsGoneWasKilled) {
   RunFollower late(made.path());
   late.poll(1000);
   EXPECT_EQ(late.phase(), RunPhase::killed) << "the file was old when it was first seen";
+}
+
+TEST(RunFollower, TheLockTellsAtOnceWhetherARunGoes) {
+  const MadeRun made;
+  RunFollower run(made.path());
+  {
+    RunLock lock;
+    ASSERT_TRUE(lock.take(made.path()));
+    made.live(100, "running", pid_that_is_gone());
+    run.poll(100.1);
+    EXPECT_EQ(run.phase(), RunPhase::running) << "its process may be of another container";
+    EXPECT_EQ(run.state().at("doing"), "step 3");
+    run.poll(1000);
+    EXPECT_EQ(run.phase(), RunPhase::running) << "a process that hangs is no dead one";
+    made.live(1001, "failed");
+    run.poll(1002);
+    EXPECT_EQ(run.phase(), RunPhase::running) << "it is being resumed";
+  }
+  // as a kill leaves it
+  write_bytes(made.path() + "/lock", fmt::format("{{\"pid\":{},\"host\":\"\"}}", ::getpid()));
+  made.live(1003);
+  run.poll(1003.1);
+  EXPECT_EQ(run.phase(), RunPhase::killed);
+  EXPECT_EQ(run.state().at("doing"), "") << "it does nothing any more";
+}
+
+TEST(RunFollower, ARunWithoutALiveFileThatRemovedItsLockWasStoppedAndNotKilled) {
+  const MadeRun made;
+  made.step(1, 4);
+  RunFollower run(made.path());
+  run.poll(100);
+  EXPECT_EQ(run.phase(), RunPhase::stopped);
+  EXPECT_NE(run.message().find("no checkpoint, so start it again"), std::string::npos) << run.message();
+  std::filesystem::create_directories(made.path() + "/checkpoints/step-00000004");
+  run.poll(100.5);
+  EXPECT_NE(run.message().find(fmt::format("of step 4: go on with 'megatrain train {0}/config.resolved.yaml --resume "
+                                           "--run_dir={0}'",
+                                           made.path())),
+            std::string::npos)
+      << run.message();
+  write_bytes(made.path() + "/lock", "");
+  run.poll(101);
+  EXPECT_EQ(run.phase(), RunPhase::killed);
 }
 
 }  // namespace megatrain

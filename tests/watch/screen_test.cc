@@ -56,7 +56,8 @@ TEST(Screen, FitsEveryWidthAndHeightAndSaysTheSameWithoutColour) {
   RunFollower run(made.path());
   run.poll(101);
   for (const bool colour : {false, true}) {
-    for (const auto& [width, height] : {std::pair{20, 4}, {40, 10}, {80, 24}, {200, 60}, {61, 13}}) {
+    for (const auto& [width, height] :
+         {std::pair{20, 4}, {40, 10}, {80, 24}, {200, 60}, {61, 13}, {10, 24}, {10, 3}, {1, 1}}) {
       const Names lines = screen(run, {"the loss jumped", "\x1b[2Jbad"}, {.colour = colour}, width, height, 0, 2);
       EXPECT_LE(lines.size(), static_cast<size_t>(height));
       for (const std::string& line : lines) EXPECT_LE(columns_of(line), width) << line;
@@ -69,6 +70,24 @@ TEST(Screen, FitsEveryWidthAndHeightAndSaysTheSameWithoutColour) {
        {"step 60 of 100 (60%)", "ETA 20s", "loss 0.0667", "1/2", "! the loss jumped", "lanes of step 7", "floor 0.2 s",
         "compute", "100%", "now: compute is in block forward", "memory", "Device", "r next run"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST(Screen, AnAbsurdLossDoesNotFlattenTheCurve) {
+  const MadeRun made;
+  made.live(100);
+  for (int64_t step = 1; step <= 60; ++step) made.step(step, step == 30 ? -1e308 : 4.0 / static_cast<double>(step));
+  RunFollower run(made.path());
+  run.poll(101);
+  const Names lines = screen(run, {}, {.smooth = false, .colour = false}, 80, 24, 0, 1);
+  for (const std::string& line : lines) EXPECT_EQ(line.find("000000000"), std::string::npos) << line;
+  const MadeRun few;
+  few.live(100);
+  few.step(1, 4);
+  few.step(2, -1e308);
+  RunFollower two(few.path());
+  two.poll(101);
+  for (const std::string& line : screen(two, {}, {.colour = false}, 80, 24, 0, 1))
+    EXPECT_EQ(line.substr(0, line.find("loss")).find("000000000"), std::string::npos) << line;
 }
 
 TEST(Screen, EveryCurveAndAxisCanBeShown) {

@@ -53,7 +53,12 @@ TEST(WatchServer, HasFourPathsAndNoneOfTheFileSystem) {
   EXPECT_NE(page.head.find("text/html"), std::string::npos);
   EXPECT_NE(page.body.find("script.js"), std::string::npos);
   EXPECT_EQ(page.body.find(made.path()), std::string::npos) << "only the last part of the path is shown";
-  EXPECT_EQ(ask(serving.port(), "GET", "/?run=99999999999999999999").status, 200);
+  EXPECT_EQ(ask(serving.port(), "GET", "/?run=0").status, 200);
+  for (const char* query : {"/?run=1", "/?run=99999999999999999999", "/?run=-1", "/?run=abc", "/?run=0x"}) {
+    const ClientReply refused = ask(serving.port(), "GET", query);
+    EXPECT_EQ(refused.status, 404) << query;
+    EXPECT_NE(refused.body.find("0 to 0"), std::string::npos) << refused.body;
+  }
   EXPECT_NE(ask(serving.port(), "GET", "/script.js").body.find("EventSource"), std::string::npos);
   EXPECT_EQ(ask(serving.port(), "GET", "/style.css").status, 200);
   for (const char* path :
@@ -61,6 +66,14 @@ TEST(WatchServer, HasFourPathsAndNoneOfTheFileSystem) {
     EXPECT_EQ(ask(serving.port(), "GET", path).status, 404) << path;
   EXPECT_EQ(ask(serving.port(), "POST", "/", "x").status, 405);
   EXPECT_EQ(ask(serving.port(), "GET", "/", "", "Host: evil.example\r\n").status, 403);
+}
+
+TEST(WatchServer, OfARunThatHasNotBegunShowsNoShareOfIt) {
+  const TemporaryDirectory directory;
+  const Serving serving({directory / "later"});
+  const std::string page = ask(serving.port(), "GET", "/").body;
+  EXPECT_NE(page.find("no step yet"), std::string::npos);
+  EXPECT_EQ(page.find("100%"), std::string::npos);
 }
 
 TEST(WatchServer, TellsWhatTheRunHasAndWhatComes) {

@@ -113,6 +113,10 @@ std::string counted(int64_t count, const std::string& one, const std::string& ma
   return fmt::format("{} {}", count, count == 1 ? one : many.empty() ? one + "s" : many);
 }
 
+std::string format_seconds(double seconds) {
+  return std::fabs(seconds) < 999.5 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.0f} s", seconds);
+}
+
 std::string format_duration(double seconds) {
   const int64_t s = std::llround(std::clamp(seconds, 0.0, 1e12));
   constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;

@@ -23,6 +23,9 @@ std::string format_count(int64_t count);
 // "1 step", "2 steps"; with `many` where the plural is no -s.
 std::string counted(int64_t count, const std::string& one, const std::string& many = "");
 
+// "0.809 s", "38 s", "1910 s": three significant digits, more only from a thousand on.
+std::string format_seconds(double seconds);
+
 // "45s", "12m30s", "2h05m", "3d04h".
 std::string format_duration(double seconds);
 

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
 #include "megatrain/cli/answer_arguments.h"
 #include "megatrain/cli/line_editor.h"
 #include "megatrain/cli/loaded_model.h"
@@ -35,8 +37,10 @@ constexpr const char* kHelp =
   /save FILE     adds the conversation to FILE as one line of JSON, in the form that data.train reads
   /help          this list
   /quit          ends, as ctrl-D does
-A line that ends in \ goes on in the next one, and // begins a message with a slash. Ctrl-C stops an answer.
+// begins a message with a slash.
 )";
+constexpr const char* kTypedHelp =
+    "A line that ends in \\ goes on in the next one, and a paste is one message. Ctrl-C stops an answer.\n";
 
 // What a handler can be given. The first ends an answer, the second the program.
 volatile std::sig_atomic_t interrupted = 0;
@@ -49,10 +53,7 @@ void on_signal(int signal) {
 
 void say(const std::string& sentence) { log_info(sentence); }
 
-void print(const std::string& text) {
-  if (const std::string why = write_result(text); !why.empty())
-    fail_io(fmt::format("the answer could not be written to standard output: {}", why));
-}
+void print(const std::string& text) { print_result(text, "answer"); }
 
 std::string trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t");
@@ -88,11 +89,15 @@ class Conversation {
     }
     const size_t space = std::min(line.find(' '), line.size());
     const std::string name = line.substr(0, space), rest = trimmed(std::string_view(line).substr(space));
+    if (!rest.empty() && (name == "/quit" || name == "/help" || name == "/reset"))
+      fail_config(fmt::format("{} takes nothing, and {} stands behind it", name, printable(rest)));
     if (name == "/quit") return false;
     if (name == "/help") {
       std::fputs(kHelp, stderr);
+      if (typed_) std::fputs(kTypedHelp, stderr);
     } else if (name == "/reset") {
       messages_ = Json::array();
+      cut_answers_ = 0;
       if (typed_) say("a new conversation");
     } else if (name == "/system") {
       system_ = rest;
@@ -116,7 +121,14 @@ class Conversation {
   void save(const std::string& path) const {
     if (path.empty()) fail_config("/save takes the name of a file");
     if (messages_.empty()) fail_config("there is nothing to save yet");
+    if (std::error_code none; std::filesystem::is_directory(path, none))
+      fail_config(fmt::format("{} is a directory; /save takes the name of a file", printable(path)));
     LineFile(path).append(json_text(Json{{"messages", all_messages()}}));
+    if (cut_answers_ > 0)
+      log_warn(
+          fmt::format("{} ended before the model was done; what came of it is saved, and who trains on it trains to "
+                      "end there",
+                      counted(cut_answers_, "answer")));
     if (typed_) say(fmt::format("added to {}", path));
   }
 
@@ -130,6 +142,14 @@ class Conversation {
     const int64_t context = generator_->forward().options().max_context;
     Prompt prompt{.ids = model_.text().encode_chat(all_messages()), .chat = true};
     const int64_t tokens = std::ssize(prompt.ids);
+    if (tokens >= context && messages_.size() == 1) {
+      const bool whole = context == model_.config().max_position;
+      fail_input(
+          fmt::format("the message is too long: it has {} tokens{}, and the context of {} must hold the answer too; "
+                      "shorten it{}",
+                      tokens, system_.empty() ? "" : " with the system message", context,
+                      whole ? "" : ", or give a larger --context"));
+    }
     if (tokens >= context) {
       fail_input(
           fmt::format("the context is full: the conversation has {} tokens with this message, and the context "
@@ -152,6 +172,7 @@ class Conversation {
         messages_ = before;
       } else {
         messages_.push_back({{"role", "assistant"}, {"content", got.text}});
+        if (got.finish == Finish::length) ++cut_answers_;
       }
     } catch (const Error&) {
       messages_ = before;
@@ -187,13 +208,22 @@ class Conversation {
   bool json_, typed_;
   Generator* generator_ = nullptr;
   Json messages_ = Json::array();
+  int64_t cut_answers_ = 0;  // of messages_: by ctrl-C, --max-tokens or the context
 };
 
 // One message a line, without a word beside the answers. The first error ends it.
 int read_lines(Conversation& conversation) {
+  int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
+    ++number;
     if (line.ends_with('\r')) line.pop_back();
-    if (!conversation.take(line)) break;
+    try {
+      if (!conversation.take(line)) break;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_input && error.code() != ExitCode::bad_config && error.code() != ExitCode::io)
+        throw;
+      fail(error.code(), fmt::format("line {} of standard input: {}", number, error.what()));
+    }
   }
   return 0;
 }
@@ -201,7 +231,9 @@ int read_lines(Conversation& conversation) {
 int converse(Conversation& conversation) {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  action.sa_flags = SA_RESTART;  // ctrl-C stops an answer, not the writing of what came of it
+  ::sigaction(SIGINT, &action, nullptr);
   LineEditor editor(&interrupted);
   say("/help lists the commands, ctrl-C stops an answer, ctrl-D ends");
   std::string message;
@@ -224,6 +256,7 @@ int converse(Conversation& conversation) {
     try {
       if (!conversation.take(std::exchange(message, "") + line)) return 0;
     } catch (const Error& error) {
+      if (ended_by != 0) return 128 + ended_by;
       if (std::ferror(stdout) != 0) throw;
       say_error(error.what());
     }

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
+#include "megatrain/base/nearest_name.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/config.h"
@@ -71,16 +71,9 @@ std::ptrdiff_t words_of(const Verb& verb) { return 1 + std::count(verb.name.begi
 
 // "train" for "trian"; empty: no verb is spelled almost like it.
 std::string nearest_verb(const std::string& written) {
-  std::string nearest;
-  int64_t least = 1 + most_typing_errors(written);
-  for (const Verb& verb : verbs()) {
-    const std::string first = verb.name.substr(0, verb.name.find(' '));
-    const int64_t distance = edit_distance(written, first);
-    if (distance >= least) continue;
-    least = distance;
-    nearest = first;
-  }
-  return nearest;
+  NearestName nearest(written);
+  for (const Verb& verb : verbs()) nearest.consider(verb.name.substr(0, verb.name.find(' ')));
+  return nearest.found();
 }
 
 [[noreturn]] void refuse_verb(const std::string& word) {
@@ -127,14 +120,14 @@ int without_verb(const Words& words) {
 }
 
 int dispatch(const Words& words, const std::string& program) {
-  if (words.size() > 1 && words[0] == "help") {  // help VERB is VERB --help
+  if (words.size() > 1 && words[0] == "help" && !is_help(words[1])) {  // help VERB is VERB --help
     Words turned(words.begin() + 1, words.end());
     const Verb* verb = find_verb(turned);
     turned.insert(turned.begin() + (verb ? words_of(*verb) : std::ssize(turned)), "--help");
     return dispatch(turned, program);
   }
   if (words.empty() || is_help(words[0]) || words[0] == "help") {
-    if (words.size() > 1) nothing_behind(words);
+    if (words.size() > 2 || (words.size() == 2 && !is_help(words[1]))) nothing_behind(words);
     std::fputs(help().c_str(), stdout);
     return words.empty() ? static_cast<int>(ExitCode::bad_config) : 0;
   }

@@ -149,7 +149,10 @@ _megatrain() {
     fi
     return
   fi
-  [[ -n $verb ]] || return
+  if [[ -z $verb ]]; then # help VERB [GROUP]
+    if [[ ${#words[@]} -eq 2 ]] && _megatrain_takes_keys "${words[1]}"; then _megatrain_words "$_megatrain_groups"; fi
+    return
+  fi
   if [[ ${#words[@]} -gt 2 ]] && _megatrain_is_verb "$verb ${words[2]}"; then
     verb="$verb ${words[2]}"
   fi
@@ -277,8 +280,12 @@ std::string bash_completion() {
 }
 
 std::string zsh_completion() {
-  return "# Completion of megatrain in zsh: source it after compinit.\nautoload -U +X bashcompinit && bashcompinit\n" +
-         bash_completion();
+  return "#compdef megatrain\n# Completion of megatrain in zsh: source it after compinit, or have it as _megatrain in "
+         "fpath.\n"
+         "autoload -U +X bashcompinit && bashcompinit\n" +
+         bash_completion() +
+         // Of a file in fpath zsh runs all this at the first completion, which is then still to be made.
+         "if [[ ${funcstack[1]-} == _megatrain ]]; then _bash_complete -F _megatrain; fi\n";
 }
 
 std::string fish_completion() {

@@ -14,8 +14,10 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/run/metrics.h"
 #include "megatrain/run/run_directory.h"
+#include "megatrain/run/run_files.h"
 #include "megatrain/train/optim_settings.h"
 #include "megatrain/train/session.h"
+#include "megatrain/train/state_files.h"
 
 namespace megatrain {
 
@@ -181,7 +183,9 @@ int verb_demo(const Arguments& arguments) {
   const double after = accuracy(trainer, test);
   log_info(fmt::format("after training: {:.1f}% of unseen questions answered right", 100 * after));
   directory.make();
-  session.export_model(config.run_dir + "/model", types);
+  trainer.settle();
+  const StateHash state = hash_state(trainer.records(), config.steps, static_cast<int>(config.threads));
+  write_run_hash(config.run_dir, state, session.export_model(config.run_dir + "/model", types));
   if (arguments.json()) {
     fmt::print("{}\n", json_text(nlohmann::json{{"loss_first", losses.first},
                                                 {"loss_last", losses.last},

@@ -29,11 +29,16 @@ GgufType gguf_option(const std::string& text) {
   return *type;
 }
 
+void check_out(const std::optional<std::string>& out) {
+  if (out == "-") fail_config("--out is '-', which is no name; an export cannot be written to standard output");
+}
+
 int export_to_gguf(const Arguments& arguments, const std::string& from, GgufType type) {
   if (arguments.option("--dtype")) fail_config("--gguf has a type of its own; leave --dtype out");
   const std::optional<std::string> out = arguments.option("--out");
   if (!out || out->empty())
     fail_config("'megatrain export --gguf' needs --out FILE.gguf, a file that is not there yet");
+  check_out(out);
   const bool of_run = is_run_directory(from) || is_checkpoint_directory(from);
   const ExportedGguf done = export_gguf(of_run ? from : model_directory(from), *out, type);
   if (arguments.json()) {
@@ -58,6 +63,7 @@ int verb_export(const Arguments& arguments) {
     return export_to_gguf(arguments, from, gguf_option(*type));
   const std::optional<std::string> out = arguments.option("--out");
   if (!out || out->empty()) fail_config("'megatrain export' needs --out DIR, a directory that is not there yet");
+  check_out(out);
   const ExportedRun done = export_run(from, *out, type_option(arguments.option("--dtype")));
   if (arguments.json()) {
     fmt::print("{}\n", json_text(nlohmann::json{{"model", *out},

@@ -84,6 +84,10 @@ void row(const std::string& name, const std::string& value) { fmt::print("{:<14}
 int inspect_run(const std::string& directory, const InspectOptions& options) {
   const RunFiles run = read_run(directory);
   const RunHistory history = read_history(run.path);
+  if (!history.damaged.empty())
+    log_warn(fmt::format(
+        "{}: {}{}", run.path, history.damaged.front(),
+        history.damaged.size() == 1 ? "" : fmt::format(" (the first of {} such lines)", history.damaged.size())));
   const ordered_json json = describe(run, history);
   if (options.json) {
     fmt::print("{}\n", json_text(json, 1));
@@ -114,7 +118,7 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   if (run.complete_step) {
     row("result", run.path + "/model");
   } else {
-    row("go on with", fmt::format("megatrain train {}/config.resolved.yaml --resume", run.path));
+    row("go on with", resume_command(run));
   }
   return exit_code(json);
 }

@@ -1,14 +1,15 @@
 #include "megatrain/cli/line_editor.h"
 
 #include <histedit.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <clocale>
 #include <cstdio>
-#include <cwchar>
+#include <optional>
+#include <string_view>
 
 #include "megatrain/base/error.h"
+#include "megatrain/cli/typed_keys.h"
 
 namespace megatrain {
 
@@ -17,7 +18,9 @@ struct LineEditor::Editor {
   History* history = nullptr;
   std::string prompt;
   const volatile std::sig_atomic_t* interrupted = nullptr;
+  std::optional<TypedKeys> keys;
   FILE* output = nullptr;
+  bool marks_pastes = false;
 
   ~Editor() {
     if (edit) el_end(edit);
@@ -31,27 +34,27 @@ struct LineEditor::Editor {
   }
   static char* show_prompt(EditLine* edit) { return of(edit).prompt.data(); }
 
-  // A character of standard input: 1, 0 at its end, -1 for a signal. libedit's own goes on after a signal.
+  // 1: a character; 0: the end of the input; -1: a signal. libedit's own goes on after a signal.
   static int read_character(EditLine* edit, wchar_t* character) {
-    constexpr int kLookForSignal_ms = 50;
-    const Editor& editor = of(edit);
-    std::mbstate_t state{};
     for (;;) {
-      if (*editor.interrupted != 0) return -1;
-      pollfd input{.fd = STDIN_FILENO, .events = POLLIN};
-      if (::poll(&input, 1, kLookForSignal_ms) <= 0) continue;
-      char byte = 0;
-      const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
-      if (count < 0) continue;
-      if (count == 0) return 0;
-      const size_t used = std::mbrtowc(character, &byte, 1, &state);
-      if (used == static_cast<size_t>(-2)) continue;  // more of it is to come
-      if (used == static_cast<size_t>(-1)) {
-        state = {};
-        continue;
+      switch (of(edit).keys->next(*character)) {
+        case TypedKeys::Got::character: return 1;
+        case TypedKeys::Got::end: return 0;
+        case TypedKeys::Got::interrupt: return -1;
+        case TypedKeys::Got::resumed: of(edit).take_terminal_again(); break;
       }
-      return 1;
     }
+  }
+
+  void take_terminal_again() const {
+    el_set(edit, EL_PREP_TERM, 0);  // or libedit takes the terminal for raw already
+    el_set(edit, EL_PREP_TERM, 1);
+    el_set(edit, EL_REFRESH);
+  }
+
+  void write(std::string_view text) const {
+    std::fwrite(text.data(), 1, text.size(), output);
+    std::fflush(output);
   }
 };
 
@@ -59,6 +62,7 @@ LineEditor::LineEditor(const volatile std::sig_atomic_t* interrupted) : editor_(
   std::setlocale(LC_CTYPE, "C.UTF-8");  // libedit turns bytes into characters by it
   Editor& editor = *editor_;
   editor.interrupted = interrupted;
+  editor.keys.emplace(interrupted);
   editor.output = isatty(STDOUT_FILENO) == 1 ? stdout : stderr;
   editor.edit = el_init("megatrain", stdin, editor.output, stderr);
   editor.history = history_init();
@@ -73,6 +77,9 @@ LineEditor::LineEditor(const volatile std::sig_atomic_t* interrupted) : editor_(
   el_set(editor.edit, EL_SIGNAL, 0);
   el_set(editor.edit, EL_GETCFN, Editor::read_character);
   el_set(editor.edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  const char* terminal = nullptr;
+  el_get(editor.edit, EL_TERMINAL, &terminal);
+  editor.marks_pastes = terminal && std::string_view(terminal) != "dumb";
 }
 
 LineEditor::~LineEditor() = default;
@@ -81,11 +88,14 @@ LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
   Editor& editor = *editor_;
   editor.prompt = prompt;
   el_resize(editor.edit);
+  editor.keys->take_typed_ahead();
+  el_set(editor.edit, EL_PREP_TERM, 1);  // raw before the prompt shows: el_gets would be raw only after it
+  if (editor.marks_pastes) editor.write(kMarkPastes);
   int count = 0;
   const char* got = el_gets(editor.edit, &count);
+  if (editor.marks_pastes) editor.write(kMarkNoPastes);
   if (*editor.interrupted != 0 || !got || count <= 0) {
-    std::fputc('\n', editor.output);
-    std::fflush(editor.output);
+    editor.write("\n");
     el_reset(editor.edit);
     return *editor.interrupted != 0 ? Got::interrupt : Got::end;
   }

@@ -8,6 +8,7 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/base/units.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/hub_cache.h"
@@ -45,9 +46,9 @@ std::string model_directory(const std::string& given) {
   if (fs::exists(name + "/model/config.json")) return name + "/model";
   if (fs::exists(name + "/config.resolved.yaml")) {
     fail_input(
-        fmt::format("{0} is a run that has not finished, so it has no model yet; let it end with 'megatrain train "
-                    "CONFIG.yaml --resume', or take its newest checkpoint with 'megatrain export {0} --out DIR'",
-                    name));
+        fmt::format("{} is a run that has not finished, so it has no model yet; let it end with 'megatrain train "
+                    "CONFIG.yaml --resume', or take its newest checkpoint: megatrain export {} --out DIR",
+                    name, shell_word(name)));
   }
   fail_input(
       fmt::format("{} has neither config.json nor model/config.json; give a Hugging Face model directory or a run "

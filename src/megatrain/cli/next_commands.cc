@@ -29,8 +29,9 @@ bool has_chat_template(const std::string& model) {
 // The command line that started this run, with --resume where there is something to go on from.
 std::string train_again(const Arguments& arguments, bool resume) {
   std::string command = shell_word(arguments.program()) + " train";
-  for (const std::string& word : arguments.plain()) command += " " + shell_word(word);
-  for (const std::string& word : arguments.overrides()) command += " " + shell_word(word);
+  for (const std::vector<std::string>& words : {arguments.plain(), arguments.overrides()}) {
+    for (const std::string& word : words) command.append(1, ' ').append(shell_word(word));
+  }
   return command + (resume && !arguments.overrides("resume") ? " --resume" : "");
 }
 

@@ -240,8 +240,8 @@ void print_plan(const Planned& made, int64_t longest, std::optional<double> pric
   if (!as_json) {
     fmt::print("{}{}", explain(p.workload, made.plan, o.estimate), outlook_text(p.workload, o, p.profile, price));
     if (const auto& small = made.smallest)
-      fmt::print("the smallest step, one micro-batch of {} tokens, takes {:.3g} s, bound by {}: {:.0f} tokens/s\n",
-                 small_tokens, small->estimate.step_s, small->estimate.bound_by, small->tokens_per_s);
+      fmt::print("the smallest step, one micro-batch of {} tokens, takes {}, bound by {}: {:.0f} tokens/s\n",
+                 small_tokens, format_seconds(small->estimate.step_s), small->estimate.bound_by, small->tokens_per_s);
     fmt::print("{}\n", longest_text(longest));
     fmt::print("{}", describe(files.need, files.free_of));
     for (const std::string& change : made.changes) fmt::print("to fit: {}\n", change);

@@ -76,9 +76,7 @@ class OutDirectory {
 
   void finish() {
     sync_directory(partial_.path());
-    rename_path(partial_.path(), path_);
-    partial_.keep();
-    sync_directory(parent_directory(path_));
+    partial_.put_at(path_);
   }
 
  private:

@@ -1,29 +1,17 @@
 #include "megatrain/cli/progress.h"
 
-#include <algorithm>
-
 #include "megatrain/base/clock.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 
 namespace megatrain {
 
-void StepClock::add(double seconds) {
-  constexpr double kWindow = 20;  // steps
-  if (steps_ <= 1) {
-    mean_ = seconds;
-  } else {
-    mean_ += (seconds - mean_) / std::min(static_cast<double>(steps_), kWindow);
-  }
-  ++steps_;
-}
-
 Progress::~Progress() { end_log_status(); }
 
 std::vector<LogField> Progress::fields(const StepMetrics& m) {
-  clock_.add(m.report.seconds);
+  pace_.add(m.report.own_seconds(), m.report.paused_s);
   return metrics_fields(
-      m, m.step < m.steps ? format_duration(clock_.seconds() * static_cast<double>(m.steps - m.step)) : "");
+      m, m.step < m.steps ? format_duration(pace_.seconds() * static_cast<double>(m.steps - m.step)) : "");
 }
 
 void Progress::show(const StepMetrics& m) {

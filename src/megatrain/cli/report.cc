@@ -1,13 +1,17 @@
 // `megatrain report`: a run directory becomes one HTML page.
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/report/report_page.h"
+#include "megatrain/watch/run_follower.h"
 
 namespace megatrain {
 
@@ -18,7 +22,13 @@ int verb_report(const Arguments& arguments) {
   const std::string out = arguments.option("--out").value_or(run + "/report.html");
   if (!out.ends_with(".html") && !out.ends_with(".htm"))
     fail_config(fmt::format("--out is '{}'; expected the name of a page, such as report.html", out));
-  const ReportData data = read_report(run);
+  ReportData data = read_report(run);
+  if (!data.complete) {
+    RunFollower follower(run);
+    follower.poll(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+    if (follower.phase() != RunPhase::complete) follower.tell_state(data);
+  }
+  for (const std::string& damage : data.damaged) log_warn(fmt::format("{}: {}", run, damage));
   const std::string page = report_page(data);
   write_text_file(out, page);
   if (arguments.json()) {
@@ -27,12 +37,14 @@ int verb_report(const Arguments& arguments) {
     fmt::print("{}\n", json_text(json{{"report", out},
                                       {"bytes", page.size()},
                                       {"complete", data.complete},
+                                      {"state", data.state},
                                       {"steps", h.steps.size()},
                                       {"loss", h.steps.empty() ? json() : json(h.steps.back().loss)},
                                       {"best_evaluation_loss", best ? json(best->loss) : json()},
                                       {"tokens", h.tokens()},
                                       {"tokens_per_s", h.tokens_per_s()},
-                                      {"seconds", h.seconds()}}));
+                                      {"seconds", h.seconds()},
+                                      {"damaged", data.damaged}}));
   } else {
     fmt::print("{}\n", out);
   }

@@ -82,7 +82,8 @@ int verb_serve(const Arguments& arguments) {
   HttpServer server(http);             // before the weights are loaded: a port that is taken is said at once
   made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences), model.text());
   AnswerEngine& engine = *made;
-  serve_api(server, {.engine = engine, .text = model.text(), .name = name});
+  RequestThread requests;  // ends before the server, which is told of the replies
+  serve_api(server, requests, {.engine = engine, .text = model.text(), .name = name});
 
   const std::string url = server.url() + "/v1";
   if (!server.on_loopback())
@@ -99,8 +100,7 @@ int verb_serve(const Arguments& arguments) {
           ? json_text(nlohmann::ordered_json{
                 {"url", url}, {"model", name}, {"context", engine.context()}, {"max_sequences", engine.sequences()}})
           : url;
-  if (const std::string why = write_result(started + "\n"); !why.empty())
-    fail_io(fmt::format("the address could not be written to standard output: {}", why));
+  print_result(started + "\n", "address");
   const EngineThread thread(engine);
   server.run(signals.stop());
   return 0;

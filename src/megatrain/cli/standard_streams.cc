@@ -7,6 +7,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/utf8.h"
@@ -24,6 +27,11 @@ std::string write_result(const std::string& text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return "";
   return std::strerror(errno != 0 ? errno : EIO);
+}
+
+void print_result(const std::string& text, const char* what) {
+  if (const std::string why = write_result(text); !why.empty())
+    fail_io(fmt::format("the {} could not be written to standard output: {}", what, why));
 }
 
 void say_error(const std::string& message) {

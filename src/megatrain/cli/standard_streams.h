@@ -11,6 +11,8 @@ void open_standard_streams();
 
 // Writes to standard output at once; empty when it is all there, else why not.
 std::string write_result(const std::string& text);
+// The same; throws Error(io) where it is not, with what it was to be: "result", "answer", "address".
+void print_result(const std::string& text, const char* what);
 
 // "megatrain: MESSAGE" on standard error, one line of at most about 2,000 bytes; dropped when that cannot be written.
 void say_error(const std::string& message);

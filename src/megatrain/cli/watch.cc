@@ -39,7 +39,13 @@ AlertLimits limits_of(const Arguments& arguments) {
     if (!(*stall > 0)) fail_config("--alert-stall is a number of seconds above 0");
     limits.stall_s = *stall;
   }
-  if (const auto disk = arguments.option("--alert-disk")) limits.disk_bytes = parse_bytes(*disk);
+  if (const auto disk = arguments.option("--alert-disk")) {
+    try {
+      limits.disk_bytes = parse_bytes(*disk);
+    } catch (const Error& error) {
+      fail_config(fmt::format("--alert-disk: {}", error.what()));
+    }
+  }
   return limits;
 }
 
@@ -54,10 +60,13 @@ Watched watched_of(const Arguments& arguments) {
   if (arguments.flag("--http") && !watched.runs.empty()) {
     const std::string& last = watched.runs.back();
     std::error_code none;
-    if (std::all_of(last.begin(), last.end(), [](char c) { return c >= '0' && c <= '9'; }) && !last.empty() &&
-        !std::filesystem::is_directory(last, none)) {
-      if (last.size() > 5 || std::stoi(last) > 65535)
-        fail_config(fmt::format("--http {} is no port; expected 0 to 65535", last));
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    const bool number = std::all_of(last.begin(), last.end(), is_digit);
+    // "80x" beside a run is a port that was mistyped; alone it is a run, which need not be there yet
+    const bool meant = number || (watched.runs.size() > 1 && last.find('/') == std::string::npos);
+    if (!last.empty() && is_digit(last.front()) && meant && !std::filesystem::is_directory(last, none)) {
+      if (!number || last.size() > 5 || std::stoi(last) > 65535)
+        fail_config(fmt::format("--http {0} is no port; expected 0 to 65535, or, for a run of that name, ./{0}", last));
       watched.port = std::stoi(last);
       watched.runs.pop_back();
     }
@@ -73,7 +82,7 @@ Watched watched_of(const Arguments& arguments) {
 }
 
 void wait_a_moment(const volatile std::sig_atomic_t* stop) {
-  if (*stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));  // a signal ends it early
+  if (*stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
 }
 
 int ended_by(const volatile std::sig_atomic_t* stop) { return 128 + static_cast<int>(*stop); }
@@ -91,18 +100,19 @@ int print_state(Watcher& watcher) {
     state["alerts"] = run->raised;
     text += json_text(state) + "\n";
   }
-  if (const std::string failed = write_result(text); !failed.empty())
-    fail_io("the result could not be written to standard output: " + failed);
+  print_result(text, "result");
   return 0;
 }
 
 int follow(Watcher& watcher, const volatile std::sig_atomic_t* stop) {
   bool waiting = false;
   while (*stop == 0) {
-    std::string text;
-    for (const RunEvent& event : watcher.poll()) text += json_text(event) + "\n";
-    if (const std::string failed = text.empty() ? "" : write_result(text); !failed.empty())
-      fail_io("the result could not be written to standard output: " + failed);
+    try {
+      watcher.poll([](const RunEvent& event) { print_result(json_text(event) + "\n", "result"); });
+    } catch (const Error&) {
+      if (*stop != 0) break;  // a signal ended the wait for who reads
+      throw;
+    }
     if (watcher.all_ended()) return watcher.exit_code();
     for (const auto& run : watcher.runs()) {
       if (!waiting && run->follower.phase() == RunPhase::absent) {
@@ -129,8 +139,7 @@ int serve(Watcher& watcher, const Arguments& arguments, std::optional<int> port,
   if (!server->http().on_loopback())
     log_warn(
         fmt::format("who reaches {} can read these runs; without --host only this machine can", server->http().url()));
-  if (const std::string failed = write_result(server->http().url() + "/\n"); !failed.empty())
-    fail_io("the address could not be written to standard output: " + failed);
+  print_result(server->http().url() + "/\n", "address");
   server->run(stop);
   return ended_by(stop);
 }
@@ -163,8 +172,7 @@ int draw(Watcher& watcher, const volatile std::sig_atomic_t* stop) {
     watcher.poll();
     const Terminal::Size size = terminal.size();
     const WatchedRun& run = *watcher.runs()[shown];
-    terminal.show(screen(run.follower, run.raised, choice, std::max(size.width, 20), std::max(size.height, 4), shown,
-                         watcher.runs().size()));
+    terminal.show(screen(run.follower, run.raised, choice, size.width, size.height, shown, watcher.runs().size()));
     if (!obey(terminal.key(kLookMs), choice, shown, watcher.runs().size())) return 0;
   }
   return ended_by(stop);
@@ -180,6 +188,8 @@ int verb_watch(const Arguments& arguments) {
   if (!http && arguments.option("--host")) fail_config("--host says where --http listens, which is not given");
   if (arguments.json() && !follows && arguments.option("--alert-command"))
     fail_config("--alert-command runs as alerts come; --json without --follow prints once and ends");
+  if (arguments.option("--alert-command") == "")
+    fail_config("--alert-command is empty; give the command, or leave it out");
   const StopSignals signals;
   const bool draws = !http && !arguments.json();
   Watcher watcher(watched.runs, limits_of(arguments),

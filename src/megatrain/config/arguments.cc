@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
+#include "megatrain/base/nearest_name.h"
 #include "megatrain/config/config.h"
 #include "megatrain/config/config_keys.h"
 
@@ -28,17 +28,12 @@ bool is_value_of(const ConfigKey* key, const std::string& word) {
 
 // The option, flag or key that is spelled almost like what was written; empty: none is.
 std::string nearest_option(const Verb& verb, const std::string& written) {
-  std::string nearest;
-  int64_t least = 1 + most_typing_errors(written.substr(std::min<size_t>(2, written.size())));
+  NearestName nearest(written, most_typing_errors(written.substr(std::min<size_t>(2, written.size()))));
   for (const std::vector<std::string>& list : {verb.options, verb.flags, {"--json", "--help"}}) {
-    for (const std::string& known : list) {
-      const int64_t distance = edit_distance(written, known);
-      if (distance == 0 || distance >= least) continue;
-      least = distance;
-      nearest = known;
-    }
+    for (const std::string& known : list)
+      if (known != written) nearest.consider(known);
   }
-  if (!nearest.empty() || !verb.keys) return nearest;
+  if (!nearest.found().empty() || !verb.keys) return nearest.found();
   const std::string key = nearest_config_key(written.substr(written.rfind("--", 0) == 0 ? 2 : 1));
   return key.empty() || "--" + key == written ? "" : "--" + key;
 }

@@ -10,11 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/config/key_names.h"
 #include "megatrain/config/step_set.h"
 
 namespace megatrain {
 
 inline constexpr int64_t kMostContext = int64_t{1} << 21;  // tokens of a sequence, at most
+inline constexpr int64_t kMostParts = 1024;                // of a micro-batch by mlp_chunk or head_chunk
 
 // A dataset as the configuration names it: a file, a folder, or a name in dataset_info.json, and what is known of its
 // form. `options` are names of columns ("columns.messages") and role words ("tags.user"), each only when given.
@@ -148,6 +150,11 @@ struct TrainConfig {
 
   // What keys of another trainer, given or not, became: a table for people. No key; empty where there are none.
   std::string translation;
+  // What the file calls these keys, for messages. No key either.
+  KeyNames names;
+  // What LLaMA-Factory's key of this name says: sft (all samples have to be conversations) | pt (all have to be texts);
+  // empty: nothing. No key of ours either.
+  std::string stage;
 
   bool operator==(const TrainConfig&) const = default;
 };

@@ -9,6 +9,7 @@
 
 #include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
+#include "megatrain/base/nearest_name.h"
 
 namespace megatrain {
 namespace {
@@ -124,8 +125,9 @@ std::vector<ConfigKey> make_keys() {
   add(choice_key(
       "conventions", "", {"megatrain", "transformers", "axolotl"},
       "How epochs, warmup and fractions are counted. transformers, as the Hugging Face trainer does: the last "
-      "step of an epoch of data.train holds what is left of it, warmup starts at a rate of 0, and fractions "
-      "are rounded up. axolotl: the same, with Axolotl's number of steps and its warmup, rounded down.",
+      "step of an epoch of data.train holds what is left of it, warmup starts at a rate of 0, fractions are "
+      "rounded up, and checkpoint.every saves the last step too. axolotl: the same, with Axolotl's number of steps and "
+      "its warmup, rounded down.",
       MEGATRAIN_FIELD(conventions)));
   add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)));
@@ -296,23 +298,15 @@ const ConfigKey& known_config_key(const std::string& where, const std::string& n
 }
 
 std::string nearest_config_key(const std::string& unknown) {
-  std::string nearest;
-  int64_t least = 1 + most_typing_errors(last_part(unknown));
-  const auto consider = [&](const std::string& known, const std::string& suggestion) {
-    const int64_t distance = name_distance(unknown, known);
-    if (distance < least) {
-      least = distance;
-      nearest = suggestion;
-    }
-  };
-  for (const ConfigKey& key : config_keys()) consider(key.name, key.name);
+  NearestName nearest(unknown, most_typing_errors(last_part(unknown)), name_distance);
+  for (const ConfigKey& key : config_keys()) nearest.consider(key.name);
   for (const ConfigKey& key : config_keys()) {
     const std::string section = config_section(key.name);
-    if (!section.empty()) consider(section, section);
+    if (!section.empty()) nearest.consider(section);
     std::stringstream habits(key.habits);
-    for (std::string habit; habits >> habit;) consider(habit, key.name);
+    for (std::string habit; habits >> habit;) nearest.consider(habit, key.name);
   }
-  return nearest;
+  return nearest.found();
 }
 
 }  // namespace megatrain

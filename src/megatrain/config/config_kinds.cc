@@ -13,6 +13,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/config/dataset_choice.h"
 
 namespace megatrain {
 namespace {
@@ -65,40 +66,6 @@ const T& value_of(ConfigField<T> field, const TrainConfig& config) {
   return field(const_cast<TrainConfig&>(config));  // only read
 }
 
-constexpr const char* kDatasetOptions[] = {
-    "columns.messages", "columns.role",   "columns.content",  "columns.system",   "columns.tools",
-    "columns.prompt",   "columns.query",  "columns.response", "columns.history",  "columns.text",
-    "tags.user",        "tags.assistant", "tags.system",      "tags.observation", "tags.function"};
-constexpr const char* kFormats[] = {"auto", "messages", "sharegpt", "alpaca", "alpaca_prompt", "prompt", "text"};
-
-template <class List>
-bool among(const List& list, const std::string& text) {
-  return std::find(std::begin(list), std::end(list), text) != std::end(list);
-}
-
-bool read_dataset(const std::map<std::string, std::string>& entries, DatasetChoice& dataset) {
-  for (const auto& [name, text] : entries) {
-    if (name.empty() || name == "path") {
-      dataset.path = text;
-    } else if (name == "format") {
-      dataset.format = text;
-      if (!among(kFormats, text)) return false;
-    } else if (name == "weight") {
-      if (!read_number(text, dataset.weight) || !(dataset.weight > 0 && dataset.weight <= 1000)) return false;
-    } else if (name == "most") {
-      const bool part = text.ends_with('%');
-      int64_t& number = part ? dataset.most_percent : dataset.most;
-      if (!read_number(part ? text.substr(0, text.size() - 1) : text, number) || number < 1) return false;
-      if (dataset.most_percent > 100) return false;
-    } else if (among(kDatasetOptions, name)) {
-      dataset.options[name] = text;
-    } else {
-      return false;
-    }
-  }
-  return !dataset.path.empty();
-}
-
 std::string write_dataset(const DatasetChoice& dataset) {
   std::string text = "{path: " + quoted(dataset.path);
   if (dataset.format != "auto") text += ", format: " + dataset.format;
@@ -107,6 +74,18 @@ std::string write_dataset(const DatasetChoice& dataset) {
   if (dataset.most_percent > 0) text += fmt::format(", most: {}%", dataset.most_percent);
   for (const auto& [name, value] : dataset.options) text += fmt::format(", {}: {}", name, quoted(value));
   return text + "}";
+}
+
+// Of the first entry that is not understood.
+std::string dataset_problem(const ConfigText& value) {
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    DatasetChoice dataset;
+    const std::string problem = read_dataset_choice(value.items[i], dataset);
+    if (problem.empty()) continue;
+    return fmt::format("entry {}{}: {}", i + 1, dataset.path.empty() ? "" : fmt::format(" ({})", dataset.path),
+                       problem);
+  }
+  return "";
 }
 
 template <class Number>
@@ -234,6 +213,7 @@ ConfigKey every_key(const char* name, const char* habits, int64_t most, const ch
           .accepts = fmt::format(
               "a whole number of steps from 0 to {}, a part of the run above 0 and below 1, or epoch", most),
           .help = help,
+          .choices = {"epoch"},
           .read =
               [steps, part, most](TrainConfig& config, const ConfigText& value) {
                 double number = 0;
@@ -355,7 +335,7 @@ ConfigKey datasets_key(const char* name, const char* habits, const char* help,
           .habits = habits,
           .accepts = fmt::format("a path, paths separated by commas, or a list of paths and of {{path, format ({}), "
                                  "weight (above 0), most (500 or 20%), columns.*, tags.*}}",
-                                 fmt::join(kFormats, ", ")),
+                                 dataset_formats()),
           .help = help,
           .path = true,
           .items = true,
@@ -365,7 +345,7 @@ ConfigKey datasets_key(const char* name, const char* habits, const char* help,
                 datasets.clear();
                 if (value.null) return true;
                 for (const auto& entries : value.items)
-                  if (!read_dataset(entries, datasets.emplace_back())) return false;
+                  if (!read_dataset_choice(entries, datasets.emplace_back()).empty()) return false;
                 if (!value.items.empty()) return true;
                 std::stringstream paths(value.text);
                 for (std::string path; std::getline(paths, path, ',');) {
@@ -376,6 +356,7 @@ ConfigKey datasets_key(const char* name, const char* habits, const char* help,
                 }
                 return !datasets.empty();
               },
+          .problem = dataset_problem,
           .write =
               [field](const TrainConfig& config) {
                 std::vector<std::string> texts;

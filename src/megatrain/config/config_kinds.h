@@ -32,6 +32,8 @@ struct ConfigKey {
   bool items = false;                  // a YAML sequence or mapping is read into ConfigText::items
   // False when the value is not accepted. A key may rely on the keys before it in the table.
   std::function<bool(TrainConfig&, const ConfigText&)> read;
+  // What is wrong with a value that `read` does not accept, where more can be said than `accepts`; may be empty.
+  std::function<std::string(const ConfigText&)> problem{};
   std::function<std::string(const TrainConfig&)> write;  // as a YAML scalar that `read` accepts
 };
 

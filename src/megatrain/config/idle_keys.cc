@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/config/config_keys.h"
+
 namespace megatrain {
 namespace {
 
@@ -34,7 +38,8 @@ std::string no_samples(const TrainConfig& c) {
 
 std::string constant_rate(const TrainConfig& c) {
   return c.optim.schedule == "constant"
-             ? "optim.schedule is constant; leave it out, or take linear, cosine or wsd, which end there"
+             ? fmt::format("{} is constant; leave it out, or take linear, cosine or wsd, which end there",
+                           c.names("optim.schedule"))
              : "";
 }
 
@@ -46,7 +51,8 @@ std::string no_decay(const TrainConfig& c) {
 
 std::string long_warmup(const TrainConfig& c) {
   if (c.steps == 0 || c.optim.warmup <= static_cast<double>(c.steps)) return "";
-  return fmt::format("{} steps of warmup in a run of {}: optim.lr is never reached; lower it", c.optim.warmup, c.steps);
+  return fmt::format("{} steps of warmup in a run of {}: {} is never reached; lower it", c.optim.warmup, c.steps,
+                     c.names("optim.lr"));
 }
 
 std::string whole_warmup(const TrainConfig& c) {
@@ -63,9 +69,22 @@ std::string no_such_step(const TrainConfig& c) {
   return fmt::format("it names step {}, and the run has {}; name steps of the run", last, c.steps);
 }
 
+// dump.grads and dump.state take these steps when they are true, or neither is given; gradients have no step 0.
+std::string no_dumps(const TrainConfig& c) {
+  StepSet from_one = c.dump.steps;
+  if (from_one.contains(0) && !from_one.ranges.empty()) {
+    auto& first = from_one.ranges.front();
+    if (++first.first > first.second) from_one.ranges.erase(from_one.ranges.begin());
+  }
+  const bool meant = c.dump.state == c.dump.steps || c.dump.grads == c.dump.steps || c.dump.grads == from_one;
+  return c.dump.steps.empty() || meant
+             ? ""
+             : "dump.grads and dump.state are off, or name their own steps; leave it out, or give one of them as true";
+}
+
 std::string one_evaluation(const TrainConfig& c) {
   return c.eval.every == 0 && c.eval.every_part == 0
-             ? "eval.every is 0, so the loss is measured at the end alone; give eval.every"
+             ? fmt::format("the loss is measured at the end alone; give {}", c.names("eval.every"))
              : "";
 }
 
@@ -87,11 +106,32 @@ constexpr IdleRule kRules[] = {
     {"eval.patience", one_evaluation, "eval.every", "0"},
     {"sample.prompts", no_samples, "sample.every"},
     {"sample.max_tokens", no_samples, "sample.every"},
+    {"dump.steps", no_dumps, "dump.state", "none"},
     {"trace", no_such_step, "steps", "none"},
 };
 
 }  // namespace
 
 std::span<const IdleRule> idle_rules() { return kRules; }
+
+void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
+  for (const IdleRule& rule : idle_rules()) {
+    if (!given.has_value(rule.key) || given.own.at(rule.key).value.text == rule.off) continue;
+    const std::string why = rule.why(config);
+    if (why.empty()) continue;
+    const GivenKey& idle = given.own.at(rule.key);
+    const ConfigKey& key = *find_config_key(rule.key);
+    const std::string standard = key.write(TrainConfig{});
+    const bool foreign = !idle.theirs.empty() && idle.theirs != "skip-bad";
+    if (!foreign && !idle.on_command_line && !rule.even_default && key.write(config) == standard) continue;
+    const bool overridden =
+        !idle.on_command_line && given.has(rule.beside) && given.own.at(rule.beside).on_command_line;
+    const std::string said = fmt::format("{}: {} {}: {}", idle.origin, given.names(rule.key),
+                                         rule.warns ? "is too long" : "has no effect", why);
+    if (!foreign && !overridden && !rule.warns) fail_config(said);
+    if (idle.origin != given.file) log_warn(said);  // not by their default
+    if (!rule.warns) key.read(config, {.text = standard, .null = standard == "null"});
+  }
+}
 
 }  // namespace megatrain

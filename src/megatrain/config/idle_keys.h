@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "megatrain/config/config.h"
+#include "megatrain/config/given_keys.h"
 
 namespace megatrain {
 
@@ -22,5 +22,10 @@ struct IdleRule {
 
 // A key may have several rules.
 std::span<const IdleRule> idle_rules();
+
+// Refuses given keys without an effect: Error(bad_config) "FILE:LINE: KEY has no effect: …". A file may say more than
+// its run needs where it is another trainer's, or where the command line makes a key of it idle: that is a warning when
+// it is given, and the key has our default, so that config.resolved.yaml is read again.
+void settle_idle_keys(TrainConfig& config, const GivenKeys& given);
 
 }  // namespace megatrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -11,10 +12,12 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
+#include "megatrain/config/config_keys.h"
 #include "megatrain/data/token_data.h"
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
+#include "megatrain/text/dataset/dataset_info.h"
 #include "megatrain/text/dataset/dataset_list.h"
 #include "megatrain/text/dataset/tokenize_dataset.h"
 
@@ -23,7 +26,7 @@ namespace {
 
 constexpr uint64_t kSplit = 0x73706c6974;  // purpose of random numbers
 
-Dataset dataset_of(const DatasetChoice& choice, Dataset dataset) {
+Dataset dataset_of(const DatasetChoice& choice, Dataset dataset, const KeyNames& names) {
   if (choice.format != "auto") dataset.form = dataset_form(choice.format);
   dataset.weight *= choice.weight;
   if (choice.most > 0) dataset.most = choice.most;
@@ -40,18 +43,20 @@ Dataset dataset_of(const DatasetChoice& choice, Dataset dataset) {
       {"tags.function", &columns.function_tag},
   };
   for (const auto& [name, value] : choice.options) *fields.at(name) = value;
+  if (columns.named_in == DatasetColumns().named_in) columns.named_in = names("columns");
   return dataset;
 }
 
 // One, or those of a list.
-std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, const std::string& info) {
+std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, const TrainConfig& config) {
   std::vector<Dataset> all;
   for (const DatasetChoice& choice : choices) {
     if (!is_dataset_list(choice.path)) {
-      all.push_back(dataset_of(choice, open_dataset(choice.path, info)));
+      all.push_back(dataset_of(choice, open_dataset(choice.path, config.data.info), config.names));
       continue;
     }
-    for (Dataset& dataset : open_dataset_list(choice.path)) all.push_back(dataset_of(choice, std::move(dataset)));
+    for (Dataset& dataset : open_dataset_list(choice.path))
+      all.push_back(dataset_of(choice, std::move(dataset), config.names));
   }
   return all;
 }
@@ -73,22 +78,31 @@ SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& m
                                                           : Overlong::error,
           .recent = config.data.overlong == "by_turn" && config.data.train_on == "last",
           .short_epochs = config.conventions != "megatrain",
-          .whole_steps = config.conventions == "axolotl"};
+          .whole_steps = config.conventions == "axolotl",
+          .names = config.names};
+}
+
+// Axolotl leaves samples that are too long out before it splits, LLaMA-Factory and megatrain after.
+bool is_split(const SampleSet& set, int64_t sample, const TrainConfig& config) {
+  const bool first = config.conventions == "axolotl" && config.data.overlong == "drop";
+  return !first || set.store->is_text(sample) || set.store->length(sample) <= config.seq_len;
 }
 
 // Moves a part of every set to the second list; which one, the seed says.
 std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& config) {
   const double part = config.data.eval_split;
   const bool up = config.conventions != "megatrain";
-  const int64_t all = std::accumulate(sets.begin(), sets.end(), int64_t{0},
-                                      [](int64_t sum, const SampleSet& set) { return sum + std::ssize(set.samples); });
+  int64_t all = 0;
+  for (const SampleSet& set : sets)
+    all += std::count_if(set.samples.begin(), set.samples.end(),
+                         [&](int64_t sample) { return is_split(set, sample, config); });
   const double share = part * static_cast<double>(all);
   const int64_t wanted = part >= 1 ? static_cast<int64_t>(part)
                          : up      ? static_cast<int64_t>(std::ceil(share))
                                    : std::llround(share);
   if (wanted < 1 || wanted >= all)
-    fail_input(fmt::format("data.eval_split {} takes {} of {} samples; expected at least one, and one left to train on",
-                           part, wanted, all));
+    fail_input(fmt::format("{} {} takes {} of {} samples; expected at least one, and one left to train on",
+                           config.names("data.eval_split"), part, wanted, all));
   std::vector<int64_t> order = shuffled(all, config.seed, kSplit, 0);
   order.resize(wanted);
   std::sort(order.begin(), order.end());
@@ -99,7 +113,7 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
     SampleSet apart{set.store, {}, 1};
     std::vector<int64_t> rest;
     for (const int64_t sample : set.samples) {
-      const bool take = next != order.end() && *next == index++;
+      const bool take = is_split(set, sample, config) && next != order.end() && *next == index++;
       if (take) ++next;
       (take ? apart.samples : rest).push_back(sample);
     }
@@ -122,12 +136,91 @@ void warn_of_padding(const SampleCounts& counts, const TrainConfig& config) {
   constexpr double kFew = 0.5;
   const double filled = counts.filled(config.seq_len);
   if (filled >= kFew) return;
+  const std::string shorter =
+      fmt::format("lower {} (the longest sample has {} tokens)", config.names("seq_len"), counts.longest);
   log_warn(fmt::format(
       "{:.0f}% of the training's sequences are padding, which costs as much as text: {}", 100 * (1 - filled),
-      config.data.packing ? fmt::format("lower seq_len (the longest sample has {} tokens), or batch", counts.longest)
-                          : fmt::format("data.packing: true fills them, or lower seq_len (the longest "
-                                        "sample has {} tokens)",
-                                        counts.longest)));
+      config.data.packing
+          ? fmt::format("{}, or {}", shorter, config.names("batch"))
+          : fmt::format("{} fills them, or {}", config.names.setting("data.packing", "true"), shorter)));
+}
+
+// What only the samples show.
+struct SampleFacts {
+  bool all_text = false;
+  bool none_named = false;  // in dataset_info.json
+};
+
+SampleFacts facts_of(const TrainConfig& config, const std::vector<SampleSet>& train,
+                     const std::vector<SampleSet>& eval) {
+  const auto is_text = [](const SampleSet& set) {
+    return std::all_of(set.samples.begin(), set.samples.end(), [&](int64_t s) { return set.store->is_text(s); });
+  };
+  const auto is_named = [&](const DatasetChoice& choice) {
+    std::vector<std::string> known;
+    return find_dataset(choice.path, config.data.info, known).has_value();
+  };
+  const auto& [sets, held] = std::tie(config.data.train, config.data.eval);
+  return {
+      .all_text = std::all_of(train.begin(), train.end(), is_text) && std::all_of(eval.begin(), eval.end(), is_text),
+      .none_named = !config.data.info.empty() && std::none_of(sets.begin(), sets.end(), is_named) &&
+                    std::none_of(held.begin(), held.end(), is_named)};
+}
+
+// A key that has no effect where a fact holds; config/idle_keys.h has those that need no samples.
+struct IdleBySamples {
+  const char* key;
+  bool SampleFacts::*fact;
+  const char* why;
+  bool ignored_there;  // other trainers' keys for it have no effect there either
+};
+constexpr IdleBySamples kIdleBySamples[] = {
+    {"data.train_on", &SampleFacts::all_text, "all samples are text, of which every token is trained", true},
+    {"data.overlong", &SampleFacts::all_text, "all samples are text, which is cut into pieces of seq_len", true},
+    {"data.info", &SampleFacts::none_named, "no dataset is named in its dataset_info.json", false},
+};
+
+// A default asks for nothing, ours that is written out and theirs that is not.
+void warn_of_idle(const TrainConfig& config, const SampleFacts& facts) {
+  for (const IdleBySamples& idle : kIdleBySamples) {
+    const ConfigKey& key = *find_config_key(idle.key);
+    const bool asked = config.names.is_theirs(idle.key) ? config.names.is_given_there(idle.key) && !idle.ignored_there
+                                                        : key.write(config) != key.write(TrainConfig());
+    if (asked && facts.*idle.fact)
+      log_warn(fmt::format("{} has no effect: {}; leave it out", config.names(idle.key), idle.why));
+  }
+}
+
+// What LLaMA-Factory would make of the others is nothing that anybody means: with `stage: pt` it trains the first
+// message of a conversation alone, with `stage: sft` it drops a text.
+void check_stage(const TrainConfig& config, const std::vector<SampleSet>& sets) {
+  if (config.stage.empty()) return;
+  const bool text = config.stage == "pt";
+  for (const SampleSet& set : sets) {
+    const auto other = std::find_if(set.samples.begin(), set.samples.end(),
+                                    [&](int64_t sample) { return set.store->is_text(sample) != text; });
+    if (other == set.samples.end()) continue;
+    fail_input(sentence_of(
+        {set.store->place(*other),
+         text
+             ? "this sample is a conversation, and stage: pt trains texts (LLaMA-Factory would train the first message "
+               "alone, without its answer); give stage: sft, or write the samples as {\"text\"}"
+             : "this sample is a text, and stage: sft trains conversations (LLaMA-Factory would leave it out); give "
+               "stage: pt, or write the samples as conversations"}));
+  }
+}
+
+// Axolotl's steps may end before its epochs do.
+void warn_of_early_end(const SampleData& samples, const TrainConfig& config) {
+  if (config.conventions != "axolotl" || config.epochs <= 0) return;
+  const auto steps = static_cast<double>(samples.steps()), epoch = static_cast<double>(samples.epoch_steps());
+  const double whole = std::ceil(config.epochs * epoch - 1e-9);
+  if (steps >= whole) return;
+  log_warn(fmt::format(
+      "{} is {}, which is {} as Axolotl counts, and an epoch of these data has {}: the run ends after {:.4g} "
+      "epochs; --epochs=null --steps={} trains them to the end",
+      config.names("epochs"), config.epochs, counted(samples.steps(), "step"), samples.epoch_steps(), steps / epoch,
+      whole));
 }
 
 std::unique_ptr<SampleData> make_evaluation(std::vector<SampleSet> sets, SampleDataOptions options) {
@@ -147,18 +240,19 @@ ModelText open_text(const TrainConfig& config, const std::string& model_director
     fail_config(
         "data.train and sample.prompts need a tokenizer: give data.tokenizer (a directory with a tokenizer.json) "
         "beside model.config");
-  return ModelText::load(path, config.data.chat_template, "data.tokenizer");
+  return ModelText::load(path, config.data.chat_template, config.names("data.tokenizer"));
 }
 
 std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
                                                 const ModelText& text, const volatile std::sig_atomic_t* stop,
                                                 int64_t& bad, const CacheRoom& room) {
   std::vector<SampleSet> sets;
-  for (const Dataset& dataset : datasets_of(choices, config.data.info)) {
+  for (const Dataset& dataset : datasets_of(choices, config)) {
     Work work("tokenising " + dataset.name, {.ends_at_stop = true});
     TokenizeProgress progress(dataset.name);
     TokenizeOptions options;
     options.cache_directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
+    options.cache_key = config.names("data.cache");
     options.threads = team_size(config.threads);
     options.skip_bad = config.data.skip_bad - bad;
     options.train_on = train_on(config.data.train_on);
@@ -183,8 +277,8 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
       log_warn(fmt::format(
           "dataset {}: in {} of {} samples nothing that ends the last answer is trained, so the model does "
           "not learn to stop; let the chat template write its end token (eos_token) behind the answer, in a "
-          "file of your own (data.template) if need be",
-          dataset.name, store->endless(), store->samples()));
+          "file of your own, named in {}, if need be",
+          dataset.name, store->endless(), store->samples(), config.names("data.template")));
     }
     bad += std::ssize(store->bad());
     SampleSet set{std::make_shared<const SampleStore>(std::move(*store)), {}, dataset.weight};
@@ -226,11 +320,14 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
     data.stopped = true;
     return data;
   }
+  for (const auto* const sets : {&*train, &*eval}) check_stage(config, *sets);
+  warn_of_idle(config, facts_of(config, *train, *eval));
   if (config.data.eval_split > 0) eval = split(*train, config);
   options.tolerated = config.data.skip_bad - data.bad;
   auto samples = std::make_unique<SampleData>(std::move(*train), options);
   log_counts("training data", samples->counts(), config.seq_len);
   warn_of_padding(samples->counts(), config);
+  warn_of_early_end(*samples, config);
   data.train_samples = samples.get();
   data.train = std::move(samples);
   if (!eval->empty()) {

@@ -8,6 +8,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/units.h"
 #include "megatrain/io/xxh3.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/text/dataset/shorten.h"
@@ -28,7 +29,7 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
   }
   const int64_t pieces = std::accumulate(pieces_.begin(), pieces_.end(), int64_t{0},
                                          [](int64_t sum, const auto& list) { return sum + std::ssize(list); });
-  if (pieces == 0) fail_input("the datasets hold nothing to train on; every sample was left out or is empty");
+  if (pieces == 0) fail_empty();
   find_fingerprint();
 
   const Epoch& start = epoch(0);
@@ -47,6 +48,28 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
       end_ += static_cast<int64_t>(std::ceil(rest * static_cast<double>(epoch(whole).packing.sequences()) - 1e-9));
     steps_ = ceil_div(end_, options_.batch);
   }
+}
+
+void SampleData::fail_empty() const {
+  for (const SampleSet& set : sets_) {
+    for (const int64_t sample : set.samples) {
+      const int64_t length = set.store->length(sample);
+      if (length <= options_.seq_len) continue;
+      const SamplePlace place = set.store->place(sample);
+      const bool cut = options_.overlong == Overlong::truncate || options_.overlong == Overlong::by_turn;
+      fail_input(fmt::format(
+          "nothing is left to train on: {} of {} left out, the first that is too long at {}:{} with {} tokens, and "
+          "{} is {}; raise it (the longest has {} tokens){}",
+          counts_.dropped, counted(counts_.samples, "sample"), place.file, place.line, length,
+          options_.names("seq_len"), options_.seq_len, counts_.longest,
+          cut ? ": what is kept holds no answer"
+              : fmt::format(", or give {} or by_turn", options_.names.setting("data.overlong", "truncate"))));
+    }
+  }
+  if (counts_.samples == 0) fail_input("the datasets hold no sample to train on; give files that hold some");
+  fail_input(fmt::format("nothing is left to train on: {} of {} hold no token that is trained; {} trains every token",
+                         counts_.dropped, counted(counts_.samples, "sample"),
+                         options_.names.setting("data.train_on", "all")));
 }
 
 int64_t SampleData::epoch_steps() const { return ceil_div(counts_.sequences, options_.batch); }
@@ -85,9 +108,9 @@ void SampleData::cut(size_t set) {
       if ((entry & kTokenMask) >= static_cast<uint64_t>(options_.vocab)) {
         const SamplePlace place = store.place(sample);
         fail_input(
-            fmt::format("{}:{}: holds token id {}, but the model's vocabulary has {} ids; use the model's own "
-                        "tokenizer (data.tokenizer), or correct vocab_size in the model's config.json",
-                        place.file, place.line, entry & kTokenMask, options_.vocab));
+            fmt::format("{}:{}: holds token id {}, but the model's vocabulary has {} ids; name the model's own "
+                        "tokenizer in {}, or correct vocab_size in the model's config.json",
+                        place.file, place.line, entry & kTokenMask, options_.vocab, options_.names("data.tokenizer")));
       }
     }
     if (store.is_text(sample)) {
@@ -97,10 +120,11 @@ void SampleData::cut(size_t set) {
     const bool refused = length > most && options_.overlong == Overlong::error;
     if (refused && counts_.overlong++ >= options_.tolerated) {
       const SamplePlace place = store.place(sample);
-      fail_input(fmt::format(
-          "{}:{}: this conversation has {} tokens, more than seq_len, which is {}; raise seq_len, or give "
-          "data.overlong: truncate (its first {} tokens are used), by_turn (each turn is cut) or drop (it is left out)",
-          place.file, place.line, length, most, most));
+      fail_input(
+          fmt::format("{}:{}: this conversation has {} tokens, more than {}, which is {}; raise it, or give {} (its "
+                      "first {} tokens are used), by_turn (each turn is cut) or drop (it is left out)",
+                      place.file, place.line, length, options_.names("seq_len"), most,
+                      options_.names.setting("data.overlong", "truncate"), most));
     }
     const bool cut = options_.overlong == Overlong::truncate || options_.overlong == Overlong::by_turn;
     counts_.truncated += length > most && cut;

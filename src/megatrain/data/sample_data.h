@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/config/key_names.h"
 #include "megatrain/data/batch.h"
 #include "megatrain/text/dataset/packing.h"
 #include "megatrain/text/dataset/sample_store.h"
@@ -39,6 +40,7 @@ struct SampleDataOptions {
   bool short_epochs = false;  // the last step of an epoch holds what is left of it, and none goes on into the next
   bool whole_steps = false;   // with these: as many steps as the samples of all epochs fill, as Axolotl counts
   int64_t tolerated = 0;      // overlong conversations that are left out before Overlong::error ends the run
+  KeyNames names{};           // of the configuration's keys, for messages
 };
 
 // What the samples came to.
@@ -82,6 +84,7 @@ class SampleData : public BatchSource {
     std::vector<int64_t> order;  // of its sequences
   };
 
+  [[noreturn]] void fail_empty() const;
   int64_t filled_steps() const;
   void cut(size_t set);
   void find_fingerprint();

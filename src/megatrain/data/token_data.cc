@@ -60,8 +60,7 @@ std::span<const T> elements(const MappedFile& file, const char* key, const char*
 // An entry that was right when the file was opened is not any more.
 [[noreturn]] void fail_changed(const MappedFile& file, const char* key, int64_t entry) {
   file.check_whole();
-  fail_io(fmt::format("{} {}: entry {} changed while it was in use; restore the file and start again", key, file.path(),
-                      entry));
+  fail_io(fmt::format("{} {}: entry {} changed while it was in use; restore the file", key, file.path(), entry));
 }
 
 }  // namespace

@@ -50,9 +50,8 @@ void StallWatch::loop() {
     still_s += limits_.poll_s;
     if (still_s >= limits_.end_s) {
       end_(
-          fmt::format("nothing has ended for {:.0f} seconds: {}; the run hangs and is given up. Its checkpoints are "
-                      "whole: resume from the last one with 'megatrain train --resume', and look at the GPU's and the "
-                      "disk's state first",
+          fmt::format("nothing has ended for {:.0f} seconds: {}; the run hangs and is given up. Look at the GPU's and "
+                      "the disk's state",
                       still_s, pipeline_->running_actions()));
       return;
     }

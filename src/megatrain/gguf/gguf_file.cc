@@ -154,9 +154,7 @@ void GgufFile::finish() {
   for (const Range& range : tensors_) ensure(range.next == range.end, "every byte of a GGUF file was written");
   file_.sync();
   file_.close();
-  rename_path(partial_.path(), path_);
-  partial_.keep();
-  sync_directory(parent_directory(path_));
+  partial_.put_at(path_);
 }
 
 }  // namespace megatrain

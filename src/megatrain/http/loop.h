@@ -148,6 +148,7 @@ struct HttpReply::State {
     tell_gone();
   }
 
+  bool is_head() const { return evhttp_request_get_command(request) == EVHTTP_REQ_HEAD; }
   void add_header(const char* name, const char* value) {
     evhttp_add_header(evhttp_request_get_output_headers(request), name, value);
   }
@@ -157,7 +158,11 @@ struct HttpReply::State {
     add_header("X-Content-Type-Options", "nosniff");
     add_header("Cache-Control", "no-store");
     const BufferPointer buffer(evbuffer_new());
-    evbuffer_add(buffer.get(), body.data(), body.size());
+    if (is_head()) {  // libevent would send what it is given
+      add_header("Content-Length", std::to_string(body.size()).c_str());
+    } else {
+      evbuffer_add(buffer.get(), body.data(), body.size());
+    }
     evhttp_send_reply(take_answered(), status, nullptr, buffer.get());
   }
   void begin_events() {
@@ -165,6 +170,10 @@ struct HttpReply::State {
     events = true;
     add_header("Content-Type", "text/event-stream; charset=utf-8");
     add_header("Cache-Control", "no-store");
+    if (is_head()) {
+      evhttp_send_reply(take_answered(), 200, nullptr, nullptr);
+      return tell_gone();  // it has its whole answer
+    }
     evhttp_send_reply_start(request, 200, nullptr);
   }
   void write(const std::string& text) {

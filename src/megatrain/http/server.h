@@ -72,7 +72,8 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Before run(). A path that is known is answered with 405 for other methods, another one with 404. GET answers HEAD.
+  // Before run(). A path that ends in "/*" is all that begin so and that no other is. A path that is known is answered
+  // with 405 for other methods, another one with 404. GET answers HEAD.
   void on(const std::string& method, const std::string& path, Handler handler);
 
   int port() const;

@@ -61,9 +61,13 @@ int listen_on(const HttpOptions& options) {
   if (listener < 0 || ::bind(listener, found->ai_addr, found->ai_addrlen) != 0 || ::listen(listener, 128) != 0) {
     const int error = errno;
     if (listener >= 0) ::close(listener);
-    fail_io(fmt::format(
-        "could not listen on {} port {}: {}{}", options.host, options.port, std::strerror(error),
-        error == EADDRINUSE ? "; stop the program that does, or give another port (0: any that is free)" : ""));
+    const char* advice =
+        error == EADDRINUSE      ? "; stop the program that does, or give another port (0: any that is free)"
+        : error == EADDRNOTAVAIL ? "; this machine has no such address: give one of its own, or 0.0.0.0 for all of them"
+        : error == EACCES        ? "; ports below 1024 are the system's: give another one"
+                                 : "";
+    fail_io(
+        fmt::format("could not listen on {} port {}: {}{}", options.host, options.port, std::strerror(error), advice));
   }
   return listener;
 }

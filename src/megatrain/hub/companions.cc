@@ -10,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/lies_in.h"
 
 namespace megatrain {
 namespace {
@@ -23,10 +24,6 @@ constexpr std::array<std::string_view, 10> kNames = {"tokenizer.json",     "toke
                                                      "added_tokens.json",  "vocab.json",
                                                      "merges.txt",         kTemplateFile,
                                                      "chat_template.json", "generation_config.json"};
-
-bool lies_in(const fs::path& inner, const fs::path& outer) {
-  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
-}
 
 // Where files of the model may lie, links resolved.
 std::vector<fs::path> roots_of(const std::string& directory) {

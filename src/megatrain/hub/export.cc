@@ -203,6 +203,13 @@ void ModelExport::put_in_place() {
   report_.kept = aside;
 }
 
+void keep_aside(const std::string& directory) {
+  if (!fs::exists(fs::symlink_status(directory))) return;
+  const std::string aside = unused_sibling(directory);
+  rename_path(directory, aside);
+  log_warn(fmt::format("{} was not written by this run; it is {} now", directory, aside));
+}
+
 void recover_export(const std::string& directory) {
   std::error_code code;
   const std::string partial = directory + ".partial", previous = directory + kPrevious;

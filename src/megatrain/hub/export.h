@@ -60,6 +60,9 @@ class ModelExport {
   std::map<std::string, size_t> shard_by_tensor_;
 };
 
+// Gives what stands under the name `directory` another one, as finish() does with what is not an export's, and says so.
+void keep_aside(const std::string& directory);
+
 // What a killed export to `directory` left: a half-written one is removed, a former directory that already had another
 // name gets its own back, each with a line. Only while nothing else exports there.
 void recover_export(const std::string& directory);

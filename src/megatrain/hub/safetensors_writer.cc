@@ -138,9 +138,7 @@ void SafetensorsWriter::finish() {
   }
   file_.sync();
   file_.close();
-  rename_path(partial_.path(), path_);
-  partial_.keep();
-  sync_directory(parent_directory(path_));
+  partial_.put_at(path_);
 }
 
 }  // namespace megatrain

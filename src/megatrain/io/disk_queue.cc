@@ -31,9 +31,8 @@ int DiskQueue::settle(Range& piece, int64_t result) const {
 }
 
 void DiskQueue::fail_at(const Range& piece, int error) const {
-  fail_io(fmt::format("cannot {} {} bytes at byte {} of {}: {}; {}. Then resume from the last checkpoint",
-                      piece.write ? "write" : "read", piece.bytes, piece.offset, file_.path(),
-                      error == kCut ? "the file ends before them" : std::strerror(error),
+  fail_io(fmt::format("cannot {} {} bytes at byte {} of {}: {}; {}", piece.write ? "write" : "read", piece.bytes,
+                      piece.offset, file_.path(), error == kCut ? "the file ends before them" : std::strerror(error),
                       error == kCut ? "let no other program change the file" : errno_advice(error)));
 }
 

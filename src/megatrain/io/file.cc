@@ -202,7 +202,7 @@ void MappedFile::check_whole() const {
   if (now >= bytes_) return;
   fail_io(
       fmt::format("{} has {} bytes, where it had {} when it was opened: it was cut while it was in use; restore the "
-                  "file and start again.",
+                  "file.",
                   path(), now, bytes_));
 }
 
@@ -210,6 +210,12 @@ void PartialPath::remove() noexcept {
   if (!std::exchange(ours_, false)) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+void PartialPath::put_at(const std::string& path) {
+  rename_path(path_, path);
+  keep();
+  sync_directory(parent_directory(path));
 }
 
 std::string read_text_file(const std::string& path, int64_t limit) {
@@ -266,9 +272,7 @@ void write_text_file(const std::string& given, std::string_view text) {
   file.write_at(0, text.data(), static_cast<int64_t>(text.size()));
   file.sync();
   file.close();
-  rename_path(partial.path(), path);
-  partial.keep();
-  sync_directory(parent_directory(path));
+  partial.put_at(path);
 }
 
 void sync_directory(const std::string& directory) {

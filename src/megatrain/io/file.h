@@ -93,6 +93,8 @@ class PartialPath {
   const std::string& path() const { return path_; }
   void created() { ours_ = true; }
   void keep() { ours_ = false; }
+  // Keeps it under the name `path`, durable when this returns. What lies in it was synced before.
+  void put_at(const std::string& path);
   void remove() noexcept;
 
  private:

@@ -30,8 +30,9 @@ std::string place(std::string_view text, size_t byte) {
 
 // The parser's reason without its own position, and without the text it read, which may hold any bytes.
 std::string reason(const std::string& what) {
-  const size_t begin = what.find("syntax error");
-  std::string text = begin == std::string::npos ? what : what.substr(begin);
+  size_t begin = what.find("syntax error");
+  if (begin == std::string::npos) begin = std::min(what.find("] ") + 2, what.size());  // behind the library's own mark
+  const std::string text = what.substr(begin);
   return text.substr(0, text.find("; last read"));
 }
 
@@ -124,6 +125,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, const
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     fail_input(fmt::format("{} is not valid JSON at {}: it holds a NUL byte; {}.", where, place(text, nul), advice));
   }
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    fail_input(fmt::format("{} is not valid JSON: it is empty; {}.", where, advice));
   Builder builder(text, where, advice);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();

@@ -6,6 +6,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/base/units.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/hub/model_files.h"
@@ -23,18 +24,38 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = 16 * kMiB;
 
+// Directories and files beside a model that are easily taken for one.
+void refuse_no_model(const std::string& key, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  if (path.empty()) return;
+  if (fs::is_regular_file(path, none) && fs::path(path).filename() == "config.json")
+    fail_input(
+        fmt::format("{} {} is a file, expected the directory that it lies in; model.config: {} starts from random "
+                    "weights",
+                    key, path, path));
+  if (!fs::is_directory(path, none))
+    fail_input(fmt::format(
+        "{} {} is {}; give a Hugging Face model directory (config.json, weights, tokenizer), or Org/Name of "
+        "one that 'hf download' has fetched",
+        key, path, fs::exists(path, none) ? "no directory" : "not there"));
+  if (fs::exists(path + "/config.json", none)) return;
+  if (fs::exists(path + "/config.resolved.yaml", none))
+    fail_input(fmt::format("{0} {1} is a run, whose trained model is {1}/model{2}; give that", key, path,
+                           fs::exists(path + "/model/config.json", none) ? "" : " once the run is complete"));
+  if (fs::exists(path + "/checkpoint.json", none))
+    fail_input(fmt::format("{} {} is a checkpoint; write its model by: megatrain export {} --out DIR, and give DIR",
+                           key, path, shell_word(path)));
+}
+
 }  // namespace
 
 ModelSource read_model_source(const TrainConfig& config) {
   ModelSource source;
   source.directory = find_model(config.model.path, ModelParts::weights);
   if (source.directory != config.model.path)
-    log_info(fmt::format("model.path {} is {}", config.model.path, source.directory));
-  if (std::error_code none; !source.directory.empty() && !std::filesystem::is_directory(source.directory, none))
-    fail_input(
-        fmt::format("model.path {} is {}; give a Hugging Face model directory (config.json, weights, tokenizer), "
-                    "or Org/Name of one that 'hf download' has fetched",
-                    source.directory, std::filesystem::exists(source.directory, none) ? "no directory" : "not there"));
+    log_info(fmt::format("{} {} is {}", config.names("model.path"), config.model.path, source.directory));
+  refuse_no_model(config.names("model.path"), source.directory);
   const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
   source.config_text = read_text_file(path, kMaxConfigBytes);
   if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers reads none

@@ -1,7 +1,6 @@
 #include "megatrain/ops/attention_buckets.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include "megatrain/base/math.h"
@@ -11,16 +10,12 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kShortestRagged = 128;
 constexpr int64_t kEvenLengths = 512, kEvenStep = 128;  // up to there lengths are multiples of the step
 
 // A computed token costs about as much memory traffic as the simple kernel's arithmetic on this many pairs, of which it
 // has n (n + 64) / 2 for a document of n tokens: half a square, and the corners of tiles.
 constexpr int64_t kPairsOfComputedToken = 8;
 constexpr int64_t kTileCorner = 64;
-
-int64_t power_of_two_below(int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); }
-int64_t power_of_two_above(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 #include "megatrain/ops/attention_cut.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
@@ -18,9 +17,6 @@ constexpr int64_t kPieceOverlaps = 8, kShortestPiece = 4096;
 int64_t piece_overlap(const AttentionShape& shape) { return round_up(std::max<int64_t>(shape.window - 1, 1), 128); }
 
 int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(length, 128) * 2; }
-
-int64_t power_of_two_below(int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); }
-int64_t power_of_two_above(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
 
 // As many key heads of one document as keep its pairs within `bytes`: a divisor of all, at least one.
 int64_t kv_heads_within(const AttentionShape& shape, int64_t length, int64_t bytes) {

@@ -284,10 +284,12 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
                             format_bytes((*bytes)[kind]));
     }
   }
-  text += fmt::format(
-      "estimated step: {:.3g} s, bound by {} (compute {:.3g} s, h2d {:.3g} s, d2h {:.3g} s, update {:.3g} s{})\n",
-      e.step_s, e.bound_by, e.compute_s, e.h2d_s, e.d2h_s, e.update_s,
-      e.disk_read_s > 0 ? fmt::format(", disk read {:.3g} s, disk write {:.3g} s", e.disk_read_s, e.disk_write_s) : "");
+  text += fmt::format("estimated step: {}, bound by {} (compute {}, h2d {}, d2h {}, update {}{})\n",
+                      format_seconds(e.step_s), e.bound_by, format_seconds(e.compute_s), format_seconds(e.h2d_s),
+                      format_seconds(e.d2h_s), format_seconds(e.update_s),
+                      e.disk_read_s > 0 ? fmt::format(", disk read {}, disk write {}", format_seconds(e.disk_read_s),
+                                                      format_seconds(e.disk_write_s))
+                                        : "");
   return text;
 }
 

@@ -117,8 +117,8 @@ double cost_per_billion_tokens(const Outlook& o, double price) { return price / 
 
 std::string outlook_text(const Workload& w, const Outlook& o, const MachineProfile& m, std::optional<double> price) {
   std::string text = fmt::format("estimated: {} tokens/s on {}\n", thousands(o.tokens_per_s), m.title());
-  text += fmt::format("of the compute attention takes {:.3g} s, the rest {:.3g} s\n", o.attention_s,
-                      o.estimate.compute_s - o.attention_s);
+  text += fmt::format("of the compute attention takes {}, the rest {}\n", format_seconds(o.attention_s),
+                      format_seconds(o.estimate.compute_s - o.attention_s));
   text += fmt::format("the link hides behind compute {}, the optimizer {}; this step has {}\n",
                       from_tokens(o.link_tokens()), from_tokens(o.optimizer_tokens), thousands(as_double(w.tokens())));
   if (size_matters(w, o))

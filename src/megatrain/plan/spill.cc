@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "megatrain/plan/inventory.h"
 
@@ -71,6 +72,19 @@ Plan with_weights_on_disk(const Workload& w, const Plan& plan, const std::vector
 
 int64_t disk_left(const Workload& w, const Plan& plan, const Budgets& budgets) {
   return budgets.disk_bytes - memory_need(w, plan).disk_bytes();
+}
+
+// Blocks in the order in which their kept outputs go to disk. To compute inputs again from the one that waits below
+// takes the outputs of all blocks between but the topmost, and each block's own backward takes its own: the topmost
+// ones are read once, the others twice, and the lower the more at once.
+std::vector<size_t> outputs_in_order(const Workload& w, const Plan& plan) {
+  std::vector<size_t> order(plan.outputs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto above = [&](size_t block) {
+    return plan.above_boundary(static_cast<int64_t>(block) + 1, w.first_trained_phase());
+  };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return above(a) > above(b); });
+  return order;
 }
 
 }  // namespace
@@ -144,17 +158,18 @@ Plan spill_activations(const Workload& w, const Plan& plan, const Budgets& budge
   Plan best = plan, spilled = plan;
   spilled.boundary_ring = std::min(kRing, w.micro_batches + 2);
   int64_t least = memory_need(w, plan).host_bytes();
-  for (std::vector<Tier>* tiers : {&spilled.boundary, &spilled.outputs}) {
-    for (Tier& tier : *tiers) {
-      if (least <= budgets.host_bytes) return best;
-      if (tier != Tier::host) continue;
-      tier = Tier::disk;
-      const MemoryNeed need = memory_need(w, spilled);
-      if (need.disk_bytes() > budgets.disk_bytes) return best;
-      if (need.host_bytes() >= least) continue;
-      least = need.host_bytes();
-      best = spilled;
-    }
+  std::vector<Tier*> tiers;
+  for (Tier& tier : spilled.boundary) tiers.push_back(&tier);
+  for (const size_t block : outputs_in_order(w, plan)) tiers.push_back(&spilled.outputs[block]);
+  for (Tier* tier : tiers) {
+    if (least <= budgets.host_bytes) return best;
+    if (*tier != Tier::host) continue;
+    *tier = Tier::disk;
+    const MemoryNeed need = memory_need(w, spilled);
+    if (need.disk_bytes() > budgets.disk_bytes) return best;
+    if (need.host_bytes() >= least) continue;
+    least = need.host_bytes();
+    best = spilled;
   }
   return best;
 }

@@ -29,8 +29,8 @@ std::optional<Plan> spill_moments(const Workload& workload, const Plan& plan, co
 std::optional<Plan> spill_weights(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs);
 
 // The plan with the inputs, then the kept outputs, of as few blocks waiting on disk as bring it within the host's
-// memory, the ones that backward needs last first: all that wait on the host and that the disk holds when they are not
-// enough.
+// memory, the ones that backward needs last first, but of outputs those that are read the fewest times: all that wait
+// on the host and that the disk holds when they are not enough.
 Plan spill_activations(const Workload& workload, const Plan& plan, const Budgets& budgets);
 
 // The plan with the gradients, moments and weights on disk that save the host the most within the disk's budget, by two

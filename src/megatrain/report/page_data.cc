@@ -110,6 +110,7 @@ json evaluations_json(const RunHistory& history) {
 json run_json(const ReportData& data) {
   return {{"name", data.name()},
           {"state", data.state},
+          {"why", data.why},
           {"complete", data.complete},
           {"about", about(data)},
           {"progress", progress_of(data)},

@@ -24,31 +24,47 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kRecent = 20;  // steps that a mean of now is of
+constexpr int64_t kRecent = 20;    // steps that a mean of now is of
+constexpr size_t kMostDamage = 8;  // that is told one by one
+constexpr const char* kWithout = "the report does without it";
+
+// Errors have the file's name alone: the page may be for others.
+json read_own_file(const RunFiles& run, const char* name) {
+  constexpr int64_t kMost = 256 * kMiB;
+  return parse_json(read_text_file(run.path + "/" + name, kMost), name, kWithout);
+}
+
+// What one file gives; a damaged one gives nothing.
+template <class Read>
+void read_part(ReportData& data, const Read& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    data.damaged.emplace_back(error.what());
+  }
+}
 
 void read_model(const RunFiles& run, ReportData& data) {
   if (run.model_config.empty()) return;
-  const ModelConfig model =
-      parse_model_config(parse_json(run.model_config, run.model_config_path, "expected a Hugging Face config.json"),
-                         run.model_config_path);
+  const std::string name = fs::path(run.model_config_path).filename().string();
+  const ModelConfig model = parse_model_config(parse_json(run.model_config, name, kWithout), name);
   data.architecture = model.architecture;
   for (const LayerLayout& layout : model_layouts(model)) data.parameters += layout.parameters();
   data.active_parameters = data.parameters - idle_parameters(model);
 }
 
 void read_machine(const RunFiles& run, ReportData& data) {
-  const std::string path = run.path + "/identity.json";
-  if (!fs::exists(path)) return;
-  const json identity = read_json_file(path);
+  if (!fs::exists(run.path + "/identity.json")) return;
+  const json identity = read_own_file(run, "identity.json");
   if (!identity.is_object() || !identity.contains("library") || !identity.at("library").is_string()) return;
   data.machine = identity.at("library").get<std::string>();
   data.aliased = data.machine.starts_with("cpu");
 }
 
 void read_memory(const RunFiles& run, ReportData& data) {
-  const std::string path = run.path + "/memory.json";
-  if (!fs::exists(path)) return;
-  const json memory = read_json_file(path);
+  if (!fs::exists(run.path + "/memory.json")) return;
+  const json memory = read_own_file(run, "memory.json");
+  std::vector<TierMemory> tiers;
   TierMemory device{.title = "Device"}, host{.title = "Host"}, disk{.title = "Disk"};
   for (const RunStep& step : data.history.steps) {
     device.peak = std::max(device.peak, step.hbm_peak);
@@ -58,11 +74,12 @@ void read_memory(const RunFiles& run, ReportData& data) {
     if (tier == &disk && memory.is_object() && !memory.contains(key)) continue;
     try {
       for (const auto& [tag, bytes] : memory.at(key).items()) tier->planned.emplace_back(tag, bytes.get<int64_t>());
-    } catch (const json::exception& error) {
-      fail_input(fmt::format("{} is not bytes by tier and tag: {}; the file is damaged", path, error.what()));
+    } catch (const json::exception&) {
+      fail_input(fmt::format("memory.json is damaged: it is not bytes by tier and tag; {}", kWithout));
     }
-    data.memory.push_back(*tier);
+    tiers.push_back(*tier);
   }
+  data.memory = std::move(tiers);
 }
 
 std::vector<ConfigDifference> differences_of(const TrainConfig& config) {
@@ -114,11 +131,17 @@ ReportData read_report(const std::string& path, RunHistory history) {
   data.state = data.complete ? "complete" : "not complete";
   data.history = std::move(history);
   data.steps = data.history.planned_steps ? data.history.planned_steps : run.config.steps;
-  read_model(run, data);
-  read_machine(run, data);
-  read_memory(run, data);
-  if (const std::string lanes = run.path + "/lanes.json"; fs::exists(lanes))
-    data.lanes = read_lanes(read_json_file(lanes), lanes);
+  data.damaged = data.history.damaged;
+  if (const size_t all = data.damaged.size(); all > kMostDamage) {
+    data.damaged.resize(kMostDamage);
+    data.damaged.push_back(fmt::format("{} more such lines are left out", all - kMostDamage));
+  }
+  read_part(data, [&] { read_model(run, data); });
+  read_part(data, [&] { read_machine(run, data); });
+  read_part(data, [&] { read_memory(run, data); });
+  read_part(data, [&] {
+    if (fs::exists(run.path + "/lanes.json")) data.lanes = read_lanes(read_own_file(run, "lanes.json"), "lanes.json");
+  });
   return data;
 }
 
@@ -134,8 +157,8 @@ std::string about(const ReportData& d) {
 
 std::string progress_of(const ReportData& d) {
   const int64_t step = d.history.steps.empty() ? 0 : d.history.steps.back().step;
-  return fmt::format("step {} of {}{}", step, d.steps,
-                     d.complete ? "" : fmt::format(" ({}%)", d.steps > 0 ? 100 * step / d.steps : 100));
+  if (d.steps <= 0) return step > 0 ? fmt::format("step {}", step) : "no step yet";
+  return fmt::format("step {} of {}{}", step, d.steps, d.complete ? "" : fmt::format(" ({}%)", 100 * step / d.steps));
 }
 
 std::vector<Card> cards_of(const ReportData& d) {
@@ -159,11 +182,14 @@ std::vector<Card> cards_of(const ReportData& d) {
   cards.push_back({"Tokens/s, median", short_number(h.tokens_per_s()),
                    fmt::format("last step {}, bound by {}", short_number(last.tokens_per_s), last.bound_by)});
   const int64_t left = d.steps - last.step;
+  const double pace_s = h.step_seconds();
+  const std::string each = fmt::format("{} a step, the mean of the last {}", format_seconds(now.seconds), now.steps);
   cards.push_back({"Time, all steps", format_duration(h.seconds()),
-                   d.complete || left <= 0
-                       ? fmt::format("{:.3g} s a step, the mean of the last {}", now.seconds, now.steps)
-                       : fmt::format("about {} to go at {:.3g} s a step",
-                                     format_duration(now.seconds * static_cast<double>(left)), now.seconds)});
+                   !d.why.empty() ? fmt::format("{} at step {}; {}", d.state, last.step, each)
+                   : d.complete || left <= 0
+                       ? each
+                       : fmt::format("about {} to go at {} a step", format_duration(pace_s * static_cast<double>(left)),
+                                     format_seconds(pace_s))});
   int64_t hbm = 0, host = 0;
   for (const RunStep& step : h.steps) {
     hbm = std::max(hbm, step.hbm_peak);

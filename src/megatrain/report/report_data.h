@@ -26,16 +26,19 @@ struct ReportData {
   std::vector<ConfigDifference> differences;  // keys whose values are not the defaults
   int64_t steps = 0;                          // of the whole run
   bool complete = false;
-  std::string state;     // a word for people: "complete", "running"
+  std::string state;     // a word for people: "complete", "running", "failed"
+  std::string why;       // of a run that ended before its last step: "exit code 6: ..."; else empty
   bool aliased = false;  // device memory is host memory
   RunHistory history;
   std::optional<LaneTracks> lanes;
   std::vector<TierMemory> memory;
+  std::vector<std::string> damaged;  // what could not be read, as sentences; the rest is shown without it
 
   std::string name() const;  // the directory's last part
 };
 
-// Throws Error(bad_input) when `path` is no run, or what it holds is damaged.
+// Throws Error(bad_input) when `path` is no run. What is damaged in it is left out and told in `damaged`, of a long
+// list the first few and how many there are.
 ReportData read_report(const std::string& path);
 ReportData read_report(const std::string& path, RunHistory history);  // that was read already
 

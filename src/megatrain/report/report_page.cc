@@ -9,6 +9,7 @@
 #include "megatrain/report/page_data.h"
 #include "megatrain/report/report_style.h"
 #include "megatrain/report/svg_chart.h"
+#include "megatrain/report/usual_range.h"
 
 namespace megatrain {
 
@@ -24,19 +25,22 @@ std::vector<Point> curve_of(const RunHistory& history, const Value& value) {
   return points;
 }
 
-std::vector<Curve> raw_and_smooth(const std::string& name, const std::vector<Point>& points) {
+std::vector<Curve> raw_and_smooth(const std::string& name, const std::vector<Point>& points, bool logarithmic = false) {
   if (points.size() < kFewPoints) return {{.name = name, .style = "smooth", .points = points}};
   const double half = smoothing_half_width(points.back().x - points.front().x + 1);
   return {{.name = name, .style = "raw", .points = points},
-          {.name = "smoothed", .style = "smooth", .points = smoothed(points, half)}};
+          {.name = "smoothed", .style = "smooth", .points = smoothed(usual_points(points, logarithmic), half)}};
 }
 
 std::string header(const ReportData& d) {
   return fmt::format(
       "<header><h1>{}</h1><p>{}</p><p><span class=\"state {}\">{}</span> <span "
-      "id=\"progress\">{}</span></p></header>\n",
-      escape_html(d.name()), escape_html(about(d)), d.complete ? "complete" : "going", escape_html(d.state),
-      progress_of(d));
+      "id=\"progress\">{}</span></p><p id=\"why\">{}</p></header>\n",
+      escape_html(d.name()), escape_html(about(d)),
+      d.complete      ? "complete"
+      : d.why.empty() ? "going"
+                      : "ended",
+      escape_html(d.state), progress_of(d), escape_html(d.why));
 }
 
 std::string cards(const ReportData& d) {
@@ -59,7 +63,7 @@ std::string curves(const ReportData& d) {
   rate.curves = {
       {.name = "learning rate", .style = "smooth", .points = curve_of(h, [](const RunStep& s) { return s.lr; })}};
   Chart norm{.title = "Gradient norm", .width = kSmall, .height = 240, .metric = "grad_norm", .logarithmic = true};
-  norm.curves = raw_and_smooth("before clipping", curve_of(h, [](const RunStep& s) { return s.grad_norm; }));
+  norm.curves = raw_and_smooth("before clipping", curve_of(h, [](const RunStep& s) { return s.grad_norm; }), true);
   Chart speed{.title = "Speed (tokens/s)", .width = kSmall, .height = 240, .metric = "tokens_per_s", .from_zero = true};
   speed.curves = raw_and_smooth("tokens/s", curve_of(h, [](const RunStep& s) { return s.tokens_per_s; }));
   Chart time{.title = "Time of a step (s)",
@@ -68,7 +72,7 @@ std::string curves(const ReportData& d) {
              .metric = "seconds",
              .logarithmic = true,
              .from_zero = true};
-  time.curves = raw_and_smooth("seconds", curve_of(h, [](const RunStep& s) { return s.seconds; }));
+  time.curves = raw_and_smooth("seconds", curve_of(h, [](const RunStep& s) { return s.seconds; }), true);
   std::string text = svg_chart(loss) + "<div class=\"pair\">\n";
   for (const Chart* chart : {&rate, &norm, &speed, &time}) text += svg_chart(*chart);
   return text + "</div>\n";
@@ -151,8 +155,14 @@ std::string inside_script(std::string text) {
   return text;
 }
 
+std::string damage(const ReportData& d) {
+  std::string text;
+  for (const std::string& what : d.damaged) text += fmt::format("<p class=\"alert\">{}</p>\n", escape_html(what));
+  return text;
+}
+
 std::string body(const ReportData& d) {
-  std::string text = header(d) + "<section id=\"alerts\"></section>\n" + cards(d);
+  std::string text = header(d) + "<section id=\"alerts\"></section>\n" + damage(d) + cards(d);
   if (d.history.steps.empty()) text += "<p class=\"none\">The run has not told of a step yet.</p>\n";
   text += "<h2>Training</h2>\n<div id=\"controls\"></div>\n" + curves(d);
   text += "<h2>Where a step's time goes</h2>\n";

@@ -115,7 +115,20 @@ const smoothed = (x, y, weight, half) => {
   return out;
 };
 
-// The curves of one chart: [{name, style, run, points: [[x, y, step], …]}]
+// The values that a chart has room for, as usual_range.h has it: medians of nine neighbours and room around them.
+const usualRange = (all, log) => {
+  const y = all.filter((v) => v !== null);
+  let low = Infinity, high = -Infinity;
+  for (let i = 0; i < y.length; ++i) {
+    const near = y.slice(Math.max(0, i - 4), i + 5).sort((a, b) => a - b), median = near[(near.length - 1) >> 1];
+    low = Math.min(low, median); high = Math.max(high, median);
+  }
+  const room = 4 * Math.max(high - low, Math.abs(low), Math.abs(high));
+  if (y.length < 3 || room === 0) return [-Infinity, Infinity];
+  return log && low > 0 ? [low / 1000, high * 1000] : [low - room, high + room];
+};
+
+// The curves of one chart: [{name, style, run, points: [[x, y, step, steps in one], …], values: [y, …] of all steps}]
 const curvesOf = (metric) => {
   const curves = [], several = page.runs.length > 1, spec = kCharts[metric];
   page.runs.forEach((run, index) => {
@@ -124,17 +137,19 @@ const curvesOf = (metric) => {
     const low = rows[metric + "_low"], high = rows[metric + "_high"], raw = [];
     for (let i = 0; i < n; ++i) {
       const x = rows[choice.x][i], step = rows.step[i];
-      if (low && low[i] !== null && low[i] !== undefined && rows.count[i] > 1) raw.push([x, low[i], step], [x, high[i], step]);
+      const count = rows.count[i];
+      if (low && low[i] !== null && low[i] !== undefined && count > 1) raw.push([x, low[i], step, count], [x, high[i], step, count]);
       else if (rows[metric][i] !== null) raw.push([x, rows[metric][i], step]);
     }
     const name = several ? run.name : spec.name || "each step";
     const rough = choice.smooth > 0 && !spec.plain && rows.step[n - 1] - rows.step[0] >= 19;
-    curves.push({ name, style: rough ? "raw" : "smooth", run: index, points: raw });
+    curves.push({ name, style: rough ? "raw" : "smooth", run: index, points: raw, values: rows[metric] });
     if (rough) {
       const all = rows.step[n - 1] - rows.step[0] + 1, half = Math.max(4, all / (choice.smooth > 1 ? 8 : 25));
-      const y = smoothed(rows.step, rows[metric], rows.count, half), points = [];
+      const [low, high] = usualRange(rows[metric], spec.log), usual = rows[metric].map((v) => v >= low && v <= high ? v : null);
+      const y = smoothed(rows.step, usual, rows.count, half), points = [];
       for (let i = 0; i < n; ++i) if (y[i] !== null) points.push([rows[choice.x][i], y[i], rows.step[i]]);
-      curves.push({ name: several ? name + ", smoothed" : "smoothed", style: "smooth", run: index, points });
+      curves.push({ name: several ? name + ", smoothed" : "smoothed", style: "smooth", run: index, points, values: y });
     }
     if (metric !== "loss") return;
     const points = [];
@@ -143,8 +158,9 @@ const curvesOf = (metric) => {
       while (i + 1 < n && rows.step[i] < step) ++i;
       if (loss !== null) points.push([choice.x === "step" ? step : rows[choice.x][i], loss, step]);
     }
+    const values = points.map((p) => p[1]);
     if (points.length > 0)
-      curves.push({ name: several ? name + ", evaluation" : "evaluation", style: "evaluation", run: index, points });
+      curves.push({ name: several ? name + ", evaluation" : "evaluation", style: "evaluation", run: index, points, values });
   });
   return curves;
 };
@@ -177,14 +193,21 @@ const drawChart = (figure) => {
   }
   const width = Math.max(280, figure.clientWidth), height = metric === "loss" ? Math.max(240, Math.min(320, width * 0.5)) : 220;
   const left = 52, right = 12, top = 10, bottom = 34;
-  let xLow = Infinity, xHigh = -Infinity, yLow = Infinity, yHigh = -Infinity;
+  let xLow = Infinity, xHigh = -Infinity, yLow, yHigh, positive = true;
   for (const curve of curves) {
-    for (const [x, y] of curve.points) {
-      xLow = Math.min(xLow, x); xHigh = Math.max(xHigh, x);
-      yLow = Math.min(yLow, y); yHigh = Math.max(yHigh, y);
-    }
+    for (const [x, y] of curve.points) { xLow = Math.min(xLow, x); xHigh = Math.max(xHigh, x); positive = positive && y > 0; }
   }
-  const log = yLow > 0 && (metric === "loss" ? choice.log : spec.log && yHigh / yLow > 30);
+  const fit = (log) => {
+    yLow = Infinity; yHigh = -Infinity;
+    for (const curve of curves) {
+      const [low, high] = usualRange(curve.values, log);
+      for (const y of curve.points.map((p) => p[1]).concat(curve.values)) {
+        if (y !== null && y >= low && y <= high) { yLow = Math.min(yLow, y); yHigh = Math.max(yHigh, y); }
+      }
+    }
+  };
+  fit(positive && (metric === "loss" ? choice.log : spec.log));
+  const log = positive && (metric === "loss" ? choice.log : spec.log && yHigh / yLow > 30);
   if (xHigh === xLow) xHigh = xLow + 1;
   if (choice.x !== "step") xLow = 0;
   if (log) {
@@ -196,8 +219,9 @@ const drawChart = (figure) => {
     yLow = yLow === 0 ? 0 : yLow - room; yHigh += room;
   }
   const toX = (x) => left + (width - left - right) * (x - xLow) / (xHigh - xLow);
+  const within = (y) => Math.min(Math.max(y, yLow), yHigh);
   const toY = (y) => height - bottom - (height - top - bottom) *
-    (log ? Math.log(y / yLow) / Math.log(yHigh / yLow) : (y - yLow) / (yHigh - yLow));
+    (log ? Math.log(within(y) / yLow) / Math.log(yHigh / yLow) : (within(y) - yLow) / (yHigh - yLow));
   const svg = make(figure, "svg", { class: "chart", role: "img", "aria-label": caption.firstChild.textContent,
     viewBox: "0 0 " + width + " " + height, width, height });
   const rows = Math.max(3, Math.floor(height / 55)), columns = Math.max(3, Math.floor(width / 110));
@@ -227,6 +251,23 @@ const drawChart = (figure) => {
       for (const p of points.length <= 100 ? points : [])
         make(svg, "circle", { class: "dot " + curve.style + colour, cx: toX(p[0]).toFixed(1), cy: toY(p[1]).toFixed(1), r: 3 });
     }
+  }
+  const beyond = [];
+  for (const curve of curves) {
+    for (const p of curve.points) {
+      if (p[1] === within(p[1])) continue;
+      const text = (page.runs.length > 1 || curve.style === "evaluation" ? curve.name + ", " : "") +
+        (p[3] > 1 ? "steps " + (p[2] - p[3] + 1) + " to " : "step ") + p[2] + ": " + Number(p[1].toPrecision(6));
+      const above = p[1] > yHigh, edge = above ? top : height - bottom;
+      const mark = make(svg, "path", { class: "beyond", d: "M" + toX(p[0]).toFixed(1) + "," + edge + (above ? " l4,7" : " l4,-7") + " h-8 z" });
+      make(mark, "title", {}, text);
+      beyond.push([Math.abs(p[1] - within(p[1])), text]);
+    }
+  }
+  if (beyond.length > 0) {
+    const [, text] = beyond.reduce((a, b) => a[0] >= b[0] ? a : b);
+    make(figure, "p", { class: "beyond" }, (beyond.length === 1 ? "One value is" : beyond.length + " values are") +
+      " beyond the axis and drawn at its edge; " + (beyond.length === 1 ? "" : "the farthest: ") + text);
   }
   const cursor = make(svg, "line", { class: "cursor", y1: top, y2: height - bottom, visibility: "hidden" });
   const nearest = (points, x) => {
@@ -335,6 +376,8 @@ const drawState = () => {
   setText("#progress", run.progress);
   setText(".state", run.state);
   document.querySelector(".state").classList.toggle("complete", run.complete);
+  document.querySelector(".state").classList.toggle("ended", run.why !== "");
+  setText("#why", run.why);
   const box = document.querySelector(".cards");
   while (box.children.length < run.cards.length) {
     const card = make(box, "div", { class: "card" });

@@ -21,6 +21,9 @@ p { margin: 4px 0; color: var(--soft); }
 .state { display: inline-block; padding: 0 9px; border-radius: 9px; font-size: 13px; color: var(--page);
   background: var(--orange); }
 .state.complete { background: var(--green); }
+.state.ended { background: var(--red); }
+#why { overflow-wrap: anywhere; }
+#why:empty { display: none; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(158px, 1fr)); gap: 12px; margin: 24px 0 0; }
 .card { padding: 12px 14px; border-radius: 8px; background: var(--card); }
 .card h2 { margin: 0; font-size: 13px; font-weight: 500; color: var(--soft); }
@@ -55,6 +58,7 @@ rect.floor { fill: var(--ink); opacity: .65; }
 .curve.raw[class*="run"] { stroke-opacity: .22; } .curve.evaluation[class*="run"] { stroke-dasharray: 5 4; }
 .key i[class*="run"] { background: var(--run); }
 .key i.evaluation[class*="run"] { background: repeating-linear-gradient(90deg, var(--run) 0 5px, transparent 5px 8px); }
+path.beyond { fill: var(--red); } p.beyond { margin: 2px 0 0; color: var(--soft); font-size: 12.5px; }
 .cursor { stroke: var(--soft); stroke-dasharray: 3 3; pointer-events: none; }
 .box.forward, .tag0 { fill: var(--forward); background: var(--forward); }
 .box.head, .tag1 { fill: var(--head); background: var(--head); }

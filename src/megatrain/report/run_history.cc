@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/io/json_file.h"
+#include "megatrain/run/step_pace.h"
 
 namespace megatrain {
 
@@ -18,7 +18,7 @@ using nlohmann::json;
 class Line {
  public:
   Line(const json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) fail_input(fmt::format("{} is not a JSON object; the file is damaged", where_));
+    if (!object.is_object()) fail_input(where_ + " is no JSON object");
   }
   bool has(const char* key) const { return object_.contains(key); }
   double number(const char* key) const { return value(key, &json::is_number, "a number").get<double>(); }
@@ -30,7 +30,7 @@ class Line {
  private:
   const json& value(const char* key, bool (json::*is)() const noexcept, const char* what) const {
     if (!object_.contains(key) || !(object_.at(key).*is)())
-      fail_input(fmt::format("{} has no \"{}\" that is {}; the file is damaged", where_, key, what));
+      fail_input(fmt::format("{} has no \"{}\" that is {}", where_, key, what));
     return object_.at(key);
   }
 
@@ -38,14 +38,17 @@ class Line {
   std::string where_;
 };
 
-void read_lines(const std::string& path, HistoryFile file, RunHistory& history) {
-  std::ifstream in(path);
+void read_lines(const std::string& run_dir, const char* name, HistoryFile file, RunHistory& history) {
+  std::ifstream in(run_dir + "/" + name);
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (in.eof()) return;  // no newline yet: the line is being written
-    const std::string where = fmt::format("{}:{}", path, number);
-    add_to_history(parse_json(line, where, "the file is damaged"), file, where, history);
+    try {
+      add_to_history(json::parse(line, nullptr, false), file, fmt::format("{}:{}", name, number), history);
+    } catch (const Error& error) {
+      history.damaged.push_back(fmt::format("{}; the line is left out", error.what()));
+    }
   }
 }
 
@@ -67,6 +70,7 @@ void add_to_history(const json& object, HistoryFile file, const std::string& whe
                              .lr = line.number("lr"),
                              .seconds = line.number("seconds"),
                              .tokens_per_s = line.number("tokens_per_s"),
+                             .paused_s = line.has("paused_s") ? line.number("paused_s") : 0,  // not of earlier runs
                              .tokens = line.integer("tokens"),
                              .trained_tokens = line.integer("trained_tokens"),
                              .hbm_peak = line.integer("hbm_peak"),
@@ -77,9 +81,9 @@ void add_to_history(const json& object, HistoryFile file, const std::string& whe
 
 RunHistory read_history(const std::string& run_dir) {
   RunHistory history;
-  read_lines(run_dir + "/metrics.jsonl", HistoryFile::metrics, history);
-  read_lines(run_dir + "/eval.jsonl", HistoryFile::evaluations, history);
-  read_lines(run_dir + "/samples.jsonl", HistoryFile::samples, history);
+  read_lines(run_dir, "metrics.jsonl", HistoryFile::metrics, history);
+  read_lines(run_dir, "eval.jsonl", HistoryFile::evaluations, history);
+  read_lines(run_dir, "samples.jsonl", HistoryFile::samples, history);
   const auto by_step = [](const auto& a, const auto& b) { return a.step < b.step; };
   std::stable_sort(history.steps.begin(), history.steps.end(), by_step);
   std::stable_sort(history.evaluations.begin(), history.evaluations.end(), by_step);
@@ -90,6 +94,12 @@ double RunHistory::seconds() const {
   double sum = 0;
   for (const RunStep& step : steps) sum += step.seconds;
   return sum;
+}
+
+double RunHistory::step_seconds() const {
+  StepPace pace;
+  for (const RunStep& step : steps) pace.add(step.seconds - step.paused_s, step.paused_s);
+  return pace.seconds();
 }
 
 int64_t RunHistory::tokens() const {

@@ -12,6 +12,7 @@ namespace megatrain {
 struct RunStep {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, seconds = 0, tokens_per_s = 0;
+  double paused_s = 0;  // of `seconds`, before the step
   int64_t tokens = 0, trained_tokens = 0;
   int64_t hbm_peak = 0, host_peak = 0;  // bytes
   std::string bound_by;
@@ -32,8 +33,10 @@ struct RunHistory {
   int64_t planned_steps = 0;   // of the whole run; 0: nothing says
   std::vector<RunEvaluation> evaluations;
   std::vector<RunSample> samples;
+  std::vector<std::string> damaged;  // lines that are left out, each with file, number and what is wrong
 
   double seconds() const;                        // of all steps
+  double step_seconds() const;                   // of a step now, as StepPace has it; 0: there is none
   int64_t tokens() const;                        // of all steps
   double tokens_per_s() const;                   // the middle step's, the first left out; 0: there is none
   const RunEvaluation* best_evaluation() const;  // null: none
@@ -45,8 +48,7 @@ enum class HistoryFile { metrics, evaluations, samples };
 void add_to_history(const nlohmann::json& line, HistoryFile file, const std::string& where, RunHistory& history);
 
 // metrics.jsonl, eval.jsonl and samples.jsonl of the run, each where it is there. A run may be writing them: a last
-// line without its end is passed over. Throws Error(bad_input) with file and line for anything else that is no such
-// object.
+// line without its end is passed over; anything else that is no such object is left out and told in `damaged`.
 RunHistory read_history(const std::string& run_dir);
 
 }  // namespace megatrain

@@ -25,9 +25,10 @@ std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit) {
 
 std::vector<Point> smoothed(const std::vector<Point>& points, double half_width) {
   std::vector<Point> out;
-  out.reserve(points.size());
+  const size_t count = std::min(points.size(), kMostSmoothed);
   size_t begin = 0, end = 0;
-  for (const Point& at : points) {
+  for (size_t k = 0; k < count; ++k) {
+    const Point& at = points[count < 2 ? 0 : k * (points.size() - 1) / (count - 1)];
     while (points[begin].x <= at.x - half_width) ++begin;
     while (end < points.size() && points[end].x < at.x + half_width) ++end;
     double weights = 0, sum_x = 0, sum_y = 0, sum_xx = 0, sum_xy = 0;

@@ -13,9 +13,11 @@ struct Point {
 // At most `limit` points, the first, the last and the extremes of every stretch among them.
 std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit);
 
-// Every point becomes the value there of a line fitted to the points less than `half_width` away on both sides, near
-// ones weighing more (tricube). A straight line stays as it is up to its ends, so the curve does not lag behind what it
-// smooths. `points` ascend in x.
+constexpr size_t kMostSmoothed = 1000;
+// A point becomes the value there of a line fitted to the points less than `half_width` away on both sides, near ones
+// weighing more (tricube). A straight line stays as it is up to its ends, so the curve does not lag behind what it
+// smooths. Of more than kMostSmoothed points that many are given, as each takes a look at all its neighbours. `points`
+// ascend in x.
 std::vector<Point> smoothed(const std::vector<Point>& points, double half_width);
 
 // For a curve of so many steps.

@@ -8,6 +8,7 @@
 
 #include "megatrain/report/html.h"
 #include "megatrain/report/svg_axis.h"
+#include "megatrain/report/usual_range.h"
 
 namespace megatrain {
 
@@ -27,8 +28,15 @@ struct Range {
 
 std::string path_of(const std::vector<Point>& points, const Scale& x, const Scale& y) {
   std::string text;
-  for (const Point& p : points) text += fmt::format("{}{},{}", text.empty() ? "" : " ", pixels(x(p.x)), pixels(y(p.y)));
+  for (const Point& p : points)
+    text += fmt::format("{}{},{}", text.empty() ? "" : " ", pixels(x(p.x)), pixels(y(std::clamp(p.y, y.low, y.high))));
   return text;
+}
+
+// The title says what raw and smoothed curves are of.
+std::string describe(const Curve& curve, const Point& p) {
+  const bool titled = curve.style == "raw" || curve.style == "smooth";
+  return fmt::format("{}step {}: {:.6g}", titled ? "" : curve.name + ", ", p.x, p.y);
 }
 
 std::string draw_curve(const Curve& curve, const Scale& x, const Scale& y) {
@@ -38,9 +46,48 @@ std::string draw_curve(const Curve& curve, const Scale& x, const Scale& y) {
   if (curve.dots || points.size() == 1) {
     for (const Point& p : points)
       text += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>\n", curve.style, pixels(x(p.x)),
-                          pixels(y(p.y)));
+                          pixels(y(std::clamp(p.y, y.low, y.high))));
+  }
+  for (const Point& p : points) {
+    if (p.y >= y.low && p.y <= y.high) continue;
+    const double at = x(p.x), edge = p.y > y.high ? y.to : y.from, inwards = p.y > y.high ? 7 : -7;
+    text += fmt::format("<path class=\"beyond {}\" d=\"M{},{} l4,{} h-8 z\"><title>{}</title></path>\n", curve.style,
+                        pixels(at), pixels(edge), inwards, escape_html(describe(curve, p)));
   }
   return text;
+}
+
+// What the curves have within their usual values, on an axis that may be logarithmic or not.
+Range usual_values(const std::vector<Curve>& curves, bool logarithmic) {
+  Range up;
+  for (const Curve& curve : curves) {
+    const ValueRange usual = usual_range(curve.points, logarithmic);
+    for (const Point& p : curve.points) {
+      if (usual.holds(p.y)) up.add(p.y);
+    }
+  }
+  return up;
+}
+
+// Says in words which values the axis has no room for.
+std::string beyond(const std::vector<Curve>& curves, const Scale& y) {
+  int64_t count = 0;
+  double farthest = 0;
+  std::string which;
+  for (const Curve& curve : curves) {
+    for (const Point& p : curve.points) {
+      const double far = std::max(p.y - y.high, y.low - p.y);
+      if (!(far > 0)) continue;
+      ++count;
+      if (far <= farthest) continue;
+      farthest = far;
+      which = describe(curve, p);
+    }
+  }
+  if (count == 0) return "";
+  return fmt::format("<p class=\"beyond\">{} beyond the axis and drawn at its edge; {}{}</p>",
+                     count == 1 ? "One value is" : fmt::format("{} values are", count),
+                     count == 1 ? "" : "the farthest: ", escape_html(which));
 }
 
 // Room above and below the curves; a flat curve stands in the middle.
@@ -73,11 +120,12 @@ std::string legend(const std::vector<Curve>& curves) {
 }  // namespace
 
 std::string svg_chart(const Chart& chart) {
-  Range across, up;
+  Range across;
+  bool positive = true;
   for (const Curve& curve : chart.curves) {
     for (const Point& p : curve.points) {
       across.add(p.x);
-      up.add(p.y);
+      positive = positive && p.y > 0;
     }
   }
   std::string head = fmt::format("<figure{}><figcaption>{}<span class=\"keys\">{}</span></figcaption>\n",
@@ -85,7 +133,8 @@ std::string svg_chart(const Chart& chart) {
                                  escape_html(chart.title), legend(chart.curves));
   if (across.empty()) return head + "<p class=\"none\">nothing yet</p></figure>\n";
   if (across.high == across.low) across.add(across.low + 1);
-  const bool logarithmic = chart.logarithmic && up.low > 0 && up.high / up.low > 30;
+  Range up = usual_values(chart.curves, chart.logarithmic && positive);
+  const bool logarithmic = chart.logarithmic && positive && up.high / up.low > 30;
   widen(up, logarithmic, chart.from_zero);
   const Scale x{.low = across.low, .high = across.high, .from = kLeft, .to = chart.width - kRight};
   const Scale y{.low = up.low, .high = up.high, .from = chart.height - kBottom, .to = kTop, .logarithmic = logarithmic};
@@ -118,7 +167,7 @@ std::string svg_chart(const Chart& chart) {
   for (const Curve& curve : chart.curves) {
     if (!curve.points.empty()) text += draw_curve(curve, x, y);
   }
-  return text + "</svg></figure>\n";
+  return text + "</svg>" + beyond(chart.curves, y) + "</figure>\n";
 }
 
 }  // namespace megatrain

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
 #include "megatrain/report/html.h"
 #include "megatrain/report/svg_axis.h"
 
@@ -77,7 +78,7 @@ std::vector<Box> boxes_of(const std::vector<LaneSpan>& spans, double near_s) {
 }
 
 std::string duration(double seconds) {
-  return seconds >= 1      ? fmt::format("{:.3g} s", seconds)
+  return seconds >= 1      ? format_seconds(seconds)
          : seconds >= 1e-3 ? fmt::format("{:.3g} ms", seconds * 1e3)
                            : fmt::format("{:.3g} us", seconds * 1e6);
 }
@@ -158,8 +159,8 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
       span.end_s = span.start_s + event.at("dur").get<double>() * 1e-6;
       tracks.lanes.at(lane_of.at(track)).spans.push_back(std::move(span));
     }
-  } catch (const std::exception& error) {
-    fail_input(fmt::format("{} is not the lanes of a step: {}; remove it to report without it", where, error.what()));
+  } catch (const std::exception&) {
+    fail_input(fmt::format("{} is damaged: it is not the lanes of a step; the report does without it", where));
   }
   put_in_order(tracks);
   return tracks;
@@ -186,8 +187,8 @@ LaneTracks read_live_lanes(const nlohmann::json& live, const std::string& where)
                               .count = box.at(4).get<int64_t>()});
       tracks.lanes.push_back(std::move(lane));
     }
-  } catch (const nlohmann::json::exception& error) {
-    fail_input(fmt::format("{} has no lanes of a step: {}", where, error.what()));
+  } catch (const nlohmann::json::exception&) {
+    fail_input(fmt::format("{} has no lanes of a step", where));
   }
   put_in_order(tracks);
   return tracks;

@@ -2,6 +2,7 @@
 // every moment all that have their name are whole; what has to make room for it is removed after that.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -37,6 +38,11 @@ class Checkpoints {
   // Whole and durable when this returns; then older ones go. A step that is saved already, or was resumed from, is not
   // saved again.
   bool saved(int64_t step) const { return saved_step_ == step; }
+  // The last one that was saved or restored; none: there is nothing to go on from. Any thread may ask.
+  std::optional<int64_t> last_step() const {
+    const int64_t step = saved_step_;
+    return step == kNone ? std::nullopt : std::optional(step);
+  }
   void save(int64_t step, const nlohmann::json& identity, const TensorTypes& types,
             const std::vector<LayerRecord>& records, int threads);
 
@@ -45,7 +51,8 @@ class Checkpoints {
 
   std::string run_dir_;
   int64_t keep_;
-  std::optional<int64_t> saved_step_;
+  static constexpr int64_t kNone = -1;
+  std::atomic<int64_t> saved_step_{kNone};
   std::set<std::string> damaged_;  // found so by restore_newest()
 };
 

@@ -69,7 +69,7 @@ int64_t count_of(const StepSet& set, int64_t steps) {
 // What is being saved joins those that stay, which go when it is whole.
 void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
   const int64_t each = need.checkpoint_bytes, every = config.checkpoint.every, keep = config.checkpoint.keep;
-  const bool last = config.checkpoint.every_part == 1;  // an epoch that the run's end cuts short is saved as well
+  const bool last = saves_last_step(config);
   if (every == 0 || (steps < every && !last)) return;
   need.checkpoints_planned = true;
   int64_t there = 0, there_bytes = 0;
@@ -83,14 +83,18 @@ void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
   // A count that no disk holds is as good as one that overflows.
   int64_t bytes = 0;
   if (__builtin_mul_overflow(count, each, &bytes)) bytes = std::numeric_limits<int64_t>::max() / 4;
-  const std::string why = count > keep ? fmt::format(" (checkpoint.keep is {}, and one is being written)", keep)
-                                       : fmt::format(" (checkpoint.every is {})", every);
+  const std::string why =
+      count > keep ? fmt::format(" ({} is {}, and one is being written)", config.names("checkpoint.keep"), keep)
+                   : fmt::format(" ({} is {})", config.names("checkpoint.every"), every);
   need.parts.push_back(
       {.what = fmt::format("{} of {}{}{}", counted(count, "checkpoint"), format_bytes_up(each), why,
                            there > 0 ? fmt::format(", of which {} are there", format_bytes(there_bytes)) : ""),
        .directory = config.run_dir,
        .bytes = std::max<int64_t>(0, bytes - there_bytes),
-       .remedy = keep > 1 ? "lower checkpoint.keep" : "leave checkpoint.every out, so that signals alone save"});
+       .remedy =
+           keep > 1 && count > 2  // 1 that stays and the one being written are two
+               ? fmt::format("lower {}", config.names("checkpoint.keep"))
+               : fmt::format("give {}, so that signals alone save", config.names.setting("checkpoint.every", "0"))});
 }
 
 // The parts that lie on one file system, as indices.
@@ -133,6 +137,10 @@ std::string parts_of(const DiskNeed& need, const Volume& volume) {
 
 }  // namespace
 
+bool saves_last_step(const TrainConfig& config) {
+  return config.checkpoint.every_part == 1 || (config.conventions != "megatrain" && config.checkpoint.every > 0);
+}
+
 int64_t DiskNeed::bytes() const {
   int64_t sum = 0;
   for (const DiskPart& part : parts)
@@ -163,8 +171,8 @@ DiskNeed disk_need(const TrainConfig& config, const ModelConfig& model, const Te
       "choose a run_dir on a larger disk");
   if (config.eval.keep_best)  // a better one is written beside it
     add(fmt::format("the best model twice for a moment {}", format_bytes_up(2 * bytes.exported)), 2, bytes.exported,
-        "leave eval.keep_best out");
-  if (scratch_bytes > 0)
+        fmt::format("leave {} out", config.names("eval.keep_best")));
+  if (scratch_bytes > 0 && !config.memory.nvme_path.empty())  // `plan --disk` supposes a drive that has no path
     need.parts.push_back({.what = fmt::format("state on disk {}", format_bytes_up(scratch_bytes)),
                           .directory = config.memory.nvme_path,
                           .bytes = scratch_bytes,
@@ -177,7 +185,7 @@ DiskPart token_cache_part(const TrainConfig& config, int64_t source_bytes) {
   return {.what = fmt::format("tokens of {} of data, at least {}", format_bytes(source_bytes), format_bytes(bytes)),
           .directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache,
           .bytes = bytes,
-          .remedy = "name another place in data.cache"};
+          .remedy = fmt::format("name another place in {}", config.names("data.cache"))};
 }
 
 std::string disk_problem(const DiskNeed& need, const FreeSpaceOf& free_of) {

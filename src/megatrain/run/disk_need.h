@@ -14,6 +14,10 @@
 
 namespace megatrain {
 
+// The run's last step gets a checkpoint, whatever checkpoint.every divides: it ends an epoch that is cut short, or the
+// conventions are of a trainer which does so.
+bool saves_last_step(const TrainConfig& config);
+
 struct DiskPart {
   std::string what;       // "3 checkpoints of 91.4 GiB (checkpoint.keep is 2, and one is being written)"
   std::string directory;  // where it goes; need not be there yet

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,10 +10,12 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/config/config_keys.h"
 #include "megatrain/data/file_fingerprint.h"
 #include "megatrain/io/file.h"
 #include "megatrain/model/config_fields.h"
 #include "megatrain/ops/attention_cut.h"
+#include "megatrain/run/run_files.h"
 
 namespace megatrain {
 namespace {
@@ -26,6 +29,7 @@ constexpr const char* kExported = "exported";  // fields of config.json that do 
 constexpr const char* kFiles = "files";        // fingerprints of raw files, by key
 constexpr const char* kOrder = "data.order";   // of kFiles: grows with the run
 constexpr const char* kSettings = "settings";  // keys that may change on the way
+constexpr const char* kData = "data";          // the fingerprint of datasets
 constexpr const char* kSums = "sums";          // the order in which gradients are added, by number
 constexpr int64_t kFirstSums = 1;              // of checkpoints that do not say
 
@@ -85,7 +89,7 @@ std::string advice(const std::string& group, const std::string& field) {
   if (group == kModel)
     return "restore the config.json that the run began with (RUN/model_config.json is a copy), or start a new run_dir";
   if (group == kFiles) return "give the file that the run began with, or start a new run_dir";
-  if (field == "data")
+  if (field == kData)
     return "the samples differ, or their tokenizer, chat template, or one of the data keys that choose and order them; "
            "restore these, or start a new run_dir";
   return "give the same value, or start a new run_dir";
@@ -99,8 +103,9 @@ std::string advice(const std::string& group, const std::string& field) {
 
 class Comparison {
  public:
-  Comparison(const std::string& checkpoint, const json& saved, const ordered_json& now, const std::string& order)
-      : checkpoint_(checkpoint), saved_(saved), now_(now), order_(order) {}
+  Comparison(const std::string& checkpoint, const json& saved, const ordered_json& now, const std::string& order,
+             const std::vector<KeyChange>& data)
+      : checkpoint_(checkpoint), saved_(saved), now_(now), order_(order), data_(data) {}
 
   void compare_keys() const {
     for (const auto& [key, value] : now_.items()) {
@@ -110,6 +115,7 @@ class Comparison {
         if (value == "fp32") continue;
         refuse(checkpoint_, "", key, "\"fp32\"", value.dump());
       }
+      if (key == kData && known && saved_.at(key) != json(value)) refuse_data(saved_.at(key).dump(), value.dump());
       if (!known || saved_.at(key) != json(value))
         refuse(checkpoint_, "", key, known ? saved_.at(key).dump() : "nothing", value.dump());
     }
@@ -151,6 +157,14 @@ class Comparison {
   }
 
  private:
+  [[noreturn]] void refuse_data(const std::string& before, const std::string& now) const {
+    if (data_.empty()) refuse(checkpoint_, "", kData, before, now);
+    std::string others;
+    for (size_t i = 1; i < data_.size(); ++i)
+      others += fmt::format(" (and {} = {}, was {})", data_[i].key, data_[i].now, data_[i].before);
+    refuse(checkpoint_, "", data_[0].key, data_[0].before, data_[0].now + others);
+  }
+
   // `of` begins the fields' names: nothing, or the field that they are members of and a point.
   void compare_fields(const std::string& group, const std::string& of, const json& before, const ordered_json& now,
                       bool refused) {
@@ -193,6 +207,7 @@ class Comparison {
   const json& saved_;
   const ordered_json& now_;
   const std::string& order_;
+  const std::vector<KeyChange>& data_;
   std::vector<std::string> unknown_;
 };
 
@@ -229,7 +244,7 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
                       {"train_only", c.train_only},
                       {"state.moments", c.state.moments},
                       {"state.master", c.state.master},
-                      {"data", data ? data->fingerprint() : ""}};
+                      {kData, data ? data->fingerprint() : ""}};
   for (ModelField& field : model_fields(model)) {
     all[field.decides_steps ? kModel : kExported][field.name] = std::move(field.value);
   }
@@ -245,9 +260,9 @@ void add_algorithms(const RunIdentity& identity, ordered_json& json) {
   json["algorithms"] = identity.algorithms;
 }
 
-void check_identity(const json& saved, const ordered_json& now, const std::string& checkpoint,
-                    const std::string& order) {
-  Comparison comparison(checkpoint, saved, now, order);
+void check_identity(const json& saved, const ordered_json& now, const std::string& checkpoint, const std::string& order,
+                    const std::vector<KeyChange>& data) {
+  Comparison comparison(checkpoint, saved, now, order, data);
   comparison.compare(kModel, true);  // before the chunks, which may follow from it
   comparison.compare_keys();
   comparison.compare(kFiles, true);
@@ -255,6 +270,22 @@ void check_identity(const json& saved, const ordered_json& now, const std::strin
   comparison.compare(kExported, false);
   comparison.compare(kSettings, false);
   comparison.report_unknown();
+}
+
+std::vector<KeyChange> changed_data_keys(const std::string& run_dir, const TrainConfig& now) {
+  const std::set<std::string> elsewhere = {"data.cache", "data.eval"};  // they decide no training sample
+  std::vector<KeyChange> changes;
+  try {
+    const TrainConfig before = read_run(run_dir).config;
+    for (const ConfigKey& key : config_keys()) {
+      if (!key.name.starts_with("data.") || elsewhere.contains(key.name)) continue;
+      const std::string was = key.write(before), is = key.write(now);
+      if (was != is) changes.push_back({key.name, was, is});
+    }
+  } catch (const Error&) {
+    return {};  // its configuration is gone or damaged; the fingerprints are left to tell
+  }
+  return changes;
 }
 
 }  // namespace megatrain

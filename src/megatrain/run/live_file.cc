@@ -1,6 +1,7 @@
 #include "megatrain/run/live_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <climits>
 #include <cmath>
 #include <cstdio>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -25,6 +27,7 @@ using nlohmann::json;
 
 constexpr double kLanesEvery = 3;   // seconds
 constexpr double kToldApart = 400;  // parts of a step
+constexpr size_t kSpare = 4096;     // bytes of the file behind its text
 
 double unix_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -51,6 +54,31 @@ bool replace_file(int directory, const std::string& name, const std::string& tex
   if (whole && ::renameat(directory, partial.c_str(), directory, name.c_str()) == 0) return true;
   ::unlinkat(directory, partial.c_str(), 0);
   return false;
+}
+
+size_t size_of(int file) {
+  struct stat status {};
+  return ::fstat(file, &status) == 0 ? static_cast<size_t>(status.st_size) : 0;
+}
+
+// The end of a run on a disk that takes no more: it is written over the file that is there, whose blocks it has
+// already, without what takes room. Who reads meanwhile may meet a text that is none yet, for an instant.
+void write_end_in_place(int directory, const std::string& name, json text) {
+  const int file = ::openat(directory, name.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const size_t room = size_of(file);
+  text["lanes"] = nullptr;
+  std::string whole = json_text(text);
+  for (std::string message = text["message"]; whole.size() + 1 > room && !message.empty(); whole = json_text(text)) {
+    message.resize(message.size() / 2);
+    text["message"] = message;
+  }
+  if (whole.size() + 1 <= room) {
+    whole.resize(room - 1, ' ');
+    whole += '\n';
+    std::ignore = ::pwrite(file, whole.data(), whole.size(), 0);
+  }
+  ::close(file);
 }
 
 }  // namespace
@@ -171,39 +199,47 @@ void LiveFile::write(const std::string& running) {
   json lanes;
   if (!fresh.spans.empty()) lanes = live_lanes(fresh.step, fresh.seconds, fresh.spans);
   const WorkNow now = work_now();
+  const int64_t host_used = host_memory_used();
   json text;
+  bool ended = false;
   {
     std::lock_guard lock(mutex_);
     if (!lanes.is_null()) lanes_ = std::move(lanes);
     const bool runs = end_.state == "running";
-    text = {
-        {"version", 1},
-        {"pid", ::getpid()},
-        {"host", host_name()},
-        {"started", started_},
-        {"written", unix_s()},
-        {"every_s", about_.every_s},
-        {"state", end_.state},
-        {"exit_code", runs ? json() : json(end_.exit_code)},
-        {"message", end_.message},
-        {"step", step_},
-        {"steps", about_.steps},
-        {"doing", runs ? now.what : ""},
-        {"running", runs ? running : ""},
-        {"memory",
-         {{"hbm",
-           {{"used", hbm_used_}, {"peak", hbm_peak_}, {"planned", about_.hbm_planned}, {"limit", about_.hbm_limit}}},
-          {"host",
-           {{"used", host_memory_used()},
-            {"peak", host_peak_},
-            {"planned", about_.host_planned},
-            {"limit", host_memory_total()},
-            {"available", host_memory_available()}}},
-          {"disk", {{"planned", about_.disk_planned}}}}},
-        {"floor", about_.floor},
-        {"lanes", lanes_}};
+    ended = !runs;
+    text = {{"version", 1},
+            {"pid", ::getpid()},
+            {"host", host_name()},
+            {"started", started_},
+            {"written", unix_s()},
+            {"every_s", about_.every_s},
+            {"state", end_.state},
+            {"exit_code", runs ? json() : json(end_.exit_code)},
+            {"message", end_.message},
+            {"step", step_},
+            {"steps", about_.steps},
+            {"doing", runs ? now.what : ""},
+            {"running", runs ? running : ""},
+            {"memory",
+             {{"hbm",
+               {{"used", hbm_used_},
+                {"peak", std::max(hbm_peak_, hbm_used_)},
+                {"planned", about_.hbm_planned},
+                {"limit", about_.hbm_limit}}},
+              {"host",
+               {{"used", host_used},
+                {"peak", std::max(host_peak_, host_used)},
+                {"planned", about_.host_planned},
+                {"limit", host_memory_total()},
+                {"available", host_memory_available()}}},
+              {"disk", {{"planned", about_.disk_planned}}}}},
+            {"floor", about_.floor},
+            {"lanes", lanes_}};
   }
-  if (directory_ >= 0) replace_file(directory_, kLiveFile, json_text(text) + "\n");
+  if (directory_ < 0) return;
+  const std::string spare(kSpare, ' ');
+  if (!replace_file(directory_, kLiveFile, json_text(text) + spare + "\n") && ended)
+    write_end_in_place(directory_, kLiveFile, std::move(text));
 }
 
 }  // namespace megatrain

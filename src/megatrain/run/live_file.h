@@ -1,6 +1,7 @@
 // RUN/live.json: where a run is now, for who watches it from outside. A thread rewrites the file every two seconds,
 // whatever the run is busy with, so a file that is old is of a run that is gone. Every text is whole: it is written
-// beside the file and renamed. Nothing waits for the disk, and a file that cannot be written does not end a run.
+// beside the file and renamed. Nothing waits for the disk, and a file that cannot be written does not end a run. The
+// file is longer than its text, so that the last text has its place where the disk is full.
 //
 // The file's lanes are those of a recent step. A step gives them when the thread asks, every few seconds, and the
 // thread does what takes time. docs/contract.md has the fields.

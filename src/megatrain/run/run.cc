@@ -18,10 +18,12 @@
 #include "megatrain/data/open_data.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/companions.h"
+#include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/io/lies_in.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/disk_need.h"
 #include "megatrain/run/evaluations.h"
@@ -45,16 +47,25 @@ using nlohmann::json;
 namespace {
 
 // The run directory may be moved aside and its model is replaced at the end: nothing may be trained from inside it.
-void check_model_outside(const std::string& model, const std::string& run_dir) {
+void check_model_outside(const std::string& model, const TrainConfig& config) {
   if (model.empty()) return;
   std::error_code code;
-  const fs::path inner = fs::weakly_canonical(model, code) / "", outer = fs::weakly_canonical(run_dir, code) / "";
-  if (std::mismatch(outer.begin(), std::prev(outer.end()), inner.begin(), inner.end()).first ==
-      std::prev(outer.end())) {
-    fail_config(fmt::format(
-        "model.path {} lies in run_dir {}, where this run will write its own model; choose another --run_dir=DIR",
-        model, run_dir));
+  if (lies_in(fs::weakly_canonical(model, code), fs::weakly_canonical(config.run_dir, code))) {
+    fail_config(
+        fmt::format("{} {} lies in {} {}, where this run will write its own model; choose another --run_dir=DIR",
+                    config.names("model.path"), model, config.names("run_dir"), config.run_dir));
   }
+}
+
+// What the run reads or keeps by name, which may lie in its directory.
+std::vector<std::string> named_files(const TrainConfig& config) {
+  const TrainConfig::Data& data = config.data;
+  std::vector<std::string> files = {data.tokens,         data.documents,         data.labels,        data.order,
+                                    data.info,           data.tokenizer,         data.chat_template, data.cache,
+                                    config.model.config, config.memory.nvme_path};
+  for (const std::vector<DatasetChoice>* choices : {&data.train, &data.eval})
+    for (const DatasetChoice& choice : *choices) files.push_back(choice.path);
+  return files;
 }
 
 class Run {
@@ -63,11 +74,11 @@ class Run {
       : given_(given),
         config_(given),
         hooks_(hooks),
-        directory_(given.run_dir, given.resume),
+        directory_(given.run_dir, given.resume, named_files(given)),
         checkpoints_(given.run_dir, std::max<int64_t>(given.checkpoint.keep, 1)),
         source_(read_model_source(given)) {
     const TrainConfig& config = config_;
-    check_model_outside(source_.directory, config.run_dir);
+    check_model_outside(source_.directory, config);
     check_disk(config);
     check_device(config.device);  // before hours of tokenising
     // weights that cannot be opened are refused by the sentence with which they would be loaded
@@ -105,7 +116,9 @@ class Run {
                       losses.aux));
     if (config.resume) checkpoint_ = checkpoints_.newest();
     identity_json_ = identity_json(config, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
-    if (checkpoint_) check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order);
+    if (checkpoint_)
+      check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order,
+                     changed_data_keys(config.run_dir, config));
     if (config.resume && !checkpoint_) {
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
       directory_.start_over();
@@ -115,6 +128,7 @@ class Run {
           fmt::format("{} is of step {}, this run has {}: it has done more already; give at least --steps={}, or "
                       "start again without --resume, which moves that run aside",
                       checkpoint_->path, checkpoint_->step, counted(config.steps, "step"), checkpoint_->step));
+    if (checkpoint_) warn_of_past_steps();
     // before anything else takes device memory
     std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
     session_->choose_algorithms(checkpoint_ ? &checkpoint_->identity : nullptr);
@@ -140,8 +154,10 @@ class Run {
       StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
       if (device.kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
       trainer_->watch(limits, [this](const std::string& why) {
-        if (live_) live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::stalled), .message = why});
-        hooks_.on_stall(why);
+        const std::string message = why + advice_after(ExitCode::stalled);
+        if (live_)
+          live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::stalled), .message = message});
+        hooks_.on_stall(message);
       });
     }
   }
@@ -160,8 +176,23 @@ class Run {
                                 set->ranges.back().second, counted(config_.steps, "step")));
     const int64_t warmup = warmup_steps(learning_rate_of(config_));
     if (given_.steps == 0 && warmup > config_.steps)
-      log_warn(fmt::format("optim.warmup is {} steps and the run has {}: optim.lr is never reached; lower it", warmup,
-                           config_.steps));
+      log_warn(fmt::format("{} is {} steps and the run has {}: {} is never reached; lower it",
+                           config_.names("optim.warmup"), warmup, config_.steps, config_.names("optim.lr")));
+  }
+
+  // What is asked of steps that the checkpoint's run has done, and did not write.
+  void warn_of_past_steps() const {
+    const auto warn = [&](const char* key, const StepSet& set, const char* file) {
+      if (set.ranges.empty() || set.ranges.back().second > checkpoint_->step) return;
+      const int64_t last = set.ranges.back().second;
+      std::error_code none;
+      if (fs::exists(path(fmt::format(fmt::runtime(file), last)), none)) return;
+      log_warn(fmt::format("{} has no effect: it names step {}, and the run goes on behind step {}; name later steps",
+                           key, last, checkpoint_->step));
+    };
+    warn("trace", config_.trace, "trace.json");
+    warn("dump.grads", config_.dump.grads, "grads-{}.safetensors");
+    warn("dump.state", config_.dump.state, "state-{}.safetensors");
   }
 
   RunResult run() {
@@ -187,17 +218,18 @@ class Run {
     write_text_file(path("plan.json"), json_text(plan_json_, 1) + "\n");
     write_text_file(path("memory.json"), json_text(memory_json_, 1) + "\n");
     write_text_file(path("identity.json"), json_text(identity_json_, 1) + "\n");
-    if (config_.resume) {
-      std::error_code none;
-      fs::remove(path("hash.json"), none);  // of a shorter run that was complete
-    }
+    if (config_.resume) set_run_hash_aside(config_.run_dir);
     log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
     live_.emplace(config_.run_dir, live_about(), [this] { return trainer_->running(); });
     try {
       train();
     } catch (const Error& error) {
-      live_->end({.state = "failed", .exit_code = static_cast<int>(error.code()), .message = error.what()});
-      throw;
+      const std::string advice = advice_after(error.code());
+      std::string message = error.what();
+      if (!advice.empty() && message.ends_with('.')) message.pop_back();
+      message += advice;
+      live_->end({.state = "failed", .exit_code = static_cast<int>(error.code()), .message = message});
+      fail(error.code(), message);
     } catch (const std::exception& error) {
       live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::internal), .message = error.what()});
       throw;
@@ -211,6 +243,7 @@ class Run {
   // From the first step to the model, or to the checkpoint that a signal asked for.
   void train() {
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
+    own_best_ = config_.resume && evaluations_ && evaluations_->best_step() > 0;
     if (step_ == 0 && config_.dump.state.contains(0))
       save_state(path("state-0.safetensors"), 0, trainer_->records(), StateForm::fp32, threads());
 
@@ -218,11 +251,23 @@ class Run {
     if (step_ > 0) sample_and_evaluate();  // unless the run that was stopped at this step has done it
     Batch batch;
     while (!stop_asked() && step_ < config_.steps && !ended_early()) {
-      data_.train->load(step_, batch);
+      pausing("the data", [&] { data_.train->load(step_, batch); });
       one_step(batch);
     }
     if (!stop_asked()) finish();
     if (result_.state_hash.empty()) stop();
+  }
+
+  // How to go on once what the error says is mended, which the rooms that throw it cannot know. Reads no directory of a
+  // run that stalls: its disk may be what hangs.
+  std::string advice_after(ExitCode code) const {
+    const bool non_finite = code == ExitCode::non_finite, io = code == ExitCode::io;
+    if (!non_finite && !io && code != ExitCode::stalled) return "";
+    if (io && !directory_.in_place()) return "";  // check_in_place() says where to go on
+    const std::optional<int64_t> step = checkpoints_.last_step();
+    if (!step) return ". Then start again: there is no checkpoint yet to go on from (checkpoint.every saves them)";
+    return fmt::format(". Then go on from the checkpoint of step {} with {}", *step,
+                       non_finite ? "--resume" : fmt::format("'{}'", resume_command(config_.run_dir)));
   }
 
   LiveAbout live_about() {
@@ -250,6 +295,14 @@ class Run {
                        {"disk_write", e.disk_write_s}}}};
     }
     return about;
+  }
+
+  // Does something between two steps; the next step's report says so.
+  template <class Action>
+  void pausing(const char* what, const Action& action) {
+    const double start_s = now_s();
+    action();
+    pause_.add(now_s() - start_s, what);
   }
 
   int stop_asked() const { return hooks_.stop ? static_cast<int>(*hooks_.stop) : 0; }
@@ -340,6 +393,9 @@ class Run {
                         .epoch = data_.train->epochs_done(step),
                         .report = naming_documents(*data_.train, step_, [&] { return trainer_->step(batch, optim); })};
     work.reset();
+    if (steps_done_ > 0)
+      metrics.report.add_pause(pause_.seconds, pause_.longest_for);  // the first counts from its start
+    pause_ = {};
     step_ = step;
     ++steps_done_;
     step_s_ = metrics.report.seconds;
@@ -349,10 +405,12 @@ class Run {
     }
     if (live_lanes) live_->lanes(step, metrics.report.seconds, trainer_->pipeline().spans());
     if (dump) {
-      trainer_->device_gradients(
-          [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
-      trainer_->updater().observe({});
-      dump->finish();
+      pausing("the dump", [&] {
+        trainer_->device_gradients(
+            [&dump](int64_t record, const HostGradient& gradient) { dump->record(record, gradient); });
+        trainer_->updater().observe({});
+        dump->finish();
+      });
     }
     const int64_t hbm_used = session_->device().memory_used();
     metrics.hbm_peak = std::max(session_->device().ledger().peak_bytes(), hbm_used);
@@ -364,15 +422,17 @@ class Run {
     if (config_.trace.contains(step)) write_text_file(own_path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
       trainer_->settle();
-      save_state(own_path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), StateForm::fp32,
-                 threads());
+      pausing("the dump", [&] {
+        save_state(own_path(fmt::format("state-{}.safetensors", step)), step, trainer_->records(), StateForm::fp32,
+                   threads());
+      });
     }
     sample_and_evaluate();
     if (stop_asked()) return;  // which saves too
     const bool wished = hooks_.take_save_wish && hooks_.take_save_wish();
     const int64_t every = config_.checkpoint.every;
-    const bool epoch_ends = config_.checkpoint.every_part == 1 && step == config_.steps;  // before its last step, too
-    if (wished || epoch_ends || (every > 0 && step % every == 0)) save();
+    const bool last = step == config_.steps && saves_last_step(config_);
+    if (wished || last || (every > 0 && step % every == 0)) save();
     if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run goes on", step));
   }
 
@@ -380,7 +440,7 @@ class Run {
   void sample_and_evaluate() {
     if (samples_ && step_ % config_.sample.every == 0 && !samples_->has(step_)) {
       directory_.check_in_place();
-      samples_->write(step_, session_->machine(), *trainer_, hooks_.stop);
+      pausing("the samples", [&] { samples_->write(step_, session_->machine(), *trainer_, hooks_.stop); });
     }
     if (evaluations_ && config_.eval.every > 0 && step_ % config_.eval.every == 0 && evaluations_->last_step() != step_)
       evaluate();
@@ -407,12 +467,13 @@ class Run {
       if (error.code() == ExitCode::non_finite && steps_done_ > 0) save();  // the state itself is finite
       throw;
     }
+    pause_ = {};  // a step's time begins behind an evaluation
     if (!measured) return;
     const auto [loss, trained] = *measured;
     const bool best = evaluations_->is_lowest(loss);
     if (best && config_.eval.keep_best) {  // before the line is written: a kill in between does both again
       trainer_->settle();
-      write_model("best");
+      pausing("the best model", [&] { write_model("best", own_best_); });
     }
     directory_.check_in_place();
     evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
@@ -421,7 +482,14 @@ class Run {
                          std::exp(loss), trained, best ? " (the lowest so far)" : ""));
   }
 
-  StateHash write_model(const char* name) { return session_->export_model(own_path(name), types_, chat_template_); }
+  // Replaces what the run wrote there before. Anything else of that name is kept under another one.
+  StateHash write_model(const std::string& name, bool& own) {
+    const std::string to = own_path(name);
+    if (!own) keep_aside(to);
+    StateHash hash = session_->export_model(to, types_, chat_template_);
+    own = true;
+    return hash;
+  }
 
   void save() {
     if (checkpoints_.saved(step_)) return;
@@ -432,6 +500,7 @@ class Run {
     const double start_s = now_s();
     checkpoints_.save(step_, identity_json_, types_, trainer_->records(), threads());
     save_s_ = now_s() - start_s;
+    pause_.add(save_s_, "the checkpoint");
     expect_save();
   }
 
@@ -442,7 +511,8 @@ class Run {
     phase_.become("the end of the run", "the run is then complete");
     log_info(fmt::format("hashing the state and writing the model to {}", path("model")));
     const StateHash hash = hash_state(trainer_->records(), step_, threads());
-    const StateHash model = write_model("model");
+    own_model_ = is_former_model(config_.run_dir);
+    const StateHash model = write_model("model", own_model_);
     directory_.check_in_place();
     write_run_hash(config_.run_dir, hash, model);
     if (evaluations_) {
@@ -455,6 +525,18 @@ class Run {
   }
 
   Work phase_{"starting the run", {.then = "nothing is trained yet, so it then stops without saving"}};
+  // What was done since the last step was reported.
+  struct Pause {
+    double seconds = 0, longest_s = 0;
+    std::string longest_for;
+    void add(double more_s, const char* what) {
+      seconds += more_s;
+      if (more_s <= longest_s) return;
+      longest_s = more_s;
+      longest_for = what;
+    }
+  };
+  Pause pause_;
   const TrainConfig& given_;
   TrainConfig config_;  // with the steps that epochs or tokens come to
   const RunHooks& hooks_;
@@ -472,6 +554,7 @@ class Run {
   json plan_json_, memory_json_;
   Trainer* trainer_ = nullptr;  // the session's
   TensorTypes types_;
+  bool own_model_ = false, own_best_ = false;  // RUN/model and RUN/best are what this run wrote
   Trace trace_;
   int64_t step_ = 0;
   int64_t steps_done_ = 0;          // by this process

@@ -1,21 +1,28 @@
 #include "megatrain/run/run_directory.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <regex>
-#include <set>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/hub/export.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/lies_in.h"
 #include "megatrain/run/checkpoints.h"
+#include "megatrain/run/foreign_files.h"
 #include "megatrain/run/run_files.h"
 
 namespace megatrain {
@@ -29,22 +36,29 @@ std::string without_final_slash(const std::string& path) {
   return last == std::string::npos ? path : path.substr(0, last + 1);
 }
 
-bool holds_run(const std::string& path) { return is_run_directory(path) || !list_checkpoints(path).empty(); }
-
-// NAME of NAME.PID-N.partial, as write_text_file has it for a moment; else empty.
-std::string name_of_text(const std::string& partial) {
-  static const std::regex kForm(R"((.+)\.\d+-\d+\.partial)");
-  std::smatch parts;
-  return std::regex_match(partial, parts, kForm) ? parts[1].str() : "";
+// The demo's has its hash and no configuration.
+bool holds_run(const std::string& path) {
+  return is_run_directory(path) || is_demo_directory(path) || !list_checkpoints(path).empty();
 }
 
-bool is_own_partial(const std::string& name) {
-  static const std::set<std::string> kTexts = {
-      "config.resolved.yaml", "translation.txt", "model_config.json", "plan.json",  "memory.json",
-      "identity.json",        "hash.json",       "trace.json",        "lanes.json", "live.json",
-      "metrics.jsonl",        "eval.jsonl",      "samples.jsonl"};
-  static const std::regex kDump(R"((state|grads)-\d+\.safetensors\.partial)");
-  return kTexts.contains(name_of_text(name)) || std::regex_match(name, kDump);
+// A sentence's end when the directory cannot be given another name; else empty.
+std::string why_fixed(const fs::path& real) {
+  std::error_code none;
+  const fs::path here = fs::current_path(none);
+  if (lies_in(here, real))
+    return real == here ? "this command was started in it" : "this command was started inside it";
+  struct statx found {};
+  if (::statx(AT_FDCWD, real.c_str(), 0, STATX_BASIC_STATS, &found) == 0 &&
+      (found.stx_attributes & found.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0)
+    return "it is where a disk is mounted";
+  return "";
+}
+
+[[noreturn]] void fail_fixed(const std::string& path, const std::string& why) {
+  fail_config(
+      fmt::format("{} holds an earlier run, which cannot be moved aside, as {}; choose another directory with "
+                  "--run_dir=DIR, or go on with that run by --resume",
+                  path, why));
 }
 
 // Files that write_text_file and the writers of dumps were not done with. Other names are not ours to remove.
@@ -68,11 +82,21 @@ void remove_partial_files(const std::string& directory) {
 void check_can_be_made(const std::string& path) {
   std::error_code none;
   fs::path there = fs::absolute(path, none);
-  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
+  fs::file_status status = fs::status(there, none);  // asked once: another start may move it aside meanwhile
+  const auto leads_nowhere = [&] { return !fs::exists(status) && fs::is_symlink(fs::symlink_status(there, none)); };
+  for (; !fs::exists(status) && !leads_nowhere() && there.has_relative_path(); status = fs::status(there, none))
+    there = there.parent_path();
   std::string why;
-  if (!fs::is_directory(there, none)) {
+  struct statfs system {};
+  const bool of_kernel =
+      ::statfs(there.c_str(), &system) == 0 && (system.f_type == PROC_SUPER_MAGIC || system.f_type == SYSFS_MAGIC);
+  if (leads_nowhere()) {
+    why = fmt::format("{} is a link that leads nowhere", there.string());
+  } else if (!fs::is_directory(status)) {
     why = fmt::format("{} is not a directory", there.string());
-  } else if (::access(there.c_str(), W_OK | X_OK) != 0) {
+  } else if (of_kernel) {  // which lets root try
+    why = fmt::format("nothing can be written to {}, which is the kernel's", there.string());
+  } else if (::access(there.c_str(), W_OK | X_OK) != 0 && errno != ENOENT) {
     why = fmt::format("nothing can be written to {}: {}", there.string(), std::strerror(errno));
   }
   if (!why.empty())
@@ -81,9 +105,17 @@ void check_can_be_made(const std::string& path) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, bool resume) : path_(without_final_slash(path)), resume_(resume) {
+RunDirectory::RunDirectory(const std::string& path, bool resume, const std::vector<std::string>& inputs)
+    : path_(without_final_slash(path)), resume_(resume) {
   check_can_be_made(path_);
-  if (!holds_run(path_) || !lock_.take(path_) || !resume_) return;
+  const bool found = holds_run(path_);
+  if (!found && lock_state(path_) != LockState::held) check_nothing_foreign(path_, inputs);
+  if (!found || !lock_.take(path_)) return;
+  if (!resume_) {
+    std::error_code none;
+    if (const std::string why = why_fixed(fs::canonical(path_, none)); !why.empty()) fail_fixed(path_, why);
+    return;
+  }
   recover_checkpoints(path_);
   for (const char* name : {"/model", "/best"}) recover_export(path_ + name);
   remove_partial_files(path_);
@@ -111,23 +143,36 @@ void RunDirectory::make() {
 }
 
 void RunDirectory::check_in_place() const {
-  if (made_ && made_->is_at(path_)) return;
+  if (in_place()) return;
   fail_io(
-      fmt::format("{} was moved or replaced while this run was using it; nothing more is written there. Go on from the "
-                  "last checkpoint with --resume and --run_dir=DIR, where DIR is its place now",
+      fmt::format("{} was moved or replaced while this run was using it; nothing more is written there. Where it has a "
+                  "checkpoint, --resume and --run_dir=DIR go on from it, DIR being its place now",
                   path_));
 }
 
 void RunDirectory::move_aside() {
   std::error_code code;
+  // What a link leads to is moved, beside its real place, and a new directory takes that: the link stays.
+  const bool link = fs::is_symlink(fs::symlink_status(path_, code));
+  const fs::path named(path_), real = fs::canonical(path_, code);
+  if (const std::string why = why_fixed(real); !why.empty()) fail_fixed(path_, why);
+  const bool plain = !link && named.filename() != "." && named.filename() != "..";
+  const std::string from = plain ? path_ : real.string();
+  const bool resumable = !starts_over_ && !list_checkpoints(path_).empty();
   int n = 1;
-  while (fs::exists(fs::symlink_status(fmt::format("{}.{}", path_, n), code))) ++n;
-  const std::string aside = fmt::format("{}.{}", path_, n);
-  rename_path(path_, aside);
+  while (fs::exists(fs::symlink_status(fmt::format("{}.{}", from, n), code))) ++n;
+  const std::string aside = fmt::format("{}.{}", from, n);
+  if (std::rename(from.c_str(), aside.c_str()) != 0) {
+    if (errno == EBUSY || errno == EXDEV) fail_fixed(path_, "it is in use by the system, as a mounted disk is");
+    fail_io(
+        fmt::format("cannot move the earlier run in {} aside to {}: {}; choose another directory with --run_dir=DIR",
+                    path_, aside, std::strerror(errno)));
+  }
   lock_.moved_to(aside);
   lock_.release();
+  if (link) fs::create_directory(from, code);  // make() says it when there is none
   log_warn(fmt::format("{} held an earlier run; it was moved to {}{}", path_, aside,
-                       starts_over_ ? "" : " (use --resume to go on with it)"));
+                       resumable ? fmt::format(" (--resume --run_dir={} goes on with it)", shell_word(aside)) : ""));
 }
 
 }  // namespace megatrain

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
@@ -24,20 +25,9 @@ bool exists(const std::string& path) {
 }
 
 std::string hash_path(const std::string& run) { return run + "/hash.json"; }
+std::string former_hash_path(const std::string& run) { return run + "/hash.former.json"; }
 
-}  // namespace
-
-bool is_run_directory(const std::string& path) { return exists(path + "/config.resolved.yaml"); }
-
-void write_run_hash(const std::string& run_dir, const StateHash& state, const StateHash& model) {
-  nlohmann::json document = to_json(state);
-  document["model"] = model.weights;
-  write_text_file(hash_path(run_dir), json_text(sealed(document), 1) + "\n");
-}
-
-std::optional<RunHash> read_run_hash(const std::string& run_dir) {
-  const std::string path = hash_path(run_dir);
-  if (!can_read(path)) return {};
+RunHash read_hash_file(const std::string& path) {
   nlohmann::json hash = read_json_file(path);
   const bool seal = hash.is_object() && (hash.contains("checksum") || hash.contains("model"));
   if (seal && !seal_holds(hash))
@@ -54,6 +44,47 @@ std::optional<RunHash> read_run_hash(const std::string& run_dir) {
   hash.erase("checksum");
   run.state = std::move(hash);
   return run;
+}
+
+}  // namespace
+
+bool is_run_directory(const std::string& path) { return exists(path + "/config.resolved.yaml"); }
+
+bool is_demo_directory(const std::string& path) {
+  if (is_run_directory(path) || !exists(hash_path(path))) return false;
+  try {
+    return seal_holds(read_json_file(hash_path(path)));
+  } catch (const Error&) {
+    return false;  // another's file of that name
+  }
+}
+
+void write_run_hash(const std::string& run_dir, const StateHash& state, const StateHash& model) {
+  nlohmann::json document = to_json(state);
+  document["model"] = model.weights;
+  write_text_file(hash_path(run_dir), json_text(sealed(document), 1) + "\n");
+  std::error_code none;
+  std::filesystem::remove(former_hash_path(run_dir), none);
+}
+
+std::optional<RunHash> read_run_hash(const std::string& run_dir) {
+  const std::string path = hash_path(run_dir);
+  if (!can_read(path)) return {};
+  return read_hash_file(path);
+}
+
+void set_run_hash_aside(const std::string& run_dir) {
+  if (exists(hash_path(run_dir))) rename_path(hash_path(run_dir), former_hash_path(run_dir));
+}
+
+bool is_former_model(const std::string& run_dir) {
+  if (!exists(former_hash_path(run_dir)) || !exists(run_dir + "/model")) return false;
+  try {
+    const RunHash hash = read_hash_file(former_hash_path(run_dir));
+    return !hash.model.empty() && hash_directory(run_dir + "/model").weights == hash.model;
+  } catch (const Error&) {
+    return false;  // one of them is damaged
+  }
 }
 
 void verify_run_model(const std::string& run_dir, const RunHash& hash) {
@@ -93,6 +124,17 @@ RunFiles read_run(const std::string& path) {
     run.tokenizer_directory = companion_directory(run.config, "");
   }
   return run;
+}
+
+std::string resume_command(const std::string& run_dir) {
+  return fmt::format("megatrain train {} --resume", shell_word(run_dir + "/config.resolved.yaml"));
+}
+
+std::string resume_command(const RunFiles& run) {
+  std::error_code none;
+  const bool moved =
+      std::filesystem::weakly_canonical(run.config.run_dir, none) != std::filesystem::weakly_canonical(run.path, none);
+  return resume_command(run.path) + (moved ? " --run_dir=" + shell_word(run.path) : "");
 }
 
 }  // namespace megatrain

@@ -11,7 +11,8 @@
 
 namespace megatrain {
 
-bool is_run_directory(const std::string& path);  // it has a config.resolved.yaml
+bool is_run_directory(const std::string& path);   // it has a config.resolved.yaml
+bool is_demo_directory(const std::string& path);  // it has a hash.json of ours alone, as `megatrain demo` leaves it
 
 // RUN/hash.json: of the run's last state, written when RUN/model is in its place.
 struct RunHash {
@@ -22,6 +23,12 @@ struct RunHash {
 void write_run_hash(const std::string& run_dir, const StateHash& state, const StateHash& model);
 // None: the run is not over. Throws Error(bad_input) when the file is damaged.
 std::optional<RunHash> read_run_hash(const std::string& run_dir);
+
+// Of a run that goes on: hash.json becomes hash.former.json, so that the run is not over any more, and what it wrote to
+// RUN/model stays known until it writes there again.
+void set_run_hash_aside(const std::string& run_dir);
+// RUN/model holds the weights that hash.former.json names. It is read through.
+bool is_former_model(const std::string& run_dir);
 
 // Reads RUN/model through. Throws Error(bad_input) when it is not what the run wrote.
 void verify_run_model(const std::string& run_dir, const RunHash& hash);
@@ -38,5 +45,10 @@ struct RunFiles {
 
 // Throws Error(bad_input) when the path is no run.
 RunFiles read_run(const std::string& path);
+
+// The command that goes on with a run in its own place, quoted for a shell.
+std::string resume_command(const std::string& run_dir);
+// The same where it lies now: a copy's configuration names the place of the original.
+std::string resume_command(const RunFiles& run);
 
 }  // namespace megatrain

@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <tuple>
 #include <utility>
 
@@ -84,6 +85,10 @@ bool RunLock::take(const std::string& directory) {
                           std::strerror(errno)));
     if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
+      if (error == EWOULDBLOCK && ::flock(descriptor, LOCK_SH | LOCK_NB) == 0) {  // somebody looks, nobody owns it
+        ::close(descriptor);
+        continue;
+      }
       const std::string owner = error == EWOULDBLOCK ? owner_of(descriptor) : "";
       if (!has_no_locks(error)) ::close(descriptor);
       if (error == EINTR) continue;
@@ -112,6 +117,27 @@ void RunLock::release() noexcept {
 
 bool RunLock::held_at(const std::string& directory) const {
   return descriptor_ >= 0 && is_at(descriptor_, lock_path(directory));
+}
+
+LockState lock_state(const std::string& directory) {
+  const int descriptor = ::open(lock_path(directory).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return errno == ENOENT || errno == ENOTDIR ? LockState::absent : LockState::unknown;
+  const bool free = ::flock(descriptor, LOCK_SH | LOCK_NB) == 0;
+  const bool held = !free && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return free ? LockState::free : held ? LockState::held : LockState::unknown;
+}
+
+bool is_own_lock(const std::string& directory) {
+  constexpr int64_t kMostBytes = 4096;
+  std::error_code none;
+  const std::string path = lock_path(directory);
+  if (std::filesystem::symlink_status(path, none).type() != std::filesystem::file_type::regular) return false;
+  const uintmax_t bytes = std::filesystem::file_size(path, none);
+  if (none || bytes > kMostBytes) return false;
+  if (bytes == 0) return true;
+  const json owner = json::parse(read_text_file(path, kMostBytes), nullptr, false);
+  return owner.is_object() && owner.contains("pid") && owner.contains("host");
 }
 
 void RunLock::moved_to(const std::string& directory) { path_ = lock_path(directory); }

@@ -30,4 +30,11 @@ class RunLock {
   int descriptor_ = -1;
 };
 
+// What the lock says to who only looks. It is tried for an instant, shared, which take() tells from an owner.
+enum class LockState { absent, free, held, unknown };  // unknown: the file system has no locks, or it cannot be read
+LockState lock_state(const std::string& directory);
+
+// DIRECTORY/lock is a file as take() makes it, not another's of that name.
+bool is_own_lock(const std::string& directory);
+
 }  // namespace megatrain

@@ -1,5 +1,7 @@
 #include "megatrain/serve/api.h"
 
+#include <algorithm>
+#include <charconv>
 #include <ctime>
 #include <memory>
 #include <random>
@@ -118,18 +120,42 @@ struct Exchange {
   }
 };
 
-std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiModel& model) {
+// Bytes of the longest token. (A special token's text may be shorter than the blanks that it takes with it; who sends
+// megabytes of them is refused, too.)
+size_t longest_token(const Tokenizer& tokenizer) {
+  size_t longest = 1;
+  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id)
+    longest = std::max(longest, tokenizer.token_of(static_cast<int32_t>(id)).size());
+  return longest;
+}
+
+// What the model's context cannot hold whatever its tokens are is refused before they are made.
+std::vector<int32_t> encode(const std::string& text, bool chat, const ApiModel& model, size_t longest) {
+  const size_t most = static_cast<size_t>(model.engine.context()) * longest;
+  if (text.size() > most) {
+    throw ApiError(400,
+                   fmt::format("the prompt has {} bytes, and this server's context of {} tokens holds at most {} of "
+                               "them; shorten it",
+                               text.size(), model.engine.context(), most),
+                   chat ? "messages" : "prompt", "context_length_exceeded");
+  }
+  return model.text.tokenizer.encode(text, !chat);
+}
+
+std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiModel& model, size_t longest) {
   std::vector<Prompt> prompts;
   if (chat) {
     if (!model.text.chat_template)
       throw ApiError(400, fmt::format("{} has no chat template; use /v1/completions", model.name), "messages");
-    prompts.push_back({.ids = model.text.encode_chat(request.messages), .chat = true});
+    const std::string text =
+        model.text.chat_template->render({.messages = request.messages, .add_generation_prompt = true}).text;
+    prompts.push_back({.ids = encode(text, true, model, longest), .chat = true});
     prompts.back().max_tokens = request.max_tokens.value_or(model.engine.context());
     return prompts;
   }
   for (const auto& asked : request.prompts) {
     if (const std::string* text = std::get_if<std::string>(&asked)) {
-      prompts.push_back({.ids = model.text.tokenizer.encode(*text, true)});
+      prompts.push_back({.ids = encode(*text, false, model, longest)});
     } else {
       prompts.push_back({.ids = std::get<std::vector<int32_t>>(asked)});
       for (const int32_t id : prompts.back().ids) {
@@ -143,15 +169,16 @@ std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiMo
   return prompts;
 }
 
-void answer_request(const ApiModel& model, bool chat, const HttpRequest& http, const HttpReply& reply) {
-  ApiRequest request = chat ? parse_chat_request(http.body) : parse_completion_request(http.body);
-  if (!request.model.empty() && request.model != model.name) {
-    throw ApiError(404,
-                   fmt::format("there is no model {}; this server has \"{}\"", printable(request.model), model.name),
-                   "model", "model_not_found");
-  }
+ApiError no_such_model(const std::string& asked, const ApiModel& model) {
+  return {404, fmt::format("there is no model {}; this server has \"{}\"", printable(asked), model.name), "model",
+          "model_not_found"};
+}
+
+void answer_request(const ApiModel& model, size_t longest, bool chat, const std::string& body, const HttpReply& reply) {
+  ApiRequest request = chat ? parse_chat_request(body) : parse_completion_request(body);
+  if (!request.model.empty() && request.model != model.name) throw no_such_model(request.model, model);
   if (!request.seeded) request.sampling.seed = random_number();
-  const std::vector<Prompt> prompts = prompts_of(request, chat, model);
+  const std::vector<Prompt> prompts = prompts_of(request, chat, model, longest);
   const auto exchange = std::make_shared<Exchange>(
       Exchange{.reply = reply,
                .chat = chat,
@@ -181,19 +208,42 @@ void answer_request(const ApiModel& model, bool chat, const HttpRequest& http, c
   reply.on_gone([&engine = model.engine, numbers] { engine.cancel(numbers); });
 }
 
-void add_endpoint(HttpServer& server, const ApiModel& model, const std::string& path, bool chat) {
-  server.on("POST", path, [model, chat](const HttpRequest& http, const HttpReply& reply) {
-    try {
-      answer_request(model, chat, http, reply);
-    } catch (const ApiError& error) {
-      reply.send_json(error.status(), error.body());
-    }
+void add_endpoint(HttpServer& server, RequestThread& thread, const ApiModel& model, const std::string& path,
+                  bool chat) {
+  const size_t longest = longest_token(model.text.tokenizer);
+  server.on("POST", path, [&thread, model, longest, chat](const HttpRequest& http, const HttpReply& reply) {
+    thread.post([model, longest, chat, body = http.body, reply] {
+      if (reply.gone()) return;
+      try {
+        answer_request(model, longest, chat, body, reply);
+      } catch (const ApiError& error) {
+        reply.send_json(error.status(), error.body());
+      } catch (const Error& error) {
+        reply.send_error(error.code() == ExitCode::bad_input ? 400 : 500, error.what());
+      } catch (const std::exception& error) {
+        reply.send_error(500, error.what());
+      }
+    });
   });
+}
+
+// "a%20b" as "a b"; what is no such escape stays.
+std::string unescaped(const std::string& path) {
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    int code = 0;
+    const char* digits = path.data() + i + 1;
+    const bool escape =
+        path[i] == '%' && i + 2 < path.size() && std::from_chars(digits, digits + 2, code, 16).ptr == digits + 2;
+    text += escape ? static_cast<char>(code) : path[i];
+    if (escape) i += 2;
+  }
+  return text;
 }
 
 }  // namespace
 
-void serve_api(HttpServer& server, const ApiModel& model) {
+void serve_api(HttpServer& server, RequestThread& thread, const ApiModel& model) {
   const Json card = {{"id", model.name},
                      {"object", "model"},
                      {"created", static_cast<int64_t>(std::time(nullptr))},
@@ -202,10 +252,13 @@ void serve_api(HttpServer& server, const ApiModel& model) {
   server.on("GET", "/v1/models", [card](const HttpRequest&, const HttpReply& reply) {
     reply.send_json(200, {{"object", "list"}, {"data", Json::array({card})}});
   });
-  server.on("GET", "/v1/models/" + model.name,
-            [card](const HttpRequest&, const HttpReply& reply) { reply.send_json(200, card); });
-  add_endpoint(server, model, "/v1/chat/completions", true);
-  add_endpoint(server, model, "/v1/completions", false);
+  server.on("GET", "/v1/models/*", [card, model](const HttpRequest& http, const HttpReply& reply) {
+    const std::string asked = unescaped(http.path.substr(std::string_view("/v1/models/").size()));
+    if (asked == model.name) return reply.send_json(200, card);
+    reply.send_json(404, no_such_model(asked, model).body());
+  });
+  add_endpoint(server, thread, model, "/v1/chat/completions", true);
+  add_endpoint(server, thread, model, "/v1/completions", false);
 }
 
 }  // namespace megatrain

@@ -1,11 +1,12 @@
-// OpenAI's endpoints over an engine: GET /v1/models, POST /v1/chat/completions and /v1/completions, whole or as
-// server-sent events.
+// OpenAI's endpoints over an engine: GET /v1/models and /v1/models/NAME, POST /v1/chat/completions and /v1/completions,
+// whole or as server-sent events.
 #pragma once
 
 #include <string>
 
 #include "megatrain/http/server.h"
 #include "megatrain/serve/answer_engine.h"
+#include "megatrain/serve/request_thread.h"
 #include "megatrain/text/model_text.h"
 
 namespace megatrain {
@@ -17,6 +18,7 @@ struct ApiModel {
   std::string name;
 };
 
-void serve_api(HttpServer& server, const ApiModel& model);
+// Requests are read on `thread`, which outlives the server's run(), too.
+void serve_api(HttpServer& server, RequestThread& thread, const ApiModel& model);
 
 }  // namespace megatrain

@@ -7,8 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
 #include "megatrain/serve/api_error.h"
+#include "megatrain/text/dataset/sample_json.h"
 
 namespace megatrain {
 
@@ -20,18 +22,32 @@ using Json = nlohmann::ordered_json;
   throw ApiError(400, message, param, code);
 }
 
+// A value as a refusal shows it.
+std::string shown(const Json& value) {
+  constexpr size_t kMost = 40;
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    return text.size() <= kMost ? printable(text) : "a long text";
+  }
+  if (value.is_array()) return value.empty() ? "an empty list" : "a list";
+  if (value.is_object()) return "an object";
+  if (value.is_binary()) {  // an integer past 64 bits (parse_sample_json)
+    const auto& digits = value.get_binary();
+    return digits.size() <= kMost ? std::string(digits.begin(), digits.end()) : "a long number";
+  }
+  return value.dump();
+}
+
 // What is known and not built, with the values that ask for nothing.
 struct NotBuilt {
   const char* name;
   const char* harmless;  // a JSON list; null is harmless always
 };
-constexpr NotBuilt kOfBoth[] = {
+constexpr NotBuilt kNotBuilt[] = {
     {"frequency_penalty", "[0]"},
     {"presence_penalty", "[0]"},
     {"logit_bias", "[{}]"},
     {"logprobs", "[false]"},
-};
-constexpr NotBuilt kOfChat[] = {
     {"tools", "[[]]"},
     {"tool_choice", R"(["none"])"},
     {"parallel_tool_calls", "[]"},
@@ -47,8 +63,6 @@ constexpr NotBuilt kOfChat[] = {
     {"web_search_options", "[]"},
     {"store", "[false]"},
     {"service_tier", R"(["auto", "default"])"},
-};
-constexpr NotBuilt kOfCompletions[] = {
     {"best_of", "[1]"},
     {"echo", "[false]"},
     {"suffix", R"([""])"},
@@ -62,11 +76,9 @@ class Fields {
  public:
   explicit Fields(const std::string& body) {
     try {
-      object_ = Json::parse(body);
-    } catch (const Json::exception& error) {
-      std::string_view why = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-      why.remove_prefix(std::min(why.find("] ") + 2, why.size()));
-      refuse("", fmt::format("the body is no JSON: {}", why));
+      object_ = parse_sample_json(body);
+    } catch (const Error& error) {
+      refuse("", fmt::format("the body is not usable JSON: {}", error.what()));
     }
     if (!object_.is_object()) refuse("", "the body is no JSON object");
   }
@@ -83,34 +95,35 @@ class Fields {
   std::optional<std::string> text(const std::string& name) {
     const std::optional<Json> value = take(name);
     if (!value) return std::nullopt;
-    if (!value->is_string()) refuse(name, fmt::format("'{}' is {}; expected a text", name, value->type_name()));
+    if (!value->is_string()) refuse(name, fmt::format("'{}' is {}; expected a text", name, shown(*value)));
     return value->get<std::string>();
   }
   bool flag(const std::string& name) {
     const std::optional<Json> value = take(name);
     if (!value) return false;
-    if (!value->is_boolean()) refuse(name, fmt::format("'{}' is {}; expected true or false", name, value->type_name()));
+    if (!value->is_boolean()) refuse(name, fmt::format("'{}' is {}; expected true or false", name, shown(*value)));
     return value->get<bool>();
   }
-  std::optional<double> number(const std::string& name, double least, double most) {
+  // `range` says which values `fits` takes.
+  std::optional<double> number(const std::string& name, bool (*fits)(double), const char* range) {
     const std::optional<Json> value = take(name);
     if (!value) return std::nullopt;
-    const double got = value->is_number() ? value->get<double>() : std::nan("");
-    if (!(got >= least && got <= most))
-      refuse(name, fmt::format("'{}' is {}; expected a number from {} to {}", name,
-                               value->is_number() ? fmt::to_string(got) : value->type_name(), least, most));
-    return got;
+    if (!value->is_number() || !fits(value->get<double>()))
+      refuse(name, fmt::format("'{}' is {}; expected a number {}", name, shown(*value), range));
+    return value->get<double>();
   }
   std::optional<int64_t> integer(const std::string& name, int64_t least) {
     const std::optional<Json> value = take(name);
     if (!value) return std::nullopt;
-    const bool fits = value->is_number_integer() &&
-                      !(value->is_number_unsigned() &&
-                        value->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-    if (!fits || value->get<int64_t>() < least) {
-      refuse(name, fmt::format("'{}' is {}; expected a whole number{}", name,
-                               value->is_number() ? value->dump() : value->type_name(),
-                               least == std::numeric_limits<int64_t>::min() ? "" : fmt::format(", {} or more", least)));
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const bool above =
+        value->is_number_unsigned()
+            ? value->get<uint64_t>() > static_cast<uint64_t>(kMost)
+            : value->is_binary() || (value->is_number_float() && value->get<double>() > static_cast<double>(kMost));
+    if (above || !value->is_number_integer() || value->get<int64_t>() < least) {
+      refuse(name, fmt::format("'{}' is {}; expected a whole number{}{}", name, shown(*value),
+                               least == std::numeric_limits<int64_t>::min() ? "" : fmt::format(", {} or more", least),
+                               above ? fmt::format(", at most {}", kMost) : ""));
     }
     return value->get<int64_t>();
   }
@@ -142,7 +155,8 @@ void read_stops(Fields& fields, ApiRequest& request) {
     refuse("stop", fmt::format("'stop' has {} texts; expected at most {}", list.size(), ApiRequest::kMostStops));
   for (const Json& text : list) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty())
-      refuse("stop", "'stop' is a text, or a list of texts, none of them empty");
+      refuse("stop", fmt::format("'stop' {} {}; expected a text, or a list of texts, none of them empty",
+                                 stop->is_array() ? "has" : "is", shown(text)));
     request.stops.push_back(text.get<std::string>());
   }
 }
@@ -163,9 +177,10 @@ void read_stream(Fields& fields, ApiRequest& request) {
 // What both have.
 void read_common(Fields& fields, ApiRequest& request) {
   request.model = fields.text("model").value_or("");
-  request.sampling.temperature = fields.number("temperature", 0, 2).value_or(1);
-  request.sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
-  if (request.sampling.top_p == 0) refuse("top_p", "'top_p' is 0; expected more than 0 and at most 1");
+  const auto from_0_to_2 = [](double value) { return value >= 0 && value <= 2; };
+  const auto above_0_to_1 = [](double value) { return value > 0 && value <= 1; };
+  request.sampling.temperature = fields.number("temperature", from_0_to_2, "from 0 to 2").value_or(1);
+  request.sampling.top_p = fields.number("top_p", above_0_to_1, "more than 0 and at most 1").value_or(1);
   request.sampling.top_k = fields.integer("top_k", 0).value_or(0);
   if (const auto seed = fields.integer("seed", std::numeric_limits<int64_t>::min())) {
     request.sampling.seed = static_cast<uint64_t>(*seed);
@@ -178,7 +193,7 @@ void read_common(Fields& fields, ApiRequest& request) {
   read_stops(fields, request);
   read_stream(fields, request);
   for (const char* label : kLabels) fields.take(label);
-  for (const NotBuilt& parameter : kOfBoth) fields.refuse_not_built(parameter);
+  for (const NotBuilt& parameter : kNotBuilt) fields.refuse_not_built(parameter);
 }
 
 // Parts of text become one text; other parts are refused. Fields that are null go.
@@ -245,7 +260,8 @@ void read_prompts(Fields& fields, ApiRequest& request) {
     } else if (is_ids(one)) {
       request.prompts.emplace_back(read_ids(one));
     } else {
-      refuse("prompt", "'prompt' is a text, or a list of texts or of token ids");
+      refuse("prompt", fmt::format("'prompt' {} {}; expected a text, or a list of texts or of token ids",
+                                   prompt->is_array() ? "has" : "is", shown(one)));
     }
   }
   if (list.empty()) refuse("prompt", "'prompt' is an empty list");
@@ -267,11 +283,11 @@ ApiRequest parse_chat_request(const std::string& body) {
   }
   const std::optional<Json> messages = fields.take("messages");
   if (!messages || !messages->is_array() || messages->empty())
-    refuse("messages",
-           "'messages' is missing; expected a list of messages, [{\"role\": \"user\", \"content\": \"...\"}]");
+    refuse("messages", fmt::format("'messages' is {}; expected a list of messages, [{{\"role\": \"user\", "
+                                   "\"content\": \"...\"}}]",
+                                   messages ? shown(*messages) : "missing"));
   request.messages = Json::array();
   for (size_t i = 0; i < messages->size(); ++i) request.messages.push_back(read_message(messages->at(i), i));
-  for (const NotBuilt& parameter : kOfChat) fields.refuse_not_built(parameter);
   fields.none_left();
   return request;
 }
@@ -281,7 +297,6 @@ ApiRequest parse_completion_request(const std::string& body) {
   ApiRequest request;
   read_common(fields, request);
   read_prompts(fields, request);
-  for (const NotBuilt& parameter : kOfCompletions) fields.refuse_not_built(parameter);
   fields.none_left();
   return request;
 }

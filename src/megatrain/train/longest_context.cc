@@ -25,7 +25,8 @@ class Lengths {
         site_(site),
         stored_(stored),
         budgets_(budgets),
-        experts_per_record_(experts_per_record) {
+        experts_per_record_(experts_per_record),
+        most_grains_(most_tokens(config) / kContextGrain) {
     find_stretches();
   }
 
@@ -44,7 +45,7 @@ class Lengths {
     for (size_t at = low; at > 0; --at) {
       const int64_t begin = stretches_[at - 1].begin;
       if (!fits(begin)) continue;
-      int64_t fit = begin, not_fit = at < stretches_.size() ? stretches_[at].begin : kMostGrains + 1;
+      int64_t fit = begin, not_fit = at < stretches_.size() ? stretches_[at].begin : most_grains_ + 1;
       while (not_fit - fit > 1) {
         const int64_t middle = fit + (not_fit - fit) / 2;
         (fits(middle) ? fit : not_fit) = middle;
@@ -55,7 +56,14 @@ class Lengths {
   }
 
  private:
-  static constexpr int64_t kMostGrains = kMostContext / kContextGrain;
+  // That a configuration may have with these chunks.
+  static int64_t most_tokens(const TrainConfig& config) {
+    int64_t most = kMostContext;
+    for (const int64_t chunk : {config.mlp_chunk, config.head_chunk}) {
+      if (chunk > 0 && chunk < most / kMostParts) most = chunk * kMostParts;
+    }
+    return most;
+  }
 
   struct Stretch {
     int64_t begin;        // in grains; it ends where the next one begins
@@ -66,7 +74,7 @@ class Lengths {
     RunIdentity identity = make_identity(tried_, model_);
     int64_t chunk = 0, scratch = 0;
     bool head = true;  // its workspace may be the largest
-    for (int64_t grains = 1; grains <= kMostGrains; ++grains) {
+    for (int64_t grains = 1; grains <= most_grains_; ++grains) {
       tried_.seq_len = grains * kContextGrain;
       identity.micro_tokens = tried_.seq_len;
       const int64_t chunk_now = mlp_chunk_of(tried_);
@@ -79,7 +87,7 @@ class Lengths {
       chunk = chunk_now;
       scratch = scratch_now;
     }
-    for (size_t at = stretches_.size() - 1; at > 0; --at)
+    for (size_t at = stretches_.size(); at-- > 1;)
       stretches_[at - 1].least_bytes = std::min(stretches_[at - 1].least_bytes, stretches_[at].least_bytes);
   }
 
@@ -108,6 +116,7 @@ class Lengths {
   const TensorTypes& stored_;
   const Budgets& budgets_;
   int64_t experts_per_record_;
+  int64_t most_grains_;
   std::vector<Stretch> stretches_;
 };
 

@@ -1,13 +1,34 @@
 #include "megatrain/train/model_work.h"
 
+#include <map>
+
 #include "megatrain/model/phase_cost.h"
 
 namespace megatrain {
 
 namespace {
 
-PhaseWork phase_work(const Model::NumberedPhase& numbered, const NotesShape& shape) {
-  const PhaseCost cost = phase_cost(*numbered.phase, shape);
+// Of the layers' phases, in order. Layers of one kind with the same tensors trained cost the same, and a long sequence
+// in many pieces has many notes.
+std::vector<PhaseCost> layer_costs(const Model& model, const NotesShape& shape) {
+  std::map<std::vector<int64_t>, std::vector<PhaseCost>> of_kind;
+  std::vector<PhaseCost> all;
+  for (size_t index = 0; index < model.layers.size(); ++index) {
+    const Layer& layer = model.layers[index];
+    std::vector<int64_t> kind = {model.config.window[index],
+                                 model.config.experts.in_layer(static_cast<int64_t>(index))};
+    for (const LayerLayout& record : layer.records) {
+      for (const TensorSpec& tensor : record.tensors) kind.push_back(tensor.trainable);
+    }
+    const auto [costs, is_new] = of_kind.try_emplace(std::move(kind));
+    for (size_t phase = 0; is_new && phase < layer.phases.size(); ++phase)
+      costs->second.push_back(phase_cost(*layer.phases[phase], shape));
+    all.insert(all.end(), costs->second.begin(), costs->second.end());
+  }
+  return all;
+}
+
+PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost, const NotesShape& shape) {
   const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
   PhaseWork work{
       .records = numbered.records,
@@ -46,8 +67,9 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .low = layout.low_elements});
   }
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
+  const std::vector<PhaseCost> costs = layer_costs(model, shape);
   for (const Model::NumberedPhase& numbered : model.layer_phases()) {
-    w.phases.push_back(phase_work(numbered, shape));
+    w.phases.push_back(phase_work(numbered, costs[w.phases.size() - 1], shape));
     for (const std::vector<int64_t>& part : numbered.parts) {
       for (size_t place = 0; place < part.size(); ++place)
         w.records[static_cast<size_t>(part[place])].place = static_cast<int64_t>(place);

@@ -109,9 +109,9 @@ void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model)
   const int64_t scaled = rope.scaling == RopeScaling::none ? 0 : static_cast<int64_t>(rope.factor * original);
   if (model.max_position <= 0 || config.seq_len <= std::max(model.max_position, scaled)) return;
   log_warn(
-      fmt::format("seq_len is {} and the model was made for {} (max_position_embeddings): later positions are new to "
-                  "it. Lower seq_len, or train it with a rope_scaling in its config.json",
-                  config.seq_len, model.max_position));
+      fmt::format("{0} is {1} and the model was made for {2} (max_position_embeddings): later positions are new to it. "
+                  "Lower {0}, or train it with a rope_scaling in its config.json",
+                  config.names("seq_len"), config.seq_len, model.max_position));
 }
 
 RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) {
@@ -120,8 +120,8 @@ RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) 
   const bool any = std::count(experts.layers.begin(), experts.layers.end(), true) > 0;
   for (const auto& [key, value] : {std::pair{"moe.aux_loss", given}, {"moe.z_loss", config.moe.z_loss}}) {
     if (value > 0 && !any)
-      fail_config(
-          fmt::format("{} is {}, but this {} has no layer with experts; leave it out", key, value, model.architecture));
+      fail_config(fmt::format("{} is {}, but this {} has no layer with experts; leave it out", config.names(key), value,
+                              model.architecture));
   }
   const bool from_model = any && !config.moe.aux_loss && experts.aux_in_loss && experts.aux_coef > 0;
   return {.aux = from_model ? experts.aux_coef : given, .z = config.moe.z_loss, .from_model = from_model};

@@ -40,7 +40,13 @@ std::string StepReport::bound_by() const {
   // the link's other copies, as the estimate has them
   others[lane_name(Lane::h2d)] += lanes.busy[static_cast<size_t>(Lane::visit_in)];
   others[lane_name(Lane::d2h)] += lanes.busy[static_cast<size_t>(Lane::collect)];
-  return bounding_lane(seconds, lanes.busy[static_cast<size_t>(Lane::compute)], others);
+  return bounding_lane(own_seconds(), lanes.busy[static_cast<size_t>(Lane::compute)], others);
+}
+
+void StepReport::add_pause(double pause_s, const std::string& what) {
+  paused_s = std::clamp(pause_s, 0.0, seconds);
+  paused_for = what;
+  if (stall.seconds < 2 * paused_s) stall = {.seconds = paused_s, .cause = what};  // the gap between the steps holds it
 }
 
 Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const TensorTypes& stored,
@@ -100,6 +106,11 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
   const double now = now_s();
   report.seconds = now - last_report_s_;
   last_report_s_ = now;
+  if (!pipeline.schedule().training) {
+    evaluated_s_ += report.seconds;
+  } else if (const double evaluated_s = std::exchange(evaluated_s_, 0); report.stall.seconds > evaluated_s) {
+    report.stall.seconds -= evaluated_s;  // the longest was between the steps
+  }
   return report;
 }
 
@@ -116,10 +127,9 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
         fmt::format("step {}: loss is {} and the gradient norm {}: not finite{}. {}", optim.adamw.t,
                     number_text(report.loss), number_text(report.grad_norm),
                     layer.empty() ? "" : ", in backward from " + layer + " on",
-                    optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data, then "
-                                     "resume from the last checkpoint"
+                    optim.clip > 0 ? "This step changed no weight; lower optim.lr or look at this step's data"
                                    : "Without clipping some layers were already updated, so this state is not saved; "
-                                     "resume from the last checkpoint"),
+                                     "lower optim.lr or look at this step's data"),
         documents_with_bad_losses(batch));
   }
   if (const auto update = updater_.not_finite()) fail_not_finite(*update);
@@ -137,8 +147,8 @@ void Trainer::fail_not_finite(const NotFinite& update) {
   drain();
   const std::string what = not_finite_in(records_[static_cast<size_t>(update.record)]);
   fail(ExitCode::non_finite,
-       fmt::format("step {}: the update made {} infinite or NaN{}, so this state is not saved; lower optim.lr, and "
-                   "resume from the last checkpoint",
+       fmt::format("step {}: the update made {} infinite or NaN{}, so this state is not saved; lower "
+                   "optim.lr",
                    update.step, record_name(workload_, update.record), what.empty() ? "" : ": " + what));
 }
 
@@ -192,7 +202,7 @@ void Trainer::settle() {
   if (updater_.torn())
     fail(ExitCode::non_finite,
          fmt::format("step {}: a gradient was not finite and some layers were already updated, so "
-                     "this state is not saved; resume from the last checkpoint",
+                     "this state is not saved; lower optim.lr or look at this step's data",
                      last_step_));
 }
 

@@ -28,12 +28,17 @@ struct StepReport {
   int64_t trained_tokens = 0;
   int64_t correct = 0;                  // trained tokens whose label had the largest logit
   std::optional<RouterFigures> router;  // of a training step of a model with experts
-  double seconds = 0;                   // since the step before was reported
+  double seconds = 0;                   // since the step before was reported, evaluations in between left out
+  double paused_s = 0;                  // of these, before the step was issued, for something else
+  std::string paused_for = {};          // "the checkpoint"
   LaneSeconds lanes;
   Stall stall;
   int64_t h2d_bytes = 0, d2h_bytes = 0, disk_read_bytes = 0, disk_write_bytes = 0;
 
-  std::string bound_by() const;  // a lane's name
+  double own_seconds() const { return seconds - paused_s; }
+  std::string bound_by() const;  // a lane's name; what the step itself is bound by, whatever came before it
+  // What the caller did between the step before and this one, where the compute lane had nothing to do.
+  void add_pause(double pause_s, const std::string& what);
 };
 
 class Trainer {
@@ -101,7 +106,8 @@ class Trainer {
   std::unique_ptr<StallWatch> watch_;
   Trace* trace_ = nullptr;
   double last_report_s_ = 0;
-  int64_t last_step_ = 0;  // the number of the last one that was issued
+  double evaluated_s_ = 0;  // since the last step
+  int64_t last_step_ = 0;   // the number of the last one that was issued
 };
 
 }  // namespace megatrain

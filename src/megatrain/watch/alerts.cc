@@ -69,11 +69,16 @@ std::vector<Alert> Alerts::look(const RunFollower& run, double now_s, std::optio
          fmt::format("only {} of {} of host memory are available", format_bytes(static_cast<int64_t>(available)),
                      format_bytes(static_cast<int64_t>(limit)))},
         alerts);
+  there_ = there_ || run.phase() != RunPhase::absent;
+  raise(there_ && run.phase() == RunPhase::absent, gone_,
+        {"gone", step, "the run directory is no longer there: it was moved, removed, or its file system is away"},
+        alerts);
   look_at_end(run, alerts);
   return alerts;
 }
 
 void Alerts::raise(bool now, bool& before, Alert alert, std::vector<Alert>& alerts) {
+  alert.lasting = true;
   if (now && !before) alerts.push_back(std::move(alert));
   before = now;
 }
@@ -134,7 +139,9 @@ void Alerts::look_at_pace(const RunFollower& run, double now_s, std::vector<Aler
   const double still_s = now_s - activity_s_;
   raise(run.phase() == RunPhase::running && still_s > limit, stalled_,
         {"stall", steps.empty() ? 0 : steps.back().step,
-         fmt::format("nothing new for {}{}", format_duration(still_s), doing.empty() ? "" : " in " + doing)},
+         fmt::format("nothing new for {}{}{}", format_duration(still_s),
+                     steps.empty() ? "" : fmt::format(" since step {} was done", steps.back().step),
+                     doing.empty() ? "" : "; the run is in " + doing)},
         alerts);
 }
 

@@ -1,5 +1,5 @@
 // What a person wants to be called for: a loss that jumps, a value that is not finite, a run that stands still or has
-// ended badly, a disk or a memory that fills up.
+// ended badly, a disk or a memory that fills up, a run directory that is gone.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ struct AlertLimits {
 };
 
 struct Alert {
-  std::string kind;  // "loss_spike", "non_finite", "stall", "disk", "memory", "ended"
+  std::string kind;  // "loss_spike", "non_finite", "stall", "disk", "memory", "gone", "ended"
   int64_t step = 0;
   std::string message;
+  bool lasting = false;  // it is so now, whenever it began
 };
 nlohmann::json to_json(const Alert& alert, const std::string& run);
 
@@ -43,7 +44,8 @@ class Alerts {
   AlertLimits limits_;
   size_t looked_ = 0;  // steps
   int64_t times_back_ = 0, last_spike_ = -1;
-  bool ended_ = false, stalled_ = false, disk_ = false, memory_ = false;
+  bool there_ = false;  // it has been
+  bool ended_ = false, stalled_ = false, disk_ = false, memory_ = false, gone_ = false;
   std::string activity_;
   double activity_s_ = 0;
 };

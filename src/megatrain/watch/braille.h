@@ -25,7 +25,9 @@ class BrailleCanvas {
   int rank(int column, int row) const;          // 0: nothing
 
  private:
-  size_t at(int column, int row) const { return static_cast<size_t>(row * columns_ + column); }
+  size_t at(int column, int row) const {
+    return static_cast<size_t>(row) * static_cast<size_t>(columns_) + static_cast<size_t>(column);
+  }
   int columns_, rows_;
   std::vector<uint8_t> dots_, ranks_;
 };

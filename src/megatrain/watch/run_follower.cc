@@ -13,8 +13,10 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
+#include "megatrain/run/checkpoints.h"
 #include "megatrain/run/live_file.h"
 #include "megatrain/run/run_files.h"
+#include "megatrain/run/run_lock.h"
 
 namespace megatrain {
 
@@ -46,6 +48,24 @@ bool on_this_host(const json& owner) {
 bool process_is_gone(const json& owner) {
   if (!on_this_host(owner) || !owner.contains("pid") || !owner["pid"].is_number_integer()) return false;
   return ::kill(owner["pid"].get<pid_t>(), 0) != 0 && errno == ESRCH;
+}
+
+// Of a live.json that says "running". The lock tells at once, where it can be believed: of this machine. Another's may
+// not be seen from here, or be kept by a server after its end.
+bool is_gone(const json& live, LockState lock, double silent_s, double every_s) {
+  if (on_this_host(live)) {
+    if (lock == LockState::held) return false;
+    if (lock == LockState::free || (lock == LockState::absent && process_is_gone(live))) return true;
+    if (silent_s > 2 * every_s + 1 && process_is_gone(live)) return true;
+  }
+  return silent_s > std::max(kSilent, 5 * every_s);
+}
+
+// Of a run whose live.json is missing, or is of an end.
+bool is_owned(const json& owner, LockState lock) {
+  if (lock == LockState::held || lock == LockState::absent) return lock == LockState::held;
+  const bool elsewhere = owner.contains("host") && !on_this_host(owner);
+  return elsewhere || (lock == LockState::unknown && !process_is_gone(owner));
 }
 
 template <class T>
@@ -86,8 +106,14 @@ RunFollower::RunFollower(std::string path)
   data_.state = phase_name(phase_);
 }
 
-std::vector<RunEvent> RunFollower::poll(double now_s) {
-  std::vector<RunEvent> events;
+RunEvent RunFollower::poll(double now_s, const TellEvent& tell) {
+  TellEvent tell_of_run;
+  if (tell) {
+    tell_of_run = [&](RunEvent event) {
+      event["run"] = path_;
+      tell(std::move(event));
+    };
+  }
   const RunPhase before = phase_;
   const int64_t steps_before = data_.steps;
   about_read_ = about_read_ && is_run_directory(path_);
@@ -95,33 +121,32 @@ std::vector<RunEvent> RunFollower::poll(double now_s) {
   // What a run says last is read before its lines, so that an end comes behind all of them.
   read_live();
   decide_phase(now_s);
-  read_steps(events);
-  read_others(events);
+  read_steps(tell_of_run);
+  read_others(tell_of_run);
   data_.complete = phase_ == RunPhase::complete;
-  data_.state = phase_name(phase_);
+  tell_state(data_);
   const int64_t planned = value_of<int64_t>(live_, "steps", data_.history.planned_steps);
   if (planned > 0) data_.steps = planned;
-  if (phase_ != before || (data_.steps != steps_before && phase_ == RunPhase::running)) {
-    json event = {{"event", "state"},
-                  {"state", phase_name(phase_)},
-                  {"step", data_.history.steps.empty() ? 0 : data_.history.steps.back().step},
-                  {"steps", data_.steps}};
-    if (has_ended(phase_)) {
-      event["exit_code"] = exit_code_;
-      event["message"] = message_;
-    }
-    events.push_back(std::move(event));
+  if (phase_ == before && (data_.steps == steps_before || phase_ != RunPhase::running)) return nullptr;
+  RunEvent event = {{"event", "state"},
+                    {"run", path_},
+                    {"state", phase_name(phase_)},
+                    {"step", data_.history.steps.empty() ? 0 : data_.history.steps.back().step},
+                    {"steps", data_.steps}};
+  if (has_ended(phase_)) {
+    event["exit_code"] = exit_code_;
+    event["message"] = message_;
   }
-  for (RunEvent& event : events) event["run"] = path_;
-  return events;
+  return event;
 }
 
 void RunFollower::read_about() {
   try {
+    go_on_ = resume_command(read_run(path_));
     ReportData about = read_report(path_, {});
     about.history = std::move(data_.history);
+    about_read_ = about.damaged.empty();  // else it is read again: it may be on its way
     data_ = std::move(about);
-    about_read_ = true;
   } catch (const Error&) {
     // being written, or damaged: what is shown does without it
   }
@@ -141,7 +166,7 @@ void RunFollower::read_live() {
     if (!memory.is_object() || !memory.contains(key)) continue;
     tier.used = value_of<int64_t>(memory[key], "used", 0);
     tier.limit = value_of<int64_t>(memory[key], "limit", 0);
-    tier.peak = std::max(tier.peak, value_of<int64_t>(memory[key], "peak", 0));
+    tier.peak = std::max({tier.peak, tier.used, value_of<int64_t>(memory[key], "peak", 0)});
   }
 }
 
@@ -153,7 +178,8 @@ void RunFollower::decide_phase(double now_s) {
     changed_s_ = changed_s_ == 0 && written > 0 ? std::min(now_s, written) : now_s;
     written_ = written;
   }
-  const json lock = read_small_json(path_ + "/lock");
+  const LockState lock = lock_state(path_);
+  const json owner = read_small_json(path_ + "/lock");
   std::error_code none;
   const bool complete = fs::exists(path_ + "/hash.json", none) && fs::exists(path_ + "/model/config.json", none);
   exit_code_ = 0;
@@ -162,12 +188,8 @@ void RunFollower::decide_phase(double now_s) {
     phase_ = RunPhase::absent;
   } else if (state == "running") {
     const double silent_s = now_s - changed_s_, every_s = value_of(live_, "every_s", kLiveEverySeconds);
-    const bool gone =
-        silent_s > std::max(kSilent, 5 * every_s) || (silent_s > 2 * every_s + 1 && process_is_gone(live_));
-    const bool resumed =
-        !lock.is_null() && lock.value("pid", json()) != live_.value("pid", json()) && !process_is_gone(lock);
-    phase_ = gone && !resumed ? RunPhase::killed : RunPhase::running;
-  } else if (!lock.is_null() && !process_is_gone(lock) && !(complete && state == "complete")) {
+    phase_ = is_gone(live_, lock, silent_s, every_s) ? RunPhase::killed : RunPhase::running;
+  } else if (is_owned(owner, lock) && !(complete && state == "complete")) {
     phase_ = RunPhase::running;  // it is being resumed, or of a megatrain without live.json
   } else if (state == "complete" || (state.empty() && complete)) {
     phase_ = RunPhase::complete;
@@ -175,18 +197,30 @@ void RunFollower::decide_phase(double now_s) {
     phase_ = state == "stopped" ? RunPhase::stopped : RunPhase::failed;
     exit_code_ = value_of(live_, "exit_code", 1);
     message_ = value_of<std::string>(live_, "message", "");
+  } else if (lock == LockState::absent) {  // only a process that ends by itself removes it
+    phase_ = RunPhase::stopped;
+    exit_code_ = 1;
+    message_ = "the run ended before its last step and left no word why; " + advice();
   } else {
     phase_ = RunPhase::killed;
   }
   if (phase_ == RunPhase::killed) {
     exit_code_ = kKilled;
-    message_ =
-        "the run's process is gone and said nothing; a last checkpoint, where there is one, is whole: go on with "
-        "'megatrain train --resume'";
+    message_ = "the run's process is gone and said nothing; " + advice();
   }
 }
 
-void RunFollower::read_steps(std::vector<RunEvent>& events) {
+std::string RunFollower::advice() const {
+  try {
+    const auto checkpoints = list_checkpoints(path_);
+    if (checkpoints.empty()) return "it had saved no checkpoint, so start it again";
+    return fmt::format("its last checkpoint is of step {}: go on with '{}'", checkpoints.back().first, go_on_);
+  } catch (const Error&) {
+    return fmt::format("a last checkpoint, where there is one, is whole: go on with '{}'", go_on_);
+  }
+}
+
+void RunFollower::read_steps(const TellEvent& tell) {
   LineTail::News news = metrics_.poll();
   std::vector<RunStep>& steps = data_.history.steps;
   std::vector<RunStep> before;
@@ -195,12 +229,15 @@ void RunFollower::read_steps(std::vector<RunEvent>& events) {
     data_.history.evaluations.clear();  // those of metrics.jsonl come again, those of eval.jsonl with read_others()
     evaluations_ = LineTail(evaluations_.path());
   }
-  std::vector<RunEvent> told;
+  struct New {
+    const std::string& line;
+    bool is_step;
+  };
+  std::vector<New> to_tell;
   for (const std::string& line : news.lines) {
-    json object = json::parse(line, nullptr, false);
     const size_t had = steps.size();
     try {
-      add_to_history(object, HistoryFile::metrics, "", data_.history);
+      add_to_history(json::parse(line, nullptr, false), HistoryFile::metrics, "", data_.history);
     } catch (const Error&) {
       ++damaged_;
       continue;
@@ -210,9 +247,9 @@ void RunFollower::read_steps(std::vector<RunEvent>& events) {
       if (is_step && tier.title == "Device") tier.peak = std::max(tier.peak, steps.back().hbm_peak);
       if (is_step && tier.title == "Host") tier.peak = std::max(tier.peak, steps.back().host_peak);
     }
-    object["event"] = is_step ? "step" : "evaluation";
-    if (is_step && had < before.size() && told.empty() && same(steps.back(), before[had])) continue;  // known already
-    told.push_back(std::move(object));
+    if (is_step && had < before.size() && to_tell.empty() && same(steps.back(), before[had]))
+      continue;  // known already
+    to_tell.push_back({line, is_step});
   }
   size_t kept = 0;
   while (kept < before.size() && kept < steps.size() && same(before[kept], steps[kept])) ++kept;
@@ -220,12 +257,17 @@ void RunFollower::read_steps(std::vector<RunEvent>& events) {
     ++times_back_;
     const int64_t step = kept == 0 ? 0 : before[kept - 1].step;
     std::erase_if(told_, [step](const auto& told) { return told.second > step; });
-    events.push_back({{"event", "back"}, {"step", step}});
+    if (tell) tell({{"event", "back"}, {"step", step}});
   }
-  for (RunEvent& event : told) events.push_back(std::move(event));
+  if (!tell) return;
+  for (const auto& [line, is_step] : to_tell) {
+    RunEvent event = json::parse(line);
+    event["event"] = is_step ? "step" : "evaluation";
+    tell(std::move(event));
+  }
 }
 
-void RunFollower::read_others(std::vector<RunEvent>& events) {
+void RunFollower::read_others(const TellEvent& tell) {
   RunHistory& history = data_.history;
   struct Other {
     LineTail& tail;
@@ -246,10 +288,18 @@ void RunFollower::read_others(std::vector<RunEvent>& events) {
         continue;
       }
       if (!told_.emplace(line, object.at("step").get<int64_t>()).second) continue;  // before the file was cut back
+      if (!tell) continue;
       object["event"] = other.event;
-      events.push_back(std::move(object));
+      tell(std::move(object));
     }
   }
+}
+
+void RunFollower::tell_state(ReportData& data) const {
+  data.state = phase_name(phase_);
+  data.why.clear();
+  if (has_ended(phase_) && phase_ != RunPhase::complete)
+    data.why = fmt::format("exit code {}{}{}", exit_code_, message_.empty() ? "" : ": ", message_);
 }
 
 std::string RunFollower::live_text(const char* key) const { return value_of<std::string>(live_, key, ""); }
@@ -257,11 +307,7 @@ std::string RunFollower::live_text(const char* key) const { return value_of<std:
 double RunFollower::seconds_left() const {
   const std::vector<RunStep>& steps = data_.history.steps;
   if (steps.empty() || data_.steps <= 0 || phase_ != RunPhase::running) return -1;
-  const size_t all = steps.size(), from = all > 21 ? all - 20 : std::min<size_t>(1, all - 1);
-  double seconds = 0;
-  for (size_t i = from; i < all; ++i) seconds += steps[i].seconds;
-  return seconds / static_cast<double>(all - from) *
-         static_cast<double>(std::max<int64_t>(0, data_.steps - steps.back().step));
+  return data_.history.step_seconds() * static_cast<double>(std::max<int64_t>(0, data_.steps - steps.back().step));
 }
 
 json RunFollower::state() const {
@@ -281,7 +327,7 @@ json RunFollower::state() const {
           {"tokens_per_s", h.tokens_per_s()},
           {"seconds", h.seconds()},
           {"seconds_left", left < 0 ? json() : json(left)},
-          {"doing", live_text("doing")},
+          {"doing", phase_ == RunPhase::running ? live_text("doing") : ""},
           {"memory", live_.is_null() ? json() : live_.value("memory", json())},
           {"damaged_lines", damaged_}};
 }

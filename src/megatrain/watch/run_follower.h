@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,14 +22,16 @@ inline bool has_ended(RunPhase phase) { return phase > RunPhase::running; }
 // "sample" (with what the run's files say), "back" (a resumed run goes on behind `step`; what was told of later steps
 // is no longer so), "state" (`state`, `step`, `steps`, and of an end `exit_code` and `message`).
 using RunEvent = nlohmann::json;
+using TellEvent = std::function<void(RunEvent)>;
 
 class RunFollower {
  public:
   explicit RunFollower(std::string path);
 
-  // What came since the last call. Never throws for what a run directory holds: a damaged line is left out and
-  // counted. `now_s` is the time of day.
-  std::vector<RunEvent> poll(double now_s);
+  // Tells what came since the last call, one event at a time: a long run's are too many to be held. Returns the "state"
+  // event, which comes behind all others; null: the state is the same. Never throws for what a run directory holds: a
+  // damaged line is left out and counted. `now_s` is the time of day.
+  RunEvent poll(double now_s, const TellEvent& tell = {});
 
   const std::string& path() const { return path_; }
   const ReportData& data() const { return data_; }
@@ -40,7 +43,8 @@ class RunFollower {
   int64_t damaged_lines() const { return damaged_; }
   // How often what was told was taken back.
   int64_t times_back() const { return times_back_; }
-  double seconds_left() const;  // at the speed of the last steps; negative: not known
+  void tell_state(ReportData& data) const;  // sets its `state` and `why`
+  double seconds_left() const;              // as StepPace has it; negative: not known
 
   // One object: what `watch --json` prints.
   nlohmann::json state() const;
@@ -49,8 +53,9 @@ class RunFollower {
   void read_about();
   void read_live();
   void decide_phase(double now_s);
-  void read_steps(std::vector<RunEvent>& events);
-  void read_others(std::vector<RunEvent>& events);
+  std::string advice() const;  // to who finds the run ended without a word
+  void read_steps(const TellEvent& tell);
+  void read_others(const TellEvent& tell);
 
   std::string path_;
   ReportData data_;
@@ -60,6 +65,7 @@ class RunFollower {
   RunPhase phase_ = RunPhase::absent;
   int exit_code_ = 0;
   std::string message_;
+  std::string go_on_ = "megatrain train CONFIG.yaml --resume";  // as long as the run's own cannot be read
   int64_t damaged_ = 0, times_back_ = 0;
   std::map<std::string, int64_t> told_;  // lines of evaluations and samples, and their steps
   double written_ = 0, changed_s_ = 0;   // of live.json, and when this process saw it change

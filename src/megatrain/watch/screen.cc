@@ -9,6 +9,7 @@
 #include "megatrain/base/escape.h"
 #include "megatrain/base/units.h"
 #include "megatrain/report/svg_axis.h"
+#include "megatrain/report/usual_range.h"
 #include "megatrain/watch/braille.h"
 
 namespace megatrain {
@@ -99,10 +100,10 @@ Lines chart(const RunFollower& run, const ScreenChoice& choice, int width, int h
     lines.resize(static_cast<size_t>(std::max(height, 1)));
     return lines;
   }
-  const std::vector<Point> raw = thin_out(all, static_cast<size_t>(8 * columns));
+  const std::vector<Point> raw = thin_out(all, 8 * static_cast<size_t>(columns));
   std::vector<Point> smooth;
   if (choice.smooth && all.size() >= kFewPoints) {
-    smooth = means(all, static_cast<size_t>(2 * columns));
+    smooth = means(usual_points(all, choice.logarithmic), std::min(2 * static_cast<size_t>(columns), kMostSmoothed));
     // by number, as neighbours are evenly spaced over steps whatever the axis is
     std::vector<Point> counted;
     for (size_t i = 0; i < smooth.size(); ++i) counted.push_back({static_cast<double>(i), smooth[i].y});
@@ -110,7 +111,9 @@ Lines chart(const RunFollower& run, const ScreenChoice& choice, int width, int h
     for (size_t i = 0; i < smooth.size(); ++i) smooth[i].y = fitted[i].y;
   }
   double low = std::numeric_limits<double>::infinity(), high = -low;
+  const ValueRange usual = usual_range(raw, choice.logarithmic);
   for (const Point& p : raw) {
+    if (!usual.holds(p.y)) continue;
     low = std::min(low, p.y);
     high = std::max(high, p.y);
   }
@@ -127,7 +130,7 @@ Lines chart(const RunFollower& run, const ScreenChoice& choice, int width, int h
   const auto placed = [&](const std::vector<Point>& points) {
     std::vector<Point> out;
     for (const Point& p : points) {
-      if (!choice.logarithmic || p.y > 0) out.push_back({x(p.x), y(p.y)});
+      if (!choice.logarithmic || p.y > 0) out.push_back({x(p.x), y(std::clamp(p.y, low, high))});
     }
     return out;
   };
@@ -136,7 +139,8 @@ Lines chart(const RunFollower& run, const ScreenChoice& choice, int width, int h
   std::vector<std::string> labels(static_cast<size_t>(rows));
   for (const Tick& tick :
        choice.logarithmic ? logarithmic_ticks(low, high) : linear_ticks(low, high, std::max(2, rows / 3)))
-    labels[static_cast<size_t>(std::clamp(static_cast<int>(y(tick.value)) / 4, 0, rows - 1))] = tick.label;
+    labels[static_cast<size_t>(std::clamp(static_cast<int>(y(tick.value)) / 4, 0, rows - 1))] =
+        columns_of(tick.label) <= kLabels ? tick.label : fmt::format("{:.1e}", tick.value);
   for (int row = 0; row < rows; ++row) {
     std::string line = paint(kDim, fmt::format("{:>{}} ", labels[static_cast<size_t>(row)], kLabels));
     for (int column = 0; column < columns;) {
@@ -184,8 +188,8 @@ Lines lanes(const RunFollower& run, int width, int most, bool colour, const Pain
   if (end_s <= 0) return lines;
   const std::string doing = run.live_text("running");
   std::string title =
-      paint(kBold, fmt::format("lanes of step {}", tracks->step)) + paint(kDim, fmt::format("  {:.3g} s", end_s));
-  if (tracks->floor_s > 0) title += paint(kDim, fmt::format(", floor {:.3g} s", tracks->floor_s));
+      paint(kBold, fmt::format("lanes of step {}", tracks->step)) + paint(kDim, "  " + format_seconds(end_s));
+  if (tracks->floor_s > 0) title += paint(kDim, ", floor " + format_seconds(tracks->floor_s));
   title += paint(kDim, "  f forward  h head  b backward  u update  g gradients  m other moves");
   lines.push_back(title);
   const int columns = std::max(4, width - 16);
@@ -297,8 +301,10 @@ std::string cut_to(const std::string& text, int columns) {
   return coloured ? out + "\x1b[0m" : out;
 }
 
-Lines screen(const RunFollower& run, const Lines& alerts, const ScreenChoice& choice, int width, int height,
+Lines screen(const RunFollower& run, const Lines& alerts, const ScreenChoice& choice, int shown_width, int shown_height,
              size_t number, size_t of) {
+  constexpr int kLeastWidth = 20, kLeastHeight = 4;
+  const int width = std::max(shown_width, kLeastWidth), height = std::max(shown_height, kLeastHeight);
   const Paint paint(choice.colour);
   Lines top = {headline(run, paint, number, of)}, below;
   if (const std::string text = about(run.data()); !text.empty()) top.push_back(paint(kDim, escape_line(text)));
@@ -323,7 +329,8 @@ Lines screen(const RunFollower& run, const Lines& alerts, const ScreenChoice& ch
   lines.insert(lines.end(), below.begin(), below.end());
   lines.resize(static_cast<size_t>(std::max(0, std::min(static_cast<int>(lines.size()), height - 1))));
   lines.push_back(keys);
-  for (std::string& line : lines) line = cut_to(line, width);
+  for (std::string& line : lines) line = cut_to(line, shown_width);
+  lines.resize(static_cast<size_t>(std::clamp(shown_height, 1, static_cast<int>(lines.size()))));
   return lines;
 }
 

@@ -19,8 +19,8 @@ struct ScreenChoice {
   bool colour = true;
 };
 
-// `height` lines, each of exactly `width` columns or fewer; at least 20 by 4 are assumed. `number` and `of` count the
-// runs that are watched.
+// At most `height` lines of at most `width` columns; what is smaller than 20 by 4 shows a part of that. `number` and
+// `of` count the runs that are watched.
 std::vector<std::string> screen(const RunFollower& run, const std::vector<std::string>& alerts,
                                 const ScreenChoice& choice, int width, int height, size_t number, size_t of);
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
 
 #include "megatrain/io/json_text.h"
 #include "megatrain/report/page_data.h"
@@ -17,13 +20,15 @@ using nlohmann::json;
 constexpr double kLookEvery = 0.5;         // seconds
 constexpr size_t kWholeAgainAfter = 2000;  // steps: what a page holds is then brought together again
 
-size_t selected_of(const std::string& query, size_t runs) {
+// None: there is no such run.
+std::optional<size_t> selected_of(const std::string& query, size_t runs) {
   constexpr std::string_view kKey = "run=";
   size_t index = 0;
   if (!query.starts_with(kKey)) return 0;
   const char* end = query.data() + query.size();
   const auto [stop, error] = std::from_chars(query.data() + kKey.size(), end, index);
-  return error == std::errc() && stop == end && index < runs ? index : 0;
+  if (error != std::errc() || stop != end || index >= runs) return std::nullopt;
+  return index;
 }
 
 json alerts_json(const std::vector<std::string>& raised) {
@@ -52,7 +57,13 @@ WatchServer::WatchServer(Watcher& watcher, const HttpOptions& options)
 void WatchServer::page(const HttpRequest& request, const HttpReply& reply) const {
   std::vector<const ReportData*> runs;
   for (const auto& run : watcher_.runs()) runs.push_back(&run->follower.data());
-  reply.send(200, "text/html; charset=utf-8", live_page(runs, selected_of(request.query, runs.size())));
+  const std::optional<size_t> selected = selected_of(request.query, runs.size());
+  if (!selected) {
+    reply.send(404, "text/plain; charset=utf-8",
+               fmt::format("there is no such run; ?run= takes 0 to {}\n", runs.size() - 1));
+    return;
+  }
+  reply.send(200, "text/html; charset=utf-8", live_page(runs, *selected));
 }
 
 void WatchServer::follow(const HttpReply& reply) {
@@ -93,6 +104,7 @@ json WatchServer::news(size_t index) {
   json event = {{"run", index},
                 {"of", told_.size()},
                 {"state", data.state},
+                {"why", data.why},
                 {"complete", data.complete},
                 {"progress", progress_of(data)},
                 {"cards", cards_json(data)},

@@ -12,26 +12,21 @@ Watcher::Watcher(const std::vector<std::string>& paths, const AlertLimits& limit
   for (const std::string& path : paths) runs_.push_back(std::make_unique<WatchedRun>(path, limits));
 }
 
-std::vector<RunEvent> Watcher::poll() {
+void Watcher::poll(const TellEvent& tell) {
   const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::vector<RunEvent> all;
   command_.reap();
   for (const auto& run : runs_) {
-    std::vector<RunEvent> events = run->follower.poll(now_s);
+    const RunEvent state = run->follower.poll(now_s, tell);
     const std::string& path = run->follower.path();
-    const std::vector<Alert> alerts = run->alerts.look(run->follower, now_s, disk_free_at(path));
-    // an end stays the last thing that is told of a run
-    const bool ends = !events.empty() && events.back().at("event") == "state";
-    for (const Alert& alert : alerts) {
-      const nlohmann::json told = to_json(alert, path);
+    for (const Alert& alert : run->alerts.look(run->follower, now_s, disk_free_at(path))) {
+      const RunEvent event = to_json(alert, path);
       run->raised.push_back(alert.message);
-      if (run->seen) command_.run(json_text(told));
-      events.insert(ends ? events.end() - 1 : events.end(), told);
+      if (run->seen || alert.lasting) command_.run(json_text(event));
+      if (tell) tell(event);
     }
-    run->seen = run->seen || run->follower.phase() != RunPhase::absent;
-    std::move(events.begin(), events.end(), std::back_inserter(all));
+    if (tell && !state.is_null()) tell(state);  // an end is the last thing that is told of a run
+    run->seen = true;
   }
-  return all;
 }
 
 bool Watcher::all_ended() const {

@@ -15,7 +15,7 @@ struct WatchedRun {
   RunFollower follower;
   Alerts alerts;
   std::vector<std::string> raised;  // the alerts so far, as sentences
-  bool seen = false;                // once it was there
+  bool seen = false;                // it was looked at: what comes now is new, also of a run that was not there yet
 
   WatchedRun(const std::string& path, const AlertLimits& limits) : follower(path), alerts(limits) {}
 };
@@ -24,9 +24,9 @@ class Watcher {
  public:
   Watcher(const std::vector<std::string>& paths, const AlertLimits& limits, AlertCommand command);
 
-  // Events of all runs since the last call, alerts among them. Of what a run had told before the first call there are
-  // alerts, but the command is not run for them.
-  std::vector<RunEvent> poll();
+  // Tells the events of all runs since the last call, alerts among them. Of what a run had told before the first call
+  // there are alerts, but the command is not run for them.
+  void poll(const TellEvent& tell = {});
 
   const std::vector<std::unique_ptr<WatchedRun>>& runs() const { return runs_; }
   bool all_ended() const;

@@ -1,13 +1,14 @@
 // Axolotl's files: the names of its keys. What several of them say together is in axolotl_rules.cc.
 #include "megatrain/config/foreign/axolotl_rules.h"
 #include "megatrain/config/foreign/hf_trainer.h"
+#include "megatrain/config/foreign/sentences.h"
 #include "megatrain/config/foreign/trainers.h"
 
 namespace megatrain {
 namespace {
 
 constexpr RenamedKey kRenamed[] = {
-    {"base_model", "model.path", ForeignKind::text},
+    {"base_model", "model.path", ForeignKind::text, nullptr, "null"},
     {"tokenizer_config", "data.tokenizer", ForeignKind::text, nullptr, "null"},
     {"sequence_len", "seq_len", ForeignKind::whole, "512"},
     {"val_set_size", "data.eval_split", ForeignKind::number, "0", "0"},
@@ -22,18 +23,15 @@ constexpr RenamedKey kRenamed[] = {
     {"early_stopping_patience", "eval.patience", ForeignKind::whole, nullptr, "0"},
 };
 
-constexpr const char* kPlan = "the plan decides what is recomputed and where state lives";
-constexpr const char* kFused = "the kernels are always fused";
 constexpr const char* kAttention = "attention is always the fused kernel, exact";
-constexpr const char* kLog = "metrics.jsonl and TensorBoard files are always written";
-constexpr const char* kData = "tokenising is parallel and cached by itself";
-constexpr const char* kModel = "the model's own config.json and tokenizer decide";
-constexpr const char* kGpus = "several GPUs share the work there, and one process trains on one GPU here";
+constexpr const char* kTrackers = "metrics.jsonl and TensorBoard files are always written";
 constexpr const char* kUnread = "Axolotl does not read it either";
 constexpr const char* kPacks = "sequences are packed from all samples, best fit first";
 constexpr const char* kPads = "sequences are padded to seq_len, and padding is not trained";
-constexpr const char* kNoNetwork = "nothing is uploaded or downloaded";
-constexpr const char* kTemplate = "the model's own chat template decides; data.template names another";
+constexpr const char* kAllWeights =
+    "all weights are trained, and fit on one GPU without adapters: --adapter=null --load_in_4bit=false "
+    "--load_in_8bit=false behind the file do so (choose learning_rate anew), and freeze or train_only (patterns over "
+    "tensor names) train a part of them";
 constexpr const char* kEvaluation = "evaluation measures the loss; `megatrain eval` also counts right answers";
 
 constexpr ForeignIdle kIdle[] = {
@@ -104,10 +102,10 @@ constexpr ForeignIdle kIdle[] = {
     {"gc_collect_steps", nullptr, kPlan},
     {"fp32_norms", nullptr, "norms are computed in fp32"},
     {"fp32_norm_classes", nullptr, "norms are computed in fp32"},
-    {"fsdp_version", nullptr, "there is one process and one GPU"},
+    {"fsdp_version", nullptr, kOneProcess},
     {"fsdp_final_state_dict_type", nullptr, "RUN/model is a Hugging Face directory"},
-    {"ddp", nullptr, "there is one process and one GPU"},
-    {"ddp_broadcast_buffers", nullptr, "there is one process and one GPU"},
+    {"ddp", nullptr, kOneProcess},
+    {"ddp_broadcast_buffers", nullptr, kOneProcess},
     {"world_size", "1 null", kGpus},
     {"use_ray", "false", kGpus},
     {"ray_*", nullptr, kGpus},
@@ -117,11 +115,11 @@ constexpr ForeignIdle kIdle[] = {
     {"sequence_parallel_degree", "1 null", kGpus},
     {"expert_parallel_size", "1 null", kGpus},
     {"expert_parallel_*", nullptr, kGpus},
-    {"dp_shard_size", nullptr, "there is one process and one GPU"},
+    {"dp_shard_size", nullptr, kOneProcess},
     {"dp_replicate_size", "1 null", kGpus},
     {"heads_k_stride", nullptr, kGpus},
     {"ring_attn_func", nullptr, kGpus},
-    {"accelerator_config", nullptr, "there is one process and one GPU"},
+    {"accelerator_config", nullptr, kOneProcess},
     {"pad_to_sequence_len", nullptr, kPads},
     {"pad_to_multiple_of", nullptr, kPads},
     {"batch_flattening", nullptr, kPads},
@@ -131,16 +129,15 @@ constexpr ForeignIdle kIdle[] = {
     {"multipack_real_batches", nullptr, kPacks},
     {"pretrain_multipack_*", nullptr, kPacks},
     {"streaming_multipack_buffer_size", nullptr, kPacks},
-    {"pretraining_sample_concatenation", nullptr, kPacks},
     {"max_packed_sequence_len", "null", "give sequence_len and sample_packing"},
-    {"streaming", nullptr, "datasets are tokenised in bounded memory, and shuffled whole"},
+    {"streaming", nullptr, kShuffledWhole},
     {"min_sample_len", "null 1 2", "no sample is left out for being short"},
-    {"total_num_tokens", nullptr, kData},
-    {"total_supervised_tokens", nullptr, kData},
-    {"dataset_num_proc", nullptr, kData},
-    {"dataset_processes", nullptr, kData},
-    {"dataset_keep_in_memory", nullptr, kData},
-    {"num_dataset_shards_to_save", nullptr, kData},
+    {"total_num_tokens", nullptr, kTokenising},
+    {"total_supervised_tokens", nullptr, kTokenising},
+    {"dataset_num_proc", nullptr, kTokenising},
+    {"dataset_processes", nullptr, kTokenising},
+    {"dataset_keep_in_memory", nullptr, kTokenising},
+    {"num_dataset_shards_to_save", nullptr, kTokenising},
     {"dataset_shard_num", "null", "give data.max_samples, or a smaller file"},
     {"dataset_shard_idx", "null", "give data.max_samples, or a smaller file"},
     {"skip_prepare_dataset", "false", "the datasets are prepared here: of a model of text, leave it out"},
@@ -152,7 +149,7 @@ constexpr ForeignIdle kIdle[] = {
     {"hub_model_id", "null", kNoNetwork},
     {"hub_strategy", nullptr, kNoNetwork},
     {"hub_revision", nullptr, kNoNetwork},
-    {"eval_batch_size", nullptr, "evaluation runs in the training's micro-batches"},
+    {"eval_batch_size", nullptr, kMicroBatches},
     {"do_bench_eval", "false", kEvaluation},
     {"bench_*", nullptr, kEvaluation},
     {"do_causal_lm_eval", nullptr, kEvaluation},
@@ -164,21 +161,21 @@ constexpr ForeignIdle kIdle[] = {
     {"num_generation_samples", nullptr, "sample.every and sample.prompts show answers"},
     {"save_first_step", "false", "checkpoint.every says when"},
     {"dynamic_checkpoint", nullptr, "SIGUSR1 saves a checkpoint"},
-    {"wandb_*", nullptr, kLog},
-    {"use_wandb", nullptr, kLog},
-    {"mlflow_*", nullptr, kLog},
-    {"use_mlflow", nullptr, kLog},
-    {"hf_mlflow_*", nullptr, kLog},
-    {"comet_*", nullptr, kLog},
-    {"use_comet", nullptr, kLog},
-    {"trackio_*", nullptr, kLog},
-    {"use_trackio", nullptr, kLog},
-    {"swanlab_*", nullptr, kLog},
-    {"use_swanlab", nullptr, kLog},
-    {"otel_*", nullptr, kLog},
-    {"use_otel_metrics", nullptr, kLog},
-    {"use_tensorboard", nullptr, kLog},
-    {"include_tkps", nullptr, kLog},
+    {"wandb_*", nullptr, kTrackers},
+    {"use_wandb", nullptr, kTrackers},
+    {"mlflow_*", nullptr, kTrackers},
+    {"use_mlflow", nullptr, kTrackers},
+    {"hf_mlflow_*", nullptr, kTrackers},
+    {"comet_*", nullptr, kTrackers},
+    {"use_comet", nullptr, kTrackers},
+    {"trackio_*", nullptr, kTrackers},
+    {"use_trackio", nullptr, kTrackers},
+    {"swanlab_*", nullptr, kTrackers},
+    {"use_swanlab", nullptr, kTrackers},
+    {"otel_*", nullptr, kTrackers},
+    {"use_otel_metrics", nullptr, kTrackers},
+    {"use_tensorboard", nullptr, kTrackers},
+    {"include_tkps", nullptr, kTrackers},
     {"profiler_steps*", nullptr, "trace: 5-6 writes the lanes of steps 5 and 6"},
     {"torchdistx_path", nullptr, "the optimizer is AdamW"},
     {"optim_args", "null", "optim.beta1, .beta2, .eps and .weight_decay are AdamW's settings"},
@@ -220,9 +217,9 @@ const ForeignTrainer& axolotl() {
                  {"rl", "*", "reinforcement learning", kNoRl},
                  {"attn_implementation", "fp8", "FP8 attention", kOut},
                  {"attn_implementation", "sage", "quantised attention (SageAttention)", kOut},
-                 {"adapter", "lora", "adapters (LoRA)", kNoAdapters},
-                 {"adapter", "qlora", "adapters (QLoRA)", kNoAdapters},
-                 {"adapter", "*", "adapters", kNoAdapters}},
+                 {"adapter", "lora", "adapters (LoRA)", kAllWeights},
+                 {"adapter", "qlora", "adapters (QLoRA)", kAllWeights},
+                 {"adapter", "*", "adapters", kAllWeights}},
       .switches = {{"load_in_4bit", "a quantised model", kWeights},
                    {"load_in_8bit", "a quantised model", kWeights},
                    {"reward_model", "a reward model", kNoRl},
@@ -330,6 +327,7 @@ const ForeignTrainer& axolotl() {
                 "eval_strategy",
                 "evaluation_strategy",
                 "load_best_model_at_end",
+                "pretraining_sample_concatenation",
                 "special_tokens",
                 "chat_template",
                 "chat_template_jinja",
@@ -344,7 +342,8 @@ const ForeignTrainer& axolotl() {
       .lists = {"plugins"},
       .nested = {"datasets", "test_datasets", "pretraining_dataset", "lr_scheduler_kwargs", "special_tokens"},
       .refuse = nullptr,
-      .rules = axolotl_rules};
+      .rules = axolotl_rules,
+      .columns = "field_messages and message_property_mappings, or field"};
   return kTrainer;
 }
 

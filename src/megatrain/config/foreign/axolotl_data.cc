@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/config/foreign/sentences.h"
 
 namespace megatrain {
 namespace {
@@ -18,9 +19,8 @@ constexpr const char* kTypes = "alpaca, chat_template, completion or sharegpt";
 constexpr const char* kLoaders[] = {"json", "text", "csv", "parquet", "arrow"};
 
 // Options of a dataset that say where it comes from or how it is prepared: they ask for nothing of a file that is here.
-constexpr const char* kIdle[] = {"name",         "ds_type",           "revision",       "trust_remote_code",
-                                 "conversation", "preprocess_shards", "train_on_split", "skip",
-                                 "strict",       "chat_template",     "temperature",    "logprobs_field"};
+constexpr const char* kIdle[] = {"name",          "revision",    "trust_remote_code", "preprocess_shards",
+                                 "chat_template", "temperature", "logprobs_field",    "strict"};
 
 // Options that would change what is trained, and what to do instead.
 struct Refused {
@@ -34,6 +34,7 @@ constexpr Refused kRefused[] = {
     {"split_thinking", "write reasoning into a \"reasoning_content\" of the message"},
     {"input_transform", "write the data as it is to be read"},
     {"chat_template_jinja", "name the file as data.template, for all datasets"},
+    {"skip", "take the first samples out of the file"},
     {"shards", "give data.max_samples, or a smaller file"},
     {"shards_idx", "give data.max_samples, or a smaller file"},
     {"field_human", "write the data as messages"},
@@ -54,6 +55,10 @@ std::vector<std::string> words_of(const std::string& text) {
 
 bool among(const auto& list, const std::string& text) {
   return std::any_of(std::begin(list), std::end(list), [&](const char* each) { return text == each; });
+}
+
+bool is_json_name(const std::string& path) {
+  return path.ends_with(".jsonl") || path.ends_with(".json") || path.ends_with(".ndjson");
 }
 
 // One element of the list.
@@ -86,6 +91,7 @@ class Element {
       if (!most_.empty()) datasets.items.back()["most"] = most_;
     }
     datasets.notes = std::move(notes_);
+    datasets.warnings = std::move(warnings_);
     return datasets;
   }
 
@@ -107,9 +113,23 @@ class Element {
     const std::string files = take("data_files");
     if (!files.empty() && (path.empty() || among(kLoaders, path))) path = files;
     if (path.empty()) fail("a dataset has no path");
-    const std::string split = take("split");
+    std::string split = take("split");
+    if (const std::string named = take("train_on_split"); split.empty()) split = named;
     most_ = first_part(split);
+    if (const std::string part = split.substr(0, split.find('[')); !part.empty() && part != "train")
+      warnings_.push_back(fmt::format(
+          "split: {} is not looked for: all of {} is used; give the files of that split as path", part, path));
+    check_loader(path);
     return path;
+  }
+
+  // What ds_type names is read by the file's name here.
+  void check_loader(const std::string& path) const {
+    const auto found = left_.find("ds_type");
+    if (found == left_.end() || !is_json_name(path)) return;
+    if (found->second != "json")
+      fail(fmt::format("ds_type is '{}', and {} is JSON by its name; leave ds_type out, or rename the file",
+                       found->second, path));
   }
 
   // "train[:500]" and "train[:20%]" are the beginning of a dataset; empty: all of it.
@@ -223,6 +243,13 @@ class Element {
   }
 
   void take_trained() {
+    if (left_.count("roles_to_train") && left_.at("roles_to_train").empty())
+      fail(
+          "roles_to_train is empty, so that no turn is trained but those that a key of each message names; leave it "
+          "out, which trains the assistant's");
+    if (const std::string named = take("conversation"); !named.empty())
+      warnings_.push_back(fmt::format(
+          "conversation: {} is not obeyed: the model's own chat template is used; data.template names another", named));
     const std::vector<std::string> roles = words_of(take("roles_to_train"));
     const auto answers = [](const std::string& role) {
       return role == "assistant" || role == "gpt" || role == "model";
@@ -233,12 +260,17 @@ class Element {
     for (const char* const name : {"train_on_eos", "train_on_eot"})
       if (const std::string when = take(name); !when.empty() && when != "turn")
         fail(fmt::format("{} is '{}', expected turn: of every turn of the assistant the end is trained", name, when));
-    if (const std::string named = take("chat_template"); !named.empty() && named != "tokenizer_default")
-      notes_.push_back("the model's own chat template is used; data.template names another");
+    const std::string named = take("chat_template");
+    if (named == "jinja" && !left_.count("chat_template_jinja"))
+      fail(
+          "chat_template is 'jinja', and no chat_template_jinja says which; leave it out of the dataset, and give the "
+          "path of a file that holds the template as chat_template_jinja");
+    if (!named.empty() && named != "tokenizer_default") notes_.push_back(kOwnTemplate);
   }
 
   void check_rest() {
     for (const char* const name : kIdle) left_.erase(name);
+    left_.erase("ds_type");
     for (const Refused& each : kRefused) {
       const auto found = left_.find(each.name);
       if (found == left_.end()) continue;
@@ -257,7 +289,7 @@ class Element {
   const std::string& where_;
   Entries left_;
   std::string most_;
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_, warnings_;
 };
 
 }  // namespace
@@ -271,6 +303,7 @@ AxolotlDatasets axolotl_datasets(const std::string& name, const Foreign& value, 
     try {
       AxolotlDatasets one = Element(name, item).read();
       all.items.insert(all.items.end(), one.items.begin(), one.items.end());
+      all.warnings.insert(all.warnings.end(), one.warnings.begin(), one.warnings.end());
       for (std::string& note : one.notes)
         if (std::find(all.notes.begin(), all.notes.end(), note) == all.notes.end())
           all.notes.push_back(std::move(note));

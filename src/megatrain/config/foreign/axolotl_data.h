@@ -12,6 +12,7 @@ namespace megatrain {
 struct AxolotlDatasets {
   std::vector<std::map<std::string, std::string>> items;  // as data.train reads them
   std::vector<std::string> notes;                         // what is to be known of them
+  std::vector<std::string> warnings;                      // of what is not obeyed
 };
 
 // Of `datasets`, `test_datasets` or `pretraining_dataset`. What is refused becomes a sentence of `problems`, with its

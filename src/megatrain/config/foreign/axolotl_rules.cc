@@ -8,6 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/config/foreign/axolotl_data.h"
 #include "megatrain/config/foreign/hf_trainer.h"
+#include "megatrain/config/foreign/sentences.h"
 
 namespace megatrain {
 namespace {
@@ -18,6 +19,7 @@ bool evaluates(const ForeignReader& r) {
 }
 
 void datasets(ForeignReader& r) {
+  r.attempt([&] { hf_held_out(r, "val_set_size"); });
   const char* const names[][2] = {{"datasets", "data.train"}, {"test_datasets", "data.eval"}};
   const bool pretraining = r.find("pretraining_dataset") != nullptr;
   for (const auto& [name, key] : names) {
@@ -35,23 +37,70 @@ void datasets(ForeignReader& r) {
     if (!problems.empty()) continue;
     Translation& t = r.add(from, "", key, "", fmt::format("{}", fmt::join(all.notes, "; ")));
     t.items = std::move(all.items);
+    if (std::string(from) == "pretraining_dataset" && !r.flag("sample_packing") && !r.own("data.packing"))
+      all.warnings.push_back(
+          r.flag("pretraining_sample_concatenation")
+              ? "of a text that is longer than sequence_len, all is trained here, and in Axolotl its beginning alone"
+              : "without sample_packing a sequence holds one text or a piece of one: all of it is trained, and the end "
+                "token; Axolotl trains the first sequence_len - 2 tokens of each text alone, without an end token");
+    t.warning = fmt::format("{}", fmt::join(all.warnings, "; "));
     t.theirs = fmt::format("{}: {}", from, value->items.empty() ? value->text : "[…]");
   }
-  if (pretraining) r.idle("datasets", "pretraining_dataset decides");
+  if (!pretraining) return;
+  r.idle("datasets", "pretraining_dataset decides");
+  const Foreign *sets = r.find("pretraining_dataset"), *part = r.find("val_set_size");
+  if (sets->items.size() > 1)
+    fail_config(
+        fmt::format("{}: pretraining_dataset has {} datasets, of which Axolotl reads the first alone; keep one, "
+                    "or give them as datasets of type: completion",
+                    sets->where, sets->items.size()));
+  if (part && is_on(*part))
+    fail_config(
+        fmt::format("{}: val_set_size is {}, which Axolotl refuses beside pretraining_dataset; give "
+                    "test_datasets",
+                    part->where, part->text));
 }
 
+// Without sample_packing, pretraining_sample_concatenation fills sequences with whole texts.
 void packing(ForeignReader& r) {
-  const bool on = r.flag("sample_packing");
-  r.add("sample_packing", "false", "data.packing", on ? "true" : "false",
-        on ? "sequences are filled from all samples, so there are about as many steps as there" : "");
+  const bool packed = r.flag("sample_packing"), texts = r.find("pretraining_dataset") != nullptr;
+  const bool joined = texts && !packed && r.flag("pretraining_sample_concatenation");
+  if (joined) {
+    r.add("pretraining_sample_concatenation", "", "data.packing", "true",
+          "each text attends to itself alone; there to those before it in its sequence");
+    r.idle("sample_packing", "pretraining_sample_concatenation decides");
+  } else {
+    r.add("sample_packing", "false", "data.packing", packed ? "true" : "false",
+          packed ? "sequences are filled from all samples, so there are about as many steps as there" : "");
+    r.idle("pretraining_sample_concatenation", packed  ? "sample_packing decides"
+                                               : texts ? "a sequence holds one text, or a piece of one"
+                                                       : "it is of pretraining_dataset");
+  }
   if (r.flag("curriculum_sampling"))
     r.add("curriculum_sampling", "", "data.shuffle", "false");
   else
     r.idle("curriculum_sampling", "the samples of an epoch are shuffled");
 }
 
+bool has_conversations(const ForeignReader& r) {
+  const Foreign* sets = r.find("pretraining_dataset") ? nullptr : r.find("datasets");
+  const auto talks = [](const std::map<std::string, std::string>& entries) {
+    const auto type = entries.find("type");
+    return type != entries.end() && (type->second.starts_with("chat_template") || type->second.starts_with("sharegpt"));
+  };
+  return sets && (talks(sets->entries) || std::any_of(sets->items.begin(), sets->items.end(),
+                                                      [&](const ForeignItem& item) { return talks(item.entries); }));
+}
+
 void masks(ForeignReader& r) {
-  r.add("train_on_inputs", "false", "data.train_on", r.flag("train_on_inputs") ? "all" : "assistant");
+  const bool all = r.flag("train_on_inputs");
+  Translation& t = r.add("train_on_inputs", "false", "data.train_on", all ? "all" : "assistant");
+  if (all && has_conversations(r) && !r.own("data.train_on")) {
+    t.note = "the template's own text, too; there each turn's content and its end";
+    t.warning =
+        "train_on_inputs trains every token of a conversation here, those that the chat template writes around the "
+        "turns, too; Axolotl trains the content of each turn and the token that ends it";
+  }
   const std::string long_ones = r.text("excess_length_strategy", "drop");
   if (long_ones != "drop" && long_ones != "truncate" && long_ones != "raise")
     fail_config(fmt::format("{}: excess_length_strategy is '{}', expected drop, truncate or raise",
@@ -81,19 +130,10 @@ void batch(ForeignReader& r) {
 }
 
 void length(ForeignReader& r) {
-  const Foreign* steps = r.find("max_steps");
-  if (steps && is_on(*steps)) {
-    r.add("max_steps", "", "steps", foreign_whole("max_steps", *steps));
-    r.idle("num_epochs", "max_steps decides");
-    return;
-  }
-  r.idle("max_steps", "epochs decide");
+  if (hf_steps(r, "num_epochs")) return;
   if (r.find("pretraining_dataset") && !r.own("steps") && !r.own("tokens"))
     fail_config(fmt::format("{}: pretraining_dataset needs max_steps", r.find("pretraining_dataset")->where));
-  if (r.is_given("num_epochs"))
-    r.add("num_epochs", "", "epochs", foreign_number("num_epochs", r.given().at("num_epochs")));
-  else if (!r.own("steps") && !r.own("epochs") && !r.own("tokens"))
-    r.add("num_epochs", "1.0", "epochs", "1");
+  hf_epochs(r, "num_epochs", "1.0");
 }
 
 void schedule(ForeignReader& r) {
@@ -108,7 +148,9 @@ void schedule(ForeignReader& r) {
     r.add("cosine_min_lr_ratio", "", "optim.min_lr", fmt::format("{}", least * r.number("learning_rate", 0)),
           "that part of learning_rate");
   else
-    r.idle("cosine_min_lr_ratio", "the rate falls to 0");
+    r.idle("cosine_min_lr_ratio", !cosine             ? "it is of the schedule cosine"
+                                  : r.own("optim.lr") ? "optim.lr is given; optim.min_lr says where it ends"
+                                                      : "the rate falls to 0");
   r.idle("cosine_constant_lr_ratio", "the rate falls to the end of the run");
 }
 
@@ -117,10 +159,7 @@ void warmup(ForeignReader& r) {
   const Foreign *steps = r.find("warmup_steps"), *part = r.find("warmup_ratio");
   if (steps && part)
     fail_config(fmt::format("{}: warmup_steps and warmup_ratio are both given; keep one", part->where));
-  const double ratio = r.number("warmup_ratio", 0.03);
-  if (!(ratio >= 0 && ratio < 1))
-    fail_config(
-        fmt::format("{}: warmup_ratio is {}, expected a part of the run from 0 to below 1", part->where, part->text));
+  const double ratio = hf_warmup_ratio(r, 0.03);
   const char* const name = steps ? "warmup_steps" : "warmup_ratio";
   if (hf_schedule_name(r, "lr_scheduler", "cosine") == "constant") {
     r.add(name, "0.03", "optim.warmup", "0", "constant has no warmup; constant_with_warmup has");
@@ -156,11 +195,20 @@ std::string part_of_run(const ForeignReader& r, const char* name) {
   return each > 1 ? fmt::format("{}", 1.0 / each) : "";
 }
 
+// Their own check of a file.
+void refuse_mismatch(const ForeignReader& r, const char* strategy, const char* steps) {
+  const Foreign *when = r.find(strategy), *count = r.find(steps);
+  if (when && count && is_on(*when) && is_on(*count) && when->text != "steps")
+    fail_config(fmt::format("{}: {} is '{}' and {} is {}, which Axolotl refuses; give {}: steps, or leave {} out",
+                            count->where, strategy, when->text, steps, count->text, strategy, steps));
+}
+
 void saves(ForeignReader& r) {
   const Foreign *steps = r.find("save_steps"), *times = r.find("saves_per_epoch");
   if (steps && times && is_on(*steps) && is_on(*times))
     fail_config(fmt::format("{}: save_steps and saves_per_epoch are both given; keep one", times->where));
   const std::string when = hf_strategy(r, "save_strategy", "epoch");
+  refuse_mismatch(r, "save_strategy", "save_steps");
   if (times && is_on(*times)) {
     const std::string part = part_of_run(r, "saves_per_epoch");
     r.add("saves_per_epoch", "", "checkpoint.every", part.empty() ? "epoch" : part, part.empty() ? "" : "of the run");
@@ -183,6 +231,8 @@ void evaluations(ForeignReader& r) {
   const char* const name = r.is_given("evaluation_strategy") ? "evaluation_strategy" : "eval_strategy";
   const std::string when = hf_strategy(r, name, "no");
   const bool by_times = times && is_on(*times), by_steps = steps && is_on(*steps);
+  refuse_mismatch(r, name, "eval_steps");
+  refuse_mismatch(r, name, "evals_per_epoch");
   if (by_times && by_steps)
     fail_config(fmt::format("{}: eval_steps and evals_per_epoch are both given; keep one", times->where));
   const char* used = "";
@@ -236,6 +286,12 @@ void tokenizer(ForeignReader& r) {
   if (inlined && inlined->text.find_first_of("{}\n") != std::string::npos)
     fail_config(fmt::format("{}: chat_template_jinja is a template, expected the path of a file that holds it",
                             inlined->where));
+  if (const Foreign* name = r.find("chat_template");
+      name && name->text == "jinja" && !inlined && !r.own("data.template"))
+    fail_config(
+        fmt::format("{}: chat_template is 'jinja', and no chat_template_jinja says which; give the path of a "
+                    "file that holds the template, or chat_template: tokenizer_default",
+                    name->where));
   if (inlined)
     r.add("chat_template_jinja", "", "data.template", inlined->text);
   else
@@ -243,7 +299,7 @@ void tokenizer(ForeignReader& r) {
   const std::string named = r.text("chat_template", "tokenizer_default");
   r.idle("chat_template", inlined || named == "tokenizer_default"
                               ? "chat_template_jinja, or the model's own chat template, is used"
-                              : "the model's own chat template is used; data.template names another");
+                              : kOwnTemplate);
 }
 
 // Kernels ask for nothing; other plugins are methods.
@@ -262,7 +318,7 @@ void plugins(ForeignReader& r) {
   if (!other.empty())
     fail_config(fmt::format("{}: plugins asks for {}, which megatrain does not do; leave it out", given->where,
                             fmt::join(other, " and ")));
-  r.idle("plugins", "the kernels are always fused");
+  r.idle("plugins", kFused);
 }
 
 void resume(ForeignReader& r) {
@@ -301,7 +357,7 @@ void axolotl_rules(ForeignReader& r) {
   r.idle("logging_steps", "every step is logged");
   r.idle("adapter", "all weights are trained");
   r.idle("rl", "conversations and text are trained on");
-  if (!r.own("seed")) r.add("seed", "42", "seed", "42", "the order of the samples is another");
+  hf_seed(r);
   r.rule("(steps and warmup)", "conventions", "axolotl");
 }
 

@@ -7,19 +7,13 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/config/foreign/sentences.h"
 
 namespace megatrain {
 namespace {
 
-constexpr const char* kPlan = "the plan decides what is recomputed and where state lives";
-constexpr const char* kAlways = "megatrain does this always";
-constexpr const char* kData = "tokenising is parallel and cached by itself";
-constexpr const char* kOneProcess = "there is one process and one GPU";
-constexpr const char* kLog = "every step is logged, to metrics.jsonl and TensorBoard files too";
 constexpr const char* kLowest = "the best model is the one with the lowest evaluation loss";
 constexpr const char* kEvaluation = "evaluation measures the loss, in the training's micro-batches";
-constexpr const char* kNoNetwork = "nothing is uploaded or downloaded";
-constexpr const char* kFused = "the kernels are always fused";
 
 constexpr ForeignIdle kIdle[] = {
     {"deepspeed", nullptr, kPlan},
@@ -36,26 +30,26 @@ constexpr ForeignIdle kIdle[] = {
     {"tf32", nullptr, "no product ever uses tf32"},
     {"bf16_full_eval", nullptr, "evaluation has the training's precision"},
     {"fp16_full_eval", nullptr, "evaluation has the training's precision"},
-    {"logging_strategy", nullptr, kLog},
+    {"logging_strategy", nullptr, kLogged},
     {"logging_first_step", nullptr, kAlways},
     {"logging_dir", nullptr, "TensorBoard files go to RUN/tensorboard"},
     {"logging_nan_inf_filter", nullptr, "a loss that is not finite ends the run"},
-    {"log_level", nullptr, kLog},
+    {"log_level", nullptr, kLogged},
     {"log_level_replica", nullptr, kOneProcess},
     {"log_on_each_node", nullptr, kOneProcess},
-    {"disable_tqdm", nullptr, kLog},
+    {"disable_tqdm", nullptr, kLogged},
     {"report_to", nullptr, "TensorBoard files and metrics.jsonl are always written"},
     {"run_name", nullptr, "run_dir names the run"},
     {"project", nullptr, "run_dir names the run"},
-    {"skip_memory_metrics", nullptr, kLog},
+    {"skip_memory_metrics", nullptr, kLogged},
     {"include_num_input_tokens_seen", nullptr, kAlways},
     {"include_tokens_per_second", nullptr, kAlways},
     {"include_effective_tokens_per_second", nullptr, kAlways},
     {"overwrite_output_dir", nullptr, "an earlier run is moved aside, never overwritten; --resume goes on"},
-    {"dataloader_num_workers", nullptr, kData},
-    {"dataloader_pin_memory", nullptr, kData},
-    {"dataloader_persistent_workers", nullptr, kData},
-    {"dataloader_prefetch_factor", nullptr, kData},
+    {"dataloader_num_workers", nullptr, kTokenising},
+    {"dataloader_pin_memory", nullptr, kTokenising},
+    {"dataloader_persistent_workers", nullptr, kTokenising},
+    {"dataloader_prefetch_factor", nullptr, kTokenising},
     {"dataloader_drop_last", "false", "every sample of an epoch is used"},
     {"group_by_length", nullptr, "samples are shuffled, whatever their length"},
     {"length_column_name", nullptr, "samples are shuffled, whatever their length"},
@@ -71,7 +65,7 @@ constexpr ForeignIdle kIdle[] = {
     {"fsdp_transformer_layer_cls_to_wrap", nullptr, kOneProcess},
     {"save_on_each_node", nullptr, kOneProcess},
     {"average_tokens_across_devices", nullptr, "the loss is the mean over the step's trained tokens"},
-    {"per_device_eval_batch_size", nullptr, "evaluation runs in the training's micro-batches"},
+    {"per_device_eval_batch_size", nullptr, kMicroBatches},
     {"eval_accumulation_steps", nullptr, kEvaluation},
     {"eval_on_start", "false", "`megatrain eval` measures a model that is not trained yet"},
     {"eval_delay", "0 0.0", "evaluation starts after eval.every steps"},
@@ -86,6 +80,7 @@ constexpr ForeignIdle kIdle[] = {
     {"full_determinism", nullptr, kAlways},
     {"ignore_data_skip", "false", "a resumed run goes on at its next sample"},
     {"push_to_hub", "false", kNoNetwork},
+    {"hub_*", nullptr, kNoNetwork},
     {"optim_args", "null", "the optimizer is AdamW"},
     {"optim_target_modules", "null", "the optimizer is AdamW"},
 };
@@ -122,11 +117,18 @@ void least_rate(ForeignReader& reader, const std::string& schedule, const char* 
   if (!entries) return reader.idle("lr_scheduler_kwargs", "nothing is in it");
   const auto& [name, text] = *given->entries.begin();
   const Foreign value{.text = text, .where = given->where};
-  if (schedule != "cosine_with_min_lr" || given->entries.size() > 1 || (name != "min_lr" && name != "min_lr_rate"))
+  for (const auto& [each, ignored] : given->entries)
+    if (each != "min_lr" && each != "min_lr_rate")
+      fail_config(
+          fmt::format("{}: lr_scheduler_kwargs has {}, expected min_lr or min_lr_rate, of {}: cosine_with_min_lr",
+                      given->where, each, key));
+  if (given->entries.size() > 1)
+    fail_config(fmt::format("{}: lr_scheduler_kwargs has min_lr and min_lr_rate; keep one", given->where));
+  if (schedule != "cosine_with_min_lr")
     fail_config(
-        fmt::format("{}: lr_scheduler_kwargs has {}, expected min_lr or min_lr_rate, with {}: "
-                    "cosine_with_min_lr alone",
-                    given->where, name, key));
+        fmt::format("{0}: lr_scheduler_kwargs has {1}, which is of {2}: cosine_with_min_lr, and {2} is {3}; give {2}: "
+                    "cosine_with_min_lr, or leave {1} out",
+                    given->where, name, key, schedule.empty() ? "not given" : schedule));
   double least = foreign_double(name, value);
   if (name == "min_lr_rate") {
     if (reader.own("optim.lr"))
@@ -152,7 +154,7 @@ void hf_optimizer(ForeignReader& reader, const char* key) {
         fmt::format("{}: {} is '{}', expected adamw_torch or adamw_torch_fused, or with moments of 8 bits "
                     "adamw_bnb_8bit or adamw_torch_8bit; the optimizer is AdamW: drop this key, and give optim.lr and "
                     "the like in the section optim",
-                    value->where, std::string(key) == "optim_type" ? "optim" : key, value->text));
+                    value->where, foreign_key_name(key), value->text));
   if (found->small)
     reader.add(key, "", "state.moments", "int8", "moments of 8 bits, in megatrain's own blocks");
   else
@@ -187,6 +189,46 @@ std::string hf_every(const char* name, const Foreign& value) {
   const double number = foreign_double(name, value);
   if (number > 0 && number < 1) return foreign_number(name, value);
   return foreign_whole(name, value);
+}
+
+bool hf_steps(ForeignReader& reader, const char* epochs) {
+  const Foreign* value = reader.find("max_steps");
+  const std::string steps = value ? foreign_whole("max_steps", *value) : "0";
+  if (std::stoll(steps) <= 0) {
+    reader.idle("max_steps", "epochs decide");
+    return false;
+  }
+  reader.add("max_steps", "", "steps", steps);
+  reader.idle(epochs, "max_steps decides");
+  return true;
+}
+
+Translation* hf_epochs(ForeignReader& reader, const char* epochs, const char* standard) {
+  const bool own = reader.own("steps") || reader.own("epochs") || reader.own("tokens");
+  if (reader.is_given(epochs))
+    return &reader.add(epochs, "", "epochs", foreign_number(epochs, reader.given().at(epochs)));
+  return reader.theirs() && !own ? &reader.add(epochs, standard, "epochs", standard) : nullptr;
+}
+
+double hf_warmup_ratio(const ForeignReader& reader, double standard) {
+  const double part = reader.number("warmup_ratio", standard);
+  if (part >= 0 && part < 1) return part;
+  const Foreign& given = *reader.find("warmup_ratio");
+  fail_config(
+      fmt::format("{}: warmup_ratio is {}, expected a part of the run from 0 to below 1", given.where, given.text));
+}
+
+void hf_held_out(const ForeignReader& reader, const char* key) {
+  const Foreign* value = reader.find(key);
+  if (!value || foreign_double(key, *value) != 1) return;
+  fail_config(
+      fmt::format("{}: {} is {}, which is all samples there, so that none is left to train on; expected a part below 1 "
+                  "or a number of samples above 1 (data.eval_split: 1 takes one)",
+                  value->where, key, value->text));
+}
+
+void hf_seed(ForeignReader& reader) {
+  if (!reader.own("seed")) reader.add("seed", "42", "seed", "42", "the order of the samples is another");
 }
 
 void hf_resume(ForeignReader& reader) {

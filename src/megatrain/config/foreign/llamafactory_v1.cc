@@ -7,13 +7,14 @@
 #include "megatrain/base/error.h"
 #include "megatrain/config/foreign/hf_trainer.h"
 #include "megatrain/config/foreign/methods.h"
+#include "megatrain/config/foreign/sentences.h"
 #include "megatrain/config/foreign/trainers.h"
 
 namespace megatrain {
 namespace {
 
 constexpr RenamedKey kRenamed[] = {
-    {"model", "model.path", ForeignKind::text},
+    {"model", "model.path", ForeignKind::text, nullptr, "null"},
     {"train_dataset", "data.train", ForeignKind::text, nullptr, "null"},
     {"eval_dataset", "data.eval", ForeignKind::text, nullptr, "null"},
     {"cutoff_len", "seq_len", ForeignKind::whole, "2048"},
@@ -23,20 +24,16 @@ constexpr RenamedKey kRenamed[] = {
     {"save_total_limit", "checkpoint.keep", ForeignKind::whole, "null", kAllCheckpoints},
 };
 
-constexpr const char* kPlan = "the plan decides what is recomputed and where state lives";
-constexpr const char* kOneProcess = "there is one process and one GPU";
-constexpr const char* kGeneration = "it is of answers, not of training";
-constexpr const char* kGpus = "several GPUs share the work there, and one process trains on one GPU here";
-
 constexpr ForeignIdle kIdle[] = {
     {"model_class", "llm", "models of text are trained"},
-    {"kernel_config", nullptr, "the kernels are always fused"},
+    {"kernel_config", nullptr, kFused},
     {"init_config", nullptr, kPlan},
     {"flash_attn", nullptr, "attention is always the fused kernel"},
     {"trust_remote_code", nullptr, "no code of a model is ever run"},
+    {"template", nullptr, kOwnTemplate},
     {"custom_chat_template", "null", "data.template names a file with another chat template"},
     {"enable_activation_checkpointing", nullptr, kPlan},
-    {"batching_workers", nullptr, "tokenising is parallel and cached by itself"},
+    {"batching_workers", nullptr, kTokenising},
     {"dist_timeout", nullptr, kOneProcess},
     {"dp_size", "1 null", kGpus},
     {"cp_size", "1 null", kGpus},
@@ -46,7 +43,7 @@ constexpr ForeignIdle kIdle[] = {
     {"lr_scheduler_config", "null", "give optim.schedule, optim.warmup and optim.min_lr"},
     {"logging_steps", nullptr, "every step is logged"},
     {"save_ckpt_as_hf", nullptr, "checkpoints hold the whole state, RUN/model the model"},
-    {"full_determinism", nullptr, "megatrain does this always"},
+    {"full_determinism", nullptr, kAlways},
     {"sample_backend", nullptr, kGeneration},
     {"max_new_tokens", nullptr, kGeneration},
 };
@@ -102,17 +99,11 @@ void batch(ForeignReader& r) {
 }
 
 void length(ForeignReader& r) {
-  const Foreign* steps = r.find("max_steps");
-  if (steps && std::stoll(foreign_whole("max_steps", *steps)) > 0) {
-    r.add("max_steps", "", "steps", foreign_whole("max_steps", *steps));
-    return r.idle("num_train_epochs", "max_steps decides");
-  }
-  r.idle("max_steps", "epochs decide");
-  if (r.own("steps") || r.own("epochs") || r.own("tokens")) return;
-  const Foreign* epochs = r.find("num_train_epochs");
-  r.add("num_train_epochs", "3", "epochs", epochs ? foreign_number("num_train_epochs", *epochs) : "3").warning =
-      "the last step of an epoch holds what is left of it, which LLaMA-Factory v1 leaves out; give max_steps for its "
-      "number of steps";
+  if (hf_steps(r, "num_train_epochs")) return;
+  if (Translation* epochs = hf_epochs(r, "num_train_epochs", "3"))
+    epochs->warning =
+        "the last step of an epoch holds what is left of it, which LLaMA-Factory v1 leaves out; give max_steps for its "
+        "number of steps";
 }
 
 void saves(ForeignReader& r) {
@@ -148,7 +139,7 @@ void rules(ForeignReader& r) {
                               optim->where, name_in(*optim)));
     r.idle("optim_config", "AdamW");
   });
-  if (!r.own("seed")) r.add("seed", "42", "seed", "42", "the order of the samples is another");
+  hf_seed(r);
   r.rule("(weight decay)", "optim.weight_decay", "0.01", "not on norms and biases");
   r.rule("(packing)", "data.packing", "false");
   r.rule("(samples that are too long)", "data.overlong", "truncate");

@@ -1,10 +1,9 @@
 #include "megatrain/config/foreign/trainer.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 
-#include "megatrain/base/edit_distance.h"
+#include "megatrain/base/nearest_name.h"
 #include "megatrain/config/foreign/methods.h"
 #include "megatrain/config/foreign/trainers.h"
 
@@ -41,9 +40,15 @@ bool is_key_of(const ForeignTrainer& trainer, const std::string& name) {
          is_method_key(trainer, name);
 }
 
-bool is_foreign_key(const std::string& name) {
-  const auto trainers = foreign_trainers();
-  return std::any_of(trainers.begin(), trainers.end(), [&](const auto* each) { return is_key_of(*each, name); });
+std::string foreign_key_name(const std::string& name) { return name == "optim_type" ? "optim" : name; }
+
+std::string known_foreign_name(const std::string& written) { return written == "optim" ? "optim_type" : written; }
+
+const ForeignTrainer* trainer_with_key(const std::string& name) {
+  if (is_key_of(default_foreign_trainer(), name)) return &default_foreign_trainer();
+  for (const ForeignTrainer* const each : foreign_trainers())
+    if (is_key_of(*each, name)) return each;
+  return nullptr;
 }
 
 bool takes_mapping(const ForeignTrainer& trainer, const std::string& name) {
@@ -55,22 +60,14 @@ bool takes_list(const ForeignTrainer& trainer, const std::string& name) {
 }
 
 std::string nearest_foreign_key(const ForeignTrainer& trainer, const std::string& unknown) {
-  std::vector<std::string> names(trainer.ruled.begin(), trainer.ruled.end());
+  NearestName nearest(unknown);
+  for (const char* const name : trainer.ruled) nearest.consider(foreign_key_name(name));
   for (const auto& list : trainer.renamed)
-    for (const RenamedKey& each : list) names.push_back(each.name);
+    for (const RenamedKey& each : list) nearest.consider(each.name);
   for (const auto& list : trainer.idle)
     for (const ForeignIdle& each : list)
-      if (!std::strchr(each.name, '*')) names.push_back(each.name);
-  std::string nearest;
-  int64_t least = 1 + most_typing_errors(unknown);
-  for (const std::string& name : names) {
-    const int64_t distance = edit_distance(unknown, name);
-    if (distance < least) {
-      least = distance;
-      nearest = name;
-    }
-  }
-  return nearest;
+      if (!std::strchr(each.name, '*')) nearest.consider(each.name);
+  return nearest.found();
 }
 
 }  // namespace megatrain

@@ -72,6 +72,7 @@ struct ForeignTrainer {
   std::vector<const char*> nested;  // a mapping, or a list of mappings
   void (*refuse)(const ForeignTrainer&, const ForeignKeys&);  // methods that no table can tell; may be nullptr
   void (*rules)(ForeignReader&);
+  const char* columns = "";  // what of a dataset names its columns; empty: nothing in their file does
 };
 
 // In the order in which a file is asked whose it is.
@@ -82,8 +83,12 @@ const ForeignTrainer& default_foreign_trainer();
 const ForeignTrainer* trainer_of(const std::set<std::string>& keys);
 
 bool is_key_of(const ForeignTrainer& trainer, const std::string& name);
-// Of any trainer.
-bool is_foreign_key(const std::string& name);
+// The key as their files write it: `optim`, which is a section of ours, is known as optim_type here.
+std::string foreign_key_name(const std::string& name);
+// The other way round: how a key that they write so is known here.
+std::string known_foreign_name(const std::string& written);
+// The trainer that has a key of this name, first of all the default one; nullptr: none has.
+const ForeignTrainer* trainer_with_key(const std::string& name);
 // Whether a mapping, or a list, may be its value: of keys that megatrain obeys hardly ever.
 bool takes_mapping(const ForeignTrainer& trainer, const std::string& name);
 bool takes_list(const ForeignTrainer& trainer, const std::string& name);

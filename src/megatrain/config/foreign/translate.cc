@@ -31,7 +31,8 @@ void ForeignReader::attempt(const std::function<void()>& rule) {
   try {
     rule();
   } catch (const Error& e) {
-    problems_.push_back(e.what());
+    // Several rules may read one key.
+    if (std::find(problems_.begin(), problems_.end(), e.what()) == problems_.end()) problems_.push_back(e.what());
   }
 }
 
@@ -61,8 +62,9 @@ std::string ForeignReader::text(const char* name, const char* standard) const {
 
 std::string ForeignReader::shown(const std::string& name, const char* standard) const {
   const auto found = given_.find(name);
-  if (found == given_.end()) return fmt::format("{}: {}", name, standard);
-  return fmt::format("{}: {}", name, found->second.null ? "null" : found->second.text);
+  const std::string written = foreign_key_name(name);
+  if (found == given_.end()) return fmt::format("{}: {}", written, standard);
+  return fmt::format("{}: {}", written, found->second.null ? "null" : found->second.text);
 }
 
 Translation& ForeignReader::add(const std::string& from, const char* standard, std::string key, std::string text,
@@ -88,8 +90,7 @@ void ForeignReader::expect(const char* name, const std::vector<std::string>& acc
                            const char* why) {
   const Foreign* value = find(name);
   if (value && std::find(accepted.begin(), accepted.end(), value->text) == accepted.end())
-    fail_config(fmt::format("{}: {} is '{}', expected {}; {}", value->where,
-                            std::string(name) == "optim_type" ? "optim" : name, value->text,
+    fail_config(fmt::format("{}: {} is '{}', expected {}; {}", value->where, name, value->text,
                             fmt::join(accepted, " or "), otherwise));
   idle(name, why);
 }

@@ -18,6 +18,7 @@ struct Translation {
   std::string text;       // the value, as our key reads it
   std::string note;       // where it asks for nothing, why; else what is to be known of it, or nothing
   bool given = true;      // false: a default of theirs
+  std::string stage{};    // TrainConfig::stage, which no key of ours says
   std::string warning{};  // the run is not theirs in this; a sentence that follows the place
   std::vector<std::map<std::string, std::string>> items{};  // of a list, instead of `text`
 };

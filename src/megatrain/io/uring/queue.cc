@@ -93,8 +93,7 @@ class UringQueue : public DiskQueue {
 
   static void check(int result) {
     if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) return;
-    fail_io(std::string("io_uring takes no more work: ") + std::strerror(-result) +
-            "; resume from the last checkpoint");
+    fail_io(std::string("io_uring takes no more work: ") + std::strerror(-result) + "; look at the kernel's log");
   }
 
   io_uring ring_{};

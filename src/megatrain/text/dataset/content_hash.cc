@@ -1,7 +1,6 @@
 #include "megatrain/text/dataset/content_hash.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -51,13 +50,9 @@ std::optional<std::string> recall(const std::string& memory, const std::string& 
 }
 
 void remember(const std::string& memory, const std::string& path, const ContentHash& content) {
-  const std::string partial = fmt::format("{}.{}", memory, ::getpid());
   try {
-    write_text_file(partial, json_text(to_json(path, content)));
-    rename_path(partial, memory);
+    write_text_file(memory, json_text(to_json(path, content)));
   } catch (const Error&) {
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
   }
 }
 

@@ -34,6 +34,7 @@ struct DatasetColumns {
   std::string prompt, query, response, history;
   std::string text;
   std::string user_tag, assistant_tag, system_tag, observation_tag, function_tag;  // the words that stand for roles
+  std::string named_in = "columns";                                                // what names them, for messages
 };
 
 struct Dataset {

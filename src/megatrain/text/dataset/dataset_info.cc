@@ -91,7 +91,8 @@ void read_fields(const Entry& entry, const Json& object, const char* group, std:
   if (!object.is_object()) entry.refuse(fmt::format("\"{}\" has to be an object of names", group));
   for (const auto& [key, value] : object.items()) {
     check_refused(entry, key, value);
-    const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& each) { return key == each.key; });
+    const auto field =
+        std::find_if(fields.begin(), fields.end(), [&key = key](const Field& each) { return key == each.key; });
     if (field == fields.end()) entry.refuse(fmt::format("\"{}\" has {}, which is not known", group, printable(key)));
     if (value.is_null()) continue;
     if (!value.is_string()) entry.refuse(fmt::format("\"{}\" of \"{}\" has to be a name", key, group));
@@ -170,6 +171,7 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   read_fields(entry, columns, "columns", kColumns, dataset.columns);
   read_fields(entry, member(json, "tags"), "tags", kTags, dataset.columns);
   close_optional(dataset.columns, columns.is_object());
+  dataset.columns.named_in = "\"columns\" of " + path;
   add_files((std::filesystem::path(info_directory) / file.get<std::string>()).string(), dataset);
   settle_text(entry, columns.is_object(), dataset);
   return dataset;

@@ -21,6 +21,12 @@ using Phase = ReadPlace::Phase;
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(kBlank) == std::string_view::npos; }
 
+// Of an object that is written over several lines; no whole JSON is one brace.
+bool is_open_brace(std::string_view line) {
+  const size_t brace = line.find('{');
+  return brace != std::string_view::npos && is_blank(line.substr(0, brace)) && is_blank(line.substr(brace + 1));
+}
+
 int64_t lines_in(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
 
 // Finds where an element of an array ends, fed in pieces.
@@ -66,7 +72,7 @@ size_t document_end(std::string_view text) {
 }
 
 void refuse_compressed(const std::string& path, std::string_view head) {
-  const auto refuse = [&](const char* what, const char* advice) {
+  const auto refuse = [&](const char* what, const std::string& advice) {
     fail_input(fmt::format("{} is {}, which is not read; {}.", path, what, advice));
   };
   if (head.starts_with("\x1f\x8b")) refuse("compressed by gzip", "unpack it with gunzip");
@@ -76,9 +82,11 @@ void refuse_compressed(const std::string& path, std::string_view head) {
     refuse("compressed by xz", "unpack it with unxz");
   if (head.starts_with("PK\x03\x04")) refuse("a zip archive", "unpack it with unzip");
   if (head.starts_with("PAR1")) {
-    refuse("a Parquet file",
-           "convert it to JSON Lines: pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", "
-           "lines=True, force_ascii=False)");
+    refuse(
+        "a Parquet file",
+        fmt::format("convert it to JSON Lines: python3 -c 'import pandas; pandas.read_parquet(\"{0}\").to_json("
+                    "\"{0}.rows.jsonl\", orient=\"records\", lines=True, force_ascii=False)', and give {0}.rows.jsonl",
+                    path));
   }
 }
 
@@ -230,6 +238,11 @@ void SampleBlocks::read_lines(SampleBlock& block) {
       add_bad(block, place_.line,
               fmt::format("the line is longer than {}, the most a sample may have; split it",
                           format_bytes(limits_.sample_bytes)));
+    } else if (files_[static_cast<size_t>(place_.file)].json &&
+               is_open_brace(std::string_view(block.bytes).substr(begin, last - begin))) {
+      add_bad(block, place_.line,
+              "an object goes on over the next lines; put each object on one line (jq -c . does it), or all of them "
+              "into an array: [{...}, {...}]");
     } else if (!is_blank(std::string_view(block.bytes).substr(begin, last - begin))) {
       add(block, place_.line, place_.offset + static_cast<int64_t>(begin - base), begin, last);
     }

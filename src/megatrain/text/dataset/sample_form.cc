@@ -64,16 +64,18 @@ DatasetForm detect(const DatasetColumns& columns, const Json& first) {
   return has(first, or_else(columns.text, "text")) ? DatasetForm::text : DatasetForm::detect;
 }
 
-[[noreturn]] void missing(const Json& object, const std::string& column) {
+[[noreturn]] void missing(const Json& object, const std::string& column, const DatasetColumns& names) {
   fail_input(
       fmt::format("it has no {}, but the keys {}; every sample of a dataset has the same form: give it one, "
-                  "or name the columns",
-                  printable(column), keys_of(object)));
+                  "or name its column by {}",
+                  printable(column), keys_of(object), names.named_in));
 }
 
-Json& column_of(Json& object, const std::string& column) {
+// The column that `names` calls so.
+Json& column_of(Json& object, const DatasetColumns& names, std::string DatasetColumns::*name) {
+  const std::string& column = names.*name;
   const auto found = object.find(column);
-  if (found == object.end()) missing(object, column);
+  if (found == object.end()) missing(object, column, names);
   return *found;
 }
 
@@ -337,7 +339,7 @@ Sample SampleForm::read(Json object, bool has_template) const {
 
 Sample SampleForm::read_document(Json& object) const {
   Sample sample{.kind = Sample::Kind::document};
-  sample.text = take_text(column_of(object, names_.text), printable(names_.text));
+  sample.text = take_text(column_of(object, names_, &DatasetColumns::text), printable(names_.text));
   if (is_blank(sample.text)) fail_input(fmt::format("{} is empty", printable(names_.text)));
   return sample;
 }
@@ -345,7 +347,7 @@ Sample SampleForm::read_document(Json& object) const {
 Json SampleForm::read_message(Json& message, size_t number) const {
   const std::string which = fmt::format("message {}", number);
   if (!message.is_object()) wrong_kind(which, message, "an object");
-  if (!message.contains(names_.role)) missing(message, names_.role);
+  if (!message.contains(names_.role)) missing(message, names_.role, names_);
   const Json& named = message[names_.role];
   if (!named.is_string()) wrong_kind(fmt::format("{} of {}", printable(names_.role), which), named, "text");
   const std::string& word = named.get_ref<const std::string&>();
@@ -414,7 +416,7 @@ Json SampleForm::take_tools(Json& object) const {
 
 Sample SampleForm::read_messages(Json& object) const {
   Sample sample;
-  sample.messages = read_list(column_of(object, names_.messages), names_.messages);
+  sample.messages = read_list(column_of(object, names_, &DatasetColumns::messages), names_.messages);
   add_system(object, sample.messages);
   sample.tools = take_tools(object);
   return sample;
@@ -441,16 +443,17 @@ Sample SampleForm::read_alpaca(Json& object) const {
       sample.messages.push_back(message_of("assistant", take_text(turn[1], "an answer of the history")));
     }
   }
-  sample.messages.push_back(message_of("user", take_question(column_of(object, names_.prompt), object)));
   sample.messages.push_back(
-      message_of("assistant", take_text(column_of(object, names_.response), printable(names_.response))));
+      message_of("user", take_question(column_of(object, names_, &DatasetColumns::prompt), object)));
+  sample.messages.push_back(message_of(
+      "assistant", take_text(column_of(object, names_, &DatasetColumns::response), printable(names_.response))));
   sample.tools = take_tools(object);
   return sample;
 }
 
 // The prompt that Stanford's Alpaca was trained with, and Axolotl's type alpaca writes.
 Sample SampleForm::read_alpaca_prompt(Json& object) const {
-  const std::string task = take_text(column_of(object, names_.prompt), printable(names_.prompt));
+  const std::string task = take_text(column_of(object, names_, &DatasetColumns::prompt), printable(names_.prompt));
   const std::string input = take_optional_text(object, names_.query);
   Sample sample{.kind = Sample::Kind::continuation};
   sample.text = fmt::format(
@@ -459,14 +462,14 @@ Sample SampleForm::read_alpaca_prompt(Json& object) const {
       input.empty() ? "" : ", paired with an input that provides further context", task,
       input.empty() ? "" : fmt::format("### Input:\n{}\n\n", input));
   sample.answer = sample.text.size();
-  sample.text += take_text(column_of(object, names_.response), printable(names_.response));
+  sample.text += take_text(column_of(object, names_, &DatasetColumns::response), printable(names_.response));
   if (sample.answer == sample.text.size()) fail_input(fmt::format("{} is empty", printable(names_.response)));
   return sample;
 }
 
 Sample SampleForm::read_prompt(Json& object, bool has_template) const {
-  Json& prompt = column_of(object, names_.prompt);
-  Json& response = column_of(object, names_.response);
+  Json& prompt = column_of(object, names_, &DatasetColumns::prompt);
+  Json& response = column_of(object, names_, &DatasetColumns::response);
   Sample sample{.messages = Json::array()};
   if (!has_template) {
     if (chat_only_ || !prompt.is_string() || !response.is_string()) {

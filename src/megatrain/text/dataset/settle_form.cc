@@ -28,24 +28,37 @@ class UnusedColumns {
     for (const auto& [key, value] : object.items()) {
       if (form.reads(key, has_template) || !carries_text(value)) continue;
       const bool known =
-          std::any_of(places_.begin(), places_.end(), [&](const auto& each) { return each.first == key; });
+          std::any_of(places_.begin(), places_.end(), [&key = key](const auto& each) { return each.first == key; });
       if (!known && places_.size() < kMost) places_.emplace_back(key, where);
     }
   }
-  void warn(const std::string& dataset) const {
+  void warn(const Dataset& dataset) const {
     if (places_.empty()) return;
     std::vector<std::string> texts;
     for (const auto& [key, where] : places_) texts.push_back(fmt::format("{} ({})", printable(key), where));
     log_warn(
         fmt::format("the dataset {} has text in columns that are not used: {}; name the ones that are meant in "
-                    "columns, or leave them out",
-                    dataset, fmt::join(texts, ", ")));
+                    "{}, or leave them out",
+                    dataset.name, fmt::join(texts, ", "), dataset.columns.named_in));
   }
 
  private:
   static constexpr size_t kMost = 20;
   std::vector<std::pair<std::string, std::string>> places_;
 };
+
+// What of a sample is pictures, film or sound, which training on its text alone would pass over; empty: nothing.
+std::string media_sentence(const Json& object, const SampleForm& form, bool has_template) {
+  for (const char* const key : {"images", "videos", "audios"}) {
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    if (found == object.end() || form.reads(key, has_template) || !carries_text(*found)) continue;
+    return fmt::format(
+        "it has \"{}\", and only text is trained on; leave such samples out, or where their text is enough, that "
+        "column",
+        key);
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -58,20 +71,24 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
   std::optional<SampleForm> form;
   UnusedColumns unused;
   std::string first;  // what the first one has
-  std::string pairs;  // the first one that is of preferences
+  std::string other;  // the first one that is of preferences, or of more than text
   int64_t bytes = 0;  // looked at for columns
-  for (int64_t seen = 0; seen < kSamples && bytes < kBytes && pairs.empty() && blocks.next(block);) {
+  for (int64_t seen = 0; seen < kSamples && bytes < kBytes && other.empty() && blocks.next(block);) {
     for (const RawSample& raw : block.samples) {
       if (++seen > kSamples || bytes >= kBytes) break;
       const std::string where = fmt::format("{}:{}", files[static_cast<size_t>(raw.file)].path, raw.line);
       try {
         const Json object = parse_sample_json(block.good_text(raw));
         if (!form && dataset.form == DatasetForm::detect) {
-          if (const std::string what = preference_sentence(object); !what.empty()) pairs = where + ": " + what + ".";
+          if (const std::string what = preference_sentence(object); !what.empty()) other = where + ": " + what + ".";
         }
-        if (!pairs.empty()) break;
+        if (!other.empty()) break;
         if (!form) form = SampleForm::settle(dataset.form, dataset.columns, object);
         if (form) {
+          if (const std::string what = media_sentence(object, *form, has_template); !what.empty()) {
+            other = where + ": " + what + ".";
+            break;
+          }
           unused.look_at(object, *form, has_template, where);
           bytes += static_cast<int64_t>(raw.end - raw.begin);
         } else if (first.empty()) {
@@ -84,8 +101,8 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
       }
     }
   }
-  if (!pairs.empty()) fail_input(pairs);
-  unused.warn(dataset.name);
+  if (!other.empty()) fail_input(other);
+  unused.warn(dataset);
   if (form) return form;
   if (first.empty()) return SampleForm::settle(DatasetForm::text, {}, Json::object());
   fail_input(

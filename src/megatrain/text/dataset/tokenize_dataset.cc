@@ -47,9 +47,9 @@ std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& opti
   std::filesystem::create_directories(memory, error);
   if (error) {
     fail_io(
-        fmt::format("cannot create {}: {}; name a directory that can be written in data.cache (without it, tokenised "
-                    "data is kept below XDG_CACHE_HOME or ~/.cache).",
-                    memory, error.message()));
+        fmt::format("cannot create {}: {}; name a directory that can be written in {} (without it, tokenised data is "
+                    "kept below XDG_CACHE_HOME or ~/.cache).",
+                    memory, error.message(), options.cache_key));
   }
   Input input;
   int64_t bytes = 0;
@@ -323,8 +323,8 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     std::error_code error;
     std::filesystem::create_directory(partial, error);
     if (error)
-      fail_io(fmt::format("cannot create {}: {}; check the disk, or name another directory in data.cache.", partial,
-                          error.message()));
+      fail_io(fmt::format("cannot create {}: {}; check the disk, or name another directory in {}.", partial,
+                          error.message(), options.cache_key));
     DirectoryLock lock(partial);
     while (!lock.try_lock()) {
       if (options.stop != nullptr && *options.stop != 0) return std::nullopt;

@@ -45,7 +45,8 @@ TrainOn train_on(std::string_view word);  // Error(bad_config) for an unknown on
 std::tm default_template_date();
 
 struct TokenizeOptions {
-  std::string cache_directory;  // created if absent
+  std::string cache_directory;           // created if absent
+  std::string cache_key = "data.cache";  // what names another directory, for messages
   int threads = 1;
   int64_t skip_bad = 0;  // so many bad samples are left out; one more is Error(bad_input) that names the first
   TrainOn train_on = TrainOn::assistant;

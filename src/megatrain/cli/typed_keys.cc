@@ -1,0 +1,178 @@
+#include "megatrain/cli/typed_keys.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cwchar>
+#include <iterator>
+#include <utility>
+
+namespace megatrain {
+
+namespace {
+
+constexpr char kCtrlD = '\x04', kEscape = '\x1b';
+constexpr wchar_t kCtrlV = L'\x16', kDelete = L'\x7f', kNoCharacter = L'\xFFFD';
+constexpr std::wstring_view kLineGoesOn = L"\\\r";
+// Keys, as they come behind an escape.
+constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "[201~";
+constexpr std::pair<std::string_view, const char*> kWordKeys[] = {  // ctrl or alt with an arrow, and the editor's name
+    {"[1;5C", "f"},
+    {"[1;3C", "f"},
+    {"[1;5D", "b"},
+    {"[1;3D", "b"}};
+constexpr std::string_view kEditorKeys[] = {"[A", "[B", "[C", "[D", "[H",  "[F",  "OA", "OB",
+                                            "OC", "OD", "OH", "OF", "[1~", "[3~", "[4~"};  // others it would type
+constexpr size_t kMostOfKey = 16;
+
+volatile std::sig_atomic_t continued = 0;
+
+void on_continue(int) { continued = 1; }
+
+bool has_input(int wait_ms) {
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN};
+  return ::poll(&input, 1, wait_ms) > 0;
+}
+
+}  // namespace
+
+TypedKeys::TypedKeys(const volatile std::sig_atomic_t* interrupted) : interrupted_(interrupted) {
+  struct sigaction action {};
+  action.sa_handler = on_continue;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGCONT, &action, &before_);
+}
+
+TypedKeys::~TypedKeys() { ::sigaction(SIGCONT, &before_, nullptr); }
+
+bool TypedKeys::take_unread(char& byte) {
+  if (unread_.empty()) return false;
+  byte = unread_.front();
+  unread_.erase(0, 1);
+  return true;
+}
+
+TypedKeys::Got TypedKeys::read_byte(char& byte) {
+  constexpr int kLookForSignal_ms = 50;
+  for (;;) {
+    if (*interrupted_ != 0) return Got::interrupt;
+    if (continued != 0) {
+      continued = 0;
+      return Got::resumed;
+    }
+    if (take_unread(byte)) return Got::character;
+    if (!has_input(kLookForSignal_ms)) continue;
+    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+    if (count < 0) continue;
+    if (count == 0) return Got::end;
+    return Got::character;
+  }
+}
+
+// A terminal sends all of a key at once, and a person does not.
+std::optional<char> TypedKeys::byte_at_once() {
+  constexpr int kOneKey_ms = 25;
+  char byte = 0;
+  if (take_unread(byte)) return byte;
+  if (!has_input(kOneKey_ms) || ::read(STDIN_FILENO, &byte, 1) != 1) return std::nullopt;
+  return byte;
+}
+
+void TypedKeys::take_typed_ahead() {
+  std::array<char, 4096> bytes;
+  while (has_input(0)) {
+    const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+    if (count > 0) unread_.append(bytes.data(), static_cast<size_t>(count));
+    if (count == 0) unread_ += kCtrlD;
+    if (count <= 0) return;
+  }
+}
+
+// What stands behind an escape: the rest of a key ("[1;5D"), as far as it has come.
+std::string TypedKeys::rest_of_key() {
+  std::string key;
+  for (std::optional<char> byte; key.size() < kMostOfKey && (byte = byte_at_once());) {
+    key += *byte;
+    const bool introduces = key == "[" || key == "O";
+    const bool parameter = key.front() == '[' && *byte >= ' ' && *byte < '@';
+    if (!introduces && !parameter) break;
+  }
+  return key;
+}
+
+// Obeys the key that stands behind an escape. True: it is done with; else it is yet to be read.
+bool TypedKeys::obey_key() {
+  const std::string key = rest_of_key();
+  if (key == kPasteBegins || key == kPasteEnds) {
+    pasting_ = key == kPasteBegins;
+    if (!pasting_ && waiting_.ends_with(kLineGoesOn)) waiting_.resize(waiting_.size() - kLineGoesOn.size());
+    return true;
+  }
+  const auto of_word =
+      std::find_if(std::begin(kWordKeys), std::end(kWordKeys), [&](const auto& k) { return k.first == key; });
+  if (of_word != std::end(kWordKeys)) {
+    unread_.insert(0, of_word->second);
+    return false;
+  }
+  const bool whole = key.size() > 1 && (key.front() == '[' || key.front() == 'O');
+  if (whole && std::find(std::begin(kEditorKeys), std::end(kEditorKeys), key) == std::end(kEditorKeys)) return true;
+  unread_.insert(0, key);
+  return false;
+}
+
+void TypedKeys::paste(wchar_t character) {
+  if (character == L'\r' || character == L'\n') {
+    waiting_.append(kLineGoesOn);
+  } else if (character == L'\t') {
+    waiting_ += {kCtrlV, character};
+  } else if (character >= L' ' && character != kDelete) {
+    waiting_ += character;
+  }
+}
+
+void TypedKeys::forget_paste() {
+  waiting_.clear();
+  given_ = 0;
+}
+
+TypedKeys::Got TypedKeys::next(wchar_t& character) {
+  constexpr int kRestOfPaste_ms = 2000;
+  std::mbstate_t state{};
+  for (;;) {
+    if (pasting_ && unread_.empty() && *interrupted_ == 0 && !has_input(kRestOfPaste_ms)) pasting_ = false;
+    if (!waiting_.empty() && !pasting_ && *interrupted_ == 0) {
+      character = waiting_[given_++];
+      if (given_ == waiting_.size()) forget_paste();
+      return Got::character;
+    }
+    char byte = 0;
+    if (const Got got = read_byte(byte); got != Got::character) {
+      if (got == Got::interrupt) {
+        forget_paste();
+        unread_.clear();
+        pasting_ = false;
+      }
+      return got;
+    }
+    if (byte == kEscape) {
+      state = {};
+      if (obey_key() || pasting_) continue;
+      character = kEscape;
+      return Got::character;
+    }
+    const bool begun = std::mbsinit(&state) == 0;
+    const size_t used = std::mbrtowc(&character, &byte, 1, &state);
+    if (used == static_cast<size_t>(-2)) continue;  // more of it is to come
+    if (used == static_cast<size_t>(-1)) {
+      if (begun) unread_.insert(0, 1, byte);  // of the next one
+      state = {};
+      character = kNoCharacter;
+    }
+    if (!pasting_) return Got::character;
+    paste(character);
+  }
+}
+
+}  // namespace megatrain

@@ -1,0 +1,21 @@
+// Values of our keys as text, from YAML and from words of the command line.
+#pragma once
+
+#include <string>
+
+#include <yaml-cpp/yaml.h>
+
+#include "megatrain/config/config_kinds.h"
+
+namespace megatrain {
+
+// True for a list or a mapping as text in YAML's flow form, as on the command line: "[a, b]".
+bool is_flow_text(const std::string& text);
+
+// Throws Error(bad_config) "WHERE: …" for a list or a section where the key takes none.
+ConfigText config_text(const std::string& where, const ConfigKey& key, const YAML::Node& node);
+
+// A word of the command line. What only begins like a list is plain: a pattern "[0-9]*", a prompt "[INST] …".
+ConfigText config_text_of_word(const std::string& where, const ConfigKey& key, const std::string& word);
+
+}  // namespace megatrain

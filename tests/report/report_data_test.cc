@@ -1,0 +1,76 @@
+#include "megatrain/report/report_data.h"
+
+#include "megatrain/report/report_page.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr const char* kStep =
+    R"({"step":1,"loss":2.5,"grad_norm":1,"lr":1,"seconds":1,"tokens":8,"trained_tokens":8,"tokens_per_s":8,)"
+    R"("bound_by":"compute","hbm_peak":1,"host_peak":1})"
+    "\n";
+
+std::string all_of(const std::vector<std::string>& sentences) {
+  std::string text;
+  for (const std::string& sentence : sentences) text += sentence + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST(ReportData, DrawsWhatCanBeReadAndSaysWhatIsDamaged) {
+  const std::pair<const char*, const char*> kDamaged[] = {
+      {"metrics.jsonl", "{\"step\": 2,\n"},
+      {"metrics.jsonl", "{\"step\": 2}\n"},
+      {"metrics.jsonl", "\xff\xfe\n"},
+      {"eval.jsonl", "[]\n"},
+      {"eval.jsonl", "{\"step\": 1}\n"},
+      {"samples.jsonl", "{\"step\": 1, \"prompt\": 3}\n"},
+      {"lanes.json", "["},
+      {"lanes.json", "{}"},
+      {"lanes.json", "{\"traceEvents\": 3}"},
+      {"lanes.json", "{\"traceEvents\": [{\"ph\": \"X\"}]}"},
+      {"memory.json", "[1]"},
+      {"memory.json", "{}"},
+      {"memory.json", "{\"hbm\": {\"weights\": \"much\"}}"},
+      {"model_config.json", "{"},
+      {"model_config.json", "{}"},
+      {"identity.json", ""},
+  };
+  for (const auto& [name, text] : kDamaged) {
+    const TemporaryDirectory run;
+    write_bytes(run / "config.resolved.yaml", "steps: 4\n");
+    write_bytes(run / "metrics.jsonl", kStep);
+    std::ofstream(run / name, std::ios::app) << text;
+    const ReportData data = read_report(run.path());
+    EXPECT_EQ(data.history.steps.size(), 1u);
+    ASSERT_EQ(data.damaged.size(), 1u) << name << ": " << text;
+    const std::string& told = data.damaged.front();
+    EXPECT_EQ(told.find(name), 0u) << told;
+    for (const char* bad : {"json.exception", "download", "remove it"})
+      EXPECT_EQ(told.find(bad), std::string::npos) << told;
+    if (std::string(name) == "metrics.jsonl") {
+      EXPECT_EQ(told.find("metrics.jsonl:2 "), 0u) << told;
+      EXPECT_EQ(told.find("at line"), std::string::npos) << told;
+    }
+    const std::string page = report_page(data);
+    EXPECT_NE(page.find(name), std::string::npos);
+    EXPECT_EQ(page.find(run.path()), std::string::npos) << "a page may be for others";
+  }
+}
+
+TEST(ReportData, OfManyDamagedLinesTellsTheFirstAndHowManyThereAre) {
+  const TemporaryDirectory run;
+  write_bytes(run / "config.resolved.yaml", "steps: 4\n");
+  std::ofstream metrics(run / "metrics.jsonl");
+  for (int i = 0; i < 1000; ++i) metrics << "x\n";
+  metrics << kStep << std::flush;
+  const ReportData data = read_report(run.path());
+  EXPECT_EQ(data.history.steps.size(), 1u);
+  EXPECT_EQ(data.damaged.size(), 9u);
+  EXPECT_NE(all_of(data.damaged).find("992 more"), std::string::npos) << all_of(data.damaged);
+}
+
+}  // namespace megatrain
