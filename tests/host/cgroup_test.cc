@@ -31,7 +31,7 @@ TEST(Cgroup, TheTightestLimitAboveTheProcessCountsAndDroppableFilePagesAreFree) 
   EXPECT_FALSE(root.memory());
   root.write("sys/fs/cgroup/user/memory.max", "8000000\n");
   root.write("sys/fs/cgroup/user/memory.current", "5000000\n");
-  root.write("sys/fs/cgroup/user/memory.stat", "anon 1000000\ninactive_file 4000000\n");
+  root.write("sys/fs/cgroup/user/memory.stat", "anon 1000000\ninactive_file 1500000\nactive_file 2500000\n");
   ASSERT_TRUE(root.memory());
   EXPECT_EQ(root.memory()->limit_bytes, 8000000);
   EXPECT_EQ(root.memory()->available_bytes, 7000000);
@@ -55,7 +55,8 @@ TEST(Cgroup, VersionOneHasFilesOfOtherNamesAndAHugeNumberForNoLimit) {
   EXPECT_FALSE(root.memory());
   root.write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
   root.write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000\n");
-  root.write("sys/fs/cgroup/memory/a/memory.stat", "total_inactive_file 500\n");
+  root.write("sys/fs/cgroup/memory/a/memory.stat",
+             "inactive_file 300\ntotal_inactive_file 400\ntotal_active_file 100\n");
   EXPECT_EQ(root.memory()->available_bytes, 3500);
 }
 

@@ -1,6 +1,9 @@
 // `megatrain watch`: runs followed from outside, in a terminal, as lines of JSON, or as a page.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -104,14 +107,25 @@ int print_state(Watcher& watcher) {
   return 0;
 }
 
-int follow(Watcher& watcher, const volatile std::sig_atomic_t* stop) {
+struct Stopped {};  // by a signal, amid the events of a poll
+
+// In pieces that a pipe takes whole once it has room, so that a signal ends the wait for a reader.
+void print_event(const RunEvent& event, const StopSignals& signals) {
+  const std::string text = json_text(event) + "\n";
+  for (size_t at = 0; at < text.size(); at += PIPE_BUF) {
+    if (!signals.wait_for_room(STDOUT_FILENO)) throw Stopped();
+    print_result(text.substr(at, PIPE_BUF), "result");
+  }
+}
+
+int follow(Watcher& watcher, const StopSignals& signals) {
+  const volatile std::sig_atomic_t* stop = signals.stop();
   bool waiting = false;
   while (*stop == 0) {
     try {
-      watcher.poll([](const RunEvent& event) { print_result(json_text(event) + "\n", "result"); });
-    } catch (const Error&) {
-      if (*stop != 0) break;  // a signal ended the wait for who reads
-      throw;
+      watcher.poll([&](const RunEvent& event) { print_event(event, signals); });
+    } catch (const Stopped&) {
+      break;
     }
     if (watcher.all_ended()) return watcher.exit_code();
     for (const auto& run : watcher.runs()) {
@@ -195,7 +209,7 @@ int verb_watch(const Arguments& arguments) {
   Watcher watcher(watched.runs, limits_of(arguments),
                   AlertCommand(arguments.option("--alert-command").value_or(""), draws));
   if (http) return serve(watcher, arguments, watched.port, signals.stop());
-  if (follows) return follow(watcher, signals.stop());
+  if (follows) return follow(watcher, signals);
   return draws ? draw(watcher, signals.stop()) : print_state(watcher);
 }
 

@@ -24,22 +24,25 @@ std::optional<int64_t> number_in(const std::string& path) {
   return value;
 }
 
-// A line "name 12345" of memory.stat.
-int64_t statistic(const std::string& path, const std::string& name) {
+// Bytes of the files in the page cache, read lately ("active") or not: the kernel drops either before it kills. From
+// the lines "name 12345" of memory.stat.
+int64_t droppable_bytes(const std::string& path, const std::string& prefix) {
   std::ifstream in(path);
   std::string key;
+  int64_t bytes = 0;
   for (int64_t value = 0; in >> key >> value;) {
-    if (key == name) return value;
+    if (key == prefix + "inactive_file" || key == prefix + "active_file") bytes += value;
   }
-  return 0;
+  return bytes;
 }
 
-// Names of the files, which differ by version.
+// Names of the files and their lines, which differ by version.
 struct Files {
-  const char *limit, *used, *droppable;
+  const char *limit, *used;
+  const char* prefix;  // of memory.stat's lines for the group with those below it
 };
-constexpr Files kVersion2 = {"memory.max", "memory.current", "inactive_file"};
-constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr Files kVersion2 = {"memory.max", "memory.current", ""};
+constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
 constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes its largest number instead of "max"
 
 // Of the group and those above it, up to `mount`.
@@ -49,8 +52,8 @@ void take_tightest(const std::string& mount, std::string group, const Files& fil
     const std::optional<int64_t> limit = number_in(folder + files.limit);
     if (limit && *limit < kNoLimit) {
       const int64_t used = number_in(folder + files.used).value_or(0);
-      const int64_t available =
-          *limit - std::max<int64_t>(used - statistic(folder + "memory.stat", files.droppable), 0);
+      const int64_t droppable = droppable_bytes(folder + "memory.stat", files.prefix);
+      const int64_t available = *limit - std::max<int64_t>(used - droppable, 0);
       if (!best) best = {.limit_bytes = *limit, .available_bytes = available};
       best->limit_bytes = std::min(best->limit_bytes, *limit);
       best->available_bytes = std::max<int64_t>(std::min(best->available_bytes, available), 0);

@@ -1,5 +1,8 @@
 #include "megatrain/watch/stop_signals.h"
 
+#include <poll.h>
+
+#include <cerrno>
 #include <iterator>
 
 namespace megatrain {
@@ -28,5 +31,18 @@ StopSignals::~StopSignals() {
 }
 
 const volatile std::sig_atomic_t* StopSignals::stop() const { return &stop_wish; }
+
+bool StopSignals::wait_for_room(int descriptor) const {
+  // Signals come only within ppoll, so that none falls between the look at the wish and the wait.
+  sigset_t held, open;
+  sigemptyset(&held);
+  for (const int signal : kWatched) sigaddset(&held, signal);
+  ::pthread_sigmask(SIG_BLOCK, &held, &open);
+  pollfd room{.fd = descriptor, .events = POLLOUT};
+  while (stop_wish == 0 && ::ppoll(&room, 1, nullptr, &open) < 0 && errno == EINTR) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &open, nullptr);
+  return stop_wish == 0;
+}
 
 }  // namespace megatrain

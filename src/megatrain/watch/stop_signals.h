@@ -14,6 +14,10 @@ class StopSignals {
 
   const volatile std::sig_atomic_t* stop() const;  // 0, then the number of the signal
 
+  // Waits until the descriptor takes PIPE_BUF bytes at once, for as long as its reader makes it wait. False: a signal
+  // came before; none is missed, whenever it comes.
+  bool wait_for_room(int descriptor) const;
+
  private:
   struct sigaction before_[4];
 };
