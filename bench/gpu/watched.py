@@ -119,7 +119,7 @@ def main():
     config = write_run(options)
     seconds = {}
     with open(log, "a") as errors, part("run", seconds):
-        run = subprocess.Popen([options.program, "train", config], stderr=errors)
+        run = subprocess.Popen([options.program, "train", config], stdout=errors, stderr=errors)
         watches, kinds = follow(options, run, errors)
     if run.returncode:
         sys.exit(f"the run ended with exit code {run.returncode}: see {log}")

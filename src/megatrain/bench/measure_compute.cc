@@ -96,13 +96,24 @@ struct Total {
   double rate() const { return work / seconds; }
 };
 
-// How much longer a product takes within a step than by itself: a GPU that draws all the power it may lowers its
-// clocks. Products that follow each other without a pause for a while are the other extreme; a step, which has lighter
-// work between them, is taken to be in the middle.
-double slowdown_within_a_step(CallTimer& timer, const std::function<void()>& call, double while_s) {
-  const double alone_s = timer.median_s(call, 3);
-  const int calls = static_cast<int>(std::clamp(while_s / alone_s, 1.0, 1e5));
-  return std::sqrt(std::max(1.0, timer.once_s(call, calls) / calls / alone_s));
+constexpr int kSamples = 3;
+constexpr double kSustainedSeconds = 1;
+
+// A GPU that draws all the power it may lowers its clocks: what a call takes by itself, and while it follows itself
+// without a pause.
+struct CallSeconds {
+  double alone, sustained;
+};
+CallSeconds seconds_of(CallTimer& timer, const std::function<void()>& call) {
+  const double alone = timer.median_s(call, kSamples);
+  const int calls = static_cast<int>(std::clamp(kSustainedSeconds / alone, 1.0, 1e5));
+  return {alone, timer.once_s(call, calls) / calls};
+}
+
+// How much longer a product takes within a step than by itself. A step, which has lighter work between its products, is
+// taken to be in the middle of the two.
+double slowdown_within_a_step(const CallSeconds& product) {
+  return std::sqrt(std::max(1.0, product.sustained / product.alone));
 }
 
 }  // namespace
@@ -144,8 +155,7 @@ std::vector<TimedLayer> long_attention(DeviceKind kind) {
 }
 
 ComputeRates measure_compute(Machine& machine, double most_s) {
-  constexpr int kSamples = 3, kCallsOfASample = kSamples + 2;
-  constexpr double kSustainedSeconds = 1;
+  constexpr int kCallsOfASample = kSamples + 2;
   const double start = now_s();
   Device& device = *machine.device;
   const std::unique_ptr<Stream> stream = device.make_stream("compute");
@@ -185,34 +195,35 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     rates.small_bytes_per_s = small.rate();
     rates.layer_flops_per_s = layer.rate();
   }
-  const auto all_of = [&](const Calls& calls) {
-    Total total;
-    for (const auto& [note, times] : calls) {
-      const OpNote placed = memory.place(note);
-      total.add(note_flops(note), timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples), times);
-    }
-    return total;
-  };
   for (const auto& [calls, tokens] : expert_products(device.kind())) {
     if (now_s() - start + expected_s(calls) > most_s) break;
     double of_one = 0;  // expert
-    for (const auto& [note, times] : calls)
+    Total products;
+    for (const auto& [note, times] : calls) {
+      const OpNote placed = memory.place(note);
       of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
-    const Total products = all_of(calls);
+      products.add(note_flops(note), timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples), times);
+    }
     rates.experts.push_back({of_one / static_cast<double>(products.calls), products.rate()});
-  }
-  for (const auto& [calls, length] : long_attention(device.kind())) {
-    if (now_s() - start + expected_s(calls) > most_s) break;
-    rates.attention.push_back({static_cast<double>(length), all_of(calls).rate()});
   }
   if (heaviest) {
     const OpNote placed = memory.place(*heaviest);
-    const double slowdown = slowdown_within_a_step(
-        timer, [&] { run_note(*machine.ops, *stream, placed); }, kSustainedSeconds);
+    const double slowdown = slowdown_within_a_step(seconds_of(timer, [&] { run_note(*machine.ops, *stream, placed); }));
     for (RateTable* table : {&rates.products, &rates.experts, &rates.attention}) {
       for (RatePoint& point : *table) point.per_s /= slowdown;
     }
     rates.layer_flops_per_s /= slowdown;
+  }
+  // Of a long sequence attention is nearly all there is: it follows itself.
+  for (const auto& [calls, length] : long_attention(device.kind())) {
+    if (now_s() - start + kSustainedSeconds * static_cast<double>(calls.size()) + expected_s(calls) > most_s) break;
+    Total attention;
+    for (const auto& [note, times] : calls) {
+      const OpNote placed = memory.place(note);
+      attention.add(note_flops(note), seconds_of(timer, [&] { run_note(*machine.ops, *stream, placed); }).sustained,
+                    times);
+    }
+    rates.attention.push_back({static_cast<double>(length), attention.rate()});
   }
   stream->synchronize();
   return rates;

@@ -22,7 +22,7 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 MachineProfile measure_machine(Machine& machine, int64_t threads, const std::string& directory) {
   Device& device = *machine.device;
   const bool gpu = device.kind() == DeviceKind::cuda;
-  const double compute_s = gpu ? 8 : 4;  // at most
+  const double compute_s = gpu ? 11 : 4;  // at most
   constexpr double kDiskSeconds = 1.5;   // at most, each way
   MachineProfile profile{.updates_on_device = gpu, .name = device.name(), .measured_on = today()};
 
