@@ -23,7 +23,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
   Device& device = *machine.device;
   const bool gpu = device.kind() == DeviceKind::cuda;
   const double compute_s = gpu ? 11 : 4;  // at most
-  constexpr double kDiskSeconds = 1.5;   // at most, each way
+  constexpr double kDiskSeconds = 1.5;    // at most, each way
   MachineProfile profile{.updates_on_device = gpu, .name = device.name(), .measured_on = today()};
 
   log_info("measuring the link and host memory");

@@ -54,15 +54,17 @@ std::optional<MachineProfile> ProfileCache::load() const {
   if (!fs::exists(path_, none)) return {};
   try {
     const json file = read_json_file(path_);
-    if (file.at("machine") != key_) return {};
-    MachineProfile profile = profile_from_json(file.at("profile"), path_);
+    if (!file.is_object() || !file.contains("machine") || !file.contains("profile"))
+      fail_config(path_ + ": it has no 'machine' and 'profile'");
+    if (file["machine"] != key_) return {};
+    MachineProfile profile = profile_from_json(file["profile"], path_);
     if (!profile.measured()) fail_config(path_ + ": the profile is not a measured one");
     return profile;
   } catch (const std::exception& error) {
     log_warn(
-        fmt::format("the measured profile {} is not used: {}. Plans are made from data sheets until 'megatrain "
-                    "doctor' has measured anew",
-                    path_, error.what()));
+        fmt::format("plans are made from data sheets until 'megatrain doctor' measures this machine anew: what it kept "
+                    "cannot be used ({})",
+                    error.what()));
   }
   return {};
 }
