@@ -2,6 +2,7 @@
 // sentence.
 #include <sys/resource.h>
 
+#include "megatrain/run/checkpoints.h"
 #include "tests/cli/command.h"
 
 namespace megatrain::cli {
@@ -46,8 +47,27 @@ void expect_same_state(const std::string& run, const std::string& straight) {
   EXPECT_EQ(read_bytes(run + "/hash.json"), read_bytes(straight + "/hash.json"));
 }
 
-bool has_checkpoint(const std::string& run, int64_t step) {
-  return fs::exists(fmt::format("{}/checkpoints/step-{:08d}/checkpoint.json", run, step));
+constexpr const char* kMoreStepsThanAreEverMade = "--steps=100000";
+
+// Asks the run for a checkpoint once it has made a few steps; its step, or 0 where none came.
+int64_t saved_step(const Process& process, const std::string& run) {
+  const auto has_begun = [&] { return read_bytes(run + "/metrics.jsonl").find("{\"step\":3,") != std::string::npos; };
+  if (!eventually(has_begun)) return 0;
+  process.signal(SIGUSR1);
+  int64_t step = 0;
+  eventually([&] {
+    for (const auto& [saved, path] : list_checkpoints(run)) step = saved;
+    return step > 0;
+  });
+  return step;
+}
+
+// The run goes on from its checkpoint, as one does that was never ended.
+void expect_exact_resume(const DiskPlace& place, int64_t saved) {
+  const std::string steps = fmt::format("--steps={}", saved + 20), straight = *place / "straight";
+  succeed({"train", place->config(), steps, "--run_dir=" + straight});
+  succeed(with(with(place.disk(), steps), "--resume"));
+  expect_same_state(place->run(), straight);
 }
 
 }  // namespace
@@ -97,24 +117,23 @@ TEST(DiskTier, HoldsTheWeightsOfAModelThatIsLargerThanMemory) {
 }
 
 TEST(DiskTier, AKilledRunLeavesNothingThereAndResumesToTheSameBits) {
-  const DiskPlace place("steps: 80\ncheckpoint.every: 20\n");
-  succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
-  Process process(place.disk());
-  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 20); }));
+  const DiskPlace place("steps: 1\n");
+  Process process(with(place.disk(), kMoreStepsThanAreEverMade));
+  const int64_t saved = saved_step(process, place->run());
+  ASSERT_GT(saved, 0);
   process.signal(SIGKILL);
   ASSERT_EQ(process.wait().code, -SIGKILL);
   EXPECT_TRUE(listing(place.scratch()).empty());
-  succeed(with(place.disk(), "--resume"));
-  expect_same_state(place->run(), *place / "straight");
+  expect_exact_resume(place, saved);
 }
 
 // A limit on the size of files that sets in while the run is under way stands for a disk that has filled up: every
 // write past it fails.
 TEST(DiskTier, ADiskThatTakesNoMoreHalfWayEndsTheRunAndTheLastCheckpointIsGood) {
-  const DiskPlace place("steps: 80\ncheckpoint.every: 20\n");
-  succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
-  Process process(place.disk(), "", "trap '' XFSZ; exec \"$0\" \"$@\"");
-  ASSERT_TRUE(eventually([&] { return has_checkpoint(place->run(), 20); }));
+  const DiskPlace place("steps: 1\n");
+  Process process(with(place.disk(), kMoreStepsThanAreEverMade), "", "trap '' XFSZ; exec \"$0\" \"$@\"");
+  const int64_t saved = saved_step(process, place->run());
+  ASSERT_GT(saved, 0);
   const rlimit limit{128 << 10, 128 << 10};
   ASSERT_EQ(::prlimit(process.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
   const Outcome outcome = process.wait();
@@ -123,8 +142,7 @@ TEST(DiskTier, ADiskThatTakesNoMoreHalfWayEndsTheRunAndTheLastCheckpointIsGood) 
                                  ". Then go on from the checkpoint of step ", "/config.resolved.yaml --resume'"})
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << ": " << outcome.err;
   EXPECT_TRUE(listing(place.scratch()).empty());
-  succeed(with(place.disk(), "--resume"));
-  expect_same_state(place->run(), *place / "straight");
+  expect_exact_resume(place, saved);
 }
 
 TEST(DiskTier, APlaceThatCannotBeUsedIsRefusedBeforeTheRunDirectoryIsMade) {

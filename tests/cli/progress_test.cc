@@ -66,7 +66,7 @@ TEST(Progress, FitsTheTerminalAndIsColouredUnlessNoColorIsSet) {
     }
     EXPECT_EQ(outcome.out.find("\x1b[1m"), std::string::npos) << outcome.out;
   }
-  const Outcome coloured = Process({"50", "", place.config()}, "", run).wait();
+  const Outcome coloured = Process({"50", "unset NO_COLOR;", place.config()}, "", run).wait();
   EXPECT_NE(coloured.out.find("\x1b[1mstep 3/3 100%\x1b[0m"), std::string::npos) << coloured.out;
 }
 

@@ -1,4 +1,5 @@
 // Signals, closed pipes and closed descriptors, as shells and schedulers deal them out.
+#include "megatrain/run/checkpoints.h"
 #include "tests/cli/command.h"
 
 namespace megatrain::cli {
@@ -84,32 +85,44 @@ TEST(Signals, AStepThatRunsIsNamedWhileItRunsAndASecondSignalEndsItAtOnce) {
 }
 
 TEST(Signals, TwoAtOnceAreOneWishAndTheRunIsSaved) {
-  const Place place("llama_linear", "steps: 100000\n");
-  Process process({"train", place.config()});
-  ASSERT_TRUE(eventually([&] { return reached(place.run(), 3); }));
-  process.signal(SIGHUP);  // as a terminal that closes does: its shell's and the kernel's own
-  process.signal(SIGHUP);
-  const Outcome outcome = process.wait();
-  EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.err;
-  EXPECT_TRUE(has_checkpoint(place.run()));
-  expect_no_partial(place.run());
+  for (bool at_once = false; !at_once;) {
+    const Place place("llama_linear", "steps: 100000\n");
+    Process process({"train", place.config()});
+    ASSERT_TRUE(eventually([&] { return reached(place.run(), 3); }));
+    const auto first = std::chrono::steady_clock::now();
+    process.signal(SIGHUP);  // as a terminal that closes does: its shell's and the kernel's own
+    process.signal(SIGHUP);
+    at_once = std::chrono::steady_clock::now() - first < std::chrono::milliseconds(100);
+    const Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.err;
+    if (!at_once) continue;  // this test was held up between the two: they were two wishes
+    EXPECT_TRUE(has_checkpoint(place.run()));
+    expect_no_partial(place.run());
+  }
 }
 
 TEST(Signals, SigusrSavesAndTheRunGoesOn) {
-  const Place place("llama_linear", "steps: 200\ncheckpoint.keep: 1\n");
-  succeed({"train", place.config(), "--run_dir=" + (place / "straight")});
+  const Place place("llama_linear", "steps: 100000\ncheckpoint.keep: 1\n");
   Process process({"train", place.config()});
+  const auto newest = [&] {
+    const auto all = list_checkpoints(place.run());
+    return all.empty() ? 0 : all.back().first;
+  };
   for (const int64_t step : {3, 30}) {
     ASSERT_TRUE(eventually([&] { return reached(place.run(), step); }));
+    const int64_t before = newest();
     process.signal(SIGUSR1);
-    ASSERT_TRUE(eventually([&] { return has_checkpoint(place.run()); }));
+    ASSERT_TRUE(eventually([&] { return newest() > before; }));
   }
+  process.signal(SIGTERM);
   const Outcome outcome = process.wait();
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.code, 128 + SIGTERM) << outcome.err;
   EXPECT_TRUE(has(outcome.err, "SIGUSR1: ")) << outcome.err;
   EXPECT_TRUE(has(outcome.err, ", as SIGUSR1 asked; the run goes on")) << outcome.err;
   EXPECT_EQ(listing(place.run() + "/checkpoints").size(), 1u) << "checkpoint.keep holds for these too";
-  EXPECT_EQ(read_bytes(place.run() + "/hash.json"), read_bytes(place / "straight/hash.json"));
+  const json ended = hash_of(place.run());
+  succeed({"train", place.config(), "--steps=" + ended.at("step").dump(), "--run_dir=" + (place / "straight")});
+  EXPECT_EQ(ended.at("state"), hash_of(place / "straight").at("state"));
 }
 
 TEST(Signals, SighupStaysIgnoredUnderNohup) {

@@ -112,7 +112,7 @@ TEST(Watch, RunsTheUsersCommandForARunThatIsKilled) {
   Process train({"train", place.config()});
   const std::string metrics = place.run() + "/metrics.jsonl";
   ASSERT_TRUE(eventually([&] { return fs::exists(metrics) && fs::file_size(metrics) > 0; }));
-  Process watch({"watch", place.run(), "--json", "--follow", "--alert-command", "cat > " + (place / "alert")}, "",
+  Process watch({"watch", place.run(), "--json", "--follow", "--alert-command", "cat >> " + (place / "alert")}, "",
                 into(place / "out"));
   ASSERT_TRUE(eventually([&] { return fs::exists(place / "out") && !read_bytes(place / "out").empty(); }));
   train.signal(SIGKILL);
@@ -121,9 +121,20 @@ TEST(Watch, RunsTheUsersCommandForARunThatIsKilled) {
   EXPECT_EQ(outcome.code, 137) << outcome.err;
   const std::vector<json> lines = json_lines(read_bytes(place / "out"));
   EXPECT_EQ(lines.back().at("state"), "killed");
-  ASSERT_EQ(events_of(lines, "alert").size(), 1u);
-  ASSERT_TRUE(eventually([&] { return fs::exists(place / "alert") && !read_bytes(place / "alert").empty(); }));
-  EXPECT_EQ(json::parse(read_bytes(place / "alert")), events_of(lines, "alert")[0]);
+  // A machine that lacks memory or disk has alerts of its own.
+  const auto ends_of = [](std::vector<json> alerts) {
+    std::erase_if(alerts, [](const json& alert) { return alert.at("alert") != "ended"; });
+    return alerts;
+  };
+  const std::vector<json> told = ends_of(events_of(lines, "alert"));
+  ASSERT_EQ(told.size(), 1u);
+  std::vector<json> commanded;
+  ASSERT_TRUE(eventually([&] {
+    const std::string text = read_bytes(place / "alert");
+    if (text.ends_with("\n")) commanded = ends_of(json_lines(text));
+    return !commanded.empty();
+  }));
+  EXPECT_EQ(commanded, told);
 }
 
 TEST(Watch, ServesAPageOnLoopbackUntilItIsStopped) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace megatrain {
@@ -17,13 +20,16 @@ TEST(ParallelFor, CallsEveryIndexOnce) {
 
 TEST(ParallelFor, ThrowsTheFirstExceptionAndBeginsNothingAfterIt) {
   std::atomic<int64_t> begun{0};
-  EXPECT_THROW(parallel_for(4, 1'000'000,
-                            [&](int64_t i) {
-                              ++begun;
-                              if (i == 10) throw std::runtime_error("no");
-                            }),
-               std::runtime_error);
-  EXPECT_LT(begun, 1'000'000);
+  const auto fails = [&](int64_t i) {
+    ++begun;
+    if (i == 10) throw std::runtime_error("no");
+    if (i > 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // else all might begin before it is told
+  };
+  EXPECT_THROW(parallel_for(4, 1000, fails), std::runtime_error);
+  EXPECT_LT(begun, 1000);
+  begun = 0;
+  EXPECT_THROW(parallel_for(1, 1000, fails), std::runtime_error);
+  EXPECT_EQ(begun, 11);
 }
 
 TEST(InOrder, TwoStagesEachSeeEveryIndexInOrder) {

@@ -239,7 +239,7 @@ TEST(HttpServer, AClientThatReadsNothingIsGivenUp) {
   const HttpReply reply = waiting.asked.get_future().get();
   for (std::future<void> future = waiting.gone.get_future();
        future.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready;)
-    reply.event(std::string(1 << 20, 'x'));
+    reply.event(std::string(1 << 16, 'x'));
   EXPECT_TRUE(reply.gone());
 }
 

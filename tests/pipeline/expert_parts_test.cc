@@ -159,7 +159,7 @@ TEST(ExpertParts, OfAPlanAreThoseOfTheRun) {
   expect_error(ExitCode::bad_config, {"4 experts"}, [&] { check_plan(whole.workload(), plan); });
 
   // a run that names the plan cuts its records so
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "expert_parts_plan.json";
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "expert_parts_plan.json";
   std::ofstream(file) << plan_to_json(plan).dump();
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
   config.plan = file.string();

@@ -32,7 +32,7 @@ TEST(StallWatch, SaysWhereALaneHangsAndEndsTheRun) {
   const auto trainer = model.trainer(with_updates_on_the_host(model));
   std::promise<void> release;
   std::promise<std::string> told;
-  trainer->watch({.warn_s = kNever, .end_s = 0.3, .poll_s = 0.02}, [&](const std::string& why) {
+  trainer->watch({.warn_s = kNever, .end_s = 1, .poll_s = 0.05}, [&](const std::string& why) {
     told.set_value(why);
     release.set_value();
   });
@@ -47,7 +47,7 @@ TEST(StallWatch, WarnsOnceBeforeThat) {
   const auto trainer = model.trainer(with_updates_on_the_host(model));
   std::promise<void> release;
   testing::internal::CaptureStderr();
-  trainer->watch({.warn_s = 0.1, .end_s = 0.4, .poll_s = 0.02}, [&](const std::string&) { release.set_value(); });
+  trainer->watch({.warn_s = 0.5, .end_s = 1, .poll_s = 0.05}, [&](const std::string&) { release.set_value(); });
   train_with_a_hang(*trainer, model, release.get_future().share());
   const std::string lines = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(lines.starts_with("warning: nothing has ended for ")) << lines;

@@ -100,8 +100,8 @@ TEST(WatchServer, TellsWhatTheRunHasAndWhatComes) {
   EXPECT_EQ(grown.back().at("rows").at("tokens"), nlohmann::json({4096}));
   EXPECT_FALSE(grown.back().contains("whole"));
   // a resumed run: the page is told all again
-  std::filesystem::rename(made.path() + "/metrics.jsonl", made.path() + "/former");
-  made.append("metrics.jsonl", step_line(1, 9).dump() + "\n");
+  made.append("resumed", step_line(1, 9).dump() + "\n");
+  std::filesystem::rename(made.path() + "/resumed", made.path() + "/metrics.jsonl");
   const auto again = events_until(client, [](const nlohmann::json& event) { return event.contains("whole"); });
   EXPECT_EQ(again.back().at("rows").at("loss"), nlohmann::json({9.0}));
 }

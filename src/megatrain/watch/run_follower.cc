@@ -121,6 +121,11 @@ RunEvent RunFollower::poll(double now_s, const TellEvent& tell) {
   // What a run says last is read before its lines, so that an end comes behind all of them.
   read_live();
   decide_phase(now_s);
+  if (phase_ == RunPhase::killed) {
+    // It may have ended between the two looks: a run says how before its lock and its process go.
+    read_live();
+    decide_phase(now_s);
+  }
   read_steps(tell_of_run);
   read_others(tell_of_run);
   data_.complete = phase_ == RunPhase::complete;
