@@ -128,7 +128,7 @@ TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
     EXPECT_NEAR(share(Keep::outputs, 2), 3.5, 1e-9);
     EXPECT_NEAR(share(Keep::nothing, 1), 4.5, 1e-9);
     const Outlook o = outlook(w, plan, p.profile);
-    EXPECT_NEAR(o.attention_s, 4.5 * forward / p.profile.flops_per_s, 1e-6 * o.attention_s);
+    EXPECT_NEAR(o.attention_s, 4.5 * forward / p.profile.attention_flops_per_s, 1e-6 * o.attention_s);
     rest_s.push_back((o.estimate.compute_s - o.attention_s) / static_cast<double>(w.tokens()));
   }
   EXPECT_NEAR(rest_s[1] / rest_s[0], 1, 0.02);
