@@ -1,5 +1,6 @@
 #include "megatrain/cli/progress.h"
 
+#include "megatrain/base/shell_word.h"
 #include "tests/cli/command.h"
 #include "tests/places.h"
 
@@ -78,8 +79,8 @@ TEST(NextCommands, ArePrintedReadyToPasteAtTheEndAndAtAStop) {
   process.signal(SIGINT);
   const Outcome stopped = process.wait();
   EXPECT_EQ(stopped.code, 130);
-  const std::string again =
-      fmt::format("  {} train {} '--run_dir={}' --resume", program(), place.config(), place / "it'\\''s a run");
+  const std::string again = fmt::format("  {} train {} '--run_dir={}' --resume", shell_word(program()), place.config(),
+                                        place / "it'\\''s a run");
   ASSERT_NE(stopped.err.find("next:\n" + again), std::string::npos) << stopped.err;
   EXPECT_NE(stopped.err.find(" export '"), std::string::npos) << stopped.err;
 
@@ -95,7 +96,8 @@ TEST(NextCommands, ArePrintedReadyToPasteAtTheEndAndAtAStop) {
 
   const Place whole("llama_linear", "steps: 2\n");
   const Outcome done = succeed({"train", whole.config()});
-  EXPECT_NE(done.err.find(fmt::format("  {} report {}  ", program(), whole.run())), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find(fmt::format("  {} report {}  ", shell_word(program()), whole.run())), std::string::npos)
+      << done.err;
   EXPECT_EQ(succeed({"train", whole.config(), "--json"}).err.find("next:"), std::string::npos);
 }
 
