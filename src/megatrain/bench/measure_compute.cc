@@ -195,15 +195,21 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     rates.small_bytes_per_s = small.rate();
     rates.layer_flops_per_s = layer.rate();
   }
+  using Seconds = std::function<double(const std::function<void()>& call)>;
+  const auto all_of = [&](const Calls& calls, const Seconds& seconds) {
+    Total total;
+    for (const auto& [note, times] : calls) {
+      const OpNote placed = memory.place(note);
+      total.add(note_flops(note), seconds([&] { run_note(*machine.ops, *stream, placed); }), times);
+    }
+    return total;
+  };
   for (const auto& [calls, tokens] : expert_products(device.kind())) {
     if (now_s() - start + expected_s(calls) > most_s) break;
     double of_one = 0;  // expert
-    Total products;
-    for (const auto& [note, times] : calls) {
-      const OpNote placed = memory.place(note);
+    for (const auto& [note, times] : calls)
       of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
-      products.add(note_flops(note), timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples), times);
-    }
+    const Total products = all_of(calls, [&](const auto& call) { return timer.median_s(call, kSamples); });
     rates.experts.push_back({of_one / static_cast<double>(products.calls), products.rate()});
   }
   if (heaviest) {
@@ -217,12 +223,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
   // Of a long sequence attention is nearly all there is: it follows itself.
   for (const auto& [calls, length] : long_attention(device.kind())) {
     if (now_s() - start + kSustainedSeconds * static_cast<double>(calls.size()) + expected_s(calls) > most_s) break;
-    Total attention;
-    for (const auto& [note, times] : calls) {
-      const OpNote placed = memory.place(note);
-      attention.add(note_flops(note), seconds_of(timer, [&] { run_note(*machine.ops, *stream, placed); }).sustained,
-                    times);
-    }
+    const Total attention = all_of(calls, [&](const auto& call) { return seconds_of(timer, call).sustained; });
     rates.attention.push_back({static_cast<double>(length), attention.rate()});
   }
   stream->synchronize();
