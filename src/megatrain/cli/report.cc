@@ -1,10 +1,9 @@
 // `megatrain report`: a run directory becomes one HTML page.
-#include <chrono>
-
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/unix_time.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/file.h"
@@ -25,7 +24,7 @@ int verb_report(const Arguments& arguments) {
   ReportData data = read_report(run);
   if (!data.complete) {
     RunFollower follower(run);
-    follower.poll(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+    follower.poll(unix_s());
     if (follower.phase() != RunPhase::complete) follower.tell_state(data);
   }
   for (const std::string& damage : data.damaged) log_warn(fmt::format("{}: {}", run, damage));

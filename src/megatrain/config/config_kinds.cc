@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -14,16 +13,10 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/config/dataset_choice.h"
+#include "megatrain/config/read_number.h"
 
 namespace megatrain {
 namespace {
-
-template <class Number>
-bool read_number(const std::string& text, Number& value) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end && !text.empty();
-}
 
 bool read_bool(const std::string& text, bool& value) {
   std::string lower = text;

@@ -1,14 +1,14 @@
 #include "megatrain/config/dataset_choice.h"
 
-#include <algorithm>
-#include <charconv>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/base/among.h"
 #include "megatrain/base/nearest_name.h"
+#include "megatrain/config/read_number.h"
 
 namespace megatrain {
 namespace {
@@ -19,18 +19,6 @@ constexpr const char* kOptions[] = {"columns.messages", "columns.role",     "col
                                     "columns.tools",    "columns.prompt",   "columns.query",   "columns.response",
                                     "columns.history",  "columns.text",     "tags.user",       "tags.assistant",
                                     "tags.system",      "tags.observation", "tags.function"};
-
-template <class Number>
-bool read_number(std::string_view text, Number& value) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end && !text.empty();
-}
-
-template <class List>
-bool among(const List& list, const std::string& text) {
-  return std::find(std::begin(list), std::end(list), text) != std::end(list);
-}
 
 std::string unknown_key(const std::string& name) {
   NearestName nearest(name);

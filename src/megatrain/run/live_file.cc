@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/clock.h"
+#include "megatrain/base/unix_time.h"
 #include "megatrain/base/work.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/io/json_text.h"
@@ -28,8 +29,6 @@ using nlohmann::json;
 constexpr double kLanesEvery = 3;   // seconds
 constexpr double kToldApart = 400;  // parts of a step
 constexpr size_t kSpare = 4096;     // bytes of the file behind its text
-
-double unix_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 

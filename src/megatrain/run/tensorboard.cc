@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <chrono>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/unix_time.h"
 
 namespace megatrain {
 
@@ -57,13 +57,9 @@ std::string event(double wall_time, int64_t step) {
          (step ? key(2, kVarint) + varint(static_cast<uint64_t>(step)) : "");
 }
 
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // Readers take a run's files in the order of their names: seconds since 1970, then a count.
 std::string next_name(const std::string& directory) {
-  int64_t seconds = static_cast<int64_t>(wall_time()), count = 0;
+  int64_t seconds = static_cast<int64_t>(unix_s()), count = 0;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kPrefix)) continue;
@@ -106,12 +102,12 @@ EventFile::EventFile(const std::string& directory, int64_t first_step) {
   if (code) fail_io(fmt::format("could not create {}: {}; check the disk", directory, code.message()));
   path_ = directory + "/" + next_name(directory);
   out_.open(path_, std::ios::binary);
-  out_ << tf_record(version_event(wall_time())) << tf_record(start_event(wall_time(), first_step));
+  out_ << tf_record(version_event(unix_s())) << tf_record(start_event(unix_s(), first_step));
   flush();
 }
 
 void EventFile::scalar(std::string_view tag, int64_t step, double value) {
-  out_ << tf_record(scalar_event(wall_time(), step, tag, value));
+  out_ << tf_record(scalar_event(unix_s(), step, tag, value));
 }
 
 void EventFile::flush() {

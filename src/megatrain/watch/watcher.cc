@@ -1,8 +1,8 @@
 #include "megatrain/watch/watcher.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "megatrain/base/unix_time.h"
 #include "megatrain/io/json_text.h"
 
 namespace megatrain {
@@ -13,7 +13,7 @@ Watcher::Watcher(const std::vector<std::string>& paths, const AlertLimits& limit
 }
 
 void Watcher::poll(const TellEvent& tell) {
-  const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now_s = unix_s();
   command_.reap();
   for (const auto& run : runs_) {
     const RunEvent state = run->follower.poll(now_s, tell);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/base/among.h"
 #include "megatrain/base/error.h"
 #include "megatrain/config/foreign/sentences.h"
 
@@ -51,10 +52,6 @@ std::vector<std::string> words_of(const std::string& text) {
     if (!part.empty()) words.push_back(part);
   }
   return words;
-}
-
-bool among(const auto& list, const std::string& text) {
-  return std::any_of(std::begin(list), std::end(list), [&](const char* each) { return text == each; });
 }
 
 bool is_json_name(const std::string& path) {

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "megatrain/base/among.h"
 #include "megatrain/base/nearest_name.h"
 #include "megatrain/config/foreign/methods.h"
 #include "megatrain/config/foreign/trainers.h"
 
 namespace megatrain {
 namespace {
-
-bool among(const std::vector<const char*>& list, const std::string& name) {
-  return std::any_of(list.begin(), list.end(), [&](const char* each) { return name == each; });
-}
 
 bool is_renamed(const ForeignTrainer& trainer, const std::string& name) {
   for (const auto& list : trainer.renamed)

@@ -1,14 +1,13 @@
 #include "megatrain/config/foreign/values.h"
 
-#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <iterator>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "megatrain/base/among.h"
 #include "megatrain/base/error.h"
 
 namespace megatrain {
@@ -16,11 +15,6 @@ namespace {
 
 constexpr const char* kTrue[] = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "1"};
 constexpr const char* kFalse[] = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "0"};
-
-template <class List>
-bool among(const List& list, std::string_view text) {
-  return std::find(std::begin(list), std::end(list), text) != std::end(list);
-}
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 

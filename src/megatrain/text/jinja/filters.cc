@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/among.h"
 #include "megatrain/text/jinja/interpreter.h"
 #include "megatrain/text/jinja/numbers.h"
 #include "megatrain/text/jinja/text_filters.h"
@@ -467,17 +468,14 @@ size_t filter_steps(std::string_view name, const Value& value) {
       "attr", "batch", "count",  "d",          "default", "dictsort", "first",      "items", "last", "length",
       "list", "map",   "reject", "rejectattr", "reverse", "select",   "selectattr", "slice", "sum"};
   constexpr std::string_view kCopied[] = {"string", "safe", "trim", "replace", "indent", "join", "format", "truncate"};
-  const auto among = [&](const auto& names) {
-    return std::find(std::begin(names), std::end(names), name) != std::end(names);
-  };
   constexpr size_t kUnit = Interpreter::kBytesPerStep;
-  if (among(kOutside)) {
+  if (among(kOutside, name)) {
     if (const Sequence* sequence = value.sequence())
       return name == "length" || name == "count" ? 1 : sequence->items.size();
     if (const Dict* dict = value.as_dict()) return dict->entries.size();
     return value.text() ? (name == "length" || name == "count" ? weight(value) / kUnit : weight(value)) : 1;
   }
-  if (value.text() && among(kCopied)) return weight(value) / kUnit;
+  if (value.text() && among(kCopied, name)) return weight(value) / kUnit;
   return weight(value);
 }
 

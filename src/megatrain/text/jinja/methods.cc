@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/base/among.h"
 #include "megatrain/text/jinja/interpreter.h"
 #include "megatrain/text/jinja/unicode.h"
 
@@ -24,11 +25,6 @@ constexpr std::string_view kTupleMethods[] = {"count", "index"};
 constexpr std::string_view kLoopMethods[] = {"changed", "cycle"};
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 constexpr std::string_view kListChanges[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
-
-template <size_t N>
-bool among(const std::string_view (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 Value texts(std::vector<Text> parts, SequenceKind kind = SequenceKind::list) {
   std::vector<Value> items;

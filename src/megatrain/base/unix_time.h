@@ -1,0 +1,12 @@
+// The time of day, for files that other processes and machines read. What is timed goes by clock.h.
+#pragma once
+
+#include <chrono>
+
+namespace megatrain {
+
+inline double unix_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace megatrain
