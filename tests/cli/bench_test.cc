@@ -154,6 +154,7 @@ TEST(BenchSuite, RunsEveryRowAndRecordsTheOnesThatFail) {
   EXPECT_FALSE(rows[1].at("error").get<std::string>().empty());
   EXPECT_GT(rows[2].at("result").at("percent_of_floor"), 0);
   EXPECT_NE(outcome.err.find("row 2/3, too large"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("row last: "), std::string::npos) << "what a suite that is killed leaves: " << outcome.err;
   // alone, a row gives the same bits
   const json alone = result_of(
       {"bench", "step", model, "--device=cpu", "--threads=1", "--seq-len", "16", "--batch", "2", "-r", "2", "--json"});

@@ -74,6 +74,9 @@ BenchResult bench_suite(const Arguments& arguments) {
                  fmt::format("{:.0f}", one.at("tflops_6n").get<double>()),
                  percent.is_null() ? "" : fmt::format("{:.1f}", percent.get<double>()), one.at("bound_by"),
                  format_bytes(one.at("peaks").at("hbm")), format_bytes(one.at("peaks").at("host"))});
+      log_info(fmt::format("row {}: {:.4g} s a step, {:.0f} tokens/s, bound by {}", row.name,
+                           one.at("median_s").get<double>(), one.at("tokens_per_s").get<double>(),
+                           one.at("bound_by").get<std::string>()));
       entry["result"] = one;
     } catch (const std::exception& error) {
       const auto* ours = dynamic_cast<const Error*>(&error);
