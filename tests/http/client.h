@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -100,6 +101,15 @@ class HttpClient {
     chunk = got_.substr(line + 2, bytes);
     got_.erase(0, line + 2 + bytes + 2);
     return bytes > 0;
+  }
+
+  // Whether the server has closed the connection by now. What it sent is dropped.
+  bool is_closed() {
+    char bytes[4096];
+    ssize_t count;
+    while ((count = ::recv(socket_, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) {
+    }
+    return count == 0 || (errno != EAGAIN && errno != EINTR);
   }
 
   // Whether the server has closed the connection, once what is on its way has come.

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <future>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -51,6 +54,30 @@ struct Waiting {
     client->send("GET", "/wait");
   }
 };
+
+using Clients = std::vector<std::unique_ptr<HttpClient>>;
+
+// A connection that has sent `bytes`.
+HttpClient& connect(const Running& running, Clients& clients, const std::string& bytes) {
+  clients.push_back(std::make_unique<HttpClient>(running.port()));
+  clients.back()->send_bytes(bytes);
+  return *clients.back();
+}
+
+// Whether the server closes all of them soon, though a byte trickles in every 10 ms.
+bool are_closed_soon(const Clients& clients) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::chrono::steady_clock::now() < end) {
+    if (std::all_of(clients.begin(), clients.end(), [](const auto& client) { return client->is_closed(); }))
+      return true;
+    for (const auto& client : clients) client->send_bytes("x");
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// A request whose header has no end.
+const std::string kHalf = "GET /a HTTP/1.1\r\nHost: localhost\r\nX: ";
 
 std::string message_of(const ClientReply& reply) { return reply.json().at("error").at("message"); }
 
@@ -256,8 +283,86 @@ TEST(HttpServer, AnAnswerThatFailsOrIsForgottenIsAnError) {
   EXPECT_EQ(ask(running.port(), "GET", "/ours").status, 500);
 }
 
+TEST(HttpServer, ARequestThatIsNotWholeInTimeIsGivenUpWhateverTricklesIn) {
+  Running running({.request_s = 1});
+  for (const char* method : {"GET", "POST"})
+    running.server.on(method, "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  HttpClient idle(running.port());
+  idle.send("GET", "/a");
+  EXPECT_EQ(idle.read().status, 200);
+  Clients clients;
+  connect(running, clients, "");
+  connect(running, clients, kHalf);
+  connect(running, clients, "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
+  HttpClient& used = connect(running, clients, "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(used.read().status, 200);
+  used.send_bytes(kHalf);
+  EXPECT_TRUE(are_closed_soon(clients));
+  idle.send("GET", "/a");
+  EXPECT_EQ(idle.read().status, 200) << "a connection between two requests has more time";
+}
+
+TEST(HttpServer, BytesThatComeGiveARequestTime) {
+  Running running({.request_s = 1, .least_bytes_per_s = 1});
+  running.server.on("POST", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  Clients clients;
+  HttpClient& slow = connect(
+      running, clients, "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 101\r\n\r\n" + std::string(100, 'x'));
+  EXPECT_TRUE(connect(running, clients, "").closed()) << "it came later and has sent nothing";
+  slow.send_bytes("x");
+  EXPECT_EQ(slow.read().status, 200);
+}
+
+TEST(HttpServer, WhatWaitsLongestMakesRoomAndWhatIsInWorkDoesNot) {
+  Running running({.max_connections = 4, .timeout_s = 3600, .request_s = 3600, .least_wait_s = 0});
+  std::latch in_work(2);
+  std::promise<HttpReply> asked, streams;
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.server.on("GET", "/wait", [&](const HttpRequest&, HttpReply reply) {
+    asked.set_value(reply);
+    in_work.count_down();
+  });
+  running.server.on("GET", "/events", [&](const HttpRequest&, HttpReply reply) {
+    reply.begin_events();
+    streams.set_value(reply);
+    in_work.count_down();
+  });
+  running.start();
+  HttpClient stream(running.port()), waiting(running.port());
+  stream.send("GET", "/events");
+  waiting.send("GET", "/wait");
+  in_work.wait();
+  Clients clients;
+  HttpClient& first = connect(running, clients, kHalf);
+  HttpClient& second = connect(running, clients, kHalf);
+  EXPECT_EQ(ask(running.port(), "GET", "/a").status, 200);
+  EXPECT_EQ(first.read().status, 0);
+  EXPECT_TRUE(first.is_closed());
+  second.send_bytes("y\r\n\r\n");
+  EXPECT_EQ(second.read().status, 200);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(ask(running.port(), "GET", "/a").status, 200);
+  asked.get_future().get().send(200, "text/plain", "at last");
+  EXPECT_EQ(waiting.read().body, "at last");
+  streams.get_future().get().event("on");
+  ClientReply reply;
+  std::string chunk;
+  ASSERT_TRUE(stream.read_head(reply));
+  EXPECT_TRUE(stream.read_chunk(chunk));
+}
+
+TEST(HttpServer, AHundredConnectionsThatAskForNothingDoNotKeepAnotherOut) {
+  Running running({.timeout_s = 3600, .request_s = 3600, .least_wait_s = 0.1});
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  Clients clients;
+  for (int i = 0; i < 100; ++i) connect(running, clients, i % 2 == 0 ? kHalf : "");
+  EXPECT_EQ(ask(running.port(), "GET", "/a").status, 200);
+}
+
 TEST(HttpServer, MoreConnectionsThanItTakesWaitUntilOneCloses) {
-  Running running({.max_connections = 3});
+  Running running({.max_connections = 3, .least_wait_s = 3600});
   running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
   running.start();
   std::vector<std::unique_ptr<HttpClient>> held;

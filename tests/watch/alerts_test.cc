@@ -121,17 +121,20 @@ TEST(Alerts, TellARunDirectoryThatIsGone) {
   Alerts of_none({}), alerts({});
   run.poll(100);
   EXPECT_TRUE(of_none.look(run, 100, kRoom).empty()) << "it was never there";
-  made.live(100);
+  made.live(100, "failed", ::getpid(), {{"exit_code", 5}, {"message", "why"}});
+  made.step(7, 4);
+  std::vector<Alert> raised;
   const auto look = [&](double now) {
     moved.poll(now);
-    return kinds(alerts.look(moved, now, kRoom));
+    return kinds(raised = alerts.look(moved, now, kRoom));
   };
-  EXPECT_TRUE(look(101).empty());
+  EXPECT_EQ(look(101), Names{"ended"});
   std::filesystem::rename(made.path(), away);
   EXPECT_EQ(look(102), Names{"gone"});
+  EXPECT_EQ(raised.at(0).step, 7) << "the last that was read";
   EXPECT_TRUE(look(103).empty());
   std::filesystem::rename(away, made.path());
-  EXPECT_TRUE(look(104).empty());
+  EXPECT_TRUE(look(104).empty()) << "its end was told";
 }
 
 TEST(AlertCommand, GetsTheAlertOnItsInputAndNothingOfItInItsText) {

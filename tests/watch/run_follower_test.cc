@@ -18,7 +18,7 @@ pid_t pid_that_is_gone() {
 
 }  // namespace
 
-TEST(LineTail, GivesWholeLinesOnceAndTellsAFileThatWasCutOrReplaced) {
+TEST(LineTail, GivesWholeLinesOnceAndTellsAFileThatWasCutReplacedOrRewritten) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lines";
   LineTail tail(path);
@@ -39,9 +39,27 @@ TEST(LineTail, GivesWholeLinesOnceAndTellsAFileThatWasCutOrReplaced) {
   news = tail.poll();
   EXPECT_TRUE(news.again);
   EXPECT_EQ(news.lines, (Names{"four", "five"}));
-  std::filesystem::remove(path);
-  EXPECT_TRUE(tail.poll().again);
-  EXPECT_FALSE(tail.poll().again);
+  write_bytes(path, "fore\nfile\nsix\n");  // the same inode, as that of a file that was removed may be
+  news = tail.poll();
+  EXPECT_TRUE(news.again);
+  EXPECT_EQ(news.lines, (Names{"fore", "file", "six"}));
+}
+
+TEST(LineTail, AFileThatIsAwayForAWhileGoesOnWhereItWas) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "lines";
+  LineTail tail(path);
+  write_bytes(path, "one\ntwo\n");
+  EXPECT_EQ(tail.poll().lines, (Names{"one", "two"}));
+  std::filesystem::rename(path, directory / "away");
+  LineTail::News news = tail.poll();
+  EXPECT_FALSE(news.again);
+  EXPECT_TRUE(news.lines.empty());
+  std::filesystem::rename(directory / "away", path);
+  std::ofstream(path, std::ios::app) << "three\n";
+  news = tail.poll();
+  EXPECT_FALSE(news.again);
+  EXPECT_EQ(news.lines, Names{"three"});
 }
 
 TEST(RunFollower, WaitsForARunThatIsNotThere) {
@@ -125,6 +143,52 @@ TEST(RunFollower, OfAResumedRunTellsWhereItWentBackToAndOnlyWhatIsNew) {
   EXPECT_EQ(names_of(events_of(run, 102)), (Names{"back 2", "step 3", "evaluation 4"}));
   EXPECT_EQ(run.data().history.steps.size(), 3u);
   EXPECT_EQ(run.data().history.evaluations.size(), 2u);
+  EXPECT_EQ(run.times_back(), 1);
+}
+
+TEST(RunFollower, OfARunThatWasAwayTellsOnlyWhatIsNewAndGoesBackOnlyForAnother) {
+  const MadeRun made;
+  const std::string away = made.path() + "-away";
+  made.live(100);
+  made.append("metrics.jsonl", "{\"step\":1,\"eval_loss\":3.5}\n");
+  for (int64_t step = 1; step <= 3; ++step) made.step(step, 5.0 - static_cast<double>(step));
+  made.append("eval.jsonl", "{\"step\":2,\"loss\":2.5}\n");
+  made.append("samples.jsonl", "{\"step\":2,\"prompt\":\"a\",\"text\":\"b\"}\n");
+  RunFollower run(made.path());
+  EXPECT_EQ(events_of(run, 101).size(), 7u);
+  std::filesystem::rename(made.path(), away);
+  EXPECT_EQ(names_of(events_of(run, 102)), Names{"state 3"});
+  EXPECT_EQ(run.phase(), RunPhase::absent);
+  EXPECT_EQ(run.state().at("step"), 3);
+  EXPECT_EQ(run.state().at("evaluation_loss"), 2.5);
+  std::filesystem::rename(away, made.path());
+  made.step(4, 1);
+  EXPECT_EQ(names_of(events_of(run, 103)), (Names{"step 4", "state 4"}));
+  // its metrics alone
+  std::filesystem::rename(made.path() + "/metrics.jsonl", away);
+  EXPECT_TRUE(events_of(run, 104).empty());
+  std::filesystem::rename(away, made.path() + "/metrics.jsonl");
+  EXPECT_TRUE(events_of(run, 105).empty());
+  // a copy of it
+  std::filesystem::copy(made.path(), away, std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(made.path());
+  EXPECT_EQ(names_of(events_of(run, 106)), Names{"state 4"});
+  std::filesystem::rename(away, made.path());
+  made.step(5, 0.5);
+  EXPECT_EQ(names_of(events_of(run, 107)), (Names{"step 5", "state 5"}));
+  EXPECT_EQ(run.data().history.steps.size(), 5u);
+  EXPECT_EQ(run.data().history.evaluations.size(), 2u);
+  EXPECT_EQ(run.data().history.samples.size(), 1u);
+  EXPECT_EQ(run.times_back(), 0);
+  // another run in its place
+  std::filesystem::remove(made.path() + "/metrics.jsonl");
+  EXPECT_TRUE(events_of(run, 108).empty());
+  for (int64_t step = 1; step <= 9; ++step) made.step(step, 7);
+  const Names names = names_of(events_of(run, 109));
+  ASSERT_GE(names.size(), 10u);
+  EXPECT_EQ(names[0], "back 0");
+  EXPECT_EQ(names[1], "step 1");
+  EXPECT_EQ(names[9], "step 9");
   EXPECT_EQ(run.times_back(), 1);
 }
 

@@ -118,6 +118,19 @@ TEST(Screen, OfARunThatIsNotThereSaysSo) {
   EXPECT_NE(joined(screen(run, {}, {.colour = false}, 80, 24, 0, 1)).find("waiting for the run"), std::string::npos);
 }
 
+TEST(Screen, OfARunThatIsNoLongerThereShowsWhatWasRead) {
+  const MadeRun made;
+  made.live(100);
+  for (int64_t step = 1; step <= 3; ++step) made.step(step, 4);
+  RunFollower run(made.path());
+  run.poll(101);
+  std::filesystem::remove_all(made.path());
+  run.poll(102);
+  const std::string text = joined(screen(run, {}, {.colour = false}, 80, 24, 0, 1));
+  EXPECT_NE(text.find("no longer there"), std::string::npos) << text;
+  EXPECT_NE(text.find("step 3 of 100"), std::string::npos) << text;
+}
+
 TEST(Text, IsCutByColumnsAndColoursEnd) {
   EXPECT_EQ(columns_of("\x1b[31m⠁é\x1b[0mx"), 3);
   EXPECT_EQ(cut_to("\x1b[31m⠁é\x1b[0mx", 1), "\x1b[31m⠁\x1b[0m");

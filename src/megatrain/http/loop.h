@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatrain/http/connections.h"
 #include "megatrain/http/server.h"
 
 namespace megatrain {
@@ -49,8 +50,9 @@ struct HttpServer::Loop {
   std::exception_ptr thrown;  // by one of them
 
   HttpOptions options;
+  Connections connections{options};
   evconnlistener* listener = nullptr;  // http's
-  bool full = false;                   // it waits until a connection closes
+  bool full = false;                   // it waits until there is room
   sockaddr_storage address{};
   std::map<std::string, std::map<std::string, Handler>> paths;  // then by method
   std::set<HttpReply::State*> open;                             // on the server's thread alone
@@ -88,6 +90,7 @@ struct HttpReply::State {
   std::shared_ptr<HttpServer::Loop> loop;
   evhttp_request* request = nullptr;  // null: answered, or gone
   EventPointer watch;                 // of the client's end
+  Connection* connection = nullptr;   // the request's
   bool events = false;
   std::atomic<bool> is_gone{false};
   std::function<void()> on_gone;
@@ -105,10 +108,13 @@ struct HttpReply::State {
   void begin(evhttp_request* from) {
     request = from;
     loop->open.insert(this);
-    evhttp_connection* connection = evhttp_request_get_connection(request);
+    evhttp_connection* from_client = evhttp_request_get_connection(request);
     evhttp_connection_set_closecb(
-        connection, [](evhttp_connection*, void* self) { static_cast<State*>(self)->connection_failed(); }, this);
-    const evutil_socket_t socket = bufferevent_getfd(evhttp_connection_get_bufferevent(connection));
+        from_client, [](evhttp_connection*, void* self) { static_cast<State*>(self)->connection_failed(); }, this);
+    bufferevent* stream = evhttp_connection_get_bufferevent(from_client);
+    connection = &loop->connections.of(stream);
+    connection->begin_work();
+    const evutil_socket_t socket = bufferevent_getfd(stream);
     const int one = 1;
     ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);  // events are small
     watch.reset(event_new(
@@ -120,6 +126,7 @@ struct HttpReply::State {
   // No longer this reply's: the connection is libevent's again, or closed.
   evhttp_request* take() {
     watch.reset();
+    connection->end_work();
     loop->open.erase(this);
     return std::exchange(request, nullptr);
   }
@@ -142,9 +149,9 @@ struct HttpReply::State {
   // The client has gone, or is not to be waited for.
   void drop() {
     if (!request) return;
-    evhttp_connection* connection = evhttp_request_get_connection(take());
-    evhttp_connection_set_closecb(connection, nullptr, nullptr);
-    evhttp_connection_free(connection);
+    evhttp_connection* from_client = evhttp_request_get_connection(take());
+    evhttp_connection_set_closecb(from_client, nullptr, nullptr);
+    evhttp_connection_free(from_client);
     tell_gone();
   }
 

@@ -19,7 +19,7 @@ namespace megatrain {
 namespace {
 
 constexpr double kLookForStop_s = 0.1;
-constexpr double kLookForRoom_s = 0.05;
+constexpr double kLookAtConnections_s = 0.05;
 
 timeval interval(double seconds) {
   const auto us = static_cast<int64_t>(seconds * 1e6);
@@ -97,7 +97,7 @@ void HttpServer::Loop::add_timer(double seconds, std::function<void()> call) {
 }
 
 void HttpServer::Loop::keep_room() {
-  full = sockets_at(port_of(address)) - 1 >= options.max_connections;
+  full = !connections.have_room();
   if (full) {
     evconnlistener_disable(listener);
   } else {
@@ -170,6 +170,7 @@ void HttpServer::Loop::close() {
   }
   while (!open.empty()) (*open.begin())->drop();
   http.reset();
+  connections.clear();
 }
 
 HttpServer::HttpServer(const HttpOptions& options) : loop_(std::make_shared<Loop>()) {
@@ -195,9 +196,11 @@ HttpServer::HttpServer(const HttpOptions& options) : loop_(std::make_shared<Loop
       &loop_);
   evhttp_set_bevcb(
       http,
-      [](event_base*, void* self) -> bufferevent* {  // called for each new connection; null: as libevent makes it
-        static_cast<Loop*>(self)->keep_room();
-        return nullptr;
+      [](event_base* base, void* self) {  // called for each new connection
+        auto* loop = static_cast<Loop*>(self);
+        bufferevent* stream = loop->connections.add(base);
+        loop->keep_room();
+        return stream;
       },
       loop);
   socklen_t bytes = sizeof loop->address;
@@ -207,7 +210,8 @@ HttpServer::HttpServer(const HttpOptions& options) : loop_(std::make_shared<Loop
       loop->base.get(), -1, EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<Loop*>(self)->run_posts(); }, loop));
   event_add(loop->wake.get(), nullptr);
-  loop->add_timer(kLookForRoom_s, [loop] {
+  loop->add_timer(kLookAtConnections_s, [loop] {
+    loop->connections.look();
     if (loop->full) loop->keep_room();
   });
   loop->add_timer(kLookForStop_s, [loop] {

@@ -18,9 +18,16 @@ struct HttpOptions {
   int port = 0;                        // 0: one that is free
   int64_t max_header_bytes = 16384;    // request line and headers together
   int64_t max_body_bytes = 1 << 20;    // a longer body is answered with 413
-  int64_t max_connections = 64;        // more wait until one closes
+  int64_t max_connections = 64;        // see least_wait_s
   int64_t max_unread_bytes = 8 << 20;  // of a reply that its client does not read; the connection is then closed
   int timeout_s = 30;                  // without a byte of a request, or while a client reads nothing of a reply
+  // A request has to be whole so long after its connection opened or, of a next one, after its first byte, and a second
+  // later for each `least_bytes_per_s` of it that came. Else the connection is closed, whatever trickles in.
+  double request_s = 10;
+  int64_t least_bytes_per_s = 16384;
+  // When all connections are taken, a new one gets the place of the one that has waited longest for a whole request, if
+  // that is at least so long. Else it waits: a request in work, and events, keep their places.
+  double least_wait_s = 1;
 };
 
 struct HttpRequest {

@@ -1,12 +1,10 @@
 #include "megatrain/http/socket.h"
 
-#include <dirent.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -26,23 +24,6 @@ bool is_loopback(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET6)
     return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
   return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
-}
-
-int64_t sockets_at(int port) {
-  DIR* folder = opendir("/proc/self/fd");
-  if (!folder) return 0;
-  int64_t count = 0;
-  while (const dirent* entry = readdir(folder)) {
-    sockaddr_storage address{};
-    socklen_t bytes = sizeof address;
-    const int descriptor = std::atoi(entry->d_name);
-    if (entry->d_name[0] != '.' && getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
-        (address.ss_family == AF_INET || address.ss_family == AF_INET6) && port_of(address) == port) {
-      ++count;
-    }
-  }
-  closedir(folder);
-  return count;
 }
 
 int listen_on(const HttpOptions& options) {

@@ -108,6 +108,7 @@ void Alerts::look_at_steps(const RunFollower& run, std::vector<Alert>& alerts) {
 }
 
 void Alerts::look_at_end(const RunFollower& run, std::vector<Alert>& alerts) {
+  if (run.phase() == RunPhase::absent) return;  // how it ended is told once, also when it was away since
   const bool badly = run.phase() == RunPhase::failed || run.phase() == RunPhase::killed;
   if (badly && !ended_) {
     const std::vector<RunStep>& steps = run.data().history.steps;

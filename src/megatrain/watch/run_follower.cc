@@ -81,6 +81,13 @@ T value_of(const json& object, const char* key, T otherwise) {
 
 bool same(const RunStep& a, const RunStep& b) { return a.step == b.step && a.loss == b.loss && a.seconds == b.seconds; }
 
+void keep_peaks(const RunStep& step, std::vector<TierMemory>& tiers) {
+  for (TierMemory& tier : tiers) {
+    if (tier.title == "Device") tier.peak = std::max(tier.peak, step.hbm_peak);
+    if (tier.title == "Host") tier.peak = std::max(tier.peak, step.host_peak);
+  }
+}
+
 }  // namespace
 
 const char* phase_name(RunPhase phase) {
@@ -152,6 +159,7 @@ void RunFollower::read_about() {
     about.history = std::move(data_.history);
     about_read_ = about.damaged.empty();  // else it is read again: it may be on its way
     data_ = std::move(about);
+    for (const RunStep& step : data_.history.steps) keep_peaks(step, data_.memory);
   } catch (const Error&) {
     // being written, or damaged: what is shown does without it
   }
@@ -234,11 +242,12 @@ void RunFollower::read_steps(const TellEvent& tell) {
     data_.history.evaluations.clear();  // those of metrics.jsonl come again, those of eval.jsonl with read_others()
     evaluations_ = LineTail(evaluations_.path());
   }
-  struct New {
+  struct Row {
     const std::string& line;
     bool is_step;
+    size_t index;  // of the step, or of the evaluation
   };
-  std::vector<New> to_tell;
+  std::vector<Row> rows;
   for (const std::string& line : news.lines) {
     const size_t had = steps.size();
     try {
@@ -248,14 +257,10 @@ void RunFollower::read_steps(const TellEvent& tell) {
       continue;
     }
     const bool is_step = steps.size() > had;
-    for (TierMemory& tier : data_.memory) {
-      if (is_step && tier.title == "Device") tier.peak = std::max(tier.peak, steps.back().hbm_peak);
-      if (is_step && tier.title == "Host") tier.peak = std::max(tier.peak, steps.back().host_peak);
-    }
-    if (is_step && had < before.size() && to_tell.empty() && same(steps.back(), before[had]))
-      continue;  // known already
-    to_tell.push_back({line, is_step});
+    if (is_step) keep_peaks(steps.back(), data_.memory);
+    rows.push_back({line, is_step, is_step ? had : data_.history.evaluations.size() - 1});
   }
+  // A file in the place of the one that was read may be a copy of it, and may have grown: its first rows are known.
   size_t kept = 0;
   while (kept < before.size() && kept < steps.size() && same(before[kept], steps[kept])) ++kept;
   if (kept < before.size()) {
@@ -264,8 +269,9 @@ void RunFollower::read_steps(const TellEvent& tell) {
     std::erase_if(told_, [step](const auto& told) { return told.second > step; });
     if (tell) tell({{"event", "back"}, {"step", step}});
   }
-  if (!tell) return;
-  for (const auto& [line, is_step] : to_tell) {
+  for (const auto& [line, is_step, index] : rows) {
+    const bool known = is_step ? index < kept : !told_.emplace(line, data_.history.evaluations[index].step).second;
+    if (known || !tell) continue;
     RunEvent event = json::parse(line);
     event["event"] = is_step ? "step" : "evaluation";
     tell(std::move(event));

@@ -20,7 +20,8 @@ inline bool has_ended(RunPhase phase) { return phase > RunPhase::running; }
 
 // What a process is told about a run: one object a line of `watch --json --follow`. `event` is "step", "evaluation",
 // "sample" (with what the run's files say), "back" (a resumed run goes on behind `step`; what was told of later steps
-// is no longer so), "state" (`state`, `step`, `steps`, and of an end `exit_code` and `message`).
+// is no longer so), "state" (`state`, `step`, `steps`, and of an end `exit_code` and `message`). What was read of a run
+// stays while its directory or its files are away, and is not told again when they are back.
 using RunEvent = nlohmann::json;
 using TellEvent = std::function<void(RunEvent)>;
 

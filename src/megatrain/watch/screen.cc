@@ -249,7 +249,9 @@ std::string headline(const RunFollower& run, const Paint& paint, size_t number, 
   const int colour = phase == RunPhase::complete ? kGreen : phase == RunPhase::running ? kCyan : kRed;
   std::string line = paint(kBold, escape_line(run.data().name())) +
                      (of > 1 ? fmt::format(" {}/{}", number + 1, of) : "") + "  " +
-                     paint(colour, phase == RunPhase::absent ? "waiting for the run to begin" : phase_name(phase));
+                     paint(colour, phase != RunPhase::absent ? phase_name(phase)
+                                   : h.steps.empty()         ? "waiting for the run to begin"
+                                                             : "no longer there");
   if (h.steps.empty()) return line;
   line += "  " + progress_of(run.data());
   if (const double left = run.seconds_left(); left >= 0) line += "  ETA " + format_duration(left);
