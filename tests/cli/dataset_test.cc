@@ -55,6 +55,21 @@ TEST(Prepare, SaysWhatTheDataComeTo) {
   EXPECT_NE(succeed({"prepare", place.config()}).out.find("20 samples"), std::string::npos);
 }
 
+TEST(Prepare, SaysHowManyConversationsTheirLengthCutsOrLeavesOut) {
+  const DataPlace place(chats(3) + chat("long", std::string(300, 'x')) + chat(std::string(300, 'q'), "no room"));
+  const std::string drop = succeed({"prepare", place.config(), "--data.overlong=drop"}).out;
+  EXPECT_NE(drop.find("; 2 left out, too long or with nothing to train\n       an epoch has "), std::string::npos)
+      << drop;
+  EXPECT_EQ(drop.find("truncated"), std::string::npos) << drop;
+  const std::string cut = succeed({"prepare", place.config(), "--data.overlong=truncate"}).out;
+  EXPECT_NE(cut.find("; 2 truncated; 1 left out, too long or with nothing to train\n       an epoch has "),
+            std::string::npos)
+      << cut;
+  const json said = prepared(place, {"--data.overlong=truncate"}).at("train");
+  EXPECT_EQ(said.at("truncated"), 2);
+  EXPECT_EQ(said.at("left_out"), 1);
+}
+
 TEST(Prepare, WhatItWritesOutTrainsAsTheDatasetsThemselvesDo) {
   const DataPlace place(chats(30), "epochs: 2\n");
   succeed({"prepare", place.config(), "--out", place / "out"});
@@ -253,6 +268,7 @@ TEST(Resume, WithOtherDataKeysNamesThemWithBothValues) {
   expect_refused({"--data.packing=false"}, {"was made with data.packing = true, this run has false: resuming"});
   expect_refused({"--data.train_on=all", "--data.shuffle=false"},
                  {"data.train_on = ", "assistant", "all", "data.shuffle = false, was true"});
+  expect_refused({"--conventions=transformers"}, {"was made with conventions = megatrain, this run has transformers"});
   write_bytes(place / "data.jsonl", chats(21));
   expect_refused({}, {"was made with data = \"", "the samples differ"});
 }

@@ -47,11 +47,21 @@ TEST_F(OtherFormats, AreAnsweredWithTheCommandThatHelps) {
   EXPECT_TRUE(
       has(adapter, folder + " is an adapter (LoRA) of Org/Base, not a whole model; merge it first: python3 -c '"))
       << adapter;
-  EXPECT_TRUE(has(adapter, "save_pretrained(\"" + folder + "-merged\")")) << adapter;
+  EXPECT_TRUE(has(adapter, "save_pretrained(sys.argv[2])' " + folder + " " + folder + "-merged, and give " + folder +
+                               "-merged as the model"))
+      << adapter;
   write("d/config.json", "{}");
   EXPECT_EQ(of_model(folder + "/"), adapter) << "trainers put its base's config.json there";
   std::filesystem::remove(folder_ / "d/adapter_config.json");
   EXPECT_EQ(of_model(folder), "accepted") << "a model, whatever stands beside it";
+}
+
+TEST_F(OtherFormats, AnAdaptersNameIsAWordOfTheShellAndNoCode) {
+  fs::create_directories(folder_ / "x'$(touch y)'");
+  write("x'$(touch y)'/adapter_config.json", "{}");
+  const std::string said = of_model((folder_ / "x'$(touch y)'").string());
+  const std::string quoted = "'" + (folder_ / "x'\\''$(touch y)'\\''").string();
+  EXPECT_TRUE(has(said, "save_pretrained(sys.argv[2])' " + quoted + "' " + quoted + "-merged', and give ")) << said;
 }
 
 TEST_F(OtherFormats, ARunIsTakenWhateverStandsInIt) {

@@ -48,10 +48,10 @@ TEST_F(OpenDatasetTest, WhatIsNotThereOrNotReadIsRefusedWithWhatToDo) {
   write("p/a.parquet", "PAR1");
   EXPECT_EQ(refusal([&] { open_dataset(path("p")); }),
             path("p/a.parquet") +
-                " is a Parquet file, which is not read; convert it to JSON Lines: python3 -c 'import pandas; "
-                "pandas.read_parquet(\"" +
-                path("p/a.parquet") + "\").to_json(\"" + path("p/a.jsonl") +
-                "\", orient=\"records\", lines=True, force_ascii=False)', and give " + path("p/a.jsonl") + ".");
+                " is a Parquet file, which is not read; convert it to JSON Lines: python3 -c 'import sys, pandas; "
+                "pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient=\"records\", lines=True, "
+                "force_ascii=False)' " +
+                path("p/a.parquet") + " " + path("p/a.jsonl") + ", and give " + path("p/a.jsonl") + ".");
   write("e/a.png", "");
   EXPECT_EQ(refusal([&] { open_dataset(path("e")); }), "the folder " + path("e") +
                                                            " holds no samples: expected .jsonl, .jsonlines, .ndjson or "
@@ -76,9 +76,9 @@ TEST_F(OpenDatasetTest, AFolderOfTablesIsRefusedAndNotItsDescriptionRead) {
   EXPECT_EQ(refusal([&] { open_dataset(path("m")); }),
             "the folder " + path("m") + " holds " + path("m/a.parquet") + ", " + path("m/b.parquet") +
                 ", and no JSON; the first is a Parquet file, which is not read; convert it to JSON Lines: python3 -c "
-                "'import pandas; pandas.read_parquet(\"" +
-                path("m/a.parquet") + "\").to_json(\"" + path("m/a.jsonl") +
-                "\", orient=\"records\", lines=True, force_ascii=False)', and give " + path("m/a.jsonl") + ".");
+                "'import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient=\"records\", "
+                "lines=True, force_ascii=False)' " +
+                path("m/a.parquet") + " " + path("m/a.jsonl") + ", and give " + path("m/a.jsonl") + ".");
 }
 
 TEST_F(OpenDatasetTest, FilesThatAFolderHasAndAreNotReadAreNamed) {
@@ -99,34 +99,6 @@ TEST_F(OpenDatasetTest, ANameOfTheHubIsAnsweredWithTheCommandThatDownloadsIt) {
   EXPECT_NE(refusal([&] { open_dataset("s3://bucket/x"); }).find("nothing is downloaded"), std::string::npos);
   for (const char* const missing : {"some-org/a.jsonl", "./org/name", "a/b/c", "name"})
     EXPECT_NE(refusal([&] { open_dataset(missing); }).find("there is no file or folder"), std::string::npos) << missing;
-}
-
-TEST_F(OpenDatasetTest, PreferencesAreRefusedWithTheCommandThatKeepsTheBetterAnswers) {
-  const auto said = [&](const std::string& row) { return refusal([&] { tokenized(write("a.jsonl", row + "\n")); }); };
-  const std::string text = said(R"({"prompt": "q", "chosen": "a", "rejected": "b"})");
-  EXPECT_TRUE(text.starts_with(path("a.jsonl") + ":1: it has a chosen and a rejected answer")) << text;
-  EXPECT_NE(text.find("| {prompt, completion: .chosen}' FILE > better.jsonl."), std::string::npos) << text;
-  EXPECT_NE(said(R"({"conversations": [{"from": "human", "value": "q"}], "chosen": {}, "rejected": {}})")
-                .find("{conversations: (.conversations + [.chosen])}"),
-            std::string::npos);
-  EXPECT_NE(said(R"({"chosen_messages": [], "rejected_messages": []})").find("{messages: .chosen_messages}"),
-            std::string::npos);
-  EXPECT_NE(said(R"({"messages": [{"role": "user", "content": "q"}], "chosen": {}, "rejected": {}})")
-                .find("{messages: (.messages + [.chosen])}"),
-            std::string::npos);
-}
-
-TEST_F(OpenDatasetTest, AnswersWithAJudgementAreRefusedWithTheCommandThatKeepsTheGoodOnes) {
-  const auto said = [&](const std::string& row) { return refusal([&] { tokenized(write("a.jsonl", row + "\n")); }); };
-  const std::string text = said(R"({"prompt": "q", "completion": "a", "label": false})");
-  EXPECT_TRUE(text.starts_with(path("a.jsonl") + ":1: \"label\" says whether its answer is a good one")) << text;
-  EXPECT_NE(text.find("| select(.label) | del(.label)' FILE > better.jsonl."), std::string::npos) << text;
-  const std::string kto = said(
-      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "kto_tag": true})");
-  EXPECT_NE(kto.find("\"kto_tag\" says whether"), std::string::npos) << kto;
-  EXPECT_NO_THROW(tokenized(write("b.jsonl", R"({"text": "a film", "label": true})"
-                                             "\n")))
-      << "a label of much else";
 }
 
 TEST_F(OpenDatasetTest, LlamaFactorysSecondFormIsRead) {
@@ -262,8 +234,8 @@ TEST_F(OpenDatasetTest, LlamaFactorysNamesComeWithTheirFormColumnsAndTags) {
 TEST_F(OpenDatasetTest, WhatLlamaFactoryHasAndWeDoNotIsRefusedInASentence) {
   write("info/a.json", "[]");
   EXPECT_EQ(refused(R"({"hf_hub_url": "org/name"})"),
-            "\"hf_hub_url\" names a dataset of a hub; download it with 'hf download org/name --repo-type dataset "
-            "--local-dir data/name', and give its files as \"file_name\".");
+            "\"hf_hub_url\" names a dataset of a hub; download it: hf download org/name --repo-type dataset "
+            "--local-dir data/name, and give its files as \"file_name\".");
   EXPECT_EQ(refused(R"({"script_url": "x"})"),
             "\"script_url\" names a program that loads the dataset; write the dataset to a file and give it as "
             "\"file_name\".");

@@ -121,10 +121,16 @@ TEST_F(SampleBlocksTest, CompressedFilesAreRefusedByTheirFirstBytes) {
   EXPECT_EQ(refusal([&] {
               read({{gzip, true}}, {64, 64, 64});
             }),
-            gzip + " is compressed by gzip, which is not read; unpack it with gunzip.");
+            gzip + " is compressed by gzip, which is not read; unpack it: gunzip -c " + gzip + " > " + gzip +
+                ".unpacked.jsonl, and give " + gzip + ".unpacked.jsonl.");
   const std::string table = write("b.jsonl", "PAR1zzzz");
   const std::string said = refusal([&] { read({{table, true}}, {64, 64, 64}); });
-  EXPECT_NE(said.find("pandas.read_parquet(\"" + table + "\").to_json("), std::string::npos) << said;
+  EXPECT_NE(said.find("pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], "), std::string::npos) << said;
+  EXPECT_NE(said.find("' " + table + " " + table + ".rows.jsonl, and give "), std::string::npos) << said;
+  const std::string odd = write("a'$(touch b)'.jsonl", "\x1f\x8b\x08zzzz");
+  const std::string quoted = "'" + path("a") + "'\\''$(touch b)'\\''.jsonl'";
+  const std::string unpacked = refusal([&] { read({{odd, true}}, {64, 64, 64}); });
+  EXPECT_NE(unpacked.find("unpack it: gunzip -c " + quoted + " > "), std::string::npos) << unpacked;
 }
 
 }  // namespace

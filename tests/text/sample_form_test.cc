@@ -173,6 +173,57 @@ TEST_F(SampleFormTest, ColumnsThatHoldTextAndAreNotReadAreNamedOnceWithAPlace) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+TEST_F(SampleFormTest, ASystemColumnBesideAnotherSystemMessageIsNamedAsNotUsed) {
+  const auto warned = [&](const std::string& row) {
+    ::testing::internal::CaptureStderr();
+    tokenized(write("a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}],)"
+                               R"("system":"S"})"
+                               "\n" +
+                                   row));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto row = [](const std::string& text) {
+    return R"({"messages":[{"role":"system","content":"T"},{"role":"user","content":"Q"},)"
+           R"({"role":"assistant","content":"A"}],"system":")" +
+           text + "\"}";
+  };
+  EXPECT_NE(warned(row("S")).find("columns that are not used: \"system\" (" + path("a.jsonl") + ":2);"),
+            std::string::npos)
+      << warned(row("S"));
+  for (const char* const text : {"", "T"}) EXPECT_EQ(warned(row(text)), "") << text;  // nothing is lost
+  ::testing::internal::CaptureStderr();
+  tokenized(write("b.jsonl", R"({"prompt":[{"role":"system","content":"T"},{"role":"user","content":"Q"}],)"
+                             R"("completion":"A","system":"S"})"));
+  tokenized(write("c.jsonl", R"({"conversations":[{"from":"system","value":"T"},{"from":"human","value":"Q"},)"
+                             R"({"from":"gpt","value":"A"}],"system":"S"})"));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const char* const name : {"b.jsonl", "c.jsonl"})
+    EXPECT_NE(said.find("\"system\" (" + path(name) + ":1)"), std::string::npos) << said;
+}
+
+TEST_F(SampleFormTest, ToolsThatTheTemplateDoesNotWriteAreNamedAsNotUsed) {
+  const ChatTemplate writing(
+      "{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+      "<|im_end|>\n{% endfor %}",
+      "writing", {{"eos_token", "<|im_end|>"}});
+  const auto warned = [&](const std::string& tools, const ChatTemplate& chat) {
+    const std::string file =
+        write("a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})"
+                         "\n"
+                         R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}],"tools":)" +
+                             tools + "}");
+    ::testing::internal::CaptureStderr();
+    tokenize(open_dataset(file), model(&chat), options());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string tools = R"([{"type":"function","function":{"name":"f","parameters":{}}}])";
+  EXPECT_NE(warned(tools, testing::chatml()).find("columns that are not used: \"tools\" (" + path("a.jsonl") + ":2);"),
+            std::string::npos)
+      << warned(tools, testing::chatml());
+  EXPECT_EQ(warned(tools, writing), "");
+  EXPECT_EQ(warned("\"[]\"", testing::chatml()), "") << "there are none";
+}
+
 TEST_F(SampleFormTest, SamplesWithPicturesAreRefusedAndEmptyListsOfThemAreNot) {
   const auto row = [](const std::string& images) {
     return R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"images":)" + images +

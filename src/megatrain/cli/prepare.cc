@@ -9,6 +9,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
+#include "megatrain/cli/config_argument.h"
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
@@ -30,9 +31,11 @@ using nlohmann::ordered_json;
 ordered_json to_json(const SampleData* data, int64_t seq_len) {
   if (!data) return nullptr;
   const SampleCounts& counts = data->counts();
-  return {{"samples", counts.samples},     {"tokens", counts.tokens},          {"trained_tokens", counts.trained},
-          {"longest", counts.longest},     {"truncated", counts.truncated},    {"left_out", counts.dropped},
-          {"sequences", counts.sequences}, {"filled", counts.filled(seq_len)}, {"fingerprint", data->fingerprint()}};
+  return {{"samples", counts.samples},           {"tokens", counts.tokens},
+          {"trained_tokens", counts.trained},    {"longest", counts.longest},
+          {"truncated", counts.truncated},       {"left_out", counts.dropped},
+          {"sequences", counts.sequences},       {"filled", counts.filled(seq_len)},
+          {"epoch_tokens", counts.epoch_tokens}, {"fingerprint", data->fingerprint()}};
 }
 
 // One file of a prepared dataset, in pieces.
@@ -132,7 +135,7 @@ int say_stopped(const volatile std::sig_atomic_t* stop) {
 }  // namespace
 
 int verb_prepare(const Arguments& arguments) {
-  const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false});
+  const TrainConfig config = load_config_argument(arguments, {.steps = false});
   if (config.data.train.empty()) fail_config("there is nothing to prepare: the configuration has no data.train");
   const SignalWatch signals(/*saves=*/false);
   const Work work("the preparation", {.then = "what is done is kept, and the next call goes on from there"});
@@ -162,9 +165,13 @@ int verb_prepare(const Arguments& arguments) {
   for (const auto& [name, samples] : {std::pair{"train", data.train_samples}, {"eval", data.eval_samples}}) {
     if (!samples) continue;
     const SampleCounts& counts = samples->counts();
-    fmt::print("{:5}  {}, {} tokens of which {} are trained; {} of {}, {:.1f}% filled; longest {}\n", name,
+    fmt::print("{:5}  {}, {} tokens of which {} are trained; {} of {}, {:.1f}% filled; longest {}{}{}\n", name,
                counted(counts.samples, "sample"), counts.tokens, counts.trained, counted(counts.sequences, "sequence"),
-               config.seq_len, 100 * counts.filled(config.seq_len), counts.longest);
+               config.seq_len, 100 * counts.filled(config.seq_len), counts.longest,
+               counts.truncated ? fmt::format("; {} truncated", counts.truncated) : "",
+               counts.dropped ? fmt::format("; {} left out, too long or with nothing to train", counts.dropped) : "");
+    if (counts.truncated + counts.dropped > 0)
+      fmt::print("       an epoch has {} of these tokens\n", counts.epoch_tokens);
   }
   const char* were = data.bad == 1 ? "was" : "were";
   fmt::print("an epoch is {} of {}{}\n", counted(epoch_steps, "step"), counted(config.batch, "sequence"),

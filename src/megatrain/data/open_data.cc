@@ -124,11 +124,11 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
 }
 
 void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
-  log_info(fmt::format("{}: {}, {} tokens ({} trained), {} of {}, {:.1f}% filled{}{}", what,
-                       counted(counts.samples, "sample"), format_count(counts.tokens), format_count(counts.trained),
-                       counted(counts.sequences, "sequence"), seq_len, 100 * counts.filled(seq_len),
-                       counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
-                       counts.dropped ? fmt::format(", {} left out", counts.dropped) : ""));
+  log_info(fmt::format(
+      "{}: {}, {} tokens ({} trained), {} of {}, {:.1f}% filled{}{}", what, counted(counts.samples, "sample"),
+      format_count(counts.tokens), format_count(counts.trained), counted(counts.sequences, "sequence"), seq_len,
+      100 * counts.filled(seq_len), counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
+      counts.dropped ? fmt::format(", {} left out, too long or with nothing to train", counts.dropped) : ""));
 }
 
 // Padding costs as much as text.

@@ -12,6 +12,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/other_formats.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/user_cache.h"
 
 namespace megatrain {
 
@@ -90,8 +91,7 @@ std::vector<std::string> missing_files(const fs::path& snapshot, ModelParts need
 std::string hub_cache_directory() {
   if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
   if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
-  const std::string caches = variable("XDG_CACHE_HOME");
-  return (caches.empty() ? variable("HOME") + "/.cache" : caches) + "/huggingface/hub";
+  return (fs::path(user_cache_directory()).parent_path() / "huggingface/hub").string();
 }
 
 bool is_hub_name(const std::string& path) {

@@ -3,8 +3,8 @@
 //   CACHE/models--Org--Name/refs/main            holds a commit
 //   CACHE/models--Org--Name/snapshots/COMMIT/    the model directory: links into ../../blobs
 //
-// CACHE is where huggingface_hub looks for it: $HF_HUB_CACHE, else $HF_HOME/hub, else
-// ${XDG_CACHE_HOME:-~/.cache}/huggingface/hub. Nothing is ever downloaded.
+// CACHE is where huggingface_hub looks for it: $HF_HUB_CACHE, else $HF_HOME/hub, else huggingface/hub beside
+// user_cache_directory(). Nothing is ever downloaded.
 #pragma once
 
 #include <string>

@@ -76,9 +76,13 @@ Json with_reasoning(const Json& message) {
   for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
     if (!message.contains(key) || message[key].is_null()) continue;
     const Json reasoning = message[key];
+    const auto own = message.find("thinking");
     Json out = Json::object();
-    out["thinking"] = reasoning;
-    for (const auto& [name, value] : message.items()) out[name] = value;
+    auto& members = out.get_ref<Json::object_t&>();  // operator[] would compare each key with all before it
+    members.emplace_back("thinking", own == message.end() ? reasoning : *own);
+    for (const auto& [name, value] : message.items()) {
+      if (name != "thinking") members.emplace_back(name, value);
+    }
     out["reasoning_content"] = reasoning;
     return out;
   }

@@ -7,6 +7,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
@@ -94,9 +95,10 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
   if (!is_file(file)) {
     if (is_file(directory / "tokenizer.model"))
       fail_input(fmt::format(
-          "{0} has no tokenizer.json, only a tokenizer.model; transformers makes one of it: python3 -c 'from "
-          "transformers import AutoTokenizer as T; T.from_pretrained(\"{0}\").save_pretrained(\"{0}\")'",
-          path));
+          "{} has no tokenizer.json, only a tokenizer.model; transformers makes one of it: python3 -c 'import sys; "
+          "from "
+          "transformers import AutoTokenizer as T; T.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' {}",
+          path, shell_word(path)));
     fail_input(fmt::format(
         "{} has no tokenizer.json, so text cannot become tokens; copy it from the model this one was made of{}", path,
         tokenizer_key.empty() ? ", with the tokenizer_config.json beside it"

@@ -11,6 +11,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
+#include "megatrain/text/dataset/convert_command.h"
 #include "megatrain/text/dataset/dataset_info.h"
 
 namespace megatrain {
@@ -24,19 +25,20 @@ constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_info
                                               "state.json"};
 
 // What is not read, and how it becomes what is: `reader` is a function of pandas that opens it, or where that is empty
-// `advice` says what to do.
+// `advice` says what to do. Of tables all cells are text, as they stand: an answer may be 7, 007 or NA.
+constexpr std::string_view kArrow = ".arrow";  // as the datasets library writes it, which pandas does not open
 struct Unread {
   std::string_view ending;
   const char *what, *reader, *advice;
 };
 constexpr Unread kUnread[] = {
-    {".parquet", "a Parquet file", "read_parquet({})", ""},
-    {".csv", "a table", "read_csv({})", ""},
-    {".tsv", "a table", "read_csv({}, sep=\"\\t\")", ""},
-    {".feather", "an Arrow file", "read_feather({})", ""},
-    {".orc", "an ORC file", "read_orc({})", ""},
-    {".xlsx", "a table", "read_excel({})", ""},
-    {".arrow", "an Arrow file", "", "convert it to JSON Lines: datasets.Dataset.from_file(FILE).to_json(OUT)"},
+    {".parquet", "a Parquet file", "read_parquet(sys.argv[1])", ""},
+    {".csv", "a table", "read_csv(sys.argv[1], dtype=str, keep_default_na=False)", ""},
+    {".tsv", "a table", "read_csv(sys.argv[1], sep=\"\\t\", dtype=str, keep_default_na=False)", ""},
+    {".feather", "an Arrow file", "read_feather(sys.argv[1])", ""},
+    {".orc", "an ORC file", "read_orc(sys.argv[1])", ""},
+    {".xlsx", "a table", "read_excel(sys.argv[1], dtype=str, keep_default_na=False)", ""},
+    {kArrow, "an Arrow file", "", ""},
     {".gz", "compressed", "", "unpack it with gunzip"},
     {".zst", "compressed", "", "unpack it with unzstd"},
     {".xz", "compressed", "", "unpack it with unxz"},
@@ -71,23 +73,32 @@ const Unread* unread(const std::string& path) {
 
 // The command that makes a JSON Lines file of it, beside it.
 std::string advice_for(const std::string& path, const Unread& format) {
-  if (format.reader[0] == '\0') return format.advice;
+  if (format.advice[0] != '\0') return format.advice;
   const std::string out = fs::path(path).replace_extension(".jsonl").string();
-  return fmt::format(
-      "convert it to JSON Lines: python3 -c 'import pandas; pandas.{}.to_json(\"{}\", orient=\"records\", lines=True, "
-      "force_ascii=False)', and give {}",
-      fmt::format(fmt::runtime(format.reader), fmt::format("\"{}\"", path)), out, out);
+  const std::string command = format.ending == kArrow
+                                  ? python_command(
+                                        "import sys, datasets; datasets.Dataset.from_file(sys.argv[1]).to_json("
+                                        "sys.argv[2], force_ascii=False)",
+                                        path, out)
+                                  : pandas_command(format.reader, path, out);
+  return fmt::format("convert it to JSON Lines: {}, and give {}", command, out);
 }
 
 [[noreturn]] void refuse(const std::string& path, const Unread& format) {
   fail_input(fmt::format("{} is {}, which is not read; {}.", path, format.what, advice_for(path, format)));
 }
 
-// "org/name", as Hugging Face calls its datasets, rather than the path of a file that is missing.
+// "org/name", as Hugging Face calls its datasets, rather than the path of a file that is missing. Such a name needs no
+// quotes in a shell.
 bool is_hub_dataset(const std::string& path) {
   const size_t slash = path.find('/');
   if (slash == 0 || slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) return false;
-  if (path[0] == '.' || path[0] == '~' || slash + 1 == path.size()) return false;
+  if (path[0] == '.' || path[0] == '-' || slash + 1 == path.size()) return false;
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("/._-").find(c) != std::string_view::npos;
+  };
+  if (!std::all_of(path.begin(), path.end(), is_plain)) return false;
   std::error_code ignored;
   const bool folder = fs::is_directory(path.substr(0, slash), ignored);
   return !folder && !is_json_name(path) && !is_one_of(ending_of(path), kTextEndings) && !unread(path);

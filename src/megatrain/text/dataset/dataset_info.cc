@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 
@@ -63,12 +64,6 @@ struct Entry {
 // What an entry may have. `subset` and `folder` are of hubs, where a file needs neither.
 constexpr std::string_view kEntryKeys[] = {"file_name", "formatting", "columns", "tags", "ranking", "split"};
 
-// Without quotes where it is a plain name.
-std::string printable_word(const std::string& name) {
-  const std::string quoted = printable(name);
-  return quoted == "\"" + name + "\"" ? name : quoted;
-}
-
 bool is_set(const Json& value) { return !value.is_null() && value != false && value != ""; }
 
 void check_refused(const Entry& entry, const std::string& key, const Json& value) {
@@ -76,9 +71,9 @@ void check_refused(const Entry& entry, const std::string& key, const Json& value
   if (key == "hf_hub_url" && value.is_string()) {
     const std::string name = value.get<std::string>();
     entry.refuse(
-        fmt::format("\"hf_hub_url\" names a dataset of a hub; download it with 'hf download {} --repo-type "
-                    "dataset --local-dir {}', and give its files as \"file_name\"",
-                    printable_word(name), printable_word("data/" + name.substr(name.rfind('/') + 1))));
+        fmt::format("\"hf_hub_url\" names a dataset of a hub; download it: hf download {} --repo-type dataset "
+                    "--local-dir {}, and give its files as \"file_name\"",
+                    shell_word(name), shell_word("data/" + name.substr(name.rfind('/') + 1))));
   }
   for (const Refusal& each : kRefused) {
     if (key == each.key) entry.refuse(fmt::format("\"{}\" {}", key, each.why));

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/text/dataset/convert_command.h"
 #include "megatrain/text/unicode/unicode.h"
 
 namespace megatrain {
@@ -75,18 +77,20 @@ void refuse_compressed(const std::string& path, std::string_view head) {
   const auto refuse = [&](const char* what, const std::string& advice) {
     fail_input(fmt::format("{} is {}, which is not read; {}.", path, what, advice));
   };
-  if (head.starts_with("\x1f\x8b")) refuse("compressed by gzip", "unpack it with gunzip");
-  if (head.starts_with("\x28\xb5\x2f\xfd")) refuse("compressed by zstd", "unpack it with unzstd");
+  const auto unpack = [&](const char* program) {
+    const std::string out = path + ".unpacked" + std::filesystem::path(path).extension().string();
+    return fmt::format("unpack it: {}, and give {}", unpack_command(program, path, out), out);
+  };
+  if (head.starts_with("\x1f\x8b")) refuse("compressed by gzip", unpack("gunzip -c"));
+  if (head.starts_with("\x28\xb5\x2f\xfd")) refuse("compressed by zstd", unpack("unzstd -c"));
   if (head.starts_with("\xfd"
                        "7zXZ"))
-    refuse("compressed by xz", "unpack it with unxz");
+    refuse("compressed by xz", unpack("unxz -c"));
   if (head.starts_with("PK\x03\x04")) refuse("a zip archive", "unpack it with unzip");
   if (head.starts_with("PAR1")) {
-    refuse(
-        "a Parquet file",
-        fmt::format("convert it to JSON Lines: python3 -c 'import pandas; pandas.read_parquet(\"{0}\").to_json("
-                    "\"{0}.rows.jsonl\", orient=\"records\", lines=True, force_ascii=False)', and give {0}.rows.jsonl",
-                    path));
+    const std::string out = path + ".rows.jsonl";
+    refuse("a Parquet file", fmt::format("convert it to JSON Lines: {}, and give {}",
+                                         pandas_command("read_parquet(sys.argv[1])", path, out), out));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
+#include "megatrain/text/dataset/preferences.h"
 #include "megatrain/text/dataset/sample_json.h"
 
 namespace megatrain {
@@ -172,43 +173,11 @@ void check_content(const Json& message, const std::string& which) {
   }
 }
 
-// Of rows that say whether their answer is a good one (KTO); empty: it is none.
-std::string judged_sentence(const nlohmann::ordered_json& first) {
-  for (const char* tag : {"kto_tag", "label"}) {
-    const bool named = std::string_view(tag) == "kto_tag" || has(first, "completion");  // "label" means much else
-    if (!named || !has(first, tag) || !first[tag].is_boolean()) continue;
-    return fmt::format(
-        "\"{0}\" says whether its answer is a good one, and preferences (KTO and the like) are not trained on; to "
-        "train on the good answers alone: jq -c 'if type == \"array\" then .[] else . end | select(.{0}) | del(.{0})' "
-        "FILE > better.jsonl",
-        tag);
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string known_forms() {
   return "{\"messages\": [{\"role\", \"content\"}]}, {\"conversations\": [{\"from\", \"value\"}]}, {\"instruction\", "
          "\"output\"}, {\"prompt\", \"completion\"}, {\"question\", \"answer\"} or {\"text\"}";
-}
-
-std::string preference_sentence(const nlohmann::ordered_json& first) {
-  const bool lists = has(first, "chosen_messages") && has(first, "rejected_messages");
-  if (!lists && !(has(first, "chosen") && has(first, "rejected"))) return judged_sentence(first);
-  const char* better = "{messages: .chosen}";
-  if (lists)
-    better = "{messages: .chosen_messages}";
-  else if (has(first, "conversations"))
-    better = "{conversations: (.conversations + [.chosen])}";
-  else if (has(first, "messages") && first["chosen"].is_object())
-    better = "{messages: (.messages + [.chosen])}";
-  else if (first["chosen"].is_string() && has(first, "prompt"))
-    better = "{prompt, completion: .chosen}";
-  return fmt::format(
-      "it has a chosen and a rejected answer, and preferences (DPO and the like) are not trained on; to train on the "
-      "better answers alone: jq -c 'if type == \"array\" then .[] else . end | {}' FILE > better.jsonl",
-      better);
 }
 
 bool carries_text(const nlohmann::ordered_json& value) {
@@ -229,6 +198,7 @@ std::string keys_of(const nlohmann::ordered_json& object) {
 
 std::optional<SampleForm> SampleForm::settle(DatasetForm form, const DatasetColumns& columns, const Json& first) {
   SampleForm settled;
+  settled.detected_ = form == DatasetForm::detect;
   settled.form_ = form == DatasetForm::detect ? detect(columns, first) : form;
   DatasetColumns& names = settled.names_ = columns;
   switch (settled.form_) {
@@ -297,6 +267,30 @@ bool SampleForm::reads(std::string_view column, bool has_template) const {
          (form_ == DatasetForm::alpaca && column == names_.history);
 }
 
+bool SampleForm::leaves_system(std::string_view column, const Json& object) const {
+  if (column != names_.system || !has(object, names_.system)) return false;
+  const bool list = form_ == DatasetForm::messages || form_ == DatasetForm::sharegpt;
+  const std::string& messages = list ? names_.messages : names_.prompt;
+  if (!has(object, messages) || !object[messages].is_array() || object[messages].empty()) return false;
+  const Json& first = object[messages].front();
+  const std::string role = list ? names_.role : "role", content = list ? names_.content : "content";
+  const auto is_system = [&](const RoleWord& each) { return each.role == "system" && first[role] == each.word; };
+  if (!has(first, role) || std::none_of(roles_.begin(), roles_.end(), is_system)) return false;
+  return !has(first, content) || first[content] != object[names_.system];
+}
+
+std::string SampleForm::misfit(const Json& object, bool has_template) const {
+  for (const char* const key : {"images", "videos", "audios"}) {
+    if (!has(object, key) || reads(key, has_template) || !carries_text(object[key])) continue;
+    return fmt::format(
+        "it has \"{}\", and only text is trained on; leave such samples out, or where their text is enough, that "
+        "column",
+        key);
+  }
+  const bool chosen = reads("chosen", has_template) || reads("chosen_messages", has_template);
+  return detected_ && !chosen ? preference_sentence(object) : "";
+}
+
 void SampleForm::settle_roles() {
   const bool sharegpt = form_ == DatasetForm::sharegpt;
   const auto add = [&](const std::string& tag, const char* role, std::initializer_list<const char*> own) {
@@ -326,6 +320,7 @@ Sample SampleForm::read(Json object, bool has_template) const {
   if (!object.is_object()) {
     fail_input(fmt::format("a sample is {}, where an object is expected: {}", kind_of(object), known_forms()));
   }
+  if (const std::string what = misfit(object, has_template); !what.empty()) fail_input(what);
   if (form_ == DatasetForm::text) return read_document(object);
   if (form_ == DatasetForm::prompt) return read_prompt(object, has_template);
   if (form_ == DatasetForm::alpaca_prompt) return read_alpaca_prompt(object);

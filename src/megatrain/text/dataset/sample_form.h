@@ -37,6 +37,14 @@ class SampleForm {
   // A column of a sample is read; `has_template`: of the model.
   bool reads(std::string_view column, bool has_template) const;
 
+  // It is the column of tools.
+  bool is_tools(std::string_view column) const { return column == names_.tools; }
+  // It is the column of the system message, and the sample's conversation begins with another one, which is used.
+  bool leaves_system(std::string_view column, const nlohmann::ordered_json& object) const;
+  // What of a sample training would pass over: pictures, film, sound, or where the form was detected, preferences;
+  // empty: nothing.
+  std::string misfit(const nlohmann::ordered_json& object, bool has_template) const;
+
   // Error(bad_input) where the object does not fit. `has_template`: of the model; without one only documents and
   // {"prompt", "completion"} of texts can be read.
   Sample read(nlohmann::ordered_json object, bool has_template) const;
@@ -61,15 +69,12 @@ class SampleForm {
   std::string take_question(Json& prompt, Json& object) const;
 
   DatasetForm form_ = DatasetForm::detect;
-  DatasetColumns names_;  // none empty but those the form does not have
+  bool detected_ = false;  // by the first sample; otherwise the dataset names it
+  DatasetColumns names_;   // none empty but those the form does not have
   std::vector<RoleWord> roles_;
   bool chat_only_ = false;  // prompt form: the two texts do not read on as one
   std::vector<std::string> found_;
 };
-
-// What to do with a sample that is a better and a worse answer, or an answer with a judgement, which preferences are
-// trained on; empty: it is none.
-std::string preference_sentence(const nlohmann::ordered_json& first);
 
 // Some text stands in it, at any depth.
 bool carries_text(const nlohmann::ordered_json& value);

@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kIdentity = 2;  // of what decides the samples: another one, another fingerprint
-constexpr int kFormat = 3;    // of the stores, and of how samples are read: another one, another directory
+constexpr int kFormat = 4;    // of the stores, and of how samples are read: another one, another directory
 constexpr auto kLockPoll = std::chrono::milliseconds(100);
 constexpr double kProgressSeconds = 0.2;
 
@@ -299,8 +299,7 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
   const auto input = examine(dataset, options);
   if (!input) return std::nullopt;
   if (const std::string sentence = passed_over_sentence(dataset); !sentence.empty()) log_warn(sentence);
-  const std::optional<SampleForm> form =
-      settle_form(dataset, input->files, limits_of(options), model.chat_template != nullptr);
+  const std::optional<SampleForm> form = settle_form(dataset, input->files, limits_of(options), model, options);
   Json identity = identity_of(dataset, *input, form, model, options);
   const std::string fingerprint = hash_of(identity);
   identity["format"] = kFormat;
