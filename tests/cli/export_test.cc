@@ -1,3 +1,4 @@
+#include "megatrain/io/new_output.h"
 #include "tests/cli/command.h"
 
 namespace megatrain::cli {
@@ -104,6 +105,51 @@ TEST(Export, RefusesWithASentence) {
   expect_refusal({"export", place.run(), "--out", place / "x"}, ExitCode::bad_input, {"nothing to export yet"});
   EXPECT_FALSE(fs::exists(place / "x"));
   expect_no_partial(place.path());
+}
+
+TEST(Export, OfTwoAtOnceToOneNameIsOneWholeDirectory) {
+  Place place("qwen2_tied", "steps: 2\ncheckpoint.every: 2\n");
+  const std::string model = place.own_model(), out = place / "out";
+  for (const char* name : {"tokenizer.json", "LICENSE"}) write_bytes(model + "/" + name, name);
+  succeed({"train", place.config()});
+  succeed({"export", place.run(), "--out", place / "wide", "--dtype=fp32"});
+  succeed({"export", place.run(), "--out", place / "narrow", "--dtype=bf16"});
+  for (int round = 0; round < 8; ++round) {
+    Process first({"export", place.run(), "--out", out, "--dtype=fp32"});
+    Process second({"export", place.run(), "--out", out, "--dtype=bf16"});
+    const Outcome wide = first.wait(), narrow = second.wait();
+    ASSERT_EQ(std::min(wide.code, narrow.code), 0) << wide.err << narrow.err;
+    ASSERT_EQ(std::max(wide.code, narrow.code), 2) << wide.err << narrow.err;
+    const std::string whole = place / (wide.code == 0 ? "wide" : "narrow");
+    ASSERT_EQ(listing(out), listing(whole));
+    for (const std::string& name : listing(out))
+      ASSERT_EQ(read_bytes(out + "/" + name), read_bytes(whole + "/" + name)) << name;
+    expect_no_partial(place.path());
+    fs::remove_all(out);
+  }
+}
+
+TEST(Export, WaitsForNobodyAndTouchesNothingOfOthers) {
+  const Place place("llama_linear", "steps: 1\n");
+  succeed({"train", place.config()});
+  const std::string out = place / "new/out", partial = out + ".partial";
+  const Words words = {"export", place.run(), "--out", out};
+  fs::create_directory(place / "new");
+  {
+    const NewOutput held(out);
+    expect_refusal(words, ExitCode::bad_config, {"another export writes " + out + "; wait for it"});
+  }
+  fs::create_directory(partial);
+  write_bytes(partial + "/config.json", "mine");
+  expect_refusal(words, ExitCode::io, {partial, "was not left by an export"});
+  EXPECT_EQ(read_bytes(partial + "/config.json"), "mine");
+  fs::remove_all(partial);
+  fs::create_symlink("nowhere", out);
+  expect_refusal(words, ExitCode::bad_config, {out, "there already"});
+  fs::remove(out);
+  fs::remove(place / "new");
+  succeed(words);
+  EXPECT_EQ(listing(place / "new"), std::set<std::string>{"out"});
 }
 
 }  // namespace megatrain::cli

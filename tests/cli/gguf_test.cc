@@ -1,4 +1,7 @@
 // `megatrain export --gguf`.
+#include <sys/stat.h>
+
+#include "megatrain/io/new_output.h"
 #include "tests/cli/command.h"
 #include "tests/gguf/read_gguf.h"
 #include "tests/places.h"
@@ -104,6 +107,89 @@ TEST(ExportGguf, AFullDiskOrAKillLeavesNoHalfFile) {
   succeed(words);
   EXPECT_EQ(read_bytes(out), whole);
   expect_no_partial(place.path());
+}
+
+TEST(ExportGguf, OfTwoAtOnceToOneNameIsOneWholeFile) {
+  const TokenizedPlace place("steps: 2\n");
+  const std::string out = place / "out.gguf";
+  const auto words = [&](const char* type, const std::string& to) {
+    return Words{"export", place.model, "--gguf", type, "--out", to};
+  };
+  succeed(words("f32", place / "f32.gguf"));
+  succeed(words("q8_0", place / "q8_0.gguf"));
+  for (int round = 0; round < 8; ++round) {
+    Process first(words("f32", out)), second(words("q8_0", out));
+    const Outcome wide = first.wait(), narrow = second.wait();
+    ASSERT_EQ(std::min(wide.code, narrow.code), 0) << wide.err << narrow.err;
+    ASSERT_EQ(std::max(wide.code, narrow.code), 2) << wide.err << narrow.err;
+    ASSERT_EQ(read_bytes(out), read_bytes(place / (wide.code == 0 ? "f32.gguf" : "q8_0.gguf")));
+    expect_no_partial(place.path());
+    fs::remove(out);
+  }
+  const NewOutput held(out);
+  expect_refusal(words("f32", out), ExitCode::bad_config, {"another export writes " + out + "; wait for it"});
+}
+
+TEST(ExportGguf, LeavesAloneAPartThatNoExportMade) {
+  const TokenizedPlace place("steps: 2\n");
+  const std::string out = place / "x.gguf", partial = out + ".partial", mine = place / "keep.gguf";
+  const auto refused = [&] {
+    expect_refusal({"export", place.model, "--gguf", "q8_0", "--out", out}, ExitCode::io,
+                   {partial, "was not left by an export"});
+    EXPECT_FALSE(fs::exists(out));
+  };
+  for (const std::string& text : {std::string("GGUF of someone"), std::string(5000, '\0'), std::string()}) {
+    write_bytes(partial, text);
+    refused();
+    EXPECT_EQ(read_bytes(partial), text);
+  }
+  fs::remove(partial);
+  write_bytes(mine, "mine");
+  for (const char* target : {"keep.gguf", "nowhere"}) {
+    fs::create_symlink(target, partial);
+    refused();
+    EXPECT_EQ(fs::read_symlink(partial), target);
+    EXPECT_EQ(read_bytes(mine), "mine");
+    EXPECT_FALSE(fs::exists(place / "nowhere"));
+    fs::remove(partial);
+  }
+  fs::create_directory(partial);
+  refused();
+  fs::remove(partial);
+  ASSERT_EQ(::mkfifo(partial.c_str(), 0600), 0);
+  refused();
+}
+
+TEST(ExportGguf, RefusesAModelThatGenerateRefuses) {
+  const TokenizedPlace place("steps: 2\n");
+  const std::string weights = place.model + "/model.safetensors", config = place.model + "/config.json";
+  const auto refused = [&](const std::string& sentence) {
+    expect_refusal({"generate", place.model, "--prompt=a"}, ExitCode::bad_input, {sentence});
+    expect_refusal({"export", place.model, "--gguf", "f32", "--out", place / "x.gguf"}, ExitCode::bad_input,
+                   {sentence});
+    EXPECT_FALSE(fs::exists(place / "x.gguf"));
+  };
+  const std::string sound = read_bytes(weights);
+  RawSafetensors raw(weights);
+  const std::string table = "model.embed_tokens.weight";
+  std::string head = raw.bytes_of(table);
+  head[0] = static_cast<char>(head[0] ^ 1);
+  raw.header["lm_head.weight"] = raw.header.at(table);
+  raw.header.at("lm_head.weight").at("data_offsets") = {raw.data.size(), raw.data.size() + head.size()};
+  raw.data += head;
+  raw.write(weights);
+  refused("lm_head.weight differs from model.embed_tokens.weight (row 0), but config.json says tie_word_embeddings");
+
+  write_bytes(weights, sound);
+  json fewer = json::parse(read_bytes(config));
+  ASSERT_GT(fewer.at("num_hidden_layers"), 1);
+  fewer["num_hidden_layers"] = 1;
+  fewer.erase("layer_types");
+  write_bytes(config, fewer.dump());
+  refused("is of a layer that config.json does not count (num_hidden_layers is 1)");
+  const json problems = json::parse(succeed({"inspect", place.model, "--json"}).out).at("problems");
+  ASSERT_EQ(problems.size(), 1u) << problems;
+  refused(problems[0]);
 }
 
 }  // namespace megatrain::cli

@@ -63,21 +63,29 @@ TEST(GgufFile, LeavesNothingBehindUnlessFinished) {
   EXPECT_TRUE(fs::is_empty(directory.path()));
 }
 
-TEST(GgufFile, TakesThePlaceOfAKilledOnesPartAndOfNothingElse) {
+TEST(GgufFile, TakesThePlaceOfNothing) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "model.gguf", partial = path + ".partial";
+  for (const std::string& text : {std::string("GGUF of someone"), std::string(5000, '\0'), std::string("a letter")}) {
+    write_bytes(partial, text);
+    expect_error(ExitCode::io, {partial, "in the way"}, [&] { const GgufFile file(path, some_metadata(), {}); });
+    EXPECT_EQ(read_bytes(partial), text);
+  }
+  fs::remove(partial);
+  fs::create_directory(path);
+  expect_error(ExitCode::bad_config, {path, "there already"}, [&] { const GgufFile file(path, some_metadata(), {}); });
+}
+
+TEST(GgufFile, IsWrittenByOneAtATime) {
   const TemporaryDirectory directory;
   const std::string path = directory / "model.gguf";
-  write_bytes(path + ".partial", "GGUF, and then it was killed");
-  GgufFile(path, some_metadata(), {}).finish();
-  EXPECT_EQ(read_gguf(path).metadata.at("yes"), true);
-  EXPECT_FALSE(fs::exists(path + ".partial"));
-
-  write_bytes(directory / "mine.gguf.partial", "a letter");
-  expect_error(ExitCode::io, {"mine.gguf.partial", "in the way"},
-               [&] { const GgufFile file(directory / "mine.gguf", some_metadata(), {}); });
-  EXPECT_EQ(read_bytes(directory / "mine.gguf.partial"), "a letter");
-  fs::create_directory(directory / "folder.gguf");
-  expect_error(ExitCode::bad_config, {"folder.gguf", "is a directory"},
-               [&] { const GgufFile file(directory / "folder.gguf", some_metadata(), {}); });
+  GgufFile file(path, some_metadata(), {{"three", {3}, GgufType::f32}});
+  expect_error(ExitCode::bad_config, {"another export writes " + path},
+               [&] { const GgufFile second(path, some_metadata(), {}); });
+  file.write(0, bytes_of({1, 2, 3}));
+  file.finish();
+  EXPECT_EQ(read_gguf(path).tensors.at("three").values, (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(listing(directory.path()), std::set<std::string>{"model.gguf"});
 }
 
 }  // namespace megatrain

@@ -14,8 +14,11 @@ using nlohmann::json;
 json metadata_of(const TemporaryDirectory& directory, const ModelText& text, int64_t vocab = 0) {
   GgufMetadata metadata;
   add_vocabulary(text, vocab > 0 ? vocab : text.tokenizer.vocab_size(), metadata);
-  GgufFile(directory / "vocabulary.gguf", metadata, {}).finish();
-  return read_gguf(directory / "vocabulary.gguf").metadata;
+  const std::string path = directory / "vocabulary.gguf";
+  GgufFile(path, metadata, {}).finish();
+  json read = read_gguf(path).metadata;
+  std::filesystem::remove(path);
+  return read;
 }
 
 void expect_refused(const std::string& name, std::initializer_list<std::string> parts,

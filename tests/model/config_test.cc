@@ -166,6 +166,35 @@ TEST(ModelConfig, RefusesNonsenseByName) {
   expect_error(ExitCode::bad_input, {"config.json"}, [] { parse_model_config(json::array(), "config.json"); });
 }
 
+TEST(ModelConfig, RefusesNumbersThatFloat32DoesNotHold) {
+  for (const char* key : {"rms_norm_eps", "rope_theta", "initializer_range"}) {
+    expect_refused(kLlama, {{key, 1e300}}, {"config.json", key, "1e+300", "float32"});
+    expect_refused(kLlama, {{key, 1e-300}}, {"config.json", key, "1e-300", "float32"});
+  }
+  expect_refused(kLlama, {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 1e39}}}}, {"factor", "1e+39"});
+  EXPECT_DOUBLE_EQ(parse(kLlama, {{"rope_theta", 1e30}}).rope.theta, 1e30);
+  EXPECT_DOUBLE_EQ(parse(kLlama, {{"rms_norm_eps", 1e-30}}).norm_eps, 1e-30);
+}
+
+TEST(ModelConfig, AnEndThatIsNoTokenIsNamed) {
+  const auto notes = [](const json& ends) {
+    json object = minimal(kLlama);
+    object["eos_token_id"] = ends;
+    parse_model_config(object, "config.json");
+    return passed_over_fields(object, "config.json");
+  };
+  for (const json& ends : {json(), json(0), json(99), json{1, 99}}) EXPECT_TRUE(notes(ends).empty()) << ends;
+  for (const json& end : {json(100), json(-1), json(99999), json(UINT64_MAX)}) {
+    for (const json& ends : {end, json{2, end}}) {
+      const std::vector<std::string> said = notes(ends);
+      ASSERT_EQ(said.size(), 1u) << ends;
+      EXPECT_NE(said[0].find("'eos_token_id' is " + end.dump() + ", no token id below vocab_size (100)"),
+                std::string::npos)
+          << said[0];
+    }
+  }
+}
+
 TEST(ModelConfig, RefusesWhatWouldChangeTheMaths) {
   expect_refused(kLlama, {{"hidden_act", "gelu"}}, {"hidden_act", "gelu", "silu"});
   expect_refused(kLlama, {{"attention_dropout", 0.1}}, {"attention_dropout"});

@@ -23,7 +23,7 @@ json gpt_oss() {
   return {{"architectures", {"GptOssForCausalLM"}},
           {"attention_bias", true},
           {"attention_dropout", 0.0},
-          {"eos_token_id", 200002},
+          {"eos_token_id", 2},
           {"experts_per_token", 4},
           {"head_dim", 8},
           {"hidden_act", "silu"},

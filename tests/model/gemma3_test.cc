@@ -23,7 +23,7 @@ json gemma3_1b() {
           {"attn_logit_softcapping", nullptr},
           {"bos_token_id", 2},
           {"cache_implementation", "hybrid"},
-          {"eos_token_id", {1, 106}},
+          {"eos_token_id", {1, 6}},
           {"final_logit_softcapping", nullptr},
           {"head_dim", 32},
           {"hidden_activation", "gelu_pytorch_tanh"},

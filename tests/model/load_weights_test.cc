@@ -23,15 +23,17 @@ ModelConfig small(bool tied) {
                             "config.json");
 }
 
-// The model's tensors, each element its index, and the head as given: nothing, or a factor for the embedding's values.
+// The model's tensors, each element its index, the head as given, and tensors of one element that are not the model's.
 class Weights {
  public:
-  void write(const std::vector<float>& head, DType head_type = DType::f32) const {
+  void write(const std::vector<float>& head, DType head_type = DType::f32,
+             const std::vector<std::string>& others = {}) const {
     std::vector<TensorDeclaration> tensors;
     for (const LayerLayout& layout : model_layouts(small(true)))
       for (const TensorSpec& tensor : layout.tensors)
         tensors.push_back({tensor.name, DType::f32, tensor_shape(tensor)});
     if (!head.empty()) tensors.push_back({"lm_head.weight", head_type, {kVocab, kHidden}});
+    for (const std::string& name : others) tensors.push_back({name, DType::f32, {1}});
     SafetensorsWriter writer(path() + "/model.safetensors", tensors, {});
     for (const TensorDeclaration& tensor : tensors) {
       const bool is_head = tensor.name == "lm_head.weight";
@@ -85,6 +87,30 @@ TEST(LoadWeights, ATiedModelAcceptsNoHeadOrTheSameInAnyType) {
     weights.write(Weights::numbers(kVocab * kHidden), type);
     EXPECT_EQ(weights.load(true).unused, (std::vector<std::string>{"lm_head.weight"}));
   }
+}
+
+TEST(LoadWeights, RefusesALayerThatTheConfigurationDoesNotCount) {
+  const Weights weights;
+  for (const char* layer : {"1", "2", "10"}) {
+    const std::string prefix = std::string("model.layers.") + layer;
+    weights.write({}, DType::f32, {prefix + ".mlp.up_proj.weight", prefix + ".self_attn.rotary_emb.inv_freq"});
+    expect_error(ExitCode::bad_input,
+                 {"model.safetensors", prefix + ".mlp.up_proj.weight", "num_hidden_layers is 1", "belong together"},
+                 [&] { weights.load(true); });
+  }
+}
+
+TEST(LoadWeights, DoesNotUseWhatIsNoLayerOfTheModelsKind) {
+  const Weights weights;
+  // A buffer of older files, then a layer that predicts further tokens, as DeepSeek's do.
+  const std::vector<std::string> others = {"model.layers.0.self_attn.rotary_emb.inv_freq",
+                                           "model.layers.1.eh_proj.weight",
+                                           "model.layers.1.mlp.up_proj.weight",
+                                           "model.layers.1x.mlp.up_proj.weight",
+                                           "model.mtp_layers.0.mlp.up_proj.weight",
+                                           "mtp.layers.1.mlp.up_proj.weight"};
+  weights.write({}, DType::f32, others);
+  EXPECT_EQ(weights.load(true).unused, others);
 }
 
 }  // namespace megatrain

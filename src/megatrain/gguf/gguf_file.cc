@@ -1,10 +1,7 @@
 #include "megatrain/gguf/gguf_file.h"
 
 #include <bit>
-#include <filesystem>
 #include <type_traits>
-
-#include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
@@ -12,8 +9,6 @@
 
 namespace megatrain {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint32_t kVersion = 3;
@@ -68,22 +63,6 @@ class Header {
   std::string text_;
 };
 
-void refuse_directory(const std::string& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) fail_config(fmt::format("{} is a directory; give the path of a file", path));
-}
-
-// A file under the name of ours that no killed export left is someone's own.
-void refuse_other_file(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
-  const File file = File::open_to_read(path);
-  uint32_t magic = kMagic;
-  if (file.bytes() >= static_cast<int64_t>(sizeof magic)) file.read_at(0, &magic, sizeof magic);
-  if (magic != kMagic && magic != 0)
-    fail_io(fmt::format("{} is in the way and was not left by an export; move it or choose another file", path));
-}
-
 }  // namespace
 
 void GgufMetadata::add(std::string key, GgufValue value) {
@@ -104,11 +83,8 @@ int64_t GgufTensorEntry::elements() const {
   return product;
 }
 
-GgufFile::GgufFile(std::string path, const GgufMetadata& metadata, const std::vector<GgufTensorEntry>& tensors)
-    : path_(std::move(path)), partial_(path_ + ".partial") {
-  refuse_directory(path_);
-  refuse_directory(partial_.path());
-  refuse_other_file(partial_.path());
+GgufFile::GgufFile(const std::string& path, const GgufMetadata& metadata, const std::vector<GgufTensorEntry>& tensors)
+    : output_(path) {
   Header header;
   header.number(kMagic);
   header.number(kVersion);
@@ -137,8 +113,7 @@ GgufFile::GgufFile(std::string path, const GgufMetadata& metadata, const std::ve
   }
   end_ = begin + offset;
 
-  file_ = File::create(partial_.path());
-  partial_.created();
+  file_ = File::create(output_.path());
   file_.reserve(end_);  // gaps and the padding behind the last tensor read as zeros
   file_.write_at(0, header.text().data(), begin);
 }
@@ -154,7 +129,7 @@ void GgufFile::finish() {
   for (const Range& range : tensors_) ensure(range.next == range.end, "every byte of a GGUF file was written");
   file_.sync();
   file_.close();
-  partial_.put_at(path_);
+  output_.put_in_place();
 }
 
 }  // namespace megatrain

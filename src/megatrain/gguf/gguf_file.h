@@ -1,8 +1,8 @@
 // Writes a GGUF file (version 3, little endian): metadata, then a table of tensors, then their bytes, which arrive in
 // order and in pieces.
 //
-// Bytes go to PATH.partial; finish() makes them durable and gives the file its name. Without finish() nothing is left
-// behind.
+// Bytes go to a file in PATH.partial (io/new_output.h); finish() makes them durable and gives the file its name.
+// Without finish() nothing is left behind.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 
 #include "megatrain/gguf/tensor_type.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/new_output.h"
 
 namespace megatrain {
 
@@ -43,9 +44,9 @@ struct GgufTensorEntry {
 
 class GgufFile {
  public:
-  // Reserves the whole file, so that a disk that is too full is Error(io) here. Error(bad_config) where `path` or
-  // PATH.partial is a directory.
-  GgufFile(std::string path, const GgufMetadata& metadata, const std::vector<GgufTensorEntry>& tensors);
+  // Reserves the whole file, so that a disk that is too full is Error(io) here. Error(bad_config) where `path` is there
+  // or another process writes it, Error(io) where PATH.partial is no export's.
+  GgufFile(const std::string& path, const GgufMetadata& metadata, const std::vector<GgufTensorEntry>& tensors);
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
@@ -61,9 +62,8 @@ class GgufFile {
   struct Range {
     int64_t next, end;
   };
-  std::string path_;
-  PartialPath partial_;
-  File file_;  // closed before partial_ is removed
+  NewOutput output_;
+  File file_;  // closed before output_ is removed
   std::vector<Range> tensors_;
   int64_t end_ = 0;
 };

@@ -14,6 +14,13 @@
 #include "megatrain/io/file.h"
 
 namespace megatrain {
+namespace {
+
+[[noreturn]] void fail_rename(const std::string& from, const std::string& to, int error) {
+  fail_io(fmt::format("cannot rename {} to {}: {}; check the directory they are in.", from, to, std::strerror(error)));
+}
+
+}  // namespace
 
 std::string replace_directory(const std::string& fresh, const std::string& path, const std::string& aside) {
   struct stat status {};
@@ -26,8 +33,34 @@ std::string replace_directory(const std::string& fresh, const std::string& path,
   if (std::rename(fresh.c_str(), path.c_str()) == 0) return aside;
   const int error = errno;
   rename_path(aside, path);
-  fail_io(
-      fmt::format("cannot rename {} to {}: {}; check the directory they are in.", fresh, path, std::strerror(error)));
+  fail_rename(fresh, path, error);
+}
+
+bool rename_to_new(const std::string& from, const std::string& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  const int error = errno;
+  if (error == EEXIST) return false;
+  if (error == EINVAL || error == ENOSYS || error == EOPNOTSUPP) return rename_to_new_in_steps(from, to);
+  fail_rename(from, to, error);
+}
+
+bool rename_to_new_in_steps(const std::string& from, const std::string& to) {
+  struct stat status {};
+  if (::lstat(from.c_str(), &status) != 0) fail_rename(from, to, errno);
+  const bool directory = S_ISDIR(status.st_mode);
+  if (!directory && ::link(from.c_str(), to.c_str()) == 0) {
+    ::unlink(from.c_str());
+    return true;
+  }
+  if (!directory && errno == EEXIST) return false;
+  const int made = directory ? ::mkdir(to.c_str(), 0777) : ::open(to.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (made < 0 && errno == EEXIST) return false;
+  if (made < 0) fail_rename(from, to, errno);
+  if (!directory) ::close(made);
+  if (std::rename(from.c_str(), to.c_str()) == 0) return true;
+  const int error = errno;
+  std::remove(to.c_str());  // the empty one
+  fail_rename(from, to, error);
 }
 
 bool can_read(const std::string& path) {

@@ -1,4 +1,4 @@
-// Directories that take the place of others, and files that may be missing.
+// What takes the place of others, what takes that of nothing, and files that may be missing.
 #pragma once
 
 #include <string>
@@ -9,6 +9,13 @@ namespace megatrain {
 // both exchanged in one step, or under `aside` where the file system cannot exchange. Empty: there was none. What is
 // returned may be removed once sync_directory() has made the names durable, not before.
 std::string replace_directory(const std::string& fresh, const std::string& path, const std::string& aside);
+
+// Gives the file or directory `from` the name `to`. False where something has that name, which is left as it is.
+bool rename_to_new(const std::string& from, const std::string& to);
+
+// The same where the file system cannot do it in one step: a file gets a second name (link) and loses its first; where
+// there are no links, and for a directory, an empty one of that name is made and renamed over.
+bool rename_to_new_in_steps(const std::string& from, const std::string& to);
 
 // False when there is no such file. Error(io) when there is one that cannot be opened, which says nothing of what it
 // holds.

@@ -1,6 +1,7 @@
 #include "megatrain/model/config_reader.h"
 
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -32,13 +33,17 @@ double ConfigReader::number(const char* key, double absent) const {
   if (!has(key)) return absent;
   const nlohmann::json& value = at(key);
   if (!value.is_number()) fail_input(fmt::format("{}: '{}' is {}; it must be a number", where_, key, value.dump()));
-  return value.get<double>();
+  const double read = value.get<double>();
+  if (!(std::abs(read) <= std::numeric_limits<float>::max()))
+    fail_input(fmt::format("{}: '{}' is {}; it must be a number that float32 holds", where_, key, value.dump()));
+  return read;
 }
 
 double ConfigReader::positive_number(const char* key, double absent) const {
   const double value = number(key, absent);
-  if (!(value > 0) || !std::isfinite(value))
-    fail_input(fmt::format("{}: '{}' is {}; it must be a number above 0", where_, key, value));
+  if (!(value > 0)) fail_input(fmt::format("{}: '{}' is {}; it must be a number above 0", where_, key, value));
+  if (value < std::numeric_limits<float>::min())
+    fail_input(fmt::format("{}: '{}' is {}, which is 0 in float32; it must be a number above 0", where_, key, value));
   return value;
 }
 

@@ -209,6 +209,18 @@ bool is_of_some_family(const std::string& key) {
   return std::any_of(families().begin(), families().end(), [&](const Family& f) { return holds(f.fields, key); });
 }
 
+// Ids of `eos_token_id`, one or a list, that are no token's. transformers warns of them, too: configs on the Hub have
+// such. Ids of another type are refused where answers are made.
+std::vector<std::string> ids_of_no_token(const json& config) {
+  std::vector<std::string> ids;
+  if (!config.contains("eos_token_id") || !config.contains("vocab_size")) return ids;
+  const json& given = config.at("eos_token_id");
+  for (const json& id : given.is_array() ? given : json::array({given})) {
+    if (id.is_number_integer() && (id < 0 || id >= config.at("vocab_size"))) ids.push_back(id.dump());
+  }
+  return ids;
+}
+
 }  // namespace
 
 void check_known_fields(const ConfigReader& config, const std::vector<std::string>& family_fields) {
@@ -244,6 +256,9 @@ std::vector<std::string> passed_over_fields(const json& config, const std::strin
       notes.push_back(fmt::format("{}: field '{}' is unknown to megatrain; it is null and is not used", where, key));
     }
   }
+  for (const std::string& id : ids_of_no_token(config))
+    notes.push_back(fmt::format("{}: 'eos_token_id' is {}, no token id below vocab_size ({}): no answer ends at it",
+                                where, id, config.at("vocab_size").dump()));
   return notes;
 }
 

@@ -86,8 +86,9 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
     add({"factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim"});
     add({"attn_factor", "finetuned"});  // of files that transformers reads without looking at them
   } else {
-    fail_input(fmt::format("{}: RoPE scaling '{}' is not supported; supported are default, linear, llama3 and yarn",
-                           r.where(), type));
+    fail_input(
+        fmt::format("{}: RoPE scaling '{}' is not supported; supported are default, linear, llama3, yarn and longrope",
+                    r.where(), type));
   }
   check_fields_of(r, known);
   return rope;

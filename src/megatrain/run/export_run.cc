@@ -9,6 +9,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/io/new_output.h"
 #include "megatrain/run/export_source.h"
 #include "megatrain/text/chat_template.h"
 
@@ -29,14 +30,22 @@ std::string config_of_type(const std::string& text, const std::string& where, DT
   return json_text(object, 2) + "\n";
 }
 
+void make_parent(const std::string& out) {
+  const std::string parent = fs::absolute(out.substr(0, out.find_last_not_of('/') + 1)).parent_path().string();
+  std::error_code error;
+  fs::create_directories(parent, error);
+  if (error) fail_io(fmt::format("cannot create {}: {}; check its parent directory.", parent, error.message()));
+}
+
 }  // namespace
 
 ExportedRun export_run(const std::string& path, const std::string& out, std::optional<DType> type) {
-  if (fs::exists(out)) fail_config(fmt::format("{} is there already; give --out a new directory", out));
+  if (fs::exists(fs::symlink_status(out)))
+    fail_config(fmt::format("{} is there already; give --out a new directory", out));
   const ExportSource source(path, false);
   const bool widened = source.types.empty() && type == DType::f32;
 
-  ExportRequest request{.directory = out, .source_directory = source.tokenizer_directory};
+  ExportRequest request{.directory = {}, .source_directory = source.tokenizer_directory};
   if (!source.chat_template.empty()) request.chat_template = read_text_file(source.chat_template, kMaxTemplateBytes);
   const std::vector<FileTensor> tensors = file_tensors(source.tensors());
   const auto type_of = [&](const FileTensor& tensor) {
@@ -57,6 +66,9 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
       type.value_or(DType::bf16));
 
   log_info(fmt::format("writing {} of step {} to {}", source.from, source.step, out));
+  make_parent(out);
+  NewOutput output(out);
+  request.directory = output.path();
   ModelExport model_export(std::move(request));
   const PartReader read = source.reader();
   for (const FileTensor& tensor : tensors) {
@@ -68,7 +80,9 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
     for (const TensorSpec* part : tensor.parts) source.release(*part);
   }
   source.check_whole();
-  return {source.from, source.step, model_export.finish()};
+  ExportReport files = model_export.finish();
+  output.put_in_place();
+  return {source.from, source.step, std::move(files)};
 }
 
 }  // namespace megatrain

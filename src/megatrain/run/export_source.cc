@@ -9,8 +9,12 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/model/known_fields.h"
+#include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/unused_tensors.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_files.h"
 
@@ -74,7 +78,11 @@ ExportSource::ExportSource(const std::string& given, bool directories) {
   const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
   const bool directory = directories && !is_checkpoint_directory(path) && !is_run_directory(path);
   const std::string opened = directory ? of_directory(path) : of_run(path);
-  model = parse_model_config(parse_json(config_text, config_path, "expected a Hugging Face config.json"), config_path);
+  const nlohmann::json config = parse_json(config_text, config_path, "expected a Hugging Face config.json");
+  model = parse_model_config(config, config_path);
+  if (directory) {
+    for (const std::string& note : passed_over_fields(config, config_path)) log_warn(note);
+  }
   files_ = std::make_unique<const ModelFiles>(opened);
   layouts_ = held_ = model_layouts(model);
   for (LayerLayout& layout : held_) {
@@ -83,6 +91,15 @@ ExportSource::ExportSource(const std::string& given, bool directories) {
     }
     for (const TensorSpec& tensor : layout.tensors) sources_[tensor.name] = {&tensor, find_source(*files_, tensor)};
   }
+  if (types.empty()) check_directory();
+}
+
+// As training from it does.
+void ExportSource::check_directory() const {
+  std::vector<const LayerLayout*> layouts;
+  for (const LayerLayout& layout : held_) layouts.push_back(&layout);
+  const LoadReport report = match_weights(*files_, layouts);
+  check_unused(*files_, report.unused, held_.front().tensors.front(), 0);
 }
 
 std::vector<const TensorSpec*> ExportSource::tensors() const {

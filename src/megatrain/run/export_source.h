@@ -42,6 +42,7 @@ class ExportSource {
   std::string of_run(const std::string& path);
   std::string of_checkpoint(const std::string& path);
   std::string of_directory(const std::string& path);
+  void check_directory() const;
 
   std::unique_ptr<const ModelFiles> files_;
   std::vector<LayerLayout> layouts_;  // as the model has its tensors

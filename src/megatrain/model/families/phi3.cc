@@ -1,5 +1,6 @@
 // Phi-3 and Phi-4-mini: q, k and v in one tensor, gate and up in another; longrope; heads that turn in part.
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -19,11 +20,14 @@ std::vector<double> read_factors(const ConfigReader& r, const char* key, int64_t
   const bool listed = r.has(key) && r.at(key).is_array() && std::ssize(r.at(key)) == pairs;
   std::vector<double> factors;
   for (const json& factor : listed ? r.at(key) : json::array()) {
-    if (factor.is_number() && factor > 0) factors.push_back(factor.get<double>());
+    if (factor.is_number() && factor > 0 && factor <= std::numeric_limits<float>::max())
+      factors.push_back(factor.get<double>());
   }
   if (std::ssize(factors) != pairs)
-    fail_input(fmt::format("{}: '{}' must list {} numbers above 0, one for each pair of elements that turn", r.where(),
-                           key, pairs));
+    fail_input(
+        fmt::format("{}: '{}' must list {} numbers above 0 that float32 holds, one for each pair of elements "
+                    "that turn",
+                    r.where(), key, pairs));
   return factors;
 }
 

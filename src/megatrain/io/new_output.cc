@@ -1,0 +1,216 @@
+#include "megatrain/io/new_output.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/replace.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLock = "lock";
+constexpr const char* kContents = "model";                            // and with .partial, while it is written itself
+constexpr std::string_view kMark = "megatrain export writes here: ";  // how the lock begins; who holds it follows
+
+// Owns a descriptor until it is released.
+class Opened {
+ public:
+  explicit Opened(int descriptor) : descriptor_(descriptor) {}
+  ~Opened() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  int get() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_;
+};
+
+[[noreturn]] void fail_errno(const char* deed, const std::string& path, int error) {
+  fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
+}
+
+[[noreturn]] void refuse_other(const std::string& partial) {
+  fail_io(fmt::format("{} is in the way and was not left by an export; move it, or give --out another name", partial));
+}
+
+void refuse_existing(const std::string& out) {
+  if (fs::exists(fs::symlink_status(out)))
+    fail_config(fmt::format("{} is there already; give --out another name", out));
+}
+
+// The path, no link at its end followed, names what is open.
+bool names(const std::string& path, int descriptor) {
+  struct stat ours {
+  }, theirs{};
+  return ::fstat(descriptor, &ours) == 0 && ::lstat(path.c_str(), &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+         ours.st_ino == theirs.st_ino;
+}
+
+bool is_marked(int lock) {
+  struct stat status {};
+  std::array<char, kMark.size()> begin{};
+  return ::fstat(lock, &status) == 0 && S_ISREG(status.st_mode) &&
+         ::pread(lock, begin.data(), begin.size(), 0) == std::ssize(begin) &&
+         std::string_view(begin.data(), begin.size()) == kMark;
+}
+
+std::string mark_of_this_process() {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  return fmt::format("{}pid {} on host {}\n", kMark, ::getpid(), host.data());
+}
+
+// False: another process holds it.
+bool try_lock(int lock, const std::string& path) {
+  for (;;) {
+    if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return true;
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error == EWOULDBLOCK) return false;
+    if (error != ENOLCK && error != EOPNOTSUPP && error != ENOSYS) fail_errno("lock", path, error);
+    log_warn(fmt::format("{} cannot be locked ({}): nothing keeps a second export from the same name", path,
+                         std::strerror(error)));
+    return true;
+  }
+}
+
+// A new directory of this process's own beside `out`; empty, with errno: it cannot be made.
+std::string make_directory_beside(const std::string& out) {
+  constexpr int kMostNames = 10'000;
+  for (int n = 0; n < kMostNames; ++n) {
+    std::string name = fmt::format("{}.{}-{}.partial", out, ::getpid(), n);
+    if (::mkdir(name.c_str(), 0777) == 0) return name;
+    if (errno != EEXIST) break;
+  }
+  return "";
+}
+
+bool holds_others(const std::string& directory) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name != kLock && name != kContents && name != fmt::format("{}.partial", kContents)) return true;
+  }
+  return bool(error);
+}
+
+}  // namespace
+
+NewOutput::NewOutput(const std::string& out)
+    : out_(out.substr(0, out.find_last_not_of('/') + 1)),
+      partial_(out_ + ".partial"),
+      path_(partial_ + "/" + kContents) {
+  refuse_existing(out_);
+  for (bool held = false; !held;) held = take_over() || make();
+  try {
+    refuse_existing(out_);  // of a process that was done in between
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+// False where OUT.partial is not there, or no more.
+bool NewOutput::take_over() {
+  const Opened directory(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (directory.get() < 0) {
+    const int error = errno;
+    if (error == ENOENT) return false;
+    if (error == ENOTDIR || error == ELOOP) refuse_other(partial_);
+    fail_errno("open", partial_, error);
+  }
+  Opened lock(::openat(directory.get(), kLock, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (lock.get() < 0) {
+    const int error = errno;
+    if (!names(partial_, directory.get())) return false;
+    if (error == EACCES || error == EPERM || error == EROFS) fail_errno("open", partial_ + "/" + kLock, error);
+    refuse_other(partial_);
+  }
+  if (!is_marked(lock.get())) refuse_other(partial_);
+  if (!try_lock(lock.get(), partial_ + "/" + kLock)) {
+    fail_config(
+        fmt::format("another export writes {}; wait for it ({}/{} says which process it is), or give --out "
+                    "another name",
+                    out_, partial_, kLock));
+  }
+  // Until it was locked, its former owner may have removed it and another process have made a new one.
+  if (!names(partial_, directory.get()) || !names(partial_ + "/" + kLock, lock.get())) return false;
+  if (holds_others(partial_)) refuse_other(partial_);
+  lock_ = lock.release();
+  remove_contents();
+  const std::string mark = mark_of_this_process();
+  // It is marked throughout: what is written begins as what is there. The rest of the text is for people.
+  if (::pwrite(lock_, mark.data(), mark.size(), 0) == std::ssize(mark))
+    std::ignore = ::ftruncate(lock_, static_cast<off_t>(mark.size()));
+  return true;
+}
+
+// False where OUT.partial has appeared.
+bool NewOutput::make() {
+  PartialPath fresh(make_directory_beside(out_));
+  if (fresh.path().empty()) fail_errno("create", partial_, errno);
+  fresh.created();
+  const std::string path = fresh.path() + "/" + kLock, mark = mark_of_this_process();
+  Opened lock(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (lock.get() < 0) fail_errno("create", path, errno);
+  if (::pwrite(lock.get(), mark.data(), mark.size(), 0) != std::ssize(mark)) fail_errno("write", path, errno);
+  if (!try_lock(lock.get(), path) || !rename_to_new(fresh.path(), partial_)) return false;
+  fresh.keep();
+  lock_ = lock.release();
+  return true;
+}
+
+void NewOutput::put_in_place() {
+  if (!names(partial_ + "/" + kLock, lock_))  // what is there may be another process's
+    fail_io(fmt::format("{} was removed or replaced while {} was written there; export again", partial_, out_));
+  if (!rename_to_new(path_, out_))
+    fail_config(
+        fmt::format("{} appeared while it was being written, and is left as it is; give --out another name", out_));
+  sync_directory(parent_directory(out_));
+  remove();
+}
+
+void NewOutput::remove_contents() noexcept {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+  fs::remove_all(path_ + ".partial", ignored);
+}
+
+void NewOutput::remove() noexcept {
+  if (lock_ < 0) return;
+  const Opened lock(std::exchange(lock_, -1));  // released last
+  if (!names(partial_ + "/" + kLock, lock.get())) return;
+  remove_contents();
+  if (holds_others(partial_)) return;
+  const std::string aside = make_directory_beside(out_);
+  if (aside.empty() || std::rename(partial_.c_str(), aside.c_str()) != 0) return;
+  std::error_code ignored;
+  fs::remove(aside + "/" + kLock, ignored);
+  fs::remove(aside, ignored);
+}
+
+}  // namespace megatrain
