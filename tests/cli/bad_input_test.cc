@@ -276,7 +276,7 @@ TEST(BadConfig, UnknownOption) {
 
 TEST(BadConfig, AStepOfTooManyTokens) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::bad_config, {"batch", "at most 65536 sequences"},
+  expect_train_refused(place, ExitCode::bad_config, {"batch", "from 1 to 65536"},
                        {"--batch=1000000000", "--seq_len=1000000"});
 }
 

@@ -136,6 +136,16 @@ TEST(BenchDisk, WritesReadsAndLeavesNothing) {
   expect_refusal({"bench", "disk", "--gib=0"}, ExitCode::bad_config, {"--gib", "'0'"});
 }
 
+TEST(BenchStep, RefusesKeysOfDataAndOfRunsAndStepsThatAreNotTimed) {
+  const std::string model = golden("qwen3_norm") + "/model";
+  for (const char* key : {"--data.tokens=x", "--data.train=x", "--epochs=3", "--checkpoint.every=1", "--dump.steps=1",
+                          "--eval.every=1", "--steps=2"})
+    expect_refusal({"bench", "step", model, "--device=cpu", "--seq-len", "16", "-r", "1", key}, ExitCode::bad_config,
+                   {"means nothing to a benchmark"});
+  expect_refusal({"bench", "step", model, "--device=cpu", "--seq-len", "16", "-r", "2", "--trace=2-3"},
+                 ExitCode::bad_config, {"trace names step 3, and -r is 2"});
+}
+
 TEST(BenchSuite, RunsEveryRowAndRecordsTheOnesThatFail) {
   const TemporaryDirectory directory;
   const std::string file = directory / "suite.yaml", model = golden("qwen3_norm") + "/model";

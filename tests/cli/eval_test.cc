@@ -85,6 +85,27 @@ TEST(Eval, WithoutATemplateTheQuestionIsAskedAsItStands) {
                  {"rows.jsonl:1: ", "no chat template"});
 }
 
+TEST(Eval, WithoutATemplateTheLossOfAnswersAloneIsRefused) {
+  const SpeakingModel model("llama_linear", false);
+  const Words words = model.words({model / "rows.jsonl", "--loss-only", "--json"}, "eval");
+  write_bytes(model / "rows.jsonl",
+              R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
+  expect_refusal(words, ExitCode::bad_input, {"nothing to measure", model.path() + " has none; add its chat_template"});
+  EXPECT_EQ(megatrain(words).err.find("leave --loss-only out"), std::string::npos) << "conversations need a template";
+  write_bytes(model / "rows.jsonl", R"({"question": "a", "answer": "b"})");
+  expect_refusal(words, ExitCode::bad_input, {"nothing to measure", "leave --loss-only out to count right answers"});
+}
+
+TEST(Eval, ALengthOfAnswersIsRefusedWhereNoneIsMade) {
+  const SpeakingModel model;
+  write_bytes(model / "rows.jsonl", R"({"question": "a", "answer": "b"})");
+  write_bytes(model / "book.txt", "tea and toast");
+  expect_refusal(model.words({model / "rows.jsonl", "--loss-only", "--max-tokens=5"}, "eval"), ExitCode::bad_config,
+                 {"--max-tokens", "--loss-only"});
+  expect_refusal(model.words({model / "book.txt", "--max-tokens=5"}, "eval"), ExitCode::bad_config,
+                 {"--max-tokens", "book.txt is text"});
+}
+
 TEST(Eval, RefusesBadRowsByLine) {
   const SpeakingModel model;
   const std::string good = "{\"question\": \"a\", \"answer\": \"b\"}\n";

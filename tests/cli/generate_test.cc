@@ -181,6 +181,40 @@ TEST(Generate, SaysWhatIsWrongWithTheModelAndThePrompt) {
   refuse({"--prompt=a"}, {"no tokenizer.json"});
 }
 
+TEST(Generate, ColumnsThatAreNotReadAreNamedOnce) {
+  const SpeakingModel model;
+  write_bytes(model / "rows.jsonl", R"({"prompt": "a", "id": 1, "label": "x", "system": "", "seed": null})"
+                                    "\n"
+                                    R"({"id": 2, "prompt": "b", "answer": "y"})");
+  const Outcome outcome = succeed(model.words({"--prompt-file", model / "rows.jsonl", "--max-tokens=2"}));
+  EXPECT_EQ(json_lines(outcome.out).size(), 2u);
+  const std::string warning =
+      "rows.jsonl: of a row only \"prompt\" or \"messages\" is read; left out: \"answer\", \"id\", \"label\"\n";
+  const size_t at = outcome.err.find(warning);
+  ASSERT_NE(at, std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find(warning, at + 1), std::string::npos) << outcome.err;
+}
+
+TEST(Generate, FieldsOfARowThatWouldChangeItsAnswerAreRefused) {
+  const SpeakingModel model;
+  const auto refuse = [&](const std::string& row, std::initializer_list<std::string> parts) {
+    write_bytes(model / "rows.jsonl", "{\"prompt\": \"a\"}\n" + row + "\n");
+    expect_refusal(model.words({"--prompt-file", model / "rows.jsonl"}), ExitCode::bad_input, parts);
+  };
+  for (const auto& [name, option] : {std::pair{"max_tokens", "--max-tokens"},
+                                     {"temperature", "--temperature"},
+                                     {"top_p", "--top-p"},
+                                     {"top_k", "--top-k"},
+                                     {"seed", "--seed"},
+                                     {"stop", "--stop"}})
+    refuse(fmt::format("{{\"prompt\": \"a\", \"{}\": 1}}", name),
+           {fmt::format("rows.jsonl:2: \"{}\" of a row is not obeyed", name), option});
+  refuse(R"({"prompt": "a", "system": "be kind"})", {"rows.jsonl:2: \"system\"", "--system"});
+  refuse(R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})", {"rows.jsonl:2: \"tools\""});
+  refuse(R"({"prompt": "a", "messages": [{"role": "user", "content": "a"}]})",
+         {"rows.jsonl:2: it has both \"prompt\" and \"messages\""});
+}
+
 TEST(Generate, WithoutATokenizerItNamesNoKeyThatItRefuses) {
   const SpeakingModel model;
   model.remove("tokenizer.json");

@@ -1,4 +1,6 @@
 // A model by its name on the hub, in every verb that takes one.
+#include <pwd.h>
+
 #include "tests/cli/command.h"
 #include "tests/hub/hub_folder.h"
 
@@ -42,6 +44,17 @@ TEST(HubName, AbsentModelsEndWithTheDownloadCommand) {
                              Words{"hash", "Org/Name"}, Words{"inspect", "Org/Name"}})
     expect_refusal(words, ExitCode::bad_input, {"hf download Org/Name", hub.folder()});
   EXPECT_FALSE(fs::exists(place.run()));
+}
+
+TEST(HubName, WithoutHomeTheCacheIsInTheHomeOfTheUser) {
+  const passwd* user = ::getpwuid(::getuid());
+  ASSERT_TRUE(user);
+  const Outcome outcome =
+      Process({"hash", "Org/Name"}, "", "unset HOME XDG_CACHE_HOME HF_HOME HF_HUB_CACHE; exec \"$0\" \"$@\"").wait();
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::bad_input));
+  EXPECT_NE(outcome.err.find(fmt::format("({}/.cache/huggingface/hub/models--Org--Name", user->pw_dir)),
+            std::string::npos)
+      << outcome.err;
 }
 
 }  // namespace megatrain::cli

@@ -10,9 +10,11 @@ namespace megatrain::cli {
 
 class OnTerminal {
  public:
-  explicit OnTerminal(const Words& words) : screen_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+  // `name` is the terminal's, as in TERM.
+  explicit OnTerminal(const Words& words, const std::string& name = "xterm")
+      : screen_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
     EXPECT_EQ(::grantpt(screen_) | ::unlockpt(screen_), 0);
-    const std::string name = ::ptsname(screen_);
+    const std::string path = ::ptsname(screen_);
     Words all = {program()};
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
@@ -22,9 +24,9 @@ class OnTerminal {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::setsid();
-      const int terminal = ::open(name.c_str(), O_RDWR);  // the first one of a session is its own
+      const int terminal = ::open(path.c_str(), O_RDWR);  // the first one of a session is its own
       for (const int descriptor : {0, 1, 2}) ::dup2(terminal, descriptor);
-      ::setenv("TERM", "xterm", 1);
+      ::setenv("TERM", name.c_str(), 1);
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }

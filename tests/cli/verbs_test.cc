@@ -82,6 +82,45 @@ TEST(Verbs, TheHelpOfKeysIsByGroupAndOneGroupOrKeyCanBeAskedFor) {
   EXPECT_EQ(succeed({"help", "train"}).out, all);
 }
 
+TEST(Verbs, AHelpOrAScriptThatCannotBeWrittenIsExitCode5) {
+  for (const Words& words : {Words{"train", "--help"}, Words{"--help"}, Words{"--version"}, Words{"inspect", "--help"},
+                             Words{"completion", "bash"}, Words{"completion", "zsh"}, Words{"completion", "fish"}}) {
+    const Outcome outcome = Process(words, "", "exec \"$0\" \"$@\" >/dev/full").wait();
+    EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::io)) << words[0];
+    EXPECT_NE(outcome.err.find("could not be written to standard output: No space left"), std::string::npos)
+        << words[0] << ": " << outcome.err;
+  }
+}
+
+TEST(Verbs, AReaderThatLeavesAHelpOrAScriptEarlyIsNoError) {
+  // The pipe of a FIFO has no reader any more when the program begins.
+  const std::string shell =
+      "mkfifo \"$1/pipe\" && exec 3<>\"$1/pipe\" 4>\"$1/pipe\" 3>&- && shift && exec \"$0\" \"$@\" >&4";
+  for (const Words& words :
+       {Words{"train", "--help"}, Words{"--version"}, Words{"completion", "bash"}, Words{"completion", "fish"}}) {
+    const TemporaryDirectory place;
+    Words all = {place.path()};
+    all.insert(all.end(), words.begin(), words.end());
+    const Outcome outcome = Process(all, "", shell).wait();
+    EXPECT_EQ(outcome.code, 0) << words[0] << ": " << outcome.err;
+    EXPECT_EQ(outcome.err, "") << words[0];
+  }
+}
+
+TEST(Verbs, AFileOfAnotherKindIsNoConfigurationAndItsKeyIsNamed) {
+  const TemporaryDirectory place;
+  const std::string model = golden("llama_linear") + "/model/config.json", data = place / "chat.jsonl";
+  write_bytes(data, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  for (const char* verb : {"train", "prepare"}) {
+    expect_refusal({verb, model}, ExitCode::bad_config,
+                   {"is the configuration of a model", "'model.config: " + model + "'"});
+    expect_refusal({verb, data}, ExitCode::bad_config, {"looks like data", "'data.train: " + data + "'"});
+  }
+  write_bytes(place / "train.yaml", fmt::format("model.config: {}\ndata.train: {}\nsteps: 1\n", model, data));
+  expect_refusal({"train", place / "train.yaml", "--data.tokenizer=" + model}, ExitCode::bad_config,
+                 {"data.tokenizer is " + model, "no tokenizer.json"});
+}
+
 TEST(Version, SaysVersionCommitLibrariesAndGpuALineEach) {
   std::istringstream lines(succeed({"--version"}).out);
   for (const char* begin : {"megatrain 0.", "commit ", "libraries ", "GPU "}) {

@@ -91,6 +91,10 @@ TEST(ApiRequest, ParametersThatAskForNothingAreAccepted) {
                                            {"tools", Json::array()},
                                            {"tool_choice", "none"},
                                            {"response_format", {{"type", "text"}}},
+                                           {"parallel_tool_calls", false},
+                                           {"safety_identifier", "a"},
+                                           {"prompt_cache_key", "b"},
+                                           {"metadata", {{"team", "c"}}},
                                            {"logprobs", false},
                                            {"frequency_penalty", 0},
                                            {"presence_penalty", 0.0},
@@ -117,6 +121,7 @@ TEST(ApiRequest, WhatWouldBeIgnoredIsRefusedByName) {
                                                 {"presence_penalty", -1},
                                                 {"reasoning_effort", "low"},
                                                 {"store", true},
+                                                {"parallel_tool_calls", true},
                                                 {"audio", Json::object()},
                                                 {"best_of", 2},
                                                 {"echo", true},
@@ -169,6 +174,11 @@ TEST(ApiRequest, RefusesValuesThatCannotBe) {
       {{{"stream", "yes"}}, "stream", "true or false"},
       {{{"stream_options", {{"include_usage", true}}}}, "stream_options", "'stream': true"},
       {{{"model", 5}}, "model", "a text"},
+      {{{"user", 5}}, "user", "'user' is 5; expected a text"},
+      {{{"safety_identifier", 3}}, "safety_identifier", "expected a text"},
+      {{{"prompt_cache_key", Json::object()}}, "prompt_cache_key", "'prompt_cache_key' is an object; expected a text"},
+      {{{"metadata", "x"}}, "metadata", "'metadata' is \"x\"; expected an object of texts"},
+      {{{"metadata", {{"a", 1}}}}, "metadata", "'metadata' has 1 in it; expected an object of texts"},
       {{{"messages", Json::array()}}, "messages", "'messages' is an empty list; expected a list of messages"},
       {{{"messages", "hi"}}, "messages", "'messages' is \"hi\"; expected a list of messages"},
       {{{"messages", {"a"}}}, "messages[0]", "no object"},
@@ -184,6 +194,21 @@ TEST(ApiRequest, RefusesValuesThatCannotBe) {
     expect_refusal(parse_completion_request, completion({{"prompt", prompt}}).dump(), "prompt", "'prompt'");
   expect_refusal(parse_completion_request, completion({{"prompt", {-1}}}).dump(), "prompt", "token -1");
   expect_refusal(parse_completion_request, completion({{"prompt", {"a", "b"}}, {"n", 65}}).dump(), "n", "130");
+}
+
+// One that is read in a time that grows with the square of its fields would keep all other requests waiting.
+TEST(ApiRequest, AMessageHasAtMost64Fields) {
+  const auto with_fields = [](size_t count) {
+    Json message = {{"role", "user"}, {"content", "a"}};
+    std::string text = message.dump();
+    text.pop_back();
+    for (size_t i = 2; i < count; ++i) text += ",\"k" + std::to_string(i) + "\":1";
+    return R"({"messages": [)" + text + "}]}";
+  };
+  EXPECT_EQ(parse_chat_request(with_fields(64)).messages.at(0).size(), 64u);
+  expect_refusal(parse_chat_request, with_fields(65), "messages[0]",
+                 "'messages[0]' has 65 fields; expected at most 64");
+  expect_refusal(parse_chat_request, with_fields(150'000), "messages[0]", "has 150000 fields");
 }
 
 }  // namespace

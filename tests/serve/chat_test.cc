@@ -181,6 +181,43 @@ TEST(Chat, APasteIsOneMessageWithItsLinesAndTabs) {
   EXPECT_EQ(message_typed("see: " + paste + "!"), "see: one \xc3\xa9\ntwo\tand \\\n[Athree!");
 }
 
+TEST(Chat, ALineEndOfTwoBytesIsOneInAPaste) {
+  EXPECT_EQ(message_typed("\x1b[200~one\r\n\r\ntwo\nthree\r\n\x1b[201~"), "one\n\ntwo\nthree");
+}
+
+TEST(Chat, ABackslashAtTheEndOfAPasteIsText) {
+  EXPECT_EQ(message_typed("\x1b[200~one \\\r\x1b[201~"), "one \\");
+  EXPECT_EQ(message_typed("\x1b[200~one \\\x1b[201~"), "one \\");
+  EXPECT_EQ(message_typed("\x1b[200~one\x1b[201~\\\rtwo"), "one\ntwo") << "typed, it goes on";
+}
+
+// ctrl-C, ctrl-Z, ctrl-\, ctrl-S, ctrl-D, ctrl-left and U+009B.
+TEST(Chat, ControlCharactersInAPasteAreNoKeys) {
+  EXPECT_EQ(message_typed("\x1b[200~hello\x03 and\x1a\x1c\x13\x04 bye\x1b[1;5D\xc2\x9b\x1b[201~"),
+            "hello and bye[1;5D");
+}
+
+TEST(Chat, CtrlBackslashThatIsTypedEndsTheProcess) {
+  const SpeakingModel model;
+  OnTerminal terminal(model.words({"--max-tokens=8"}, "chat"));
+  terminal.until("> ");
+  terminal.type("half a\x1c");
+  EXPECT_EQ(terminal.wait(), -SIGQUIT);
+}
+
+TEST(Chat, ErrorsHaveNoColourOnADumbTerminal) {
+  const SpeakingModel model;
+  for (const std::string name : {"dumb", "xterm"}) {
+    OnTerminal terminal(model.words({}, "chat"), name);
+    terminal.until("> ");
+    terminal.type("/nothing\r");
+    const std::string shown = terminal.until("is no command");
+    EXPECT_EQ(shown.find("\x1b[31m") == std::string::npos, name == "dumb") << shown;
+    terminal.type("/quit\r");
+    EXPECT_EQ(terminal.wait(), 0);
+  }
+}
+
 TEST(Chat, KeysWithoutAUseTypeNothing) {
   EXPECT_EQ(message_typed(std::string(1, '\0') + "one"), "one");  // ctrl-space ends nothing
   // ctrl-left twice, page up, F5, shift-tab, F1, ctrl-right, end

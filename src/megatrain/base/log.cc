@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "megatrain/base/escape.h"
 
@@ -50,8 +51,9 @@ void end_log_status() {
 }
 
 bool is_coloured(int descriptor) {
-  const char* none = std::getenv("NO_COLOR");
-  return ::isatty(descriptor) == 1 && (!none || none[0] == '\0');
+  const char *none = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
+  const bool dumb = terminal && std::string_view(terminal) == "dumb";  // obeys no escapes, as an editor's shell
+  return ::isatty(descriptor) == 1 && !dumb && (!none || none[0] == '\0');
 }
 
 bool log_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }

@@ -248,9 +248,8 @@ int converse(Conversation& conversation) {
       say("ctrl-D or /quit ends");
       continue;
     }
-    if (line.ends_with('\\')) {
-      line.back() = '\n';
-      message += line;
+    if (got == LineEditor::Got::part) {
+      message += line + "\n";
       continue;
     }
     try {

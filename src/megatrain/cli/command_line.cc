@@ -105,7 +105,7 @@ int without_verb(const Words& words) {
   if (words.size() > 1 && is_help(words[1])) {
     std::string text;
     for (const Verb* verb : behind) text += (text.empty() ? "" : "\n") + verb->help();
-    std::fputs(text.c_str(), stdout);
+    print_text(text);
     return 0;
   }
   std::vector<std::string> seconds;
@@ -128,12 +128,12 @@ int dispatch(const Words& words, const std::string& program) {
   }
   if (words.empty() || is_help(words[0]) || words[0] == "help") {
     if (words.size() > 2 || (words.size() == 2 && !is_help(words[1]))) nothing_behind(words);
-    std::fputs(help().c_str(), stdout);
+    print_text(help());
     return words.empty() ? static_cast<int>(ExitCode::bad_config) : 0;
   }
   if (words[0] == "--version") {
     if (words.size() > 1) nothing_behind(words);
-    std::fputs(version_text().c_str(), stdout);
+    print_text(version_text());
     return 0;
   }
   const Verb* verb = find_verb(words);
@@ -142,7 +142,7 @@ int dispatch(const Words& words, const std::string& program) {
   if (const auto asked = std::find_if(rest.begin(), rest.end(), is_help); asked != rest.end()) {
     std::string topic = asked + 1 == rest.end() ? "" : *(asked + 1);
     if (topic.starts_with("-") && !is_config_override(topic)) topic.clear();  // an option, as in '--help --json'
-    std::fputs((topic.empty() ? verb->help() : help_about(*verb, topic)).c_str(), stdout);
+    print_text(topic.empty() ? verb->help() : help_about(*verb, topic));
     return 0;
   }
   return verb->run(Arguments(rest, *verb, program));

@@ -9,6 +9,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/shell_word.h"
+#include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/config_help.h"
 #include "megatrain/config/config_keys.h"
@@ -329,7 +330,7 @@ int verb_completion(const Arguments& arguments) {
                            : shell == "fish" ? fish_completion()
                                              : "";
   if (text.empty()) fail_config(fmt::format("there is no completion for '{}'; expected bash, zsh or fish", shell));
-  std::fputs(text.c_str(), stdout);
+  print_text(text);
   return 0;
 }
 

@@ -140,6 +140,24 @@ std::optional<std::vector<EvalRow>> read_rows(const std::string& path) {
   return rows;
 }
 
+// What has no effect beside the rest is refused.
+void check_max_tokens(const Arguments& arguments, const std::string& file, bool has_rows) {
+  if (!arguments.option("--max-tokens")) return;
+  constexpr const char* kWhat = "--max-tokens is the length of an answer";
+  if (arguments.flag("--loss-only"))
+    fail_config(fmt::format("{}, and with --loss-only none is made; leave one of them out", kWhat));
+  if (!has_rows) fail_config(fmt::format("{}, and {} is text, which asks nothing; leave it out", kWhat, file));
+}
+
+// Of a model without a chat template.
+[[noreturn]] void refuse_loss_only(const std::string& name, const std::vector<EvalRow>& rows) {
+  const bool asks_texts = std::none_of(rows.begin(), rows.end(), [](const EvalRow& row) { return row.text.empty(); });
+  fail_input(
+      fmt::format("--loss-only has nothing to measure: the loss is that of answers as the model's chat template writes "
+                  "them, and {} has none; add its chat_template.jinja{}",
+                  name, asks_texts ? ", or leave --loss-only out to count right answers" : ""));
+}
+
 // Over the answers, or all of a text.
 Json loss_of(TrainConfig config, const std::string& data, std::optional<int64_t> seq_len, int64_t context) {
   constexpr int64_t kSeqLen = 4096, kPassTokens = 8192;
@@ -169,14 +187,16 @@ int verb_eval(const Arguments& arguments) {
 
   const std::string &name = arguments.plain()[0], &file = arguments.plain()[1];
   const auto rows = read_rows(file);
+  check_max_tokens(arguments, file, rows.has_value());
   Json result = Json::object();
   TrainConfig config;
   int64_t context = 0;
   bool has_loss = true;
   {
     LoadedModel model(name, arguments, "eval");
-    if (rows && !arguments.flag("--loss-only")) result = exact_match(model, *rows, max_tokens);
     has_loss = !rows || model.text().chat_template;
+    if (!has_loss && arguments.flag("--loss-only")) refuse_loss_only(name, *rows);
+    if (rows && !arguments.flag("--loss-only")) result = exact_match(model, *rows, max_tokens);
     context = model.config().max_position;
     config = model.settings();
   }

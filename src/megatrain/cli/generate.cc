@@ -12,6 +12,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/cli/answer_arguments.h"
 #include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/prompt_columns.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/file.h"
@@ -56,13 +57,16 @@ Prompt text_prompt(const LoadedModel& model, const Arguments& arguments, const s
 std::vector<Prompt> read_prompt_lines(const LoadedModel& model, const Arguments& arguments, const std::string& path) {
   std::vector<Prompt> prompts;
   JsonRows rows(path);
+  PromptColumns columns;
   while (const auto row = rows.next()) {
+    columns.check(*row);
     if (row->object.contains("messages")) {
       prompts.push_back(model.chat_prompt(conversation(arguments, messages_field(*row)), row->where));
     } else {
       prompts.push_back(text_prompt(model, arguments, text_field(*row, "prompt"), row->where));
     }
   }
+  columns.warn(path);
   return prompts;
 }
 

@@ -49,6 +49,7 @@ struct LineEditor::Editor {
   void take_terminal_again() const {
     el_set(edit, EL_PREP_TERM, 0);  // or libedit takes the terminal for raw already
     el_set(edit, EL_PREP_TERM, 1);
+    if (marks_pastes) write(kMarkPastes);  // which a shell has turned off
     el_set(edit, EL_REFRESH);
   }
 
@@ -75,6 +76,8 @@ LineEditor::LineEditor(const volatile std::sig_atomic_t* interrupted) : editor_(
   el_set(editor.edit, EL_EDITOR, "emacs");
   el_set(editor.edit, EL_HIST, history, editor.history);
   el_set(editor.edit, EL_SIGNAL, 0);
+  // TypedKeys tells what is typed from what is pasted, so the terminal makes neither signals nor line ends of bytes.
+  el_set(editor.edit, EL_SETTY, "-d", "-isig", "-ixon", "-icrnl", "-inlcr", nullptr);
   el_set(editor.edit, EL_GETCFN, Editor::read_character);
   el_set(editor.edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   const char* terminal = nullptr;
@@ -103,7 +106,10 @@ LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
   while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
   HistEvent event;
   if (!line.empty()) history(editor.history, &event, H_ENTER, line.c_str());
-  return Got::line;
+  if (editor.keys->pasted()) return Got::part;
+  if (!line.ends_with('\\') || editor.keys->pasted_before()) return Got::line;
+  line.pop_back();
+  return Got::part;
 }
 
 }  // namespace megatrain

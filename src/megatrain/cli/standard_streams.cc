@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -32,6 +34,18 @@ std::string write_result(const std::string& text) {
 void print_result(const std::string& text, const char* what) {
   if (const std::string why = write_result(text); !why.empty())
     fail_io(fmt::format("the {} could not be written to standard output: {}", what, why));
+}
+
+// Without stdio, whose buffer would keep what has no reader and write it again at the end.
+void print_text(const std::string& text) {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t count = ::write(STDOUT_FILENO, rest.data(), rest.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EPIPE) return;
+    if (count < 0) fail_io(fmt::format("the result could not be written to standard output: {}", std::strerror(errno)));
+    rest.remove_prefix(static_cast<size_t>(count));
+  }
 }
 
 void say_error(const std::string& message) {

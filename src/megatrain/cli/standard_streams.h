@@ -14,6 +14,10 @@ std::string write_result(const std::string& text);
 // The same; throws Error(io) where it is not, with what it was to be: "result", "answer", "address".
 void print_result(const std::string& text, const char* what);
 
+// Writes a help text or a script, all that the program has to say. A reader that leaves early, as `head` does, has had
+// what it wanted; throws Error(io) for another reason.
+void print_text(const std::string& text);
+
 // "megatrain: MESSAGE" on standard error, one line of at most about 2,000 bytes; dropped when that cannot be written.
 void say_error(const std::string& message);
 

@@ -4,6 +4,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/cli/config_argument.h"
 #include "megatrain/cli/next_commands.h"
 #include "megatrain/cli/progress.h"
 #include "megatrain/cli/signal_watch.h"
@@ -17,7 +18,7 @@
 namespace megatrain {
 
 int verb_train(const Arguments& arguments) {
-  const TrainConfig config = load_config(arguments.one("CONFIG.yaml"), arguments.overrides());
+  const TrainConfig config = load_config_argument(arguments);
   SignalWatch signals(/*saves=*/true);
   RunHooks hooks;
   hooks.stop = signals.stop();

@@ -1,6 +1,7 @@
 #include "megatrain/cli/typed_keys.h"
 
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +15,7 @@ namespace megatrain {
 namespace {
 
 constexpr char kCtrlD = '\x04', kEscape = '\x1b';
-constexpr wchar_t kCtrlV = L'\x16', kDelete = L'\x7f', kNoCharacter = L'\xFFFD';
-constexpr std::wstring_view kLineGoesOn = L"\\\r";
+constexpr wchar_t kCtrlV = L'\x16', kDelete = L'\x7f', kLastControl = L'\x9f', kNoCharacter = L'\xFFFD';
 // Keys, as they come behind an escape.
 constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "[201~";
 constexpr std::pair<std::string_view, const char*> kWordKeys[] = {  // ctrl or alt with an arrow, and the editor's name
@@ -81,6 +81,13 @@ std::optional<char> TypedKeys::byte_at_once() {
 }
 
 void TypedKeys::take_typed_ahead() {
+  termios modes{};
+  if (::tcgetattr(STDIN_FILENO, &modes) == 0 && (modes.c_lflag & ISIG) != 0) {
+    signal_keys_.clear();
+    for (const auto& [key, signal] : {std::pair{VINTR, SIGINT}, {VSUSP, SIGTSTP}, {VQUIT, SIGQUIT}}) {
+      if (modes.c_cc[key] != _POSIX_VDISABLE) signal_keys_.push_back({static_cast<char>(modes.c_cc[key]), signal});
+    }
+  }
   std::array<char, 4096> bytes;
   while (has_input(0)) {
     const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
@@ -105,10 +112,15 @@ std::string TypedKeys::rest_of_key() {
 // Obeys the key that stands behind an escape. True: it is done with; else it is yet to be read.
 bool TypedKeys::obey_key() {
   const std::string key = rest_of_key();
-  if (key == kPasteBegins || key == kPasteEnds) {
+  if (key == kPasteEnds || (key == kPasteBegins && !pasting_)) {
     pasting_ = key == kPasteBegins;
-    if (!pasting_ && waiting_.ends_with(kLineGoesOn)) waiting_.resize(waiting_.size() - kLineGoesOn.size());
+    after_return_ = false;
+    if (!pasting_ && waiting_.ends_with(L'\r')) waiting_.pop_back();
     return true;
+  }
+  if (pasting_) {
+    unread_.insert(0, key);
+    return false;
   }
   const auto of_word =
       std::find_if(std::begin(kWordKeys), std::end(kWordKeys), [&](const auto& k) { return k.first == key; });
@@ -122,14 +134,29 @@ bool TypedKeys::obey_key() {
   return false;
 }
 
+// As the terminal would: a stop is of the whole job. The signal of ctrl-C is here before this returns.
+bool TypedKeys::send_signal(char byte) const {
+  const auto found =
+      std::find_if(signal_keys_.begin(), signal_keys_.end(), [byte](const SignalKey& key) { return key.byte == byte; });
+  if (found == signal_keys_.end()) return false;
+  found->signal == SIGINT ? ::raise(SIGINT) : ::kill(0, found->signal);
+  return true;
+}
+
 void TypedKeys::paste(wchar_t character) {
+  const bool ended = std::exchange(after_return_, character == L'\r');
   if (character == L'\r' || character == L'\n') {
-    waiting_.append(kLineGoesOn);
+    if (character == L'\r' || !ended) waiting_ += L'\r';
   } else if (character == L'\t') {
     waiting_ += {kCtrlV, character};
-  } else if (character >= L' ' && character != kDelete) {
+  } else if (character >= L' ' && (character < kDelete || character > kLastControl)) {
     waiting_ += character;
   }
+}
+
+TypedKeys::Got TypedKeys::give(bool pasted) {
+  pasted_before_ = std::exchange(pasted_, pasted);
+  return Got::character;
 }
 
 void TypedKeys::forget_paste() {
@@ -145,7 +172,7 @@ TypedKeys::Got TypedKeys::next(wchar_t& character) {
     if (!waiting_.empty() && !pasting_ && *interrupted_ == 0) {
       character = waiting_[given_++];
       if (given_ == waiting_.size()) forget_paste();
-      return Got::character;
+      return give(true);
     }
     char byte = 0;
     if (const Got got = read_byte(byte); got != Got::character) {
@@ -156,11 +183,12 @@ TypedKeys::Got TypedKeys::next(wchar_t& character) {
       }
       return got;
     }
+    if (!pasting_ && send_signal(byte)) continue;
     if (byte == kEscape) {
       state = {};
       if (obey_key() || pasting_) continue;
       character = kEscape;
-      return Got::character;
+      return give(false);
     }
     const bool begun = std::mbsinit(&state) == 0;
     const size_t used = std::mbrtowc(&character, &byte, 1, &state);
@@ -170,7 +198,7 @@ TypedKeys::Got TypedKeys::next(wchar_t& character) {
       state = {};
       character = kNoCharacter;
     }
-    if (!pasting_) return Got::character;
+    if (!pasting_) return give(false);
     paste(character);
   }
 }

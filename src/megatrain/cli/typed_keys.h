@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace megatrain {
 
@@ -24,19 +25,31 @@ class TypedKeys {
   // Reads what was typed while the terminal was not raw yet, where ctrl-D is an end and no character.
   void take_typed_ahead();
 
-  // The next character of standard input, U+FFFD for bytes that are none. Keys that the editor has no use for are left
-  // out. A paste is read whole first, so that none of it comes between two lines. In it an end of a line comes behind a
-  // backslash, as people type a line that goes on, but for one at the very end, which is left out as control characters
-  // are; a tab comes behind a ctrl-V, by which an editor takes it as it is. `resumed`: the process was stopped and goes
-  // on, on a terminal that others have used.
+  // The next character of standard input, U+FFFD for bytes that are none. The terminal sends no signals and changes no
+  // line ends meanwhile; the keys that ask for a signal send it from here. Keys that the editor has no use for are left
+  // out. A paste is read whole first, so that none of it comes between two lines, and it is text: its line ends are
+  // '\r' each, but for one at the very end, which is left out as control characters are; a tab comes behind a ctrl-V,
+  // by which an editor takes it as it is. `resumed`: the process was stopped and goes on, on a terminal that others
+  // have used.
   Got next(wchar_t& character);
 
+  // Whether the character that next() gave last, and the one before it, were pasted.
+  bool pasted() const { return pasted_; }
+  bool pasted_before() const { return pasted_before_; }
+
  private:
+  struct SignalKey {
+    char byte;
+    int signal;
+  };
+
   bool take_unread(char& byte);
   Got read_byte(char& byte);
   std::optional<char> byte_at_once();
   std::string rest_of_key();
   bool obey_key();
+  bool send_signal(char byte) const;
+  Got give(bool pasted);
   void paste(wchar_t character);
   void forget_paste();
 
@@ -45,6 +58,9 @@ class TypedKeys {
   std::wstring waiting_;  // characters of a paste
   size_t given_ = 0;      // of these
   bool pasting_ = false;
+  bool after_return_ = false;  // in a paste: a line feed belongs to the line end before it
+  bool pasted_ = false, pasted_before_ = false;
+  std::vector<SignalKey> signal_keys_;  // as the terminal has them while it sends signals itself
   struct sigaction before_ {};
 };
 

@@ -50,7 +50,7 @@ constexpr NotBuilt kNotBuilt[] = {
     {"logprobs", "[false]"},
     {"tools", "[[]]"},
     {"tool_choice", R"(["none"])"},
-    {"parallel_tool_calls", "[]"},
+    {"parallel_tool_calls", "[false]"},
     {"functions", "[[]]"},
     {"function_call", R"(["none"])"},
     {"response_format", R"([{"type": "text"}])"},
@@ -69,7 +69,7 @@ constexpr NotBuilt kNotBuilt[] = {
 };
 
 // Labels that a client gives a request for itself: there is nothing to obey.
-constexpr const char* kLabels[] = {"user", "safety_identifier", "prompt_cache_key", "metadata"};
+constexpr const char* kLabels[] = {"user", "safety_identifier", "prompt_cache_key"};
 
 // Fields are taken out of the object as they are read; what is left is not known.
 class Fields {
@@ -174,6 +174,18 @@ void read_stream(Fields& fields, ApiRequest& request) {
   }
 }
 
+// A label too, of several texts.
+void check_metadata(Fields& fields) {
+  const std::optional<Json> metadata = fields.take("metadata");
+  if (!metadata) return;
+  if (!metadata->is_object())
+    refuse("metadata", fmt::format("'metadata' is {}; expected an object of texts", shown(*metadata)));
+  for (const auto& [name, value] : metadata->items()) {
+    if (!value.is_string())
+      refuse("metadata", fmt::format("'metadata' has {} in it; expected an object of texts", shown(value)));
+  }
+}
+
 // What both have.
 void read_common(Fields& fields, ApiRequest& request) {
   request.model = fields.text("model").value_or("");
@@ -192,7 +204,8 @@ void read_common(Fields& fields, ApiRequest& request) {
     refuse("n", fmt::format("'n' is {}; expected at most {}", request.n, ApiRequest::kMostChoices));
   read_stops(fields, request);
   read_stream(fields, request);
-  for (const char* label : kLabels) fields.take(label);
+  for (const char* label : kLabels) fields.text(label);
+  check_metadata(fields);
   for (const NotBuilt& parameter : kNotBuilt) fields.refuse_not_built(parameter);
 }
 
@@ -200,6 +213,9 @@ void read_common(Fields& fields, ApiRequest& request) {
 Json read_message(const Json& message, size_t number) {
   const std::string where = fmt::format("messages[{}]", number);
   if (!message.is_object()) refuse(where, fmt::format("'{}' is no object", where));
+  if (message.size() > ApiRequest::kMostFields)
+    refuse(where,
+           fmt::format("'{}' has {} fields; expected at most {}", where, message.size(), ApiRequest::kMostFields));
   Json read = Json::object();
   for (const auto& [name, value] : message.items()) {
     if (!value.is_null()) read[name] = value;

@@ -15,6 +15,7 @@ namespace megatrain {
 struct ApiRequest {
   static constexpr int64_t kMostChoices = 128;  // of all prompts together
   static constexpr size_t kMostStops = 4;
+  static constexpr size_t kMostFields = 64;  // of a message; to find one takes time in proportion
 
   std::string model;                // empty: not given
   nlohmann::ordered_json messages;  // of a chat: objects with a role, content as text

@@ -1,0 +1,61 @@
+#include "megatrain/cli/config_argument.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <initializer_list>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
+
+namespace megatrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_file(const std::string& path) {
+  std::error_code none;
+  return fs::is_regular_file(path, none);
+}
+
+// A file with a JSON object that has one of the keys. One that cannot be read is left to those who need it.
+bool is_object_with(const std::string& path, std::initializer_list<const char*> keys) {
+  constexpr int64_t kMostBytes = kMiB;  // of a configuration
+  if (!path.ends_with(".json") || !is_file(path) || fs::file_size(path) > static_cast<uintmax_t>(kMostBytes))
+    return false;
+  const nlohmann::json json = nlohmann::json::parse(read_text_file(path, kMostBytes), nullptr, false);
+  return json.is_object() && std::any_of(keys.begin(), keys.end(), [&](const char* key) { return json.contains(key); });
+}
+
+void refuse_other_file(const std::string& path) {
+  if (path.ends_with(".jsonl") && is_file(path))
+    fail_config(fmt::format(
+        "{0} looks like data, and no configuration of a training; write a CONFIG.yaml that has 'data.train: "
+        "{0}' and names the model",
+        path));
+  if (is_object_with(path, {"architectures", "model_type"}))
+    fail_config(
+        fmt::format("{0} is the configuration of a model, and of no training; write a CONFIG.yaml that has "
+                    "'model.config: {0}' for random "
+                    "weights, or its directory as 'model.path', and names the data",
+                    path));
+}
+
+}  // namespace
+
+TrainConfig load_config_argument(const Arguments& arguments, const ConfigNeeds& needs) {
+  const std::string& path = arguments.one("CONFIG.yaml");
+  refuse_other_file(path);
+  TrainConfig config = load_config(path, arguments.overrides(), needs);
+  const std::string& tokenizer = config.data.tokenizer;
+  if (is_object_with(tokenizer, {"architectures", "model_type", "tokenizer_class", "added_tokens_decoder"}))
+    fail_config(fmt::format("{} is {}, which is no tokenizer.json; give a directory that has one, or the file itself",
+                            config.names("data.tokenizer"), tokenizer));
+  return config;
+}
+
+}  // namespace megatrain
