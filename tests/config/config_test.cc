@@ -213,7 +213,7 @@ TEST(Config, KeysThatContradictEachOtherAreRefused) {
   EXPECT_EQ(refusal(kMinimal + "optim: {warmup: 1.5}\n"),
             "c.yaml:4: optim.warmup is 1.5, expected a whole number of steps, or a fraction of the run below 1");
   EXPECT_EQ(refusal(kMinimal + "seq_len: 2147483647\nbatch: 2\nmicro_batch: 2\n"),
-            "c.yaml:4: seq_len is 2147483647, expected at most 2097152");
+            "c.yaml:4: seq_len is '2147483647', expected a whole number from 2 to 2097152");
   EXPECT_EQ(refusal("model.path: m\nsteps: 0\ndata.order: o\n"), "c.yaml:3: data.order is given without data.tokens");
 }
 
@@ -501,10 +501,12 @@ TEST(Config, EveryKeyIsNamedOnceIsInTheHelpAndIsAnOverride) {
 
 TEST(Config, RefusesWhatTakesMinutesToPlanByName) {
   EXPECT_EQ(refusal(kMinimal + "seq_len: 2097152\n"), "accepted");
-  EXPECT_NE(refusal(kMinimal + "seq_len: 2098176\n").find("seq_len is 2098176, expected at most 2097152"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(kMinimal + "seq_len: 2098176\n").find("seq_len is '2098176', expected a whole number from 2 to 2097152"),
+      std::string::npos);
   EXPECT_EQ(refusal(kMinimal + "batch: 65536\n"), "accepted");
-  EXPECT_NE(refusal(kMinimal + "batch: 65537\n").find("batch is 65537, expected at most 65536"), std::string::npos);
+  EXPECT_NE(refusal(kMinimal + "batch: 65537\n").find("batch is '65537', expected a whole number from 1 to 65536"),
+            std::string::npos);
   EXPECT_NE(refusal(kMinimal + "seq_len: 1048576\nbatch: 32\nmicro_batch: 32\n").find("past 2^24 tokens"),
             std::string::npos);
   for (const char* key : {"mlp_chunk", "head_chunk"})

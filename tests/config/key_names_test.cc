@@ -58,7 +58,8 @@ TEST(KeyNames, StandInWhatIsAskedForAndNotThere) {
 
 TEST(KeyNames, StandInWhatIsRefusedOfSeveralKeys) {
   const auto refused = [](const Keys& more) { return refusal(with(axolotl_full(), more)); };
-  EXPECT_TRUE(has(refused({{"sequence_len", "99999999"}}), "sequence_len (seq_len) is 99999999, expected at most"))
+  EXPECT_TRUE(has(refused({{"sequence_len", "99999999"}}),
+                  "sequence_len (seq_len) is '99999999', expected a whole number from 2 to 2097152"))
       << refused({{"sequence_len", "99999999"}});
   EXPECT_TRUE(has(refused({{"val_set_size", "1.5"}}), "val_set_size (data.eval_split) is 1.5, expected a fraction"));
   EXPECT_TRUE(has(refused({{"warmup_ratio", "-"}, {"warmup_steps", "10"}, {"learning_rate", "5000"}}),

@@ -218,8 +218,8 @@ inline std::vector<RefusedExample> refused_examples() {
        {{"model_name_or_path", "m"}, {"template", "t"}, {"infer_backend", "huggingface"}},
        "infer_backend: huggingface",
        "answers"},
-      {"a file that leaves finetuning_type out", lora({{"finetuning_type", "-"}, {"lora_target", "-"}}), "lora_rank: 8",
-       "adapters (LoRA)"},
+      {"a file with lora_rank that leaves finetuning_type out", lora({{"finetuning_type", "-"}, {"lora_target", "-"}}),
+       "lora_rank: 8", "adapters (LoRA)"},
   };
 }
 

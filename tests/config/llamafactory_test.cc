@@ -263,6 +263,13 @@ TEST(FactoryTable, AMissingFinetuningTypeIsWarnedAboutBecauseTheirsIsLora) {
   EXPECT_TRUE(has(log, "finetuning_type is not given, which is lora in LLaMA-Factory")) << log;
 }
 
+TEST(FactoryTable, TextsWithoutPackingAreWarnedAboutBecauseTheirsAreCut) {
+  const Keys texts = with(supervised(), {{"stage", "pt"}});
+  EXPECT_FALSE(has(logged(texts), "LLaMA-Factory trains the first cutoff_len alone"));
+  const std::string log = logged(with(texts, {{"packing", "false"}}));
+  EXPECT_TRUE(has(log, "LLaMA-Factory trains the first cutoff_len alone")) << log;
+}
+
 TEST(FactoryMethods, ThatAreNotThereAreNamedBeforeUnknownKeysAre) {
   for (const RefusedExample& each : refused_examples()) expect_method_named(each);
   EXPECT_TRUE(
@@ -463,6 +470,8 @@ TEST(FactoryV1, HasItsOwnDefaultsAndRefusals) {
                                         {"batching_strategy", "dynamic_batching"}})
     EXPECT_TRUE(has(refusal(with(stock, {{name, value}})), ", which megatrain does not do; ")) << name << value;
   EXPECT_TRUE(has(refusal(with(stock, {{"cp_size", "2"}})), "several GPUs"));
+  const std::string both = refusal(with(stock, {{"peft_config", "{name: lora}"}, {"quant_config", "{name: bnb}"}}));
+  EXPECT_TRUE(has(both, "asks for adapters (LoRA)") && has(both, "asks for a quantised model")) << both;
 }
 
 TEST(FactoryFiles, ThatAreNoConfigurationOfATrainingAreSaidToBe) {

@@ -146,7 +146,7 @@ TEST(ExpertParts, ARefusalIsThatOfTheSmallestRecords) {
   const std::string key = "Raise memory.gpu to ";
   ASSERT_NE(said.find(key), std::string::npos) << said;
   const std::string amount =
-      said.substr(said.find(key) + key.size(), said.find(", or lower") - said.find(key) - key.size());
+      said.substr(said.find(key) + key.size(), said.find(", where the GPU") - said.find(key) - key.size());
   config.memory.gpu_bytes = parse_bytes(amount);
   EXPECT_NO_THROW(Session(config, {.config = model}).plan()) << amount;
 }

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <string>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/base/among.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/config/config_keys.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/train/target.h"
@@ -95,12 +99,24 @@ std::vector<Verb> bench_verbs() {
   };
 }
 
+namespace {
+
+// Random tokens are timed, for as many steps as -r says, and nothing is kept.
+bool means_nothing(const std::string& key) {
+  constexpr const char* kGroups[] = {"data.", "eval.", "sample.", "checkpoint.", "dump."};
+  constexpr const char* kKeys[] = {"steps", "epochs", "tokens", "run_dir", "resume", "conventions"};
+  const auto begins = [&](const char* group) { return key.starts_with(group); };
+  return std::any_of(std::begin(kGroups), std::end(kGroups), begins) || among(kKeys, key);
+}
+
+}  // namespace
+
 Session open_bench_target(const Arguments& arguments, Shape shape) {
   std::vector<std::string> overrides = arguments.overrides();
-  for (const std::string key : {"steps", "run_dir", "resume"}) {
-    if (arguments.overrides(key))
-      fail_config(fmt::format("--{} means nothing to a benchmark; leave it out{}", key,
-                              key == "steps" ? " and give the number of steps with -r" : ""));
+  for (const ConfigKey& key : config_keys()) {
+    if (means_nothing(key.name) && arguments.overrides(key.name))
+      fail_config(fmt::format("--{} means nothing to a benchmark; leave it out{}", key.name,
+                              key.name == "steps" ? " and give the number of steps with -r" : ""));
   }
   if (const auto tokens = arguments.option("--seq-len")) overrides.push_back("--seq_len=" + *tokens);
   if (const auto sequences = arguments.option("--micro-batch")) overrides.push_back("--micro_batch=" + *sequences);

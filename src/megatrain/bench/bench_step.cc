@@ -218,6 +218,10 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
     fail_config("--floor and --no-floor; leave one of them out");
   Session session = open_bench_target(arguments, Shape::whole_step);
   check_disk(session.config());
+  const auto& traced = session.config().trace.ranges;
+  if (!traced.empty() && traced.back().second > steps)
+    fail_config(
+        fmt::format("trace names step {}, and -r is {}; name steps that are timed", traced.back().second, steps));
   const int64_t alias_layers = alias_as_asked(session, arguments);
   session.choose_algorithms();
   const bool cuda = session.device().kind() == DeviceKind::cuda;

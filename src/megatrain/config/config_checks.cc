@@ -63,14 +63,6 @@ void check_datasets(const TrainConfig& config, const GivenKeys& given) {
 // What is planned and run action by action; beyond these a plan alone takes minutes.
 void check_limits(const TrainConfig& config, const GivenKeys& given) {
   constexpr int64_t kMicroTokens = int64_t{1} << 24;
-  constexpr int64_t kSequences = int64_t{1} << 16;
-  if (config.seq_len > kMostContext)
-    fail_config(fmt::format("{}: {} is {}, expected at most {}", given.origin("seq_len"), given.names("seq_len"),
-                            config.seq_len, kMostContext));
-  if (config.batch > kSequences)
-    fail_config(fmt::format("{}: {} is {}, expected at most {} sequences of a step; lower it, or raise {}",
-                            given.origin("batch"), given.names("batch"), config.batch, kSequences,
-                            given.names("seq_len")));
   const int64_t tokens = config.micro_batch * config.seq_len;
   if (tokens > kMicroTokens)
     fail_config(fmt::format("{}: a micro-batch of {} sequences of {} tokens is past 2^24 tokens; lower {}",

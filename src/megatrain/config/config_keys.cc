@@ -18,6 +18,7 @@ namespace {
   [](TrainConfig & config) -> auto& { return config.member; }
 
 constexpr int64_t kCount = 1'000'000'000;
+constexpr int64_t kMostBatch = int64_t{1} << 16;  // beyond it a plan alone takes minutes
 constexpr int64_t kTokens = std::numeric_limits<int32_t>::max();
 
 // Null, also as printed: epochs or tokens say how long the run is.
@@ -108,9 +109,9 @@ std::vector<ConfigKey> make_keys() {
                   MEGATRAIN_FIELD(data.max_samples)));
   add(path_key("data.cache", "cache_dir", "Where tokenised datasets are kept. Default: the user's cache directory.",
                MEGATRAIN_FIELD(data.cache)));
-  add(integer_key("seq_len", "sequence_length max_seq_len block_size context_length", 2, kTokens,
+  add(integer_key("seq_len", "sequence_length max_seq_len block_size context_length", 2, kMostContext,
                   "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)));
-  add(integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kCount, "Sequences of a step.",
+  add(integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kMostBatch, "Sequences of a step.",
                   MEGATRAIN_FIELD(batch)));
   add(integer_key(
       "micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,

@@ -278,7 +278,8 @@ std::vector<KeyChange> changed_data_keys(const std::string& run_dir, const Train
   try {
     const TrainConfig before = read_run(run_dir).config;
     for (const ConfigKey& key : config_keys()) {
-      if (!key.name.starts_with("data.") || elsewhere.contains(key.name)) continue;
+      const bool chooses = key.name.starts_with("data.") || key.name == "conventions";  // which counts epochs
+      if (!chooses || elsewhere.contains(key.name)) continue;
       const std::string was = key.write(before), is = key.write(now);
       if (was != is) changes.push_back({key.name, was, is});
     }

@@ -109,8 +109,8 @@ void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model)
   const int64_t scaled = rope.scaling == RopeScaling::none ? 0 : static_cast<int64_t>(rope.factor * original);
   if (model.max_position <= 0 || config.seq_len <= std::max(model.max_position, scaled)) return;
   log_warn(
-      fmt::format("{0} is {1} and the model was made for {2} (max_position_embeddings): later positions are new to it. "
-                  "Lower {0}, or train it with a rope_scaling in its config.json",
+      fmt::format("{0} is {1} and the model was made for {2} (max_position_embeddings): positions beyond it, in "
+                  "documents that long, are new to it. Lower {0}, or train it with a rope_scaling in its config.json",
                   config.names("seq_len"), config.seq_len, model.max_position));
 }
 

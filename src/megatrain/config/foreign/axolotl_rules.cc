@@ -7,6 +7,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/config/foreign/axolotl_data.h"
+#include "megatrain/config/foreign/deepspeed.h"
 #include "megatrain/config/foreign/hf_trainer.h"
 #include "megatrain/config/foreign/sentences.h"
 
@@ -350,6 +351,7 @@ void axolotl_rules(ForeignReader& r) {
                                        evaluations, tokenizer, plugins, resume, warnings})
     r.attempt([&] { each(r); });
   r.attempt([&] { hf_optimizer(r, "optimizer"); });
+  check_deepspeed(r, "micro_batch_size", 1);
   r.attempt([&] {
     if (!r.is_given("learning_rate") && !r.own("optim.lr"))
       fail_config(fmt::format("{}: no learning_rate, for which Axolotl has no default; give one", r.file()));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/config/foreign/deepspeed.h"
 #include "megatrain/config/foreign/hf_trainer.h"
 #include "megatrain/config/foreign/llamafactory_templates.h"
 
@@ -71,7 +72,15 @@ void packing(ForeignReader& r) {
   else if (on)
     note = "the samples of a sequence are chosen from all, there from a thousand";
   const char* from = !r.is_given("packing") && r.is_given("neat_packing") ? "neat_packing" : "packing";
-  r.add(from, is_pretraining(r) ? "true" : "false", "data.packing", on ? "true" : "false", note);
+  const bool cut = !on && is_pretraining(r);  // there, at cutoff_len
+  if (cut)
+    note = "NOT AS THERE: of a text above cutoff_len all is trained, in pieces; there its first cutoff_len tokens";
+  Translation& t = r.add(from, is_pretraining(r) ? "true" : "false", "data.packing", on ? "true" : "false", note);
+  if (cut)
+    t.warning =
+        "packing is false in stage pt: of a text that has more than cutoff_len tokens all is trained, a sample for "
+        "each "
+        "cutoff_len of them; LLaMA-Factory trains the first cutoff_len alone, so it may have fewer steps";
   if (r.is_given("packing")) r.idle("neat_packing", "packing keeps samples apart in any case");
 }
 
@@ -187,6 +196,7 @@ void llamafactory_rules(ForeignReader& r) {
   r.attempt([&] { hf_optimizer(r, "optim_type"); });
   r.attempt([&] { hf_schedule(r, "lr_scheduler_type", "linear", "5e-5"); });
   r.attempt([&] { hf_resume(r); });
+  check_deepspeed(r, "per_device_train_batch_size", 8);
   r.attempt([&] { check_factory_template(r); });
   if (!r.theirs()) return;
   hf_seed(r);

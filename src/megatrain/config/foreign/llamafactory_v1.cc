@@ -1,8 +1,11 @@
 // Files of LLaMA-Factory's second form ("v1"): `model: NAME` beside train_dataset, micro_batch_size and sections of
 // plugins.
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/config/foreign/hf_trainer.h"
@@ -15,7 +18,8 @@ namespace {
 
 constexpr RenamedKey kRenamed[] = {
     {"model", "model.path", ForeignKind::text, nullptr, "null"},
-    {"train_dataset", "data.train", ForeignKind::text, nullptr, "null"},
+    {"train_dataset", "data.train", ForeignKind::text, nullptr, "null",
+     "of Alpaca rows input stands on a line of its own and history is trained; there neither"},
     {"eval_dataset", "data.eval", ForeignKind::text, nullptr, "null"},
     {"cutoff_len", "seq_len", ForeignKind::whole, "2048"},
     {"learning_rate", "optim.lr", ForeignKind::number, "1e-4"},
@@ -58,28 +62,36 @@ void refuse_plugins(const ForeignTrainer&, const ForeignKeys& given) {
     const auto found = given.find(name);
     return found == given.end() || !is_on(found->second) ? nullptr : &found->second;
   };
+  std::vector<std::string> refused;
+  const auto refuse = [&](const std::string& name, const Foreign& value, const char* method, const char* instead) {
+    try {
+      refuse_method(name, value, method, instead);
+    } catch (const Error& error) {
+      refused.emplace_back(error.what());
+    }
+  };
   if (const Foreign* peft = on("peft_config")) {
     const std::string name = name_in(*peft);
     const bool freeze = name == "freeze";
-    refuse_method("peft_config", {.text = name, .where = peft->where},
-                  freeze           ? "a choice of layers (freeze)"
-                  : name == "lora" ? "adapters (LoRA)"
-                                   : "adapters",
-                  freeze
-                      ? "leave the section out, and give train_only: patterns over the names of the tensors that are "
-                        "trained"
-                      : kNoAdapters);
+    refuse("peft_config", {.text = name, .where = peft->where},
+           freeze           ? "a choice of layers (freeze)"
+           : name == "lora" ? "adapters (LoRA)"
+                            : "adapters",
+           freeze ? "leave the section out, and give train_only: patterns over the names of the tensors that are "
+                    "trained"
+                  : kNoAdapters);
   }
   if (const Foreign* quant = on("quant_config"))
-    refuse_method("quant_config", {.text = name_in(*quant), .where = quant->where}, "a quantised model",
-                  "take the model's bf16 or fp32 weights: leave the section out");
+    refuse("quant_config", {.text = name_in(*quant), .where = quant->where}, "a quantised model",
+           "take the model's bf16 or fp32 weights: leave the section out");
   if (const Foreign* optim = on("optim_config"); optim && name_in(*optim) == "muon")
-    refuse_method("optim_config", {.text = "muon", .where = optim->where}, "Muon", kAdamW);
+    refuse("optim_config", {.text = "muon", .where = optim->where}, "Muon", kAdamW);
   const Foreign* dist = on("dist_config");
   for (const char* const size : {"ep_size", "tp_size", "pp_size"})
     if (dist && dist->entries.count(size) && dist->entries.at(size) != "1")
-      refuse_method(fmt::format("dist_config.{}", size), {.text = dist->entries.at(size), .where = dist->where},
-                    "several GPUs", kOneGpu);
+      refuse(fmt::format("dist_config.{}", size), {.text = dist->entries.at(size), .where = dist->where},
+             "several GPUs", kOneGpu);
+  if (!refused.empty()) fail_config(fmt::format("{}", fmt::join(refused, ". Also: ")));
 }
 
 void batch(ForeignReader& r) {

@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include "tests/config/axolotl_examples.h"
+#include "tests/config/foreign_file.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+namespace {
+
+class DeepSpeedFile : public testing::Test {
+ protected:
+  // What is said of the stock file of LLaMA-Factory beside this configuration.
+  std::string beside(const std::string& text) const {
+    write_bytes(path_, text);
+    return refusal(with(supervised(), {{"deepspeed", path_}}));
+  }
+
+  TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "ds.json";
+};
+
+TEST_F(DeepSpeedFile, AsksForNothingWhereItSaysAutoOrTheSame) {
+  EXPECT_EQ(
+      beside(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_clipping": "auto",
+      "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "bf16": {"enabled": "auto"},
+      "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}})"),
+      "accepted");
+  EXPECT_EQ(beside(R"({"train_batch_size": 8, "gradient_accumulation_steps": 8, "gradient_clipping": 1.0,
+      "optimizer": {"type": "Adam", "params": {"lr": 1e-5, "betas": [0.9, 0.999], "weight_decay": 0}}})"),
+            "accepted");
+  EXPECT_EQ(refusal(with(supervised(), {{"deepspeed", "examples/deepspeed/ds_z3_config.json"}})), "accepted");
+}
+
+TEST_F(DeepSpeedFile, IsRefusedWhereItWouldTrainOtherwise) {
+  const std::string all = beside(R"({"gradient_clipping": 0.3, "scheduler": {"type": "WarmupLR", "params": {}},
+      "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})");
+  for (const char* said : {"ds.json: optimizer.params.lr is 0.001, and learning_rate is 1e-05",
+                           "ds.json: its scheduler (\"WarmupLR\")", "gradient_clipping is 0.3, and max_grad_norm is 1"})
+    EXPECT_TRUE(has(all, said)) << said << " in " << all;
+  EXPECT_TRUE(has(beside(R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.8, 0.999]}}})"),
+                  "optimizer.params.betas[0] is 0.8, and adam_beta1 is 0.9"));
+  EXPECT_TRUE(has(beside(R"({"optimizer": {"type": "Lamb"}})"), "its optimizer is \"Lamb\", expected AdamW"));
+  EXPECT_TRUE(has(beside(R"({"train_batch_size": 64})"), "train_batch_size is 64, and the batch of one GPU is 8"));
+  EXPECT_TRUE(has(beside(R"({"train_micro_batch_size_per_gpu": 4})"), "and per_device_train_batch_size is 1"));
+  EXPECT_TRUE(has(beside("{"), "ds.json"));
+}
+
+TEST_F(DeepSpeedFile, IsReadBesideAxolotlAndInsideAFileToo) {
+  write_bytes(path_, R"({"optimizer": {"type": "AdamW", "params": {"weight_decay": 0.3}}})");
+  EXPECT_TRUE(has(refusal(with(axolotl_full(), {{"deepspeed", path_}})),
+                  "optimizer.params.weight_decay is 0.3, and weight_decay is 0"));
+  EXPECT_EQ(refusal(with(supervised(), {{"deepspeed", "{zero_optimization: {stage: 2}, gradient_clipping: 1}"}})),
+            "accepted");
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"deepspeed", "{gradient_clipping: 0.3}"}})),
+                  "deepspeed: gradient_clipping is 0.3, and max_grad_norm is 1"));
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"deepspeed", "{scheduler: {type: WarmupLR}}"}})), "its scheduler"));
+}
+
+}  // namespace
+}  // namespace megatrain
