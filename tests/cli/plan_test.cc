@@ -358,6 +358,27 @@ TEST(PlanVerb, RandomPlansDifferAndTrainToOneState) {
   EXPECT_EQ(hashes.size(), 7u);
 }
 
+TEST(PlanVerb, RandomPlansOfAMixtureCutItsExpertsInSeveralWaysAndTrainToOneStateAndNorm) {
+  const Place place("qwen3_moe", "steps: 2\nmicro_batch: 1\n");
+  const auto norms = [](const std::string& run) {
+    std::vector<double> all;
+    for (const json& line : metrics_of(run)) all.push_back(line.at("grad_norm"));
+    return all;
+  };
+  succeed({"train", place.config()});
+  const json expected = hash_of(place.run());
+  std::set<int64_t> groups;
+  for (int seed = 0; seed < 6; ++seed) {
+    const std::string file = place / fmt::format("plan-{}.json", seed), run = place / fmt::format("run-{}", seed);
+    write_bytes(file, succeed({"plan", place.config(), "--random", std::to_string(seed), "--json"}).out);
+    groups.insert(json::parse(read_bytes(file)).at("plan").value("experts_per_record", int64_t{0}));
+    succeed({"train", place.config(), "--plan=" + file, "--run_dir=" + run});
+    EXPECT_EQ(hash_of(run), expected) << "seed " << seed;
+    EXPECT_EQ(norms(run), norms(place.run())) << "seed " << seed;
+  }
+  EXPECT_GE(groups.size(), 3u);
+}
+
 TEST(HashVerb, OfARunItsLastStateAndItsCheckpointAgree) {
   const Place place("llama_packed", "steps: 4\ncheckpoint.every: 4\n");
   for (const char* precision : {"fp32", "bf16"}) {

@@ -186,4 +186,38 @@ TEST(FrozenLayout, AFusedProductIsOneCallUnlessFreezingCutsIt) {
   EXPECT_EQ(calls({.freeze = {"*.self_attn.*"}}), Calls{});
 }
 
+TEST(Freeze, TheNormSumsExpertsByThemselvesAndFrozenOnesAreEmpty) {
+  const ModelConfig mixture = parse_model_config({{"architectures", {"MixtralForCausalLM"}},
+                                                  {"vocab_size", 50},
+                                                  {"hidden_size", 24},
+                                                  {"intermediate_size", 36},
+                                                  {"num_hidden_layers", 1},
+                                                  {"num_attention_heads", 4},
+                                                  {"num_key_value_heads", 2},
+                                                  {"num_local_experts", 4},
+                                                  {"num_experts_per_tok", 2}},
+                                                 "config.json");
+  const auto counts = [](const LayerLayout& layout) {
+    std::vector<int64_t> all;
+    int64_t end = 0;
+    for (const ElementRange& part : layout.norm_parts()) {
+      EXPECT_EQ(part.begin, end) << "parts follow each other";
+      end = part.begin + part.count;
+      all.push_back(part.count);
+    }
+    EXPECT_EQ(end, layout.state_elements);
+    return all;
+  };
+  const std::vector<LayerLayout> layouts = model_layouts(mixture, DType::bf16);
+  ASSERT_EQ(layouts.size(), 4u);
+  EXPECT_EQ(counts(layouts[1]).size(), 1u) << "attention, norms and router";
+  const int64_t each = layouts[2].state_elements / 4;
+  EXPECT_EQ(counts(layouts[2]), std::vector<int64_t>(4, each));
+  for (const LayerLayout& part :
+       {model_layouts(mixture, DType::bf16, {}, 1)[3], model_layouts(mixture, DType::bf16, {}, 2)[2]})
+    EXPECT_EQ(counts(part), std::vector<int64_t>(static_cast<size_t>(part.state_elements / each), each));
+  EXPECT_EQ(counts(model_layouts(mixture, DType::bf16, {.freeze = {"*.experts.1.*", "*.experts.3.*"}})[2]),
+            (std::vector<int64_t>{each, 0, each, 0}));
+}
+
 }  // namespace megatrain

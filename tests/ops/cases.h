@@ -114,6 +114,7 @@ struct CrossEntropyCase {
 struct FinishGradientCase {
   DType dtype;  // of what leaves
   int64_t count;
+  int64_t parts = 1;
 };
 
 struct SumLossesCase {
@@ -297,8 +298,15 @@ inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
 };
 
 inline const std::vector<FinishGradientCase> kFinishGradientCases = {
-    {DType::f32, 1},  {DType::f32, 65536},  {DType::f32, 200001},
-    {DType::bf16, 3}, {DType::bf16, 65537}, {DType::bf16, 300000},
+    {DType::f32, 1},
+    {DType::f32, 65536},
+    {DType::f32, 200001},
+    {DType::bf16, 3},
+    {DType::bf16, 65537},
+    {DType::bf16, 300000},
+    {DType::f32, 3 * 70001, 3},
+    {DType::bf16, 5 * 128, 5},
+    {DType::bf16, 4 * 131200, 4},
 };
 
 inline const std::vector<SumLossesCase> kSumLossesCases = {{DType::f32, 1}, {DType::f32, 100003}};
@@ -393,7 +401,7 @@ inline std::string name_of(const CrossEntropyCase& c) {
          flags({{c.ignore_every > 0, "ignored"}, {c.ties, "ties"}, {c.amplitude > 1, "large"}});
 }
 inline std::string name_of(const FinishGradientCase& c) {
-  return std::string("finish_gradient ") + dtype_name(c.dtype) + " " + sizes({c.count});
+  return std::string("finish_gradient ") + dtype_name(c.dtype) + " " + sizes({c.count / c.parts, c.parts});
 }
 inline std::string name_of(const SumLossesCase& c) { return "sum_losses " + sizes({c.tokens}); }
 

@@ -127,13 +127,12 @@ inline Values reference(const CrossEntropyCase& c, const Values& in) {
 }
 
 inline Values reference(const FinishGradientCase& c, const Values& in) {
-  Vector out(in.at("grad"));
-  double sum = 0;
-  for (double& x : out) {
-    x = stored(x, c.dtype);
-    sum += x * x;
+  Vector out(in.at("grad")), sums(static_cast<size_t>(c.parts));
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = stored(out[i], c.dtype);
+    sums[i / (out.size() / sums.size())] += out[i] * out[i];
   }
-  return {{"out", out}, {"sum_of_squares", {sum}}};
+  return {{"out", out}, {"sums_of_squares", sums}};
 }
 
 inline Values reference(const SumLossesCase&, const Values& in) {

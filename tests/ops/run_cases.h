@@ -372,30 +372,34 @@ inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
   return r;
 }
 
+// Whatever else is summed in the same call, a part has the bits that it has alone.
 inline OpRun run(Harness& h, const FinishGradientCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
   r.in["grad"] = h.random(c.count, DType::f32);
   const Tensor grad = h.filled(DType::f32, 1, c.count, r.in["grad"]);
   const Tensor out = h.poisoned(c.dtype, 1, c.count);
-  const Buffer partials =
-      h.device.allocate(static_cast<size_t>((c.count + kNormBlock - 1) / kNormBlock) * sizeof(double), "test");
-  const Buffer sum = h.device.allocate(sizeof(double), "test");
-  h.launch(r.seconds["forward"], [&] {
-    h.ops.finish_gradient(h.stream, {.grad = grad.view,
+  const Buffer partials = h.device.allocate(
+      static_cast<size_t>((c.count + kNormBlock - 1) / kNormBlock + c.parts) * sizeof(double), "test");
+  const Buffer sums = h.device.allocate(static_cast<size_t>(c.parts) * sizeof(double), "test");
+  const auto finish = [&](const View& from, const View& to, int64_t parts) {
+    h.ops.finish_gradient(h.stream, {.grad = from,
                                      .dtype = c.dtype,
-                                     .out = out.view,
+                                     .out = to,
+                                     .parts = parts,
                                      .partials = pointer<double>(partials),
-                                     .sum_of_squares = pointer<double>(sum)});
-  });
+                                     .sums_of_squares = pointer<double>(sums)});
+  };
+  h.launch(r.seconds["forward"], [&] { finish(grad.view, out.view, c.parts); });
   r.out["out"] = h.read(out);
-  r.out["sum_of_squares"] = h.download_as<double>(sum, 1);
-  h.ops.finish_gradient(h.stream, {.grad = grad.view,
-                                   .dtype = c.dtype,
-                                   .out = {},
-                                   .partials = pointer<double>(partials),
-                                   .sum_of_squares = pointer<double>(sum)});
-  EXPECT_EQ(h.download_as<double>(sum, 1), r.out["sum_of_squares"]) << "storing the rounded gradient changes no sum";
+  const auto found = r.out["sums_of_squares"] = h.download_as<double>(sums, c.parts);
+  finish(grad.view, {}, c.parts);
+  EXPECT_EQ(h.download_as<double>(sums, c.parts), found) << "storing the rounded gradient changes no sum";
+  const int64_t size = c.count / c.parts;
+  for (int64_t part = 0; part < c.parts; ++part) {
+    finish(vector(grad.view.as<float>() + part * size, DType::f32, size), {}, 1);
+    EXPECT_EQ(h.download_as<double>(sums, 1)[0], found[static_cast<size_t>(part)]) << "part " << part;
+  }
   return r;
 }
 

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "megatrain/base/rng.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/model.h"
@@ -155,12 +157,13 @@ class Tiny {
     return trainer.step(make_batch(shape_, step - 1), {.adamw = adamw, .clip = session_.config().optim.clip});
   }
 
-  // The state's hash after `steps` steps.
+  // The state's hash after `steps` steps, behind it the bits of every step's norm.
   std::string train(const Plan& plan, int64_t steps) {
     const auto trained = trainer(plan);
-    for (int64_t s = 1; s <= steps; ++s) step(*trained, s);
+    std::string norms;
+    for (int64_t s = 1; s <= steps; ++s) norms += fmt::format(" {:a}", step(*trained, s).grad_norm);
     trained->drain();
-    return hash_state(trained->records(), steps).state;
+    return hash_state(trained->records(), steps).state + norms;
   }
 
  private:

@@ -209,6 +209,9 @@ TEST_F(Identity, ACheckpointFromBeforeSumsHadANumberGetsALineWhereTheyChanged) {
   longer.seq_len = 32768;
   EXPECT_EQ(identity_json(longer, windowed, {}, nullptr).at("sums"), 3) << "a window in pieces";
   EXPECT_EQ(identity_json(longer, windowed, {.dtype = DType::f32}, nullptr).at("sums"), 2);
+  ModelConfig mixture = model();
+  mixture.experts.count = 4;
+  EXPECT_EQ(identity_json({}, mixture, {}, nullptr).at("sums"), 5) << "a norm that sums experts by themselves";
   const ordered_json now = identity_json({}, model(), {}, nullptr);
   json other = json::parse(now.dump());
   other["sums"] = 3;

@@ -113,7 +113,7 @@ void gradient_and_update(OpsBench& bench, int64_t count, DType dtype) {
                                                  .dtype = dtype,
                                                  .out = out,
                                                  .partials = sums.as<double>() + 1,
-                                                 .sum_of_squares = sums.as<double>()});
+                                                 .sums_of_squares = sums.as<double>()});
   });
   const View m = bench.tensor(DType::f32, 1, count), v = bench.tensor(DType::f32, 1, count);
   const View weight = bench.tensor(dtype, 1, count), mark = bench.tensor(DType::i32, 1, 1);

@@ -15,6 +15,7 @@
 #include "megatrain/model/presets.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/run/disk_need.h"
+#include "megatrain/train/expert_groups.h"
 #include "megatrain/train/longest_context.h"
 #include "megatrain/train/prospect.h"
 #include "megatrain/train/suggestions.h"
@@ -106,21 +107,6 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
           {"memory", memory_to_json(need)}};
 }
 
-// A random plan that fits: the seed's, or the first of a series that begins with it.
-Plan random_plan_within(const Workload& workload, const Budgets& budgets, uint64_t seed) {
-  constexpr uint64_t kTries = 1000, kStride = uint64_t{1} << 32;
-  for (uint64_t i = 0; i < kTries; ++i) {
-    const Plan plan = random_plan(workload, seed + i * kStride);
-    const MemoryNeed need = memory_need(workload, plan);
-    if (need.hbm_bytes() <= budgets.gpu_bytes && need.host_bytes() <= budgets.host_bytes &&
-        need.disk_bytes() <= budgets.disk_bytes)
-      return plan;
-  }
-  fail(ExitCode::cannot_fit,
-       fmt::format("none of {} random plans fits the budgets; leave --random out, or raise memory.gpu and memory.host",
-                   kTries));
-}
-
 void check_price(std::optional<double> price) {
   constexpr double kMost = 1e6;
   if (price && !(*price >= 0 && *price <= kMost))
@@ -179,17 +165,39 @@ struct Planned {
   std::optional<Outlook> smallest = {};  // of a step of one micro-batch, where size_matters() and there are more
 };
 
+// A random plan that fits: the seed's, or the first of a series that begins with it. Records of experts are cut anew
+// for every hundredth.
+Planned random_plan_within(const Target& target, const Site& site, uint64_t seed) {
+  constexpr uint64_t kGroups = 10, kTries = 100, kStride = uint64_t{1} << 32;
+  for (uint64_t i = 0; i < kGroups * kTries; i += kTries) {
+    const int64_t group = random_group(target.model, seed + i * kStride);
+    const Prospect p = prospect_of_group(target.config, target.model, site, target.stored, group);
+    for (uint64_t k = 0; k < kTries; ++k) {
+      const Plan plan = random_plan(p.workload, seed + (i + k) * kStride);
+      const MemoryNeed need = memory_need(p.workload, plan);
+      if (need.hbm_bytes() <= p.budgets.gpu_bytes && need.host_bytes() <= p.budgets.host_bytes &&
+          need.disk_bytes() <= p.budgets.disk_bytes)
+        return {.prospect = p, .plan = plan, .changes = {}};
+    }
+  }
+  fail(ExitCode::cannot_fit,
+       fmt::format("none of {} random plans fits the budgets; leave --random out, or raise memory.gpu and memory.host",
+                   kGroups * kTries));
+}
+
 // Throws Error(cannot_fit).
 Planned plan_target(const Arguments& arguments, const Target& target, const Site& site) {
   warn_of_long_sequences(target.config, target.model);
-  Planned made{.prospect = prospect_of(target.config, target.model, site, target.stored), .plan = {}, .changes = {}};
-  const Prospect& p = made.prospect;
+  Planned made;
   if (const auto seed = arguments.integer("--random")) {
     if (*seed < 0) fail_config(fmt::format("--random is {}; expected a seed of at least 0", *seed));
-    made.plan = random_plan_within(p.workload, p.budgets, static_cast<uint64_t>(*seed));
+    made = random_plan_within(target, site, static_cast<uint64_t>(*seed));
   } else {
-    made.plan = choose_plan(target.config, p.workload, p.budgets, p.profile, &made.changes);
+    made.prospect = prospect_of(target.config, target.model, site, target.stored);
+    made.plan =
+        choose_plan(target.config, made.prospect.workload, made.prospect.budgets, made.prospect.profile, &made.changes);
   }
+  const Prospect& p = made.prospect;
   made.outlook = outlook(p.workload, made.plan, p.profile);
   if (p.workload.micro_batches > 1 && size_matters(p.workload, made.outlook)) {
     if (const auto small = fit_smallest_step(target.config, target.model, site, target.stored))

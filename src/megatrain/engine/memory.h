@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "megatrain/device/device.h"
@@ -35,9 +36,11 @@ class EngineMemory {
   // The planes that an update on the host works on: the record's, and those that live on disk in their slab.
   StatePlanes planes_to_update(const Action& update) const;
 
-  // What a step reports, on the host. Sums of squares by record, in the order the device has them.
-  const double* host_squares_sums() const { return at<double>({ResourceKind::host_report}); }
-  double* host_loss_sums() const { return at<double>({ResourceKind::host_report}) + workload_.record_count(); }
+  // What a step reports, on the host. Sums of squares record by record, and in a record part by part.
+  std::span<const double> host_squares() const {
+    return {at<double>({ResourceKind::host_report}), static_cast<size_t>(workload_.norm_parts())};
+  }
+  double* host_loss_sums() const { return at<double>({ResourceKind::host_report}) + workload_.norm_parts(); }
   double host_loss() const { return host_loss_sums()[0]; }
   int64_t host_correct() const;
   // 0, or the record, counted from 1, in which an update of the step before made a weight or a moment that is not

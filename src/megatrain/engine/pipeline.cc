@@ -141,10 +141,10 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
       return visit(a, [&](void* there, void* here, int64_t bytes) { to_host(stream, here, there, bytes); });
     case ActionKind::offload_gradient:
       out(a.record == 0 && !w.tied ? row_bytes : w.record(a.record).trained * dtype_bytes(w.dtype));
-      return to_host(stream, memory_.address(a.at(Operand::to, 1)), memory_.address(a.at(Operand::squares)), 8);
+      return to_host(stream, memory_.address(a.at(Operand::to, 1)), memory_.address(a.at(Operand::squares)),
+                     w.record(a.record).norm_parts * 8);
     case ActionKind::report:
-      to_host(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::squares)),
-              w.record_count() * 8);
+      to_host(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::squares)), w.norm_parts() * 8);
       to_host(stream, memory_.host_loss_sums(), memory_.address(a.at(Operand::loss_sums)), 16);
       if (a.has(Operand::router_counts))
         to_host(stream, memory_.host_router_counts(), memory_.address(a.at(Operand::router_counts)), w.router_bytes());

@@ -27,7 +27,10 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
   std::vector<std::vector<TensorSpec>> records = {std::move(lists.front())};
   for (int64_t expert = 0; expert < config.experts.count; ++expert) {
     if (expert % group == 0) records.emplace_back();
-    std::ranges::move(lists[static_cast<size_t>(1 + expert)], std::back_inserter(records.back()));
+    for (TensorSpec& tensor : lists[static_cast<size_t>(1 + expert)]) {
+      tensor.part = expert % group;
+      records.back().push_back(std::move(tensor));
+    }
   }
   return records;
 }

@@ -12,14 +12,19 @@ namespace megatrain {
 inline constexpr int64_t kNormBlock = 65536;  // elements of one fp64 partial
 
 // out = grad rounded to `dtype` (bf16: to nearest even; fp32: a copy).
-// partials[b] = sum of squares, in fp64, of the rounded elements [b * kNormBlock, (b + 1) * kNormBlock), added in an
-// order fixed by the block alone. Then *sum_of_squares = the partials added in index order.
+// A gradient consists of parts of equal size (an expert each; a dense record is one part), and every part is summed by
+// itself: partials[b] = sum of squares, in fp64, of the rounded elements [b * kNormBlock, (b + 1) * kNormBlock) of a
+// part, added in an order fixed by the block alone. Then sums_of_squares[p] = the part's partials added in index order.
 struct FinishGradient {
-  View grad;               // (n) fp32
-  DType dtype;             // bf16 or fp32
-  View out;                // (n) of dtype, or empty: only the squares are wanted
-  double* partials;        // (ceil(n / kNormBlock)) scratch
-  double* sum_of_squares;  // one value: non-finite when any element is
+  View grad;                // (n) fp32
+  DType dtype;              // bf16 or fp32
+  View out;                 // (n) of dtype, or empty: only the squares are wanted
+  int64_t parts = 1;        // divides n
+  double* partials;         // (parts * ceil(n / parts / kNormBlock)) scratch
+  double* sums_of_squares;  // (parts): non-finite when any element of the part is
+
+  int64_t part_elements() const { return grad.elements() / parts; }
+  int64_t part_blocks() const { return (part_elements() + kNormBlock - 1) / kNormBlock; }
 };
 
 // min(1, clip / (norm + 1e-6)) of the norm whose square is the sum, as torch.nn.utils.clip_grad_norm_; 1 when clip is 0

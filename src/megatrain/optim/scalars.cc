@@ -30,18 +30,16 @@ AdamWScalars adamw_scalars(const AdamWStep& step) {
 
 namespace {
 
-double sum_of(std::span<const double> layer_squares) {
+double sum_of(std::span<const double> squares) {
   double sum = 0;
-  for (const double square : layer_squares) sum += square;
+  for (const double square : squares) sum += square;
   return sum;
 }
 
 }  // namespace
 
-double gradient_norm(std::span<const double> layer_squares) { return std::sqrt(sum_of(layer_squares)); }
+double gradient_norm(std::span<const double> squares) { return std::sqrt(sum_of(squares)); }
 
-double clip_factor(std::span<const double> layer_squares, double clip) {
-  return clip_factor_of(sum_of(layer_squares), clip);
-}
+double clip_factor(std::span<const double> squares, double clip) { return clip_factor_of(sum_of(squares), clip); }
 
 }  // namespace megatrain

@@ -21,10 +21,10 @@ struct AdamWStep {
 
 AdamWScalars adamw_scalars(const AdamWStep& step);
 
-// The global norm from each layer's sum of squares, added in layer order.
-double gradient_norm(std::span<const double> layer_squares);
+// The global norm from the sums of squares of all records' parts, added in their order.
+double gradient_norm(std::span<const double> squares);
 
-// clip_factor_of (ops/gradient.h) the layers' sums of squares: NaN when they are not finite.
-double clip_factor(std::span<const double> layer_squares, double clip);
+// clip_factor_of (ops/gradient.h) these sums: NaN when they are not finite.
+double clip_factor(std::span<const double> squares, double clip);
 
 }  // namespace megatrain

@@ -50,9 +50,9 @@ void Updater::note_not_finite(int64_t record, int64_t step) {
 }
 
 void Updater::update(int64_t index, const StatePlanes& planes, const AdamWStep& step, const HostGradient& gradient,
-                     const double* squares) {
+                     std::span<const double> squares) {
   if (observer_) observer_(index, gradient);
-  if (squares && !std::isfinite(*squares)) torn_ = true;
+  if (!std::ranges::all_of(squares, [](double square) { return std::isfinite(square); })) torn_ = true;
   if (torn_ || !std::isfinite(step.clip_factor)) return;
   step_ = step.t;
   const LayerLayout& layout = layouts_[static_cast<size_t>(index)];

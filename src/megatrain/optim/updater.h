@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "megatrain/host/thread_team.h"
@@ -41,9 +42,9 @@ class Updater {
   using Observer = std::function<void(int64_t record, const HostGradient&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 
-  // `squares` is the gradient's sum of squares when the guard is per record (no clipping), nullptr with clipping.
+  // `squares` are the gradient's sums of squares when the guard is per record (no clipping), empty with clipping.
   void update(int64_t record, const StatePlanes& planes, const AdamWStep& step, const HostGradient& gradient,
-              const double* squares);
+              std::span<const double> squares);
 
   // The weights of rows of record 0, a table in host memory that gets gradients by rows. Not beside an update of it.
   void read_rows(const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out);

@@ -43,7 +43,7 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    int64_t streamed = 0, leaving = 0, largest = 0;     // the largest, in bytes or elements
+    int64_t streamed = 0, leaving = 0, partials = 0;    // the largest, in bytes, elements and partials
     int64_t visiting = 0, coming = 0;                   // state and gradient of visits that take turns, in bytes
     std::vector<int64_t> shared;                        // the largest sum at each place of a phase, in elements
     int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
@@ -51,12 +51,12 @@ class ResourceList {
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state[static_cast<size_t>(r)];
       const int64_t trained = w_.record(r).trained;
-      largest = std::max(largest, trained);
+      partials = std::max(partials, ceil_div(trained, kNormPartialElements) + w_.record(r).norm_parts - 1);
       if (w_.home(r) == r) state(r, tier);
       if (plan_.moments_on_disk(r)) passing = std::max(passing, update_slab_bytes(w_, plan_, r));
       if (plan_.weights_on_disk(r)) staged = std::max(staged, w_.disk_weight_bytes(r));
-      device(Kind::squares, r, 8);
-      host(Kind::host_squares, r, 8);
+      device(Kind::squares, r, 8 * w_.record(r).norm_parts);
+      host(Kind::host_squares, r, 8 * w_.record(r).norm_parts);
       if (!w_.is_layer_record(r)) continue;
       if (plan_.streams(r)) streamed = std::max(streamed, w_.weight_bytes(r));
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
@@ -101,7 +101,7 @@ class ResourceList {
     for (int64_t slab = 0; passing > 0 && slab < plan_.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
     for (int64_t slab = 0; staged > 0 && slab < plan_.weight_slabs; ++slab) host(Kind::weight_slab, slab, staged);
     for (int64_t slab = 0; carried > 0 && slab < plan_.gradient_ring; ++slab) host(Kind::gradient_slab, slab, carried);
-    device(Kind::norm_partials, 0, ceil_div(largest, kNormPartialElements) * 8);
+    device(Kind::norm_partials, 0, partials * 8);
   }
 
   void state(int64_t r, Tier tier) const {
@@ -219,7 +219,7 @@ class ResourceList {
     device(Kind::not_finite, 0, 4, 2);
     host(Kind::process, 0, w_.host_base_bytes);
     host(Kind::staged_inputs, 0, w_.input_bytes);
-    host(Kind::host_report, 0, (w_.record_count() + 3) * 8 + w_.router_bytes());
+    host(Kind::host_report, 0, (w_.norm_parts() + 3) * 8 + w_.router_bytes());
   }
 
   const Workload& w_;

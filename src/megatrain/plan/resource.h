@@ -43,7 +43,7 @@ enum class ResourceKind : uint8_t {
   losses,   // b = micro-batch
   correct,  // b = micro-batch
   norm_partials,
-  squares,  // a = record
+  squares,  // a = record: a sum for each part of its gradient; records follow each other
   loss_sums,
   router_counts,  // a = phase: what a step counts of its router
   router_slopes,  // the gradient of the loss that balances the experts, by an expert's probability

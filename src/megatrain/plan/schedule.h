@@ -43,7 +43,7 @@ enum class ActionKind : uint8_t {
   update_on_device,  // state that lives on the device or visits it; on visit where visits take turns
   // d2h
   offload_activations,
-  offload_gradient,  // with the record's sum of squares
+  offload_gradient,  // with the record's sums of squares
   report,            // losses and sums of squares
   return_state,      // a visiting layer's, updated
   // collect: host work
@@ -79,7 +79,7 @@ enum class Operand : uint8_t {
   sum,        // the fp32 sum of a gradient; of a phase one for each of its trained records, in their order
   rounded,    // that gradient on its way out, or waiting; more than one where it lies over inputs of a phase
   partials,   // of the norm
-  squares,    // a record's sum of squares
+  squares,    // a record's sums of squares
   losses,
   correct,
   loss_sums,

@@ -29,10 +29,11 @@ inline constexpr int64_t kDiskAlignment = 4096;
 // Elements of a record's layout, padding included.
 struct RecordWork {
   int64_t elements = 0;
-  int64_t trained = 0;  // of its gradient and its moments; 0: frozen
-  int64_t blocks = 0;   // of moments that share a scale
-  int64_t low = 0;      // of its low bits, where the state has them: frozen ones of a bf16 source have none
-  int64_t place = 0;    // among the records that its phase, or its part of one, needs at once
+  int64_t trained = 0;     // of its gradient and its moments; 0: frozen
+  int64_t blocks = 0;      // of moments that share a scale
+  int64_t low = 0;         // of its low bits, where the state has them: frozen ones of a bf16 source have none
+  int64_t place = 0;       // among the records that its phase, or its part of one, needs at once
+  int64_t norm_parts = 1;  // of its gradient, that the norm sums by themselves: its experts
 };
 
 struct PartWork {
@@ -139,6 +140,12 @@ struct Workload {
   }
   const PhaseWork& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
   bool is_trained(int64_t r) const { return record(r).trained > 0; }
+
+  int64_t norm_parts() const {  // of all records
+    int64_t sum = 0;
+    for (const RecordWork& r : records) sum += r.norm_parts;
+    return sum;
+  }
 
   int64_t router_bytes() const {  // of all phases
     int64_t sum = 0;

@@ -213,14 +213,15 @@ class Comparison {
 
 // In the second order blocks run over ranges of mlp_chunk tokens and attention's backward over tiles. In the third a
 // GPU's bf16 attention cuts windows too. In the fourth it has documents where they lie, and the forward of long ones
-// over tiles. The device is not asked: a run may go on on another. A run that has nothing of it adds its gradients as
-// ever.
+// over tiles. In the fifth the norm sums the gradient of every expert by itself. The device is not asked: a run may go
+// on on another. A run that has nothing of it adds its gradients as ever.
 int64_t sums_of(const TrainConfig& c, const ModelConfig& model, const RunIdentity& identity) {
   const bool ranges = identity.mlp_chunk < c.seq_len * c.micro_batch;
   const int64_t tile = attention_tile({.heads = model.heads, .kv_heads = model.kv_heads});
   const bool tiles = c.seq_len > tile;
   const bool documents = !c.data.documents.empty() || !c.data.train.empty();
   const bool windows = tiles && std::any_of(model.window.begin(), model.window.end(), [](int64_t w) { return w > 0; });
+  if (model.experts.count > 0) return kFirstSums + 4;
   if (identity.dtype == DType::bf16) {
     if (documents || c.seq_len > kForwardTiles * tile) return kFirstSums + 3;
     if (windows) return kFirstSums + 2;

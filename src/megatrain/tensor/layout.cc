@@ -95,6 +95,20 @@ std::vector<TrainedRun> LayerLayout::trained_runs() const {
   return runs;
 }
 
+std::vector<ElementRange> LayerLayout::norm_parts() const {
+  std::vector<ElementRange> parts(static_cast<size_t>(tensors.back().part) + 1);
+  int64_t end = state_elements;  // of the part at hand, which reaches up to the next one that is trained
+  for (size_t part = parts.size(), t = tensors.size(); part-- > 0;) {
+    int64_t begin = end;
+    for (; t > 0 && tensors[t - 1].part == static_cast<int64_t>(part); --t) {
+      if (tensors[t - 1].trainable) begin = tensors[t - 1].state_offset;
+    }
+    parts[part] = {begin, end - begin};
+    end = begin;
+  }
+  return parts;
+}
+
 std::vector<ElementRange> LayerLayout::state_gaps() const {
   std::vector<ElementRange> gaps;
   int64_t end = 0;

@@ -43,6 +43,8 @@ struct TensorSpec {
   TensorRole role = TensorRole::matrix;
   int operand = -1;    // of the layer's maths, by the layer's own numbers; tensors of one operand that follow each
                        // other are packed, so that they are one matrix (q, k, v); -1: it stands alone
+  int64_t part = 0;    // of its record, ascending: an expert. The gradient's norm sums each part by itself, so that it
+                       // does not depend on how many parts a record holds
   Stored stored = {};  // how files hold it
   DType dtype = DType::bf16;  // that streams
   DType master = DType::f32;  // that updates work on; `dtype` itself: what is written is rounded to it
@@ -104,6 +106,8 @@ struct LayerLayout {
 
   std::vector<TrainedRun> trained_runs() const;  // the longest there are, gaps between their tensors included
   std::vector<ElementRange> state_gaps() const;  // of the gradient and the moments
+  // The gradient's parts, one after the other without gaps; those that are frozen are empty. At least one.
+  std::vector<ElementRange> norm_parts() const;
 };
 
 // The tensors have one dtype and one master.

@@ -6,6 +6,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/rng.h"
 #include "megatrain/model/model.h"
 #include "megatrain/train/prospect.h"
 
@@ -28,6 +29,12 @@ std::vector<int64_t> group_sizes(const ModelConfig& model, DType dtype, int64_t 
   const int64_t large = experts_in_a_record(model, dtype, device_bytes);
   const int64_t small = ceil_div(large > 0 ? large : experts, 4);
   return {large, small, std::min(small, ceil_div(experts, kMostGroups))};
+}
+
+int64_t random_group(const ModelConfig& model, uint64_t seed) {
+  constexpr uint64_t kPurpose = 0x67726f7570;  // "group"
+  const int64_t experts = model.experts.count;
+  return experts == 0 ? 0 : static_cast<int64_t>(random_below(seed, kPurpose, 0, static_cast<uint64_t>(experts)));
 }
 
 Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DType dtype, const Budgets& budgets,

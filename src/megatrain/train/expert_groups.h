@@ -27,4 +27,7 @@ Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DTyp
                        const MachineProfile& machine, const std::function<Workload(int64_t)>& workload_of,
                        bool quickly = false);
 
+// Experts in a record of the random plans of a seed: 0 (all of a layer) or fewer; of a dense model 0.
+int64_t random_group(const ModelConfig& model, uint64_t seed);
+
 }  // namespace megatrain

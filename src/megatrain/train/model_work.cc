@@ -64,7 +64,8 @@ Workload model_work(const Model& model, const NotesShape& shape) {
     w.records.push_back({.elements = layout.elements,
                          .trained = layout.state_elements,
                          .blocks = layout.state_blocks,
-                         .low = layout.low_elements});
+                         .low = layout.low_elements,
+                         .norm_parts = std::ssize(layout.norm_parts())});
   }
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
   const std::vector<PhaseCost> costs = layer_costs(model, shape);

@@ -49,8 +49,11 @@ std::string not_finite_in(const LayerRecord& record) {
 }
 
 std::string first_bad_gradient(const Workload& w, std::span<const double> squares) {
-  for (int64_t record = std::ssize(squares) - 1; record >= 0; --record) {
-    if (!std::isfinite(squares[static_cast<size_t>(record)])) return record_name(w, record);
+  for (int64_t record = w.record_count() - 1; record >= 0; --record) {
+    const auto parts = static_cast<size_t>(w.record(record).norm_parts);
+    const std::span<const double> own = squares.last(parts);
+    if (!std::ranges::all_of(own, [](double square) { return std::isfinite(square); })) return record_name(w, record);
+    squares = squares.first(squares.size() - parts);
   }
   return "";
 }

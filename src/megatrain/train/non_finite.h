@@ -20,8 +20,8 @@ std::string record_name(const Workload& workload, int64_t record);
 // when all of it is finite. The lanes must be idle.
 std::string not_finite_in(const LayerRecord& record);
 
-// Where a gradient stopped being finite on its way down from the head, by the records' sums of squares: "layer 17";
-// empty when all are finite.
+// Where a gradient stopped being finite on its way down from the head, by the sums of squares of the records' parts:
+// "layer 17"; empty when all are finite.
 std::string first_bad_gradient(const Workload& workload, std::span<const double> squares);
 
 // A document of a step, by its first token.

@@ -10,17 +10,36 @@
 
 namespace megatrain {
 
-Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
-                     bool quickly) {
+namespace {
+
+// choose(workload_of, budgets, profile) is the workload.
+template <class Choose>
+Prospect prospect_with(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
+                       const Choose& choose) {
   const RunIdentity identity = make_identity(config, model);
   const Budgets budgets = make_budgets(config, site);
   const MachineProfile profile = profile_for(site.profile, config, model, identity);
   const auto workload_of = [&](int64_t experts_per_record) {
     return make_workload(config, model, identity, site, stored, experts_per_record);
   };
-  return {.workload = choose_groups(config, model, identity.dtype, budgets, profile, workload_of, quickly),
-          .budgets = budgets,
-          .profile = profile};
+  return {.workload = choose(workload_of, budgets, profile), .budgets = budgets, .profile = profile};
+}
+
+}  // namespace
+
+Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
+                     bool quickly) {
+  return prospect_with(
+      config, model, site, stored, [&](const auto& workload_of, const Budgets& budgets, const MachineProfile& profile) {
+        return choose_groups(config, model, make_identity(config, model).dtype, budgets, profile, workload_of, quickly);
+      });
+}
+
+Prospect prospect_of_group(const TrainConfig& config, const ModelConfig& model, const Site& site,
+                           const TensorTypes& stored, int64_t experts_per_record) {
+  return prospect_with(
+      config, model, site, stored,
+      [&](const auto& workload_of, const Budgets&, const MachineProfile&) { return workload_of(experts_per_record); });
 }
 
 std::optional<Fit> fit(const Prospect& p) {

@@ -22,6 +22,10 @@ struct Prospect {
 Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site,
                      const TensorTypes& stored = {}, bool quickly = false);
 
+// The same with so many experts in a record (Workload::experts_per_record).
+Prospect prospect_of_group(const TrainConfig& config, const ModelConfig& model, const Site& site,
+                           const TensorTypes& stored, int64_t experts_per_record);
+
 struct Fit {
   Plan plan;
   Outlook outlook;

@@ -37,6 +37,22 @@ int64_t mark_counted(const MicroBatch& micro, int32_t* counted) {
   return sum;
 }
 
+// The parts of a record's gradient, those that follow each other and are equally large together. Frozen ones, whose
+// sums stay zero, are left out.
+std::vector<PartRun> runs_of_parts(const LayerLayout& layout) {
+  std::vector<PartRun> runs;
+  const std::vector<ElementRange> parts = layout.norm_parts();
+  for (size_t part = 0; part < parts.size(); ++part) {
+    if (parts[part].count == 0) continue;
+    const bool more = !runs.empty() && runs.back().first + runs.back().parts == static_cast<int64_t>(part) &&
+                      runs.back().elements == runs.back().parts * parts[part].count;
+    if (!more) runs.push_back({.first = static_cast<int64_t>(part), .parts = 0, .begin = parts[part].begin});
+    ++runs.back().parts;
+    runs.back().elements += parts[part].count;
+  }
+  return runs;
+}
+
 }  // namespace
 
 int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows) {
@@ -53,7 +69,9 @@ StepProgram::StepProgram(const Model& model, Ops& ops, EngineMemory& memory, std
       phases_(model.layer_phases()),
       below_head_is_trained_(memory.workload().first_trained_phase() < memory.workload().head_phase()),
       views_(static_cast<size_t>(memory.workload().micro_batches)),
-      row_of_id_(static_cast<size_t>(model.config.vocab), -1) {}
+      row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
+  for (const LayerRecord& record : records) part_runs_.push_back(runs_of_parts(record.layout()));
+}
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
   sequence_ = sequence;
@@ -166,7 +184,7 @@ void StepProgram::compute(const Action& a, Stream& stream) {
     }
     case ActionKind::clip_factor:  // of one record, without clipping: the guard is per record
       return ops_.clip_factor(stream, {.squares = memory_.at<double>(a.at(Operand::squares)),
-                                       .count = a.count(Operand::squares),
+                                       .count = squares_of(a),
                                        .clip = optim_.clip,
                                        .factor = memory_.at<float>(a.at(Operand::clip))});
     case ActionKind::update_on_device: return update_on_device(a, stream);
@@ -339,14 +357,26 @@ void StepProgram::merge_rows(const Action& a, Stream& stream) {
 
 void StepProgram::finish_gradient(const Action& a, Stream& stream) {
   const Workload& w = memory_.workload();
-  const int64_t elements = a.record == 0 && !w.tied ? rows_ * w.hidden : w.record(a.record).trained;
-  const bool leaves = a.has(Operand::rounded);
-  ops_.finish_gradient(stream,
-                       {.grad = vector(memory_.address(a.at(Operand::sum)), DType::f32, elements),
-                        .dtype = w.dtype,
-                        .out = leaves ? vector(memory_.address(a.at(Operand::rounded)), w.dtype, elements) : View{},
-                        .partials = memory_.at<double>(a.at(Operand::partials)),
-                        .sum_of_squares = memory_.at<double>(a.at(Operand::squares))});
+  const PartRun rows{.elements = rows_ * w.hidden};
+  const bool by_rows = a.record == 0 && !w.tied;
+  const auto runs = by_rows ? std::span(&rows, 1) : std::span<const PartRun>(part_runs_[static_cast<size_t>(a.record)]);
+  std::byte* rounded = optional(a, Operand::rounded);
+  for (const PartRun& run : runs) {
+    ops_.finish_gradient(
+        stream, {.grad = vector(memory_.at<float>(a.at(Operand::sum)) + run.begin, DType::f32, run.elements),
+                 .dtype = w.dtype,
+                 .out = rounded ? vector(rounded + run.begin * dtype_bytes(w.dtype), w.dtype, run.elements) : View{},
+                 .parts = run.parts,
+                 .partials = memory_.at<double>(a.at(Operand::partials)),
+                 .sums_of_squares = memory_.at<double>(a.at(Operand::squares)) + run.first});
+  }
+}
+
+// Sums of squares that the action reads.
+int64_t StepProgram::squares_of(const Action& a) const {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < a.count(Operand::squares); ++i) bytes += memory_.bytes(a.at(Operand::squares, i));
+  return bytes / static_cast<int64_t>(sizeof(double));
 }
 
 void StepProgram::update_on_device(const Action& a, Stream& stream) {
@@ -397,15 +427,14 @@ void StepProgram::update(const Action& a, int64_t sequence) {
   const Step& step = step_of(sequence);
   const bool clip = step.optim.clip > 0;
   AdamWStep adamw = step.optim.adamw;
-  if (clip) {
-    const std::span<const double> squares(memory_.at<double>(a.at(Operand::after)),
-                                          static_cast<size_t>(memory_.workload().record_count()));
-    adamw.clip_factor = clip_factor(squares, step.optim.clip);
-  }
-  const bool rows = a.record == 0 && !memory_.workload().tied;
+  const Workload& w = memory_.workload();
+  const int64_t parts = clip ? w.norm_parts() : w.record(a.record).norm_parts;
+  const std::span<const double> squares(memory_.at<double>(a.at(Operand::after)), static_cast<size_t>(parts));
+  if (clip) adamw.clip_factor = clip_factor(squares, step.optim.clip);
+  const bool rows = a.record == 0 && !w.tied;
   updater_.update(a.record, memory_.planes_to_update(a), adamw,
                   {.data = memory_.address(a.at(Operand::from)), .rows = rows ? &step.touched : nullptr},
-                  clip ? nullptr : memory_.at<double>(a.at(Operand::after)));
+                  clip ? std::span<const double>{} : squares);
 }
 
 }  // namespace megatrain

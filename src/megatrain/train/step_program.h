@@ -16,6 +16,14 @@ namespace megatrain {
 // What a step's ids, labels, positions, documents and segments take on the device.
 int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows);
 
+// Parts of a record's gradient (ops/gradient.h) that follow each other and are equally large.
+struct PartRun {
+  int64_t first = 0;  // part
+  int64_t parts = 1;
+  int64_t begin = 0;     // element
+  int64_t elements = 0;  // of all of them
+};
+
 struct OptimStep {
   AdamWStep adamw;  // clip_factor still 1
   double clip = 0;  // 0: no clipping
@@ -66,6 +74,7 @@ class StepProgram : public StepHandler {
   }
   void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);
   int64_t row_tables_at() const;  // words into the inputs
+  int64_t squares_of(const Action& action) const;
   Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }
 
   const Model& model_;
@@ -73,7 +82,8 @@ class StepProgram : public StepHandler {
   EngineMemory& memory_;
   std::vector<LayerRecord>& records_;
   Updater& updater_;
-  std::vector<Model::NumberedPhase> phases_;  // of the layers
+  std::vector<std::vector<PartRun>> part_runs_;  // by record
+  std::vector<Model::NumberedPhase> phases_;     // of the layers
   bool below_head_is_trained_;
   std::array<Step, 2> steps_;
   std::vector<MicroBatchView> views_;   // of the step being issued

@@ -86,7 +86,7 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
     pipeline.issue(bytes);
     pipeline.wait_report();
   }
-  const std::span squares(memory_.host_squares_sums(), static_cast<size_t>(workload_.record_count()));
+  const std::span<const double> squares = memory_.host_squares();
   StepReport report;
   report.loss = memory_.host_loss() / static_cast<double>(batch.trained);
   report.correct = memory_.host_correct();
@@ -121,8 +121,7 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
   if (trace_) trace_->add(optim.adamw.t, training_->spans());
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     drain();
-    const std::string layer =
-        first_bad_gradient(workload_, {memory_.host_squares_sums(), static_cast<size_t>(workload_.record_count())});
+    const std::string layer = first_bad_gradient(workload_, memory_.host_squares());
     throw NonFiniteLoss(
         fmt::format("step {}: loss is {} and the gradient norm {}: not finite{}. {}", optim.adamw.t,
                     number_text(report.loss), number_text(report.grad_norm),

@@ -10,12 +10,13 @@ void finish_gradient(const Context& context, const FinishGradient& args) {
              (args.out.empty() ||
               (args.out.dtype == args.dtype && args.out.contiguous() && args.grad.elements() == args.out.elements())),
          "a gradient is finished as one contiguous run of fp32");
-  const int64_t size = args.grad.elements();
-  const int64_t blocks = ceil_div(size, kNormBlock);
-  context.team.parallel_for(blocks, [&](int64_t block) {
-    const int64_t first = block * kNormBlock;
+  ensure(args.parts > 0 && args.grad.elements() % args.parts == 0, "the parts of a gradient are of equal size");
+  const int64_t size = args.part_elements(), blocks = args.part_blocks();
+  context.team.parallel_for(args.parts * blocks, [&](int64_t block) {
+    const int64_t within = block % blocks * kNormBlock;  // of the part
+    const int64_t first = block / blocks * size + within;
     double squares = 0;
-    for_chunks(std::min(kNormBlock, size - first), [&](int64_t begin, int64_t count) {
+    for_chunks(std::min(kNormBlock, size - within), [&](int64_t begin, int64_t count) {
       Chunk stored, rounded;
       const View out =
           vector(args.out.empty() ? reinterpret_cast<std::byte*>(stored.data())
@@ -27,9 +28,11 @@ void finish_gradient(const Context& context, const FinishGradient& args) {
     });
     args.partials[block] = squares;
   });
-  double sum = 0;
-  for (int64_t block = 0; block < blocks; ++block) sum += args.partials[block];
-  *args.sum_of_squares = sum;
+  for (int64_t part = 0; part < args.parts; ++part) {
+    double sum = 0;
+    for (int64_t block = 0; block < blocks; ++block) sum += args.partials[part * blocks + block];
+    args.sums_of_squares[part] = sum;
+  }
 }
 
 void clip_factor(const Context&, const ClipFactor& args) {

@@ -23,12 +23,13 @@ __device__ Number tree_sum(Number x, Number* shared) {
   return shared[0];
 }
 
-// One block of threads a block of kNormBlock elements; a thread takes kVec neighbours of every kThreads * kVec.
-// out null: nothing is stored.
+// One block of threads a block of kNormBlock elements of a part; a thread takes kVec neighbours of every kThreads *
+// kVec. out null: nothing is stored.
 template <class T, bool kAligned>
-__global__ void finish_kernel(const float* grad, T* out, int64_t count, double* partials) {
+__global__ void finish_kernel(const float* grad, T* out, int64_t part_elements, int64_t part_blocks, double* partials) {
   __shared__ double shared[kThreads];
-  const int64_t begin = blockIdx.x * kNormBlock;
+  const int64_t part = blockIdx.x / part_blocks * part_elements, count = part + part_elements;
+  const int64_t begin = part + blockIdx.x % part_blocks * kNormBlock;
   double sum = 0;
   for (int64_t k = 0; k < kNormBlock; k += kThreads * kVec) {
     const int64_t i = begin + k + threadIdx.x * kVec;
@@ -53,12 +54,11 @@ __global__ void finish_kernel(const float* grad, T* out, int64_t count, double* 
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-// One block; the loads are shared, the additions are one thread's, in index order.
-__global__ void add_partials_kernel(const double* partials, int64_t count, double* sum_of_squares) {
-  __shared__ double shared[kThreads];
+// Thread 0 gets the sum in index order: the loads are shared, the additions are its own.
+__device__ double ordered_sum(const double* values, int64_t count, double* shared) {
   double sum = 0;
   for (int64_t begin = 0; begin < count; begin += kThreads) {
-    if (begin + threadIdx.x < count) shared[threadIdx.x] = partials[begin + threadIdx.x];
+    if (begin + threadIdx.x < count) shared[threadIdx.x] = values[begin + threadIdx.x];
     __syncthreads();
     if (threadIdx.x == 0) {
       const int here = static_cast<int>(count - begin < kThreads ? count - begin : kThreads);
@@ -66,13 +66,20 @@ __global__ void add_partials_kernel(const double* partials, int64_t count, doubl
     }
     __syncthreads();
   }
-  if (threadIdx.x == 0) *sum_of_squares = sum;
+  return sum;
+}
+
+// One block a part.
+__global__ void add_partials_kernel(const double* partials, int64_t part_blocks, double* sums_of_squares) {
+  __shared__ double shared[kThreads];
+  const double sum = ordered_sum(partials + blockIdx.x * part_blocks, part_blocks, shared);
+  if (threadIdx.x == 0) sums_of_squares[blockIdx.x] = sum;
 }
 
 __global__ void clip_factor_kernel(ClipFactor args) {
-  double sum = 0;
-  for (int64_t i = 0; i < args.count; ++i) sum += args.squares[i];
-  *args.factor = static_cast<float>(clip_factor_of(sum, args.clip));
+  __shared__ double shared[kThreads];
+  const double sum = ordered_sum(args.squares, args.count, shared);
+  if (threadIdx.x == 0) *args.factor = static_cast<float>(clip_factor_of(sum, args.clip));
 }
 
 __global__ void sum_losses_kernel(const float* loss, const int32_t* correct, int64_t tokens, double* loss_sum,
@@ -100,23 +107,25 @@ void launch(const FinishGradient& args, cudaStream_t stream) {
   ensure(args.grad.dtype == DType::f32 &&
              (args.out.empty() || (args.out.elements() == count && args.out.dtype == args.dtype)),
          "a gradient is rounded element by element");
-  const int64_t blocks = ceil_div(count, kNormBlock);
+  ensure(args.parts > 0 && count % args.parts == 0, "the parts of a gradient are of equal size");
+  const int64_t part = args.part_elements(), blocks = args.part_blocks();
   if (blocks > 0) {
-    const bool aligned =
-        reinterpret_cast<uintptr_t>(args.grad.data) % 16 == 0 && reinterpret_cast<uintptr_t>(args.out.data) % 16 == 0;
+    const bool aligned = reinterpret_cast<uintptr_t>(args.grad.data) % 16 == 0 &&
+                         reinterpret_cast<uintptr_t>(args.out.data) % 16 == 0 && (args.parts == 1 || part % kVec == 0);
     visit_elements(args.dtype, [&](auto element) {
       using T = decltype(element);
       const auto kernel = aligned ? finish_kernel<T, true> : finish_kernel<T, false>;
-      kernel<<<grid_size(blocks), kThreads, 0, stream>>>(args.grad.as<float>(), args.out.as<T>(), count, args.partials);
+      kernel<<<grid_size(args.parts * blocks), kThreads, 0, stream>>>(args.grad.as<float>(), args.out.as<T>(), part,
+                                                                      blocks, args.partials);
     });
     check_launch();
   }
-  add_partials_kernel<<<1, kThreads, 0, stream>>>(args.partials, blocks, args.sum_of_squares);
+  add_partials_kernel<<<grid_size(args.parts), kThreads, 0, stream>>>(args.partials, blocks, args.sums_of_squares);
   check_launch();
 }
 
 void launch(const ClipFactor& args, cudaStream_t stream) {
-  clip_factor_kernel<<<1, 1, 0, stream>>>(args);
+  clip_factor_kernel<<<1, kThreads, 0, stream>>>(args);
   check_launch();
 }
 
