@@ -27,13 +27,16 @@ void expect_keys(const json& object, std::initializer_list<const char*> keys) {
 
 TEST(BenchStep, PrintsEveryKeyOfTheContract) {
   const json result = result_of(on_model({"step", "--batch=4", "-r", "3"}));
-  expect_keys(result, {"params", "active_params", "tokens_per_step", "step_s", "median_s", "tokens_per_s", "tflops_6n",
-                       "tflops_model", "floor", "lanes", "bytes", "peaks", "loss", "grad_norm", "state_hash", "aliased",
-                       "commit", "machine", "start_s"});
+  expect_keys(result, {"params",    "active_params", "tokens_per_step", "step_s",  "median_s",     "tokens_per_s",
+                       "tflops_6n", "tflops_model",  "floor",           "lanes",   "bytes",        "peaks",
+                       "loss",      "grad_norm",     "state_hash",      "aliased", "alias_layers", "unified_memory",
+                       "commit",    "machine",       "start_s"});
   EXPECT_EQ(result.at("tokens_per_step"), 4 * 24);
   for (const char* key : {"step_s", "loss", "grad_norm"}) EXPECT_EQ(result.at(key).size(), 3u) << key;
   EXPECT_EQ(result.at("state_hash").get<std::string>().size(), 32u);
-  EXPECT_EQ(result.at("aliased"), true);  // the CPU's memory is the host's
+  EXPECT_EQ(result.at("unified_memory"), true);  // the CPU's memory is the host's
+  EXPECT_EQ(result.at("aliased"), false);
+  EXPECT_EQ(result.at("alias_layers"), 0);
   EXPECT_GE(result.at("commit").get<std::string>().size(), 7u);
   EXPECT_GT(result.at("start_s"), 0.0);
   EXPECT_LT(result.at("start_s"), 60.0);
