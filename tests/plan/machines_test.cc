@@ -155,7 +155,9 @@ TEST(Outlook, ACheckpointHasTheStateInItsFormatAndACostFollowsFromTheRate) {
   const MachineProfile machine = named_machine("h200");
   const Outlook exact = on(machine, w);
   EXPECT_EQ(exact.checkpoint_bytes, 12 * w.all_elements());
-  EXPECT_NEAR(exact.checkpoint_s, 12.0 * static_cast<double>(w.all_elements()) / machine.disk_write_bytes_per_s, 1e-6);
+  const double drive_s = 12.0 * static_cast<double>(w.all_elements()) / machine.disk_write_bytes_per_s;
+  EXPECT_GT(exact.checkpoint_s, 1.2 * drive_s) << "a save has more to do than the drive";
+  EXPECT_LT(exact.checkpoint_s, 2 * drive_s);
   EXPECT_NEAR(cost_per_billion_tokens(exact, 4.5), 4.5 * 1e9 / exact.tokens_per_s / 3600, 1e-9);
   w.state = {.moments = MomentFormat::bf16, .master = MasterFormat::fp32};
   EXPECT_EQ(on(machine, w).checkpoint_bytes, 8 * w.all_elements());

@@ -100,17 +100,21 @@ MachineProfile machine_profile(const Device& device) {
 MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
                            const RunIdentity& identity) {
   const bool measured = !machine.product_rates.empty() && !machine.attention_rates.empty();
-  // Where they were not measured attention and experts' products have these shares of the rate of dense layers, as in
-  // measured steps on an H200: attention had 479 of 640 TFLOP/s at 64K, 512K and 1M tokens of Qwen2.5-7B's shape;
-  // experts have theirs, small ops included, from gpt-oss-20b and Qwen3-30B-A3B.
+  // Where they were not measured, attention and experts' products have these shares of the rate of dense layers, as in
+  // measured steps on an H200. Attention had 479 of 640 TFLOP/s at 64K, 512K and 1M tokens of Qwen2.5-7B's shape, and
+  // 315 in sequences of 1024; experts have theirs, small ops included, from gpt-oss-20b and Qwen3-30B-A3B.
   constexpr double kExpertShare = 0.7;
-  const double attention_share = machine.updates_on_device ? 0.75 : 1;  // of CPUs it was not seen
+  static const RateTable kAttentionShares = {{1024, 0.49}, {4096, 0.75}};
+  const auto attention_share = [&](int64_t longest) {  // on CPUs it was not seen to be slower
+    return machine.updates_on_device ? rate_at(kAttentionShares, static_cast<double>(longest)) : 1;
+  };
   const auto seconds_of = [&](const OpNote& note, double flops) {
     const auto length = attention_length(note), experts = expert_count(note);
     if (flops == 0) return measured || experts ? note_bytes(note) / machine.hbm_bytes_per_s : 0;
     if (experts && !machine.expert_rates.empty())
       return flops / rate_at(machine.expert_rates, flops / static_cast<double>(*experts));
-    if (!measured) return flops / (machine.flops_per_s * (length ? attention_share : experts ? kExpertShare : 1));
+    if (!measured)
+      return flops / (machine.flops_per_s * (length ? attention_share(*length) : experts ? kExpertShare : 1));
     if (length) return flops / rate_at(machine.attention_rates, static_cast<double>(*length));
     return flops / (rate_at(machine.product_rates, flops) * (experts ? kExpertShare : 1));
   };
