@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <future>
@@ -145,16 +146,69 @@ TEST(HttpServer, HeadHasTheHeadersOfGetAndNoBody) {
   EXPECT_TRUE(asked.get_future().get().gone());
 }
 
-TEST(HttpServer, RefusesHeadersThatStandTwice) {
+TEST(HttpServer, WhatAProxyMayReadOtherwiseIsAnsweredWith400AndReachesNoHandler) {
   Running running;
+  std::atomic<int> calls = 0;
+  for (const char* method : {"GET", "POST"}) {
+    running.server.on(method, "/a", [&](const HttpRequest&, HttpReply reply) {
+      ++calls;
+      reply.send(200, "text/plain", "a");
+    });
+  }
+  running.start();
+  const std::string hidden = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n", host = "Host: localhost\r\n";
+  for (const std::string& bytes :
+       {"HEAD /a HTTP/1.1\r\n" + host + "Content-Length: " + std::to_string(hidden.size()) + "\r\n\r\n",
+        "POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        "POST /a HTTP/1.1\r\n" + host + "Content-Length: +70\r\n\r\n",
+        "POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n",
+        "POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        "POST /a HTTP/1.1\r\n" + host + "Content-Length: 0\r\ncontent-length: 1\r\n\r\n",
+        "GET /a HTTP/1.1\r\n" + host + "Origin: http://localhost\r\nOrigin: http://evil.example\r\n\r\n",
+        "GET /a HTTP/1.1\r\n" + host + "X: a" + std::string(1, '\0') + "b\r\n\r\n",
+        std::string("GET /a HTTP/1.1\nHost: localhost\n\n")}) {
+    HttpClient client(running.port());
+    client.send_bytes(bytes + hidden);
+    const ClientReply reply = client.read();
+    EXPECT_EQ(reply.status, 400) << bytes;
+    EXPECT_FALSE(message_of(reply).empty());
+    EXPECT_NE(reply.head.find("Connection: close"), std::string::npos);
+    EXPECT_EQ(client.read().status, 0) << "the connection is closed";
+  }
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(HttpServer, RequestsBeforeARefusedOneAreAnsweredFirst) {
+  Running running;
+  std::promise<HttpReply> asked;
+  running.server.on("GET", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.server.on("GET", "/wait", [&](const HttpRequest&, HttpReply reply) { asked.set_value(reply); });
+  running.start();
+  HttpClient client(running.port());
+  client.send_bytes(
+      "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\nGET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
+      "GET /a HTTP/1.1\r\nHost : localhost\r\n\r\nGET /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.read().body, "a");
+  asked.get_future().get().send(200, "text/plain", "b");
+  EXPECT_EQ(client.read().body, "b");
+  EXPECT_EQ(client.read().status, 400);
+  EXPECT_EQ(client.read().status, 0);
+}
+
+TEST(HttpServer, ARequestIsRefusedThoughItsFirstLinesWereFine) {
+  Running running({.request_s = 3600});
   running.server.on("POST", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
   running.start();
-  for (const std::string name : {"Host: 127.0.0.1", "content-length: 1"}) {
-    HttpClient client(running.port());
-    client.send("POST", "/a", "x", "Host: localhost\r\n" + name + "\r\n");
-    const ClientReply reply = client.read();
-    EXPECT_EQ(reply.status, 400) << name;
-    EXPECT_NE(message_of(reply).find("stands twice"), std::string::npos);
+  for (const std::string& rest :
+       {std::string("X : y\r\n"), std::string("Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n")}) {
+    HttpClient client(running.port()), other(running.port());
+    client.send("POST", "/a", "x");
+    EXPECT_EQ(client.read().status, 200);
+    client.send_bytes("POST /a HTTP/1.1\r\nHost: localhost\r\n");
+    other.send("POST", "/a", "x");
+    EXPECT_EQ(other.read().status, 200) << "the server has read the first lines, too";
+    client.send_bytes(rest);
+    EXPECT_EQ(client.read().status, 400) << rest;
     EXPECT_TRUE(client.closed());
   }
 }

@@ -4,6 +4,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megatrain/http/error_body.h"
 
 namespace megatrain {
 
@@ -15,24 +21,69 @@ double seconds_between(Connection::Clock::time_point from, Connection::Clock::ti
 
 }  // namespace
 
-Connection::Connection(bufferevent* stream) : stream_(stream) {
+Connection::Connection(bufferevent* stream, const HttpOptions& options)
+    : stream_(stream), scanner_(options.max_header_bytes) {
   bufferevent_incref(stream_);
   bufferevent_setcb(
       stream_, nullptr, nullptr, [](bufferevent*, short, void*) {}, nullptr);  // until libevent sets its own
-  evbuffer_add_cb(bufferevent_get_input(stream_), count, this);
+  evbuffer_add_cb(bufferevent_get_input(stream_), take, this);
 }
 
 Connection::~Connection() {
-  evbuffer_remove_cb(bufferevent_get_input(stream_), count, this);
+  evbuffer_remove_cb(bufferevent_get_input(stream_), take, this);
   bufferevent_decref(stream_);
 }
 
-void Connection::count(evbuffer*, const evbuffer_cb_info* info, void* self) {
+// Called when bytes have joined the input, before libevent reads them.
+void Connection::take(evbuffer* input, const evbuffer_cb_info* info, void* self) {
   auto& connection = *static_cast<Connection*>(self);
   if (connection.is_over()) bufferevent_disable(connection.stream_, EV_READ);  // what still comes is not kept
-  if (connection.in_work_ || info->n_added == 0) return;
+  if (connection.cutting_ || info->n_added == 0) return;
+  connection.scan(input, info->n_added);
+  if (connection.in_work_ || connection.scanner_.refused()) return;
   if (connection.bytes_ == 0 && !connection.is_new_) connection.since_ = Clock::now();
   connection.bytes_ += static_cast<int64_t>(info->n_added);
+}
+
+// The requests before a refused one stay in the input; the refused one and all behind it do not.
+void Connection::scan(evbuffer* input, size_t added) {
+  const size_t before = evbuffer_get_length(input) - added;
+  added_ += static_cast<int64_t>(added);
+  if (scanner_.refused()) return cut(input, before);
+  evbuffer_ptr at;
+  evbuffer_ptr_set(input, &at, before, EVBUFFER_PTR_SET);
+  std::vector<evbuffer_iovec> parts(static_cast<size_t>(evbuffer_peek(input, -1, &at, nullptr, 0)));
+  evbuffer_peek(input, -1, &at, parts.data(), static_cast<int>(parts.size()));
+  for (const evbuffer_iovec& part : parts) {
+    if (scanner_.take({static_cast<const char*>(part.iov_base), part.iov_len})) continue;
+    const int64_t read_by_libevent = added_ - static_cast<int64_t>(evbuffer_get_length(input));
+    cut(input, static_cast<size_t>(std::max<int64_t>(scanner_.request_begin() - read_by_libevent, 0)));
+    return answer_refusal();
+  }
+}
+
+void Connection::cut(evbuffer* input, size_t keep) {
+  std::string kept(keep, '\0');
+  cutting_ = true;
+  evbuffer_remove(input, kept.data(), keep);
+  evbuffer_drain(input, evbuffer_get_length(input));
+  evbuffer_prepend(input, kept.data(), keep);
+  cutting_ = false;
+}
+
+void Connection::answer_refusal() {
+  if (!scanner_.refused() || refusal_answered_ || !waits() || evbuffer_get_length(bufferevent_get_input(stream_)) > 0)
+    return;
+  const std::string body = http_error_body(scanner_.status(), scanner_.message());
+  const std::string reply = fmt::format(
+      "HTTP/1.1 {}\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
+      scanner_.status() == 431 ? "431 Request Header Fields Too Large" : "400 Bad Request", body.size(), body);
+  const evutil_socket_t socket = bufferevent_getfd(stream_);
+  // Past libevent, which answers whole requests alone. A socket with nothing unsent has room for so little.
+  [[maybe_unused]] const ssize_t sent = ::send(socket, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(socket, SHUT_WR);
+  refusal_answered_ = true;
+  since_ = Clock::now();
 }
 
 void Connection::end_work() {
@@ -52,6 +103,8 @@ bool Connection::waits() const {
 }
 
 bool Connection::is_late(const HttpOptions& options, Clock::time_point now) const {
+  constexpr double kLinger_s = 2;
+  if (refusal_answered_ && is_open()) return seconds_between(since_, now) > kLinger_s;
   if (!waits() || (bytes_ == 0 && !is_new_)) return false;
   const double more_s = static_cast<double>(bytes_) / static_cast<double>(options.least_bytes_per_s);
   return seconds_between(since_, now) > options.request_s + more_s;
@@ -67,7 +120,7 @@ bufferevent* Connections::add(event_base* base) {
     if (Connection* longest = longest_waiting()) longest->close();
   }
   bufferevent* stream = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
-  if (stream) open_.try_emplace(stream, stream);
+  if (stream) open_.try_emplace(stream, stream, options_);
   return stream;
 }
 
@@ -75,6 +128,7 @@ void Connections::look() {
   const Connection::Clock::time_point now = Connection::Clock::now();
   std::erase_if(open_, [](const auto& entry) { return entry.second.is_over(); });
   for (auto& [stream, connection] : open_) {
+    connection.answer_refusal();
     if (connection.is_late(options_, now)) connection.close();
   }
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 
+#include "megatrain/http/request_scanner.h"
 #include "megatrain/http/server.h"
 
 namespace megatrain {
@@ -19,7 +20,7 @@ class Connection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Connection(bufferevent* stream);
+  Connection(bufferevent* stream, const HttpOptions& options);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -34,15 +35,24 @@ class Connection {
   bool is_late(const HttpOptions& options, Clock::time_point now) const;
   Clock::time_point since() const { return since_; }
   void close();  // libevent finds its end
+  // Answers what the scanner refused, behind the replies to the requests before it, and sends no more. What the client
+  // still sends is read and dropped for a while, or the answer would be lost with the connection.
+  void answer_refusal();
 
  private:
-  static void count(evbuffer*, const evbuffer_cb_info* info, void* self);
+  static void take(evbuffer* input, const evbuffer_cb_info* info, void* self);
+  void scan(evbuffer* input, size_t added);
+  void cut(evbuffer* input, size_t keep);
 
   bufferevent* stream_;
+  RequestScanner scanner_;
+  int64_t added_ = 0;                       // bytes of the connection
   Clock::time_point since_ = Clock::now();  // it waits; from the first byte of a next request on for that one
   int64_t bytes_ = 0;                       // of the request that is not whole
   bool is_new_ = true;                      // it has had no request, so that its time runs without a byte
   bool in_work_ = false, closing_ = false;
+  bool cutting_ = false;           // the change of the input is our own
+  bool refusal_answered_ = false;  // at since_
 };
 
 class Connections {

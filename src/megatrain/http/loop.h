@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "megatrain/http/connections.h"
+#include "megatrain/http/error_body.h"
 #include "megatrain/http/server.h"
 
 namespace megatrain {
@@ -99,7 +100,7 @@ struct HttpReply::State {
   static void release(State* state) {
     const bool posted = state->loop->post([state] {
       state->end();
-      state->send(500, "application/json", HttpReply::error_body(500, "the request was not answered"));
+      state->send(500, "application/json", http_error_body(500, "the request was not answered"));
       delete state;
     });
     if (!posted) delete state;  // a server that has closed has left nothing of libevent's in it

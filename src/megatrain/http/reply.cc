@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/http/error_body.h"
 #include "megatrain/http/loop.h"
 #include "megatrain/io/json_text.h"
 
@@ -15,7 +16,7 @@ void HttpReply::send_json(int status, const nlohmann::ordered_json& body) const 
   send(status, "application/json", json_text(body));
 }
 
-std::string HttpReply::error_body(int status, const std::string& message) {
+std::string http_error_body(int status, const std::string& message) {
   return json_text(nlohmann::ordered_json{{"error",
                                            {{"message", message},
                                             {"type", status < 500 ? "invalid_request_error" : "server_error"},
@@ -24,7 +25,7 @@ std::string HttpReply::error_body(int status, const std::string& message) {
 }
 
 void HttpReply::send_error(int status, const std::string& message) const {
-  send(status, "application/json", error_body(status, message));
+  send(status, "application/json", http_error_body(status, message));
 }
 
 void HttpReply::begin_events() const {

@@ -1,6 +1,5 @@
 #include "megatrain/http/server.h"
 
-#include <event2/keyvalq_struct.h>
 #include <event2/thread.h>
 #include <pthread.h>
 #include <signal.h>
@@ -66,17 +65,6 @@ class WithoutPipeSignal {
   sigset_t pipe_, before_;
 };
 
-// Of two such headers this server goes by the first, and what stands before it perhaps by the other.
-const char* repeated_header(const evkeyvalq* headers) {
-  for (const char* name : {"Host", "Content-Length", "Transfer-Encoding"}) {
-    int count = 0;
-    for (const evkeyval* header = headers->tqh_first; header; header = header->next.tqe_next)
-      count += evutil_ascii_strcasecmp(header->key, name) == 0;
-    if (count > 1) return name;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 void HttpServer::Loop::add_timer(double seconds, std::function<void()> call) {
@@ -107,10 +95,6 @@ void HttpServer::Loop::keep_room() {
 
 // Refuses what the server refuses, else calls the handler of the path.
 void HttpServer::Loop::handle(const HttpRequest& request, const HttpReply& reply, const evkeyvalq* headers) {
-  if (const char* name = repeated_header(headers)) {
-    reply.state_->add_header("Connection", "close");
-    return reply.send_error(400, fmt::format("the header {} stands twice", name));
-  }
   if (is_loopback(address)) {
     const char* host = evhttp_find_header(headers, "Host");
     if (!host || !is_loopback_name(host_of(host)))

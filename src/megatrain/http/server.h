@@ -45,8 +45,7 @@ class HttpReply {
  public:
   void send(int status, const std::string& type, std::string body) const;
   void send_json(int status, const nlohmann::ordered_json& body) const;
-  // {"error": {"message", "type", "param": null, "code": null}}: the form that OpenAI's clients read, in which the
-  // server's own refusals are, too. `type` is "invalid_request_error" below 500 and "server_error" from there on.
+  // As OpenAI's clients read it (error_body.h); the server's own refusals have that form, too.
   void send_error(int status, const std::string& message) const;
 
   // Server-sent events: begin, any number of events, end. `data` may have line ends; `name` may not.
@@ -62,7 +61,6 @@ class HttpReply {
  private:
   friend class HttpServer;
   struct State;
-  static std::string error_body(int status, const std::string& message);
   explicit HttpReply(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
