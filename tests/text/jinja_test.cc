@@ -79,6 +79,7 @@ TEST(Jinja, ATemplateThatRunsAwayEndsInAnError) {
   std::string sum = "{{ 1";
   for (int i = 0; i < 5000; ++i) sum += "+1";
   EXPECT_NE(error_of(sum + " }}"), "");
+  EXPECT_NE(error_of(std::string(kMaxSourceBytes + 1, 'x')).find("1048576"), std::string::npos);
 }
 
 // Each does far more than its text says; the meter has to end it, whichever operation the work is in.
@@ -171,6 +172,56 @@ TEST(Jinja, EveryBombEndsInASentenceWithinItsStepsAndBytes) {
     EXPECT_LE(cost.steps, kSteps);
     EXPECT_LE(cost.peak_bytes, Interpreter::kMaxHeldBytes + kMaxTextBytes + kMaxItems * 128);
   }
+}
+
+// Steps are time, so an operation that looks at each byte has to cost more than one that copies them.
+TEST(Jinja, AnOperationCostsWhatItReads) {
+  constexpr int64_t kBytes = 80'000;
+  const auto steps = [](const std::string& source) {
+    RenderCost cost;
+    Inputs inputs;
+    inputs.variables.emplace_back("s", Value::of(std::string(kBytes, 'x')));
+    inputs.variables.emplace_back("half", Value::of(std::string(kBytes / 2, 'a') + "x"));
+    Template(source, "t").render(std::move(inputs), &cost);
+    return cost.steps;
+  };
+  for (const char* copied : {"s ~ 'y'", "s + 'y'", "s == s", "s[1:]", "s|length", "s.startswith('y')", "s|string"})
+    EXPECT_LT(steps("{% set t = " + std::string(copied) + " %}"), kBytes / 4) << copied;
+  for (const char* unread : {"s|default('')", "s is defined", "s is string"})
+    EXPECT_LT(steps("{% set t = " + std::string(unread) + " %}"), kBytes / 16) << unread;
+  for (const char* searched : {"'y' in s", "'y' not in s", "s is in(s)", "s.count('y')", "s.find('y')", "s.rfind('y')",
+                               "s.replace('y', 'z')", "s|replace('y', 'z')", "s.strip()", "s.strip('y')", "s|trim",
+                               "s|trim('y')", "s.partition('y')", "s.startswith('y', 1)", "s.endswith('y', 1, 9)"})
+    EXPECT_GE(steps("{% set t = " + std::string(searched) + " %}"), kBytes / 4) << searched;
+  for (const char* decoded : {"s.split()", "s.split('y')", "s.rsplit('y')", "s.splitlines()", "s|upper", "s.lower()",
+                              "s|tojson", "s|indent", "s.isalpha()", "s|wordcount"})
+    EXPECT_GE(steps("{% set t = " + std::string(decoded) + " %}"), kBytes) << decoded;
+  for (const char* apart : {"s|list", "s|first", "s|reverse", "s|join(',')", "','.join(s)", "s[::2]", "s|max"})
+    EXPECT_GE(steps("{% set t = " + std::string(apart) + " %}"), 2 * kBytes) << apart;
+  EXPECT_GE(steps("{% for c in s %}{% break %}{% endfor %}"), 2 * kBytes);
+  EXPECT_GE(steps("{% set t = s.strip(half) %}"), kBytes * (kBytes / 2) / 256) << "each among all those";
+  EXPECT_GE(steps("{% set t = s|trim(half) %}"), kBytes * (kBytes / 2) / 256);
+  EXPECT_GE(steps("{% set t = 7 ** 4000 %}"), 10'000);
+}
+
+TEST(Jinja, ManyNamesCostWhatTheirSearchTakes) {
+  constexpr int64_t kNames = 2000;
+  std::string variables, entries, fields = "{% set ns = namespace() %}", keys;
+  for (int64_t i = 0; i < kNames; ++i) {
+    variables += "{% set a" + std::to_string(i) + " = 1 %}";
+    entries += "'a" + std::to_string(i) + "': 1,";
+    fields += "{% set ns.a" + std::to_string(i) + " = 1 %}";
+    keys += "a" + std::to_string(i) + "=1,";
+  }
+  for (const std::string& source : {variables, "{% set d = {" + entries + "} %}", fields, "{{ dict(" + keys + ") }}"}) {
+    RenderCost cost;
+    Template(source, "t").render({}, &cost);
+    EXPECT_GT(cost.steps, kNames * kNames / 16) << source.substr(0, 40);
+  }
+  RenderCost few, many;
+  Template(variables + "{{ b }}", "t").render({}, &few);
+  Template(variables + "{{ b }}{{ b }}", "t").render({}, &many);
+  EXPECT_GT(many.steps - few.steps, kNames / 16);
 }
 
 TEST(Jinja, LargeValuesAreCountedAsLongAsTheyLive) {

@@ -31,6 +31,12 @@ std::optional<std::string> read_file(const std::filesystem::path& path) {
   return text;
 }
 
+std::optional<std::string> read_template(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  return read_text_file(path.string(), kMaxTemplateBytes);
+}
+
 Json read_json(const std::filesystem::path& path) {
   const auto text = read_file(path);
   if (!text) return Json::object();
@@ -223,14 +229,14 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_director
     return chat;
   }
   const std::filesystem::path file = directory / "chat_template.jinja";
-  if (const auto source = read_file(file)) add("default", *source, file.string());
+  if (const auto source = read_template(file)) add("default", *source, file.string());
   std::error_code error;
   std::vector<std::filesystem::path> more;
   for (const auto& entry : std::filesystem::directory_iterator(directory / "additional_chat_templates", error)) {
     if (entry.path().extension() == ".jinja") more.push_back(entry.path());
   }
   std::sort(more.begin(), more.end());
-  for (const auto& path : more) add(path.stem().string(), read_file(path).value_or(""), path.string());
+  for (const auto& path : more) add(path.stem().string(), read_template(path).value_or(""), path.string());
   if (chat.templates_.empty() && config.contains("chat_template") && !config["chat_template"].is_null()) {
     const Json& held = config["chat_template"];
     const std::string where = config_path.string() + " (chat_template)";

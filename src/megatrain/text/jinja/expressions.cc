@@ -39,6 +39,7 @@ Value Interpreter::evaluate_parts(const Expression& expression) {
       std::vector<std::pair<Value, Value>> entries;
       for (size_t i = 0; i < items.size(); i += 2) {
         const Value key = evaluate(*items[i]);
+        touch(entries.size() * 8 + weight(key));
         set_entry(entries, key, evaluate(*items[i + 1]));
       }
       return Value::dict(std::move(entries));
@@ -113,7 +114,7 @@ Value Interpreter::evaluate_compare(const Expression& expression) {
     line_ = expression.line;
     bool holds = false;
     const bool search = op.ends_with("in");
-    search ? touch(weight(right) + shallow(left)) : compare(left, right);
+    search ? spend(contains_steps(right, left)) : compare(left, right);
     if (op == "==") holds = equal(left, right);
     if (op == "!=") holds = !equal(left, right);
     if (op == "<") holds = less(left, right);
@@ -132,7 +133,7 @@ Value Interpreter::evaluate_slice(const Value& object, const Expression& slice) 
   if (const Undefined* undefined = object.get<Undefined>()) raise(*undefined->message);
   Value bounds[3];
   for (size_t i = 0; i < 3; ++i) bounds[i] = slice.items[i] ? evaluate(*slice.items[i]) : Value::none();
-  touch(shallow(object));
+  spend(slice_steps(object, !bounds[2].is_none()));
   Value sliced = slice_value(object, bounds[0], bounds[1], bounds[2]);
   sliced.markup = object.markup;
   return held(std::move(sliced));
@@ -151,7 +152,7 @@ Arguments Interpreter::evaluate_arguments(const Expression& expression) {
   for (const auto& [name, value] : expression.named) arguments.named.emplace_back(name, evaluate(*value));
   if (expression.spread_positional) {
     const Value spread = evaluate(*expression.spread_positional);
-    touch(shallow(spread));
+    spend(iterate_steps(spread));
     for (Value& value : iterate(spread)) arguments.positional.push_back(std::move(value));
   }
   if (expression.spread_named) {
@@ -167,10 +168,7 @@ Arguments Interpreter::evaluate_arguments(const Expression& expression) {
 Value Interpreter::attribute(const Value& object, std::string_view name) {
   if (const Undefined* undefined = object.get<Undefined>()) raise(*undefined->message);
   if (const auto* space = object.get<std::shared_ptr<Namespace>>()) {
-    touch((*space)->attributes.size() * sizeof(Value));
-    for (const auto& [attribute, value] : (*space)->attributes) {
-      if (attribute == name) return value;
-    }
+    if (const Value* known = find_variable((*space)->attributes, name)) return *known;
   }
   if (const auto* held = object.get<std::shared_ptr<Loop>>()) {
     const Loop& loop = **held;
@@ -207,7 +205,7 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
         Callable{.kind = CallableKind::method, .name = std::string(name), .self = object})};
   }
   if (const Dict* dict = object.as_dict()) {
-    touch(dict->entries.size() * 8);
+    spend(find_steps(*dict, name.size()));
     if (const Value* value = find(*dict, name)) return *value;
   }
   return Value::undefined(fmt::format("'{}' has no attribute '{}'", object_type_name(object), name));
@@ -216,7 +214,7 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
 Value Interpreter::item(const Value& object, const Value& key) {
   if (const Undefined* undefined = object.get<Undefined>()) raise(*undefined->message);
   if (const Dict* dict = object.as_dict()) {
-    touch(dict->entries.size() * 8 + weight(key));
+    spend(find_steps(*dict, weight(key)));
     if (const Value* value = find(*dict, key)) return *value;
   }
   const bool is_index = key.get<int64_t>() || key.get<bool>();

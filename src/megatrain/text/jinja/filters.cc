@@ -463,22 +463,6 @@ const std::map<std::string, Filter, std::less<>>& filters() {
 
 }  // namespace
 
-size_t filter_steps(std::string_view name, const Value& value) {
-  constexpr std::string_view kOutside[] = {
-      "attr", "batch", "count",  "d",          "default", "dictsort", "first",      "items", "last", "length",
-      "list", "map",   "reject", "rejectattr", "reverse", "select",   "selectattr", "slice", "sum"};
-  constexpr std::string_view kCopied[] = {"string", "safe", "trim", "replace", "indent", "join", "format", "truncate"};
-  constexpr size_t kUnit = Interpreter::kBytesPerStep;
-  if (among(kOutside, name)) {
-    if (const Sequence* sequence = value.sequence())
-      return name == "length" || name == "count" ? 1 : sequence->items.size();
-    if (const Dict* dict = value.as_dict()) return dict->entries.size();
-    return value.text() ? (name == "length" || name == "count" ? weight(value) / kUnit : weight(value)) : 1;
-  }
-  if (value.text() && among(kCopied, name)) return weight(value) / kUnit;
-  return weight(value);
-}
-
 bool is_filter(std::string_view name) { return filters().find(name) != filters().end(); }
 
 Value run_filter(Interpreter& interpreter, const std::string& name, const Value& value, const Arguments& arguments) {

@@ -40,7 +40,9 @@ std::vector<std::pair<Value, Value>> dict_entries(Interpreter& interpreter, cons
     if (from.as_dict()) {
       entries = from.as_dict()->entries;
     } else {
+      interpreter.spend(iterate_steps(from));
       for (const Value& item : iterate(from)) {
+        interpreter.spend(iterate_steps(item));
         interpreter.touch(entries.size() * 8 + weight(item));
         const auto pair = iterate(item);
         if (pair.size() != 2) raise("a dict is made of pairs");
@@ -48,7 +50,10 @@ std::vector<std::pair<Value, Value>> dict_entries(Interpreter& interpreter, cons
       }
     }
   }
-  for (const auto& [name, value] : arguments.named) set_entry(entries, Value::of(name), value);
+  for (const auto& [name, value] : arguments.named) {
+    interpreter.touch(entries.size() * 8);
+    set_entry(entries, Value::of(name), value);
+  }
   return entries;
 }
 

@@ -49,14 +49,6 @@ void Interpreter::spend(size_t steps) {
   steps_ += static_cast<int64_t>(steps);
 }
 
-size_t Interpreter::shallow(const Value& value) {
-  if (value.text()) return weight(value);
-  if (const Sequence* sequence = value.sequence()) return sequence->items.size() * sizeof(Value);
-  if (const Dict* dict = value.as_dict()) return dict->entries.size() * 2 * sizeof(Value);
-  if (const BigInteger* big = value.big()) return big->limbs() * big->limbs();  // of a product
-  return 0;
-}
-
 Text Interpreter::text_of(const Value& value) {
   if (!value.text()) spend(weight(value));
   return to_text(value);
@@ -210,7 +202,7 @@ Value Interpreter::call_loop(const Loop& loop, const Arguments& arguments) {
 
 Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value& over, std::shared_ptr<Frame> outer,
                                         int64_t depth) {
-  touch(shallow(over));
+  spend(iterate_steps(over));
   std::vector<Value> items = iterate(over);
   spend(items.size());
   const Restore restore_frame(frame_);
@@ -260,7 +252,7 @@ void Interpreter::run_call_block(const Statement& statement) {
 
 void Interpreter::assign(const Expression& target, const Value& value) {
   if (target.kind == ExpressionKind::tuple) {
-    touch(shallow(value));
+    spend(iterate_steps(value));
     const auto items = iterate(value);
     if (items.size() != target.items.size()) {
       raise(fmt::format("{} values to unpack (expected {}, got {})",
@@ -280,35 +272,39 @@ void Interpreter::assign(const Expression& target, const Value& value) {
     }
     Value::list({value});  // refuses what may not be inside
     auto& attributes = (*space)->attributes;
-    const auto found = std::find_if(attributes.begin(), attributes.end(),
-                                    [&](const auto& attribute) { return attribute.first == target.attribute; });
-    if (found == attributes.end()) {
-      attributes.emplace_back(target.attribute, value);
+    if (Value* known = find_variable(attributes, target.attribute)) {
+      *known = value;
     } else {
-      found->second = value;
+      attributes.emplace_back(target.attribute, value);
     }
     return;
   }
   if (over_indices_ && value.as_dict() && value.as_dict()->message >= 0) turn_ = value.as_dict()->message;
-  auto& variables = frame_->variables;
-  const auto found = std::find_if(variables.begin(), variables.end(),
-                                  [&](const auto& variable) { return variable.first == target.name; });
-  if (found == variables.end()) {
-    variables.emplace_back(target.name, value);
+  if (Value* known = find_variable(frame_->variables, target.name)) {
+    *known = value;
   } else {
-    found->second = value;
+    frame_->variables.emplace_back(target.name, value);
   }
 }
 
-Value Interpreter::lookup(const std::string& name) const {
-  for (const Frame* frame = frame_.get(); frame; frame = frame->parent.get()) {
-    for (const auto& [variable, value] : frame->variables) {
-      if (variable == name) return value;
-    }
+// Null: there is none. A template may have as many variables as it has bytes, so that each look at one counts.
+Value* Interpreter::find_variable(std::vector<std::pair<std::string, Value>>& variables, std::string_view name) {
+  constexpr size_t kLookBytes = 4;
+  size_t bytes = kLookBytes;
+  Value* found = nullptr;
+  for (auto variable = variables.begin(); variable != variables.end() && !found; ++variable) {
+    bytes += kLookBytes + (variable->first.size() == name.size() ? name.size() : 0);
+    if (variable->first == name) found = &variable->second;
   }
-  for (const auto& [variable, value] : inputs_.variables) {
-    if (variable == name) return value;
+  touch(bytes);
+  return found;
+}
+
+Value Interpreter::lookup(const std::string& name) {
+  for (Frame* frame = frame_.get(); frame; frame = frame->parent.get()) {
+    if (const Value* known = find_variable(frame->variables, name)) return *known;
   }
+  if (const Value* known = find_variable(inputs_.variables, name)) return *known;
   if (is_global(name)) return {std::make_shared<const Callable>(Callable{.kind = CallableKind::global, .name = name})};
   return Value::undefined(fmt::format("'{}' is undefined", name));
 }
@@ -341,6 +337,7 @@ Value Interpreter::call_macro(const Callable& callable, const Arguments& argumen
   const auto frame = std::make_shared<Frame>(Frame{.parent = callable.closure});
   frame_ = frame;
   const size_t count = macro.parameters.size();
+  spend(count * arguments.named.size() / 8);
   auto named = arguments.named;
   const auto take_named = [&](const std::string& name) -> std::optional<Value> {
     const auto found =
@@ -385,15 +382,14 @@ Value Interpreter::call_macro(const Callable& callable, const Arguments& argumen
 
 Value Interpreter::apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
   if (!is_filter(name)) raise(fmt::format("No filter named '{}'.", name));
-  spend(filter_steps(name, value));
-  for (const Value& argument : arguments.positional) touch(shallow(argument));
+  spend(filter_steps(name, value, arguments));
   return held(run_filter(*this, name, value, arguments));
 }
 
 bool Interpreter::apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
   if (!arguments.positional.empty()) {
     const Value& other = arguments.positional[0];
-    name == "in" ? touch(weight(other)) : compare(value, other);
+    name == "in" ? spend(contains_steps(other, value)) : compare(value, other);
   }
   if (value.text()) touch(weight(value));
   if (name == "lower" || name == "upper") spend(weight(value));

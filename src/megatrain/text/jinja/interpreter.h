@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatrain/text/jinja/ast.h"
+#include "megatrain/text/jinja/cost.h"
 
 namespace megatrain::jinja {
 
@@ -49,14 +50,14 @@ class Interpreter {
   bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
   Value operate(const std::string& op, const Value& a, const Value& b) { return binary(op, a, b); }
   // The meter: all work is counted in steps, about as long as it takes to evaluate a name, and all large values in
-  // bytes. What an operation reads is counted before it runs, what it made behind it; both raise past their bounds.
+  // bytes. What an operation reads is counted before it runs (cost.h), what it made behind it; both raise past their
+  // bounds.
   void spend(size_t steps);
-  void touch(size_t bytes) { spend(bytes / kBytesPerStep); }  // copied or searched
+  void touch(size_t bytes) { spend(copy_steps(bytes)); }
   void compare(const Value& a, const Value& b) { touch(std::min(weight(a), weight(b))); }
   RenderCost cost() const { return {.steps = steps_, .peak_bytes = peak_bytes_}; }
   const std::tm& now() const { return inputs_.now; }
 
-  static constexpr size_t kBytesPerStep = 32;
   static constexpr size_t kMaxHeldBytes = size_t{128} << 20;
 
  private:
@@ -70,9 +71,8 @@ class Interpreter {
   void run_call_block(const Statement& statement);
   Text capture(const Body& body);
   void emit(Text text);
-  Text text_of(const Value& value);           // str(x), counted
-  static size_t shallow(const Value& value);  // bytes of the value without what is in it
-  Value held(Value value);                    // counts a value that an operation made
+  Text text_of(const Value& value);  // str(x), counted
+  Value held(Value value);           // counts a value that an operation made
   void hold(std::weak_ptr<const void> owner, size_t bytes);
   void assign(const Expression& target, const Value& value);
 
@@ -84,7 +84,8 @@ class Interpreter {
   Arguments evaluate_arguments(const Expression& expression);
   Value binary(const std::string& op, const Value& a, const Value& b);
   Value add(const Value& a, const Value& b);
-  Value lookup(const std::string& name) const;
+  Value lookup(const std::string& name);
+  Value* find_variable(std::vector<std::pair<std::string, Value>>& variables, std::string_view name);
   Value call_macro(const Callable& macro, const Arguments& arguments);
   Value make_macro(const MacroNode& node);
 
@@ -119,7 +120,6 @@ class Parameters {
 };
 
 bool is_filter(std::string_view name);
-size_t filter_steps(std::string_view name, const Value& value);  // what reading its operand costs
 Value run_filter(Interpreter& interpreter, const std::string& name, const Value& value, const Arguments& arguments);
 bool run_test(const std::string& name, const Value& value, const Arguments& arguments);
 bool has_method(const Value& object, std::string_view name);

@@ -11,8 +11,6 @@
 namespace megatrain::jinja {
 namespace {
 
-constexpr size_t kMaxSourceBytes = size_t{4} << 20;
-
 bool has_generation(const Body& body) {
   return std::any_of(body.begin(), body.end(), [](const auto& statement) {
     if (statement->kind == StatementKind::generation) return true;
@@ -27,11 +25,11 @@ bool has_generation(const Body& body) {
 }  // namespace
 
 Template::Template(const std::string& source, std::string name) : name_(std::move(name)) {
-  if (!is_valid_utf8(source)) fail_input(fmt::format("{} is not valid UTF-8; a chat template has to be.", name_));
   if (source.size() > kMaxSourceBytes) {
-    fail_input(
-        fmt::format("{} has {} bytes, where a chat template may have {}.", name_, source.size(), kMaxSourceBytes));
+    fail_input(fmt::format("{} has {} bytes, and a chat template may have {}; check that it is the right file.", name_,
+                           source.size(), kMaxSourceBytes));
   }
+  if (!is_valid_utf8(source)) fail_input(fmt::format("{} is not valid UTF-8; a chat template has to be.", name_));
   try {
     body_ = parse_template(source);
   } catch (const SyntaxFailure& failure) {

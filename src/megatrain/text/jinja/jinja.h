@@ -7,6 +7,8 @@
 
 namespace megatrain::jinja {
 
+constexpr size_t kMaxSourceBytes = size_t{1} << 20;  // published ones have less than 64 KiB
+
 class Template {
  public:
   // `name` is for error messages.

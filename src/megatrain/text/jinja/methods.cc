@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/among.h"
+#include "megatrain/text/jinja/cost.h"
 #include "megatrain/text/jinja/interpreter.h"
 #include "megatrain/text/jinja/unicode.h"
 
@@ -39,6 +40,7 @@ struct Window {
 };
 
 Window window(const Text& text, const Value* start, const Value* end) {
+  if (!start && !end) return {0, text.size(), true};
   const int64_t count = static_cast<int64_t>(count_chars(text.bytes()));
   const auto bound = [&](const Value* value, int64_t absent) {
     if (!value || value->is_none()) return absent;
@@ -260,26 +262,6 @@ Value loop_method(Loop& loop, const std::string& name, const Arguments& argument
                     std::equal(loop.last_seen.begin(), loop.last_seen.end(), arguments.positional.begin(), equal);
   loop.last_seen = arguments.positional;
   return Value::of(!same);
-}
-
-// What reading the object and the arguments costs.
-size_t method_steps(const Callable& method, const Arguments& arguments) {
-  constexpr size_t kUnit = Interpreter::kBytesPerStep;
-  size_t bytes = 0;
-  for (const Value& argument : arguments.positional) bytes += weight(argument);
-  for (const auto& [name, argument] : arguments.named) bytes += weight(argument);
-  const std::string& name = method.name;
-  const Value& self = method.self;
-  if (const Dict* dict = self.as_dict()) return dict->entries.size() / 8 + (name == "get" ? 0 : dict->entries.size());
-  if (self.get<std::shared_ptr<Loop>>()) return bytes / kUnit;
-  if (!self.text()) return weight(self) / kUnit + 1;
-  constexpr std::string_view kCopied[] = {"split",     "rsplit",     "replace",      "startswith",  "endswith",
-                                          "find",      "rfind",      "index",        "rindex",      "count",
-                                          "partition", "rpartition", "removeprefix", "removesuffix"};
-  if (name.ends_with("strip") && !arguments.positional.empty()) return weight(self) / kUnit * (1 + bytes / kUnit);
-  if (name == "join" || among(kCopied, name)) return (weight(self) + bytes) / kUnit;
-  if (name.ends_with("strip")) return weight(self) / kUnit;
-  return weight(self) + bytes / kUnit;
 }
 
 }  // namespace

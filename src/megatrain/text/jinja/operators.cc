@@ -1,5 +1,6 @@
 // Python's operators, slices and dict entries.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -40,11 +41,18 @@ double floor_divide(double a, double b) {
 // By squaring from the exponent's highest bit; what grew too large is refused on the way.
 Value power(const BigInteger& base, uint64_t exponent) {
   Value result = Value::of(int64_t{1});
-  for (int bit = 63; bit >= 0; --bit) {
+  for (int bit = std::bit_width(exponent) - 1; bit >= 0; --bit) {
     const BigInteger root = *whole_number(result);
     result = Value::of((exponent >> bit & 1) != 0 ? root * root * base : root * root);
   }
   return result;
+}
+
+// Of squarings, the last of which takes as long as all before it.
+size_t power_steps(const Value& result) {
+  constexpr size_t kSquarings = 64;
+  const size_t limbs = result.big() ? result.big()->limbs() : 1;
+  return kSquarings + limbs * limbs / 8;
 }
 
 Value big_operation(const std::string& op, const BigInteger& a, const BigInteger& b) {
@@ -148,13 +156,16 @@ Value Interpreter::binary(const std::string& op, const Value& a, const Value& b)
   for (const Value* value : {&a, &b}) {
     if (const Undefined* undefined = value->get<Undefined>()) raise(*undefined->message);
   }
-  touch(shallow(a) + shallow(b));
+  touch(shallow_weight(a) + shallow_weight(b));
+  const auto charged = [this](const std::string& done, Value result) {
+    if (done == "**") spend(power_steps(result));
+    return result;
+  };
   const auto x = small_integer(a), y = small_integer(b);
-  if (x && y) return integer_operation(op, *x, *y);
+  if (x && y) return charged(op, integer_operation(op, *x, *y));
   if (const auto p = whole_number(a), q = whole_number(b); p && q)
-    return big_operation(op, *p, *q);  // of at most a few hundred limbs
-  const auto p = real_number(a), q = real_number(b);
-  if (p && q) return real_operation(op, *p, *q);
+    return charged(op, big_operation(op, *p, *q));  // of at most a few hundred limbs
+  if (const auto r = real_number(a), s = real_number(b); r && s) return real_operation(op, *r, *s);
   if (op == "+") return add(a, b);
   if (op == "*" && is_repeatable(a) && y) return repeated(a, *y);
   if (op == "*" && is_repeatable(b) && x) return repeated(b, *x);
