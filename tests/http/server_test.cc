@@ -302,6 +302,26 @@ TEST(HttpServer, EventsComeAsTheyAreSentFromAnotherThread) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(HttpServer, EventsStayOpenWhileNothingIsSaid) {
+  Waiting waiting({.timeout_s = 1, .heartbeat_s = 0.25}, true);
+  const HttpReply reply = waiting.asked.get_future().get();
+  ClientReply head;
+  ASSERT_TRUE(waiting.client->read_head(head));
+  std::string chunk;
+  for (int i = 0; i < 10; ++i) {  // far longer than the server waits for a byte of a client
+    ASSERT_TRUE(waiting.client->read_chunk(chunk)) << i;
+    EXPECT_EQ(chunk, ":\n\n");
+  }
+  EXPECT_FALSE(reply.gone());
+  reply.event("at last");
+  do {
+    ASSERT_TRUE(waiting.client->read_chunk(chunk));
+  } while (chunk.starts_with(':'));
+  EXPECT_EQ(chunk, "data: at last\n\n");
+  waiting.client->close();
+  waiting.gone.get_future().wait();
+}
+
 TEST(HttpServer, AReplyKnowsWhenItsClientHasGone) {
   for (const bool events : {false, true}) {
     Waiting waiting({}, events);
@@ -355,6 +375,27 @@ TEST(HttpServer, ARequestThatIsNotWholeInTimeIsGivenUpWhateverTricklesIn) {
   EXPECT_TRUE(are_closed_soon(clients));
   idle.send("GET", "/a");
   EXPECT_EQ(idle.read().status, 200) << "a connection between two requests has more time";
+}
+
+TEST(HttpServer, RequestsThatAreNotWholeHoldBoundedMemory) {
+  Running running({.max_partial_bytes = 1'000'000, .request_s = 3600});
+  running.server.on("POST", "/a", [](const HttpRequest&, HttpReply reply) { reply.send(200, "text/plain", "a"); });
+  running.start();
+  Clients clients;
+  for (int i = 0; i < 3; ++i) {
+    connect(running, clients,
+            "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 600001\r\n\r\n" + std::string(600'000, 'x'));
+  }
+  const auto closed = [](const auto& client) { return client->is_closed(); };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::count_if(clients.begin(), clients.end(), closed) < 2 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(std::count_if(clients.begin(), clients.end(), closed), 2) << "there is room for one of them";
+  EXPECT_EQ(ask(running.port(), "POST", "/a", "x").status, 200);
+  const auto left = std::find_if_not(clients.begin(), clients.end(), closed);
+  ASSERT_NE(left, clients.end());
+  (*left)->send_bytes("x");
+  EXPECT_EQ((*left)->read().status, 200);
 }
 
 TEST(HttpServer, BytesThatComeGiveARequestTime) {

@@ -131,6 +131,20 @@ void Connections::look() {
     connection.answer_refusal();
     if (connection.is_late(options_, now)) connection.close();
   }
+  bound_memory();
+}
+
+void Connections::bound_memory() {
+  for (;;) {
+    int64_t sum = 0;
+    Connection* largest = nullptr;
+    for (auto& [stream, connection] : open_) {
+      sum += connection.partial_bytes();
+      if (!largest || connection.partial_bytes() > largest->partial_bytes()) largest = &connection;
+    }
+    if (sum <= options_.max_partial_bytes) return;
+    largest->close();
+  }
 }
 
 bool Connections::have_place() const {

@@ -34,7 +34,8 @@ class Connection {
   bool waits() const;  // for a whole request, with no reply on its way
   bool is_late(const HttpOptions& options, Clock::time_point now) const;
   Clock::time_point since() const { return since_; }
-  void close();  // libevent finds its end
+  int64_t partial_bytes() const { return waits() ? bytes_ : 0; }  // of a request that is not whole
+  void close();                                                   // libevent finds its end
   // Answers what the scanner refused, behind the replies to the requests before it, and sends no more. What the client
   // still sends is read and dropped for a while, or the answer would be lost with the connection.
   void answer_refusal();
@@ -64,7 +65,7 @@ class Connections {
   bufferevent* add(event_base* base);
   Connection& of(bufferevent* stream) { return open_.at(stream); }
 
-  // Closes those that are late, and forgets those that libevent is done with.
+  // Closes those that are late and those that hold too much, and forgets those that libevent is done with.
   void look();
   // Whether one more may be accepted: a place is free, or a connection has waited long enough to lose its own.
   bool have_room();
@@ -73,6 +74,7 @@ class Connections {
  private:
   bool have_place() const;
   Connection* longest_waiting();  // null: none has waited for least_wait_s
+  void bound_memory();
 
   const HttpOptions& options_;
   std::map<bufferevent*, Connection> open_;

@@ -83,6 +83,7 @@ struct HttpServer::Loop {
   void answer(const std::shared_ptr<Loop>& self, evhttp_request* request);
   void handle(const HttpRequest& request, const HttpReply& reply, const evkeyvalq* headers);
   void keep_room();
+  void send_heartbeats();
   void close();
 };
 
@@ -132,7 +133,9 @@ struct HttpReply::State {
     return std::exchange(request, nullptr);
   }
   evhttp_request* take_answered() {
-    evhttp_connection_set_closecb(evhttp_request_get_connection(request), nullptr, nullptr);
+    evhttp_connection* from_client = evhttp_request_get_connection(request);
+    evhttp_connection_set_closecb(from_client, nullptr, nullptr);
+    if (events) evhttp_connection_set_timeout(from_client, loop->options.timeout_s);
     on_gone = nullptr;
     return take();
   }
@@ -165,6 +168,7 @@ struct HttpReply::State {
     add_header("Content-Type", type.c_str());
     add_header("X-Content-Type-Options", "nosniff");
     add_header("Cache-Control", "no-store");
+    if (status == 503) add_header("Retry-After", "1");  // it was too much at once
     const BufferPointer buffer(evbuffer_new());
     if (is_head()) {  // libevent would send what it is given
       add_header("Content-Length", std::to_string(body.size()).c_str());
@@ -183,6 +187,9 @@ struct HttpReply::State {
       return tell_gone();  // it has its whole answer
     }
     evhttp_send_reply_start(request, 200, nullptr);
+    // libevent would wait for a byte of a client that has nothing more to say.
+    const timeval most{.tv_sec = loop->options.timeout_s, .tv_usec = 0};
+    bufferevent_set_timeouts(evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)), nullptr, &most);
   }
   void write(const std::string& text) {
     if (!request || !events) return;

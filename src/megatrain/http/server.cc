@@ -93,6 +93,11 @@ void HttpServer::Loop::keep_room() {
   }
 }
 
+void HttpServer::Loop::send_heartbeats() {
+  const std::vector<HttpReply::State*> now(open.begin(), open.end());  // one that is dropped leaves the set
+  for (HttpReply::State* state : now) state->write(":\n\n");
+}
+
 // Refuses what the server refuses, else calls the handler of the path.
 void HttpServer::Loop::handle(const HttpRequest& request, const HttpReply& reply, const evkeyvalq* headers) {
   if (is_loopback(address)) {
@@ -198,6 +203,7 @@ HttpServer::HttpServer(const HttpOptions& options) : loop_(std::make_shared<Loop
     loop->connections.look();
     if (loop->full) loop->keep_room();
   });
+  loop->add_timer(options.heartbeat_s, [loop] { loop->send_heartbeats(); });
   loop->add_timer(kLookForStop_s, [loop] {
     if (loop->stop_wish && *loop->stop_wish != 0) event_base_loopbreak(loop->base.get());
   });

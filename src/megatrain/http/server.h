@@ -14,13 +14,15 @@
 namespace megatrain {
 
 struct HttpOptions {
-  std::string host = "127.0.0.1";      // an address or a name
-  int port = 0;                        // 0: one that is free
-  int64_t max_header_bytes = 16384;    // request line and headers together
-  int64_t max_body_bytes = 1 << 20;    // a longer body is answered with 413
-  int64_t max_connections = 64;        // see least_wait_s
-  int64_t max_unread_bytes = 8 << 20;  // of a reply that its client does not read; the connection is then closed
-  int timeout_s = 30;                  // without a byte of a request, or while a client reads nothing of a reply
+  std::string host = "127.0.0.1";           // an address or a name
+  int port = 0;                             // 0: one that is free
+  int64_t max_header_bytes = 16384;         // request line and headers together
+  int64_t max_body_bytes = 1 << 20;         // a longer body is answered with 413
+  int64_t max_connections = 64;             // see least_wait_s
+  int64_t max_partial_bytes = 256ll << 20;  // of requests that are not whole, together; then the largest are closed
+  int64_t max_unread_bytes = 8 << 20;       // of a reply that its client does not read; the connection is then closed
+  int timeout_s = 30;                       // without a byte of a request, or while a client reads nothing of a reply
+  double heartbeat_s = 10;                  // events send a comment so often: what is between keeps them open
   // A request has to be whole so long after its connection opened or, of a next one, after its first byte, and a second
   // later for each `least_bytes_per_s` of it that came. Else the connection is closed, whatever trickles in.
   double request_s = 10;
