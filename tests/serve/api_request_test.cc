@@ -211,5 +211,16 @@ TEST(ApiRequest, AMessageHasAtMost64Fields) {
   expect_refusal(parse_chat_request, with_fields(150'000), "messages[0]", "has 150000 fields");
 }
 
+TEST(ApiRequest, ABodyHasAtMost128Parameters) {
+  const auto with_parameters = [](size_t count) {
+    std::string text = R"({"messages": [])";
+    for (size_t i = 1; i < count; ++i) text += ",\"k" + std::to_string(i) + "\":1";
+    return text + "}";
+  };
+  expect_refusal(parse_chat_request, with_parameters(128), "messages", "an empty list");
+  expect_refusal(parse_chat_request, with_parameters(129), "", "129 parameters; expected at most 128");
+  expect_refusal(parse_completion_request, with_parameters(150'000), "", "150000 parameters");
+}
+
 }  // namespace
 }  // namespace megatrain

@@ -82,7 +82,7 @@ int verb_serve(const Arguments& arguments) {
   HttpServer server(http);             // before the weights are loaded: a port that is taken is said at once
   made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences), model.text());
   AnswerEngine& engine = *made;
-  RequestThread requests;  // ends before the server, which is told of the replies
+  RequestPool requests;  // ends before the server, which is told of the replies
   serve_api(server, requests, {.engine = engine, .text = model.text(), .name = name});
 
   const std::string url = server.url() + "/v1";

@@ -174,6 +174,8 @@ ApiError no_such_model(const std::string& asked, const ApiModel& model) {
           "model_not_found"};
 }
 
+ApiError overloaded(const std::string& message) { return {503, message, "", "overloaded"}; }
+
 void answer_request(const ApiModel& model, size_t longest, bool chat, const std::string& body, const HttpReply& reply) {
   ApiRequest request = chat ? parse_chat_request(body) : parse_completion_request(body);
   if (!request.model.empty() && request.model != model.name) throw no_such_model(request.model, model);
@@ -208,11 +210,10 @@ void answer_request(const ApiModel& model, size_t longest, bool chat, const std:
   reply.on_gone([&engine = model.engine, numbers] { engine.cancel(numbers); });
 }
 
-void add_endpoint(HttpServer& server, RequestThread& thread, const ApiModel& model, const std::string& path,
-                  bool chat) {
+void add_endpoint(HttpServer& server, RequestPool& pool, const ApiModel& model, const std::string& path, bool chat) {
   const size_t longest = longest_token(model.text.tokenizer);
-  server.on("POST", path, [&thread, model, longest, chat](const HttpRequest& http, const HttpReply& reply) {
-    thread.post([model, longest, chat, body = http.body, reply] {
+  server.on("POST", path, [&pool, model, longest, chat](const HttpRequest& http, const HttpReply& reply) {
+    const bool taken = pool.post(std::ssize(http.body), [model, longest, chat, body = http.body, reply] {
       if (reply.gone()) return;
       try {
         answer_request(model, longest, chat, body, reply);
@@ -224,6 +225,8 @@ void add_endpoint(HttpServer& server, RequestThread& thread, const ApiModel& mod
         reply.send_error(500, error.what());
       }
     });
+    if (!taken)
+      reply.send_json(503, overloaded("too many requests of this size wait to be read; try again later").body());
   });
 }
 
@@ -243,7 +246,7 @@ std::string unescaped(const std::string& path) {
 
 }  // namespace
 
-void serve_api(HttpServer& server, RequestThread& thread, const ApiModel& model) {
+void serve_api(HttpServer& server, RequestPool& pool, const ApiModel& model) {
   const Json card = {{"id", model.name},
                      {"object", "model"},
                      {"created", static_cast<int64_t>(std::time(nullptr))},
@@ -257,8 +260,8 @@ void serve_api(HttpServer& server, RequestThread& thread, const ApiModel& model)
     if (asked == model.name) return reply.send_json(200, card);
     reply.send_json(404, no_such_model(asked, model).body());
   });
-  add_endpoint(server, thread, model, "/v1/chat/completions", true);
-  add_endpoint(server, thread, model, "/v1/completions", false);
+  add_endpoint(server, pool, model, "/v1/chat/completions", true);
+  add_endpoint(server, pool, model, "/v1/completions", false);
 }
 
 }  // namespace megatrain

@@ -6,7 +6,7 @@
 
 #include "megatrain/http/server.h"
 #include "megatrain/serve/answer_engine.h"
-#include "megatrain/serve/request_thread.h"
+#include "megatrain/serve/request_pool.h"
 #include "megatrain/text/model_text.h"
 
 namespace megatrain {
@@ -18,7 +18,7 @@ struct ApiModel {
   std::string name;
 };
 
-// Requests are read on `thread`, which outlives the server's run(), too.
-void serve_api(HttpServer& server, RequestThread& thread, const ApiModel& model);
+// Requests are read by `pool`, which outlives the server's run(), too.
+void serve_api(HttpServer& server, RequestPool& pool, const ApiModel& model);
 
 }  // namespace megatrain

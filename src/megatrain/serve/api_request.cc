@@ -81,6 +81,10 @@ class Fields {
       refuse("", fmt::format("the body is not usable JSON: {}", error.what()));
     }
     if (!object_.is_object()) refuse("", "the body is no JSON object");
+    if (object_.size() > ApiRequest::kMostParameters) {  // which are looked for one by one
+      refuse("", fmt::format("the body has {} parameters; expected at most {}", object_.size(),
+                             ApiRequest::kMostParameters));
+    }
   }
 
   // null is as if it were not there.

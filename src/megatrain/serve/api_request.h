@@ -16,6 +16,7 @@ struct ApiRequest {
   static constexpr int64_t kMostChoices = 128;  // of all prompts together
   static constexpr size_t kMostStops = 4;
   static constexpr size_t kMostFields = 64;  // of a message; to find one takes time in proportion
+  static constexpr size_t kMostParameters = 128;
 
   std::string model;                // empty: not given
   nlohmann::ordered_json messages;  // of a chat: objects with a role, content as text
