@@ -1,5 +1,7 @@
 // `megatrain chat` as scripts use it, by lines, and as people do, on a terminal.
+#include <chrono>
 #include <sstream>
+#include <thread>
 
 #include "tests/cli/on_terminal.h"
 #include "tests/cli/speaking_model.h"
@@ -185,6 +187,31 @@ TEST(Chat, ALineEndOfTwoBytesIsOneInAPaste) {
   EXPECT_EQ(message_typed("\x1b[200~one\r\n\r\ntwo\nthree\r\n\x1b[201~"), "one\n\ntwo\nthree");
 }
 
+TEST(Chat, PastedLinesAreTextWhateverTheyBeginWith) {
+  EXPECT_EQ(message_typed("\x1b[200~/quit\rand more\x1b[201~"), "/quit\nand more");
+  EXPECT_EQ(message_typed("\x1b[200~// a comment\rint x;\x1b[201~"), "// a comment\nint x;");
+  EXPECT_EQ(message_typed("\x1b[200~// one line\x1b[201~"), "/ one line") << "as it is when typed";
+  EXPECT_EQ(message_typed("/system \x1b[200~one\rtwo\x1b[201~\rhello"), "one\ntwo") << "the command was typed";
+}
+
+TEST(Chat, TheMarksOfAPasteMayComeInParts) {
+  const SpeakingModel model;
+  OnTerminal terminal(model.words({"--max-tokens=8", "--json"}, "chat"));
+  terminal.until("> ");
+  for (const char* part : {"\x1b[2", "00~one\rtwo\x1b", "[20", "1~!\r"}) {
+    terminal.type(part);
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));  // a slow line
+  }
+  terminal.until("}");
+  terminal.until("> ");
+  const std::string saved = model / "saved.jsonl";
+  terminal.type("/save " + saved + "\r");
+  terminal.until("added to");
+  terminal.type("/quit\r");
+  EXPECT_EQ(terminal.wait(), 0);
+  EXPECT_EQ(json::parse(read_bytes(saved)).at("messages").at(0), turn("user", "one\ntwo!"));
+}
+
 TEST(Chat, ABackslashAtTheEndOfAPasteIsText) {
   EXPECT_EQ(message_typed("\x1b[200~one \\\r\x1b[201~"), "one \\");
   EXPECT_EQ(message_typed("\x1b[200~one \\\x1b[201~"), "one \\");
@@ -200,9 +227,13 @@ TEST(Chat, ControlCharactersInAPasteAreNoKeys) {
 TEST(Chat, CtrlBackslashThatIsTypedEndsTheProcess) {
   const SpeakingModel model;
   OnTerminal terminal(model.words({"--max-tokens=8"}, "chat"));
+  terminal.until("\x1b[?2004h");
   terminal.until("> ");
+  EXPECT_TRUE(terminal.is_raw());
   terminal.type("half a\x1c");
+  terminal.until("\x1b[?2004l");
   EXPECT_EQ(terminal.wait(), -SIGQUIT);
+  EXPECT_TRUE(terminal.is_as_before());
 }
 
 TEST(Chat, ErrorsHaveNoColourOnADumbTerminal) {

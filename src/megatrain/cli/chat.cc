@@ -80,9 +80,14 @@ class Conversation {
 
   void open(std::optional<int64_t> context) { generator_ = &model_.generator_with(context, 1, 1); }
 
-  // A line that was typed or read: a command or a message. False: the end.
-  bool take(const std::string& line) {
+  // A line that was typed or read: a command or a message, or text, which is a message whatever it begins with. False:
+  // the end.
+  bool take(const std::string& line, bool is_text = false) {
     if (line.empty()) return true;
+    if (is_text) {
+      answer_to(line);
+      return true;
+    }
     if (!line.starts_with('/') || line.starts_with("//")) {
       answer_to(line.starts_with('/') ? line.substr(1) : line);
       return true;
@@ -237,6 +242,7 @@ int converse(Conversation& conversation) {
   LineEditor editor(&interrupted);
   say("/help lists the commands, ctrl-C stops an answer, ctrl-D ends");
   std::string message;
+  bool is_text = false;  // pasted lines are no command
   for (;;) {
     std::string line;
     interrupted = ended_by;
@@ -245,15 +251,17 @@ int converse(Conversation& conversation) {
     if (got == LineEditor::Got::end) return 0;
     if (got == LineEditor::Got::interrupt) {
       message.clear();
+      is_text = false;
       say("ctrl-D or /quit ends");
       continue;
     }
-    if (got == LineEditor::Got::part) {
+    if (got != LineEditor::Got::line) {
+      if (message.empty()) is_text = got == LineEditor::Got::pasted_part;
       message += line + "\n";
       continue;
     }
     try {
-      if (!conversation.take(std::exchange(message, "") + line)) return 0;
+      if (!conversation.take(std::exchange(message, "") + line, std::exchange(is_text, false))) return 0;
     } catch (const Error& error) {
       if (ended_by != 0) return 128 + ended_by;
       if (std::ferror(stdout) != 0) throw;

@@ -21,6 +21,7 @@ struct LineEditor::Editor {
   std::optional<TypedKeys> keys;
   FILE* output = nullptr;
   bool marks_pastes = false;
+  std::optional<bool> begun_by_paste;  // the line; none: nothing of it has come
 
   ~Editor() {
     if (edit) el_end(edit);
@@ -38,12 +39,26 @@ struct LineEditor::Editor {
   static int read_character(EditLine* edit, wchar_t* character) {
     for (;;) {
       switch (of(edit).keys->next(*character)) {
-        case TypedKeys::Got::character: return 1;
+        case TypedKeys::Got::character: return of(edit).note_character();
         case TypedKeys::Got::end: return 0;
         case TypedKeys::Got::interrupt: return -1;
         case TypedKeys::Got::resumed: of(edit).take_terminal_again(); break;
+        case TypedKeys::Got::quit: of(edit).quit(); break;
       }
     }
+  }
+
+  int note_character() {
+    if (!begun_by_paste) begun_by_paste = keys->pasted();
+    return 1;
+  }
+
+  // As the terminal would, but it is set back before the process ends.
+  void quit() const {
+    if (marks_pastes) write(kMarkNoPastes);
+    el_set(edit, EL_PREP_TERM, 0);
+    ::kill(0, SIGQUIT);
+    take_terminal_again();  // the signal is ignored
   }
 
   void take_terminal_again() const {
@@ -91,6 +106,7 @@ LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
   Editor& editor = *editor_;
   editor.prompt = prompt;
   el_resize(editor.edit);
+  editor.begun_by_paste.reset();
   editor.keys->take_typed_ahead();
   el_set(editor.edit, EL_PREP_TERM, 1);  // raw before the prompt shows: el_gets would be raw only after it
   if (editor.marks_pastes) editor.write(kMarkPastes);
@@ -106,7 +122,7 @@ LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
   while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
   HistEvent event;
   if (!line.empty()) history(editor.history, &event, H_ENTER, line.c_str());
-  if (editor.keys->pasted()) return Got::part;
+  if (editor.keys->pasted()) return editor.begun_by_paste.value_or(false) ? Got::pasted_part : Got::part;
   if (!line.ends_with('\\') || editor.keys->pasted_before()) return Got::line;
   line.pop_back();
   return Got::part;

@@ -13,9 +13,10 @@ class LineEditor {
   explicit LineEditor(const volatile std::sig_atomic_t* interrupted);
   ~LineEditor();
 
-  enum class Got { line, part, interrupt, end };
+  enum class Got { line, part, pasted_part, interrupt, end };
   // The next line without its end, which joins the history. `part`: the next line belongs to it, because it is a line
-  // of a paste, or because a backslash was typed at its end, which is left out.
+  // of a paste, or because a backslash was typed at its end, which is left out. `pasted_part`: a part whose beginning
+  // was pasted as well.
   Got read(const std::string& prompt, std::string& line);
 
  private:

@@ -26,6 +26,9 @@ constexpr std::pair<std::string_view, const char*> kWordKeys[] = {  // ctrl or a
 constexpr std::string_view kEditorKeys[] = {"[A", "[B", "[C", "[D", "[H",  "[F",  "OA", "OB",
                                             "OC", "OD", "OH", "OF", "[1~", "[3~", "[4~"};  // others it would type
 constexpr size_t kMostOfKey = 16;
+// A terminal sends all of a key at once, and a person does not; but a slow line may part what was sent at once, and
+// nobody types "[" so soon behind an escape.
+constexpr int kBeginOfKey_ms = 25, kRestOfKey_ms = 500, kRestOfPaste_ms = 2000;
 
 volatile std::sig_atomic_t continued = 0;
 
@@ -71,12 +74,10 @@ TypedKeys::Got TypedKeys::read_byte(char& byte) {
   }
 }
 
-// A terminal sends all of a key at once, and a person does not.
-std::optional<char> TypedKeys::byte_at_once() {
-  constexpr int kOneKey_ms = 25;
+std::optional<char> TypedKeys::byte_within(int wait_ms) {
   char byte = 0;
   if (take_unread(byte)) return byte;
-  if (!has_input(kOneKey_ms) || ::read(STDIN_FILENO, &byte, 1) != 1) return std::nullopt;
+  if (!has_input(wait_ms) || ::read(STDIN_FILENO, &byte, 1) != 1) return std::nullopt;
   return byte;
 }
 
@@ -100,8 +101,13 @@ void TypedKeys::take_typed_ahead() {
 // What stands behind an escape: the rest of a key ("[1;5D"), as far as it has come.
 std::string TypedKeys::rest_of_key() {
   std::string key;
-  for (std::optional<char> byte; key.size() < kMostOfKey && (byte = byte_at_once());) {
+  const auto wait_ms = [&] {
+    if (pasting_ && kPasteEnds.starts_with(key)) return kRestOfPaste_ms;  // or its end would be taken for text
+    return key.empty() ? kBeginOfKey_ms : kRestOfKey_ms;
+  };
+  for (std::optional<char> byte; key.size() < kMostOfKey && (byte = byte_within(wait_ms()));) {
     key += *byte;
+    if (pasting_ && !kPasteEnds.starts_with(key)) break;
     const bool introduces = key == "[" || key == "O";
     const bool parameter = key.front() == '[' && *byte >= ' ' && *byte < '@';
     if (!introduces && !parameter) break;
@@ -134,13 +140,12 @@ bool TypedKeys::obey_key() {
   return false;
 }
 
-// As the terminal would: a stop is of the whole job. The signal of ctrl-C is here before this returns.
-bool TypedKeys::send_signal(char byte) const {
+// The signal that a key asks for.
+std::optional<int> TypedKeys::signal_of(char byte) const {
   const auto found =
       std::find_if(signal_keys_.begin(), signal_keys_.end(), [byte](const SignalKey& key) { return key.byte == byte; });
-  if (found == signal_keys_.end()) return false;
-  found->signal == SIGINT ? ::raise(SIGINT) : ::kill(0, found->signal);
-  return true;
+  if (found == signal_keys_.end()) return std::nullopt;
+  return found->signal;
 }
 
 void TypedKeys::paste(wchar_t character) {
@@ -165,7 +170,6 @@ void TypedKeys::forget_paste() {
 }
 
 TypedKeys::Got TypedKeys::next(wchar_t& character) {
-  constexpr int kRestOfPaste_ms = 2000;
   std::mbstate_t state{};
   for (;;) {
     if (pasting_ && unread_.empty() && *interrupted_ == 0 && !has_input(kRestOfPaste_ms)) pasting_ = false;
@@ -183,7 +187,12 @@ TypedKeys::Got TypedKeys::next(wchar_t& character) {
       }
       return got;
     }
-    if (!pasting_ && send_signal(byte)) continue;
+    if (const std::optional<int> signal = pasting_ ? std::nullopt : signal_of(byte)) {
+      if (*signal == SIGQUIT) return Got::quit;
+      // As the terminal would: a stop is of the whole job. The signal of ctrl-C is here before this goes on.
+      *signal == SIGINT ? ::raise(SIGINT) : ::kill(0, *signal);
+      continue;
+    }
     if (byte == kEscape) {
       state = {};
       if (obey_key() || pasting_) continue;

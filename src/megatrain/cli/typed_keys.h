@@ -14,7 +14,7 @@ inline constexpr std::string_view kMarkPastes = "\x1b[?2004h", kMarkNoPastes = "
 
 class TypedKeys {
  public:
-  enum class Got { character, end, interrupt, resumed };
+  enum class Got { character, end, interrupt, resumed, quit };
 
   // `interrupted` is set by the handler of a signal. While the object lives it watches SIGCONT.
   explicit TypedKeys(const volatile std::sig_atomic_t* interrupted);
@@ -30,7 +30,8 @@ class TypedKeys {
   // out. A paste is read whole first, so that none of it comes between two lines, and it is text: its line ends are
   // '\r' each, but for one at the very end, which is left out as control characters are; a tab comes behind a ctrl-V,
   // by which an editor takes it as it is. `resumed`: the process was stopped and goes on, on a terminal that others
-  // have used.
+  // have used. `quit`: ctrl-\ was typed, whose signal is the caller's to send, as the terminal has to be set back
+  // first.
   Got next(wchar_t& character);
 
   // Whether the character that next() gave last, and the one before it, were pasted.
@@ -45,10 +46,10 @@ class TypedKeys {
 
   bool take_unread(char& byte);
   Got read_byte(char& byte);
-  std::optional<char> byte_at_once();
+  std::optional<char> byte_within(int wait_ms);
   std::string rest_of_key();
   bool obey_key();
-  bool send_signal(char byte) const;
+  std::optional<int> signal_of(char byte) const;
   Got give(bool pasted);
   void paste(wchar_t character);
   void forget_paste();
