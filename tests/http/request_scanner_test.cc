@@ -52,6 +52,22 @@ TEST(RequestScanner, KnowsWhereEachRequestBegins) {
   EXPECT_EQ(scanner.request_begin(), std::ssize(first + second));
 }
 
+TEST(RequestScanner, CountsTheBytesOfABodyWithoutASight) {
+  RequestScanner scanner(kMostBytes);
+  EXPECT_FALSE(scanner.take_body(1)) << "a request line";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(scanner.take(post("Content-Length: 5\r\n", "a")));
+    EXPECT_FALSE(scanner.take_body(5)) << "the last one is another request's";
+    EXPECT_TRUE(scanner.take_body(3));
+    EXPECT_TRUE(scanner.take_body(1));
+    EXPECT_FALSE(scanner.take_body(1));
+  }
+  EXPECT_TRUE(scanner.take(post(kChunked, "3\r\na")));
+  EXPECT_TRUE(scanner.take_body(2));
+  EXPECT_FALSE(scanner.take_body(2)) << "the line end behind a chunk";
+  EXPECT_TRUE(scanner.take("\r\n0\r\n\r\n" + post("", "")));
+}
+
 TEST(RequestScanner, RefusesLinesThatOthersReadOtherwise) {
   for (const std::string& bytes :
        {"\r\nGET / HTTP/1.1\r\n"s, "GET / HTTP/1.1\n"s, "GET / HTTP/1.1\r\nHost: a\n"s, "GET  / HTTP/1.1\r\n"s,

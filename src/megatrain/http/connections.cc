@@ -50,6 +50,7 @@ void Connection::scan(evbuffer* input, size_t added) {
   const size_t before = evbuffer_get_length(input) - added;
   added_ += static_cast<int64_t>(added);
   if (scanner_.refused()) return cut(input, before);
+  if (scanner_.take_body(static_cast<int64_t>(added))) return;  // to find them takes as long as the body so far
   evbuffer_ptr at;
   evbuffer_ptr_set(input, &at, before, EVBUFFER_PTR_SET);
   std::vector<evbuffer_iovec> parts(static_cast<size_t>(evbuffer_peek(input, -1, &at, nullptr, 0)));

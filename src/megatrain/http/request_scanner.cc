@@ -62,7 +62,9 @@ bool RequestScanner::refuse(std::string why, int status) {
 bool RequestScanner::take(std::string_view bytes) {
   while (!bytes.empty()) {
     if (part_ == Part::body || part_ == Part::chunk) {
-      skip(bytes);
+      const auto count = std::min<int64_t>(left_, std::ssize(bytes));
+      bytes.remove_prefix(static_cast<size_t>(count));
+      skip(count);
     } else if (!take_line(bytes)) {
       return false;
     }
@@ -70,9 +72,13 @@ bool RequestScanner::take(std::string_view bytes) {
   return true;
 }
 
-void RequestScanner::skip(std::string_view& bytes) {
-  const auto count = std::min<int64_t>(left_, std::ssize(bytes));
-  bytes.remove_prefix(static_cast<size_t>(count));
+bool RequestScanner::take_body(int64_t count) {
+  if ((part_ != Part::body && part_ != Part::chunk) || count > left_) return false;
+  skip(count);
+  return true;
+}
+
+void RequestScanner::skip(int64_t count) {
   taken_ += count;
   left_ -= count;
   if (left_ > 0) return;

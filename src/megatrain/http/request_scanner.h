@@ -15,6 +15,8 @@ class RequestScanner {
 
   // The next bytes of the connection. False: they are refused, and no more may be given.
   bool take(std::string_view bytes);
+  // As take() of so many bytes, if all of them belong to a body, whose bytes need not be looked at.
+  bool take_body(int64_t count);
 
   bool refused() const { return status_ != 0; }
   int status() const { return status_; }               // 0: nothing is wrong so far
@@ -33,7 +35,7 @@ class RequestScanner {
   bool read_named(Named name, std::string_view value);
   bool end_headers();
   bool read_chunk_size();
-  void skip(std::string_view& bytes);
+  void skip(int64_t count);
   void end_request();
 
   int64_t max_header_bytes_;
