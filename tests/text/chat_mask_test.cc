@@ -117,6 +117,62 @@ TEST(ChatMask, SpansNameTheirMessage) {
   EXPECT_EQ(rendered.trained[1].message, 3);
 }
 
+// ---- turns ----
+
+const Json kCalls = {message("user", "one"),
+                     {{"role", "assistant"}, {"content", ""}, {"tool_calls", {{{"id", "7"}, {"name", "clock"}}}}},
+                     {{"role", "tool"}, {"content", "noon"}, {"call", "7"}},
+                     {{"role", "assistant"}, {"content", "two"}, {"reasoning", "because"}},
+                     message("user", "three"),
+                     message("assistant", "four")};
+
+// Writes the list of messages that `build` leaves in ns.ms.
+Answers answers_over(const std::string& build, const Json& messages = kCalls) {
+  return answers("{% set ns = namespace(ms=[]) %}" + build +
+                     "{% for m in ns.ms %}{% if m.role == 'user' %}[Q]{{ m.content }}[/Q]{% elif m.role == 'tool' %}"
+                     "[R]{{ m.content }}[/R]{% else %}{% if m.reasoning %}[THINK]{{ m.reasoning }}[/THINK]{% endif %}"
+                     "{{ m.content }}{% for c in m.tool_calls or [] %}[CALL]{{ c.name }}[ARGS]{}{% endfor %}<e>"
+                     "{% endif %}{% endfor %}",
+                 messages, {"[Q]", "[/Q]", "[R]", "[/R]", "[THINK]", "[/THINK]", "[CALL]", "[ARGS]", "<e>"}, "<e>");
+}
+
+TEST(ChatMask, AListThatTheTemplateRebuiltHasTheTurnsOfItsMessages) {
+  const Answers expected = {"[CALL]clock[ARGS]{}<e>", "[THINK]because[/THINK]two<e>", "four<e>"};
+  const std::string each = "{% for m in messages %}{% set ns.ms = ns.ms + [";
+  EXPECT_EQ(answers_over("{% set ns.ms = messages %}"), expected);
+  EXPECT_EQ(answers_over(each + "m] %}{% endfor %}"), expected);
+  EXPECT_EQ(answers_over(each + "{'role': m.role, 'content': m.content, 'reasoning': m.reasoning, 'tool_calls': "
+                                "m.tool_calls}] %}{% endfor %}"),
+            expected);
+  EXPECT_EQ(answers_over(each + "{'role': 'user' if m.role == 'user' else ('tool' if m.role == 'tool' else 'model'), "
+                                "'content': m.content, 'reasoning': m.reasoning, 'tool_calls': m.tool_calls}] %}"
+                                "{% endfor %}"),
+            expected);
+  EXPECT_EQ(answers_over(each + "dict(m, extra=1)] %}{% endfor %}"), expected);
+  EXPECT_EQ(answers_over(each + "m.copy()] %}{% endfor %}"), expected);
+}
+
+TEST(ChatMask, MessagesThatTheTemplateMergesAreOneTurnAndEachKeepsItsOwnText) {
+  const std::string merge =
+      "{% set group = namespace(role='', parts=[]) %}{% for m in messages + [{'role': 'end'}] %}{% if m.role != "
+      "group.role %}{% if group.role %}{% set ns.ms = ns.ms + [{'role': group.role, 'content': group.parts | "
+      "join('\n')}] %}{% endif %}{% set group.role = m.role %}{% set group.parts = [] %}{% endif %}"
+      "{% set group.parts = group.parts + [m.content] %}{% endfor %}";
+  const Json messages = {message("user", "one"), message("assistant", "two"), message("assistant", "three"),
+                         message("user", "four"), message("assistant", "five")};
+  EXPECT_EQ(answers_over(merge, messages), (Answers{"two\n", "three<e>", "five<e>"}));
+}
+
+TEST(ChatMask, WhatATurnQuotesByALoopOverTheMessagesIsNotTrainedThere) {
+  const std::string named =
+      "{% macro name_of(id) %}{% for m in messages %}{% for c in m.tool_calls or [] if c.id == id %}{{ c.name }}"
+      "{% endfor %}{% endfor %}{% endmacro %}{% for m in messages %}{% if m.role == 'tool' %}<tool>{{ name_of(m.call) "
+      "}}<result>{{ m.content }}<e>{% else %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}<call>{{ "
+      "c.name }}{% endfor %}<e>{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  EXPECT_EQ(answers(named, kCalls, {"<e>", "<user>", "<assistant>", "<tool>", "<call>", "<result>"}),
+            (Answers{"<call>clock<e>", "two<e>", "four<e>"}));
+}
+
 // ---- ends that stand with the next message ----
 
 TEST(ChatMask, AnEndTokenWrittenWithTheNextMessageIsTrained) {

@@ -128,17 +128,24 @@ class Masker {
         written = true;
       }
     }
-    std::sort(mask.trained.begin(), mask.trained.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
-    size_t end = 0;
-    for (TrainedSpan& span : mask.trained) {
-      span.begin = std::max(span.begin, end);
-      end = std::max(span.end, end);
-    }
-    std::erase_if(mask.trained, [](const TrainedSpan& span) { return span.begin >= span.end; });
+    make_disjoint(mask.trained);
     return mask;
   }
 
  private:
+  // Where a turn holds several answers, the bytes from where a later one begins are its own.
+  static void make_disjoint(std::vector<TrainedSpan>& spans) {
+    std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    size_t end = 0;
+    for (size_t i = 0; i < spans.size(); ++i) {
+      TrainedSpan& span = spans[i];
+      span.begin = std::max(span.begin, end);
+      if (i + 1 < spans.size() && spans[i + 1].end >= span.end) span.end = std::min(span.end, spans[i + 1].begin);
+      end = std::max(span.end, end);
+    }
+    std::erase_if(spans, [](const TrainedSpan& span) { return span.begin >= span.end; });
+  }
+
   bool is_assistant(size_t message) const { return inputs_.roles[message] == "assistant"; }
 
   // Tokens of the template that end turns, as this conversation shows: those between an answer and the header of the

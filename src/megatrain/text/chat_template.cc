@@ -104,9 +104,7 @@ jinja::Value message_value(const Json& json, int32_t index) {
     }
     entries.emplace_back(jinja::Value::of(key), std::move(value));
   }
-  auto dict = std::make_shared<jinja::Dict>(*jinja::Value::dict(std::move(entries)).as_dict());
-  dict->message = index;
-  jinja::Value value{std::shared_ptr<const jinja::Dict>(std::move(dict))};
+  jinja::Value value = jinja::Value::dict(std::move(entries), index);
   value.source = index;
   return value;
 }

@@ -27,8 +27,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kIdentity = 2;  // of what decides the samples: another one, another fingerprint
-constexpr int kFormat = 4;    // of the stores, and of how samples are read: another one, another directory
+constexpr int kIdentity = 3;  // of what decides the samples: another one, another fingerprint
+constexpr int kFormat = 5;    // of the stores, and of how samples are read: another one, another directory
 constexpr auto kLockPoll = std::chrono::milliseconds(100);
 constexpr double kProgressSeconds = 0.2;
 

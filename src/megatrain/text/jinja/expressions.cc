@@ -1,4 +1,5 @@
 // How the interpreter computes values; its statements are in jinja_interpreter.cc.
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -6,6 +7,39 @@
 #include "megatrain/text/jinja/interpreter.h"
 
 namespace megatrain::jinja {
+namespace {
+
+// The first message that the value holds data of; -1: none.
+int32_t first_message(const Value& value) {
+  if (const Text* text = value.text()) {
+    for (const Text::Run& run : text->runs()) {
+      if (run.origin.message >= 0) return run.origin.message;
+    }
+    return -1;
+  }
+  int32_t message = value.source;
+  if (const Sequence* sequence = value.sequence()) {
+    for (size_t i = 0; message < 0 && i < sequence->items.size(); ++i) message = first_message(sequence->items[i]);
+  } else if (const Dict* dict = value.as_dict()) {
+    for (size_t i = 0; message < 0 && i < dict->entries.size(); ++i) message = first_message(dict->entries[i].second);
+  }
+  return message;
+}
+
+}  // namespace
+
+Value Interpreter::make_dict(std::vector<std::pair<Value, Value>> entries) {
+  const auto is_role = [](const auto& entry) { return entry.first.text() && entry.first.text()->bytes() == "role"; };
+  const auto role = std::find_if(entries.begin(), entries.end(), is_role);
+  if (role == entries.end()) return Value::dict(std::move(entries));
+  int32_t message = first_message(role->second);
+  for (const auto& [key, value] : entries) {
+    if (message >= 0) break;
+    touch(weight(value));
+    message = first_message(value);
+  }
+  return Value::dict(std::move(entries), message);
+}
 
 Value Interpreter::evaluate(const Expression& expression) {
   line_ = expression.line;
@@ -42,7 +76,7 @@ Value Interpreter::evaluate_parts(const Expression& expression) {
         touch(entries.size() * 8 + weight(key));
         set_entry(entries, key, evaluate(*items[i + 1]));
       }
-      return Value::dict(std::move(entries));
+      return make_dict(std::move(entries));
     }
     case ExpressionKind::attribute: return attribute(evaluate(*items[0]), expression.name);
     case ExpressionKind::item: {

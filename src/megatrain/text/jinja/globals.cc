@@ -97,7 +97,7 @@ Value run_global(Interpreter& interpreter, const std::string& name, const Argume
     interpreter.spend(made.sequence()->items.size());
     return made;
   }
-  if (name == "dict") return Value::dict(dict_entries(interpreter, arguments, "dict"));
+  if (name == "dict") return interpreter.make_dict(dict_entries(interpreter, arguments, "dict"));
   if (name == "namespace") return make_namespace(interpreter, arguments);
   if (name == "strftime_now") return strftime_now(interpreter, arguments);
   const Parameters p(arguments, name, {"message"}, 1);

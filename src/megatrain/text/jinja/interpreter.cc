@@ -234,7 +234,7 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value&
     loop->index = i;
     const Value& item = loop->items[i];
     const Dict* dict = item.as_dict();
-    turn_ = dict && dict->message >= 0 ? dict->message : outer_turn;
+    turn_ = std::max(outer_turn, dict ? dict->message : -1);  // a turn looks back at messages to quote them
     over_indices_ = item.get<int64_t>() != nullptr;
     frame_ = std::make_shared<Frame>(Frame{.parent = outer, .variables = {{"loop", Value{loop}}}});
     assign(*statement.target, item);
@@ -279,7 +279,7 @@ void Interpreter::assign(const Expression& target, const Value& value) {
     }
     return;
   }
-  if (over_indices_ && value.as_dict() && value.as_dict()->message >= 0) turn_ = value.as_dict()->message;
+  if (over_indices_ && value.as_dict()) turn_ = std::max(turn_, value.as_dict()->message);
   if (Value* known = find_variable(frame_->variables, target.name)) {
     *known = value;
   } else {

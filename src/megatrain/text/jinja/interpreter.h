@@ -48,6 +48,8 @@ class Interpreter {
   Value call(const Value& callee, const Arguments& arguments);
   Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
   bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
+  // A dict that a template makes; one with a role is the message that it was made of.
+  Value make_dict(std::vector<std::pair<Value, Value>> entries);
   Value operate(const std::string& op, const Value& a, const Value& b) { return binary(op, a, b); }
   // The meter: all work is counted in steps, about as long as it takes to evaluate a name, and all large values in
   // bytes. What an operation reads is counted before it runs (cost.h), what it made behind it; both raise past their

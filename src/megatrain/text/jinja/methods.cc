@@ -229,7 +229,7 @@ Value dict_method(const Value& self, const std::string& name, const Arguments& a
     return p[1] ? *p[1] : Value::none();
   }
   const Parameters p(arguments, name, {});
-  if (name == "copy") return Value::dict(dict.entries);
+  if (name == "copy") return self;  // nothing changes a dict
   if (name == "fromkeys") raise("the method 'fromkeys' of a dict is not supported");
   std::vector<Value> items;
   for (const auto& [key, value] : dict.entries) {

@@ -98,7 +98,7 @@ Value Value::list(std::vector<Value> items, SequenceKind kind) {
   return {std::move(sequence)};
 }
 
-Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
+Value Value::dict(std::vector<std::pair<Value, Value>> entries, int32_t message) {
   int depth = 0;
   size_t sum = sizeof(Value);
   check_items(entries.size());
@@ -110,6 +110,7 @@ Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
   dict->weight = sum;
   dict->entries = std::move(entries);
   dict->depth = checked_depth(depth + 1);
+  dict->message = message;
   return {std::shared_ptr<const Dict>(std::move(dict))};
 }
 

@@ -42,7 +42,7 @@ struct Dict {
   std::vector<std::pair<Value, Value>> entries;  // in order of insertion
   int depth = 1;
   size_t weight = 0;
-  int32_t message = -1;  // this is that whole message
+  int32_t message = -1;  // this is that whole message, or was made of it
 };
 
 struct Namespace {
@@ -81,7 +81,7 @@ struct Value {
   static Value of(std::string text) { return of(Text(std::move(text))); }
   static Value of(const char* text) { return of(Text(text)); }
   static Value list(std::vector<Value> items, SequenceKind kind = SequenceKind::list);
-  static Value dict(std::vector<std::pair<Value, Value>> entries);
+  static Value dict(std::vector<std::pair<Value, Value>> entries, int32_t message = -1);
 
   template <class T>
   const T* get() const {
