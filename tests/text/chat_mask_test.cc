@@ -202,6 +202,57 @@ TEST(ChatMask, AHeaderOfTheNextMessageIsNoEnd) {
   EXPECT_EQ(answers(headers, messages, {"<user>", "<assistant>", "<tool>"}), (Answers{"two", "four", "six"}));
 }
 
+TEST(ChatMask, TheStopBehindACallIsTrainedAlsoWhereTheResultFollowsIt) {
+  // The turn of a call holds its results; without any it ends with the token that asks for one.
+  const std::string looks_ahead =
+      "{% for m in messages %}{% if m.role != 'tool' %}<turn>{{ m.role }}\n{% set ns = namespace(result=false) %}{% "
+      "for "
+      "c in m.tool_calls or [] %}<call>{{ c.name }}</call>{% endfor %}{% if m.tool_calls %}{% for k in "
+      "range(loop.index, messages | length) if messages[k].role == 'tool' and messages[k].call == m.tool_calls[0].id "
+      "%}{% set r = messages[k] %}<result>{{ m.tool_calls[0].name }}={{ r.content }}</result>{% set ns.result = true %}"
+      "{% endfor %}{% endif %}{{ m.content }}{% if m.tool_calls and not ns.result %}<result>{% elif m.content "
+      "%}</turn>\n{% endif %}{% endif %}{% endfor %}{% if add_generation_prompt %}<turn>assistant\n{% endif %}";
+  const std::vector<std::string> special = {"<turn>", "</turn>", "<call>", "</call>", "<result>", "</result>"};
+  EXPECT_EQ(answers(looks_ahead, kCalls, special, "</turn>"),
+            (Answers{"<call>clock</call><result>", "two</turn>", "four</turn>"}));
+  EXPECT_EQ(answers(looks_ahead, {kCalls[0], kCalls[1]}, special, "</turn>"), (Answers{"<call>clock</call><result>"}));
+  Json talking = kCalls;
+  talking[1]["content"] = "Done.";
+  ChatTemplate chat(looks_ahead, "t", {{"eos_token", "</turn>"}});
+  chat.add_special_tokens(special);
+  chat.add_end_tokens({"<result>"});
+  EXPECT_EQ(answers_of(chat.render({.messages = talking})),
+            (Answers{"<call>clock</call><result>", "Done.</turn>", "two</turn>", "four</turn>"}));
+}
+
+TEST(ChatMask, TheHeaderBetweenTwoAnswersIsNoEnd) {
+  const std::string headers =
+      "{% for m in messages %}<{{ m.role }}>\n{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>"
+      "{% endif %}";
+  const Json messages = {message("user", "one"), message("assistant", "two"), message("assistant", "three"),
+                         message("user", "four"), message("assistant", "five")};
+  EXPECT_EQ(answers(headers, messages, {"<user>", "<assistant>"}, "<user>"),
+            (Answers{"\ntwo", "\nthree<user>", "\nfive"}));
+}
+
+TEST(ChatMask, AnEndOfSeveralTokensAndWordsIsTrainedWhole) {
+  const std::string tags =
+      "{% for m in messages %}<open>message {{ m.role }}<sep>{% if m.role == 'assistant' %}<open>think<sep>"
+      "{{ m.reasoning }}<close>think<sep><open>answer<sep>{{ m.content }}<close>answer<sep>{% else %}{{ m.content }}"
+      "{% endif %}<close>message<sep><end>{% endfor %}{% if add_generation_prompt %}<open>message assistant<sep>"
+      "<open>think<sep>{% endif %}";
+  const Json messages = {message("user", "one"),
+                         {{"role", "assistant"}, {"content", "two"}, {"reasoning", "because"}},
+                         message("assistant", "three"),
+                         message("user", "four"),
+                         message("assistant", "five")};
+  const std::string close = "<close>answer<sep><close>message<sep><end>";
+  EXPECT_EQ(
+      answers(tags, messages, {"<open>", "<sep>", "<close>", "<end>"}),
+      (Answers{"because<close>think<sep><open>answer<sep>two" + close,
+               "<close>think<sep><open>answer<sep>three" + close, "<close>think<sep><open>answer<sep>five" + close}));
+}
+
 // ---- content in several places ----
 
 TEST(ChatMask, ContentWrittenInTwoPlacesIsTrainedInBoth) {
@@ -261,6 +312,53 @@ TEST(ChatMask, TheTextThatOpensAToolCallIsTrainedWhateverThePrompt) {
         prompt);
     EXPECT_EQ(answers(source, messages, {"<e>", "<h>"}), (Answers{"<call>f</call><e>", "three<e>"})) << source;
   }
+}
+
+// Turns that do not begin with their prompt.
+TEST(ChatMask, AnAnswerBeginsBehindAPromptWhoseLastSpacesDiffer) {
+  const std::string spaced =
+      "{% for m in messages %}{% if m.role == 'assistant' %}\nASSISTANT:{% for c in m.tool_calls or [] %}<call>{{ "
+      "c.name }}{% endfor %}{{ ' ' + m.content if m.content }}<e>{% else %}\nUSER: {{ m.content }}{% endif %}"
+      "{% endfor %}{% if add_generation_prompt %}\nASSISTANT: {% endif %}";
+  EXPECT_EQ(answers(spaced, kCalls, {"<e>", "<call>"}), (Answers{"<call>clock<e>", "two<e>", "four<e>"}));
+}
+
+TEST(ChatMask, AnAnswerBehindAToolBeginsWhereAPlainOneDoes) {
+  // No call, no results: the template with all answers plain shows nothing of the header behind a tool.
+  const std::string closed =
+      "{% set ns = namespace(asked='') %}{% for m in messages %}{% if m.role == 'user' %}<u>{{ m.content }}{% set "
+      "ns.asked = '<a>' %}{% elif m.role == 'tool' %}\n<result>{{ m.content }}</result>{% if messages[loop.index0 - "
+      "1].tool_calls %}{% set ns.asked = '\n\n' %}{% endif %}{% else %}{{ ns.asked }}{% if ns.asked %}</think>{% endif "
+      "%}{{ m.content }}{% for c in m.tool_calls or [] %}<call>{{ c.name }}{% endfor %}<e>{% set ns.asked = '' %}"
+      "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ ns.asked }}<think></think>{% endif %}";
+  const RenderedChat chat = masked(closed, kCalls, {"<e>", "<u>", "<a>"}, "<e>");
+  EXPECT_EQ(answers_of(chat), (Answers{"<call>clock<e>", "two<e>", "four<e>"}));
+  EXPECT_TRUE(chat.sure);
+}
+
+TEST(ChatMask, AnAnswerThatStandsBehindTheLoopBeginsBehindItsPrompt) {
+  const std::string apart =
+      "{% for m in messages[:-1] if m.role != 'tool' %}<h>{{ m.role }}\n{{ m.content }}<e>\n{% endfor %}{% if "
+      "messages[-1].role == 'assistant' %}<h>assistant\n{% if messages[-1].tool_calls %}<call>[{{ "
+      "messages[-1].tool_calls[0].name }}]{% else %}<think>\n{{ messages[-1].content }}{% endif %}<e>\n{% else %}<h>{{ "
+      "messages[-1].role }}\n{{ messages[-1].content }}<e>\n{% endif %}{% if add_generation_prompt %}<h>assistant\n"
+      "<think>\n{% endif %}";
+  EXPECT_EQ(answers(apart, {kCalls[0], kCalls[1]}, {"<e>", "<h>"}), (Answers{"<call>[clock]<e>"}));
+  EXPECT_EQ(answers(apart, kPlain, {"<e>", "<h>"}), (Answers{"two<e>", "four<e>"}));
+}
+
+TEST(ChatMask, SaysWhereTheBeginningOfAnAnswerIsAGuess) {
+  const std::string same =
+      "{% for m in messages %}<h>{{ 'bot' if m.role == 'assistant' else 'user' }}\n{% if m.tool_calls %}<call>{{ "
+      "m.tool_calls[0].name }}{% else %}{{ m.content }}{% endif %}<e>\n{% endfor %}{% if add_generation_prompt "
+      "%}<h>bot\n{% endif %}";
+  EXPECT_TRUE(masked(same, kCalls, {"<e>", "<h>"}).sure);
+  // The call's turn has a header of its own.
+  const std::string other =
+      "{% for m in messages %}<h>{% if m.tool_calls %}caller: <call>{{ m.tool_calls[0].name }}{% else %}{{ 'bot' if "
+      "m.role == 'assistant' else 'user' }}\n{{ m.content }}{% endif %}<e>\n{% endfor %}{% if add_generation_prompt "
+      "%}Go on:{% endif %}";
+  EXPECT_FALSE(masked(other, kCalls, {"<e>", "<h>"}).sure);
 }
 
 // Headers, prompts, ends and ways to walk over the messages, in every combination.

@@ -2,10 +2,12 @@
 //
 // Every byte of the text knows the message it came from and the message whose turn wrote it (text/jinja/text.h). An
 // answer is, in every place that its turn wrote its data to, and where its data stands outside of all turns:
-//   from the end of the header: the generation prompt, where the place begins with it; else what the template writes
-//   before the data of a message that has content alone,
-//   to the end of the tokens that close the turn: inside of it, in the template's text behind it, or first thing in the
-//   next message's turn, as some templates write them.
+//   from the end of the header: the generation prompt, where the place begins with it (white space at its end aside);
+//   else what the template writes before the data of a message that has content alone; else what the place shares with
+//   these two, up to a whole line or special token,
+//   to the end of what closes the turn: the first token known to end an answer, or else all that the template writes
+//   there when the answer is the last message, inside of the turn, in the template's text behind it, or first thing in
+//   the next message's turn, as some templates write it.
 // What another message's turn quotes of an answer is not trained there.
 #pragma once
 
@@ -29,7 +31,8 @@ struct MaskInputs {
   struct Variant {
     size_t count;  // the first messages alone
     bool generation_prompt = false;
-    bool plain = false;  // each answer is a short text, without tool calls or reasoning
+    bool plain = false;                                  // each answer is a short text, without tool calls or reasoning
+    std::optional<size_t> plain_message = std::nullopt;  // this one alone
   };
   std::function<std::optional<jinja::Text>(const Variant&)> render;
 };
@@ -37,6 +40,7 @@ struct MaskInputs {
 struct ChatMask {
   std::vector<TrainedSpan> trained;
   bool ends = true;  // something that ends the last answer is trained
+  bool sure = true;  // every answer begins as the template asks for one, or as it begins a plain one
 };
 
 // Renders a bounded number of variants, however long the conversation is.

@@ -304,7 +304,7 @@ RenderedChat ChatTemplate::render(const ChatInputs& inputs) const {
   const auto render = [&](const MaskInputs::Variant& variant) -> std::optional<jinja::Text> {
     std::vector<jinja::Value> values(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(variant.count));
     for (size_t i = 0; variant.plain && i < values.size(); ++i) {
-      if (roles[i] != "assistant") continue;
+      if (roles[i] != "assistant" || variant.plain_message.value_or(i) != i) continue;
       values[i] = message_value({{"role", "assistant"}, {"content", "x"}}, static_cast<int32_t>(i));
     }
     ++chat.renderings;
@@ -330,6 +330,7 @@ RenderedChat ChatTemplate::render(const ChatInputs& inputs) const {
   }
   chat.trained = std::move(mask.trained);
   chat.ends = mask.ends;
+  chat.sure = mask.sure;
   return chat;
 }
 

@@ -35,6 +35,7 @@ struct RenderedChat {
   std::vector<TrainedSpan> trained;  // in order, disjoint, not empty
   std::vector<std::string> said;     // by message: the bytes of its data, its role aside, that the text holds
   bool ends = true;                  // something that ends the last answer is trained
+  bool sure = true;                  // every answer begins as its generation prompt or a plain answer does
   int renderings = 0;                // of the template that it took, this text and what its mask was found by
 };
 
