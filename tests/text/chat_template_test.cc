@@ -184,11 +184,15 @@ TEST(ChatTemplate, RefusesConversationsThatAreNone) {
 }
 
 TEST(ChatTemplate, ReasoningIsReadUnderEachOfItsNames) {
-  const ChatTemplate chat("{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }};{% endfor %}", "t");
-  const Json messages = {{{"role", "assistant"}, {"reasoning", "r"}},
-                         {{"role", "assistant"}, {"thinking", "t"}},
-                         {{"role", "assistant"}, {"content", "c"}}};
-  EXPECT_EQ(chat.render({.messages = messages}).text, "r|r;t|t;|;");
+  const ChatTemplate chat(
+      "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }}|{{ m.reasoning }};{% endfor %}", "t");
+  const Json messages = {
+      {{"role", "assistant"}, {"reasoning", "r"}},
+      {{"role", "assistant"}, {"thinking", "t"}},
+      {{"role", "assistant"}, {"reasoning_content", "c"}},
+      {{"role", "assistant"}, {"thinking", nullptr}, {"reasoning_content", "n"}, {"reasoning", nullptr}},
+      {{"role", "assistant"}, {"content", "c"}}};
+  EXPECT_EQ(chat.render({.messages = messages}).text, "r|r|r;t|t|t;c|c|c;n|n|n;||;");
 }
 
 }  // namespace

@@ -77,22 +77,27 @@ void add_bar_tokens(std::vector<std::string>& tokens, std::string_view source) {
   }
 }
 
-// Reasoning goes by several names; a template may read any (as transformers passes it).
+bool is_given(const Json& message, const char* key) {
+  const auto found = message.find(key);
+  return found != message.end() && !found->is_null();
+}
+
+// Reasoning goes by several names, and a template may read any. In the order of the keys as transformers passes it,
+// which leaves "reasoning" out.
 Json with_reasoning(const Json& message) {
-  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
-    if (!message.contains(key) || message[key].is_null()) continue;
-    const Json reasoning = message[key];
-    const auto own = message.find("thinking");
-    Json out = Json::object();
-    auto& members = out.get_ref<Json::object_t&>();  // operator[] would compare each key with all before it
-    members.emplace_back("thinking", own == message.end() ? reasoning : *own);
-    for (const auto& [name, value] : message.items()) {
-      if (name != "thinking") members.emplace_back(name, value);
-    }
-    out["reasoning_content"] = reasoning;
-    return out;
+  const auto* const found = std::find_if(std::begin(kReasoningKeys), std::end(kReasoningKeys),
+                                         [&](const char* key) { return is_given(message, key); });
+  if (found == std::end(kReasoningKeys)) return message;
+  const Json reasoning = message[*found];
+  Json out = Json::object();
+  auto& members = out.get_ref<Json::object_t&>();  // operator[] would compare each key with all before it
+  members.emplace_back("thinking", is_given(message, "thinking") ? message["thinking"] : reasoning);
+  for (const auto& [name, value] : message.items()) {
+    if (name != "thinking") members.emplace_back(name, value);
   }
-  return message;
+  out["reasoning_content"] = reasoning;
+  if (!is_given(message, "reasoning")) out["reasoning"] = reasoning;
+  return out;
 }
 
 jinja::Value message_value(const Json& json, int32_t index) {

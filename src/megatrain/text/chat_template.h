@@ -21,6 +21,9 @@ class Template;
 class Text;
 }  // namespace jinja
 
+// What an answer's reasoning may be called; the first that is given counts.
+inline constexpr const char* kReasoningKeys[] = {"reasoning_content", "thinking", "reasoning"};
+
 inline constexpr int64_t kMaxTemplateBytes = 16 * kMiB;  // of a template's file
 
 // Bytes [begin, end) of the text, of one message.
