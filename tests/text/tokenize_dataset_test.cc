@@ -100,6 +100,23 @@ TEST_F(TokenizeTest, BadSamplesAreSkippedUpToTheBoundAndListed) {
             first + " It is the first of 2 bad samples so far, and 0 may be skipped.");
 }
 
+TEST_F(TokenizeTest, WhereAllSamplesAreBadTheRefusalSaysWhy) {
+  std::string lines;
+  for (int i = 0; i < 5; ++i)
+    lines += R"({"messages":[{"role":"user","content":"Q"}]})"
+             "\n";
+  const std::string file = write("a.jsonl", lines);
+  TokenizeOptions how = options();
+  how.skip_bad = 100;
+  for (int again = 0; again < 2; ++again) {
+    const std::string said = refusal([&] { tokenized(file, how); });
+    for (const char* const part :
+         {"no good sample", "all 5", "a.jsonl:1: ", "no message of the assistant", "a.jsonl:3: ", "2 more"}) {
+      EXPECT_NE(said.find(part), std::string::npos) << said;
+    }
+  }
+}
+
 TEST_F(TokenizeTest, ARefusedDatasetLeavesNothingThatPassesForFinished) {
   const std::string file = write("a.jsonl", "{\"text\":\"a\"}\n{\n");
   EXPECT_NE(refusal([&] { tokenized(file); }), "");

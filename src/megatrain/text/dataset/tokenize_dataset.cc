@@ -1,5 +1,6 @@
 #include "megatrain/text/dataset/tokenize_dataset.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -121,6 +122,16 @@ std::vector<BadSample> named(const std::vector<BadRecord>& records, const Datase
         {.place = {.file = dataset.files[static_cast<size_t>(record.file)], .line = record.line}, .what = record.what});
   }
   return bad;
+}
+
+// No sample is left to train on.
+[[noreturn]] void fail_empty(const Dataset& dataset, const std::vector<BadSample>& bad) {
+  constexpr size_t kShown = 3;
+  if (bad.empty()) fail_input(fmt::format("the dataset {} has no sample; give files that hold some.", dataset.name));
+  std::string reasons;
+  for (size_t i = 0; i < std::min(bad.size(), kShown); ++i) reasons += (i == 0 ? "" : "; ") + sentence_of(bad[i]);
+  if (bad.size() > kShown) reasons += fmt::format("; and {} more", bad.size() - kShown);
+  fail_input(fmt::format("the dataset {} has no good sample; all {} are bad: {}.", dataset.name, bad.size(), reasons));
 }
 
 // Blocks encoded by threads and given back in the order they were put in.
@@ -353,9 +364,7 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
         return std::nullopt;
       }
       check_unchanged(*input);
-      if (writer.samples() == 0) {
-        fail_input(fmt::format("the dataset {} has no sample; give files that hold some.", dataset.name));
-      }
+      if (writer.samples() == 0) fail_empty(dataset, named(writer.bad(), dataset));
     } catch (...) {
       keep_saved();
       throw;
