@@ -209,6 +209,23 @@ TEST_F(Samples, ARunThatEndsBeforeItsEpochsAsAxolotlCountsIsWarnedOf) {
   EXPECT_EQ(warned().find("as Axolotl counts"), std::string::npos);
 }
 
+TEST_F(Samples, AnswersThatTheTemplateWritesOtherwiseThanMeantAreWarnedOf) {
+  TrainConfig config = chat_config();
+  const auto sample = [](const nlohmann::json& answer) {
+    return nlohmann::json{{"messages", {{{"role", "user"}, {"content", "q"}}, answer}}}.dump() + "\n";
+  };
+  config.data.train = {
+      {.path = write("odd.jsonl", sample({{"role", "assistant"}, {"content", "a"}, {"thinking", "because"}}) +
+                                      sample({{"role", "assistant"}, {"tool_calls", {"f"}}}))}};
+  config.data.chat_template =
+      write("odd.jinja",
+            "{% for m in messages %}<|im_start|>{% if m.tool_calls %}call of {{ m.tool_calls[0] }}{% else %}{{ m.role "
+            "}}\n{{ m.content }}{% endif %}<|im_end|>{% endfor %}");
+  const std::string said = logged_by([&] { open_data(config, model_source()); });
+  for (const char* part : {"1 of 2 samples the chat template leaves out the reasoning", "training begins is a guess"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
 TEST_F(Samples, KeysOfConversationsAreWarnedOfWhereAllIsText) {
   TrainConfig config = chat_config();
   config.data.train_on = "last";

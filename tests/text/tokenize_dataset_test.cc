@@ -271,13 +271,38 @@ TEST_F(TokenizeTest, TheStoreTellsHowManyConversationsTrainNothingThatEndsTheLas
   const std::string file = write("a.jsonl", R"({"question":"Q","answer":"A"}
 {"question":"Q","answer":"B"}
 )");
-  EXPECT_EQ(tokenized(file).endless(), 0);
+  EXPECT_EQ(tokenized(file).notes().endless, 0);
   ChatTemplate bare("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "bare");
   bare.add_special_tokens({"<|im_end|>"});
   TextCoder text = model(&bare);
   text.template_identity = "bare";
   for (int again = 0; again < 2; ++again) {  // made, then found
-    EXPECT_EQ(tokenize(open_dataset(file), text, options()).value().endless(), 2);
+    EXPECT_EQ(tokenize(open_dataset(file), text, options()).value().notes().endless, 2);
+  }
+}
+
+TEST_F(TokenizeTest, TheStoreTellsWhereReasoningIsLeftOutAndWhereABeginningIsAGuess) {
+  const std::string file = write(
+      "a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","reasoning":"R"}]})"
+                 "\n"
+                 R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","tool_calls":["B"]}]})"
+                 "\n"
+                 R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","reasoning":null}]})"
+                 "\n");
+  const std::string start =
+      "{% for m in messages %}<|im_start|>{% if m.tool_calls %}calls {{ m.tool_calls[0] }}{% else %}";
+  const std::string end = "{{ m.role }}\n{{ m.content }}{% endif %}<|im_end|>{% endfor %}";
+  const auto notes = [&](const std::string& source) {
+    ChatTemplate chat(source, "t", {{"eos_token", "<|im_end|>"}});
+    chat.add_special_tokens({"<|im_start|>"});
+    TextCoder text = model(&chat);
+    text.template_identity = source;
+    return tokenize(open_dataset(file), text, options()).value().notes();
+  };
+  for (int again = 0; again < 2; ++again) {  // made, then found
+    EXPECT_EQ(notes(start + end).unreasoned, 1);
+    EXPECT_EQ(notes(start + end).guessed, 1);
+    EXPECT_EQ(notes(start + "{{ m.reasoning_content }}" + end).unreasoned, 0);
   }
 }
 

@@ -273,12 +273,28 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const
     std::optional<SampleStore> store = tokenize(dataset, model, options);
     if (!store) return std::nullopt;
     for (const BadSample& one : store->bad()) log_warn(sentence_of(one) + " (left out)");
-    if (store->endless() > 0) {
+    const SampleNotes& notes = store->notes();
+    if (notes.endless > 0) {
       log_warn(fmt::format(
           "dataset {}: in {} of {} samples nothing that ends the last answer is trained, so the model does "
           "not learn to stop; let the chat template write its end token (eos_token) behind the answer, in a "
           "file of your own, named in {}, if need be",
-          dataset.name, store->endless(), store->samples(), config.names("data.template")));
+          dataset.name, notes.endless, store->samples(), config.names("data.template")));
+    }
+    if (notes.guessed > 0) {
+      log_warn(fmt::format(
+          "dataset {}: in {} of {} samples the chat template begins an answer neither with its generation prompt nor "
+          "as "
+          "it begins a plain answer, so where training begins is a guess; put {{% generation %}} and {{% endgeneration "
+          "%}} around the answers in a template of your own, named in {}",
+          dataset.name, notes.guessed, store->samples(), config.names("data.template")));
+    }
+    if (notes.unreasoned > 0) {
+      log_warn(
+          fmt::format("dataset {}: in {} of {} samples the chat template leaves out the reasoning of the last answer, "
+                      "which is then "
+                      "not trained; name a template that writes it in {}, or put it into the content",
+                      dataset.name, notes.unreasoned, store->samples(), config.names("data.template")));
     }
     bad += std::ssize(store->bad());
     SampleSet set{std::make_shared<const SampleStore>(std::move(*store)), {}, dataset.weight};

@@ -14,7 +14,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+constexpr std::string_view kSpaces = " \t\r\n";
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(kSpaces) == std::string_view::npos; }
 
 std::string with_line_feeds(std::string_view text) {
   std::string out;
@@ -49,6 +51,24 @@ void check_weight(const Json& message, size_t index) {
   if (!weight->is_number() || (weight->get<double>() != 0 && weight->get<double>() != 1))
     fail_input(fmt::format("message {} has the weight {}, expected 0 (not trained) or 1", index + 1,
                            printable(weight->dump(-1, ' ', false, Json::error_handler_t::replace))));
+}
+
+// Templates leave out the reasoning of earlier answers; that of the last one is there, at least its first line.
+bool leaves_out_reasoning(const RenderedChat& chat, const Json& messages) {
+  for (size_t i = messages.size(); i-- > 0;) {
+    if (!is_assistant(messages[i])) continue;
+    for (const char* const key : kReasoningKeys) {
+      const auto found = messages[i].find(key);
+      if (found == messages[i].end() || found->is_null()) continue;
+      if (!found->is_string() || is_blank(found->get_ref<const std::string&>())) return false;
+      std::string_view line = found->get_ref<const std::string&>();
+      line.remove_prefix(line.find_first_not_of(kSpaces));
+      line = line.substr(0, line.find('\n'));
+      return chat.said[i].find(line.substr(0, line.find_last_not_of(kSpaces) + 1)) == std::string::npos;
+    }
+    return false;
+  }
+  return false;
 }
 
 // The bytes of the token and of the span have one in common; a token of no bytes stands inside the span.
@@ -233,7 +253,9 @@ void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const 
   // The first token is no position's label.
   for (size_t i = begin + 1; i < entries.size(); ++i) {
     if ((entries[i] & kTrainedBit) == 0) continue;
-    if (!chat.ends) ++out.endless;
+    out.notes.add({.endless = chat.ends ? 0 : 1,
+                   .guessed = chat.sure || options_.train_on == TrainOn::all ? 0 : 1,
+                   .unreasoned = leaves_out_reasoning(chat, sample.messages) ? 1 : 0});
     return;
   }
   fail_input(spans.empty() ? "the chat template writes nothing that is the assistant's, so nothing is trained"

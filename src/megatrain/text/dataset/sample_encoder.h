@@ -27,7 +27,7 @@ struct EncodedBlock {
   std::vector<SampleStore::Record> samples;  // ends count from the block's first entry
   std::vector<BadRecord> bad;
   int64_t trained_tokens = 0;
-  int64_t endless = 0;  // conversations with nothing trained that ends their last answer
+  SampleNotes notes;
 };
 
 // Safe to use from several threads at once.

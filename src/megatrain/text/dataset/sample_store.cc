@@ -65,7 +65,9 @@ void SampleStore::read_description() {
   samples_ = json.at("samples").get<int64_t>();
   tokens_ = json.at("tokens").get<int64_t>();
   trained_tokens_ = json.at("trained_tokens").get<int64_t>();
-  endless_ = json.at("endless").get<int64_t>();
+  notes_ = {.endless = json.at("endless").get<int64_t>(),
+            .guessed = json.at("guessed").get<int64_t>(),
+            .unreasoned = json.at("unreasoned").get<int64_t>()};
   tokens_checksum_ = json.at("tokens_xxh3").get<std::string>();
   samples_checksum_ = json.at("samples_xxh3").get<std::string>();
   const std::string text = read_text_file(part_of(directory_, "bad.jsonl"), kMaxBadBytes);

@@ -44,6 +44,19 @@ class DamagedStore : public Error {
   std::string what_;
 };
 
+// Conversations that are trained otherwise than one may expect.
+struct SampleNotes {
+  int64_t endless = 0;     // nothing that ends the last answer is trained
+  int64_t guessed = 0;     // where an answer begins is a guess
+  int64_t unreasoned = 0;  // the template leaves out the reasoning of the last answer
+
+  void add(const SampleNotes& other) {
+    endless += other.endless;
+    guessed += other.guessed;
+    unreasoned += other.unreasoned;
+  }
+};
+
 class SampleStore {
  public:
   struct Record {
@@ -60,8 +73,7 @@ class SampleStore {
   int64_t samples() const { return samples_; }
   int64_t tokens() const { return tokens_; }
   int64_t trained_tokens() const { return trained_tokens_; }
-  // Conversations with nothing trained that ends their last answer.
-  int64_t endless() const { return endless_; }
+  const SampleNotes& notes() const { return notes_; }
 
   // DamagedStore where the files changed since, so that a sample would lie outside them.
   int64_t length(int64_t sample) const { return static_cast<int64_t>(entries(sample).size()); }
@@ -86,7 +98,8 @@ class SampleStore {
   std::string directory_, fingerprint_;
   std::vector<std::string> files_;
   MappedFile tokens_file_, samples_file_;
-  int64_t samples_ = 0, tokens_ = 0, trained_tokens_ = 0, endless_ = 0;
+  int64_t samples_ = 0, tokens_ = 0, trained_tokens_ = 0;
+  SampleNotes notes_;
   std::string tokens_checksum_, samples_checksum_;
   std::vector<BadSample> bad_;
 };

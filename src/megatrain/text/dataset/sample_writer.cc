@@ -31,7 +31,7 @@ std::string checksum_of(const Json& numbers) {
 }
 
 bool is_journal_line(Json line) {
-  if (!line.is_array() || line.size() != 11 || !line.back().is_string()) return false;
+  if (!line.is_array() || line.size() != 13 || !line.back().is_string()) return false;
   const std::string checksum = line.back().get<std::string>();
   line.erase(line.size() - 1);
   return checksum_of(line) == checksum;
@@ -81,9 +81,9 @@ void SampleWriter::read_journal() {
               .samples = line[4],
               .tokens = line[5],
               .trained_tokens = line[6],
-              .endless = line[7],
-              .bad = line[8],
-              .bad_bytes = line[9]};
+              .bad = line[7],
+              .bad_bytes = line[8],
+              .notes = {.endless = line[9], .guessed = line[10], .unreasoned = line[11]}};
     begin = end + 1;
     journal_bytes_ = static_cast<int64_t>(begin);
   }
@@ -133,7 +133,7 @@ void SampleWriter::add(const EncodedBlock& block, const ReadPlace& after) {
   state_.samples += static_cast<int64_t>(records.size());
   state_.tokens += static_cast<int64_t>(block.entries.size());
   state_.trained_tokens += block.trained_tokens;
-  state_.endless += block.endless;
+  state_.notes.add(block.notes);
   state_.bad += static_cast<int64_t>(block.bad.size());
   state_.bad_bytes += static_cast<int64_t>(bad.size());
 }
@@ -155,9 +155,11 @@ void SampleWriter::save() {
                state_.samples,
                state_.tokens,
                state_.trained_tokens,
-               state_.endless,
                state_.bad,
-               state_.bad_bytes};
+               state_.bad_bytes,
+               state_.notes.endless,
+               state_.notes.guessed,
+               state_.notes.unreasoned};
   line.push_back(checksum_of(line));
   const std::string text = json_text(line) + '\n';
   journal_.write_at(journal_bytes_, text.data(), static_cast<int64_t>(text.size()));
@@ -174,7 +176,9 @@ void SampleWriter::finish(const std::string& fingerprint) {
                                        {"samples", state_.samples},
                                        {"tokens", state_.tokens},
                                        {"trained_tokens", state_.trained_tokens},
-                                       {"endless", state_.endless},
+                                       {"endless", state_.notes.endless},
+                                       {"guessed", state_.notes.guessed},
+                                       {"unreasoned", state_.notes.unreasoned},
                                        {"bad", state_.bad},
                                        {"tokens_xxh3", checksum_of(tokens_, tokens_bytes)},
                                        {"samples_xxh3", checksum_of(samples_, samples_bytes)}};

@@ -33,8 +33,9 @@ class SampleWriter {
  private:
   struct State {
     ReadPlace place;
-    int64_t samples = 0, tokens = 0, trained_tokens = 0, endless = 0;
+    int64_t samples = 0, tokens = 0, trained_tokens = 0;
     int64_t bad = 0, bad_bytes = 0;
+    SampleNotes notes;
   };
   void sync() const;
   void read_journal();
