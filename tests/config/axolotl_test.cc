@@ -229,7 +229,8 @@ TEST(AxolotlData, OptionsThatAreNotObeyedAreRefusedOrWarnedOfByName) {
     EXPECT_TRUE(has(refusal(keys(sets)), part)) << sets << ": " << refusal(keys(sets));
   EXPECT_EQ(refusal(keys("[{path: a.jsonl, type: alpaca, ds_type: json, skip: 0, split: train}]")), "accepted");
   for (const auto& [sets, part] :
-       Keys{{"[{path: a, type: alpaca, split: test}]", "split: test is not looked for: all of a is used"},
+       Keys{{"[{path: a, type: alpaca, split: test}]",
+             "split: test is not looked for: of a is used what is for training"},
             {"[{path: a, type: alpaca, train_on_split: test}]", "split: test is not looked for"},
             {"[{path: a, type: sharegpt, conversation: vicuna}]", "conversation: vicuna is not obeyed"}})
     EXPECT_TRUE(has(logged(keys(sets)), part)) << sets;

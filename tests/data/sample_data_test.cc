@@ -336,6 +336,18 @@ TEST_F(Samples, ALongTextIsCutIntoPiecesThatHoldAllOfIt) {
   EXPECT_EQ(data.counts().trained, 1001 - 8);
 }
 
+TEST_F(Samples, OfAFolderTheTrainSplitIsTrainedOnAndTheValidationSplitEvaluated) {
+  std::filesystem::create_directory(at("set"));
+  write("set/train.jsonl", conversations(20));
+  write("set/validation.jsonl", conversations(5, 20));
+  write("set/test.jsonl", conversations(3, 25));
+  TrainConfig config = chat_config();
+  config.data.train = config.data.eval = {{.path = at("set")}};
+  const RunData data = open_data(config, model_source());
+  EXPECT_EQ(data.train_samples->counts().samples, 20);
+  EXPECT_EQ(data.eval_samples->counts().samples, 5);
+}
+
 TEST_F(Samples, AnEvaluationSplitTakesItsShareAndNothingTwice) {
   TrainConfig config = chat_config();
   config.data.train = {{.path = write("many.jsonl", conversations(50))}};

@@ -125,6 +125,7 @@ TEST_F(OpenDatasetTest, LlamaFactorysSecondFormIsRead) {
        std::map<std::string, std::string>{{"a: {path: x, converter: pair}", "preferences"},
                                           {"a: {path: x, colour: red}", "which is not known"},
                                           {"a: {size: 1}", "has no path"},
+                                          {"a: {path: x, split: test}", "only train is read"},
                                           {"a: {path: x, size: many}", "size is 'many'"},
                                           {"- a", "is no list of datasets"}})
     EXPECT_NE(refusal([&] { open_dataset_list(write("bad.yaml", text)); }).find(part), std::string::npos) << text;

@@ -48,14 +48,14 @@ Dataset dataset_of(const DatasetChoice& choice, Dataset dataset, const KeyNames&
 }
 
 // One, or those of a list.
-std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, const TrainConfig& config) {
+std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, DatasetUse use, const TrainConfig& config) {
   std::vector<Dataset> all;
   for (const DatasetChoice& choice : choices) {
     if (!is_dataset_list(choice.path)) {
-      all.push_back(dataset_of(choice, open_dataset(choice.path, config.data.info), config.names));
+      all.push_back(dataset_of(choice, open_dataset(choice.path, config.data.info, use), config.names));
       continue;
     }
-    for (Dataset& dataset : open_dataset_list(choice.path))
+    for (Dataset& dataset : open_dataset_list(choice.path, use))
       all.push_back(dataset_of(choice, std::move(dataset), config.names));
   }
   return all;
@@ -243,11 +243,12 @@ ModelText open_text(const TrainConfig& config, const std::string& model_director
   return ModelText::load(path, config.data.chat_template, config.names("data.tokenizer"));
 }
 
-std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
-                                                const ModelText& text, const volatile std::sig_atomic_t* stop,
-                                                int64_t& bad, const CacheRoom& room) {
+std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, DatasetUse use, const ModelText& text,
+                                                const volatile std::sig_atomic_t* stop, int64_t& bad,
+                                                const CacheRoom& room) {
+  const auto& choices = use == DatasetUse::train ? config.data.train : config.data.eval;
   std::vector<SampleSet> sets;
-  for (const Dataset& dataset : datasets_of(choices, config)) {
+  for (const Dataset& dataset : datasets_of(choices, use, config)) {
     Work work("tokenising " + dataset.name, {.ends_at_stop = true});
     TokenizeProgress progress(dataset.name);
     TokenizeOptions options;
@@ -330,8 +331,8 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   }
   data.text = open_text(config, model.directory);
   SampleDataOptions options = sample_options(config, model.config, *data.text);
-  auto train = open_sets(config, config.data.train, *data.text, stop, data.bad, room);
-  auto eval = open_sets(config, config.data.eval, *data.text, stop, data.bad, room);
+  auto train = open_sets(config, DatasetUse::train, *data.text, stop, data.bad, room);
+  auto eval = open_sets(config, DatasetUse::evaluate, *data.text, stop, data.bad, room);
   if (!train || !eval) {
     data.stopped = true;
     return data;
@@ -358,7 +359,7 @@ std::unique_ptr<BatchSource> open_evaluation(const TrainConfig& config, const Mo
   const ModelText text = open_text(config, model.directory);
   SampleDataOptions options = sample_options(config, model.config, text);
   int64_t bad = 0;
-  auto sets = open_sets(config, config.data.eval, text, nullptr, bad);
+  auto sets = open_sets(config, DatasetUse::evaluate, text, nullptr, bad);
   options.tolerated = config.data.skip_bad - bad;
   return make_evaluation(std::move(*sets), options);
 }

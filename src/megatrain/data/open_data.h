@@ -9,6 +9,7 @@
 #include "megatrain/config/config.h"
 #include "megatrain/data/sample_data.h"
 #include "megatrain/model/model_source.h"
+#include "megatrain/text/dataset/dataset.h"
 #include "megatrain/text/model_text.h"
 
 namespace megatrain {
@@ -39,10 +40,11 @@ int64_t steps_between(int64_t every, double part, int64_t run_steps, int64_t epo
 // Steps that steps, epochs or tokens come to; 0: none of them is given.
 int64_t steps_of_run(const TrainConfig& config, const BatchSource& source);
 
-// The datasets of one list, tokenised; nothing when it was stopped. `bad` counts the samples left out.
-std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, const std::vector<DatasetChoice>& choices,
-                                                const ModelText& text, const volatile std::sig_atomic_t* stop,
-                                                int64_t& bad, const CacheRoom& room = {});
+// The datasets of data.train, or of data.eval, tokenised; nothing when it was stopped. `bad` counts the samples left
+// out.
+std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, DatasetUse use, const ModelText& text,
+                                                const volatile std::sig_atomic_t* stop, int64_t& bad,
+                                                const CacheRoom& room = {});
 
 // data.tokenizer, else the model's directory.
 ModelText open_text(const TrainConfig& config, const std::string& model_directory);

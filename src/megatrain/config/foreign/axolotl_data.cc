@@ -114,8 +114,10 @@ class Element {
     if (const std::string named = take("train_on_split"); split.empty()) split = named;
     most_ = first_part(split);
     if (const std::string part = split.substr(0, split.find('[')); !part.empty() && part != "train")
-      warnings_.push_back(fmt::format(
-          "split: {} is not looked for: all of {} is used; give the files of that split as path", part, path));
+      warnings_.push_back(
+          fmt::format("split: {} is not looked for: of {} is used what is for {} by its names; give the files of that "
+                      "split as path",
+                      part, path, list_ == "test_datasets" ? "evaluation" : "training"));
     check_loader(path);
     return path;
   }

@@ -13,6 +13,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/text/dataset/convert_command.h"
 #include "megatrain/text/dataset/dataset_info.h"
+#include "megatrain/text/dataset/splits.h"
 
 namespace megatrain {
 namespace {
@@ -236,6 +237,20 @@ std::string passed_over_sentence(const Dataset& dataset) {
   return fmt::format("of the folder {} these files are not read: {}", dataset.name, some_of(names));
 }
 
+std::string split_sentence(const Dataset& dataset) {
+  if (!dataset.left_out.empty())
+    return fmt::format(
+        "of the folder {} the {} split is read, as the names of its files say; left out: {} (give a file by its path "
+        "to use it)",
+        dataset.name, dataset.split, some_of(dataset.left_out));
+  if (!dataset.held_out.empty())
+    return fmt::format(
+        "the dataset {} is all files of its folder, as in LLaMA-Factory, also those that are not for training by their "
+        "names: {} (give the others alone as \"file_name\" if they are not)",
+        dataset.name, some_of(dataset.held_out));
+  return "";
+}
+
 void add_files(const std::string& path, Dataset& dataset) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -252,10 +267,13 @@ void add_files(const std::string& path, Dataset& dataset) {
   }
 }
 
-Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory) {
+Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory, DatasetUse use) {
   std::vector<std::string> known;
   if (!info_directory.empty()) {
-    if (auto dataset = find_dataset(path_or_name, info_directory, known)) return *dataset;
+    if (auto dataset = find_dataset(path_or_name, info_directory, known)) {
+      if (use != DatasetUse::train) dataset->held_out.clear();
+      return *dataset;
+    }
   }
   Dataset dataset{.name = path_or_name};
   std::error_code error;
@@ -271,6 +289,7 @@ Dataset open_dataset(const std::string& path_or_name, const std::string& info_di
                     cut ? ", ..." : ""));
   }
   add_files(path_or_name, dataset);
+  if (fs::is_directory(path_or_name, error)) keep_split(path_or_name, use, dataset);
   return dataset;
 }
 

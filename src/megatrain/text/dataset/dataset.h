@@ -37,10 +37,16 @@ struct DatasetColumns {
   std::string named_in = "columns";                                                // what names them, for messages
 };
 
+// What a dataset is opened for; it decides which split of a folder is read (splits.h).
+enum class DatasetUse { train, evaluate };
+
 struct Dataset {
   std::string name;                      // for messages
   std::vector<std::string> files;        // in order
   std::vector<std::string> passed_over;  // files of the folder that are not read
+  std::string split;                     // of the folder, that `files` are; empty: its names speak of none
+  std::vector<std::string> left_out;     // the folder's files of other splits, and of none
+  std::vector<std::string> held_out;     // files that are read though their names say validation or test
   DatasetForm form = DatasetForm::detect;
   bool text_lines = false;  // each line of a text file is a document
   DatasetColumns columns;
@@ -53,11 +59,14 @@ struct Dataset {
 //
 // Of a folder, at any depth and in order of their paths: the .jsonl, .jsonlines, .ndjson and .json files, or where
 // there are none the .txt, .text, .md, .markdown, .rst and .tex files. Hidden ones are passed over, and so are the
-// names that describe datasets (dataset_info.json, dataset_infos.json, dataset_dict.json, state.json).
+// names that describe datasets (dataset_info.json, dataset_infos.json, dataset_dict.json, state.json). Where names
+// speak of splits, the one that `use` asks for is read (splits.h); of a folder that dataset_info.json names all are, as
+// in LLaMA-Factory.
 //
 // Error(bad_input) where nothing is there, or in a shape that is not read (.parquet, .gz, ...), with what to do; also
 // of a folder that holds such files and text, but no JSON: the text would be the data's description.
-Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory = "");
+Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory = "",
+                     DatasetUse use = DatasetUse::train);
 
 // By its name, this file holds JSON samples; otherwise it is a document.
 bool is_json_name(const std::string& path);
@@ -67,5 +76,8 @@ void check_is_text(const std::string& path);
 
 // One sentence about the files of `passed_over` that may hold data; empty where there are none.
 std::string passed_over_sentence(const Dataset& dataset);
+
+// One sentence about the files of `left_out`, or of `held_out`; empty where there are none.
+std::string split_sentence(const Dataset& dataset);
 
 }  // namespace megatrain

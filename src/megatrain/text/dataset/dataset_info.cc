@@ -12,6 +12,7 @@
 #include "megatrain/base/shell_word.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/text/dataset/splits.h"
 
 namespace megatrain {
 namespace {
@@ -132,6 +133,13 @@ void settle_text(const Entry& entry, bool named, Dataset& dataset) {
   dataset.text_lines = true;
 }
 
+// LLaMA-Factory trains on every file of a folder, whatever it is called.
+void note_held_out(const std::string& folder, Dataset& dataset) {
+  for (const Split& split : splits_of(folder, dataset.files)) {
+    if (split.name != "train") dataset.held_out.insert(dataset.held_out.end(), split.files.begin(), split.files.end());
+  }
+}
+
 }  // namespace
 
 std::optional<Dataset> find_dataset(const std::string& name, const std::string& info_directory,
@@ -167,7 +175,9 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   read_fields(entry, member(json, "tags"), "tags", kTags, dataset.columns);
   close_optional(dataset.columns, columns.is_object());
   dataset.columns.named_in = "\"columns\" of " + path;
-  add_files((std::filesystem::path(info_directory) / file.get<std::string>()).string(), dataset);
+  const std::string files = (std::filesystem::path(info_directory) / file.get<std::string>()).string();
+  add_files(files, dataset);
+  if (std::filesystem::is_directory(files, error)) note_held_out(files, dataset);
   settle_text(entry, columns.is_object(), dataset);
   return dataset;
 }

@@ -32,7 +32,7 @@ DatasetForm form_of(const std::string& where, const std::string& converter) {
       fmt::format("{}: converter is '{}', expected alpaca or sharegpt; leave it out for messages", where, converter));
 }
 
-Dataset open_entry(const std::string& list, const std::string& name, const YAML::Node& entry) {
+Dataset open_entry(const std::string& list, const std::string& name, const YAML::Node& entry, DatasetUse use) {
   const std::string place = fmt::format("{}:{}", list, entry.Mark().line + 1);
   if (!entry.IsMap()) fail_input(fmt::format("{}: the dataset {} has to have a path", place, printable(name)));
   Dataset dataset;
@@ -53,7 +53,11 @@ Dataset open_entry(const std::string& list, const std::string& name, const YAML:
       most = number_of<int64_t>(where, key, value, 1);
     } else if (key == "weight") {
       weight = number_of<double>(where, key, value, 1e-6);
-    } else if (key != "source" && key != "split" && key != "streaming") {
+    } else if (key == "split") {
+      if (value != "train")
+        fail_input(fmt::format("{}: split is {}, and only train is read; give the files of that split as path", where,
+                               printable(value)));
+    } else if (key != "source" && key != "streaming") {
       fail_input(
           fmt::format("{}: the dataset {} has {}, which is not known; expected path, converter, size, weight, "
                       "source, split or streaming",
@@ -61,7 +65,7 @@ Dataset open_entry(const std::string& list, const std::string& name, const YAML:
     }
   }
   if (dataset.name.empty()) fail_input(fmt::format("{}: the dataset {} has no path", place, printable(name)));
-  dataset = open_dataset(dataset.name);
+  dataset = open_dataset(dataset.name, "", use);
   dataset.form = form;
   dataset.weight = weight;
   dataset.most = most;
@@ -72,13 +76,13 @@ Dataset open_entry(const std::string& list, const std::string& name, const YAML:
 
 bool is_dataset_list(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
-std::vector<Dataset> open_dataset_list(const std::string& path) {
+std::vector<Dataset> open_dataset_list(const std::string& path, DatasetUse use) {
   const YAML::Node document = parse_yaml(read_text_file(path, kMaxListBytes), path);
   if (!document.IsMap() || document.size() == 0)
     fail_input(fmt::format("{} is no list of datasets: expected a name and under it a path, for each", path));
   std::vector<Dataset> all;
   for (const auto& entry : document)
-    all.push_back(open_entry(path, entry.first.IsScalar() ? entry.first.Scalar() : "?", entry.second));
+    all.push_back(open_entry(path, entry.first.IsScalar() ? entry.first.Scalar() : "?", entry.second, use));
   return all;
 }
 

@@ -12,8 +12,8 @@ namespace megatrain {
 bool is_dataset_list(const std::string& path);
 
 // Each entry has a `path` (relative to the current directory), and may have `converter` (alpaca, sharegpt), `size` (the
-// first so many samples), `weight`, `source` and `split`. Error(bad_input) for what is not understood, not
+// first so many samples), `weight`, `source` and `split` (train). Error(bad_input) for what is not understood, not
 // trained on here (preferences) or not on this machine; Error(bad_config) for what is no YAML.
-std::vector<Dataset> open_dataset_list(const std::string& path);
+std::vector<Dataset> open_dataset_list(const std::string& path, DatasetUse use = DatasetUse::train);
 
 }  // namespace megatrain

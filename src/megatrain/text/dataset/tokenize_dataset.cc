@@ -309,7 +309,8 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
   ensure(options.threads >= 1 && options.block_bytes >= 1, "tokenising has a thread and a block size");
   const auto input = examine(dataset, options);
   if (!input) return std::nullopt;
-  if (const std::string sentence = passed_over_sentence(dataset); !sentence.empty()) log_warn(sentence);
+  for (const std::string& sentence : {split_sentence(dataset), passed_over_sentence(dataset)})
+    if (!sentence.empty()) log_warn(sentence);
   const std::optional<SampleForm> form = settle_form(dataset, input->files, limits_of(options), model, options);
   Json identity = identity_of(dataset, *input, form, model, options);
   const std::string fingerprint = hash_of(identity);
