@@ -7,6 +7,7 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/shortage.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/version.h"
@@ -79,11 +80,11 @@ BenchResult bench_suite(const Arguments& arguments) {
                            one.at("bound_by").get<std::string>()));
       entry["result"] = one;
     } catch (const std::exception& error) {
-      const auto* ours = dynamic_cast<const Error*>(&error);
-      const int code = static_cast<int>(ours ? ours->code() : ExitCode::internal);
-      log_warn(fmt::format("row {} failed: {}", row.name, error.what()));
+      const Error said = as_error(error);
+      const int code = static_cast<int>(said.code());
+      log_warn(fmt::format("row {} failed: {}", row.name, said.what()));
       table.row({row.name, "failed"});
-      entry["error"] = error.what();
+      entry["error"] = said.what();
       entry["code"] = code;
       if (result.code == 0) result.code = code;
     }

@@ -3,13 +3,13 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <new>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/nearest_name.h"
+#include "megatrain/base/shortage.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/config.h"
@@ -160,16 +160,12 @@ int run_command_line(const Words& words, const std::string& program) {
     const int code = dispatch(words, program);
     if (std::fflush(stdout) != 0 && code == 0) return result_lost(errno);
     return code;
-  } catch (const Error& error) {
-    say_error(error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::bad_alloc&) {
-    say_error("out of host memory; lower memory.host or the batch");
-    return static_cast<int>(ExitCode::cannot_fit);
   } catch (const std::exception& error) {
-    if (std::ferror(stdout)) return result_lost(errno);
-    say_error(fmt::format("internal error: {}; please report this with the command that led to it", error.what()));
-    return static_cast<int>(ExitCode::internal);
+    const bool ours = dynamic_cast<const Error*>(&error) != nullptr;
+    if (!ours && std::ferror(stdout)) return result_lost(errno);
+    const Error said = as_error(error);
+    say_error(said.what());
+    return static_cast<int>(said.code());
   }
 }
 

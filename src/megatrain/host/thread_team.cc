@@ -20,7 +20,7 @@ std::vector<int> usable_cpus() {
 
 int team_size(int64_t asked) { return static_cast<int>(asked > 0 ? asked : std::ssize(usable_cpus())); }
 
-ThreadTeam::ThreadTeam(int members, std::vector<int> cpus) {
+ThreadTeam::ThreadTeam(int members, std::vector<int> cpus) : ThreadTeam() {
   for (int i = 1; i < members; ++i) {
     const int cpu = cpus.empty() ? -1 : cpus[static_cast<size_t>(i) % cpus.size()];
     threads_.emplace_back([this, cpu] { member_loop(cpu); });

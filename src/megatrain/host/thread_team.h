@@ -32,6 +32,8 @@ class ThreadTeam {
   }
 
  private:
+  ThreadTeam() = default;  // complete before threads are started: where one cannot be, the destructor joins the others
+
   using Call = void (*)(const void*, int64_t);
   class Turn;
   void run(int64_t count, Call call, const void* context);

@@ -40,7 +40,7 @@ namespace {
 
 class ThreadQueue : public DiskQueue {
  public:
-  ThreadQueue(const ScratchFile& file, const DiskQueueOptions& options) : DiskQueue(file, options) {
+  ThreadQueue(const ScratchFile& file, const DiskQueueOptions& options) : ThreadQueue(Idle{file, options}) {
     constexpr int kThreads = 8;
     for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { work(); });
   }
@@ -56,6 +56,13 @@ class ThreadQueue : public DiskQueue {
   const char* name() const override { return "threads"; }
 
  private:
+  // Complete before threads are started: where one cannot be, the destructor joins the others.
+  struct Idle {
+    const ScratchFile& file;
+    const DiskQueueOptions& options;
+  };
+  explicit ThreadQueue(const Idle& idle) : DiskQueue(idle.file, idle.options) {}
+
   void move(const Range& range) override {
     std::unique_lock lock(mutex_);
     left_ = range;

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/shortage.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/mapping_guard.h"
 
@@ -29,7 +30,8 @@ bool users_fault(int error) {
 }
 
 [[noreturn]] void fail_errno(const char* deed, const std::string& path, int error) {
-  fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
+  fail(is_shortage(error) ? ExitCode::cannot_fit : ExitCode::io,
+       fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
 }
 
 // An empty file of a name that no other writer of `path` has, on this machine or another.
@@ -55,8 +57,8 @@ File File::open_to_read(const std::string& path) {
   file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.descriptor_ < 0) {
     const int error = errno;
-    fail(users_fault(error) ? ExitCode::bad_input : ExitCode::io,
-         fmt::format("cannot open {}: {}; {}.", path, std::strerror(error), errno_advice(error)));
+    if (!users_fault(error)) fail_errno("open", path, error);
+    fail_input(fmt::format("cannot open {}: {}; {}.", path, std::strerror(error), errno_advice(error)));
   }
   return file;
 }
@@ -308,6 +310,7 @@ const char* errno_advice(int error) {
     case EFBIG: return "the file system or a limit (ulimit -f) refuses a file of this size: choose another directory";
     case EMFILE:
     case ENFILE: return "raise the limit of open files (ulimit -n)";
+    case ENOMEM: return "free memory, or raise the limit that it has (ulimit -v, or the container's)";
     default: return "check the disk and try again";
   }
 }

@@ -13,6 +13,7 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/shortage.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
 #include "megatrain/data/open_data.h"
@@ -231,7 +232,8 @@ class Run {
       live_->end({.state = "failed", .exit_code = static_cast<int>(error.code()), .message = message});
       fail(error.code(), message);
     } catch (const std::exception& error) {
-      live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::internal), .message = error.what()});
+      const Error said = as_error(error);
+      live_->end({.state = "failed", .exit_code = static_cast<int>(said.code()), .message = said.what()});
       throw;
     }
     const int signal = result_.stopped_by;

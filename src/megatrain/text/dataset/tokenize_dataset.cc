@@ -137,7 +137,7 @@ std::vector<BadSample> named(const std::vector<BadRecord>& records, const Datase
 // Blocks encoded by threads and given back in the order they were put in.
 class EncodingTeam {
  public:
-  EncodingTeam(const SampleEncoder& encoder, int threads) : encoder_(encoder) {
+  EncodingTeam(const SampleEncoder& encoder, int threads) : EncodingTeam(encoder) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   }
   ~EncodingTeam() {
@@ -185,6 +185,9 @@ class EncodingTeam {
   }
 
  private:
+  // Complete before threads are started: where one cannot be, the destructor joins the others.
+  explicit EncodingTeam(const SampleEncoder& encoder) : encoder_(encoder) {}
+
   Task* find_work() {
     for (const auto& task : tasks_) {
       if (!task->taken) return task.get();

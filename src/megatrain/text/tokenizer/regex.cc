@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -43,7 +44,7 @@ struct Matcher {
   std::string classes;
 
   Matcher() {
-    ensure(data && context && stack, "PCRE2 gives its match data");
+    if (!data || !context || !stack) throw std::bad_alloc();
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
     pcre2_set_depth_limit(context.get(), UINT32_MAX);
   }
@@ -99,6 +100,7 @@ TokenizerRegex::TokenizerRegex(std::string_view pattern, const std::string& wher
   compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.pattern.data()),
                                       translated.pattern.size(), 0, &error, &offset, nullptr));
   if (!compiled_->code) {
+    if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
     fail_input(
         fmt::format("{}: the regular expression \"{}\" cannot be used: {}; correct the file or download it again.",
                     where, pattern.substr(0, 200), pcre2_reason(error)));
@@ -162,6 +164,8 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
       looked_at += reach - from;
       if (looked_at > kLooksPerCode * codes) fail_on(text, "it looks at the same characters too often");
       continue;
+    } else if (result == PCRE2_ERROR_NOMEMORY) {
+      throw std::bad_alloc();
     } else if (result != PCRE2_ERROR_NOMATCH) {
       fail_on(text, pcre2_reason(result));
     }
