@@ -1,13 +1,16 @@
 #include "megatrain/model/load_weights.h"
 
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/finite.h"
+#include "megatrain/base/log.h"
 #include "megatrain/base/number_text.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/model/unused_tensors.h"
 #include "megatrain/store/pieces.h"
 
@@ -24,6 +27,22 @@ void check_finite(const std::string& directory, const TensorPiece& piece, const 
                                        piece.tensor->name, number_text(values[at]));
   if (std::isfinite(values[at])) fail_input(what + ", which is infinite in bf16; use --precision=fp32.");
   fail_input(what + "; the file is damaged, or comes from a training that diverged: get another.");
+}
+
+// gpt-oss's files say so in config.json; without it the names of the tensors tell.
+void log_unannounced_mxfp4(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts) {
+  for (const LayerLayout* layout : layouts) {
+    for (const TensorSpec& tensor : layout->tensors) {
+      const TensorSource source = find_source(files, tensor);
+      if (!source.scales) continue;
+      const std::string config = files.path() + "/config.json";
+      std::error_code none;
+      if (std::filesystem::exists(config, none) && !read_json_file(config).contains("quantization_config"))
+        log_info(fmt::format("{} has no 'quantization_config', and {} is in MXFP4 by its name: it is read as such",
+                             config, source.values->name));
+      return;
+    }
+  }
 }
 
 }  // namespace
@@ -53,6 +72,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   for (const LayerRecord& record : records) layouts.push_back(&record.layout());
   // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
   LoadReport report = match_weights(files, layouts);
+  log_unannounced_mxfp4(files, layouts);
   check_unused(files, report.unused, layouts.front()->tensors.front(), threads);
   for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
     const TensorSource source = find_source(files, *piece.tensor);
