@@ -67,8 +67,10 @@ TEST(ModelConfig, AbsentFieldsAreWhatTransformersTakes) {
 }
 
 TEST(ModelConfig, NullHeadsMeanAsManyAsQueries) {
-  for (const std::string& family : kFamilies)
+  for (const std::string& family : kFamilies) {
+    if (family == kMistral) continue;  // of which transformers refuses it
     EXPECT_EQ(parse(family, {{"num_key_value_heads", nullptr}}).kv_heads, 32) << family;
+  }
 }
 
 TEST(ModelConfig, HeadSizeMayStandApartFromHidden) {
@@ -508,6 +510,40 @@ TEST(ModelConfig, RefusesRopeItCannotDo) {
   refused({{"rope_type", "linear"}, {"factor", 2.0}, {"long_factor", {1.0}}}, {"long_factor"});
   refused({{"rope_type", "default"}, {"partial_rotary_factor", 0.25}}, {"partial_rotary_factor"});
   refused("linear", {"rope_scaling"});
+}
+
+// Each of these gives transformers 5 a KeyError, a division by zero or an angle that is no number.
+TEST(ModelConfig, RefusesRopeThatDividesByZeroOrOverflows) {
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}};
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 1024}};
+  const auto with = [](json object, const char* key, const json& value) {
+    object[key] = value;
+    return object;
+  };
+  const auto refused = [](const json& scaling, std::initializer_list<std::string> parts) {
+    expect_refused(kLlama, {{"rope_scaling", scaling}}, parts);
+  };
+  refused({{"rope_type", "yarn"}, {"original_max_position_embeddings", 1024}}, {"factor", "yarn"});
+  refused(with(yarn, "rope_theta", 1.0), {"rope_theta", "yarn"});
+  refused(with(yarn, "factor", 0.0), {"factor"});
+  for (const json& scaling : {yarn, llama3})
+    refused(with(scaling, "original_max_position_embeddings", nullptr), {"original_max_position_embeddings", "null"});
+  refused({{"rope_type", "linear"}, {"factor", 2e-38}, {"rope_theta", 1e-30}}, {"infinite", "rope_theta"});
+  // null is the ratio of both lengths, as in transformers; equal and turned betas have a ramp all the same
+  const ModelConfig ratio = parse(kLlama, {{"rope_scaling", with(yarn, "factor", nullptr)}});
+  EXPECT_EQ(ratio.rope.factor, static_cast<double>(ratio.max_position) / 1024);
+  for (const double slow : {32.0, 64.0}) parse(kLlama, {{"rope_scaling", with(yarn, "beta_slow", slow)}});
+}
+
+TEST(ModelConfig, RefusesNullsThatTransformersRefuses) {
+  for (const char* key : {"rope_theta", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings"})
+    expect_refused(kLlama, {{key, nullptr}}, {key, "null"});
+  expect_refused(kMistral, {{"num_key_value_heads", nullptr}}, {"num_key_value_heads", "null"});
+  EXPECT_EQ(parse(kLlama, {{"num_key_value_heads", nullptr}}).kv_heads, parse(kLlama, json::object()).heads);
 }
 
 TEST(ModelConfig, EveryPresetParses) {

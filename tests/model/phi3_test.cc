@@ -113,6 +113,18 @@ TEST(Phi3, AnOriginalLengthInsideRopeAloneIsRefused) {  // transformers takes 40
   EXPECT_EQ(parse_model_config(object, "config.json").rope.original_max_position, 4096);
 }
 
+TEST(Phi3, AnOriginalLengthOfOneIsRefusedWhereItsLogarithmDivides) {
+  json object = phi4_mini();
+  object["original_max_position_embeddings"] = 1;
+  expect_error(ExitCode::bad_input, {"original_max_position_embeddings", "1"},
+               [&] { parse_model_config(object, "config.json"); });
+  object["rope_scaling"]["attention_factor"] = 1.2;
+  EXPECT_EQ(parse_model_config(object, "config.json").rope.attention_factor, 1.2);
+  object["original_max_position_embeddings"] = nullptr;
+  expect_error(ExitCode::bad_input, {"original_max_position_embeddings", "null"},
+               [&] { parse_model_config(object, "config.json"); });
+}
+
 TEST(Phi3, RefusesWhatItCannotDo) {
   refused(scaling_with({{"type", "linear"}}), {"linear", "longrope"});
   refused(scaling_with({{"rope_type", "default"}}), {"rope_type", "longrope"});

@@ -11,6 +11,7 @@
 #include "megatrain/model/config_reader.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/known_fields.h"
+#include "megatrain/model/rope_config.h"
 
 namespace megatrain {
 
@@ -81,6 +82,8 @@ ModelConfig parse_model_config(const nlohmann::json& object, const std::string& 
   ModelConfig config;
   config.architecture = family.architecture;
   family.read(reader, config);
+  check_rope_is_finite(config.rope, config.head_dim, where);
+  if (config.window_rope) check_rope_is_finite(*config.window_rope, config.head_dim, where);
   return config;
 }
 

@@ -127,6 +127,8 @@ void read_sizes(const ConfigReader& r, const AbsentSizes& absent, ModelConfig& c
   c.ff = r.positive("intermediate_size", 0, kMaxWidth);
   c.layers = r.positive("num_hidden_layers", 0, kMaxLayers);
   c.heads = r.positive("num_attention_heads", 0, kMaxHeads);
+  for (const char* key : {"max_position_embeddings", "rms_norm_eps", "tie_word_embeddings"}) r.refuse_null(key);
+  if (!absent.null_kv_heads) r.refuse_null("num_key_value_heads");
   const bool null_kv_heads = r.object().contains("num_key_value_heads") && !r.has("num_key_value_heads");
   c.kv_heads =
       null_kv_heads ? c.heads : r.positive("num_key_value_heads", absent.kv_heads > 0 ? absent.kv_heads : c.heads);

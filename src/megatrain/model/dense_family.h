@@ -18,8 +18,9 @@ inline constexpr int64_t kMaxLayers = int64_t{1} << 14, kMaxWidth = int64_t{1} <
 
 // What transformers takes where a field is absent.
 struct AbsentSizes {
-  int64_t kv_heads = 0;  // 0: as many as heads
-  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t kv_heads = 0;       // 0: as many as heads
+  bool null_kv_heads = true;  // null means as many as heads; false: it is refused
+  int64_t head_dim = 0;       // 0: hidden / heads
   int64_t max_position = 0;
 };
 

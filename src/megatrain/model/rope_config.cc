@@ -25,6 +25,7 @@ double yarn_attention_factor(const ConfigReader& rope, double factor) {
 // One of the two objects, with `theta` where it has none of its own.
 RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double theta, int64_t max_position) {
   RopeConfig rope;
+  r.refuse_null("rope_theta");
   rope.theta = r.positive_number("rope_theta", theta);
   if (r.number("partial_rotary_factor", 1.0) != 1.0)
     fail_input(fmt::format("{}: 'partial_rotary_factor' is {}; megatrain supports only 1.0 here", r.where(),
@@ -46,6 +47,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
   // A field of the model itself may stand in for the scaling's own, and max_position_embeddings for both.
   constexpr const char* kOriginal = "original_max_position_embeddings";
   const auto original = [&] {
+    r.refuse_null(kOriginal);
     const double own =
         r.positive_number(kOriginal, model.positive_number(kOriginal, static_cast<double>(max_position)));
     if (model.positive_number(kOriginal, own) != own)
@@ -76,6 +78,9 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
     }
     add({"factor", "low_freq_factor", "high_freq_factor"});
   } else if (type == "yarn") {
+    if (!r.object().contains("factor")) require("factor");  // null is the ratio of both lengths
+    if (rope.theta == 1)
+      fail_input(fmt::format("{}: 'rope_theta' is 1, whose logarithm yarn divides by; correct it", r.where()));
     rope.scaling = RopeScaling::yarn;
     rope.original_max_position = original();
     rope.factor = r.positive_number("factor", static_cast<double>(max_position) / rope.original_max_position);
@@ -111,6 +116,7 @@ RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double ab
     return ConfigReader(model.has(key) ? model.at(key) : kNone, fmt::format("{}: {}", model.where(), key));
   };
   const ConfigReader scaling = reader("rope_scaling"), parameters = reader("rope_parameters");
+  model.refuse_null("rope_theta");
   const double theta = model.positive_number("rope_theta", absent_theta);
   for (const ConfigReader* r : {&scaling, &parameters}) {
     if (model.has("rope_theta") && r->positive_number("rope_theta", theta) != theta)
@@ -127,6 +133,21 @@ RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double ab
                     "different ones: remove the wrong one",
                     model.where(), scaling.object().dump(), parameters.object().dump()));
   return rope;
+}
+
+void check_rope_is_finite(const RopeConfig& rope, int64_t head_dim, const std::string& where) {
+  const auto is_finite = [](double value) { return std::isfinite(static_cast<float>(value)); };
+  bool finite = is_finite(rope.attention_factor);
+  for (const bool in_long : {false, true}) {
+    if (in_long && rope.scaling != RopeScaling::longrope) continue;
+    const std::vector<double> frequencies = rope_frequencies(rope, head_dim, in_long);
+    finite = finite && std::all_of(frequencies.begin(), frequencies.end(), is_finite);
+  }
+  if (!finite)
+    fail_input(
+        fmt::format("{}: its RoPE has angles that are infinite or NaN (rope_theta {}, factor {}, attention_factor {}); "
+                    "correct these fields",
+                    where, rope.theta, rope.factor, rope.attention_factor));
 }
 
 std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, bool in_long) {

@@ -14,4 +14,7 @@ namespace megatrain {
 // `theta`: what transformers takes where the field is absent.
 RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double theta = 10000.0);
 
+// Refuses values that divide by zero or overflow together, where each alone may be right. Error(bad_input).
+void check_rope_is_finite(const RopeConfig& rope, int64_t head_dim, const std::string& where);
+
 }  // namespace megatrain

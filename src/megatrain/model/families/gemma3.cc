@@ -55,7 +55,7 @@ RopeConfig read_rope(const ConfigReader& r, const char* kind, const char* theta_
 }
 
 void read(const ConfigReader& r, ModelConfig& c) {
-  read_sizes(r, {.kv_heads = 4, .head_dim = 256, .max_position = 131072}, c);
+  read_sizes(r, {.kv_heads = 4, .null_kv_heads = false, .head_dim = 256, .max_position = 131072}, c);
   c.tied = r.boolean("tie_word_embeddings", true);
   if (!r.object().contains("pad_token_id")) c.pad_id = 0;  // what transformers then takes
   const auto only = [&](const char* key, const json& supported) {

@@ -63,7 +63,7 @@ void check_quantization(const ConfigReader& r) {
 }
 
 void read(const ConfigReader& r, ModelConfig& c) {
-  read_sizes(r, {.kv_heads = 8, .head_dim = 64, .max_position = 131072}, c);
+  read_sizes(r, {.kv_heads = 8, .null_kv_heads = false, .head_dim = 64, .max_position = 131072}, c);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", true);
   must_be(r, "mlp_bias", nullptr, c.architecture);

@@ -8,7 +8,7 @@ namespace megatrain {
 namespace {
 
 void read(const ConfigReader& r, ModelConfig& c) {
-  read_sizes(r, {.kv_heads = 8, .max_position = 131072}, c);
+  read_sizes(r, {.kv_heads = 8, .null_kv_heads = false, .max_position = 131072}, c);
   must_be(r, "attention_bias", false, c.architecture);
   must_be(r, "mlp_bias", false, c.architecture);
   c.rope = parse_rope(r, c.max_position);

@@ -13,7 +13,7 @@ namespace megatrain {
 namespace {
 
 void read(const ConfigReader& r, ModelConfig& c) {
-  read_sizes(r, {.kv_heads = 8, .max_position = 131072}, c);
+  read_sizes(r, {.kv_heads = 8, .null_kv_heads = false, .max_position = 131072}, c);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
   must_be(r, "attention_bias", false, c.architecture);
   must_be(r, "mlp_bias", false, c.architecture);

@@ -56,6 +56,9 @@ RopeConfig read_rope(const ConfigReader& model, const ModelConfig& c) {
   check_fields_of(r, {"rope_type", "type", "rope_theta", "partial_rotary_factor", "short_factor", "long_factor",
                       "factor", "attention_factor", "original_max_position_embeddings"});
   RopeConfig rope;
+  for (const ConfigReader* each : {&model, &r}) {
+    for (const char* key : {"rope_theta", "original_max_position_embeddings"}) each->refuse_null(key);
+  }
   rope.theta = r.positive_number("rope_theta", 10000.0);
   const double turning = r.positive_number("partial_rotary_factor", 1.0);
   rope.rotary_dim = static_cast<int64_t>(static_cast<double>(c.head_dim) * turning);
@@ -84,6 +87,11 @@ RopeConfig read_rope(const ConfigReader& model, const ModelConfig& c) {
                     model.where(), original, kAbsent));
   rope.original_max_position = static_cast<double>(original);
   rope.factor = r.positive_number("factor", static_cast<double>(c.max_position) / rope.original_max_position);
+  if (original == 1 && rope.factor > 1 && !r.has("attention_factor"))
+    fail_input(
+        fmt::format("{}: 'original_max_position_embeddings' is 1, whose logarithm longrope's attention_factor divides "
+                    "by; correct it, or write an attention_factor",
+                    model.where()));
   const double recommended =
       rope.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.original_max_position));
   rope.attention_factor = r.positive_number("attention_factor", recommended);
