@@ -228,7 +228,7 @@ TEST(BadData, NothingToTrainInAStep) {
 
 TEST(Budget, TooSmallOnTheDevice) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::cannot_fit, {"device memory", "budget is 64.0 KiB", "memory.gpu"},
+  expect_train_refused(place, ExitCode::cannot_fit, {"host memory", "budget is 64.0 KiB", "memory.gpu"},
                        {"--memory.gpu=64KiB"});
 }
 

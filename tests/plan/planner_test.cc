@@ -135,6 +135,21 @@ TEST(Planner, EveryPlanIsValidAndWithinItsBudgets) {
   }
 }
 
+TEST(Planner, WhereTheCpuComputesItIsHostMemoryThatIsShort) {
+  const Workload w = some_workload(0);
+  const Budgets budgets{.gpu_bytes = least_gpu_bytes(w) - 1, .host_bytes = int64_t{1} << 50, .device_is_host = true};
+  try {
+    make_plan(w, budgets, kMachine, nullptr);
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_EQ(error.code(), ExitCode::cannot_fit);
+    EXPECT_NE(what.find("host memory"), std::string::npos) << what;
+    EXPECT_NE(what.find("memory.gpu"), std::string::npos) << what;
+    EXPECT_EQ(what.find("GPU"), std::string::npos) << what;
+  }
+}
+
 TEST(Planner, RefusesOneByteBelowWhatItNeedsAndSaysHowMuchThatIs) {
   for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
     const Workload w = some_workload(seed);

@@ -100,13 +100,13 @@ int64_t CachedForward::least_bytes(const Device& device, Ops& ops, const ModelCo
 
 namespace {
 
-void check_fit(int64_t needed, int64_t cache, const GeneratorOptions& options) {
+void check_fit(const Device& device, int64_t needed, int64_t cache, const GeneratorOptions& options) {
   if (needed <= options.memory_bytes) return;
   fail(ExitCode::cannot_fit,
-       fmt::format("generating needs at least {} of device memory, {} of it for the keys and values of {} sequences of "
+       fmt::format("generating needs at least {} of {} memory, {} of it for the keys and values of {} sequences of "
                    "{} tokens, and {} may be used; ask for fewer tokens or sequences at once, or allow more memory",
-                   format_bytes(needed), format_bytes(cache), options.max_batch, options.max_context,
-                   format_bytes(std::max<int64_t>(options.memory_bytes, 0))));
+                   format_bytes(needed), device.kind() == DeviceKind::cpu ? "host" : "device", format_bytes(cache),
+                   options.max_batch, options.max_context, format_bytes(std::max<int64_t>(options.memory_bytes, 0))));
 }
 
 }  // namespace
@@ -124,7 +124,8 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       options_(options),
       shape_(device, ops, model_, records, options),
       cache_(
-          (check_fit(shape_.fixed_bytes() + DeviceWeights::least_bytes(shape_.ranges, shape_.in_place, shape_.at_once),
+          (check_fit(device,
+                     shape_.fixed_bytes() + DeviceWeights::least_bytes(shape_.ranges, shape_.in_place, shape_.at_once),
                      shape_.cache_bytes, options),
            device.allocate(static_cast<size_t>(shape_.cache_bytes), "keys and values"))),
       tables_(device.allocate(static_cast<size_t>(shape_.table_bytes), "generation")),

@@ -46,13 +46,15 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optio
                                     ? fmt::format("seq_len (now {}; a micro-batch is one sequence)", w.micro_tokens)
                                     : fmt::format("micro_batch (now {} tokens a micro-batch), seq_len", w.micro_tokens);
     fail(ExitCode::cannot_fit,
-         fmt::format("this run needs {} of device memory and the budget is {}; the largest shares are {}. {}"
-                     "Raise memory.gpu to {}, where the GPU has so much, or lower {}, mlp_chunk or head_chunk",
-                     format_bytes(need.hbm_bytes()), format_bytes(b.gpu_bytes), largest_shares(need.hbm),
+         fmt::format("this run needs {} of {} and the budget is {}; the largest shares are {}. {}"
+                     "Raise memory.gpu to {}, where {} has so much, or lower {}, mlp_chunk or head_chunk",
+                     format_bytes(need.hbm_bytes()),
+                     b.device_is_host ? "host memory for the CPU to compute in (memory.gpu)" : "device memory",
+                     format_bytes(b.gpu_bytes), largest_shares(need.hbm),
                      w.whole_attention ? "Attention with a sliding window is not cut into tiles, so the scratch of its "
                                          "backward grows with the square of seq_len. "
                                        : "",
-                     format_bytes_up(need.hbm_bytes()), shorter));
+                     format_bytes_up(need.hbm_bytes()), b.device_is_host ? "this machine" : "the GPU", shorter));
   }
   if (need.host_bytes() > b.host_bytes) {
     const std::string beside =

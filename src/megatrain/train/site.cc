@@ -42,7 +42,8 @@ Site site_here(const Machine& machine, int64_t threads) {
     site.budgets.gpu_bytes = device.memory_used() + device.memory_free() - kDeviceMargin;
     site.budgets.host_bytes = host + host_memory_used();  // of the whole process
   } else {
-    site.budgets.gpu_bytes = site.budgets.host_bytes = host / 2;  // the CPU device's memory is the same memory
+    site.budgets.gpu_bytes = site.budgets.host_bytes = host / 2;
+    site.budgets.device_is_host = true;
   }
   return site;
 }
@@ -52,8 +53,8 @@ Site site_of(const MachineProfile& machine) {
   Budgets limits{.gpu_bytes = machine.hbm_bytes, .host_bytes = machine.host_bytes, .disk_bytes = machine.disk_bytes};
   if (machine.shared_cores > 0) {  // its device is its CPU
     limits.gpu_bytes = machine.host_bytes;
-    return {
-        .profile = machine, .gpu = false, .budgets = {.gpu_bytes = host / 2, .host_bytes = host / 2}, .limits = limits};
+    const Budgets halves{.gpu_bytes = host / 2, .host_bytes = host / 2, .device_is_host = true};
+    return {.profile = machine, .gpu = false, .budgets = halves, .limits = limits};
   }
   return {.profile = machine,
           .gpu = true,

@@ -59,8 +59,11 @@ class CpuDevice : public Device {
   static Buffer map(size_t bytes, const std::string& tag, Ledger& ledger) {
     void* data = map_huge_pages(bytes, static_cast<int>(std::thread::hardware_concurrency()));
     if (!data && bytes > 0) {
-      fail(ExitCode::cannot_fit, "could not map " + format_bytes(static_cast<int64_t>(bytes)) + " of memory for " +
-                                     tag + "; held so far:\n" + ledger.table());
+      fail(ExitCode::cannot_fit, "could not map " + format_bytes(static_cast<int64_t>(bytes)) + " of host memory for " +
+                                     tag +
+                                     ": the machine or a limit (ulimit -v) gives no more; lower memory.gpu or "
+                                     "memory.host. Held so far:\n" +
+                                     ledger.table());
     }
     ledger.add(tag, static_cast<int64_t>(bytes));
     return {data, bytes, [tag, &ledger](void* p, size_t n) {
