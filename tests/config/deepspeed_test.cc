@@ -45,6 +45,29 @@ TEST_F(DeepSpeedFile, IsRefusedWhereItWouldTrainOtherwise) {
   EXPECT_TRUE(has(beside("{"), "ds.json"));
 }
 
+TEST_F(DeepSpeedFile, IsRefusedForMethodsThatAreNotThere) {
+  for (const char* name : {"progressive_layer_drop", "curriculum_learning", "data_efficiency", "amp"}) {
+    EXPECT_TRUE(has(beside(fmt::format(R"({{"{}": {{"enabled": true}}}})", name)), name)) << name;
+    EXPECT_EQ(beside(fmt::format(R"({{"{}": {{"enabled": false}}}})", name)), "accepted") << name;
+  }
+  const std::string mode = R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})";
+  EXPECT_EQ(beside(mode), "accepted") << "without weight decay it is the same";
+  EXPECT_TRUE(has(refusal(with(supervised(), {{"deepspeed", path_}, {"weight_decay", "0.1"}})), "adam_w_mode"));
+  EXPECT_TRUE(
+      has(beside(R"({"optimizer": {"type": "AdamW", "params": {"bias_correction": false}}})"), "bias_correction"));
+}
+
+TEST_F(DeepSpeedFile, IsRefusedForAnotherPrecision) {
+  const auto with_bf16 = [&](const std::string& text, const std::string& bf16) {
+    write_bytes(path_, text);
+    return refusal(with(supervised(), {{"deepspeed", path_}, {"bf16", bf16}}));
+  };
+  EXPECT_EQ(with_bf16(R"({"bf16": {"enabled": true}, "fp16": {"enabled": false}})", "true"), "accepted");
+  EXPECT_TRUE(has(with_bf16(R"({"bf16": {"enabled": true}})", "false"), "bf16.enabled"));
+  EXPECT_TRUE(has(with_bf16(R"({"bf16": {"enabled": false}})", "true"), "bf16.enabled"));
+  EXPECT_TRUE(has(with_bf16(R"({"fp16": {"enabled": true}})", "true"), "fp16.enabled"));
+}
+
 TEST_F(DeepSpeedFile, IsReadBesideAxolotlAndInsideAFileToo) {
   write_bytes(path_, R"({"optimizer": {"type": "AdamW", "params": {"weight_decay": 0.3}}})");
   EXPECT_TRUE(has(refusal(with(axolotl_full(), {{"deepspeed", path_}})),
@@ -54,6 +77,12 @@ TEST_F(DeepSpeedFile, IsReadBesideAxolotlAndInsideAFileToo) {
   EXPECT_TRUE(has(refusal(with(supervised(), {{"deepspeed", "{gradient_clipping: 0.3}"}})),
                   "deepspeed: gradient_clipping is 0.3, and max_grad_norm is 1"));
   EXPECT_TRUE(has(refusal(with(supervised(), {{"deepspeed", "{scheduler: {type: WarmupLR}}"}})), "its scheduler"));
+  const auto inside = [](const std::string& text) { return refusal(with(supervised(), {{"deepspeed", text}})); };
+  EXPECT_EQ(inside("{optimizer: {type: AdamW, params: {lr: auto, betas: [0.9, 0.999]}}, bf16: {enabled: auto}}"),
+            "accepted");
+  EXPECT_TRUE(
+      has(inside("{optimizer: {type: AdamW, params: {betas: [0.8, 0.999]}}}"), "optimizer.params.betas[0] is 0.8"));
+  EXPECT_TRUE(has(inside("{optimizer: {type: Lamb}}"), "expected AdamW"));
 }
 
 }  // namespace

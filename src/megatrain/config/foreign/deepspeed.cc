@@ -1,6 +1,7 @@
 #include "megatrain/config/foreign/deepspeed.h"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -13,16 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-// A mapping's plain values as JSON would have them; what nests is left as text.
-json inline_config(const Foreign& given) {
-  json config = json::object();
-  for (const auto& [name, text] : given.entries) {
-    const json value = json::parse(text, nullptr, false);
-    config[name] = value.is_discarded() ? json(text) : value;
-  }
-  return config;
-}
-
 class DeepSpeed {
  public:
   DeepSpeed(ForeignReader& reader, const json& config, std::string where)
@@ -31,7 +22,7 @@ class DeepSpeed {
   void optimizer() const {
     if (!config_.contains("optimizer")) return;
     const json& section = config_.at("optimizer");
-    const std::string type = section.is_object() ? section.value("type", json("")).dump() : "\"{…}\"";
+    const std::string type = section.is_object() ? section.value("type", json("")).dump() : section.dump();
     if (type != "\"Adam\"" && type != "\"AdamW\"")
       fail_config(
           fmt::format("{}: its optimizer is {}, expected AdamW: the optimizer is AdamW, with the settings of the "
@@ -45,6 +36,16 @@ class DeepSpeed {
     setting("lr", "learning_rate", 5e-5);
     setting("weight_decay", "weight_decay", 0);
     setting("eps", "adam_epsilon", 1e-8);
+    if (type == "\"Adam\"" && settings.value("adam_w_mode", json()) == false && reader_.number("weight_decay", 0) != 0)
+      fail_config(fmt::format(
+          "{}: optimizer.params.adam_w_mode is false, which adds the weight decay to the gradient; here it is "
+          "decoupled: leave it out, or set weight_decay to 0",
+          where_));
+    if (settings.value("bias_correction", json()) == false)
+      fail_config(
+          fmt::format("{}: optimizer.params.bias_correction is false, and AdamW corrects its moments here; leave "
+                      "it out",
+                      where_));
     const json betas = settings.value("betas", json());
     if (!betas.is_array() || betas.size() != 2) return;
     same(betas[0], "optimizer.params.betas[0]", "adam_beta1", reader_.number("adam_beta1", 0.9));
@@ -57,7 +58,29 @@ class DeepSpeed {
     fail_config(
         fmt::format("{}: its scheduler ({}) would decide the learning rates there, above the configuration's; take the "
                     "section out of it",
-                    where_, section.is_object() ? section.value("type", json("")).dump() : "{…}"));
+                    where_, section.is_object() ? section.value("type", json("")).dump() : section.dump()));
+  }
+
+  // What changes the run and has no key here.
+  void methods() const {
+    for (const char* name : {"progressive_layer_drop", "curriculum_learning", "data_efficiency", "amp"}) {
+      if (enabled(name) == true)
+        fail_config(fmt::format("{}: {} is enabled, which is not there: leave the section out", where_, name));
+    }
+  }
+
+  // `precision` is what the trainer's own keys became.
+  void precision(const Translation* precision) const {
+    if (!precision) return;
+    const bool here = precision->text == "bf16", half = precision->from == "fp16" || precision->from == "float16";
+    const std::optional<bool> bf16 = enabled("bf16"), fp16 = enabled("fp16");
+    const bool differs = (bf16 && *bf16 != (here && !half)) || (fp16 && *fp16 != (here && half));
+    if (!differs) return;
+    const auto shown = [](const std::optional<bool>& value) { return !value ? "auto" : *value ? "true" : "false"; };
+    fail_config(fmt::format(
+        "{}: bf16.enabled is {} and fp16.enabled {}, and {} makes the precision {}; the Hugging Face trainer "
+        "refuses two that differ: give one, or \"auto\" there",
+        where_, shown(bf16), shown(fp16), precision->from, precision->text));
   }
 
   void same(const char* name, const char* key, double here) const {
@@ -65,6 +88,13 @@ class DeepSpeed {
   }
 
  private:
+  // Of a section; nothing: it is not there, or says "auto".
+  std::optional<bool> enabled(const char* section) const {
+    const json found = config_.value(section, json());
+    const json value = found.is_object() ? found.value("enabled", json()) : json();
+    return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
+  }
+
   void same(const json& there, const std::string& name, const char* key, double here) const {
     if (!there.is_number() || there.get<double>() == here) return;
     fail_config(
@@ -86,11 +116,13 @@ void check_deepspeed(ForeignReader& reader, const char* micro_batch, int64_t sta
   if (!given || (given->entries.empty() && !std::filesystem::is_regular_file(given->text, none))) return;
   const bool mapping = !given->entries.empty();
   json config;
-  reader.attempt([&] { config = mapping ? inline_config(*given) : read_json_file(given->text); });
+  reader.attempt([&] { config = mapping ? json::parse(given->json) : read_json_file(given->text); });
   if (!config.is_object()) return;
   const DeepSpeed deepspeed(reader, config, mapping ? given->where + ": deepspeed" : given->text);
   reader.attempt([&] { deepspeed.optimizer(); });
   reader.attempt([&] { deepspeed.scheduler(); });
+  reader.attempt([&] { deepspeed.methods(); });
+  reader.attempt([&] { deepspeed.precision(reader.translated("precision")); });
   reader.attempt([&] { deepspeed.same("gradient_clipping", "max_grad_norm", reader.number("max_grad_norm", 1)); });
   reader.attempt([&] {
     const int64_t micro = reader.count(micro_batch, standard), turns = reader.count("gradient_accumulation_steps", 1);

@@ -6,6 +6,8 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/config/config_text.h"
+#include "megatrain/io/json.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/io/yaml.h"
 
 namespace megatrain {
@@ -26,6 +28,22 @@ void flatten(const YAML::Node& node, const std::string& name, std::map<std::stri
   }
 }
 
+// Plain values as JSON reads them, else as text.
+nlohmann::json json_of(const YAML::Node& node) {
+  nlohmann::json json;
+  if (node.IsMap()) {
+    json = nlohmann::json::object();
+    for (const auto& entry : node) json[entry.first.IsScalar() ? entry.first.Scalar() : "?"] = json_of(entry.second);
+  } else if (node.IsSequence()) {
+    json = nlohmann::json::array();
+    for (const YAML::Node& element : node) json.push_back(json_of(element));
+  } else if (node.IsScalar()) {
+    json = nlohmann::json::parse(node.Scalar(), nullptr, false);
+    if (json.is_discarded() || json.is_structured()) json = node.Scalar();
+  }
+  return json;
+}
+
 }  // namespace
 
 Foreign read_foreign(const ForeignTrainer& trainer, const std::string& file, const std::string& where,
@@ -39,6 +57,7 @@ Foreign read_foreign(const ForeignTrainer& trainer, const std::string& file, con
                             list ? "a value or a list of values" : "one value"));
   if (node.IsMap()) {
     value.text = node.size() == 0 ? "{}" : "{…}";
+    value.json = json_text(json_of(node));
     for (const auto& entry : node)
       value.entries[entry.first.IsScalar() ? entry.first.Scalar() : "?"] =
           entry.second.IsScalar() ? entry.second.Scalar() : "{…}";

@@ -31,6 +31,8 @@ class ForeignReader {
   double number(const char* name, double standard) const;
   int64_t count(const char* name, int64_t standard) const;
   std::string text(const char* name, const char* standard) const;
+  // What a key of ours is made of so far; nullptr: nothing.
+  const Translation* translated(const char* key) const;
   const ForeignKeys& given() const { return given_; }
   const std::string& file() const { return file_; }  // for messages about what is not given
 

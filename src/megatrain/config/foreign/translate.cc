@@ -78,6 +78,11 @@ Translation& ForeignReader::add(const std::string& from, const char* standard, s
   return out_.back();
 }
 
+const Translation* ForeignReader::translated(const char* key) const {
+  const auto found = std::find_if(out_.begin(), out_.end(), [&](const Translation& each) { return each.key == key; });
+  return found == out_.end() ? nullptr : &*found;
+}
+
 void ForeignReader::idle(const std::string& name, const std::string& why) {
   if (is_given(name.c_str())) add(name, "", "", "", why);
 }

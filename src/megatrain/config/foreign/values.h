@@ -21,6 +21,7 @@ struct Foreign {
   std::string where;  // "FILE:LINE" or "--key"
   bool null = false;
   std::map<std::string, std::string> entries{};
+  std::string json{};                // of a mapping: all of it, as JSON
   std::vector<ForeignItem> items{};  // of a list
 };
 
