@@ -53,6 +53,17 @@ TEST(Eval, EachFormOfRowAsksTheSame) {
   }
 }
 
+TEST(Eval, ALabelAndColumnsThatAreNullAreNoPartOfTheQuestion) {
+  const SpeakingModel model;
+  const json plain = {{"prompt", "hi"}, {"completion", "ho"}};
+  const double loss = eval(model, plain.dump()).at("loss");
+  for (const json& label : {json(0), json(1), json(true)}) {
+    json row = plain;
+    row.update({{"label", label}, {"messages", nullptr}, {"question", nullptr}, {"text", nullptr}});
+    EXPECT_EQ(eval(model, row.dump()).at("loss"), loss) << row;
+  }
+}
+
 TEST(Eval, RowsMayStandInAnArray) {
   const SpeakingModel model;
   write_bytes(model / "rows.json",

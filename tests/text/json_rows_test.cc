@@ -34,6 +34,11 @@ TEST_F(JsonRowsTest, AreReadAsDatasetsAreFromLinesAndFromAnArray) {
   EXPECT_EQ(read("[\n{\"b\":1},\n\n{\"a\":\n2}]\n"), (Texts{R"(2 {"b":1})", R"(4 {"a":2})"}));
 }
 
+TEST_F(JsonRowsTest, AColumnThatIsNullIsNotThere) {
+  EXPECT_EQ(read(R"({"messages":null,"prompt":"a","x":null,"y":[null]})"), (Texts{R"(1 {"prompt":"a","y":[null]})"}));
+  EXPECT_EQ(read(R"({"a":null,"b":null})"), Texts{"1 {}"});
+}
+
 TEST_F(JsonRowsTest, MoreThanABlockHoldsAreReadInOrder) {
   std::string text;
   for (int i = 0; i < 9; ++i) text += fmt::format("{{\"n\":{},\"text\":\"{}\"}}\n", i, std::string(kMiB, 'a'));

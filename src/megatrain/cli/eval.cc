@@ -159,13 +159,23 @@ void check_max_tokens(const Arguments& arguments, const std::string& file, bool 
 }
 
 // Over the answers, or all of a text.
-Json loss_of(TrainConfig config, const std::string& data, std::optional<int64_t> seq_len, int64_t context) {
+Json loss_of(TrainConfig config, const DatasetChoice& data, std::optional<int64_t> seq_len, int64_t context) {
   constexpr int64_t kSeqLen = 4096, kPassTokens = 8192;
-  config.data.eval = {{.path = data}};
+  config.data.eval = {data};
   config.seq_len = seq_len.value_or(std::min(context, kSeqLen));
   config.batch = config.micro_batch = std::max<int64_t>(1, kPassTokens / config.seq_len);
   const ModelLoss loss = measure_loss(config);
   return {{"loss", loss.loss}, {"perplexity", std::exp(loss.loss)}, {"loss_tokens", loss.tokens}};
+}
+
+// Of rows that all ask a question the form is known, so that a "label" beside them is a column like any other and not
+// taken for a judgement of the answer.
+DatasetChoice dataset_of(const std::string& file, const std::optional<std::vector<EvalRow>>& rows) {
+  const bool pairs =
+      rows && std::none_of(rows->begin(), rows->end(), [](const EvalRow& row) { return row.text.empty(); });
+  DatasetChoice choice{.path = file};
+  if (pairs) choice.format = "prompt";
+  return choice;
 }
 
 }  // namespace
@@ -202,7 +212,7 @@ int verb_eval(const Arguments& arguments) {
   }
   if (has_loss) {
     config.data.cache = arguments.option("--data.cache").value_or("");
-    result.update(loss_of(config, file, seq_len, context));
+    result.update(loss_of(config, dataset_of(file, rows), seq_len, context));
   } else {
     log_info("no loss: it is that of answers as the model's chat template writes them, and the model has none");
   }

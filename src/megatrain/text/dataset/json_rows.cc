@@ -1,5 +1,7 @@
 #include "megatrain/text/dataset/json_rows.h"
 
+#include <iterator>
+
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
@@ -34,6 +36,8 @@ std::optional<JsonRow> JsonRows::next() {
   if (!row.object.is_object()) {
     fail_input(fmt::format("{}a row is {}, where an object is expected.", row.where, kind_of(row.object)));
   }
+  for (auto field = row.object.begin(); field != row.object.end();)
+    field = field->is_null() ? row.object.erase(field) : std::next(field);
   return row;
 }
 

@@ -12,9 +12,9 @@
 namespace megatrain {
 
 struct JsonRow {
-  std::string where;  // "FILE:3: ", the beginning of a sentence
-  int64_t line = 0;   // where it begins, from 1
-  nlohmann::ordered_json object;
+  std::string where;              // "FILE:3: ", the beginning of a sentence
+  int64_t line = 0;               // where it begins, from 1
+  nlohmann::ordered_json object;  // without the columns that are null: a table has all columns in all rows
 };
 
 class JsonRows {
