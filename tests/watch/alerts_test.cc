@@ -4,6 +4,7 @@
 
 #include "megatrain/watch/alert_command.h"
 #include "megatrain/watch/watcher.h"
+#include "tests/places.h"
 #include "tests/watch/made_run.h"
 
 namespace megatrain {
@@ -50,6 +51,20 @@ TEST(Alerts, TellAJumpOfTheLossOnceAndNoNoise) {
   Alerts never({.spike = 0});
   EXPECT_TRUE(never.look(run, 103, kRoom).empty());
   EXPECT_EQ(to_json(raised[0], "runs/a").at("alert"), "loss_spike");
+}
+
+TEST(Alerts, TellARunThatDivergesByTheRuleOfTheRunItself) {
+  const MadeRun made;
+  made.live(100);
+  for (int64_t step = 1; step <= 3; ++step) made.step(step, 3);
+  made.step(4, 257807);
+  write_bytes(made.path() + "/model_config.json",
+              read_bytes(in_repository("tests/parity/goldens/llama_linear/model/config.json")));
+  RunFollower run(made.path());
+  run.poll(101);
+  const std::vector<Alert> raised = Alerts({}).look(run, 101, kRoom);
+  ASSERT_EQ(kinds(raised), Names{"divergence"});
+  EXPECT_EQ(raised[0].step, 4);
 }
 
 TEST(Alerts, TellADiskAndAMemoryThatFillUpOnceUntilItIsOver) {

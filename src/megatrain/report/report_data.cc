@@ -49,6 +49,7 @@ void read_model(const RunFiles& run, ReportData& data) {
   const std::string name = fs::path(run.model_config_path).filename().string();
   const ModelConfig model = parse_model_config(parse_json(run.model_config, name, kWithout), name);
   data.architecture = model.architecture;
+  data.vocab = model.vocab;
   for (const LayerLayout& layout : model_layouts(model)) data.parameters += layout.parameters();
   data.active_parameters = data.parameters - idle_parameters(model);
 }

@@ -21,6 +21,7 @@ struct ReportData {
   std::string architecture;                   // empty: not known
   int64_t parameters = 0;                     // 0: not known
   int64_t active_parameters = 0;              // that work on a token
+  int64_t vocab = 0;                          // 0: not known
   std::string machine;                        // empty: not known
   std::string configuration;                  // YAML
   std::vector<ConfigDifference> differences;  // keys whose values are not the defaults

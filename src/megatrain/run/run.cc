@@ -27,6 +27,7 @@
 #include "megatrain/io/lies_in.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/disk_need.h"
+#include "megatrain/run/divergence.h"
 #include "megatrain/run/evaluations.h"
 #include "megatrain/run/identity.h"
 #include "megatrain/run/live_file.h"
@@ -418,6 +419,7 @@ class Run {
     metrics.hbm_peak = std::max(session_->device().ledger().peak_bytes(), hbm_used);
     metrics.host_peak = host_memory_peak();
     log_->step(metrics);
+    warn_of_divergence(metrics.report.loss);
     live_->step(metrics, std::max(session_->device().ledger().bytes(), hbm_used));
     result_.last_loss = metrics.report.loss;
     if (hooks_.on_step) hooks_.on_step(metrics);
@@ -436,6 +438,17 @@ class Run {
     const bool last = step == config_.steps && saves_last_step(config_);
     if (wished || last || (every > 0 && step % every == 0)) save();
     if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run goes on", step));
+  }
+
+  void warn_of_divergence(double loss) {
+    if (!divergence_.look(loss)) return;
+    const std::string clip = config_.optim.clip > 0
+                                 ? fmt::format("lower {} ({:g} now)", config_.names("optim.clip"), config_.optim.clip)
+                                 : fmt::format("set {} (off now)", config_.names("optim.clip"));
+    log_warn(fmt::format(
+        "step {}: the loss is {:.4g}, {:.4g} at the lowest before, and guessing has {:.3g}: the run diverges. Stop it, "
+        "lower {} ({:g} now) or {}, and start again from a checkpoint before it",
+        step_, loss, divergence_.lowest(), divergence_.guessing(), config_.names("optim.lr"), config_.optim.lr, clip));
   }
 
   // What is due after step_. A signal to stop gives it up: nothing of it is written, and a resumed run does it first.
@@ -558,6 +571,7 @@ class Run {
   TensorTypes types_;
   bool own_model_ = false, own_best_ = false;  // RUN/model and RUN/best are what this run wrote
   Trace trace_;
+  DivergenceWatch divergence_{source_.config.vocab};
   int64_t step_ = 0;
   int64_t steps_done_ = 0;          // by this process
   double step_s_ = 0, save_s_ = 0;  // of the last one

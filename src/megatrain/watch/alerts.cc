@@ -55,7 +55,9 @@ std::vector<Alert> Alerts::look(const RunFollower& run, double now_s, std::optio
     times_back_ = run.times_back();
     looked_ = std::min(looked_, run.data().history.steps.size());
     last_spike_ = -1;
+    divergence_.reset();
   }
+  if (!divergence_ && run.data().vocab > 0) divergence_.emplace(run.data().vocab);
   look_at_steps(run, alerts);
   look_at_pace(run, now_s, alerts);
   const std::vector<RunStep>& steps = run.data().history.steps;
@@ -91,6 +93,11 @@ void Alerts::look_at_steps(const RunFollower& run, std::vector<Alert>& alerts) {
       alerts.push_back({"non_finite", step.step, fmt::format("the loss of step {} is not finite", step.step)});
       continue;
     }
+    if (divergence_ && divergence_->look(step.loss))
+      alerts.push_back({"divergence", step.step,
+                        fmt::format("the loss of step {} is {:.4g}, far above the {:.3g} of guessing, and was {:.4g} "
+                                    "before: the run diverges",
+                                    step.step, step.loss, divergence_->guessing(), divergence_->lowest())});
     if (limits_.spike <= 0 || looked_ < kFewest || step.step < last_spike_ + kSpikesApart) continue;
     std::vector<double> near;
     for (size_t i = looked_ - std::min(looked_, kNeighbours); i < looked_; ++i) near.push_back(steps[i].loss);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatrain/io/json.h"
+#include "megatrain/run/divergence.h"
 #include "megatrain/watch/run_follower.h"
 
 namespace megatrain {
@@ -20,7 +21,7 @@ struct AlertLimits {
 };
 
 struct Alert {
-  std::string kind;  // "loss_spike", "non_finite", "stall", "disk", "memory", "gone", "ended"
+  std::string kind;  // "loss_spike", "divergence", "non_finite", "stall", "disk", "memory", "gone", "ended"
   int64_t step = 0;
   std::string message;
   bool lasting = false;  // it is so now, whenever it began
@@ -44,7 +45,8 @@ class Alerts {
   AlertLimits limits_;
   size_t looked_ = 0;  // steps
   int64_t times_back_ = 0, last_spike_ = -1;
-  bool there_ = false;  // it has been
+  std::optional<DivergenceWatch> divergence_;  // once the vocabulary is known
+  bool there_ = false;                         // it has been
   bool ended_ = false, stalled_ = false, disk_ = false, memory_ = false, gone_ = false;
   std::string activity_;
   double activity_s_ = 0;

@@ -1,0 +1,32 @@
+#include "megatrain/run/divergence.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace megatrain {
+
+namespace {
+
+// A model that learns nothing has the loss of guessing, and a step of few trained tokens may be some above it by
+// chance.
+constexpr double kAbove = 2;            // nats, above guessing and above the lowest so far
+constexpr int64_t kInARow = 3;          // steps
+constexpr double kFarAbove = 4;         // times guessing, and times the lowest so far: one step is enough
+constexpr double kTellAgainAbove = 10;  // times what was told
+
+}  // namespace
+
+DivergenceWatch::DivergenceWatch(int64_t vocab)
+    : guessing_(std::log(static_cast<double>(std::max<int64_t>(vocab, 2)))) {}
+
+bool DivergenceWatch::look(double loss) {
+  const double reference = std::max(guessing_, lowest_);  // infinite before the first step
+  high_ = loss > reference + kAbove ? high_ + 1 : 0;
+  const bool diverges = high_ >= kInARow || loss > kFarAbove * reference;
+  lowest_ = std::min(lowest_, loss);
+  if (!diverges || loss <= kTellAgainAbove * told_) return false;
+  told_ = loss;
+  return true;
+}
+
+}  // namespace megatrain
