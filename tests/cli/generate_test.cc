@@ -141,6 +141,26 @@ TEST(Generate, ARunsModelIsFound) {
   expect_refusal({"generate", model / "nowhere", "--prompt=a"}, ExitCode::bad_input, {"no directory"});
 }
 
+TEST(Generate, OfARunThatKeptItsBestModelThatOneIsUsedAndNamed) {
+  const SpeakingModel model;
+  const std::string run = model / "run";
+  fs::create_directory(run);
+  for (const char* name : {"/model", "/best"})
+    fs::copy(golden("llama_linear") + "/model", run + name, fs::copy_options::recursive);
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"})
+    for (const char* folder : {"/model", "/best"}) fs::copy((model / "model") + name, run + folder + name);
+  write_bytes(run + "/eval.jsonl", "{\"step\":3,\"loss\":1.25}\n{\"step\":6,\"loss\":7.5}\n");
+  const auto said = [&](const std::string& keys, const std::string& given) {
+    write_bytes(run + "/config.resolved.yaml", "data: {train: a.jsonl, eval_split: 1}\n" + keys);
+    return succeed({"generate", given, "--device=cpu", "--prompt=abc", "--max-tokens=1"}).err;
+  };
+  const std::string best = said("eval: {every: 3, keep_best: true}\n", run);
+  for (const std::string& part : {run + "/best", std::string("step 3"), std::string("1.25"), run + "/model"})
+    EXPECT_NE(best.find(part), std::string::npos) << part << " in " << best;
+  for (const std::string& last : {said("eval: {every: 3, keep_best: true}\n", run + "/model"), said("", run)})
+    EXPECT_EQ(last.find("/best"), std::string::npos) << last;
+}
+
 TEST(Generate, SaysWhatIsWrongWithTheWords) {
   const SpeakingModel model;
   const auto refuse = [&](const Words& words, std::initializer_list<std::string> parts) {

@@ -10,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/run/best_model.h"
 #include "megatrain/run/run.h"
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/session.h"
@@ -265,6 +266,31 @@ TEST_F(DatasetRun, EndsWhenTheEvaluationLossFallsNoMore) {
   EXPECT_EQ(result.best_step, 2);
   EXPECT_TRUE(std::filesystem::exists(at("run/best/config.json")));
   EXPECT_TRUE(std::filesystem::exists(at("run/model/tokenizer.json")));
+}
+
+// Every step but the first makes it worse.
+TEST_F(DatasetRun, ADivergingRunIsWarnedOfAndItsBestModelFound) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("run");
+  config.steps = 6;
+  config.data.eval_split = 5;
+  config.eval = {.every = 6, .keep_best = true};
+  run_training(config, {});
+  EXPECT_FALSE(find_best_model(at("run"))) << "the last model is the best";
+
+  config.run_dir = at("diverging");
+  config.eval.every = 1;
+  config.optim.lr = 10;
+  config.optim.warmup = 6;
+  config.optim.clip = 0;
+  const std::string said = logged_by([&] { run_training(config, {}); });
+  EXPECT_NE(said.find("diverges"), std::string::npos) << said;
+  EXPECT_NE(said.find("optim.lr"), std::string::npos) << said;
+  const auto best = find_best_model(at("diverging"));
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->path, at("diverging/best"));
+  EXPECT_LT(best->step, 6);
+  EXPECT_FALSE(find_best_model(at("diverging/model")));
 }
 
 TEST_F(DatasetRun, TheBestModelIsTheOneOfTheLowestEvaluationLoss) {

@@ -12,6 +12,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/run_history.h"
+#include "megatrain/run/best_model.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_files.h"
 
@@ -39,6 +40,9 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
       json["checkpoints"].back()["damage"] = damage;
   }
   json["model"] = run.complete_step ? ordered_json(run.path + "/model") : ordered_json();
+  const auto best = find_best_model(run.path);
+  json["best_model"] =
+      best ? ordered_json{{"path", best->path}, {"step", best->step}, {"loss", best->loss}} : ordered_json();
   if (!run.model_config.empty()) {
     const ModelConfig model =
         parse_model_config(parse_json(run.model_config, run.model_config_path, "expected a Hugging Face config.json"),
@@ -115,6 +119,8 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
     row("checkpoint",
         fmt::format("step {}, {}{}", checkpoint.at("step").get<int64_t>(), checkpoint.at("path").get<std::string>(),
                     checkpoint.contains("damage") ? " (damaged)" : ""));
+  if (const auto best = find_best_model(run.path))
+    row("best model", fmt::format("{}, of step {}, evaluation loss {:.4f}", best->path, best->step, best->loss));
   if (run.complete_step) {
     row("result", run.path + "/model");
   } else {

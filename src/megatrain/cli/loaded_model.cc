@@ -15,6 +15,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
+#include "megatrain/run/best_model.h"
 #include "megatrain/train/site.h"
 
 namespace megatrain {
@@ -43,6 +44,12 @@ std::string model_directory(const std::string& given) {
   if (!fs::is_directory(name))
     fail_input(fmt::format("{} is no directory; give a Hugging Face model directory or a run directory", name));
   if (fs::exists(name + "/config.json")) return name;
+  if (const auto best = find_best_model(name)) {
+    log_info(fmt::format("using {}, of step {}, whose evaluation loss {:.4f} is the run's lowest{}", best->path,
+                         best->step, best->loss,
+                         fs::exists(name + "/model") ? fmt::format("; for the last model give {}/model", name) : ""));
+    return best->path;
+  }
   if (fs::exists(name + "/model/config.json")) return name + "/model";
   if (fs::exists(name + "/config.resolved.yaml")) {
     fail_input(

@@ -9,6 +9,7 @@
 
 #include "megatrain/base/log.h"
 #include "megatrain/base/shell_word.h"
+#include "megatrain/run/best_model.h"
 
 namespace megatrain {
 
@@ -57,9 +58,12 @@ std::vector<NextCommand> next_commands(const RunResult& result, const TrainConfi
         "a Hugging Face directory of what it has learnt so far");
   } else if (exists(result.run_dir + "/model/tokenizer.json")) {
     const bool chat = has_chat_template(result.run_dir + "/model");
-    add(fmt::format("{} generate {}{} --prompt {}", program, run, chat ? " --chat" : "", shell_word(prompt_of(config))),
-        "asks the model");
-    if (chat) add(fmt::format("{} chat {}", program, run), "talks with it");
+    const auto best = find_best_model(result.run_dir);
+    const std::string model = best ? shell_word(best->path) : run;
+    add(fmt::format("{} generate {}{} --prompt {}", program, model, chat ? " --chat" : "",
+                    shell_word(prompt_of(config))),
+        best ? fmt::format("asks the model of step {}, the lowest evaluation loss", best->step) : "asks the model");
+    if (chat) add(fmt::format("{} chat {}", program, model), "talks with it");
   }
   if (result.step > 0) add(fmt::format("{} report {}", program, run), "draws the run into one HTML page");
   return commands;
