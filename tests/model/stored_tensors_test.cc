@@ -15,6 +15,7 @@
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
+#include "tests/base/said.h"
 #include "tests/hub/fixtures.h"
 #include "tests/places.h"
 
@@ -126,6 +127,14 @@ TEST(StoredTensors, FusedExpertsComeApartTransposedAndGateAndUpInTurn) {
     }
     EXPECT_EQ(model.report.types.at(prefix + ".0.up_proj.weight"), DType::bf16);
   }
+}
+
+TEST(StoredTensors, Mxfp4ThatConfigJsonDoesNotNameIsSaidInALine) {
+  Directory model("gpt_oss_mxfp4");
+  write_bytes(model.out / "config.json", "{}");
+  EXPECT_NE(logged_by([&] { model.load(); }).find("MXFP4"), std::string::npos);
+  write_bytes(model.out / "config.json", R"({"quantization_config": {"quant_method": "mxfp4"}})");
+  EXPECT_EQ(logged_by([&] { model.load(); }).find("MXFP4"), std::string::npos);
 }
 
 TEST(StoredTensors, Mxfp4ComesApartByRows) {
