@@ -152,6 +152,18 @@ TEST(ChatMask, AListThatTheTemplateRebuiltHasTheTurnsOfItsMessages) {
   EXPECT_EQ(answers_over(each + "m.copy()] %}{% endfor %}"), expected);
 }
 
+TEST(ChatMask, ALoopOverPairsMadeOfMessagesHasNoTurnsAndTheSameMask) {
+  const std::string pairs =
+      "{% set ns = namespace(pairs=[]) %}{% for m in messages %}{% set ns.pairs = ns.pairs + [(m.role, m.content, "
+      "m.tool_calls)] %}{% endfor %}{% for role, content, calls in ns.pairs %}<h>{{ role }}\n{{ content }}{% for c in "
+      "calls or [] %}<call>{{ c.name }}{% endfor %}<e>\n{% endfor %}{% if add_generation_prompt %}<h>assistant\n"
+      "{% endif %}";
+  EXPECT_EQ(answers(pairs, kPlain, {"<h>", "<e>"}), (Answers{"two<e>", "four<e>"}));
+  EXPECT_EQ(answers(pairs, kCalls, {"<h>", "<e>"}), (Answers{"<call>clock<e>", "two<e>", "four<e>"}));
+  EXPECT_EQ(answers(pairs, {kCalls[0], kCalls[1], kCalls[2], kCalls[3]}, {"<h>", "<e>"}),
+            (Answers{"<call>clock<e>", "two<e>"}));
+}
+
 TEST(ChatMask, MessagesThatTheTemplateMergesAreOneTurnAndEachKeepsItsOwnText) {
   const std::string merge =
       "{% set group = namespace(role='', parts=[]) %}{% for m in messages + [{'role': 'end'}] %}{% if m.role != "
@@ -161,6 +173,18 @@ TEST(ChatMask, MessagesThatTheTemplateMergesAreOneTurnAndEachKeepsItsOwnText) {
   const Json messages = {message("user", "one"), message("assistant", "two"), message("assistant", "three"),
                          message("user", "four"), message("assistant", "five")};
   EXPECT_EQ(answers_over(merge, messages), (Answers{"two\n", "three<e>", "five<e>"}));
+}
+
+TEST(ChatMask, AMessageThatAnIndexedLoopLooksAtDoesNotTakeTheTurn) {
+  const std::string end =
+      "<{{ m.role }}>{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  for (const char* const sets : {"{% set m = messages[i] %}{% set last = messages[i - 1] %}",
+                                 "{% set last = messages[i - 1] %}{% set m = messages[i] %}",
+                                 "{% set m = messages[i] %}{% set next = messages[i + 1] %}"}) {
+    EXPECT_EQ(answers(std::string("{% for i in range(messages | length) %}") + sets + end, kPlain),
+              (Answers{"two<e>", "four<e>"}))
+        << sets;
+  }
 }
 
 TEST(ChatMask, WhatATurnQuotesByALoopOverTheMessagesIsNotTrainedThere) {

@@ -122,7 +122,8 @@ class Masker {
   // What the template writes to ask for an answer, from where the text before the answer begins (Place::from).
   struct Prompt {
     std::string text;
-    bool asks = false;  // some of it is written for add_generation_prompt alone
+    bool asks = false;   // some of it is written for add_generation_prompt alone
+    std::string header;  // that part
   };
 
   // It depends on the message before, so one answer behind each role is rendered; where the template refuses that, a
@@ -146,9 +147,13 @@ class Masker {
     if (!prefix) return std::nullopt;
     const std::string_view bytes = prefix->bytes();
     const auto prompt = [&](std::string_view text) {
-      if (place.own) return Prompt{.text = std::string(text), .asks = !text.empty()};
-      const auto unasked = inputs_.render({.count = i});
-      return Prompt{.text = std::string(text), .asks = !unasked || unasked->bytes() != bytes};
+      Prompt found{.text = std::string(text), .asks = !text.empty(), .header = std::string(text)};
+      const auto unasked = place.own ? std::nullopt : inputs_.render({.count = i});
+      if (unasked && bytes.starts_with(unasked->bytes())) {
+        found.header = bytes.substr(std::max(unasked->size(), bytes.size() - text.size()));
+        found.asks = !found.header.empty();
+      }
+      return found;
     };
     if (common_prefix(bytes_, bytes) >= place.from) return prompt(bytes.substr(place.from));
     const ChatLayout layout(*prefix, inputs_.roles, inputs_.special_tokens);
@@ -179,6 +184,7 @@ class Masker {
       prompt_of_all_.emplace();
       prompt_of_all_->text = with ? with->bytes().substr(begin) : std::string();
       prompt_of_all_->asks = !prompt_of_all_->text.empty();
+      prompt_of_all_->header = prompt_of_all_->text;
     }
     return *prompt_of_all_;
   }
@@ -297,7 +303,7 @@ class Masker {
   };
 
   End answer_end(size_t i, const Place& place, bool main, size_t begin) {
-    const std::string& prompt = prompt_of(i).text;
+    const std::string& prompt = prompt_of(i).header;
     End end = written_end(place, begin, prompt);
     if (end.known) return end;
     // Behind a token that closes the turn, one known to end an answer is the model's where the next turn begins with

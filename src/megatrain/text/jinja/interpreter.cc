@@ -128,7 +128,7 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
       }
       return run(statement.otherwise);
     case StatementKind::for_: return run_for(statement);
-    case StatementKind::set: assign(*statement.target, evaluate(*statement.expression)); break;
+    case StatementKind::set: run_set(statement); break;
     case StatementKind::set_block:
     case StatementKind::filter_block: {
       Value block;
@@ -185,6 +185,19 @@ Interpreter::Flow Interpreter::run_for(const Statement& statement) {
   return run_loop(statement, evaluate(*statement.expression), frame_, 0);
 }
 
+// In a loop over numbers, messages[i] is the message of the iteration; messages[i - 1] is one it looks at.
+void Interpreter::run_set(const Statement& statement) {
+  const Expression& from = *statement.expression;
+  const Value value = evaluate(from);
+  const bool own = index_ && from.kind == ExpressionKind::item && from.items[1]->kind == ExpressionKind::name &&
+                   from.items[1]->name == *index_;
+  if (own && value.as_dict() && value.as_dict()->message >= 0) {
+    turn_ = std::max(outer_turn_, value.as_dict()->message);
+    bound_ = true;
+  }
+  assign(*statement.target, value);
+}
+
 Value Interpreter::call_loop(const Loop& loop, const Arguments& arguments) {
   if (!loop.recursive) raise("The loop must have the 'recursive' marker to be called.");
   const Parameters p(arguments, "loop", {"iterable"}, 1);
@@ -207,7 +220,9 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value&
   spend(items.size());
   const Restore restore_frame(frame_);
   const Restore restore_turn(turn_);
-  const Restore restore_indices(over_indices_);
+  const Restore restore_index(index_);
+  const Restore restore_outer_turn(outer_turn_);
+  const Restore restore_bound(bound_);
   if (statement.condition) {
     std::vector<Value> kept;
     for (Value& item : items) {
@@ -230,12 +245,15 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value&
   }
   if (loop->items.size() > 1000) hold(std::weak_ptr<const Loop>(loop), loop->items.size() * sizeof(Value));
   const int32_t outer_turn = turn_;
+  const bool named = statement.target->kind == ExpressionKind::name;
   for (size_t i = 0; i < loop->items.size(); ++i) {
     loop->index = i;
     const Value& item = loop->items[i];
     const Dict* dict = item.as_dict();
     turn_ = std::max(outer_turn, dict ? dict->message : -1);  // a turn looks back at messages to quote them
-    over_indices_ = item.get<int64_t>() != nullptr;
+    index_ = named && item.get<int64_t>() ? &statement.target->name : nullptr;
+    outer_turn_ = outer_turn;
+    bound_ = false;
     frame_ = std::make_shared<Frame>(Frame{.parent = outer, .variables = {{"loop", Value{loop}}}});
     assign(*statement.target, item);
     if (run(statement.body) == Flow::break_) break;
@@ -279,7 +297,7 @@ void Interpreter::assign(const Expression& target, const Value& value) {
     }
     return;
   }
-  if (over_indices_ && value.as_dict()) turn_ = std::max(turn_, value.as_dict()->message);
+  if (index_ && !bound_ && value.as_dict()) turn_ = std::max(turn_, value.as_dict()->message);
   if (Value* known = find_variable(frame_->variables, target.name)) {
     *known = value;
   } else {

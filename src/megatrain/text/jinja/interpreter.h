@@ -67,6 +67,7 @@ class Interpreter {
 
   Flow run(const Body& body);
   Flow run(const Statement& statement);
+  void run_set(const Statement& statement);
   Flow run_for(const Statement& statement);
   Flow run_loop(const Statement& statement, const Value& over, std::shared_ptr<Frame> outer, int64_t depth);
   Value call_loop(const Loop& loop, const Arguments& arguments);
@@ -98,7 +99,9 @@ class Interpreter {
   Text* out_ = nullptr;
   const Value* block_ = nullptr;  // what a filter or set block wrote
   int32_t turn_ = -1;
-  bool over_indices_ = false;  // the loop runs over numbers, so a message is bound by set
+  const std::string* index_ = nullptr;  // the loop's variable where it runs over numbers, so set binds a message
+  int32_t outer_turn_ = -1;             // of that loop
+  bool bound_ = false;                  // by its own number, in this iteration
   int line_ = 1;
   int calls_ = 0;
   int64_t steps_ = 0, max_steps_ = 0;
