@@ -265,4 +265,14 @@ TEST(Generate, MemoryThatHoldsNotEvenOneSequenceIsRefused) {
   expect_refusal(model.words({"--prompt=a", "--memory.gpu=1KiB"}), ExitCode::cannot_fit, {"needs at least", "1"});
 }
 
+TEST(Generate, AFileOfTheModelThatCannotBeReadIsAnErrorOfTheDisk) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "generation_config.json", "chat_template.jinja"}) {
+    const SpeakingModel model;
+    model.remove(name);
+    fs::create_directory(model.path() + "/" + name);
+    expect_refusal(model.words({"--prompt=a"}), ExitCode::io, {model.path() + "/" + name, "a directory"});
+  }
+}
+
 }  // namespace megatrain::cli

@@ -115,7 +115,17 @@ TEST(LineFile, ALineThatWasCutDoesNotJoinTheNext) {
   EXPECT_EQ(read_bytes(path), "one\nt\nthree\nfour\n");
 }
 
-TEST(KeepLinesUpTo, DropsLaterStepsAndCutLinesButNeverInPlace) {
+TEST(CanRead, RefusesWhatIsNoFile) {
+  const TemporaryDirectory directory;
+  expect_error(ExitCode::io, {directory.path(), "a directory"}, [&] { can_read(directory.path()); });
+  expect_error(ExitCode::io, {"/dev/null"}, [&] { can_read("/dev/null"); });
+  expect_error(ExitCode::io, {"a directory"}, [&] { read_text_if_there(directory.path(), 10); });
+  write_bytes(directory / "file", "text");
+  EXPECT_EQ(read_text_if_there(directory / "file", 10), "text");
+  EXPECT_FALSE(read_text_if_there(directory / "absent", 10));
+}
+
+TEST(KeepLinesUpTo, DropsLaterStepsButNeverInPlace) {
   const TemporaryDirectory directory;
   const std::string path = directory / "metrics.jsonl";
   const std::string before = "{\"step\":1}\n{\"note\":\"x\"}\n{\"step\":\"y\"}\n{\"step\":2}\n{\"step\":3}\n{\"st";

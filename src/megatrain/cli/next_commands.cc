@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include <fmt/format.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/shell_word.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/replace.h"
 #include "megatrain/run/best_model.h"
 
 namespace megatrain {
@@ -22,9 +23,13 @@ bool exists(const std::string& path) {
 
 bool has_chat_template(const std::string& model) {
   if (exists(model + "/chat_template.jinja")) return true;
-  std::ifstream file(model + "/tokenizer_config.json", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return text.find("\"chat_template\"") != std::string::npos;
+  constexpr int64_t kMost = 256 * kMiB;
+  try {
+    const std::string text = read_text_if_there(model + "/tokenizer_config.json", kMost).value_or("");
+    return text.find("\"chat_template\"") != std::string::npos;
+  } catch (const Error&) {
+    return false;  // the run is done, whatever its commands could be
+  }
 }
 
 // The command line that started this run, with --resume where there is something to go on from.

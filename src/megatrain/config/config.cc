@@ -1,11 +1,11 @@
 #include "megatrain/config/config.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -112,13 +112,19 @@ TrainConfig load_config(const std::string& path, const std::vector<std::string>&
                     "model.path",
                     path));
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  if (file) text << file.rdbuf();
-  if (!file)
-    fail_config(fmt::format("cannot read the configuration {}: {}; give the path of a YAML file", path,
-                            std::strerror(errno != 0 ? errno : EIO)));
-  return parse_config(text.str(), path, overrides, needs);
+  std::ifstream file(path, std::ios::binary);  // it may be a pipe
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (file.read(piece.data(), piece.size()), file.gcount() > 0)
+    text.append(piece.data(), static_cast<size_t>(file.gcount()));
+  if (!file.is_open() || file.bad()) {
+    const int error = errno != 0 ? errno : EIO;
+    const bool absent = !file.is_open() && (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG);
+    fail(absent ? ExitCode::bad_config : ExitCode::io,
+         fmt::format("cannot read the configuration {}: {}; {}", path, std::strerror(error),
+                     absent ? "give the path of a YAML file" : "check its permissions and the disk"));
+  }
+  return parse_config(text, path, overrides, needs);
 }
 
 std::string resolved_yaml(const TrainConfig& config) {

@@ -25,8 +25,7 @@ constexpr mode_t kFileMode = 0666;  // less the umask
 constexpr size_t kQuotedCharacters = 120;
 
 bool users_fault(int error) {
-  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP ||
-         error == ENAMETOOLONG;
+  return error == ENOENT || error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
 }
 
 [[noreturn]] void fail_errno(const char* deed, const std::string& path, int error) {

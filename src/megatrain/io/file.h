@@ -13,7 +13,7 @@ namespace megatrain {
 class File {
  public:
   File() = default;
-  // Error(bad_input) when the file is absent or forbidden, Error(io) otherwise.
+  // Error(bad_input) when the path leads to no file, Error(io) when it cannot be read.
   static File open_to_read(const std::string& path);
   // Created, or emptied when it is there.
   static File create(const std::string& path);

@@ -65,12 +65,21 @@ bool rename_to_new_in_steps(const std::string& from, const std::string& to) {
 
 bool can_read(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor >= 0) {
-    ::close(descriptor);
-    return true;
-  }
-  if (errno == ENOENT || errno == ENOTDIR) return false;
-  fail_io(fmt::format("cannot open {}: {}; check its permissions and the disk.", path, std::strerror(errno)));
+  if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR)) return false;
+  if (descriptor < 0)
+    fail_io(fmt::format("cannot open {}: {}; check its permissions and the disk.", path, std::strerror(errno)));
+  struct stat status {};
+  const bool file = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  ::close(descriptor);
+  if (!file)
+    fail_io(fmt::format("cannot read {}: it is {}, where a file is expected; move it away.", path,
+                        S_ISDIR(status.st_mode) ? "a directory" : "no regular file"));
+  return true;
+}
+
+std::optional<std::string> read_text_if_there(const std::string& path, int64_t limit) {
+  if (!can_read(path)) return {};
+  return read_text_file(path, limit);
 }
 
 }  // namespace megatrain

@@ -1,6 +1,8 @@
 // What takes the place of others, what takes that of nothing, and files that may be missing.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace megatrain {
@@ -20,5 +22,8 @@ bool rename_to_new_in_steps(const std::string& from, const std::string& to);
 // False when there is no such file. Error(io) when there is one that cannot be opened, which says nothing of what it
 // holds.
 bool can_read(const std::string& path);
+
+// The text of a file that may be missing; as can_read() and read_text_file() otherwise.
+std::optional<std::string> read_text_if_there(const std::string& path, int64_t limit);
 
 }  // namespace megatrain

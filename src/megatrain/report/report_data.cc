@@ -12,6 +12,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/replace.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/svg_axis.h"
@@ -40,6 +41,7 @@ void read_part(ReportData& data, const Read& read) {
   try {
     read();
   } catch (const Error& error) {
+    if (error.code() == ExitCode::io) throw;  // what cannot be read may be whole
     data.damaged.emplace_back(error.what());
   }
 }
@@ -55,7 +57,7 @@ void read_model(const RunFiles& run, ReportData& data) {
 }
 
 void read_machine(const RunFiles& run, ReportData& data) {
-  if (!fs::exists(run.path + "/identity.json")) return;
+  if (!can_read(run.path + "/identity.json")) return;
   const json identity = read_own_file(run, "identity.json");
   if (!identity.is_object() || !identity.contains("library") || !identity.at("library").is_string()) return;
   data.machine = identity.at("library").get<std::string>();
@@ -63,7 +65,7 @@ void read_machine(const RunFiles& run, ReportData& data) {
 }
 
 void read_memory(const RunFiles& run, ReportData& data) {
-  if (!fs::exists(run.path + "/memory.json")) return;
+  if (!can_read(run.path + "/memory.json")) return;
   const json memory = read_own_file(run, "memory.json");
   std::vector<TierMemory> tiers;
   TierMemory device{.title = "Device"}, host{.title = "Host"}, disk{.title = "Disk"};
@@ -141,7 +143,7 @@ ReportData read_report(const std::string& path, RunHistory history) {
   read_part(data, [&] { read_machine(run, data); });
   read_part(data, [&] { read_memory(run, data); });
   read_part(data, [&] {
-    if (fs::exists(run.path + "/lanes.json")) data.lanes = read_lanes(read_own_file(run, "lanes.json"), "lanes.json");
+    if (can_read(run.path + "/lanes.json")) data.lanes = read_lanes(read_own_file(run, "lanes.json"), "lanes.json");
   });
   return data;
 }

@@ -1,23 +1,22 @@
 #include "megatrain/run/evaluations.h"
 
 #include <cmath>
-#include <limits>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include "megatrain/io/json.h"
 #include "megatrain/io/line_file.h"
+#include "megatrain/io/line_reader.h"
 #include "megatrain/io/replace.h"
 
 namespace megatrain {
 
 Evaluations::Evaluations(std::string path, int64_t patience) : path_(std::move(path)), patience_(patience) {
   if (!can_read(path_)) return;
-  std::istringstream lines(read_text_file(path_, std::numeric_limits<int64_t>::max()));
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-    if (object.is_object() && object.contains("step") && object.contains("loss") && object["loss"].is_number())
+  for (LineReader line(path_); line.next();) {
+    const nlohmann::json object = nlohmann::json::parse(line.line(), nullptr, false);
+    if (object.is_object() && object.contains("step") && object["step"].is_number_integer() &&
+        object.contains("loss") && object["loss"].is_number())
       count({.step = object["step"], .loss = object["loss"]});
   }
 }

@@ -1,5 +1,8 @@
 #include "megatrain/run/run_files.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -24,6 +27,7 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
+std::string config_path(const std::string& run) { return run + "/config.resolved.yaml"; }
 std::string hash_path(const std::string& run) { return run + "/hash.json"; }
 std::string former_hash_path(const std::string& run) { return run + "/hash.former.json"; }
 
@@ -48,7 +52,13 @@ RunHash read_hash_file(const std::string& path) {
 
 }  // namespace
 
-bool is_run_directory(const std::string& path) { return exists(path + "/config.resolved.yaml"); }
+std::string companions_of(const std::string& run_dir) { return run_dir + "/companions"; }
+
+bool is_run_directory(const std::string& path) {
+  struct stat status {};
+  return ::lstat(config_path(path).c_str(), &status) == 0 ||
+         (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG);
+}
 
 bool is_demo_directory(const std::string& path) {
   if (is_run_directory(path) || !exists(hash_path(path))) return false;
@@ -98,20 +108,19 @@ void verify_run_model(const std::string& run_dir, const RunHash& hash) {
 
 RunFiles read_run(const std::string& path) {
   constexpr int64_t kMaxConfigBytes = 16 * kMiB;
-  if (!is_run_directory(path)) {
+  if (!is_run_directory(path) || !can_read(config_path(path))) {
     fail_input(fmt::format("{} is not a run: {}; give the run_dir of a 'megatrain train'", path,
                            exists(path) ? "it has no config.resolved.yaml" : "it does not exist"));
   }
   RunFiles run;
   run.path = path.substr(0, path.find_last_not_of('/') + 1);
-  run.config = load_config(run.path + "/config.resolved.yaml", {},
-                           {.model = false, .data = false, .steps = false, .idle = true});
+  run.config = load_config(config_path(run.path), {}, {.model = false, .data = false, .steps = false, .idle = true});
   if (exists(run.path + "/model/config.json")) run.hash = read_run_hash(run.path);
   if (run.hash) run.complete_step = run.hash->step;
   const TrainConfig::Model& model = run.config.model;
   const std::string source = model.path.empty() ? "" : model.path + "/config.json";
   for (const std::string& file : {run.path + "/model_config.json", source, model.config}) {
-    if (file.empty() || !exists(file)) continue;
+    if (file.empty() || !can_read(file)) continue;
     run.model_config = read_text_file(file, kMaxConfigBytes);
     run.model_config_path = file;
     break;

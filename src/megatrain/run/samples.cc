@@ -1,7 +1,6 @@
 #include "megatrain/run/samples.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -14,6 +13,8 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/line_file.h"
+#include "megatrain/io/line_reader.h"
+#include "megatrain/io/replace.h"
 
 namespace megatrain {
 
@@ -33,9 +34,9 @@ Samples::Samples(std::string path, const TrainConfig::Sample& sample, const Mode
 }
 
 bool Samples::has(int64_t step) const {
-  std::ifstream file(path_);
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+  if (!can_read(path_)) return false;
+  for (LineReader line(path_); line.next();) {
+    const nlohmann::json object = nlohmann::json::parse(line.line(), nullptr, false);
     if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
     if (object["step"].get<int64_t>() == step) return true;
   }

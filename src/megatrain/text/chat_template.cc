@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/replace.h"
 #include "megatrain/text/chat_mask.h"
 #include "megatrain/text/jinja/jinja.h"
 #include "megatrain/text/jinja/json.h"
@@ -19,26 +19,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMaxJsonBytes = 256 * kMiB;
+
 constexpr std::string_view kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                              "pad_token", "cls_token", "mask_token"};
 
-std::optional<std::string> read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file) fail_io(fmt::format("{} cannot be read; check its permissions.", path.string()));
-  return text;
-}
-
-std::optional<std::string> read_template(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  return read_text_file(path.string(), kMaxTemplateBytes);
-}
-
 Json read_json(const std::filesystem::path& path) {
-  const auto text = read_file(path);
+  const auto text = read_text_if_there(path.string(), kMaxJsonBytes);
   if (!text) return Json::object();
   try {
     Json json = Json::parse(*text);
@@ -232,14 +219,15 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_director
     return chat;
   }
   const std::filesystem::path file = directory / "chat_template.jinja";
-  if (const auto source = read_template(file)) add("default", *source, file.string());
+  if (const auto source = read_text_if_there(file.string(), kMaxTemplateBytes)) add("default", *source, file.string());
   std::error_code error;
   std::vector<std::filesystem::path> more;
   for (const auto& entry : std::filesystem::directory_iterator(directory / "additional_chat_templates", error)) {
     if (entry.path().extension() == ".jinja") more.push_back(entry.path());
   }
   std::sort(more.begin(), more.end());
-  for (const auto& path : more) add(path.stem().string(), read_template(path).value_or(""), path.string());
+  for (const auto& path : more)
+    add(path.stem().string(), read_text_if_there(path.string(), kMaxTemplateBytes).value_or(""), path.string());
   if (chat.templates_.empty() && config.contains("chat_template") && !config["chat_template"].is_null()) {
     const Json& held = config["chat_template"];
     const std::string where = config_path.string() + " (chat_template)";

@@ -12,6 +12,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/replace.h"
 #include "megatrain/io/xxh3.h"
 #include "megatrain/text/tokenizer/config_tokens.h"
 
@@ -28,7 +29,9 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, none);
 }
 
-json read_optional(const fs::path& path) { return is_file(path) ? read_json_file(path.string()) : json::object(); }
+json read_optional(const fs::path& path) {
+  return can_read(path.string()) ? read_json_file(path.string()) : json::object();
+}
 
 // Of every file that a chat template's text depends on, and of the end tokens, which its mask depends on.
 std::string template_hash(const fs::path& directory, const std::string& template_file,
@@ -41,7 +44,7 @@ std::string template_hash(const fs::path& directory, const std::string& template
   std::sort(files.begin() + 3, files.end());
   Xxh3 hash;
   for (const fs::path& file : files) {
-    const std::string text = is_file(file) ? read_text_file(file.string(), kMaxTextBytes) : "";
+    const std::string text = read_text_if_there(file.string(), kMaxTextBytes).value_or("");
     const std::string head = fmt::format("{} {}\n", file.filename().string(), text.size());
     hash.update(head.data(), head.size());
     hash.update(text.data(), text.size());
@@ -92,7 +95,7 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
   const bool whole = !is_file(path);
   const fs::path directory = whole ? fs::path(path) : fs::path(path).parent_path();
   const std::string file = whole ? (directory / "tokenizer.json").string() : path;
-  if (!is_file(file)) {
+  if (!can_read(file)) {
     if (is_file(directory / "tokenizer.model"))
       fail_input(fmt::format(
           "{} has no tokenizer.json, only a tokenizer.model; transformers makes one of it: python3 -c 'import sys; "

@@ -11,6 +11,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/replace.h"
 
 namespace megatrain {
 namespace {
@@ -83,8 +84,7 @@ void add_legacy(const TokenizerConfigFiles& files, const std::set<std::string>& 
 }
 
 Json read_object(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return Json::object();
+  if (!can_read(path.string())) return Json::object();
   Json json = read_json_file(path.string());
   if (!json.is_object()) fail_input(fmt::format("{} has to hold a JSON object.", path.string()));
   return json;

@@ -1,14 +1,16 @@
 #include "megatrain/text/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/replace.h"
 #include "megatrain/text/tokenizer/tokenizer_json.h"
 #include "megatrain/text/unicode/unicode.h"
 
@@ -44,13 +46,10 @@ T part_of(const TokenizerNode& root, const char* key) {
 }  // namespace
 
 Tokenizer Tokenizer::from_file(const std::string& path, const std::vector<ConfigToken>& more) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    fail_input(fmt::format("Cannot open {}: a model's tokenizer.json is expected there; check the path.", path));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad())
-    fail_io(fmt::format("Cannot read {}: the file system reports an error; try again or check the disk.", path));
-  return from_json(text, path, more);
+  constexpr int64_t kMaxBytes = 256 * kMiB;
+  const std::optional<std::string> text = read_text_if_there(path, kMaxBytes);
+  if (!text) fail_input(fmt::format("{} is not there: a model's tokenizer.json is expected; check the path.", path));
+  return from_json(*text, path, more);
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& file, const std::vector<ConfigToken>& more) {
