@@ -134,10 +134,42 @@ TEST(KeepLinesUpTo, DropsLaterStepsButNeverInPlace) {
   keep_lines_up_to(path, 2);
   EXPECT_EQ(read_bytes(path), "{\"step\":1}\n{\"note\":\"x\"}\n{\"step\":2}\n");
   EXPECT_EQ(whole(former), before);
+  EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"metrics.jsonl", "metrics.jsonl.damaged"}));
   keep_lines_up_to(directory / "absent", 2);
   EXPECT_FALSE(fs::exists(directory / "absent"));
   fs::create_symlink("loop", directory / "loop");
   expect_error(ExitCode::io, {"loop"}, [&] { keep_lines_up_to(directory / "loop", 2); });
+}
+
+TEST(KeepLinesUpTo, MovesLinesThatItCannotReadAsideAndSaysWhich) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "metrics.jsonl", aside = path + ".damaged";
+  write_bytes(path,
+              "{\"step\":1}\n{\"step\":2,\"loss\":}\n{\"step\":3}\n\n[4]\n{\"step\":9}\n{\"step\":\"\\u00e9\"}\n{\"st");
+  testing::internal::CaptureStderr();
+  keep_lines_up_to(path, 3);
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(read_bytes(path), "{\"step\":1}\n{\"step\":3}\n");
+  EXPECT_EQ(read_bytes(aside), "{\"step\":2,\"loss\":}\n[4]\n{\"step\":\"\\u00e9\"}\n{\"st\n");
+  for (const char* place : {":2,", ":5,", ":7,", ":8:"})
+    EXPECT_NE(lines.find(path + place), std::string::npos) << place << " in " << lines;
+  EXPECT_NE(lines.find(aside), std::string::npos) << lines;
+
+  write_bytes(path, "{\"step\":1}\nagain\n");  // what was set aside before stays
+  testing::internal::CaptureStderr();
+  keep_lines_up_to(path, 3);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(path + ":2:"), std::string::npos);
+  EXPECT_EQ(read_bytes(aside), "{\"step\":2,\"loss\":}\n[4]\n{\"step\":\"\\u00e9\"}\n{\"st\nagain\n");
+  EXPECT_EQ(read_bytes(path), "{\"step\":1}\n");
+}
+
+TEST(KeepLinesUpTo, KeepsAWholeLastLineThatLacksItsEnd) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "eval.jsonl";
+  write_bytes(path, "{\"step\":1}\n{\"step\":2}");
+  keep_lines_up_to(path, 3);
+  EXPECT_EQ(read_bytes(path), "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(listing(directory.path()), std::set<std::string>{"eval.jsonl"});
 }
 
 }  // namespace megatrain

@@ -317,4 +317,23 @@ TEST_F(RunTest, ResumingToFewerStepsThanAreDoneIsRefused) {
   EXPECT_FALSE(result.last_loss);  // of no step of this process
 }
 
+TEST_F(RunTest, DamagedLinesOfAHistoryAreKeptAsideWhenTheRunGoesOn) {
+  TrainConfig c = config("run");
+  run_until(c, 3);
+  const std::string path = c.run_dir + "/metrics.jsonl";
+  std::string text = read_bytes(path);
+  const size_t second = text.find('\n') + 1;
+  text[second] = 'x';
+  const std::string damaged = text.substr(second, text.find('\n', second) + 1 - second);
+  write_bytes(path, text);
+  c.resume = true;
+  set_log_quiet(false);
+  testing::internal::CaptureStderr();
+  run_training(c, {});
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_NE(lines.find(path + ":2:"), std::string::npos) << lines;
+  EXPECT_EQ(read_bytes(path + ".damaged"), damaged);
+  EXPECT_EQ(std::ranges::count(read_bytes(path), '\n'), kSteps - 1);
+}
+
 }  // namespace megatrain

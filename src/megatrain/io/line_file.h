@@ -22,7 +22,8 @@ class LineFile {
 };
 
 // Keeps the lines that are JSON objects whose "step" is at most `last_step`, or absent: what a resumed run goes on
-// from. All or nothing, as write_text_file. A missing file is fine.
+// from. Lines that are no such objects are moved to the end of PATH.damaged first, with a warning that has their
+// numbers: nothing that cannot be read is thrown away. All or nothing, as write_text_file. A missing file is fine.
 void keep_lines_up_to(const std::string& path, int64_t last_step);
 
 }  // namespace megatrain
