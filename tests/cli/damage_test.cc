@@ -63,4 +63,24 @@ TEST(Damage, OfTheModelIsFoundByHashAndExport) {
   EXPECT_FALSE(fs::exists(place / "x"));
 }
 
+TEST(Damage, AFileOfTheRunThatCannotBeReadIsAnErrorOfTheDisk) {
+  const Place place("llama_linear", "steps: 2\n");
+  succeed({"train", place.config()});
+  const std::string run = place.run(), config = run + "/config.resolved.yaml", metrics = run + "/metrics.jsonl";
+  const std::vector<Words> commands = {{"inspect", run}, {"report", run}, {"export", run, "--out", place / "x"}};
+  fs::rename(config, place / "kept");
+  for (const bool loop : {false, true}) {  // root may read everything else
+    if (loop) fs::create_symlink("config.resolved.yaml", config);
+    if (!loop) fs::create_directory(config);
+    for (const Words& words : commands) expect_refusal(words, ExitCode::io, {config});
+    fs::remove(config);
+  }
+  fs::rename(place / "kept", config);
+  fs::remove(metrics);
+  fs::create_directory(metrics);
+  for (const Words& words : {commands[0], commands[1]}) expect_refusal(words, ExitCode::io, {metrics});
+  EXPECT_FALSE(fs::exists(run + "/report.html"));
+  EXPECT_FALSE(fs::exists(place / "x"));
+}
+
 }  // namespace megatrain::cli

@@ -73,4 +73,18 @@ TEST(ReportData, OfManyDamagedLinesTellsTheFirstAndHowManyThereAre) {
   EXPECT_NE(all_of(data.damaged).find("992 more"), std::string::npos) << all_of(data.damaged);
 }
 
+TEST(ReportData, AFileThatCannotBeReadIsNeitherEmptyNorDamaged) {
+  for (const char* name : {"metrics.jsonl", "eval.jsonl", "samples.jsonl", "lanes.json", "memory.json", "identity.json",
+                           "model_config.json", "config.resolved.yaml"}) {
+    for (const bool loop : {false, true}) {  // root may read everything else
+      const TemporaryDirectory run;
+      write_bytes(run / "config.resolved.yaml", "steps: 4\n");
+      std::filesystem::remove(run / name);
+      if (loop) std::filesystem::create_symlink(name, run / name);
+      if (!loop) std::filesystem::create_directory(run / name);
+      expect_error(ExitCode::io, {name}, [&] { read_report(run.path()); });
+    }
+  }
+}
+
 }  // namespace megatrain

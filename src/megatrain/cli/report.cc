@@ -24,7 +24,7 @@ int verb_report(const Arguments& arguments) {
   ReportData data = read_report(run);
   if (!data.complete) {
     RunFollower follower(run);
-    follower.poll(unix_s());
+    follower.look(unix_s());
     if (follower.phase() != RunPhase::complete) follower.tell_state(data);
   }
   for (const std::string& damage : data.damaged) log_warn(fmt::format("{}: {}", run, damage));

@@ -183,7 +183,7 @@ std::vector<Card> cards_of(const ReportData& d) {
   cards.push_back({"Tokens, all steps", short_number(static_cast<double>(h.tokens())),
                    fmt::format("{} in the last step", short_number(static_cast<double>(last.tokens)))});
   cards.push_back({"Tokens/s, median", short_number(h.tokens_per_s()),
-                   fmt::format("last step {}, bound by {}", short_number(last.tokens_per_s), last.bound_by)});
+                   fmt::format("last step {}, bound by {}", short_number(last.tokens_per_s), h.bound_by)});
   const int64_t left = d.steps - last.step;
   const double pace_s = h.step_seconds();
   const std::string each = fmt::format("{} a step, the mean of the last {}", format_seconds(now.seconds), now.steps);

@@ -21,6 +21,7 @@ constexpr size_t kFewPoints = 20;  // a curve of few points needs no smoothing
 template <class Value>
 std::vector<Point> curve_of(const RunHistory& history, const Value& value) {
   std::vector<Point> points;
+  points.reserve(history.steps.size());
   for (const RunStep& step : history.steps) points.push_back({static_cast<double>(step.step), value(step)});
   return points;
 }
@@ -51,21 +52,36 @@ std::string cards(const ReportData& d) {
   return text + "</section>\n";
 }
 
-std::string curves(const ReportData& d) {
-  const RunHistory& h = d.history;
+Chart loss_chart(const RunHistory& h) {
   Chart loss{.title = "Loss (nats a token)",
              .metric = "loss",
              .curves = raw_and_smooth("training", curve_of(h, [](const RunStep& s) { return s.loss; }))};
   Curve evaluation{.name = "evaluation", .style = "evaluation", .dots = h.evaluations.size() <= 100};
   for (const RunEvaluation& e : h.evaluations) evaluation.points.push_back({static_cast<double>(e.step), e.loss});
   loss.curves.push_back(std::move(evaluation));
+  return loss;
+}
+
+Chart rate_chart(const RunHistory& h) {
   Chart rate{.title = "Learning rate", .width = kSmall, .height = 240, .metric = "lr", .from_zero = true};
   rate.curves = {
       {.name = "learning rate", .style = "smooth", .points = curve_of(h, [](const RunStep& s) { return s.lr; })}};
+  return rate;
+}
+
+Chart norm_chart(const RunHistory& h) {
   Chart norm{.title = "Gradient norm", .width = kSmall, .height = 240, .metric = "grad_norm", .logarithmic = true};
   norm.curves = raw_and_smooth("before clipping", curve_of(h, [](const RunStep& s) { return s.grad_norm; }), true);
+  return norm;
+}
+
+Chart speed_chart(const RunHistory& h) {
   Chart speed{.title = "Speed (tokens/s)", .width = kSmall, .height = 240, .metric = "tokens_per_s", .from_zero = true};
   speed.curves = raw_and_smooth("tokens/s", curve_of(h, [](const RunStep& s) { return s.tokens_per_s; }));
+  return speed;
+}
+
+Chart time_chart(const RunHistory& h) {
   Chart time{.title = "Time of a step (s)",
              .width = kSmall,
              .height = 240,
@@ -73,8 +89,13 @@ std::string curves(const ReportData& d) {
              .logarithmic = true,
              .from_zero = true};
   time.curves = raw_and_smooth("seconds", curve_of(h, [](const RunStep& s) { return s.seconds; }), true);
-  std::string text = svg_chart(loss) + "<div class=\"pair\">\n";
-  for (const Chart* chart : {&rate, &norm, &speed, &time}) text += svg_chart(*chart);
+  return time;
+}
+
+// One chart after the other: a long run's points need not all be there at once.
+std::string curves(const ReportData& d) {
+  std::string text = svg_chart(loss_chart(d.history)) + "<div class=\"pair\">\n";
+  for (const auto& chart : {rate_chart, norm_chart, speed_chart, time_chart}) text += svg_chart(chart(d.history));
   return text + "</div>\n";
 }
 

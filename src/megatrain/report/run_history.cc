@@ -1,11 +1,17 @@
 #include "megatrain/report/run_history.h"
 
 #include <algorithm>
-#include <fstream>
+#include <array>
+#include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/io/json.h"
+#include "megatrain/io/line_reader.h"
+#include "megatrain/io/object_scan.h"
+#include "megatrain/io/replace.h"
 #include "megatrain/run/step_pace.h"
 
 namespace megatrain {
@@ -38,23 +44,61 @@ class Line {
   std::string where_;
 };
 
-void read_lines(const std::string& run_dir, const char* name, HistoryFile file, RunHistory& history) {
-  std::ifstream in(run_dir + "/" + name);
-  int64_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    if (in.eof()) return;  // no newline yet: the line is being written
-    try {
-      add_to_history(json::parse(line, nullptr, false), file, fmt::format("{}:{}", name, number), history);
-    } catch (const Error& error) {
-      history.damaged.push_back(fmt::format("{}; the line is left out", error.what()));
-    }
-  }
+// A step as the trainer writes it, without a tree of JSON: a long run has hundreds of thousands, of which a few figures
+// each are needed. False: nothing was added, and the parser has to look at the line.
+bool add_step(std::string_view line, RunHistory& history) {
+  enum Key {
+    step,
+    steps,
+    eval_loss,
+    bound_by,
+    loss,
+    grad_norm,
+    lr,
+    seconds,
+    tokens_per_s,
+    paused_s,
+    tokens,
+    trained_tokens,
+    hbm_peak,
+    host_peak,
+    count
+  };
+  static constexpr std::array<std::string_view, count> kKeys = {
+      "step",    "steps",        "eval_loss", "bound_by", "loss",           "grad_norm", "lr",
+      "seconds", "tokens_per_s", "paused_s",  "tokens",   "trained_tokens", "hbm_peak",  "host_peak"};
+  std::array<std::string_view, count> found;
+  if (!scan_object(line, kKeys, found) || !found[eval_loss].empty()) return false;
+  bool known = true;
+  const auto take = [&known](const auto& value, auto& into) {
+    known = known && value;
+    if (value) into = *value;
+  };
+  RunStep read;
+  int64_t planned = history.planned_steps;
+  for (const auto& [key, into] : {std::pair{step, &read.step},
+                                  {tokens, &read.tokens},
+                                  {trained_tokens, &read.trained_tokens},
+                                  {hbm_peak, &read.hbm_peak},
+                                  {host_peak, &read.host_peak}})
+    take(scanned_integer(found[key]), *into);
+  for (const auto& [key, into] : {std::pair{loss, &read.loss},
+                                  {grad_norm, &read.grad_norm},
+                                  {lr, &read.lr},
+                                  {seconds, &read.seconds},
+                                  {tokens_per_s, &read.tokens_per_s}})
+    take(scanned_number(found[key]), *into);
+  const std::optional<std::string_view> bound = scanned_text(found[bound_by]);
+  if (!found[paused_s].empty()) take(scanned_number(found[paused_s]), read.paused_s);
+  if (!found[steps].empty()) take(scanned_integer(found[steps]), planned);
+  if (!known || !bound) return false;
+  history.planned_steps = planned;
+  history.bound_by = *bound;
+  history.steps.push_back(read);
+  return true;
 }
 
-}  // namespace
-
-void add_to_history(const json& object, HistoryFile file, const std::string& where, RunHistory& history) {
+void add_parsed(const json& object, HistoryFile file, const std::string& where, RunHistory& history) {
   const Line line(object, where);
   if (file == HistoryFile::evaluations) {
     history.evaluations.push_back({line.integer("step"), line.number("loss")});
@@ -64,6 +108,7 @@ void add_to_history(const json& object, HistoryFile file, const std::string& whe
     history.evaluations.push_back({line.integer("step"), line.number("eval_loss")});
   } else {
     if (line.has("steps")) history.planned_steps = line.integer("steps");
+    std::string bound_by = line.text("bound_by");
     history.steps.push_back({.step = line.integer("step"),
                              .loss = line.number("loss"),
                              .grad_norm = line.number("grad_norm"),
@@ -74,9 +119,33 @@ void add_to_history(const json& object, HistoryFile file, const std::string& whe
                              .tokens = line.integer("tokens"),
                              .trained_tokens = line.integer("trained_tokens"),
                              .hbm_peak = line.integer("hbm_peak"),
-                             .host_peak = line.integer("host_peak"),
-                             .bound_by = line.text("bound_by")});
+                             .host_peak = line.integer("host_peak")});
+    history.bound_by = std::move(bound_by);
   }
+}
+
+void read_lines(const std::string& run_dir, const char* name, HistoryFile file, RunHistory& history) {
+  const std::string path = run_dir + "/" + name;
+  if (!can_read(path)) return;
+  std::error_code none;
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, none));
+  for (LineReader line(path); line.next() && line.ended();) {  // without its end it is being written
+    try {
+      add_to_history(line.line(), file, fmt::format("{}:{}", name, line.number()), history);
+    } catch (const Error& error) {
+      history.damaged.push_back(fmt::format("{}; the line is left out", error.what()));
+    }
+    // of lines as long as the first: so that the steps of a long run are not copied as they grow
+    if (history.steps.size() == 1 && !none)
+      history.steps.reserve(static_cast<size_t>(bytes / std::max<int64_t>(line.bytes(), 1)) + 1);
+  }
+}
+
+}  // namespace
+
+void add_to_history(std::string_view line, HistoryFile file, const std::string& where, RunHistory& history) {
+  if (file == HistoryFile::metrics && add_step(line, history)) return;
+  add_parsed(json::parse(line, nullptr, false), file, where, history);
 }
 
 RunHistory read_history(const std::string& run_dir) {
@@ -85,7 +154,8 @@ RunHistory read_history(const std::string& run_dir) {
   read_lines(run_dir, "eval.jsonl", HistoryFile::evaluations, history);
   read_lines(run_dir, "samples.jsonl", HistoryFile::samples, history);
   const auto by_step = [](const auto& a, const auto& b) { return a.step < b.step; };
-  std::stable_sort(history.steps.begin(), history.steps.end(), by_step);
+  if (!std::is_sorted(history.steps.begin(), history.steps.end(), by_step))
+    std::stable_sort(history.steps.begin(), history.steps.end(), by_step);
   std::stable_sort(history.evaluations.begin(), history.evaluations.end(), by_step);
   return history;
 }

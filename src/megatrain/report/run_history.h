@@ -3,9 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
-
-#include "megatrain/io/json.h"
 
 namespace megatrain {
 
@@ -15,7 +14,6 @@ struct RunStep {
   double paused_s = 0;  // of `seconds`, before the step
   int64_t tokens = 0, trained_tokens = 0;
   int64_t hbm_peak = 0, host_peak = 0;  // bytes
-  std::string bound_by;
 };
 
 struct RunEvaluation {
@@ -31,6 +29,7 @@ struct RunSample {
 struct RunHistory {
   std::vector<RunStep> steps;  // ascending
   int64_t planned_steps = 0;   // of the whole run; 0: nothing says
+  std::string bound_by;        // what bounded the step that was read last
   std::vector<RunEvaluation> evaluations;
   std::vector<RunSample> samples;
   std::vector<std::string> damaged;  // lines that are left out, each with file, number and what is wrong
@@ -45,10 +44,11 @@ struct RunHistory {
 // One line of metrics.jsonl, eval.jsonl or samples.jsonl joins the history, behind what it has. Throws
 // Error(bad_input), whose message begins with `where`, when it is no such object.
 enum class HistoryFile { metrics, evaluations, samples };
-void add_to_history(const nlohmann::json& line, HistoryFile file, const std::string& where, RunHistory& history);
+void add_to_history(std::string_view line, HistoryFile file, const std::string& where, RunHistory& history);
 
 // metrics.jsonl, eval.jsonl and samples.jsonl of the run, each where it is there. A run may be writing them: a last
-// line without its end is passed over; anything else that is no such object is left out and told in `damaged`.
+// line without its end is passed over; anything else that is no such object is left out and told in `damaged`. Throws
+// Error(io) for a file that cannot be read.
 RunHistory read_history(const std::string& run_dir);
 
 }  // namespace megatrain

@@ -123,16 +123,7 @@ RunEvent RunFollower::poll(double now_s, const TellEvent& tell) {
   }
   const RunPhase before = phase_;
   const int64_t steps_before = data_.steps;
-  about_read_ = about_read_ && is_run_directory(path_);
-  if (!about_read_ && is_run_directory(path_)) read_about();
-  // What a run says last is read before its lines, so that an end comes behind all of them.
-  read_live();
-  decide_phase(now_s);
-  if (phase_ == RunPhase::killed) {
-    // It may have ended between the two looks: a run says how before its lock and its process go.
-    read_live();
-    decide_phase(now_s);
-  }
+  look(now_s);  // what a run says last is read before its lines, so that an end comes behind all of them
   read_steps(tell_of_run);
   read_others(tell_of_run);
   data_.complete = phase_ == RunPhase::complete;
@@ -150,6 +141,17 @@ RunEvent RunFollower::poll(double now_s, const TellEvent& tell) {
     event["message"] = message_;
   }
   return event;
+}
+
+void RunFollower::look(double now_s) {
+  about_read_ = about_read_ && is_run_directory(path_);
+  if (!about_read_ && is_run_directory(path_)) read_about();
+  read_live();
+  decide_phase(now_s);
+  if (phase_ != RunPhase::killed) return;
+  // It may have ended between the two looks: a run says how before its lock and its process go.
+  read_live();
+  decide_phase(now_s);
 }
 
 void RunFollower::read_about() {
@@ -251,7 +253,7 @@ void RunFollower::read_steps(const TellEvent& tell) {
   for (const std::string& line : news.lines) {
     const size_t had = steps.size();
     try {
-      add_to_history(json::parse(line, nullptr, false), HistoryFile::metrics, "", data_.history);
+      add_to_history(line, HistoryFile::metrics, "", data_.history);
     } catch (const Error&) {
       ++damaged_;
       continue;
@@ -291,13 +293,13 @@ void RunFollower::read_others(const TellEvent& tell) {
     if (news.again && other.file == HistoryFile::samples) history.samples.clear();
     if (news.again && other.file == HistoryFile::evaluations) history.evaluations.clear();
     for (const std::string& line : news.lines) {
-      json object = json::parse(line, nullptr, false);
       try {
-        add_to_history(object, other.file, "", history);
+        add_to_history(line, other.file, "", history);
       } catch (const Error&) {
         ++damaged_;
         continue;
       }
+      json object = json::parse(line);
       if (!told_.emplace(line, object.at("step").get<int64_t>()).second) continue;  // before the file was cut back
       if (!tell) continue;
       object["event"] = other.event;

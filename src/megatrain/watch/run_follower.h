@@ -34,6 +34,9 @@ class RunFollower {
   // damaged line is left out and counted. `now_s` is the time of day.
   RunEvent poll(double now_s, const TellEvent& tell = {});
 
+  // The part of it that says whether the run goes, or how it ended: the run's lines are not read.
+  void look(double now_s);
+
   const std::string& path() const { return path_; }
   const ReportData& data() const { return data_; }
   const nlohmann::json& live() const { return live_; }  // RUN/live.json; null: none, or damaged
