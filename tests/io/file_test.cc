@@ -172,4 +172,17 @@ TEST(KeepLinesUpTo, KeepsAWholeLastLineThatLacksItsEnd) {
   EXPECT_EQ(listing(directory.path()), std::set<std::string>{"eval.jsonl"});
 }
 
+TEST(SyncNewName, SaysThatWhatWasWrittenIsThereWhenTheDirectoryCannotBeSynced) {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "file", "");
+  try {
+    sync_new_name(directory / "file/new");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::io);
+    EXPECT_NE(std::string(error.what()).find("in its place"), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find("try again"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace megatrain

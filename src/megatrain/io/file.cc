@@ -17,6 +17,7 @@
 #include "megatrain/base/shortage.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/mapping_guard.h"
+#include "megatrain/io/replace.h"
 
 namespace megatrain {
 namespace {
@@ -216,7 +217,7 @@ void PartialPath::remove() noexcept {
 void PartialPath::put_at(const std::string& path) {
   rename_path(path_, path);
   keep();
-  sync_directory(parent_directory(path));
+  sync_new_name(path);
 }
 
 std::string read_text_file(const std::string& path, int64_t limit) {
@@ -277,13 +278,7 @@ void write_text_file(const std::string& given, std::string_view text) {
 }
 
 void sync_directory(const std::string& directory) {
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail_errno("open", directory, errno);
-  const int result = ::fsync(descriptor);
-  const int error = errno;
-  ::close(descriptor);
-  // Some network file systems cannot sync a directory and need not.
-  if (result != 0 && error != EINVAL && error != ENOTSUP) fail_errno("make durable", directory, error);
+  if (const int error = try_sync_directory(directory)) fail_errno("make durable", directory, error);
 }
 
 void rename_path(const std::string& from, const std::string& to) {

@@ -190,7 +190,7 @@ void NewOutput::put_in_place() {
   if (!rename_to_new(path_, out_))
     fail_config(
         fmt::format("{} appeared while it was being written, and is left as it is; give --out another name", out_));
-  sync_directory(parent_directory(out_));
+  sync_new_name(out_);
   remove();
 }
 

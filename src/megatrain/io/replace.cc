@@ -63,6 +63,24 @@ bool rename_to_new_in_steps(const std::string& from, const std::string& to) {
   fail_rename(from, to, error);
 }
 
+int try_sync_directory(const std::string& directory) {
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return errno;
+  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  // Some network file systems cannot sync a directory and need not.
+  return error == EINVAL || error == ENOTSUP ? 0 : error;
+}
+
+void sync_new_name(const std::string& path) {
+  const std::string directory = parent_directory(path);
+  if (const int error = try_sync_directory(directory))
+    fail_io(
+        fmt::format("{} is written and in its place, but the disk did not confirm it (sync of {}: {}): it may be "
+                    "gone after a power failure. Check the disk, and copy what matters to another",
+                    path, directory, std::strerror(error)));
+}
+
 bool can_read(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR)) return false;

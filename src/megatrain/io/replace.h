@@ -19,8 +19,14 @@ bool rename_to_new(const std::string& from, const std::string& to);
 // there are no links, and for a directory, an empty one of that name is made and renamed over.
 bool rename_to_new_in_steps(const std::string& from, const std::string& to);
 
-// False when there is no such file. Error(io) when there is one that cannot be opened, which says nothing of what it
-// holds.
+// Makes the name that `path` has just got durable. Error(io) says that what was written is there all the same.
+void sync_new_name(const std::string& path);
+
+// 0, or why the names in `directory` could not be made durable, an errno.
+int try_sync_directory(const std::string& directory);
+
+// False when there is no such file. Error(io) when there is something of that name that cannot be opened, or that is no
+// regular file, which says nothing of what the file holds.
 bool can_read(const std::string& path);
 
 // The text of a file that may be missing; as can_read() and read_text_file() otherwise.

@@ -163,7 +163,7 @@ void Checkpoints::save(int64_t step, const json& identity, const TensorTypes& ty
   write_checkpoint(partial.path(), step, identity, types, records, threads);
   const std::string former = replace_directory(partial.path(), final_path, final_path + kRemovedSuffix);
   partial.keep();
-  sync_directory(folder(run_dir_));
+  sync_new_name(final_path);
   saved_step_ = step;
   damaged_.erase(final_path);
   if (!former.empty()) remove_checkpoint(former);
