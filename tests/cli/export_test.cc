@@ -70,13 +70,17 @@ TEST(Export, TakesTheFinishedModelWhenTheLastCheckpointIsOlder) {
   EXPECT_EQ(weights_hash(place / "out"), weights_hash(place.run() + "/model"));
 }
 
-TEST(Export, NeedsNoSourceModelButSaysThatTheTokenizerIsGone) {
+TEST(Export, NeedsNoSourceModelAndOfAnEarlierMegatrainsRunSaysThatTheTokenizerIsGone) {
   Place place("llama_linear", "steps: 4\ncheckpoint.every: 2\n");
   const std::string model = place.own_model();
+  write_bytes(model + "/tokenizer.json", "ids");
   succeed({"train", place.config()});
   fs::remove_all(model);
   fs::remove_all(place.run() + "/model");
   fs::remove(place.run() + "/hash.json");
+  succeed({"export", place.run(), "--out", place / "whole"});
+  EXPECT_EQ(read_bytes((place / "whole") + "/tokenizer.json"), "ids");
+  fs::remove_all(place.run() + "/companions");
   const Outcome outcome = succeed({"export", place.run(), "--out", place / "out"});
   EXPECT_NE(outcome.err.find("no tokenizer files"), std::string::npos) << outcome.err;
 }

@@ -71,9 +71,10 @@ TEST_F(RunTest, CallsTheHookOnceAStepWithWhatTheMetricsSay) {
   EXPECT_EQ(result.step, kSteps);
   EXPECT_EQ(result.stopped_by, 0);
   EXPECT_EQ(result.state_hash.size(), 32u);
-  EXPECT_EQ(listing(c.run_dir), (std::set<std::string>{"config.resolved.yaml", "hash.json", "identity.json",
-                                                       "lanes.json", "live.json", "memory.json", "metrics.jsonl",
-                                                       "model", "model_config.json", "plan.json", "tensorboard"}));
+  EXPECT_EQ(listing(c.run_dir),
+            (std::set<std::string>{"companions", "config.resolved.yaml", "hash.json", "identity.json", "lanes.json",
+                                   "live.json", "memory.json", "metrics.jsonl", "model", "model_config.json",
+                                   "plan.json", "tensorboard"}));
 }
 
 TEST_F(RunTest, StoppedAfterAnyStepAndResumedItEndsTheSame) {

@@ -90,45 +90,81 @@ std::string unused_sibling(const std::string& directory) {
   return name;
 }
 
-}  // namespace
-
-ModelExport::ModelExport(ExportRequest request)
-    : request_(checked(std::move(request))), partial_(request_.directory + ".partial") {
+// An empty directory; what a killed export left under its name goes.
+void make_partial(PartialPath& partial) {
   std::error_code error;
-  if (fs::exists(partial_.path(), error)) {  // an export that was killed
-    if (!holds_only_own_files(partial_.path())) {
+  if (fs::exists(partial.path(), error)) {
+    if (!holds_only_own_files(partial.path())) {
       fail_io(fmt::format("{} is in the way and was not left by an export; move it or choose another directory.",
-                          partial_.path()));
+                          partial.path()));
     }
-    fs::remove_all(partial_.path(), error);
+    fs::remove_all(partial.path(), error);
   }
-  fs::create_directories(partial_.path(), error);
-  if (error)
-    fail_io(fmt::format("cannot create {}: {}; check its parent directory.", partial_.path(), error.message()));
-  partial_.created();
-  write_text_file(partial_.path() + "/config.json", request_.config_json);
-  copy_companions();
-  open_shards();
+  fs::create_directories(partial.path(), error);
+  if (error) fail_io(fmt::format("cannot create {}: {}; check its parent directory.", partial.path(), error.message()));
+  partial.created();
 }
 
-void ModelExport::copy_companions() {
-  const bool own_template = !request_.chat_template.empty();
+// config.json, tokenizer and templates. Returns the names of what was copied.
+std::vector<std::string> write_small_files(const ExportRequest& request, const std::string& into) {
+  write_text_file(into + "/config.json", request.config_json);
+  std::vector<std::string> copied;
+  const bool own_template = !request.chat_template.empty();
   if (own_template) {
-    write_text_file(partial_.path() + "/" + kTemplateFile, request_.chat_template);
-    report_.copied.push_back(kTemplateFile);
+    write_text_file(into + "/" + kTemplateFile, request.chat_template);
+    copied.push_back(kTemplateFile);
   }
-  if (request_.source_directory.empty()) return;
-  const std::string named = partial_.path() + "/" + kNamedTemplates;
+  if (request.source_directory.empty()) return copied;
+  const std::string named = into + "/" + kNamedTemplates;
   bool made = false;
-  for (const std::string& name : find_companions(request_.source_directory, !own_template)) {
+  for (const std::string& name : find_companions(request.source_directory, !own_template)) {
     std::error_code error;
     if (!made && name.starts_with(kNamedTemplates)) made = fs::create_directory(named, error);
     if (error) fail_io(fmt::format("cannot create {}: {}; check the disk.", named, error.message()));
-    write_text_file(partial_.path() + "/" + name, read_companion(request_.source_directory, name));
-    report_.copied.push_back(name);
+    write_text_file(into + "/" + name, read_companion(request.source_directory, name));
+    copied.push_back(name);
   }
   if (made) sync_directory(named);
-  std::sort(report_.copied.begin(), report_.copied.end());
+  std::sort(copied.begin(), copied.end());
+  return copied;
+}
+
+// Returns where a former directory with files of other origin was moved; empty when none.
+std::string put_in_place(PartialPath& partial, const std::string& directory) {
+  sync_directory(partial.path());
+  const bool disposable = fs::exists(directory) && holds_only_own_files(directory);
+  const std::string aside = unused_sibling(directory);
+  const std::string former = replace_directory(partial.path(), directory, aside);
+  partial.keep();
+  sync_new_name(directory);
+  if (former.empty()) return "";
+  if (disposable) {
+    std::error_code code;
+    fs::remove_all(former, code);
+    if (code) log_warn(fmt::format("could not remove {}, the former {}: {}", former, directory, code.message()));
+    return "";
+  }
+  if (former != aside) rename_path(former, aside);
+  return aside;
+}
+
+}  // namespace
+
+std::vector<std::string> write_companions(ExportRequest given) {
+  const ExportRequest request = checked(std::move(given));
+  PartialPath partial(request.directory + ".partial");
+  make_partial(partial);
+  std::vector<std::string> copied = write_small_files(request, partial.path());
+  if (const std::string kept = put_in_place(partial, request.directory); !kept.empty())
+    log_warn(fmt::format("{} was not written by this run; it is {} now", request.directory, kept));
+  return copied;
+}
+
+ModelExport::ModelExport(ExportRequest request)
+    : request_(checked(std::move(request))), partial_(request_.directory + ".partial") {
+  make_partial(partial_);
+  report_.copied = write_small_files(request_, partial_.path());
+  open_shards();
 }
 
 void ModelExport::open_shards() {
@@ -180,27 +216,8 @@ ExportReport ModelExport::finish() {
     for (const auto& [name, shard] : shard_by_tensor_) index["weight_map"][name] = report_.shards[shard];
     write_text_file(partial_.path() + "/" + kIndex, index.dump(2) + "\n");
   }
-  sync_directory(partial_.path());
-  put_in_place();
+  report_.kept = put_in_place(partial_, request_.directory);
   return report_;
-}
-
-void ModelExport::put_in_place() {
-  const std::string& directory = request_.directory;
-  const bool disposable = fs::exists(directory) && holds_only_own_files(directory);
-  const std::string aside = unused_sibling(directory);
-  const std::string former = replace_directory(partial_.path(), directory, aside);
-  partial_.keep();
-  sync_directory(parent_directory(directory));
-  if (former.empty()) return;
-  if (disposable) {
-    std::error_code code;
-    fs::remove_all(former, code);
-    if (code) log_warn(fmt::format("could not remove {}, the former {}: {}", former, directory, code.message()));
-    return;
-  }
-  if (former != aside) rename_path(former, aside);
-  report_.kept = aside;
 }
 
 void keep_aside(const std::string& directory) {

@@ -50,8 +50,6 @@ class ModelExport {
  private:
   SafetensorsWriter& shard_of(const std::string& name);
   void open_shards();
-  void copy_companions();
-  void put_in_place();
 
   ExportRequest request_;
   PartialPath partial_;
@@ -59,6 +57,10 @@ class ModelExport {
   std::vector<std::unique_ptr<SafetensorsWriter>> shards_;
   std::map<std::string, size_t> shard_by_tensor_;
 };
+
+// The same directory without weights or shards: config.json and the companions, for a run that is exported later.
+// Replaced whole, as by ModelExport. Returns the names of what was copied.
+std::vector<std::string> write_companions(ExportRequest request);
 
 // Gives what stands under the name `directory` another one, as finish() does with what is not an export's, and says so.
 void keep_aside(const std::string& directory);

@@ -93,8 +93,8 @@ TensorTypes declared_types(const ModelConfig& config) {
 std::string companion_directory(const TrainConfig& config, const std::string& model_directory) {
   const std::string& tokenizer = config.data.tokenizer;
   if (!model_directory.empty() || tokenizer.empty()) return model_directory;
-  std::error_code none;
-  return std::filesystem::is_directory(tokenizer, none) ? tokenizer : parent_directory(tokenizer);
+  std::error_code none;  // one that is not there stays as it is: what is beside it has nothing to do with it
+  return std::filesystem::is_regular_file(tokenizer, none) ? parent_directory(tokenizer) : tokenizer;
 }
 
 }  // namespace megatrain

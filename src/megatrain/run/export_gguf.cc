@@ -33,7 +33,7 @@ ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufTy
   if (source.tokenizer_directory.empty())
     fail_input(
         fmt::format("{} has no tokenizer any more ({} is gone), and a GGUF file holds one; put it back to export", path,
-                    source.missing_model.empty() ? "data.tokenizer" : source.missing_model));
+                    source.missing_tokenizer.empty() ? "data.tokenizer" : source.missing_tokenizer));
   const ModelText text = ModelText::load(source.tokenizer_directory, source.chat_template);
   if (source.types.empty() && type == GgufType::f32 && source.step >= 0 && source.stored_narrow())
     log_warn(

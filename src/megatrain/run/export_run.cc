@@ -59,8 +59,8 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
         fmt::format("{} has no checkpoint of its last step: its exported weights are widened, which does not bring "
                     "the fp32 master back",
                     path.substr(0, path.find_last_not_of('/') + 1)));
-  if (!source.missing_model.empty())
-    log_warn(fmt::format("{} is gone: the export has no tokenizer files", source.missing_model));
+  if (!source.missing_tokenizer.empty())
+    log_warn(fmt::format("{} is gone: the export has no tokenizer files", source.missing_tokenizer));
   request.config_json = unquantised_config(
       config_of_type(source.config_text, source.config_path, type_of(tensors.front()), type.has_value()),
       type.value_or(DType::bf16));

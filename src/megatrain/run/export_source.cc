@@ -44,8 +44,8 @@ std::string ExportSource::of_run(const std::string& path) {
   config_text = run.model_config;
   config_path = run.model_config_path;
   tokenizer_directory = run.tokenizer_directory;
-  if (tokenizer_directory.empty()) missing_model = run.config.model.path;
-  if (const std::string& own = run.config.data.chat_template; !own.empty() && fs::exists(own)) chat_template = own;
+  missing_tokenizer = run.missing_tokenizer;
+  chat_template = run.chat_template;
   if (checkpoint) return of_checkpoint(path);
 
   const auto checkpoints = list_checkpoints(run.path);

@@ -26,8 +26,8 @@ class ExportSource {
   int64_t step = -1;  // of a run; -1: of none
   std::string config_text, config_path;
   ModelConfig model;
-  std::string tokenizer_directory;  // empty: there is none any more
-  std::string missing_model;        // whose tokenizer files are gone with it; empty: none is missing
+  std::string tokenizer_directory;  // empty: there is none, or none any more
+  std::string missing_tokenizer;    // where the tokenizer files were that are gone; empty: none is missing
   std::string chat_template;        // a file of the run's own; empty: the tokenizer's
   TensorTypes types;                // that a checkpoint's tensors had before; empty: as stored
 

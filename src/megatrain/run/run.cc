@@ -85,10 +85,7 @@ class Run {
     check_device(config.device);  // before hours of tokenising
     // weights that cannot be opened are refused by the sentence with which they would be loaded
     if (!config.resume && !source_.directory.empty() && source_.types.empty()) ModelFiles{source_.directory};
-    // what the export will take along is checked before anything is trained
-    std::error_code none;
-    if (const std::string from = companion_directory(config, source_.directory); fs::is_directory(from, none))
-      find_companions(from, config.data.chat_template.empty());
+    check_companions();
     const DiskNeed known =
         disk_need(config, source_.config, source_.types,
                   config.epochs > 0 || config.tokens > 0 ? std::nullopt : std::optional<int64_t>(config.steps));
@@ -164,6 +161,35 @@ class Run {
     }
   }
 
+  // What the export will take along is checked before anything is trained. A resumed run has kept it.
+  void check_companions() const {
+    const std::string from = companion_directory(config_, source_.directory);
+    std::error_code none;
+    const bool kept = config_.resume && fs::is_directory(companions_of(config_.run_dir), none);
+    if (from.empty() || (kept && !fs::is_directory(from, none))) return;
+    if (!fs::is_directory(from, none)) fail_no_tokenizer();
+    find_companions(from, config_.data.chat_template.empty());
+  }
+
+  [[noreturn]] void fail_no_tokenizer() const {
+    fail_input(fmt::format("{} is {}, which is not there; give a directory with a tokenizer.json, or that file",
+                           config_.names("data.tokenizer"), config_.data.tokenizer));
+  }
+
+  // Keeps them with the run. Where they are gone since the run began, or are the run's own, those that it has stay.
+  void keep_companions() {
+    const std::string from = companion_directory(config_, source_.directory), to = companions_of(config_.run_dir);
+    std::error_code none;
+    const bool gone = !from.empty() && !fs::is_directory(from, none), own = fs::equivalent(from, to, none);
+    if (gone && !fs::is_directory(to, none)) fail_no_tokenizer();
+    if (gone) log_info(fmt::format("{} is gone; the run goes on with its own copy of the tokenizer, {}", from, to));
+    if (!gone && !own)
+      write_companions({.directory = to,
+                        .config_json = source_.config_text,
+                        .source_directory = from,
+                        .chat_template = chat_template_});
+  }
+
   // What only the data say: the number of steps, and what counts in parts of them.
   void settle_steps() {
     config_.steps = steps_of_run(config_, *data_.train);
@@ -220,6 +246,7 @@ class Run {
     write_text_file(path("plan.json"), json_text(plan_json_, 1) + "\n");
     write_text_file(path("memory.json"), json_text(memory_json_, 1) + "\n");
     write_text_file(path("identity.json"), json_text(identity_json_, 1) + "\n");
+    keep_companions();
     if (config_.resume) set_run_hash_aside(config_.run_dir);
     log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
     live_.emplace(config_.run_dir, live_about(), [this] { return trainer_->running(); });
@@ -501,7 +528,9 @@ class Run {
   StateHash write_model(const std::string& name, bool& own) {
     const std::string to = own_path(name);
     if (!own) keep_aside(to);
-    StateHash hash = session_->export_model(to, types_, chat_template_);
+    std::error_code none;
+    if (!fs::is_directory(companions_of(config_.run_dir), none)) keep_companions();  // they were removed under the run
+    StateHash hash = session_->export_model(to, types_, companions_of(config_.run_dir));
     own = true;
     return hash;
   }

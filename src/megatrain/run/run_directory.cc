@@ -117,7 +117,7 @@ RunDirectory::RunDirectory(const std::string& path, bool resume, const std::vect
     return;
   }
   recover_checkpoints(path_);
-  for (const char* name : {"/model", "/best"}) recover_export(path_ + name);
+  for (const char* name : {"/model", "/best", "/companions"}) recover_export(path_ + name);
   remove_partial_files(path_);
 }
 

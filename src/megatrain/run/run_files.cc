@@ -106,6 +106,22 @@ void verify_run_model(const std::string& run_dir, const RunHash& hash) {
                   path, found, hash.model));
 }
 
+namespace {
+
+void find_tokenizer(RunFiles& run) {
+  if (exists(companions_of(run.path))) {
+    run.tokenizer_directory = companions_of(run.path);
+  } else if (run.complete_step) {
+    run.tokenizer_directory = run.path + "/model";
+  } else {  // of an earlier megatrain, which did not keep them
+    const std::string source = companion_directory(run.config, run.config.model.path);
+    (source.empty() || exists(source) ? run.tokenizer_directory : run.missing_tokenizer) = source;
+    run.chat_template = run.config.data.chat_template;
+  }
+}
+
+}  // namespace
+
 RunFiles read_run(const std::string& path) {
   constexpr int64_t kMaxConfigBytes = 16 * kMiB;
   if (!is_run_directory(path) || !can_read(config_path(path))) {
@@ -125,13 +141,7 @@ RunFiles read_run(const std::string& path) {
     run.model_config_path = file;
     break;
   }
-  if (!source.empty() && exists(source)) {
-    run.tokenizer_directory = model.path;
-  } else if (!source.empty() && run.complete_step) {
-    run.tokenizer_directory = run.path + "/model";
-  } else if (source.empty()) {
-    run.tokenizer_directory = companion_directory(run.config, "");
-  }
+  find_tokenizer(run);
   return run;
 }
 

@@ -11,7 +11,12 @@
 
 namespace megatrain {
 
-bool is_run_directory(const std::string& path);   // it has a config.resolved.yaml
+// RUN/companions: config.json, the tokenizer's files, templates and licences as they were when the run began. Every
+// model that the run writes or that is exported from it takes them from here, so that none depends on a place that may
+// move.
+std::string companions_of(const std::string& run_dir);
+
+bool is_run_directory(const std::string& path);   // it has a config.resolved.yaml, or cannot be asked
 bool is_demo_directory(const std::string& path);  // it has a hash.json of ours alone, as `megatrain demo` leaves it
 
 // RUN/hash.json: of the run's last state, written when RUN/model is in its place.
@@ -38,7 +43,9 @@ struct RunFiles {
   TrainConfig config;
   std::string model_config;         // the text of config.json; empty: neither the run nor its model has it any more
   std::string model_config_path;    // where it was found
-  std::string tokenizer_directory;  // a model directory with the run's tokenizer; empty: not there any more
+  std::string tokenizer_directory;  // with the run's tokenizer files; empty: there are none, or none any more
+  std::string chat_template;        // the file of data.template, where the tokenizer's directory lacks it
+  std::string missing_tokenizer;    // where an earlier megatrain's run had its tokenizer files; empty: none is missing
   std::optional<RunHash> hash;      // of RUN/model's step; none: the run is not over
   std::optional<int64_t> complete_step;  // that step
 };

@@ -117,12 +117,10 @@ TensorTypes Session::fill_weights() {
   return types;
 }
 
-StateHash Session::export_model(const std::string& directory, const TensorTypes& types,
-                                const std::string& chat_template) {
+StateHash Session::export_model(const std::string& directory, const TensorTypes& types, const std::string& companions) {
+  const std::string source = companions.empty() ? companion_directory(config_, source_.directory) : companions;
   return megatrain::export_model(directory,
-                                 {.source_directory = companion_directory(config_, source_.directory),
-                                  .config_json = exported_config(source_, identity_.dtype),
-                                  .chat_template = chat_template},
+                                 {.source_directory = source, .config_json = exported_config(source_, identity_.dtype)},
                                  types, trainer().records(), threads());
 }
 

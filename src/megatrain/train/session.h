@@ -59,9 +59,9 @@ class Session {
   // Returns the type that an export gives each tensor.
   TensorTypes fill_weights();
 
-  // Writes a Hugging Face directory of the trainer's weights, with the model's tokenizer files. The trainer must have
-  // settled. `chat_template` replaces the model's own unless it is empty.
-  StateHash export_model(const std::string& directory, const TensorTypes& types, const std::string& chat_template = "");
+  // Writes a Hugging Face directory of the trainer's weights, with the tokenizer files and templates of `companions`
+  // (empty: those of the model's directory). The trainer must have settled.
+  StateHash export_model(const std::string& directory, const TensorTypes& types, const std::string& companions = "");
 
  private:
   Workload workload_of(int64_t experts_per_record) const;

@@ -148,10 +148,8 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
 
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads) {
-  ExportRequest request{.directory = directory,
-                        .config_json = texts.config_json,
-                        .source_directory = texts.source_directory,
-                        .chat_template = texts.chat_template};
+  ExportRequest request{
+      .directory = directory, .config_json = texts.config_json, .source_directory = texts.source_directory};
   std::vector<const TensorSpec*> specs;
   std::map<const TensorSpec*, const LayerRecord*> record_of;
   for (const LayerRecord& record : records) {

@@ -23,7 +23,6 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
 struct ExportTexts {
   std::string source_directory;  // as in ExportRequest
   std::string config_json;
-  std::string chat_template;
 };
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads);
