@@ -211,4 +211,13 @@ TEST(FileSystem, OfANetworkIsToldFromALocalOne) {
 }
 
 }  // namespace
+TEST(ScratchFile, ANameThatCannotBeTakenAwayIsAWarning) {
+  const TemporaryDirectory directory;  // no unlink removes a folder
+  testing::internal::CaptureStderr();
+  remove_scratch_name(directory.path());
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_NE(lines.find(directory.path()), std::string::npos) << lines;
+  EXPECT_NE(lines.find("stays behind"), std::string::npos) << lines;
+}
+
 }  // namespace megatrain

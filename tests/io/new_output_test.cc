@@ -226,4 +226,18 @@ TEST(RenameToNew, RefusesANameThatIsTakenAlsoInSteps) {
   }
 }
 
+TEST(NewOutput, RemovesWhatAProcessLeftThatWasKilledWhenItsOutputHadItsName) {
+  const TemporaryDirectory directory;
+  const std::string out = directory / "out";
+  leave_a_part(out);
+  fs::remove_all(out + ".partial/model");
+  write_bytes(out, "whole");
+  expect_error(ExitCode::bad_config, {out, "there already"}, [&] { refuse_existing_output(out); });
+  EXPECT_EQ(listing(directory.path()), std::set<std::string>{"out"});
+  EXPECT_EQ(read_bytes(out), "whole");
+  fs::create_directory(out + ".partial");  // of another origin
+  expect_error(ExitCode::bad_config, {out, "there already"}, [&] { const NewOutput output(out); });
+  EXPECT_TRUE(fs::exists(out + ".partial"));
+}
+
 }  // namespace megatrain

@@ -326,4 +326,15 @@ TEST(RunDirectory, AnEarlierRunInTheWorkingDirectoryIsRefusedBeforeAnythingIsLoa
   EXPECT_EQ(listing(directory / "run"), (std::set<std::string>{"config.resolved.yaml", "inner", "inner.1"}));
 }
 
+TEST(RunDirectory, WhatARunThatDiedAtItsStartLeftIsGoneWhenTheNextOneStarts) {
+  const TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  fs::create_directories(run);
+  write_bytes(run + "/config.resolved.yaml.123-0.partial", "steps: 1");
+  write_bytes(run + "/notes.123-0.partial", "not the run's");
+  RunDirectory owner(run, false);
+  owner.make();
+  EXPECT_EQ(listing(run), (std::set<std::string>{"lock", "notes.123-0.partial"}));
+}
+
 }  // namespace megatrain

@@ -56,9 +56,13 @@ class Opened {
   fail_io(fmt::format("{} is in the way and was not left by an export; move it, or give --out another name", partial));
 }
 
-void refuse_existing(const std::string& out) {
-  if (fs::exists(fs::symlink_status(out)))
-    fail_config(fmt::format("{} is there already; give --out another name", out));
+bool stands(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+[[noreturn]] void refuse_existing(const std::string& out) {
+  fail_config(fmt::format("{} is there already; give --out another name", out));
 }
 
 // The path, no link at its end followed, names what is open.
@@ -124,13 +128,22 @@ NewOutput::NewOutput(const std::string& out)
     : out_(out.substr(0, out.find_last_not_of('/') + 1)),
       partial_(out_ + ".partial"),
       path_(partial_ + "/" + kContents) {
-  refuse_existing(out_);
+  if (stands(out_)) {
+    remove_leftover();
+    refuse_existing(out_);
+  }
   for (bool held = false; !held;) held = take_over() || make();
+  if (!stands(out_)) return;
+  remove();  // of a process that was done in between
+  refuse_existing(out_);
+}
+
+// A process that was killed when OUT had its name has left OUT.partial, with nothing in it but the lock.
+void NewOutput::remove_leftover() noexcept {
   try {
-    refuse_existing(out_);  // of a process that was done in between
-  } catch (...) {
-    remove();
-    throw;
+    if (take_over()) remove();
+  } catch (const Error&) {
+    // of another origin, or in use
   }
 }
 
@@ -211,6 +224,10 @@ void NewOutput::remove() noexcept {
   std::error_code ignored;
   fs::remove(aside + "/" + kLock, ignored);
   fs::remove(aside, ignored);
+}
+
+void refuse_existing_output(const std::string& out) {
+  if (stands(out)) const NewOutput refused(out);
 }
 
 }  // namespace megatrain

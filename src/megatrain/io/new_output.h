@@ -3,7 +3,8 @@
 //
 // It is made in OUT.partial, a directory with a file `lock` that begins as no other program's file does. An exclusive
 // flock on it is held until the output has its name; the end of the process releases it, however it comes, and what a
-// killed process left is taken over. Where a file system has no locks there is a warning, and no protection.
+// killed process left is taken over, or removed where the output had its name already. Where a file system has no locks
+// there is a warning, and no protection.
 //
 // OUT.partial never stands without its `lock`: it is made and removed under a name of this process's own. So whatever
 // has no such file was made by someone else and is not touched; a link is never followed.
@@ -28,6 +29,7 @@ class NewOutput {
   void put_in_place();
 
  private:
+  void remove_leftover() noexcept;
   bool take_over();
   bool make();
   void remove_contents() noexcept;
@@ -36,5 +38,8 @@ class NewOutput {
   std::string out_, partial_, path_;
   int lock_ = -1;  // held
 };
+
+// Error(bad_config) where something has the name `out`, for those who have work to do before they make a NewOutput.
+void refuse_existing_output(const std::string& out);
 
 }  // namespace megatrain

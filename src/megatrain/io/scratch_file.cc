@@ -60,12 +60,19 @@ void check_scratch_place(const ScratchPlace& place, int64_t bytes) {
     fail_config(fmt::format("{} is {}, which is not a directory; give one that is there, on an NVMe drive",
                             place.directory_key, printable(place.directory)));
   check_scratch_file_system(place, file_system_of(place.directory));
-  ::unlink(make_named_file(place).c_str());
+  remove_scratch_name(make_named_file(place));
   if (const int64_t there = free_scratch_bytes(place.directory); bytes > there)
     fail(
         ExitCode::cannot_fit,
         fmt::format("{} are asked for on disk and {} has {} free; free space there, lower {}, or give another {}",
                     format_bytes_up(bytes), place.directory, format_bytes(there), place.size_key, place.directory_key));
+}
+
+void remove_scratch_name(const std::string& path) {
+  if (::unlink(path.c_str()) == 0) return;
+  log_warn(
+      fmt::format("could not remove the name of {}: {}; the file stays behind, so remove it when the run has ended",
+                  path, std::strerror(errno)));
 }
 
 ScratchFile::ScratchFile(const ScratchPlace& place, int64_t bytes) : bytes_(bytes) {
@@ -78,10 +85,10 @@ ScratchFile::ScratchFile(const ScratchPlace& place, int64_t bytes) : bytes_(byte
     file_ = File::open_to_write(path);
     direct_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);
   } catch (...) {
-    ::unlink(path.c_str());
+    remove_scratch_name(path);
     throw;
   }
-  ::unlink(path.c_str());
+  remove_scratch_name(path);
   try {
     file_.reserve(bytes);
   } catch (...) {

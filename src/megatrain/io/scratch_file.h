@@ -28,6 +28,9 @@ void check_scratch_file_system(const ScratchPlace& place, const std::string& typ
 
 int64_t free_scratch_bytes(const std::string& directory);  // 0 when it is not there
 
+// Takes a scratch file's name away. A name that stays is a warning: it keeps its blocks until it is removed.
+void remove_scratch_name(const std::string& path);
+
 class ScratchFile {
  public:
   // All of it is allocated, and reads as zeros: a disk that is too full is refused here. Checks the place first.

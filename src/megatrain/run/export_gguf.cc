@@ -6,6 +6,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/io/new_output.h"
 #include "megatrain/run/export_source.h"
 
 namespace megatrain {
@@ -25,7 +26,7 @@ std::string name_of(const std::string& path) {
 }  // namespace
 
 ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufType type) {
-  if (fs::exists(fs::symlink_status(out))) fail_config(fmt::format("{} is there already; give --out a new file", out));
+  refuse_existing_output(out);
   const fs::path folder = fs::absolute(out).parent_path();
   if (!fs::is_directory(folder))
     fail_config(fmt::format("{} is no folder; make it, or give --out another", folder.string()));

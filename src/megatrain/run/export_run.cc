@@ -40,8 +40,7 @@ void make_parent(const std::string& out) {
 }  // namespace
 
 ExportedRun export_run(const std::string& path, const std::string& out, std::optional<DType> type) {
-  if (fs::exists(fs::symlink_status(out)))
-    fail_config(fmt::format("{} is there already; give --out a new directory", out));
+  refuse_existing_output(out);
   const ExportSource source(path, false);
   const bool widened = source.types.empty() && type == DType::f32;
 

@@ -138,6 +138,7 @@ void RunDirectory::make() {
                       path_));
     move_aside();
   }
+  remove_partial_files(path_);  // also of a run that died at its start, which nothing resumes
   made_.emplace(path_);
   sync_directory(parent_directory(path_));
 }
