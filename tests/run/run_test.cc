@@ -318,6 +318,28 @@ TEST_F(RunTest, ResumingToFewerStepsThanAreDoneIsRefused) {
   EXPECT_FALSE(result.last_loss);  // of no step of this process
 }
 
+TEST_F(RunTest, FilesThatAreRemovedUnderARunEndItWithASentenceAndTheModelIsThere) {
+  const TrainConfig c = config("run");
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics& metrics) {
+    if (metrics.step != 2) return;
+    for (const std::string& name : listing(c.run_dir)) std::filesystem::remove_all(c.run_dir + "/" + name);
+  };
+  expect_error(ExitCode::io, {"metrics.jsonl", "config.resolved.yaml", "removed from " + c.run_dir, "model is whole"},
+               [&] { run_training(c, hooks); });
+  EXPECT_TRUE(listing(c.run_dir).contains("model"));
+}
+
+TEST_F(RunTest, ADirectoryThatIsRemovedUnderARunEndsItWithASentence) {
+  const TrainConfig c = config("run");
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics& metrics) {
+    if (metrics.step == 2) std::filesystem::remove_all(c.run_dir);
+  };
+  expect_error(ExitCode::io, {c.run_dir, "removed"}, [&] { run_training(c, hooks); });
+  EXPECT_FALSE(std::filesystem::exists(c.run_dir));
+}
+
 TEST_F(RunTest, DamagedLinesOfAHistoryAreKeptAsideWhenTheRunGoesOn) {
   TrainConfig c = config("run");
   run_until(c, 3);

@@ -264,6 +264,10 @@ class Run {
       live_->end({.state = "failed", .exit_code = static_cast<int>(said.code()), .message = said.what()});
       throw;
     }
+    if (const std::string lost = lost_files(); !lost.empty()) {
+      live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::io), .message = lost});
+      fail_io(lost);
+    }
     const int signal = result_.stopped_by;
     live_->end({.state = signal ? "stopped" : "complete", .exit_code = signal ? 128 + signal : 0});
     return result_;
@@ -286,6 +290,20 @@ class Run {
     }
     if (!stop_asked()) finish();
     if (result_.state_hash.empty()) stop();
+  }
+
+  // A sentence when files were removed under the run: what it has written since is there, the rest is not. Else empty.
+  std::string lost_files() const {
+    directory_.check_in_place();
+    std::vector<std::string> lost;
+    std::error_code none;
+    for (const char* name : {"config.resolved.yaml", "model_config.json", "identity.json", "metrics.jsonl"})
+      if (!fs::exists(fs::symlink_status(path(name), none))) lost.push_back(name);
+    if (lost.empty()) return "";
+    return fmt::format("{} {} removed from {} while this run was using it: the run's history is not whole. {}",
+                       fmt::join(lost, ", "), lost.size() == 1 ? "was" : "were", config_.run_dir,
+                       result_.stopped_by ? fmt::format("What was saved of step {} is there", step_)
+                                          : fmt::format("{} is whole", path("model")));
   }
 
   // How to go on once what the error says is mended, which the rooms that throw it cannot know. Reads no directory of a

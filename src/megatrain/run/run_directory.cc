@@ -146,8 +146,8 @@ void RunDirectory::make() {
 void RunDirectory::check_in_place() const {
   if (in_place()) return;
   fail_io(
-      fmt::format("{} was moved or replaced while this run was using it; nothing more is written there. Where it has a "
-                  "checkpoint, --resume and --run_dir=DIR go on from it, DIR being its place now",
+      fmt::format("{} was removed, moved or replaced while this run was using it; nothing more is written there. Where "
+                  "it has a checkpoint, --resume and --run_dir=DIR go on from it, DIR being its place now",
                   path_));
 }
 
