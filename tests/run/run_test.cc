@@ -340,6 +340,32 @@ TEST_F(RunTest, ADirectoryThatIsRemovedUnderARunEndsItWithASentence) {
   EXPECT_FALSE(std::filesystem::exists(c.run_dir));
 }
 
+TEST_F(RunTest, AResumeWritesThroughNoLink) {
+  TrainConfig c = config("run");
+  run_until(c, 2);
+  c.resume = true;
+  const std::string outside = directory_ / "outside";
+  for (const char* name : {"metrics.jsonl", "config.resolved.yaml", "checkpoints", "tensorboard", "lock"}) {
+    const std::string path = c.run_dir + "/" + name;
+    std::filesystem::remove_all(outside);
+    if (std::filesystem::exists(path)) std::filesystem::rename(path, outside);
+    const bool folder = std::filesystem::is_directory(outside);
+    if (!folder && !std::filesystem::exists(outside)) write_bytes(outside, "of another");
+    const std::set<std::string> names = folder ? listing(outside) : std::set<std::string>();
+    const std::string before = folder ? "" : read_bytes(outside);
+    std::filesystem::create_symlink(outside, path);
+    expect_error(ExitCode::io, {path, "link"}, [&] { run_training(c, {}); });
+    if (folder) {
+      EXPECT_EQ(listing(outside), names);
+    } else {
+      EXPECT_EQ(read_bytes(outside), before);
+    }
+    std::filesystem::remove(path);
+    if (std::string_view(name) != "lock") std::filesystem::rename(outside, path);
+  }
+  EXPECT_EQ(run_training(c, {}).step, kSteps);
+}
+
 TEST_F(RunTest, DamagedLinesOfAHistoryAreKeptAsideWhenTheRunGoesOn) {
   TrainConfig c = config("run");
   run_until(c, 3);

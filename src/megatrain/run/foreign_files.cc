@@ -46,10 +46,14 @@ bool is_dump(const std::string& name) {
   return std::regex_match(name, kDump);
 }
 
+// A link of such a name would be followed. Folders that are replaced whole are not among them.
+bool is_written_in_place(const std::string& name) {
+  return own_texts().contains(name) || is_dump(name) || name == "checkpoints" || name == "tensorboard";
+}
+
 // A run writes to, or removes, what has such a name.
 bool is_name_of_run(const std::string& name) {
-  static const std::set<std::string> kOthers = {"model", "best", "checkpoints", "tensorboard", "lock"};
-  return own_texts().contains(name) || kOthers.contains(name) || is_dump(name);
+  return is_written_in_place(name) || name == "model" || name == "best" || name == "companions" || name == "lock";
 }
 
 // NAME of NAME.PID-N.partial, as write_text_file has it for a moment; else empty.
@@ -102,6 +106,20 @@ void check_nothing_foreign(const std::string& directory, const std::vector<std::
       "run_dir {} holds no run of megatrain but something else: {}{}; a run would write over it, or move it aside. "
       "Choose a new or empty directory with --run_dir=DIR",
       directory, fmt::join(foreign, ", "), more ? fmt::format(" and {} more", more) : ""));
+}
+
+void check_no_links(const std::string& directory) {
+  std::error_code code;
+  for (fs::directory_iterator it(directory, code), end; !code && it != end; it.increment(code)) {
+    const std::string name = it->path().filename().string();
+    std::error_code none;
+    if (!is_written_in_place(name) || !it->is_symlink(none)) continue;
+    fail_io(fmt::format(
+        "{} is a symbolic link to {}, and a resumed run would write through it; put what it leads to in its "
+        "place, or remove it (run_dir itself may be a link)",
+        it->path().string(), printable(fs::read_symlink(it->path(), none).string())));
+  }
+  if (code) fail_io(fmt::format("cannot read run_dir {}: {}; check its permissions", directory, code.message()));
 }
 
 }  // namespace megatrain

@@ -15,4 +15,8 @@ bool is_own_partial(const std::string& name);
 // or what lies on the way to them, as long as their names are not a run's.
 void check_nothing_foreign(const std::string& directory, const std::vector<std::string>& inputs);
 
+// Throws Error(io) when a file or folder of the run that is written in place is a symbolic link: what it leads to,
+// which may be anyone's, would be written.
+void check_no_links(const std::string& directory);
+
 }  // namespace megatrain

@@ -116,6 +116,7 @@ RunDirectory::RunDirectory(const std::string& path, bool resume, const std::vect
     if (const std::string why = why_fixed(fs::canonical(path_, none)); !why.empty()) fail_fixed(path_, why);
     return;
   }
+  check_no_links(path_);
   recover_checkpoints(path_);
   for (const char* name : {"/model", "/best", "/companions"}) recover_export(path_ + name);
   remove_partial_files(path_);

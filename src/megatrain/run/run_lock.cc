@@ -78,8 +78,10 @@ bool RunLock::take(const std::string& directory) {
   release();
   const std::string path = lock_path(directory);
   for (;;) {
-    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR)) return false;
+    if (descriptor < 0 && errno == ELOOP)
+      fail_io(fmt::format("{} is a symbolic link, where the run's lock belongs; remove the link", path));
     if (descriptor < 0)
       fail_io(fmt::format("cannot open {}, the lock of the run: {}; check that run_dir can be written", path,
                           std::strerror(errno)));
