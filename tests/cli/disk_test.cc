@@ -4,6 +4,7 @@
 
 #include "megatrain/run/checkpoints.h"
 #include "tests/cli/command.h"
+#include "tests/io/flip_scratch.h"
 
 namespace megatrain::cli {
 
@@ -142,6 +143,21 @@ TEST(DiskTier, ADiskThatTakesNoMoreHalfWayEndsTheRunAndTheLastCheckpointIsGood) 
                                  ". Then go on from the checkpoint of step ", "/config.resolved.yaml --resume'"})
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << ": " << outcome.err;
   EXPECT_TRUE(listing(place.scratch()).empty());
+  expect_exact_resume(place, saved);
+}
+
+TEST(DiskTier, ADriveThatFlipsBitsEndsTheRunAndTheLastCheckpointIsGood) {
+  const DiskPlace place("steps: 1\n");
+  Process process(with(place.disk(), kMoreStepsThanAreEverMade));
+  const int64_t saved = saved_step(process, place->run());
+  ASSERT_GT(saved, 0);
+  // what is flipped between a write and the next read is seen: again and again until the process has ended
+  EXPECT_TRUE(eventually([&] { return !flip_scratch(0, 64 << 20, 4096, std::to_string(process.pid())); }));
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::io)) << outcome.err;
+  for (const std::string part :
+       {"changed", "megatrain-scratch", "at byte", ". Then go on from the checkpoint of step ", "--resume'"})
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << part << ": " << outcome.err;
   expect_exact_resume(place, saved);
 }
 

@@ -2,7 +2,9 @@
 #include "megatrain/io/disk_queue.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -17,6 +20,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/io/file_system.h"
 #include "tests/hub/fixtures.h"
+#include "tests/io/flip_scratch.h"
 
 namespace megatrain {
 namespace {
@@ -45,7 +49,7 @@ Blocks random_blocks(int64_t bytes, uint64_t seed) {
 constexpr int64_t kBytes = 5 * kMiB + 3 * kDiskBlock;
 
 // Where io_uring is refused, make_disk_queue says so, and the threads alone are tested.
-std::vector<DiskQueueKind> kinds_here(const ScratchFile& file) {
+std::vector<DiskQueueKind> kinds_here(ScratchFile& file) {
   std::string why;
   std::vector<DiskQueueKind> kinds = {DiskQueueKind::threads};
   if (make_uring_queue(file, {}, &why)) {
@@ -60,7 +64,7 @@ std::vector<DiskQueueKind> kinds_here(const ScratchFile& file) {
 class DiskQueues : public ::testing::Test {
  protected:
   TemporaryDirectory directory_;
-  ScratchFile file_{{.directory = directory_.path()}, 3 * kBytes};
+  ScratchFile file_{{.directory = directory_.path()}, {kBytes, kBytes, kBytes}};
 };
 
 TEST_F(DiskQueues, WhatIsWrittenAnywhereIsReadBackAndTheRestIsZero) {
@@ -77,10 +81,10 @@ TEST_F(DiskQueues, WhatIsWrittenAnywhereIsReadBackAndTheRestIsZero) {
     const uint32_t word = 0x12345678;
     uint32_t back = 0;
     file_.write_at(kBytes + 4001, &word, sizeof(word));
-    queue->read(kBytes, read.get(), kDiskBlock);
+    queue->read(kBytes, read.get(), kBytes);
     std::memcpy(&back, read.get() + 4001, sizeof(back));
     EXPECT_EQ(back, word);
-    queue->write(kBytes, written.get(), kDiskBlock);
+    queue->write(kBytes, written.get(), kBytes);
     file_.read_at(kBytes + 4001, &back, sizeof(back));
     EXPECT_EQ(std::memcmp(&back, written.get() + 4001, sizeof(back)), 0);
   }
@@ -135,11 +139,59 @@ TEST_F(DiskQueues, AFailureIsASentenceWithFileAndOffsetAndTheQueueWorksOn) {
 }
 
 TEST_F(DiskQueues, AFileThatWasCutIsFound) {
+  ASSERT_EQ(::ftruncate(file_.descriptor(), 2 * kBytes + kMiB), 0);
   for (const DiskQueueKind kind : kinds_here(file_)) {
     const auto queue = make_disk_queue(file_, {.kind = kind});
     const Blocks data = make_blocks(kBytes);
-    expect_error(ExitCode::io, {"cannot read", "ends before"},
-                 [&] { queue->read(2 * kBytes + kMiB, data.get(), kBytes); });
+    expect_error(ExitCode::io, {"cannot read", "ends before"}, [&] { queue->read(2 * kBytes, data.get(), kBytes); });
+  }
+}
+
+TEST_F(DiskQueues, ABitThatFlippedAnywhereIsFoundByEveryWayToReadIt) {
+  for (const DiskQueueKind kind : kinds_here(file_)) {
+    const auto queue = make_disk_queue(file_, {.kind = kind});
+    const Blocks data = random_blocks(kBytes, 9), read = make_blocks(kBytes);
+    for (const int64_t range : {kBytes, 2 * kBytes}) {  // the last was never written
+      if (range == kBytes) queue->write(range, data.get(), kBytes);
+      for (const int64_t at : {int64_t{0}, kMiB - 1, 3 * kMiB + 77, kBytes - 1}) {
+        const int64_t piece = at / kMiB * kMiB, byte = range + at;
+        ASSERT_TRUE(flip_scratch(byte, byte + 1, 1));
+        const std::string where = "byte " + std::to_string(range + piece) + " of";
+        const auto refused = [&](const auto& action) {
+          expect_error(ExitCode::io, {"changed", where, file_.path()}, action);
+        };
+        refused([&] { queue->read(range, read.get(), kBytes); });
+        refused([&] { file_.read_at(range, read.get(), kBytes); });
+        refused([&] { file_.read_at(range + piece + 5, read.get(), 3); });
+        refused([&] { file_.write_at(range + piece + 5, data.get(), 3); });
+        EXPECT_NO_THROW(queue->read(0, read.get(), kBytes)) << "another range";
+        ASSERT_TRUE(flip_scratch(byte, byte + 1, 1));
+        EXPECT_NO_THROW(queue->read(range, read.get(), kBytes));
+      }
+    }
+    EXPECT_EQ(std::memcmp(make_blocks(kBytes).get(), read.get(), kBytes), 0) << "never written";
+  }
+}
+
+// The tail of each write lies in a piece that the next one begins in.
+TEST_F(DiskQueues, PartsOfAPieceThatThreadsWriteAtOnceAreAllReadBack) {
+  constexpr int64_t kPart = 300007;
+  const Blocks data = random_blocks(kBytes, 11), read = make_blocks(kBytes);
+  std::vector<std::thread> threads;
+  for (int64_t which = 0; which < 4; ++which) {
+    threads.emplace_back([&, which] {
+      for (int64_t at = which * kPart; at < kBytes; at += 4 * kPart)
+        file_.write_at(kBytes + at, data.get() + at, std::min(kPart, kBytes - at));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int64_t at = 0; at < kBytes; at += 100003)
+    file_.read_at(kBytes + at, read.get() + at, std::min<int64_t>(100003, kBytes - at));
+  EXPECT_EQ(std::memcmp(data.get(), read.get(), kBytes), 0);
+  for (const DiskQueueKind kind : kinds_here(file_)) {
+    const Blocks moved = make_blocks(kBytes);
+    make_disk_queue(file_, {.kind = kind})->read(kBytes, moved.get(), kBytes);
+    EXPECT_EQ(std::memcmp(data.get(), moved.get(), kBytes), 0);
   }
 }
 

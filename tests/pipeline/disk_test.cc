@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <numeric>
 
 #include "megatrain/generate/generator.h"
 #include "megatrain/plan/inventory.h"
 #include "tests/hub/fixtures.h"
+#include "tests/io/flip_scratch.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {
@@ -57,7 +59,7 @@ Plan whole_plan(const Workload& w, uint64_t seed, bool whole) {
 
 std::vector<DiskQueueKind> queues_here() {
   const TemporaryDirectory directory;
-  const ScratchFile file({.directory = directory.path()}, kDiskBlock);
+  ScratchFile file({.directory = directory.path()}, kDiskBlock);
   std::string why;
   if (make_uring_queue(file, {}, &why)) return {DiskQueueKind::threads, DiskQueueKind::io_uring};
   return {DiskQueueKind::threads};
@@ -208,6 +210,72 @@ TEST(DiskMoments, AFailedTransferEndsTheRunInASentenceAndTheStateIsNotSaved) {
       expect_error(ExitCode::io, {writes ? "cannot write" : "cannot read", writes ? "free space" : "check the disk"},
                    run);
     }
+  }
+}
+
+// Where what lives on disk of this kind lies in the file: from where to where.
+std::pair<int64_t, int64_t> place_on_disk(const Workload& w, const Plan& plan, ResourceKind kind) {
+  const MemoryNeed need = memory_need(w, plan);
+  const auto end = need.disk.begin() + static_cast<int64_t>(kind);
+  const int64_t begin = std::accumulate(need.disk.begin(), end, int64_t{0});
+  return {begin, begin + *end};
+}
+
+constexpr ResourceKind kOnDisk[] = {ResourceKind::disk_weights,  ResourceKind::disk_low_bits,
+                                    ResourceKind::disk_moments,  ResourceKind::disk_gradient,
+                                    ResourceKind::disk_boundary, ResourceKind::disk_kept};
+
+// The first random plan that has something of this kind on disk.
+Plan plan_with(const Workload& w, ResourceKind kind) {
+  for (uint64_t seed = 0;; ++seed) {
+    const Plan plan = random_plan(w, seed);
+    if (memory_need(w, plan).disk[static_cast<size_t>(kind)] > 0) return plan;
+  }
+}
+
+// Each piece of this kind is damaged as soon as it has been written.
+TEST(DiskDamage, ABitThatFlipsOnDiskEndsTheStepWhateverItIsPartOf) {
+  for (const DiskQueueKind queue : queues_here()) {
+    for (const ResourceKind kind : kOnDisk) {
+      Tiny tiny({});
+      const Plan plan = plan_with(tiny.workload(), kind);
+      const auto [begin, end] = place_on_disk(tiny.workload(), plan, kind);
+      const auto damage = [begin = begin, end = end](bool write, int64_t offset, int64_t result) {
+        if (write && result > 0 && offset >= begin && offset < end) {
+          EXPECT_TRUE(flip_scratch(offset + result - 1, offset + result, 1));
+        }
+        return result;
+      };
+      tiny.machine().disk.queue = {.kind = queue, .result = damage};
+      const auto trainer = tiny.trainer(plan);
+      const auto run = [&] {
+        for (int64_t step = 1; step <= 4; ++step) tiny.step(*trainer, step);
+        trainer->settle();
+      };
+      SCOPED_TRACE(resource_name(kind));
+      expect_error(ExitCode::io, {"changed", "megatrain-scratch-"}, run);
+    }
+  }
+}
+
+TEST(DiskDamage, ABitThatFlipsBetweenStepsIsFoundByWhateverReadsTheState) {
+  for (const ResourceKind kind :
+       {ResourceKind::disk_weights, ResourceKind::disk_low_bits, ResourceKind::disk_moments}) {
+    SCOPED_TRACE(resource_name(kind));
+    Tiny tiny({});
+    const Plan plan = plan_with(tiny.workload(), kind);
+    const auto trainer = tiny.trainer(plan);
+    tiny.step(*trainer, 1);
+    trainer->settle();
+    hash_state(trainer->records(), 1);
+    const auto [begin, end] = place_on_disk(tiny.workload(), plan, kind);
+    ASSERT_TRUE(flip_scratch(begin, end, kDiskBlock));
+    const TemporaryDirectory directory;
+    const auto refused = [](const auto& action) { expect_error(ExitCode::io, {"changed"}, action); };
+    refused([&] { hash_state(trainer->records(), 1); });
+    for (const StateForm form : {StateForm::stored, StateForm::fp32})
+      refused([&] { save_state(directory / "state.safetensors", 1, trainer->records(), form, 2); });
+    if (kind == ResourceKind::disk_weights) refused([&] { trainer->evaluate(make_batch({}, 2)); });
   }
 }
 

@@ -133,7 +133,7 @@ TEST(Record, CodesAndScalesReadBackAndDecodeByTheirOwnBlocks) {
 
 TEST(Record, MomentsOnDiskTakeNoMemoryAndReadBackByAnyPiece) {
   const TemporaryDirectory directory;
-  const ScratchFile file({.directory = directory.path()}, 4 * kDiskBlock);
+  ScratchFile file({.directory = directory.path()}, 4 * kDiskBlock);
   const auto device = make_cpu_device();
   const LayerLayout layout = make_layout({{.name = "w", .rows = 8, .cols = 128}});
   LayerRecord record(*device, layout, Tier::host, {.file = &file, .m = 0, .v = 2 * kDiskBlock});

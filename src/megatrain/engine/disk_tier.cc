@@ -11,11 +11,10 @@ static_assert(kDiskAlignment == kDiskBlock, "the plan lays planes out on the dis
 
 DiskTier::DiskTier(const Workload& workload, const Plan& plan, const DiskSettings& settings)
     : workload_(workload), plan_(plan), inventory_(workload, plan), directory_(settings.place.directory) {
-  const int64_t bytes = inventory_.need().disk_bytes();
-  if (bytes == 0) return;
+  if (inventory_.need().disk_bytes() == 0) return;
   if (directory_.empty())
     fail_config("the plan keeps state on disk, and no directory is given for it; set memory.nvme_path");
-  file_ = std::make_unique<ScratchFile>(settings.place, bytes);
+  file_ = std::make_unique<ScratchFile>(settings.place, inventory_.disk_ranges());
   reads_ = make_disk_queue(*file_, settings.queue);
   writes_ = make_disk_queue(*file_, settings.queue);
 }
@@ -43,10 +42,23 @@ std::vector<DiskPlanes> DiskTier::planes() const {
 }
 
 void DiskTier::read(const Resource& resource, std::byte* slab) {
-  reads_->read(offset(resource), slab, bytes(resource));
+  try {
+    reads_->read(offset(resource), slab, bytes(resource));
+  } catch (const Error&) {
+    const std::lock_guard lock(mutex_);
+    if (failed_write_) std::rethrow_exception(failed_write_);
+    throw;
+  }
 }
+
 void DiskTier::write(const Resource& resource, const std::byte* slab) {
-  writes_->write(offset(resource), slab, bytes(resource));
+  try {
+    writes_->write(offset(resource), slab, bytes(resource));
+  } catch (const Error&) {
+    const std::lock_guard lock(mutex_);
+    if (!failed_write_) failed_write_ = std::current_exception();
+    throw;
+  }
 }
 
 std::string DiskTier::description() const {

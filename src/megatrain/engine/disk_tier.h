@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,7 @@ class DiskTier {
   std::vector<DiskPlanes> planes() const;  // by record
 
   // Moves a resource of the disk, whole blocks of the disk, between the file and a slab. The two may run at
-  // once, on a thread each, for different resources.
+  // once, on a thread each, for different resources. What a failed write left is read with the error of that write.
   void read(const Resource& resource, std::byte* slab);
   void write(const Resource& resource, const std::byte* slab);
   int64_t bytes(const Resource& resource) const { return inventory_.bytes(resource); }  // that each of them moves
@@ -44,6 +46,8 @@ class DiskTier {
   std::string directory_;
   std::unique_ptr<ScratchFile> file_;
   std::unique_ptr<DiskQueue> reads_, writes_;
+  std::mutex mutex_;
+  std::exception_ptr failed_write_;  // under the mutex: the first
 };
 
 }  // namespace megatrain

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -17,6 +16,23 @@
 
 namespace megatrain {
 
+void DiskQueue::move_pieces(const Range& range) {
+  if (range.bytes == 0) return;
+  ensure(file_.sums().piece_at(range.offset).offset == range.offset &&
+             file_.sums().piece_at(range.offset + range.bytes - 1).end() == range.offset + range.bytes,
+         "a queue moves whole pieces of the scratch file");
+  move(range);
+}
+
+DiskQueue::Range DiskQueue::take_piece(Range& left) const {
+  Range piece = left;
+  piece.bytes = file_.sums().piece_at(left.offset).bytes;
+  left.offset += piece.bytes;
+  left.data += piece.bytes;
+  left.bytes -= piece.bytes;
+  return piece;
+}
+
 int DiskQueue::settle(Range& piece, int64_t result) const {
   if (options_.result) result = options_.result(piece.write, piece.offset, result);
   if (result == -EINTR || result == -EAGAIN) return 0;
@@ -27,10 +43,19 @@ int DiskQueue::settle(Range& piece, int64_t result) const {
   piece.offset += moved;
   piece.data += moved;
   piece.bytes -= moved;
+  if (piece.bytes > 0) return 0;
+  const ScratchPiece whole = file_.sums().piece_at(piece.offset - 1);
+  const std::byte* data = piece.data - whole.bytes;
+  if (piece.write) {
+    file_.sums().set(whole, data);
+  } else if (!file_.sums().match(whole, data)) {
+    return kChanged;
+  }
   return 0;
 }
 
 void DiskQueue::fail_at(const Range& piece, int error) const {
+  if (error == kChanged) file_.fail_changed(file_.sums().piece_at(piece.offset - 1));
   fail_io(fmt::format("cannot {} {} bytes at byte {} of {}: {}; {}", piece.write ? "write" : "read", piece.bytes,
                       piece.offset, file_.path(), error == kCut ? "the file ends before them" : std::strerror(error),
                       error == kCut ? "let no other program change the file" : errno_advice(error)));
@@ -40,7 +65,7 @@ namespace {
 
 class ThreadQueue : public DiskQueue {
  public:
-  ThreadQueue(const ScratchFile& file, const DiskQueueOptions& options) : ThreadQueue(Idle{file, options}) {
+  ThreadQueue(ScratchFile& file, const DiskQueueOptions& options) : ThreadQueue(Idle{file, options}) {
     constexpr int kThreads = 8;
     for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { work(); });
   }
@@ -58,7 +83,7 @@ class ThreadQueue : public DiskQueue {
  private:
   // Complete before threads are started: where one cannot be, the destructor joins the others.
   struct Idle {
-    const ScratchFile& file;
+    ScratchFile& file;
     const DiskQueueOptions& options;
   };
   explicit ThreadQueue(const Idle& idle) : DiskQueue(idle.file, idle.options) {}
@@ -77,11 +102,7 @@ class ThreadQueue : public DiskQueue {
     for (;;) {
       changed_.wait(lock, [this] { return stopping_ || left_.bytes > 0; });
       if (stopping_) return;
-      Range piece = left_;
-      piece.bytes = std::min(kPieceBytes, left_.bytes);
-      left_.offset += piece.bytes;
-      left_.data += piece.bytes;
-      left_.bytes -= piece.bytes;
+      Range piece = take_piece(left_);
       ++busy_;
       lock.unlock();
       const int error = transfer(piece);
@@ -121,7 +142,7 @@ class ThreadQueue : public DiskQueue {
 
 }  // namespace
 
-std::unique_ptr<DiskQueue> make_disk_queue(const ScratchFile& file, const DiskQueueOptions& options) {
+std::unique_ptr<DiskQueue> make_disk_queue(ScratchFile& file, const DiskQueueOptions& options) {
   std::string why;
   if (options.kind != DiskQueueKind::threads) {
     if (auto queue = make_uring_queue(file, options, &why)) return queue;

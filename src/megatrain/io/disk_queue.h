@@ -20,19 +20,21 @@ struct DiskQueueOptions {
 };
 
 // One thread at a time. Each call returns when all bytes have moved, or throws Error(io) that names the file and the
-// offset once no piece is on its way any more. Offset, address and count are multiples of kDiskBlock.
+// offset once no piece is on its way any more. Offset, address and count are multiples of kDiskBlock, and the bytes are
+// whole pieces of the file. A piece is checked, or gets its checksum, when it has moved and others are still on their
+// way.
 class DiskQueue {
  public:
-  DiskQueue(const ScratchFile& file, DiskQueueOptions options) : file_(file), options_(std::move(options)) {}
+  DiskQueue(ScratchFile& file, DiskQueueOptions options) : file_(file), options_(std::move(options)) {}
   virtual ~DiskQueue() = default;
   DiskQueue(const DiskQueue&) = delete;
   DiskQueue& operator=(const DiskQueue&) = delete;
 
   virtual const char* name() const = 0;
 
-  void read(int64_t offset, std::byte* data, int64_t bytes) { move({false, offset, data, bytes}); }
+  void read(int64_t offset, std::byte* data, int64_t bytes) { move_pieces({false, offset, data, bytes}); }
   void write(int64_t offset, const std::byte* data, int64_t bytes) {
-    move({true, offset, const_cast<std::byte*>(data), bytes});  // only read
+    move_pieces({true, offset, const_cast<std::byte*>(data), bytes});  // only read
   }
 
  protected:
@@ -42,27 +44,29 @@ class DiskQueue {
     std::byte* data = nullptr;
     int64_t bytes = 0;
   };
-  static constexpr int64_t kPieceBytes = int64_t{1} << 20;
-
   virtual void move(const Range& range) = 0;
 
   int descriptor() const { return file_.descriptor(); }
 
+  Range take_piece(Range& left) const;  // cuts the first off
+
   // Takes what the system said of `piece` and cuts off what has moved. 0: go on with what is left of it, if anything;
-  // otherwise the errno it failed with, kCut where the file ended.
-  static constexpr int kCut = -1;
+  // otherwise the errno it failed with, kCut where the file ended, kChanged where it came back with another checksum.
+  static constexpr int kCut = -1, kChanged = -2;
   int settle(Range& piece, int64_t result) const;
   [[noreturn]] void fail_at(const Range& piece, int error) const;
 
  private:
-  const ScratchFile& file_;
+  void move_pieces(const Range& range);
+
+  ScratchFile& file_;
   DiskQueueOptions options_;
 };
 
 // Throws Error(io) where io_uring is asked for by name and cannot be had.
-std::unique_ptr<DiskQueue> make_disk_queue(const ScratchFile& file, const DiskQueueOptions& options = {});
+std::unique_ptr<DiskQueue> make_disk_queue(ScratchFile& file, const DiskQueueOptions& options = {});
 
 // nullptr where the build has no io_uring or the system refuses it; `why` then says which.
-std::unique_ptr<DiskQueue> make_uring_queue(const ScratchFile& file, const DiskQueueOptions& options, std::string* why);
+std::unique_ptr<DiskQueue> make_uring_queue(ScratchFile& file, const DiskQueueOptions& options, std::string* why);
 
 }  // namespace megatrain

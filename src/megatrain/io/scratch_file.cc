@@ -5,10 +5,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -75,8 +77,9 @@ void remove_scratch_name(const std::string& path) {
                   path, std::strerror(errno)));
 }
 
-ScratchFile::ScratchFile(const ScratchPlace& place, int64_t bytes) : bytes_(bytes) {
-  check_scratch_place(place, bytes);
+ScratchFile::ScratchFile(const ScratchPlace& place, const std::vector<int64_t>& range_bytes) {
+  check_scratch_place(place, std::accumulate(range_bytes.begin(), range_bytes.end(), int64_t{0}));
+  sums_ = ScratchSums(range_bytes);
   if (file_system_of(place.directory) == "tmpfs")
     log_warn(fmt::format("{} is {}, on tmpfs, which is memory: what lives there is not off the host's memory",
                          place.directory_key, printable(place.directory)));
@@ -90,16 +93,87 @@ ScratchFile::ScratchFile(const ScratchPlace& place, int64_t bytes) : bytes_(byte
   }
   remove_scratch_name(path);
   try {
-    file_.reserve(bytes);
+    file_.reserve(bytes());
   } catch (...) {
     if (direct_ >= 0) ::close(direct_);
     throw;
   }
-  if (direct_ >= 0 && bytes > 0 && !reads_directly(direct_)) ::close(std::exchange(direct_, -1));
+  if (direct_ >= 0 && bytes() > 0 && !reads_directly(direct_)) ::close(std::exchange(direct_, -1));
 }
 
 ScratchFile::~ScratchFile() {
   if (direct_ >= 0) ::close(direct_);
+}
+
+void ScratchFile::fail_changed(const ScratchPiece& piece) const {
+  fail_io(
+      fmt::format("the {} bytes at byte {} of {} came back changed: their checksum is not that of what was written; "
+                  "check the drive there and this machine's memory, and let no other program change the file",
+                  piece.bytes, piece.offset, file_.path()));
+}
+
+void ScratchFile::read_piece(const ScratchPiece& piece, std::byte* data) const {
+  file_.read_at(piece.offset, data, piece.bytes);
+  if (!sums_.match(piece, data)) fail_changed(piece);
+}
+
+namespace {
+
+// Calls visit(piece, at, count) for every piece that holds some of the bytes: `count` of them from byte `at` of it on.
+template <class Visit>
+void for_pieces_of(const ScratchSums& sums, int64_t offset, int64_t bytes, const Visit& visit) {
+  for (const int64_t end = offset + bytes; offset < end;) {
+    const ScratchPiece piece = sums.piece_at(offset);
+    const int64_t count = std::min(end, piece.end()) - offset;
+    visit(piece, offset - piece.offset, count);
+    offset += count;
+  }
+}
+
+// Memory for a piece of which a caller has a part, taken when the first is met.
+class PieceMemory {
+ public:
+  std::byte* get() {
+    if (!memory_) memory_.reset(new std::byte[static_cast<size_t>(kScratchPiece)]);
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+};
+
+}  // namespace
+
+void ScratchFile::read_at(int64_t offset, void* data, int64_t bytes) const {
+  PieceMemory around;
+  auto* out = static_cast<std::byte*>(data);
+  for_pieces_of(sums_, offset, bytes, [&](const ScratchPiece& piece, int64_t at, int64_t count) {
+    const bool whole = count == piece.bytes;
+    std::byte* held = whole ? out : around.get();
+    {
+      const std::lock_guard lock(lock_of(piece));
+      read_piece(piece, held);
+    }
+    if (!whole) std::memcpy(out, held + at, static_cast<size_t>(count));
+    out += count;
+  });
+}
+
+void ScratchFile::write_at(int64_t offset, const void* data, int64_t bytes) {
+  PieceMemory around;
+  const auto* in = static_cast<const std::byte*>(data);
+  for_pieces_of(sums_, offset, bytes, [&](const ScratchPiece& piece, int64_t at, int64_t count) {
+    const std::lock_guard lock(lock_of(piece));
+    const std::byte* whole = in;
+    if (count < piece.bytes) {  // the rest of the piece is under the same checksum
+      read_piece(piece, around.get());
+      std::memcpy(around.get() + at, in, static_cast<size_t>(count));
+      whole = around.get();
+    }
+    file_.write_at(piece.offset + at, in, count);
+    sums_.set(piece, whole);
+    in += count;
+  });
 }
 
 }  // namespace megatrain

@@ -35,4 +35,6 @@ std::string Xxh3::digest() const { return text_of(XXH3_128bits_digest(state_->xx
 
 std::string xxh3_128(const void* data, size_t bytes) { return text_of(XXH3_128bits(data, bytes)); }
 
+uint64_t xxh3_64(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
 }  // namespace megatrain

@@ -1,7 +1,8 @@
-// The hash of files, states and caches: xxh3_128.
+// The hash of files, states and caches: xxh3_128; of bytes that only this process compares, xxh3_64.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -24,5 +25,6 @@ class Xxh3 {
 };
 
 std::string xxh3_128(const void* data, size_t bytes);
+uint64_t xxh3_64(const void* data, size_t bytes);
 
 }  // namespace megatrain

@@ -366,7 +366,8 @@ std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan,
 }
 
 Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w, plan)) {
-  MemoryNeed placed;  // so far
+  MemoryNeed placed;                                        // so far
+  std::array<std::vector<int64_t>, kResourceKinds> ranges;  // on disk
   each_resource(w, plan, [&](Kind kind, Tier tier, int64_t a, int64_t bytes, int64_t count) {
     const size_t at = static_cast<size_t>(kind);
     int64_t& end = placed.of(tier)[at];
@@ -374,7 +375,10 @@ Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w,
     if (static_cast<int64_t>(places.size()) <= a) places.resize(static_cast<size_t>(a) + 1);
     places[static_cast<size_t>(a)] = {end, bytes, count};
     end += bytes * count;
+    if (tier == Tier::disk) ranges[at].insert(ranges[at].end(), static_cast<size_t>(count), bytes);
   });
+  for (const std::vector<int64_t>& of_kind : ranges)
+    disk_ranges_.insert(disk_ranges_.end(), of_kind.begin(), of_kind.end());
   if (w.alias_records == 0) return;
   for (const Kind kind :
        {Kind::record_weights, Kind::low_bits, Kind::first_moments, Kind::second_moments, Kind::host_gradient}) {

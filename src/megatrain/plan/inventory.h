@@ -60,6 +60,9 @@ class Inventory {
   int64_t offset(const Resource& resource) const;  // bytes into the memory of its kind
   int64_t bytes(const Resource& resource) const;   // of the instance
 
+  // Bytes of every instance that lives on disk, kind after kind, as they lie in the memory of their kind.
+  const std::vector<int64_t>& disk_ranges() const { return disk_ranges_; }
+
  private:
   struct Place {
     int64_t offset = -1;  // -1: there is no such instance
@@ -70,6 +73,7 @@ class Inventory {
 
   MemoryNeed need_;
   std::array<std::vector<Place>, kResourceKinds> places_;  // by a
+  std::vector<int64_t> disk_ranges_;
 };
 
 }  // namespace megatrain

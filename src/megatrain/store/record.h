@@ -49,7 +49,7 @@ class ScratchFile;
 
 // Where planes of a record lie on disk: bytes into the file, -1 for those that live on the record's tier.
 struct DiskPlanes {
-  const ScratchFile* file = nullptr;
+  ScratchFile* file = nullptr;
   int64_t weights = -1;
   int64_t low = -1;
   int64_t m = -1;

@@ -3,7 +3,7 @@
 
 namespace megatrain {
 
-std::unique_ptr<DiskQueue> make_uring_queue(const ScratchFile&, const DiskQueueOptions&, std::string* why) {
+std::unique_ptr<DiskQueue> make_uring_queue(ScratchFile&, const DiskQueueOptions&, std::string* why) {
   *why = "this build has none; install liburing-dev and build again";
   return nullptr;
 }

@@ -1,7 +1,6 @@
 // The queue on io_uring: one thread puts pieces in and takes results out.
 #include <liburing.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -16,7 +15,7 @@ namespace {
 
 class UringQueue : public DiskQueue {
  public:
-  UringQueue(const ScratchFile& file, const DiskQueueOptions& options) : DiskQueue(file, options) {}
+  UringQueue(ScratchFile& file, const DiskQueueOptions& options) : DiskQueue(file, options) {}
   ~UringQueue() override {
     if (open_) ::io_uring_queue_exit(&ring_);
   }
@@ -41,12 +40,7 @@ class UringQueue : public DiskQueue {
     Range failed;
     while ((left.bytes > 0 && error == 0) || unused.size() < kPieces) {
       while (left.bytes > 0 && error == 0 && !unused.empty()) {
-        Range& piece = pieces_[unused.back()];
-        piece = left;
-        piece.bytes = std::min(kPieceBytes, left.bytes);
-        left.offset += piece.bytes;
-        left.data += piece.bytes;
-        left.bytes -= piece.bytes;
+        pieces_[unused.back()] = take_piece(left);
         enqueue(unused.back());
         unused.pop_back();
       }
@@ -104,8 +98,7 @@ class UringQueue : public DiskQueue {
 
 }  // namespace
 
-std::unique_ptr<DiskQueue> make_uring_queue(const ScratchFile& file, const DiskQueueOptions& options,
-                                            std::string* why) {
+std::unique_ptr<DiskQueue> make_uring_queue(ScratchFile& file, const DiskQueueOptions& options, std::string* why) {
   auto queue = std::make_unique<UringQueue>(file, options);
   const int error = queue->open();
   if (error == 0) return queue;

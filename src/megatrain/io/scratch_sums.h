@@ -1,0 +1,47 @@
+// Checksums of what a scratch file holds, kept in memory: bytes that come back from a drive are those that went there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace megatrain {
+
+// The most bytes under one checksum, and the most that a queue moves at once.
+inline constexpr int64_t kScratchPiece = int64_t{1} << 20;
+
+// Bytes of the file under one checksum.
+struct ScratchPiece {
+  int64_t index = 0;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  int64_t end() const { return offset + bytes; }
+};
+
+// Takes 8 bytes a piece and 16 a range: 8 MB for a terabyte of large ranges. Calls for different pieces may run at
+// once.
+class ScratchSums {
+ public:
+  ScratchSums() = default;  // of no bytes
+  // Ranges lie one after the other and are zero until they are written. Each is cut into pieces from its own start on,
+  // so no piece is part of two.
+  explicit ScratchSums(const std::vector<int64_t>& range_bytes);
+
+  int64_t bytes() const { return bytes_; }  // of all ranges
+  ScratchPiece piece_at(int64_t offset) const;
+
+  // `data` holds the bytes of the piece.
+  void set(const ScratchPiece& piece, const void* data);
+  bool match(const ScratchPiece& piece, const void* data) const;
+
+ private:
+  struct Range {
+    int64_t offset;
+    int64_t first_piece;
+  };
+
+  int64_t bytes_ = 0;
+  std::vector<Range> ranges_;
+  std::vector<uint64_t> sums_;  // by piece
+};
+
+}  // namespace megatrain
