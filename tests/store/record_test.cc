@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "megatrain/base/error.h"
+#include "megatrain/base/math.h"
 #include "megatrain/base/split_master.h"
 #include "megatrain/io/scratch_file.h"
 #include "tests/hub/fixtures.h"
@@ -60,7 +63,8 @@ TEST(Record, MomentsTakeTheBytesOfTheirFormat) {
     const LayerRecord record(*device, layout, Tier::host);
     EXPECT_EQ(layout.state_blocks, 2 + 1 + 4 * 2);
     const int64_t scales = moments == MomentFormat::int8 ? 4 * layout.state_blocks : 0;
-    EXPECT_EQ(device->host_ledger().bytes(), 4 * layout.elements + 2 * (bytes * layout.state_elements + scales));
+    EXPECT_EQ(device->host_ledger().bytes(),
+              4 * layout.elements + 2 * round_up(bytes * layout.state_elements + scales, kPlaneAlignment));
   }
 }
 
@@ -129,6 +133,46 @@ TEST(Record, CodesAndScalesReadBackAndDecodeByTheirOwnBlocks) {
       }
     }
   }
+}
+
+// Two records are large, each on a tier; the rest are small, of int8 moments, whose scales end anywhere.
+TEST(Records, SmallPlanesShareMemoryAndNoneTouchesItsNeighbour) {
+  const auto device = make_cpu_device();
+  std::vector<LayerLayout> layouts(40, some_layout(MomentFormat::int8));
+  std::vector<Tier> tiers(layouts.size(), Tier::host);
+  for (size_t i = 0; i < 10; ++i) tiers[i] = Tier::hbm;
+  for (const size_t large : {size_t{3}, size_t{20}})
+    layouts[large] = make_layout({{.name = "w", .rows = 1024, .cols = 1100}}, MomentFormat::fp32);
+  {
+    std::vector<LayerRecord> records = make_records(*device, layouts, tiers);
+    EXPECT_EQ(device->ledger().allocations(), 4 + 4) << "shared by kind of plane, and the large record's own";
+    EXPECT_EQ(device->host_ledger().allocations(), 4 + 4);
+    const auto value = [](size_t record) { return 1.0f + static_cast<float>(record) / 64; };
+    for (size_t r = 0; r < records.size(); ++r) {
+      const StatePlanes planes = records[r].planes();
+      const void* const starts[] = {planes.weight, planes.low, planes.m, planes.v};
+      for (const void* start : starts) EXPECT_EQ(reinterpret_cast<uintptr_t>(start) % kPlaneAlignment, 0u);
+      std::memset(planes.m, static_cast<int>(r), static_cast<size_t>(layouts[r].moment_bytes()));
+      std::memset(planes.v, static_cast<int>(r + 100), static_cast<size_t>(layouts[r].moment_bytes()));
+      for (const TensorSpec& tensor : records[r].layout().tensors) {
+        const std::vector<float> values(static_cast<size_t>(tensor.elements()), value(r));
+        records[r].write_master(tensor, 0, tensor.elements(), values.data());
+      }
+    }
+    for (size_t r = 0; r < records.size(); ++r) {
+      const size_t last = static_cast<size_t>(layouts[r].moment_bytes()) - 1;
+      EXPECT_EQ(static_cast<size_t>(records[r].planes().m[last]), r);
+      EXPECT_EQ(static_cast<size_t>(records[r].planes().v[0]), r + 100);
+      for (const TensorSpec& tensor : records[r].layout().tensors) {
+        std::vector<float> read(static_cast<size_t>(tensor.elements()));
+        records[r].read_master(tensor, 0, tensor.elements(), read.data());
+        EXPECT_EQ(read, std::vector<float>(read.size(), value(r)));
+      }
+    }
+    records.erase(records.begin(), records.end() - 1);
+    EXPECT_GT(device->host_ledger().bytes(), 0) << "the last record holds what it shared";
+  }
+  EXPECT_EQ(device->ledger().bytes() + device->host_ledger().bytes(), 0);
 }
 
 TEST(Record, MomentsOnDiskTakeNoMemoryAndReadBackByAnyPiece) {

@@ -4,6 +4,8 @@
 
 namespace megatrain {
 
+static_assert(kRecordPlaneAlignment == kPlaneAlignment, "the plan counts a record's planes as the store lays them out");
+
 namespace {
 
 // Has another owner: the records, the ops, the driver, the process.

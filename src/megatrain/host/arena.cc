@@ -1,6 +1,7 @@
 #include "megatrain/host/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace {
 constexpr size_t kSmallPageBytes = 4096;
 
 size_t mapped_bytes(size_t bytes) {
-  return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), static_cast<int64_t>(kHugePageBytes)));
+  static const int64_t page = ::sysconf(_SC_PAGESIZE);
+  return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), page));
 }
 
 // Writes one byte in every small page, so that the kernel backs it (with a huge page where it can) on this thread.
@@ -42,11 +44,13 @@ void* map_huge_pages(size_t bytes, int touch_threads) {
   if (reserved - head > wanted) munmap(data + wanted, reserved - head - wanted);
   madvise(data, wanted, MADV_HUGEPAGE);
 
-  const int64_t pages = static_cast<int64_t>(wanted / kHugePageBytes);
+  const int64_t pages = ceil_div(static_cast<int64_t>(wanted), static_cast<int64_t>(kHugePageBytes));
   const int threads = static_cast<int>(std::clamp<int64_t>(touch_threads, 1, std::max<int64_t>(pages / 8, 1)));
   ThreadTeam team(threads);
-  team.parallel_for(pages,
-                    [&](int64_t page) { touch(data + static_cast<size_t>(page) * kHugePageBytes, kHugePageBytes); });
+  team.parallel_for(pages, [&](int64_t page) {
+    const size_t at = static_cast<size_t>(page) * kHugePageBytes;
+    touch(data + at, std::min(kHugePageBytes, wanted - at));
+  });
   return data;
 }
 

@@ -109,15 +109,19 @@ class ResourceList {
       visit_(Kind::disk_weights, Tier::disk, r, w_.disk_weight_bytes(r), 1);
       visit_(Kind::disk_low_bits, Tier::disk, r, w_.disk_low_bytes(r), 1);
     } else {
-      visit_(Kind::record_weights, tier, r, w_.weight_bytes(r), 1);
-      visit_(Kind::low_bits, tier, r, w_.low_bytes(r), 1);
+      plane(Kind::record_weights, tier, r, w_.weight_bytes(r));
+      plane(Kind::low_bits, tier, r, w_.low_bytes(r));
     }
     if (plan_.moments_on_disk(r)) {
       visit_(Kind::disk_moments, Tier::disk, r, 2 * w_.disk_moment_bytes(r), 1);
     } else {
-      visit_(Kind::first_moments, tier, r, w_.moment_bytes(r), 1);
-      visit_(Kind::second_moments, tier, r, w_.moment_bytes(r), 1);
+      plane(Kind::first_moments, tier, r, w_.moment_bytes(r));
+      plane(Kind::second_moments, tier, r, w_.moment_bytes(r));
     }
+  }
+
+  void plane(Kind kind, Tier tier, int64_t r, int64_t bytes) const {
+    visit_(kind, tier, r, round_up(bytes, kRecordPlaneAlignment), 1);
   }
 
   // The head, and the table it is tied to.

@@ -26,6 +26,9 @@ inline constexpr int64_t kRowSlices = 16;
 // Planes on disk start at multiples of it, and so do the slabs in memory that they pass through.
 inline constexpr int64_t kDiskAlignment = 4096;
 
+// Planes of a record in memory start at multiples of it.
+inline constexpr int64_t kRecordPlaneAlignment = 256;
+
 // Elements of a record's layout, padding included.
 struct RecordWork {
   int64_t elements = 0;

@@ -1,10 +1,14 @@
 #include "megatrain/store/record.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/math.h"
 #include "megatrain/base/split_master.h"
 #include "megatrain/io/scratch_file.h"
 #include "megatrain/tensor/moment_codes.h"
@@ -36,20 +40,69 @@ CodedState StatePlanes::coded(const TensorSpec& tensor, int64_t begin) const {
   return coded;
 }
 
-LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk)
-    : device_(&device), layout_(std::move(layout)), tier_(tier), disk_(disk) {
-  const auto plane = [&](int64_t size, const char* tag) {
-    const size_t bytes = static_cast<size_t>(size);
-    if (tier_ == Tier::host) return device.allocate_host(bytes, tag);
-    Buffer buffer = device.allocate(bytes, "resident state");
-    device.zero_now(buffer.data(), buffer.bytes());
-    return buffer;
-  };
-  if (disk_.weights < 0) weights_ = plane(weight_bytes(), "weights");
-  if (disk_.low < 0 && layout_.low_elements > 0) low_ = plane(layout_.low_elements * 2, "low bits");
-  if (disk_.m < 0) m_ = plane(layout_.moment_bytes(), "first moments");
-  if (disk_.v < 0) v_ = plane(layout_.moment_bytes(), "second moments");
+namespace {
+
+// Zeroed memory of a tier.
+Buffer zeroed(Device& device, Tier tier, int64_t bytes, const char* tag) {
+  const auto size = static_cast<size_t>(bytes);
+  if (tier == Tier::host) return device.allocate_host(size, tag);
+  Buffer buffer = device.allocate(size, "resident state");
+  device.zero_now(buffer.data(), buffer.bytes());
+  return buffer;
 }
+
+// One plane of a record that lives in memory.
+struct PlaneNeed {
+  const char* tag;
+  Buffer PlaneBuffers::*buffer;
+  int64_t bytes;  // 0: on disk, or there is none
+};
+
+std::array<PlaneNeed, 4> plane_needs(const LayerLayout& layout, const DiskPlanes& disk) {
+  const auto need = [](int64_t on_disk, int64_t bytes) { return on_disk < 0 ? round_up(bytes, kPlaneAlignment) : 0; };
+  return {{{"weights", &PlaneBuffers::weights, need(disk.weights, layout.elements * dtype_bytes(layout.dtype()))},
+           {"low bits", &PlaneBuffers::low, need(disk.low, layout.low_elements * 2)},
+           {"first moments", &PlaneBuffers::m, need(disk.m, layout.moment_bytes())},
+           {"second moments", &PlaneBuffers::v, need(disk.v, layout.moment_bytes())}}};
+}
+
+// The small planes of one kind and tier: first all are counted, then each takes its part.
+class SharedPlanes {
+ public:
+  void count(int64_t bytes) { bytes_ += bytes; }
+  Buffer take(Device& device, Tier tier, int64_t bytes, const char* tag) {
+    if (!memory_) memory_ = std::make_shared<Buffer>(zeroed(device, tier, bytes_, tag));
+    std::byte* data = memory_->data() + std::exchange(taken_, taken_ + bytes);
+    return {data, static_cast<size_t>(bytes), [memory = memory_](void*, size_t) {}};
+  }
+
+ private:
+  int64_t bytes_ = 0, taken_ = 0;
+  std::shared_ptr<Buffer> memory_;
+};
+
+PlaneBuffers own_planes(Device& device, const LayerLayout& layout, Tier tier, const DiskPlanes& disk) {
+  PlaneBuffers planes;
+  for (const PlaneNeed& need : plane_needs(layout, disk)) {
+    if (need.bytes > 0) planes.*need.buffer = zeroed(device, tier, need.bytes, need.tag);
+  }
+  return planes;
+}
+
+}  // namespace
+
+LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk)
+    : LayerRecord(device, layout, tier, disk, own_planes(device, layout, tier, disk)) {}
+
+LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk, PlaneBuffers planes)
+    : device_(&device),
+      layout_(std::move(layout)),
+      tier_(tier),
+      disk_(disk),
+      weights_(std::move(planes.weights)),
+      low_(std::move(planes.low)),
+      m_(std::move(planes.m)),
+      v_(std::move(planes.v)) {}
 
 LayerRecord::LayerRecord(const LayerRecord& home, LayerLayout layout)
     : device_(home.device_), layout_(std::move(layout)), tier_(home.tier_), disk_(home.disk_) {
@@ -166,15 +219,32 @@ void LayerRecord::write_scales(Moment moment, const TensorSpec& tensor, int64_t 
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
                                       const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk,
                                       const std::vector<int64_t>& homes) {
+  const auto home = [&](size_t i) { return homes.empty() ? i : static_cast<size_t>(homes[i]); };
+  const auto disk_of = [&](size_t i) { return disk.empty() ? DiskPlanes{} : disk[i]; };
+  std::map<Tier, std::array<SharedPlanes, 4>> shared;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const auto needs = plane_needs(layouts[i], disk_of(i));
+    for (size_t plane = 0; plane < needs.size(); ++plane) {
+      if (home(i) == i && needs[plane].bytes < kSharedPlaneBytes) shared[tiers[i]][plane].count(needs[plane].bytes);
+    }
+  }
   std::vector<LayerRecord> records;
   records.reserve(layouts.size());
   for (size_t i = 0; i < layouts.size(); ++i) {
-    const size_t home = homes.empty() ? i : static_cast<size_t>(homes[i]);
-    if (home < i) {
-      records.emplace_back(records[home], layouts[i]);
-    } else {
-      records.emplace_back(device, layouts[i], tiers[i], disk.empty() ? DiskPlanes{} : disk[i]);
+    if (home(i) < i) {
+      records.emplace_back(records[home(i)], layouts[i]);
+      continue;
     }
+    PlaneBuffers planes;
+    const auto needs = plane_needs(layouts[i], disk_of(i));
+    for (size_t plane = 0; plane < needs.size(); ++plane) {
+      const PlaneNeed& need = needs[plane];
+      if (need.bytes == 0) continue;
+      planes.*need.buffer = need.bytes < kSharedPlaneBytes
+                                ? shared[tiers[i]][plane].take(device, tiers[i], need.bytes, need.tag)
+                                : zeroed(device, tiers[i], need.bytes, need.tag);
+    }
+    records.emplace_back(device, layouts[i], tiers[i], disk_of(i), std::move(planes));
   }
   return records;
 }

@@ -56,12 +56,26 @@ struct DiskPlanes {
   int64_t v = -1;
 };
 
+// Planes start at multiples of it, and take so many bytes: kernels may be chosen by alignment.
+inline constexpr int64_t kPlaneAlignment = 256;
+
+// Planes smaller than a huge page share memory with those of other records.
+inline constexpr int64_t kSharedPlaneBytes = int64_t{2} << 20;
+
+// A record's own memory; planes that it does not have are empty.
+struct PlaneBuffers {
+  Buffer weights, low, m, v;
+};
+
 class LayerRecord {
  public:
   // Planes are zero: gaps between tensors stay so for ever. Where the master is what streams, values written are
   // rounded to it, as the high half of a split master is, and read back so.
   // Planes on disk take no memory here: planes() has none of them.
   LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk = {});
+
+  // In memory that is zero and has the sizes of the planes: make_records() shares it out.
+  LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk, PlaneBuffers planes);
 
   // One that lives in the memory of another, which must outlive it and have the same sizes: whatever is written to one
   // is read from the other.
@@ -122,6 +136,7 @@ class LayerRecord {
   Buffer weights_, low_, m_, v_;
 };
 
+// Small planes of a tier lie one after the other in the same memory, which goes when the last of their records does.
 // `tiers` has one for each layout; so have `disk`, unless it is empty, and `homes`: the record in whose memory each
 // lives, itself or an earlier one. Empty: itself.
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
