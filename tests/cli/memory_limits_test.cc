@@ -68,4 +68,39 @@ TEST(MemoryLimits, FortyOfThemAreKeptOrRefused) {
   EXPECT_GE(on_disk, 1);
 }
 
+// What does not grow with the layers is the process itself: it is what a small model takes beyond its plan.
+TEST(MemoryLimits, ManySmallLayersTakeTheMemoryThatThePlanCounts) {
+  const TemporaryDirectory directory;
+  const auto taken = [&](int64_t layers) {
+    json model = small_model();
+    model.update({{"hidden_size", 32}, {"intermediate_size", 64}, {"num_hidden_layers", layers}});
+    write_bytes(directory / "config.json", model.dump());
+    const json peaks =
+        json::parse(succeed({"bench", "step", directory / "config.json", "--device=cpu", "--threads=1", "--batch=2",
+                             "--micro-batch=1", "--seq-len=16", "-r", "1", "--no-hash", "--json"})
+                        .out)
+            .at("peaks");
+    const auto planned = peaks.at("hbm_planned").get<int64_t>() + peaks.at("host_planned").get<int64_t>();
+    return std::pair{planned, peaks.at("host").get<int64_t>()};
+  };
+  const auto [few_planned, few] = taken(2);
+  const auto [planned, many] = taken(200);
+  EXPECT_GT(planned, few_planned + 30 * kMiB);
+  EXPECT_LT(many - (few - few_planned), planned * 13 / 10);
+}
+
+TEST(MemoryLimits, LayersThatTheWeightsDoNotHaveAreRefusedBeforeAnythingIsAllocated) {
+  Place place;
+  const std::string model = place.own_model();
+  json config = json::parse(read_bytes(model + "/config.json"));
+  config["num_hidden_layers"] = 2000;
+  config.erase("layer_types");
+  write_bytes(model + "/config.json", config.dump());
+  Process process({"train", place.config()}, "", "ulimit -v 4000000; exec \"$0\" \"$@\"");
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::bad_input)) << outcome.err;
+  for (const std::string part : {"no tensor model.layers.", " more", "config.json"})
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+}
+
 }  // namespace megatrain::cli

@@ -100,6 +100,18 @@ TEST(LoadWeights, RefusesALayerThatTheConfigurationDoesNotCount) {
   }
 }
 
+TEST(LoadWeights, NamesTheFirstTensorsThatAreMissingBeforeAnyRecordIsMade) {
+  const Weights weights;
+  weights.write({});
+  ModelConfig config = small(true);
+  EXPECT_NO_THROW(check_weights(weights.path(), config));
+  config.layers = 2000;
+  config.window.resize(2000);
+  expect_error(ExitCode::bad_input,
+               {"no tensor model.layers.1.input_layernorm.weight, model.layers.1.", " more", "belong together"},
+               [&] { check_weights(weights.path(), config); });
+}
+
 TEST(LoadWeights, DoesNotUseWhatIsNoLayerOfTheModelsKind) {
   const Weights weights;
   // A buffer of older files, then a layer that predicts further tokens, as DeepSeek's do.

@@ -115,6 +115,7 @@ int64_t LoadedModel::device_memory() const {
 }
 
 void LoadedModel::load() {
+  check_weights(directory_, config_);
   machine_ = open_machine(settings_.device, settings_.threads);
   const std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_));
   for (const LayerLayout& layout : layouts) weight_bytes_ += layout.elements * dtype_bytes(dtype_);

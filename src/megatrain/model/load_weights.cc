@@ -11,6 +11,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/number_text.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/model/model.h"
 #include "megatrain/model/unused_tensors.h"
 #include "megatrain/store/pieces.h"
 
@@ -45,9 +46,37 @@ void log_unannounced_mxfp4(const ModelFiles& files, const std::vector<const Laye
   }
 }
 
+// Says how many are missing and names the first; find_source() says more of a single one and of experts.
+void refuse_missing(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts) {
+  constexpr int64_t kNamed = 3;
+  int64_t missing = 0;
+  std::string names;
+  for (const LayerLayout* layout : layouts) {
+    for (const TensorSpec& tensor : layout->tensors) {
+      const std::string& name = tensor.name;
+      if (!tensor.stored.name.empty() || !experts_prefix(name).empty() || files.find(name) != nullptr) continue;
+      if (++missing <= kNamed) names += (names.empty() ? "" : ", ") + name;
+    }
+  }
+  if (missing < 2) return;
+  fail_input(
+      fmt::format("{} has no tensor {}{}, which its config.json asks for; check that config.json and weights belong "
+                  "together.",
+                  files.path(), names, missing > kNamed ? fmt::format(" and {} more", missing - kNamed) : ""));
+}
+
 }  // namespace
 
+void check_weights(const std::string& directory, const ModelConfig& config) {
+  const ModelFiles files(directory);
+  const std::vector<LayerLayout> layouts = model_layouts(config);
+  std::vector<const LayerLayout*> pointers;
+  for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
+  match_weights(files, pointers);
+}
+
 LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts) {
+  refuse_missing(files, layouts);
   LoadReport report;
   std::set<std::string> used;
   for (const LayerLayout* layout : layouts) {

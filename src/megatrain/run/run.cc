@@ -20,11 +20,11 @@
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/companions.h"
 #include "megatrain/hub/export.h"
-#include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/lies_in.h"
+#include "megatrain/model/load_weights.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/disk_need.h"
 #include "megatrain/run/divergence.h"
@@ -83,8 +83,8 @@ class Run {
     check_model_outside(source_.directory, config);
     check_disk(config);
     check_device(config.device);  // before hours of tokenising
-    // weights that cannot be opened are refused by the sentence with which they would be loaded
-    if (!config.resume && !source_.directory.empty() && source_.types.empty()) ModelFiles{source_.directory};
+    // weights that cannot be loaded are refused before anything is planned or allocated for them
+    if (!config.resume && !source_.directory.empty()) check_weights(source_.directory, source_.config);
     check_companions();
     const DiskNeed known =
         disk_need(config, source_.config, source_.types,

@@ -2,6 +2,7 @@
 
 #include "megatrain/base/work_progress.h"
 #include "megatrain/data/open_data.h"
+#include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/train/session.h"
 
@@ -27,6 +28,7 @@ std::optional<ModelLoss> mean_loss(Trainer& trainer, BatchSource& source, const 
 
 ModelLoss measure_loss(TrainConfig config) {
   const ModelSource source = read_model_source(config);
+  check_weights(source.directory, source.config);
   config.train_only = {head_tensors(source.config).front().name};  // the final norm: next to nothing has state
   const auto data = open_evaluation(config, source);
 
