@@ -75,11 +75,27 @@ TEST(Prepare, WhatItWritesOutTrainsAsTheDatasetsThemselvesDo) {
   succeed({"prepare", place.config(), "--out", place / "out"});
   const json said = prepared(place);
   succeed({"train", place.config()});
-  succeed({"train", place.config(), "--epochs=null", fmt::format("--steps={}", said.at("steps").get<int64_t>()),
-           "--data.train=null", "--data.tokens=" + (place / "out/tokens.bin"), "--data.dtype=uint32",
-           "--data.labels=" + (place / "out/labels.bin"), "--data.documents=" + (place / "out/documents.bin"),
-           "--run_dir=" + (place / "raw")});
+  const Words raw = {"train",
+                     place.config(),
+                     "--epochs=null",
+                     fmt::format("--steps={}", said.at("steps").get<int64_t>()),
+                     "--data.train=null",
+                     "--data.tokens=" + (place / "out/tokens.bin"),
+                     "--data.dtype=uint32",
+                     "--data.labels=" + (place / "out/labels.bin"),
+                     "--data.documents=" + (place / "out/documents.bin"),
+                     "--run_dir=" + (place / "raw")};
+  succeed(raw);
   EXPECT_EQ(hash_of(place / "raw").at("state"), hash_of(place / "run").at("state"));
+
+  for (const std::string name : {"tokens.bin", "labels.bin", "documents.bin", "prepared.json"}) {
+    const std::string path = place / ("out/" + name), whole = read_bytes(path);
+    std::string damaged = whole;
+    damaged[damaged.size() / 2] ^= 1;
+    write_bytes(path, damaged);
+    expect_refusal(raw, ExitCode::bad_input, {name, "damaged"});
+    write_bytes(path, whole);
+  }
 }
 
 TEST(InspectData, ShowsWhatIsTrainedAndWhereDocumentsEnd) {

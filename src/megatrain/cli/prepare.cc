@@ -14,6 +14,7 @@
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/data/open_data.h"
+#include "megatrain/data/prepared_set.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
@@ -119,6 +120,7 @@ bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, const vola
   tokens.finish();
   labels.finish();
   documents.finish();
+  write_prepared_manifest(out.partial(), {"tokens.bin", "labels.bin", "documents.bin"});
   out.finish();
   log_info(
       fmt::format("wrote {} tokens: data: {{tokens: {}/tokens.bin, dtype: uint32, labels: {}/labels.bin, documents: "

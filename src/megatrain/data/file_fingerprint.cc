@@ -32,6 +32,7 @@ std::string file_fingerprint(const std::string& path, int threads, const Fingerp
       const int64_t size = std::min(kBlock, bytes - block * kBlock);
       file.read_at(block * kBlock, buffer.data(), size);
       hashes[static_cast<size_t>(i)] = xxh3_128(buffer.data(), static_cast<size_t>(size));
+      if (scope.read) scope.read(size);
     }
   });
   Xxh3 all;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -10,6 +11,7 @@ namespace megatrain {
 struct FingerprintScope {
   int64_t bytes = std::numeric_limits<int64_t>::max();  // of the file's beginning
   int64_t most = 4096;                                  // blocks that are read: all of a file of at most 4 GiB
+  std::function<void(int64_t)> read = {};               // told of the bytes that have been, from several threads
 };
 
 // xxh3_128 over the size and the hashes of the file's blocks of 1 MiB, read on several threads (0: all). Of a file with

@@ -13,6 +13,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
 #include "megatrain/config/config_keys.h"
+#include "megatrain/data/prepared_set.h"
 #include "megatrain/data/token_data.h"
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/host/thread_team.h"
@@ -326,6 +327,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
                   const CacheRoom& room) {
   RunData data;
   if (config.data.train.empty()) {
+    check_prepared_files(config);
     data.train = std::make_unique<TokenData>(config, model.config.vocab);
     return data;
   }
