@@ -1,6 +1,8 @@
 // Whole runs on datasets.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
@@ -11,7 +13,9 @@
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/run/best_model.h"
+#include "megatrain/run/export_source.h"
 #include "megatrain/run/run.h"
+#include "megatrain/run/run_files.h"
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
@@ -313,6 +317,38 @@ TEST_F(DatasetRun, TheBestModelIsTheOneOfTheLowestEvaluationLoss) {
   for (std::string line; std::getline(lines, line);)
     lowest = std::min(lowest, nlohmann::json::parse(line).at("loss").get<double>());
   EXPECT_EQ(*best.eval_loss, lowest);
+}
+
+TEST_F(DatasetRun, ABestModelThatWasDamagedIsReadBackByNothing) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("run");
+  config.steps = 2;
+  config.data.eval_split = 5;
+  config.eval = {.every = 2, .keep_best = true};
+  run_training(config, {});
+  TrainConfig again = run_config("again");
+  again.model = {.path = at("run/best")};
+  again.steps = 1;
+  const std::string weights = at("run/best/model.safetensors");
+  const auto flip = [&] {
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-100, std::ios::end);
+    const auto byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(-100, std::ios::end);
+    file.put(byte);
+  };
+  flip();
+  for (const std::function<void()>& read : {std::function<void()>([&] { run_training(again, {}); }),
+                                            {[&] { ExportSource(at("run/best"), true); }},
+                                            {[&] { verify_model_of_run(at("run/best/")); }}}) {
+    const std::string said = refused_with(ExitCode::bad_input, read);
+    for (const char* part : {"run/best", "damaged"}) EXPECT_NE(said.find(part), std::string::npos) << said;
+  }
+  flip();
+  run_training(again, {});
+  write("run/best.json", "{}");
+  EXPECT_NE(refused_with(ExitCode::bad_input, [&] { verify_model_of_run(at("run/best")); }).find("best.json"),
+            std::string::npos);
 }
 
 TEST_F(DatasetRun, TokensSayHowLongItIs) {

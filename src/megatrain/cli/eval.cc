@@ -18,6 +18,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/run/run_files.h"
 #include "megatrain/text/dataset/dataset.h"
 #include "megatrain/text/dataset/json_rows.h"
 #include "megatrain/train/model_loss.h"
@@ -164,6 +165,7 @@ Json loss_of(TrainConfig config, const DatasetChoice& data, std::optional<int64_
   config.data.eval = {data};
   config.seq_len = seq_len.value_or(std::min(context, kSeqLen));
   config.batch = config.micro_batch = std::max<int64_t>(1, kPassTokens / config.seq_len);
+  verify_model_of_run(config.model.path);
   const ModelLoss loss = measure_loss(config);
   return {{"loss", loss.loss}, {"perplexity", std::exp(loss.loss)}, {"loss_tokens", loss.tokens}};
 }

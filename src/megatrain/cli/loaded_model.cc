@@ -16,6 +16,7 @@
 #include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/run/best_model.h"
+#include "megatrain/run/run_files.h"
 #include "megatrain/train/site.h"
 
 namespace megatrain {
@@ -116,6 +117,7 @@ int64_t LoadedModel::device_memory() const {
 
 void LoadedModel::load() {
   check_weights(directory_, config_);
+  verify_model_of_run(directory_);
   machine_ = open_machine(settings_.device, settings_.threads);
   const std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_));
   for (const LayerLayout& layout : layouts) weight_bytes_ += layout.elements * dtype_bytes(dtype_);

@@ -67,6 +67,7 @@ std::string ExportSource::of_run(const std::string& path) {
 
 std::string ExportSource::of_directory(const std::string& path) {
   constexpr int64_t kMaxConfigBytes = 16 * kMiB;
+  verify_model_of_run(path);
   from = path;
   config_path = path + "/config.json";
   config_text = read_text_file(config_path, kMaxConfigBytes);

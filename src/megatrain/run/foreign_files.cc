@@ -35,6 +35,7 @@ const std::set<std::string>& own_texts() {
                                                "eval.jsonl",
                                                "samples.jsonl",
                                                "hash.former.json",
+                                               "best.json",
                                                "metrics.jsonl.damaged",
                                                "eval.jsonl.damaged",
                                                "samples.jsonl.damaged"};

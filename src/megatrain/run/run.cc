@@ -84,7 +84,10 @@ class Run {
     check_disk(config);
     check_device(config.device);  // before hours of tokenising
     // weights that cannot be loaded are refused before anything is planned or allocated for them
-    if (!config.resume && !source_.directory.empty()) check_weights(source_.directory, source_.config);
+    if (!config.resume && !source_.directory.empty()) {
+      check_weights(source_.directory, source_.config);
+      verify_model_of_run(source_.directory);
+    }
     check_companions();
     const DiskNeed known =
         disk_need(config, source_.config, source_.types,
@@ -533,7 +536,10 @@ class Run {
     const bool best = evaluations_->is_lowest(loss);
     if (best && config_.eval.keep_best) {  // before the line is written: a kill in between does both again
       trainer_->settle();
-      pausing("the best model", [&] { write_model("best", own_best_); });
+      pausing("the best model", [&] {
+        remove_best_hash(config_.run_dir);
+        write_best_hash(config_.run_dir, step_, write_model("best", own_best_));
+      });
     }
     directory_.check_in_place();
     evaluations_->add({.step = step_, .loss = loss, .tokens = trained});

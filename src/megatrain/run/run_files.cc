@@ -30,6 +30,7 @@ bool exists(const std::string& path) {
 std::string config_path(const std::string& run) { return run + "/config.resolved.yaml"; }
 std::string hash_path(const std::string& run) { return run + "/hash.json"; }
 std::string former_hash_path(const std::string& run) { return run + "/hash.former.json"; }
+std::string best_hash_path(const std::string& run) { return run + "/best.json"; }
 
 RunHash read_hash_file(const std::string& path) {
   nlohmann::json hash = read_json_file(path);
@@ -106,7 +107,31 @@ void verify_run_model(const std::string& run_dir, const RunHash& hash) {
                   path, found, hash.model));
 }
 
+void write_best_hash(const std::string& run_dir, int64_t step, const StateHash& model) {
+  write_text_file(best_hash_path(run_dir), json_text(sealed({{"step", step}, {"model", model.weights}}), 1) + "\n");
+}
+
+void remove_best_hash(const std::string& run_dir) {
+  std::error_code none;
+  std::filesystem::remove(best_hash_path(run_dir), none);
+}
+
 namespace {
+
+void verify_best(const std::string& directory, const std::string& run_dir) {
+  const std::string path = best_hash_path(run_dir);
+  if (!can_read(path)) return;
+  const nlohmann::json hash = read_json_file(path);
+  if (!seal_holds(hash) || !hash.contains("model") || !hash.at("model").is_string())
+    fail_input(fmt::format("{} is damaged: it does not have the checksum that it names; remove it to use {} unchecked",
+                           path, directory));
+  const std::string found = hash_directory(directory).weights;
+  if (found != hash.at("model").get<std::string>())
+    fail_input(
+        fmt::format("{} is damaged: the hash of its weights is {}, the run wrote {}; bring it back from a copy, or "
+                    "remove {} to use weights that you changed yourself",
+                    directory, found, hash.at("model").get<std::string>(), path));
+}
 
 void find_tokenizer(RunFiles& run) {
   if (exists(companions_of(run.path))) {
@@ -121,6 +146,16 @@ void find_tokenizer(RunFiles& run) {
 }
 
 }  // namespace
+
+void verify_model_of_run(const std::string& directory) {
+  std::error_code none;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(directory, none);
+  const std::string run_dir = path.parent_path().string();
+  if (!is_run_directory(run_dir)) return;
+  if (path.filename() == "best") return verify_best(directory, run_dir);
+  if (path.filename() != "model") return;
+  if (const std::optional<RunHash> hash = read_run_hash(run_dir)) verify_run_model(run_dir, *hash);
+}
 
 RunFiles read_run(const std::string& path) {
   constexpr int64_t kMaxConfigBytes = 16 * kMiB;
