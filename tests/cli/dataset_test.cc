@@ -88,7 +88,7 @@ TEST(Prepare, WhatItWritesOutTrainsAsTheDatasetsThemselvesDo) {
   succeed(raw);
   EXPECT_EQ(hash_of(place / "raw").at("state"), hash_of(place / "run").at("state"));
 
-  for (const std::string name : {"tokens.bin", "labels.bin", "documents.bin", "prepared.json"}) {
+  for (const std::string name : {"tokens.bin", "labels.bin", "documents.bin"}) {
     const std::string path = place / ("out/" + name), whole = read_bytes(path);
     std::string damaged = whole;
     damaged[damaged.size() / 2] ^= 1;

@@ -90,7 +90,7 @@ TEST(MemoryLimits, ManySmallLayersTakeTheMemoryThatThePlanCounts) {
 }
 
 TEST(MemoryLimits, LayersThatTheWeightsDoNotHaveAreRefusedBeforeAnythingIsAllocated) {
-  Place place;
+  Place place("llama_linear", "steps: 1\n");
   const std::string model = place.own_model();
   json config = json::parse(read_bytes(model + "/config.json"));
   config["num_hidden_layers"] = 2000;
