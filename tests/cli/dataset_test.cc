@@ -81,12 +81,21 @@ TEST(Prepare, WhatItWritesOutTrainsAsTheDatasetsThemselvesDo) {
                      fmt::format("--steps={}", said.at("steps").get<int64_t>()),
                      "--data.train=null",
                      "--data.tokens=" + (place / "out/tokens.bin"),
-                     "--data.dtype=uint32",
-                     "--data.labels=" + (place / "out/labels.bin"),
-                     "--data.documents=" + (place / "out/documents.bin"),
                      "--run_dir=" + (place / "raw")};
   succeed(raw);
   EXPECT_EQ(hash_of(place / "raw").at("state"), hash_of(place / "run").at("state"));
+  const auto shown = [&](Words words) {
+    words.insert(words.begin(), {"inspect", "data", place.config(), "-n", "2", "--json"});
+    json all = json::parse(succeed(words).out);
+    for (json& sequence : all)
+      for (json& document : sequence.at("documents"))
+        for (const char* const key : {"place", "padding"}) document.erase(key);  // raw tokens have neither
+    return all;
+  };
+  EXPECT_EQ(shown({"--data.train=null", "--data.tokens=" + (place / "out/tokens.bin")}), shown({}));
+  Words narrow = raw;
+  narrow.push_back("--data.dtype=uint16");
+  expect_refusal(narrow, ExitCode::bad_config, {"--data.dtype", "uint16", "prepared.json", "uint32"});
 
   for (const std::string name : {"tokens.bin", "labels.bin", "documents.bin"}) {
     const std::string path = place / ("out/" + name), whole = read_bytes(path);

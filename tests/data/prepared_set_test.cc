@@ -18,7 +18,11 @@ class PreparedSet : public ::testing::Test {
     config_.threads = 2;
     for (const char* name : {"tokens.bin", "documents.bin", "labels.bin", "order.bin"})
       write_bytes(directory_ / name, std::string(3 << 20, name[0]) + name);
-    write_prepared_manifest(directory_.path(), {"tokens.bin", "documents.bin", "labels.bin"});
+    finish_prepared_set(directory_.path(), {.checksums = {},
+                                            .tokens = "tokens.bin",
+                                            .dtype = "uint32",
+                                            .labels = "labels.bin",
+                                            .documents = "documents.bin"});
   }
 
   TemporaryDirectory directory_;

@@ -120,12 +120,14 @@ bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, const vola
   tokens.finish();
   labels.finish();
   documents.finish();
-  write_prepared_manifest(out.partial(), {"tokens.bin", "labels.bin", "documents.bin"});
+  finish_prepared_set(out.partial(), {.checksums = {},
+                                      .tokens = "tokens.bin",
+                                      .dtype = "uint32",
+                                      .labels = "labels.bin",
+                                      .documents = "documents.bin"});
   out.finish();
-  log_info(
-      fmt::format("wrote {} tokens: data: {{tokens: {}/tokens.bin, dtype: uint32, labels: {}/labels.bin, documents: "
-                  "{}/documents.bin}}",
-                  base, out.path(), out.path(), out.path()));
+  log_info(fmt::format("wrote {} tokens; train on them with data.tokens: {}/tokens.bin ({} beside it says the rest)",
+                       base, out.path(), kPreparedManifest));
   return true;
 }
 

@@ -144,7 +144,7 @@ std::vector<Verb> make_verbs() {
            "goes on from where it was. Prints samples, tokens, what is trained, and how full the packed sequences "
            "are.\n"
            "--out DIR also writes them, packed and in the order of the run, as tokens.bin (uint32), labels.bin and\n"
-           "documents.bin, the files that data.tokens, data.labels and data.documents name.\n"
+           "documents.bin. Train on them with data.tokens: DIR/tokens.bin; DIR/prepared.json says the rest.\n"
            "--skip-bad N leaves out up to N bad samples; without it the first one ends the run with file and line.\n",
        .options = {"--out"},
        .run = verb_prepare},

@@ -17,6 +17,7 @@
 #include "megatrain/config/config_keys.h"
 #include "megatrain/config/idle_keys.h"
 #include "megatrain/config/overrides.h"
+#include "megatrain/config/prepared_keys.h"
 #include "megatrain/config/translated_keys.h"
 #include "megatrain/config/unknown_keys.h"
 
@@ -99,6 +100,7 @@ TrainConfig parse_config(const std::string& text, const std::string& name, const
   check_sizes(config, given);
   finish_dumps(config, given);
   if (!needs.idle) settle_idle_keys(config, given);
+  if (needs.data) settle_prepared_keys(config, given);
   if (!config.data.tokens.empty()) config.data.shuffle = false;
   if (!translations.empty()) show_translations(translations, given, config);
   return config;

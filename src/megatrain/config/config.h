@@ -172,7 +172,8 @@ struct ConfigNeeds {
 // Files of other trainers are understood (config/foreign/trainer.h): their keys, and for what is not given their
 // defaults; the log has the table `translation` then. A trainer's mark says whose a file is. Keys of LLaMA-Factory and
 // the Hugging Face trainer may stand in a file of ours, too. Throws Error(bad_config) "FILE:LINE: what is wrong, what
-// is accepted", or "--key: ..." for an override; unknown keys are named all at once.
+// is accepted", or "--key: ..." for an override; unknown keys are named all at once. Where `needs.data`, data.tokens of
+// a prepared set bring their type, labels and documents (config/prepared_keys.h).
 TrainConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {},
                         const ConfigNeeds& needs = {});
 // The same from text; `name` stands for the file in errors.

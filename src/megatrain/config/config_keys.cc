@@ -66,7 +66,7 @@ std::vector<ConfigKey> make_keys() {
       "Arithmetic of the device; the master and the optimizer state are fp32 in both, unless state says otherwise.",
       MEGATRAIN_FIELD(precision)));
   add(path_key("data.tokens", "data.path dataset data", "Raw little-endian token ids.", MEGATRAIN_FIELD(data.tokens)));
-  add(choice_key("data.dtype", "", {"uint16", "uint32"}, "Type of the ids in data.tokens.",
+  add(choice_key("data.dtype", "", {"uint16", "uint32"}, "Type of the ids in data.tokens; a prepared set says its own.",
                  MEGATRAIN_FIELD(data.dtype)));
   add(path_key("data.documents", "data.offsets",
                "uint64 token offsets at which documents start; attention and positions restart there.",

@@ -2,16 +2,14 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "megatrain/config/config.h"
+#include "megatrain/config/prepared_manifest.h"
 
 namespace megatrain {
 
-inline constexpr const char* kPreparedManifest = "prepared.json";
-
-// DIR/prepared.json: the checksums of files of DIR. They are read through.
-void write_prepared_manifest(const std::string& directory, const std::vector<std::string>& names);
+// Writes folder/prepared.json: what the manifest's files hold, and their checksums. The files are read through.
+void finish_prepared_set(const std::string& folder, PreparedManifest manifest);
 
 // Reads those of data.tokens, documents, labels and order through that a prepared.json beside them names; files without
 // one are taken as they are. Throws Error(bad_input) where a file, or a prepared.json, is not what `prepare` wrote.

@@ -1,0 +1,113 @@
+// A prepared set says itself what its files are.
+#include "megatrain/config/prepared_keys.h"
+
+#include <filesystem>
+
+#include "megatrain/config/prepared_manifest.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/io/sealed_json.h"
+#include "tests/base/said.h"
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+class PreparedKeys : public ::testing::Test {
+ protected:
+  PreparedKeys() { write_set("set"); }
+
+  std::string at(const std::string& name) const { return folder_ / name; }
+
+  void write_set(const std::string& name) const {
+    fs::create_directories(at(name));
+    PreparedManifest manifest{.checksums = {},
+                              .tokens = "tokens.bin",
+                              .dtype = "uint32",
+                              .labels = "labels.bin",
+                              .documents = "documents.bin"};
+    for (const char* const file : {"tokens.bin", "labels.bin", "documents.bin"}) {
+      write_bytes(at(name + "/" + file), "");
+      manifest.checksums[file] = "0";
+    }
+    write_prepared_manifest(at(name), manifest);
+  }
+  // As version 1 wrote it: the checksums alone.
+  void write_old() const {
+    const nlohmann::json files = {{"tokens.bin", "0"}, {"labels.bin", "0"}, {"documents.bin", "0"}};
+    write_bytes(at("set/prepared.json"), json_text(sealed({{"version", 1}, {"files", files}})));
+  }
+
+  TrainConfig parse(Words words, const ConfigNeeds& needs = {}) const {
+    words.insert(words.begin(), "--data.tokens=" + at("set/tokens.bin"));
+    return parse_config("model.path: m\nsteps: 3\n", "c.yaml", words, needs);
+  }
+  std::string refusal(const Words& words, ExitCode code = ExitCode::bad_config) const {
+    return refused_with(code, [&] { parse(words); });
+  }
+
+  TemporaryDirectory folder_;
+};
+
+TEST_F(PreparedKeys, GiveTheTypeTheLabelsAndTheDocumentsThatAreNotGiven) {
+  const TrainConfig config = parse({});
+  EXPECT_EQ(config.data.dtype, "uint32");
+  EXPECT_EQ(config.data.labels, at("set/labels.bin"));
+  EXPECT_EQ(config.data.documents, at("set/documents.bin"));
+  // config.resolved.yaml says the same once more.
+  EXPECT_EQ(parse_config(resolved_yaml(config), "r.yaml", {}).data, config.data);
+  EXPECT_EQ(parse({"--data.dtype=uint32", "--data.labels=" + at("set/labels.bin")}).data, config.data);
+}
+
+TEST_F(PreparedKeys, LeaveAloneANullAndAFileOfTheUsersOwn) {
+  write_bytes(at("mine.bin"), "");
+  const TrainConfig config = parse({"--data.labels=" + at("mine.bin"), "--data.documents=null"});
+  EXPECT_EQ(config.data.labels, at("mine.bin"));
+  EXPECT_EQ(config.data.documents, "");
+}
+
+TEST_F(PreparedKeys, AreReadBehindALinkToTheTokens) {
+  fs::create_symlink(at("set/tokens.bin"), at("link.bin"));
+  const TrainConfig config = parse({"--data.tokens=" + at("link.bin")});
+  EXPECT_EQ(config.data.dtype, "uint32");
+  EXPECT_TRUE(fs::equivalent(config.data.labels, at("set/labels.bin")));
+}
+
+TEST_F(PreparedKeys, RefuseWhatContradictsThemByName) {
+  write_set("other");
+  const auto expect_parts = [](const std::string& said, const Words& parts) {
+    for (const std::string& part : parts) EXPECT_NE(said.find(part), std::string::npos) << part << " in: " << said;
+  };
+  expect_parts(refusal({"--data.dtype=uint16"}), {"--data.dtype", "uint16", at("set/prepared.json"), "uint32"});
+  expect_parts(refusal({"--data.labels=" + at("set/documents.bin")}), {"--data.labels", at("set/labels.bin")});
+  expect_parts(refusal({"--data.tokens=" + at("set/labels.bin")}), {"--data.tokens", at("set/tokens.bin")});
+  expect_parts(refusal({"--data.labels=" + at("other/labels.bin")}), {"--data.labels", "another prepared set"});
+}
+
+TEST_F(PreparedKeys, OfVersionOneNeedTheTypeAndWarnOfLabelsThatAreNotUsed) {
+  write_old();
+  EXPECT_NE(refusal({}).find("data.dtype: uint32"), std::string::npos) << refusal({});
+  const std::string said = logged_by([&] {
+    const TrainConfig config = parse({"--data.dtype=uint32", "--data.documents=null"});
+    EXPECT_EQ(config.data.dtype, "uint32");
+    EXPECT_EQ(config.data.labels, "");
+  });
+  EXPECT_NE(said.find("data.labels: " + at("set/labels.bin")), std::string::npos) << said;
+  EXPECT_EQ(said.find("documents"), std::string::npos) << said;
+}
+
+TEST_F(PreparedKeys, OfALaterVersionOrDamagedAreRefused) {
+  write_bytes(at("set/prepared.json"), json_text(sealed({{"version", 3}, {"files", nlohmann::json::object()}})));
+  EXPECT_NE(refusal({}, ExitCode::bad_input).find("version 3"), std::string::npos);
+  for (const nlohmann::json& odd : {nlohmann::json{{"version", "2"}}, nlohmann::json{{"version", 2}, {"files", 1}},
+                                    nlohmann::json{{"version", 2}, {"files", {{"tokens.bin", "0"}}}}}) {
+    write_bytes(at("set/prepared.json"), json_text(sealed(odd)));
+    EXPECT_NE(refusal({}, ExitCode::bad_input).find("damaged"), std::string::npos) << odd;
+  }
+  EXPECT_EQ(parse({}, {.data = false}).data.dtype, "uint16");  // a run that is only looked at needs no data
+}
+
+}  // namespace
+}  // namespace megatrain
