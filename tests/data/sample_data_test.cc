@@ -226,6 +226,23 @@ TEST_F(Samples, AnswersThatTheTemplateWritesOtherwiseThanMeantAreWarnedOf) {
     EXPECT_NE(said.find(part), std::string::npos) << said;
 }
 
+TEST_F(Samples, AFileThatIsTrainedAndEvaluatedOnIsWarnedOfByName) {
+  TrainConfig config = chat_config();
+  const std::string a = write("a.jsonl", conversations(4)), b = write("b.jsonl", conversations(4, 9));
+  std::filesystem::create_symlink(a, at("link.jsonl"));
+  std::filesystem::create_hard_link(a, at("hard.jsonl"));
+  config.data.train = {{.path = a}};
+  const auto said_of = [&](const std::string& eval) {
+    config.data.eval = {{.path = eval}};
+    return logged_by([&] { open_data(config, model_source()); });
+  };
+  for (const std::string& same : {a, at("link.jsonl"), at("hard.jsonl"), folder_.string() + "/./a.jsonl"}) {
+    const std::string said = said_of(same);
+    EXPECT_NE(said.find("data.eval both read " + same), std::string::npos) << said;
+  }
+  EXPECT_EQ(said_of(b).find("both read"), std::string::npos);
+}
+
 TEST_F(Samples, KeysOfConversationsAreWarnedOfWhereAllIsText) {
   TrainConfig config = chat_config();
   config.data.train_on = "last";

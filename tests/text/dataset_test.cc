@@ -84,9 +84,8 @@ TEST_F(OpenDatasetTest, AFolderOfTablesIsRefusedAndNotItsDescriptionRead) {
 TEST_F(OpenDatasetTest, FilesThatAFolderHasAndAreNotReadAreNamed) {
   for (const char* const name : {"j/a.jsonl", "j/README.md", "j/LICENSE", "j/state.json", "j/b.parquet", "j/c.txt"})
     write(name, "{}");
-  EXPECT_EQ(
-      passed_over_sentence(open_dataset(path("j"))),
-      "of the folder " + path("j") + " these files are not read: " + path("j/b.parquet") + ", " + path("j/c.txt"));
+  const std::string said = passed_over_sentence(open_dataset(path("j")));
+  EXPECT_TRUE(said.ends_with(": " + path("j/b.parquet") + ", " + path("j/c.txt"))) << said;
   for (const char* const name : {"k/a.jsonl", "k/README.md"}) write(name, "{}");
   EXPECT_EQ(passed_over_sentence(open_dataset(path("k"))), "");
 }

@@ -1,7 +1,10 @@
 #include "megatrain/data/open_data.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -20,6 +23,7 @@
 #include "megatrain/io/user_cache.h"
 #include "megatrain/text/dataset/dataset_info.h"
 #include "megatrain/text/dataset/dataset_list.h"
+#include "megatrain/text/dataset/some_of.h"
 #include "megatrain/text/dataset/tokenize_dataset.h"
 
 namespace megatrain {
@@ -60,6 +64,35 @@ std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, Data
       all.push_back(dataset_of(choice, std::move(dataset), config.names));
   }
   return all;
+}
+
+// Evaluation on samples that are trained on says nothing about others. Links to one file are that file.
+void warn_of_shared_files(const TrainConfig& config) {
+  if (config.data.eval.empty()) return;
+  std::map<std::pair<dev_t, ino_t>, std::string> trained;
+  const auto identity = [](const std::string& path) -> std::optional<std::pair<dev_t, ino_t>> {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return std::nullopt;  // opening it says what is wrong
+    return std::pair{status.st_dev, status.st_ino};
+  };
+  for (const Dataset& dataset : datasets_of(config.data.train, DatasetUse::train, config))
+    for (const std::string& file : dataset.files)
+      if (const auto id = identity(file)) trained.emplace(*id, file);
+  std::vector<std::string> shared;
+  for (const Dataset& dataset : datasets_of(config.data.eval, DatasetUse::evaluate, config)) {
+    for (const std::string& file : dataset.files) {
+      const auto id = identity(file);
+      const auto found = id ? trained.find(*id) : trained.end();
+      if (found != trained.end())
+        shared.push_back(found->second == file ? file : fmt::format("{} (which is {})", file, found->second));
+    }
+  }
+  if (shared.empty()) return;
+  log_warn(fmt::format(
+      "{} and {} both read {}: the evaluation measures samples that are trained on; give other files as {}, "
+      "or hold a part back with {}",
+      config.names("data.train"), config.names("data.eval"), some_of(shared), config.names("data.eval"),
+      config.names("data.eval_split")));
 }
 
 SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& model, const ModelText& text) {
@@ -333,6 +366,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   }
   data.text = open_text(config, model.directory);
   SampleDataOptions options = sample_options(config, model.config, *data.text);
+  warn_of_shared_files(config);
   auto train = open_sets(config, DatasetUse::train, *data.text, stop, data.bad, room);
   auto eval = open_sets(config, DatasetUse::evaluate, *data.text, stop, data.bad, room);
   if (!train || !eval) {

@@ -13,6 +13,9 @@
 #include "megatrain/io/json.h"
 #include "megatrain/text/dataset/convert_command.h"
 #include "megatrain/text/dataset/dataset_info.h"
+#include "megatrain/text/dataset/folder_files.h"
+#include "megatrain/text/dataset/shards.h"
+#include "megatrain/text/dataset/some_of.h"
 #include "megatrain/text/dataset/splits.h"
 
 namespace megatrain {
@@ -51,7 +54,6 @@ constexpr Unread kUnread[] = {
     {".tgz", "an archive", "", "unpack it with tar"},
     {".pkl", "a pickle", "", "write its samples to a JSON Lines file"},
 };
-constexpr size_t kShownFiles = 8;
 constexpr int64_t kHeadBytes = 64 * kKiB;  // looked at to tell text from JSON Lines
 
 std::string ending_of(const std::string& path) {
@@ -120,38 +122,30 @@ bool is_hub_dataset(const std::string& path) {
   fail_input(what);
 }
 
-// "a, b, ... (12 in all)"
-std::string some_of(const std::vector<std::string>& names) {
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShownFiles));
-  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "),
-                     end == names.end() ? "" : fmt::format(", ... ({} in all)", names.size()));
-}
-
-std::vector<std::string> files_below(const std::string& folder) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
-    const bool hidden = at->path().filename().string().starts_with('.');
-    std::error_code ignored;
-    if (hidden && at->is_directory(ignored)) at.disable_recursion_pending();
-    if (!hidden && at->is_regular_file(ignored)) files.push_back(at->path().string());
-  }
-  if (error) fail_input(fmt::format("cannot read the folder {}: {}; check its permissions.", folder, error.message()));
-  std::sort(files.begin(), files.end());
-  return files;
+// A link under the name of a data file was meant to be read.
+[[noreturn]] void refuse_dead_link(const std::string& folder, const std::string& link) {
+  fail_input(fmt::format("the folder {} has {}, a link that leads nowhere, or in a circle; mend or remove the link.",
+                         folder, link));
 }
 
 void add_folder(const std::string& folder, Dataset& dataset) {
-  const std::vector<std::string> all = files_below(folder);
+  const FolderFiles found = files_below(folder);
+  const std::vector<std::string>& all = found.files;
   const auto is_samples = [](const std::string& path) {
     return is_json_name(path) && !is_one_of(fs::path(path).filename().string(), kDescriptions);
   };
-  const bool json = std::any_of(all.begin(), all.end(), is_samples);
-  for (const std::string& path : all) {
-    const bool wanted = json ? is_samples(path) : is_one_of(ending_of(path), kTextEndings);
-    (wanted ? dataset.files : dataset.passed_over).push_back(path);
+  const auto& dead = found.dead_links;
+  const bool json =
+      std::any_of(all.begin(), all.end(), is_samples) || std::any_of(dead.begin(), dead.end(), is_samples);
+  const auto is_wanted = [&](const std::string& path) {
+    return json ? is_samples(path) : is_one_of(ending_of(path), kTextEndings);
+  };
+  for (const std::string& link : dead) {
+    if (is_wanted(link)) refuse_dead_link(folder, link);
+    dataset.no_files.push_back(link + " (a link that leads nowhere)");
   }
+  dataset.no_files.insert(dataset.no_files.end(), found.others.begin(), found.others.end());
+  for (const std::string& path : all) (is_wanted(path) ? dataset.files : dataset.passed_over).push_back(path);
   if (json) return;
   std::vector<std::string> tables;
   for (const std::string& path : all) {
@@ -164,10 +158,12 @@ void add_folder(const std::string& folder, Dataset& dataset) {
                            some_of(tables), format.what, advice_for(tables.front(), format)));
   }
   if (!dataset.files.empty()) return;
-  fail_input(fmt::format(
-      "the folder {} holds no samples: expected .jsonl, .jsonlines, .ndjson or .json files, or text ({}); give another "
-      "folder, or name a file of it.",
-      folder, fmt::join(kTextEndings, " ")));
+  fail_input(
+      fmt::format("the folder {} holds no samples: expected .jsonl, .jsonlines, .ndjson or .json files, or text "
+                  "({}){}; give another "
+                  "folder, or name a file of it.",
+                  folder, fmt::join(kTextEndings, " "),
+                  dataset.no_files.empty() ? "" : fmt::format("; not read: {}", some_of(dataset.no_files))));
 }
 
 }  // namespace
@@ -233,8 +229,9 @@ std::string passed_over_sentence(const Dataset& dataset) {
     const bool describes = name.starts_with("README") || name.starts_with("LICENSE") || is_one_of(name, kDescriptions);
     if (!describes) names.push_back(path);
   }
+  names.insert(names.end(), dataset.no_files.begin(), dataset.no_files.end());
   if (names.empty()) return "";
-  return fmt::format("of the folder {} these files are not read: {}", dataset.name, some_of(names));
+  return fmt::format("not read in the folder {}: {}", dataset.name, some_of(names));
 }
 
 std::string split_sentence(const Dataset& dataset) {
@@ -289,7 +286,10 @@ Dataset open_dataset(const std::string& path_or_name, const std::string& info_di
                     cut ? ", ..." : ""));
   }
   add_files(path_or_name, dataset);
-  if (fs::is_directory(path_or_name, error)) keep_split(path_or_name, use, dataset);
+  if (fs::is_directory(path_or_name, error)) {
+    keep_split(path_or_name, use, dataset);
+    check_shards(path_or_name, dataset.files);
+  }
   return dataset;
 }
 

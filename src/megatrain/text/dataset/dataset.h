@@ -44,6 +44,7 @@ struct Dataset {
   std::string name;                      // for messages
   std::vector<std::string> files;        // in order
   std::vector<std::string> passed_over;  // files of the folder that are not read
+  std::vector<std::string> no_files;     // what else is not read there: links to folders, pipes; each with what it is
   std::string split;                     // of the folder, that `files` are; empty: its names speak of none
   std::vector<std::string> left_out;     // the folder's files of other splits, and of none
   std::vector<std::string> held_out;     // files that are read though their names say validation or test
@@ -64,7 +65,8 @@ struct Dataset {
 // in LLaMA-Factory.
 //
 // Error(bad_input) where nothing is there, or in a shape that is not read (.parquet, .gz, ...), with what to do; also
-// of a folder that holds such files and text, but no JSON: the text would be the data's description.
+// of a folder that holds such files and text, but no JSON: the text would be the data's description. A folder is
+// refused too where shards are missing (shards.h), or a link under the name of a data file leads nowhere.
 Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory = "",
                      DatasetUse use = DatasetUse::train);
 
@@ -74,7 +76,7 @@ bool is_json_name(const std::string& path);
 // Refuses a file that is text by its name and JSON Lines by its first line. Error(bad_input).
 void check_is_text(const std::string& path);
 
-// One sentence about the files of `passed_over` that may hold data; empty where there are none.
+// One sentence about what of `passed_over` and `no_files` may hold data; empty where there is nothing.
 std::string passed_over_sentence(const Dataset& dataset);
 
 // One sentence about the files of `left_out`, or of `held_out`; empty where there are none.

@@ -12,6 +12,7 @@
 #include "megatrain/base/shell_word.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/text/dataset/shards.h"
 #include "megatrain/text/dataset/splits.h"
 
 namespace megatrain {
@@ -177,7 +178,10 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   dataset.columns.named_in = "\"columns\" of " + path;
   const std::string files = (std::filesystem::path(info_directory) / file.get<std::string>()).string();
   add_files(files, dataset);
-  if (std::filesystem::is_directory(files, error)) note_held_out(files, dataset);
+  if (std::filesystem::is_directory(files, error)) {
+    note_held_out(files, dataset);
+    check_shards(files, dataset.files);
+  }
   settle_text(entry, columns.is_object(), dataset);
   return dataset;
 }

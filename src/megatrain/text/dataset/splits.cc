@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/text/dataset/shards.h"
 
 namespace megatrain {
 namespace {
@@ -38,17 +39,11 @@ bool has_word(std::string_view name, std::string_view word, bool folder) {
 
 // "train" of data/train-00000-of-00003.jsonl; empty: this is no such shard.
 std::string shard_split(const fs::path& relative) {
-  constexpr std::string_view kNumbers = "-#####-of-#####";
   if (relative.parent_path() != "data") return "";
   const std::string name = relative.filename().string();
-  for (size_t at = name.rfind("-of-"); at != std::string::npos && at >= 6; at = name.rfind("-of-", at - 1)) {
-    const std::string_view part = std::string_view(name).substr(at - 6, kNumbers.size());
-    const bool fits = part.size() == kNumbers.size() &&
-                      std::equal(part.begin(), part.end(), kNumbers.begin(),
-                                 [](char c, char like) { return like == '#' ? is_digit(c) : c == like; });
-    if (fits && at > 6 && name.find('.', at + 9) != std::string::npos) return name.substr(0, at - 6);
-  }
-  return "";
+  const auto shard = shard_name(name);
+  if (!shard || !shard->set.ends_with('-') || shard->rest.find('.') == std::string_view::npos) return "";
+  return std::string(shard->set.substr(0, shard->set.size() - 1));
 }
 
 std::string lower_case(std::string name) {
