@@ -80,6 +80,20 @@ TEST_F(SplitsTest, AFolderWithoutTheSplitIsRefusedWithTheFilesToChooseFrom) {
     EXPECT_NE(eval.find(part), std::string::npos) << eval;
 }
 
+// One rule decides for all files, so a file may have the word of a split and be in none.
+TEST_F(SplitsTest, ARefusedFolderNamesTheFilesThatLookLikeTheSplitFirst) {
+  for (const char* const name : {"f/train/a.jsonl", "f/a.jsonl", "f/val.jsonl"}) write(name, "{}");
+  for (const char* const name : {"g/data/train-00000-of-00001.jsonl", "g/dev.jsonl"}) write(name, "{}");
+  for (const char* const name : {"h/train.jsonl", "h/test.csv"}) write(name, "{}");
+  for (const auto& [folder, part] :
+       std::map<std::string, std::string>{{"f", path("f/val.jsonl") + ", " + path("f/a.jsonl")},
+                                          {"g", path("g/dev.jsonl")},
+                                          {"h", path("h/test.csv")}}) {
+    const std::string said = refusal([&, &name = folder] { open_dataset(path(name), "", DatasetUse::evaluate); });
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  }
+}
+
 TEST_F(SplitsTest, OtherSplitsAreNoPartOfTheTokenisedDataset) {
   const std::string row = R"({"prompt": "Q", "completion": ")";
   write("f/train.jsonl", row + "A\"}\n");

@@ -237,9 +237,9 @@ std::string passed_over_sentence(const Dataset& dataset) {
 std::string split_sentence(const Dataset& dataset) {
   if (!dataset.left_out.empty())
     return fmt::format(
-        "of the folder {} the {} split is read, as the names of its files say; left out: {} (give a file by its path "
-        "to use it)",
-        dataset.name, dataset.split, some_of(dataset.left_out));
+        "reading the {} split of the folder {}, going by the names of its files; not read: {} (to use a file, give its "
+        "path)",
+        dataset.split, dataset.name, some_of(dataset.left_out));
   if (!dataset.held_out.empty())
     return fmt::format(
         "the dataset {} is all files of its folder, as in LLaMA-Factory, also those that are not for training by their "

@@ -9,6 +9,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/text/dataset/shards.h"
+#include "megatrain/text/dataset/some_of.h"
 
 namespace megatrain {
 namespace {
@@ -89,6 +90,28 @@ std::string shown(const std::vector<Split>& splits) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// "; of no split: d/val.jsonl, d/x.jsonl": what a missing split may be in. Files of the folder that are in no split,
+// and those that are not read but have a word of the wanted splits. Names with such a word come first.
+std::string candidates(const std::vector<Split>& splits, std::span<const SplitWords> wanted, const Dataset& dataset) {
+  const auto has_wanted_word = [&](const std::string& file) {
+    const std::string name = lower_case(fs::path(file).filename().string());
+    return std::any_of(wanted.begin(), wanted.end(), [&](const SplitWords& split) {
+      return std::any_of(split.words.begin(), split.words.end(),
+                         [&](std::string_view word) { return has_word(name, word, /*folder=*/false); });
+    });
+  };
+  std::vector<std::string> files;
+  std::copy_if(dataset.passed_over.begin(), dataset.passed_over.end(), std::back_inserter(files), has_wanted_word);
+  for (const std::string& file : dataset.files) {
+    const bool placed = std::any_of(splits.begin(), splits.end(), [&](const Split& split) {
+      return std::count(split.files.begin(), split.files.end(), file) != 0;
+    });
+    if (!placed) files.push_back(file);
+  }
+  std::stable_partition(files.begin(), files.end(), has_wanted_word);
+  return files.empty() ? "" : "; of no split: " + some_of(files);
+}
+
 }  // namespace
 
 std::vector<Split> splits_of(const std::string& folder, const std::vector<std::string>& files) {
@@ -119,9 +142,10 @@ void keep_split(const std::string& folder, DatasetUse use, Dataset& dataset) {
     return;
   }
   fail_input(fmt::format(
-      "the folder {} has no {} split: by their names its files are {}; give the files or folders to {} by their paths.",
+      "the folder {} has no {} split: by their names its files are {}{}; give the files or folders to {} by "
+      "their paths.",
       folder, use == DatasetUse::train ? "train" : "validation or test", shown(splits),
-      use == DatasetUse::train ? "train on" : "evaluate on"));
+      candidates(splits, wanted, dataset), use == DatasetUse::train ? "train on" : "evaluate on"));
 }
 
 }  // namespace megatrain
