@@ -28,13 +28,8 @@ std::string answer_to(const SpeakingModel& model, const std::vector<json>& messa
   return json::parse(outcome.out).at("text");
 }
 
-// What is sent when this is typed on a terminal, and enter.
-std::string message_typed(const std::string& keys) {
-  const SpeakingModel model;
-  OnTerminal terminal(model.words({"--max-tokens=8", "--json"}, "chat"));
-  terminal.until("\x1b[?2004h");  // pastes are marked
-  terminal.until("> ");
-  terminal.type(keys + "\r");
+// Waits for the answer in `terminal`, saves the conversation and quits. The messages that were saved.
+json saved_messages(const SpeakingModel& model, OnTerminal& terminal) {
   terminal.until("}");
   terminal.until("> ");
   const std::string saved = model / "saved.jsonl";
@@ -42,7 +37,17 @@ std::string message_typed(const std::string& keys) {
   terminal.until("added to");
   terminal.type("/quit\r");
   EXPECT_EQ(terminal.wait(), 0);
-  return json::parse(read_bytes(saved)).at("messages").at(0).at("content");
+  return json::parse(read_bytes(saved)).at("messages");
+}
+
+// What is sent when this is typed on a terminal, and enter.
+std::string message_typed(const std::string& keys) {
+  const SpeakingModel model;
+  OnTerminal terminal(model.words({"--max-tokens=8", "--json"}, "chat"));
+  terminal.until("\x1b[?2004h");  // pastes are marked
+  terminal.until("> ");
+  terminal.type(keys + "\r");
+  return saved_messages(model, terminal).at(0).at("content");
 }
 
 // More than a prompt with a line shows, which a slow machine may print twice.
@@ -202,14 +207,7 @@ TEST(Chat, TheMarksOfAPasteMayComeInParts) {
     terminal.type(part);
     std::this_thread::sleep_for(std::chrono::milliseconds(150));  // a slow line
   }
-  terminal.until("}");
-  terminal.until("> ");
-  const std::string saved = model / "saved.jsonl";
-  terminal.type("/save " + saved + "\r");
-  terminal.until("added to");
-  terminal.type("/quit\r");
-  EXPECT_EQ(terminal.wait(), 0);
-  EXPECT_EQ(json::parse(read_bytes(saved)).at("messages").at(0), turn("user", "one\ntwo!"));
+  EXPECT_EQ(saved_messages(model, terminal).at(0), turn("user", "one\ntwo!"));
 }
 
 TEST(Chat, ABackslashAtTheEndOfAPasteIsText) {

@@ -88,7 +88,7 @@ class DeepSpeed {
   }
 
  private:
-  // Of a section; nothing: it is not there, or says "auto".
+  // Whether the section is enabled. Nothing where it is missing, or says "auto".
   std::optional<bool> enabled(const char* section) const {
     const json found = config_.value(section, json());
     const json value = found.is_object() ? found.value("enabled", json()) : json();
