@@ -1,17 +1,9 @@
 // What hash, inspect and export say of damaged checkpoints and models.
+#include "megatrain/run/best_record.h"
 #include "tests/cli/command.h"
+#include "tests/hub/flip_byte.h"
 
 namespace megatrain::cli {
-
-namespace {
-
-void flip_byte(const std::string& path, size_t from_end) {
-  std::string bytes = read_bytes(path);
-  bytes[bytes.size() - from_end] = static_cast<char>(bytes[bytes.size() - from_end] ^ 1);
-  write_bytes(path, bytes);
-}
-
-}  // namespace
 
 TEST(Damage, OfACheckpointIsFoundByHashInspectAndExport) {
   const Place place("llama_linear", "steps: 4\n");
@@ -61,6 +53,18 @@ TEST(Damage, OfTheModelIsFoundByHashAndExport) {
   write_bytes(hash, text);
   expect_refusal({"hash", place.run()}, ExitCode::bad_input, {"hash.json", "checksum"});
   EXPECT_FALSE(fs::exists(place / "x"));
+}
+
+TEST(Damage, OfTheModelOrTheBestModelIsFoundByTheirOwnHash) {
+  const Place place("qwen2_tied", "steps: 2\n");
+  succeed({"train", place.config()});
+  fs::copy(place.run() + "/model", place.run() + "/best", fs::copy_options::recursive);
+  write_best_record(place.run(), {.step = 1, .loss = 1.5, .weights = hash_of(place.run() + "/model").at("weights")});
+  for (const std::string& model : {place.run() + "/best", place.run() + "/model"}) {
+    succeed({"hash", model});
+    flip_byte(model + "/model.safetensors", 100);
+    expect_refusal({"hash", model}, ExitCode::bad_input, {model, "damaged"});
+  }
 }
 
 TEST(Damage, AFileOfTheRunThatCannotBeReadIsAnErrorOfTheDisk) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "megatrain/run/best_record.h"
 #include "tests/cli/speaking_model.h"
 
 namespace megatrain::cli {
@@ -159,6 +160,13 @@ TEST(Generate, OfARunThatKeptItsBestModelThatOneIsUsedAndNamed) {
     EXPECT_NE(best.find(part), std::string::npos) << part << " in " << best;
   for (const std::string& last : {said("eval: {every: 3, keep_best: true}\n", run + "/model"), said("", run)})
     EXPECT_EQ(last.find("/best"), std::string::npos) << last;
+
+  write_best_record(run, {.step = 3, .loss = 1.25, .weights = hash_of(run + "/best").at("weights")});
+  fs::remove(run + "/eval.jsonl");
+  EXPECT_NE(said("eval: {every: 3, keep_best: true}\n", run).find("of step 3"), std::string::npos);
+  fs::remove_all(run + "/best");
+  const std::string gone = said("eval: {every: 3, keep_best: true}\n", run);
+  EXPECT_NE(gone.find(run + "/best is gone"), std::string::npos) << gone;
 }
 
 TEST(Generate, SaysWhatIsWrongWithTheWords) {

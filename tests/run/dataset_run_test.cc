@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
@@ -12,32 +11,20 @@
 #include "megatrain/base/error.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
-#include "megatrain/run/best_model.h"
-#include "megatrain/run/export_source.h"
 #include "megatrain/run/run.h"
-#include "megatrain/run/run_files.h"
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 #include "tests/base/said.h"
-#include "tests/data/chat_fixture.h"
+#include "tests/run/dataset_run.h"
 
 namespace megatrain {
 namespace {
 
 using Gradients = std::map<std::string, std::vector<float>>;
 
-class DatasetRun : public ChatFixture {
+class DatasetGradients : public DatasetRun {
  protected:
-  TrainConfig run_config(const std::string& name) {
-    TrainConfig config = chat_config();
-    config.data.train = {{.path = at("data.jsonl")}};
-    config.run_dir = at(name);
-    config.threads = 2;
-    config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 30;
-    return config;
-  }
-
   // Of one step with all samples in it.
   Gradients gradients(const std::string& name, bool packing, int64_t batch, int64_t micro_batch) {
     TrainConfig config = run_config(name);
@@ -89,7 +76,7 @@ TEST_F(DatasetRun, WarnsOnceADatasetWhenNothingThatEndsTheLastAnswerIsTrained) {
   }
 }
 
-TEST_F(DatasetRun, PackedPaddedAndOneByOneGiveTheSameGradient) {
+TEST_F(DatasetGradients, PackedPaddedAndOneByOneGiveTheSameGradient) {
   write("data.jsonl", conversations(8));
   RunData data = open_data(run_config("none"), model_source());
   const int64_t sequences = data.train_samples->counts().sequences;
@@ -270,85 +257,6 @@ TEST_F(DatasetRun, EndsWhenTheEvaluationLossFallsNoMore) {
   EXPECT_EQ(result.best_step, 2);
   EXPECT_TRUE(std::filesystem::exists(at("run/best/config.json")));
   EXPECT_TRUE(std::filesystem::exists(at("run/model/tokenizer.json")));
-}
-
-// Every step but the first makes it worse.
-TEST_F(DatasetRun, ADivergingRunIsWarnedOfAndItsBestModelFound) {
-  write("data.jsonl", conversations(30));
-  TrainConfig config = run_config("run");
-  config.steps = 6;
-  config.data.eval_split = 5;
-  config.eval = {.every = 6, .keep_best = true};
-  run_training(config, {});
-  EXPECT_FALSE(find_best_model(at("run"))) << "the last model is the best";
-
-  config.run_dir = at("diverging");
-  config.eval.every = 1;
-  config.optim.lr = 10;
-  config.optim.warmup = 6;
-  config.optim.clip = 0;
-  const std::string said = logged_by([&] { run_training(config, {}); });
-  EXPECT_NE(said.find("diverges"), std::string::npos) << said;
-  EXPECT_NE(said.find("optim.lr"), std::string::npos) << said;
-  const auto best = find_best_model(at("diverging"));
-  ASSERT_TRUE(best);
-  EXPECT_EQ(best->path, at("diverging/best"));
-  EXPECT_LT(best->step, 6);
-  EXPECT_FALSE(find_best_model(at("diverging/model")));
-}
-
-TEST_F(DatasetRun, TheBestModelIsTheOneOfTheLowestEvaluationLoss) {
-  write("data.jsonl", conversations(30));
-  TrainConfig config = run_config("run");
-  config.steps = 12;
-  config.data.eval_split = 5;
-  config.eval = {.every = 3, .keep_best = true};
-  config.optim.lr = 0.02;
-  const RunResult result = run_training(config, {});
-  ASSERT_TRUE(result.eval_loss.has_value());
-  TrainConfig again = run_config("again");
-  again.model = {.path = at("run/best")};
-  again.data.eval_split = 5;
-  again.steps = 1;
-  again.optim.lr = 0;
-  const RunResult best = run_training(again, {});
-  double lowest = 1e30;
-  std::ifstream lines(at("run/eval.jsonl"));
-  for (std::string line; std::getline(lines, line);)
-    lowest = std::min(lowest, nlohmann::json::parse(line).at("loss").get<double>());
-  EXPECT_EQ(*best.eval_loss, lowest);
-}
-
-TEST_F(DatasetRun, ABestModelThatWasDamagedIsReadBackByNothing) {
-  write("data.jsonl", conversations(30));
-  TrainConfig config = run_config("run");
-  config.steps = 2;
-  config.data.eval_split = 5;
-  config.eval = {.every = 2, .keep_best = true};
-  run_training(config, {});
-  TrainConfig again = run_config("again");
-  again.model = {.path = at("run/best")};
-  again.steps = 1;
-  const std::string weights = at("run/best/model.safetensors");
-  const auto flip = [&] {
-    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(-100, std::ios::end);
-    const auto byte = static_cast<char>(file.get() ^ 1);
-    file.seekp(-100, std::ios::end);
-    file.put(byte);
-  };
-  flip();
-  for (const std::function<void()>& read : {std::function<void()>([&] { run_training(again, {}); }),
-                                            {[&] { ExportSource(at("run/best"), true); }},
-                                            {[&] { verify_model_of_run(at("run/best/")); }}}) {
-    const std::string said = refused_with(ExitCode::bad_input, read);
-    for (const char* part : {"run/best", "damaged"}) EXPECT_NE(said.find(part), std::string::npos) << said;
-  }
-  flip();
-  run_training(again, {});
-  write("run/best.json", "{}");
-  EXPECT_NE(refused_with(ExitCode::bad_input, [&] { verify_model_of_run(at("run/best")); }).find("best.json"),
-            std::string::npos);
 }
 
 TEST_F(DatasetRun, TokensSayHowLongItIs) {

@@ -44,7 +44,7 @@ nlohmann::json hash_path(const std::string& given) {
   if (!fs::is_directory(path)) return to_json(hash_file(path));
   if (is_run_directory(path)) return hash_run(path);
   if (is_checkpoint_directory(path)) return to_json(verify_checkpoint(read_checkpoint(path)));
-  return to_json(hash_directory(path));
+  return to_json(hash_model_of_run(path));
 }
 
 }  // namespace

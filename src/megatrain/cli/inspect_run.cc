@@ -22,6 +22,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// A damaged best.json is told of, and everything else too.
+std::optional<BestModel> best_model_of(const RunFiles& run) {
+  try {
+    return find_best_model(run.path);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    log_warn(error.what());
+    return {};
+  }
+}
+
 ordered_json describe(const RunFiles& run, const RunHistory& history) {
   const TrainConfig& c = run.config;
   ordered_json json = {{"run", run.path}, {"complete", run.complete_step.has_value()}};
@@ -40,7 +51,7 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
       json["checkpoints"].back()["damage"] = damage;
   }
   json["model"] = run.complete_step ? ordered_json(run.path + "/model") : ordered_json();
-  const auto best = find_best_model(run.path);
+  const auto best = best_model_of(run);
   json["best_model"] =
       best ? ordered_json{{"path", best->path}, {"step", best->step}, {"loss", best->loss}} : ordered_json();
   if (!run.model_config.empty()) {
@@ -119,8 +130,9 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
     row("checkpoint",
         fmt::format("step {}, {}{}", checkpoint.at("step").get<int64_t>(), checkpoint.at("path").get<std::string>(),
                     checkpoint.contains("damage") ? " (damaged)" : ""));
-  if (const auto best = find_best_model(run.path))
-    row("best model", fmt::format("{}, of step {}, evaluation loss {:.4f}", best->path, best->step, best->loss));
+  if (const ordered_json& best = json.at("best_model"); !best.is_null())
+    row("best model", fmt::format("{}, of step {}, evaluation loss {:.4f}", best.at("path").get<std::string>(),
+                                  best.at("step").get<int64_t>(), best.at("loss").get<double>()));
   if (run.complete_step) {
     row("result", run.path + "/model");
   } else {

@@ -24,6 +24,7 @@ Evaluations::Evaluations(std::string path, int64_t patience) : path_(std::move(p
 void Evaluations::count(const Evaluation& evaluation) {
   last_loss_ = evaluation.loss;
   last_step_ = evaluation.step;
+  losses_[evaluation.step] = evaluation.loss;
   const bool best = is_lowest(evaluation.loss);
   since_best_ = best ? 0 : since_best_ + 1;
   if (best) {
@@ -32,11 +33,16 @@ void Evaluations::count(const Evaluation& evaluation) {
   }
 }
 
+std::optional<double> Evaluations::loss_of(int64_t step) const {
+  const auto found = losses_.find(step);
+  return found == losses_.end() ? std::nullopt : std::optional(found->second);
+}
+
 void Evaluations::add(const Evaluation& evaluation) {
   LineFile file(path_);
   file.append(fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{:.17g},\"tokens\":{}}}", evaluation.step,
                           evaluation.loss, std::exp(evaluation.loss), evaluation.tokens));
-  file.sync();  // the lowest loss is remembered here alone
+  file.sync();  // patience counts on it
   count(evaluation);
 }
 

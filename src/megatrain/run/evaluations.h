@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
 
 namespace megatrain {
@@ -29,6 +31,7 @@ class Evaluations {
   int64_t best_step() const { return best_step_; }
   double last_loss() const { return last_loss_; }
   int64_t last_step() const { return last_step_; }  // -1: none
+  std::optional<double> loss_of(int64_t step) const;
 
  private:
   void count(const Evaluation& evaluation);
@@ -36,6 +39,7 @@ class Evaluations {
   std::string path_;
   int64_t patience_;
   double best_loss_ = std::numeric_limits<double>::infinity(), last_loss_ = 0;
+  std::map<int64_t, double> losses_;  // by step
   int64_t best_step_ = -1, last_step_ = -1, since_best_ = 0;
 };
 

@@ -15,6 +15,7 @@
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/unused_tensors.h"
+#include "megatrain/run/best_model.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_files.h"
 
@@ -47,6 +48,7 @@ std::string ExportSource::of_run(const std::string& path) {
   missing_tokenizer = run.missing_tokenizer;
   chat_template = run.chat_template;
   if (checkpoint) return of_checkpoint(path);
+  warn_of_lost_best(run);
 
   const auto checkpoints = list_checkpoints(run.path);
   if (run.hash && (checkpoints.empty() || checkpoints.back().first < run.hash->step)) {

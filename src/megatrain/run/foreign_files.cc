@@ -21,11 +21,25 @@ namespace fs = std::filesystem;
 namespace {
 
 const std::set<std::string>& own_texts() {
-  static const std::set<std::string> kTexts = {
-      "config.resolved.yaml",  "translation.txt",    "model_config.json",    "plan.json",        "memory.json",
-      "identity.json",         "hash.json",          "trace.json",           "lanes.json",       "live.json",
-      "metrics.jsonl",         "eval.jsonl",         "samples.jsonl",        "hash.former.json", "best.json",
-      "metrics.jsonl.damaged", "eval.jsonl.damaged", "samples.jsonl.damaged"};
+  static const std::set<std::string> kTexts = {"config.resolved.yaml",
+                                               "translation.txt",
+                                               "model_config.json",
+                                               "plan.json",
+                                               "memory.json",
+                                               "identity.json",
+                                               "hash.json",
+                                               "trace.json",
+                                               "lanes.json",
+                                               "live.json",
+                                               "metrics.jsonl",
+                                               "eval.jsonl",
+                                               "samples.jsonl",
+                                               "hash.former.json",
+                                               "best.json",
+                                               "best.former.json",
+                                               "metrics.jsonl.damaged",
+                                               "eval.jsonl.damaged",
+                                               "samples.jsonl.damaged"};
   return kTexts;
 }
 

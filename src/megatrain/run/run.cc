@@ -25,6 +25,8 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/lies_in.h"
 #include "megatrain/model/load_weights.h"
+#include "megatrain/run/best_model.h"
+#include "megatrain/run/best_record.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/disk_need.h"
 #include "megatrain/run/divergence.h"
@@ -280,7 +282,7 @@ class Run {
   // From the first step to the model, or to the checkpoint that a signal asked for.
   void train() {
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
-    own_best_ = config_.resume && evaluations_ && evaluations_->best_step() > 0;
+    if (config_.resume && evaluations_ && config_.eval.keep_best) go_on_from_best();
     if (step_ == 0 && config_.dump.state.contains(0))
       save_state(path("state-0.safetensors"), 0, trainer_->records(), StateForm::fp32, threads());
 
@@ -533,19 +535,47 @@ class Run {
     pause_ = {};  // a step's time begins behind an evaluation
     if (!measured) return;
     const auto [loss, trained] = *measured;
-    const bool best = evaluations_->is_lowest(loss);
-    if (best && config_.eval.keep_best) {  // before the line is written: a kill in between does both again
-      trainer_->settle();
-      pausing("the best model", [&] {
-        remove_best_hash(config_.run_dir);
-        write_best_hash(config_.run_dir, step_, write_model("best", own_best_));
-      });
-    }
+    const std::string note = note_on(loss);
+    if (config_.eval.keep_best && (!best_ || loss < best_->loss)) write_best(loss);
     directory_.check_in_place();
     evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
     log_->add_scalar("eval/loss", step_, loss);
     log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
-                         std::exp(loss), trained, best ? " (the lowest so far)" : ""));
+                         std::exp(loss), trained, note));
+  }
+
+  // Behind the evaluation's line.
+  std::string note_on(double loss) const {
+    if (!evaluations_->is_lowest(loss)) return "";
+    if (!best_ || loss <= best_->loss) return " (the lowest so far)";
+    return fmt::format(" (the lowest since the run was resumed; {} stays, of step {}, loss {:.4f})", best_->path,
+                       best_->step, best_->loss);
+  }
+
+  // best.json says what best/ holds, not eval.jsonl, of which a resume drops lines. A best model of a step that the run
+  // has gone back behind was evaluated all the same: it stays until another has a lower loss.
+  void go_on_from_best() {
+    best_ = resumed_best_model(config_.run_dir);
+    own_best_ = best_.has_value();
+    if (best_ && best_->step > step_)
+      log_info(fmt::format(
+          "{} is of step {}, behind the one that the run goes on from; it stays until an evaluation loss is "
+          "below its {:.4f}",
+          best_->path, best_->step, best_->loss));
+  }
+
+  // Before the evaluation's line is written: after a kill in between the evaluation is made again.
+  void write_best(double loss) {
+    trainer_->settle();
+    pausing("the best model", [&] {
+      if (own_best_)
+        set_best_record_aside(config_.run_dir);
+      else
+        remove_best_record(config_.run_dir);
+      const StateHash model = write_model("best", own_best_);
+      write_best_record(config_.run_dir, {.step = step_, .loss = loss, .weights = model.weights});
+    });
+    best_ = {.path = path("best"), .step = step_, .loss = loss};
   }
 
   // Replaces what the run wrote there before. Anything else of that name is kept under another one.
@@ -615,6 +645,7 @@ class Run {
   RunData data_;
   std::string chat_template_;  // of data.template; goes with the model
   std::optional<Evaluations> evaluations_;
+  std::optional<BestModel> best_;  // what RUN/best holds
   std::optional<Samples> samples_;
   std::optional<Session> session_;
   nlohmann::ordered_json identity_json_;

@@ -16,6 +16,7 @@
 #include "megatrain/io/replace.h"
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/model/model_source.h"
+#include "megatrain/run/best_record.h"
 #include "megatrain/train/setup.h"
 
 namespace megatrain {
@@ -30,7 +31,6 @@ bool exists(const std::string& path) {
 std::string config_path(const std::string& run) { return run + "/config.resolved.yaml"; }
 std::string hash_path(const std::string& run) { return run + "/hash.json"; }
 std::string former_hash_path(const std::string& run) { return run + "/hash.former.json"; }
-std::string best_hash_path(const std::string& run) { return run + "/best.json"; }
 
 RunHash read_hash_file(const std::string& path) {
   nlohmann::json hash = read_json_file(path);
@@ -49,6 +49,14 @@ RunHash read_hash_file(const std::string& path) {
   hash.erase("checksum");
   run.state = std::move(hash);
   return run;
+}
+
+void check_weights_of_model(const std::string& model, const RunHash& hash, const std::string& found) {
+  if (hash.model.empty() || found == hash.model) return;
+  fail_input(
+      fmt::format("{} is damaged: the hash of its weights is {}, the run wrote {}; bring it back from a copy or, "
+                  "where a checkpoint is left, with --resume",
+                  model, found, hash.model));
 }
 
 }  // namespace
@@ -99,38 +107,17 @@ bool is_former_model(const std::string& run_dir) {
 }
 
 void verify_run_model(const std::string& run_dir, const RunHash& hash) {
-  const std::string path = run_dir + "/model", found = hash_directory(path).weights;
-  if (hash.model.empty() || found == hash.model) return;
-  fail_input(
-      fmt::format("{} is damaged: the hash of its weights is {}, the run wrote {}; bring it back from a copy or, "
-                  "where a checkpoint is left, with --resume",
-                  path, found, hash.model));
-}
-
-void write_best_hash(const std::string& run_dir, int64_t step, const StateHash& model) {
-  write_text_file(best_hash_path(run_dir), json_text(sealed({{"step", step}, {"model", model.weights}}), 1) + "\n");
-}
-
-void remove_best_hash(const std::string& run_dir) {
-  std::error_code none;
-  std::filesystem::remove(best_hash_path(run_dir), none);
+  check_weights_of_model(run_dir + "/model", hash, hash_directory(run_dir + "/model").weights);
 }
 
 namespace {
 
-void verify_best(const std::string& directory, const std::string& run_dir) {
-  const std::string path = best_hash_path(run_dir);
-  if (!can_read(path)) return;
-  const nlohmann::json hash = read_json_file(path);
-  if (!seal_holds(hash) || !hash.contains("model") || !hash.at("model").is_string())
-    fail_input(fmt::format("{} is damaged: it does not have the checksum that it names; remove it to use {} unchecked",
-                           path, directory));
-  const std::string found = hash_directory(directory).weights;
-  if (found != hash.at("model").get<std::string>())
-    fail_input(
-        fmt::format("{} is damaged: the hash of its weights is {}, the run wrote {}; bring it back from a copy, or "
-                    "remove {} to use weights that you changed yourself",
-                    directory, found, hash.at("model").get<std::string>(), path));
+void check_weights_of_best(const std::string& best, const BestRecord& record, const std::string& found) {
+  if (found == record.weights) return;
+  fail_input(
+      fmt::format("{} is damaged: the hash of its weights is {}, the run wrote {}; bring it back from a copy, or "
+                  "remove the best.json beside it to use weights that you changed yourself",
+                  best, found, record.weights));
 }
 
 void find_tokenizer(RunFiles& run) {
@@ -145,16 +132,39 @@ void find_tokenizer(RunFiles& run) {
   }
 }
 
-}  // namespace
+// What a run recorded of the model directory; neither: nothing.
+struct Recorded {
+  std::optional<BestRecord> best;
+  std::optional<RunHash> model;
+};
 
-void verify_model_of_run(const std::string& directory) {
+Recorded recorded_of(const std::string& directory) {
   std::error_code none;
   const std::filesystem::path path = std::filesystem::weakly_canonical(directory, none);
   const std::string run_dir = path.parent_path().string();
-  if (!is_run_directory(run_dir)) return;
-  if (path.filename() == "best") return verify_best(directory, run_dir);
-  if (path.filename() != "model") return;
-  if (const std::optional<RunHash> hash = read_run_hash(run_dir)) verify_run_model(run_dir, *hash);
+  Recorded recorded;
+  if (!is_run_directory(run_dir)) return recorded;
+  if (path.filename() == "best") recorded.best = read_best_record(run_dir);
+  if (path.filename() == "model") recorded.model = read_run_hash(run_dir);
+  return recorded;
+}
+
+StateHash hash_and_compare(const std::string& directory, const Recorded& recorded) {
+  StateHash hash = hash_directory(directory);
+  if (recorded.best) check_weights_of_best(directory, *recorded.best, hash.weights);
+  if (recorded.model) check_weights_of_model(directory, *recorded.model, hash.weights);
+  return hash;
+}
+
+}  // namespace
+
+StateHash hash_model_of_run(const std::string& directory) {
+  return hash_and_compare(directory, recorded_of(directory));
+}
+
+void verify_model_of_run(const std::string& directory) {
+  const Recorded recorded = recorded_of(directory);
+  if (recorded.best || recorded.model) hash_and_compare(directory, recorded);
 }
 
 RunFiles read_run(const std::string& path) {

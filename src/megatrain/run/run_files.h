@@ -38,14 +38,11 @@ bool is_former_model(const std::string& run_dir);
 // Reads RUN/model through. Throws Error(bad_input) when it is not what the run wrote.
 void verify_run_model(const std::string& run_dir, const RunHash& hash);
 
-// RUN/best.json: the hash of the weights in RUN/best. It is removed before another model takes that place, and written
-// once that is whole.
-void write_best_hash(const std::string& run_dir, int64_t step, const StateHash& model);
-void remove_best_hash(const std::string& run_dir);
-
 // Reads a model directory through where it is RUN/model or RUN/best of a run that recorded its hash; others are taken
 // as they are. Throws Error(bad_input) when it is not what the run wrote.
 void verify_model_of_run(const std::string& directory);
+// The hash of any model directory, compared in the same way.
+StateHash hash_model_of_run(const std::string& directory);
 
 struct RunFiles {
   std::string path;

@@ -1,0 +1,14 @@
+// One bit of a file turns over, as a failing disk does it.
+#pragma once
+
+#include "tests/hub/fixtures.h"
+
+namespace megatrain {
+
+inline void flip_byte(const std::string& path, size_t from_end) {
+  std::string bytes = read_bytes(path);
+  bytes[bytes.size() - from_end] = static_cast<char>(bytes[bytes.size() - from_end] ^ 1);
+  write_bytes(path, bytes);
+}
+
+}  // namespace megatrain

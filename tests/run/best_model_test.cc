@@ -1,0 +1,200 @@
+// RUN/best: which model it is, by best.json alone, through resumes, kills and damage.
+#include "megatrain/run/best_model.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+
+#include "megatrain/run/best_record.h"
+#include "megatrain/run/export_source.h"
+#include "megatrain/run/run.h"
+#include "megatrain/run/run_files.h"
+#include "tests/base/said.h"
+#include "tests/hub/flip_byte.h"
+#include "tests/run/dataset_run.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BestRun : public DatasetRun {
+ protected:
+  // Every step but the first makes it worse.
+  TrainConfig diverging(const std::string& name, int64_t steps) {
+    TrainConfig config = best_config(name, steps, 1);
+    config.optim.lr = 10;
+    config.optim.warmup = 6;
+    config.optim.clip = 0;
+    config.checkpoint = {.every = 1, .keep = 9};
+    return config;
+  }
+
+  std::string best_weights(const std::string& run) const { return hash_directory(at(run + "/best")).weights; }
+};
+
+void expect_says(const std::string& said, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts) EXPECT_NE(said.find(part), std::string::npos) << part << " in: " << said;
+}
+
+TEST_F(BestRun, ADivergingRunIsWarnedOfAndItsBestModelFound) {
+  run_training(best_config("run", 6, 6), {});
+  EXPECT_FALSE(find_best_model(at("run"))) << "the last model is the best";
+
+  const TrainConfig config = diverging("diverging", 6);
+  expect_says(logged_by([&] { run_training(config, {}); }), {"diverges", "optim.lr"});
+  const auto best = find_best_model(at("diverging"));
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->path, at("diverging/best"));
+  EXPECT_LT(best->step, 6);
+  EXPECT_FALSE(find_best_model(at("diverging/model")));
+}
+
+TEST_F(BestRun, TheBestModelIsTheOneOfTheLowestEvaluationLoss) {
+  TrainConfig config = best_config("run", 12, 3);
+  config.optim.lr = 0.02;
+  const RunResult result = run_training(config, {});
+  ASSERT_TRUE(result.eval_loss.has_value());
+  TrainConfig again = run_config("again");
+  again.model = {.path = at("run/best")};
+  again.data.eval_split = 5;
+  again.steps = 1;
+  again.optim.lr = 0;
+  const RunResult best = run_training(again, {});
+  double lowest = 1e30;
+  std::ifstream lines(at("run/eval.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    lowest = std::min(lowest, nlohmann::json::parse(line).at("loss").get<double>());
+  EXPECT_EQ(*best.eval_loss, lowest);
+  EXPECT_EQ(read_best_record(at("run"))->loss, lowest);
+}
+
+TEST_F(BestRun, ABestModelThatWasDamagedIsReadBackByNothing) {
+  run_training(best_config("run", 2, 2), {});
+  TrainConfig again = run_config("again");
+  again.model = {.path = at("run/best")};
+  again.steps = 1;
+  const std::string weights = at("run/best/model.safetensors");
+  flip_byte(weights, 100);
+  for (const std::function<void()>& read : {std::function<void()>([&] { run_training(again, {}); }),
+                                            {[&] { ExportSource(at("run/best"), true); }},
+                                            {[&] { hash_model_of_run(at("run/best")); }},
+                                            {[&] { verify_model_of_run(at("run/best/")); }}})
+    expect_says(refused_with(ExitCode::bad_input, read), {"run/best", "damaged"});
+  flip_byte(weights, 100);
+  run_training(again, {});
+  for (const char* text : {"{}", "", "{\"step\":2,\"model\":\"x\",\"checksum\":\"y\"}"}) {
+    write("run/best.json", text);
+    expect_says(refused_with(ExitCode::bad_input, [&] { verify_model_of_run(at("run/best")); }),
+                {"best.json", "damaged"});
+  }
+}
+
+TEST_F(BestRun, AWorseModelDoesNotTakeItsPlaceWhenTheHistoryIsGone) {
+  TrainConfig config = diverging("run", 4);
+  run_training(config, {});
+  const auto before = find_best_model(at("run"));
+  ASSERT_TRUE(before);
+  const std::string weights = best_weights("run");
+  fs::remove(at("run/eval.jsonl"));
+  config.resume = true;
+  config.steps = 5;
+  run_training(config, {});
+  EXPECT_EQ(best_weights("run"), weights);
+  const auto after = find_best_model(at("run"));
+  ASSERT_TRUE(after);
+  EXPECT_EQ(after->step, before->step);
+  EXPECT_EQ(after->loss, before->loss);
+}
+
+// The checkpoints are older than the best model, and the resumed run comes to its step with other weights.
+TEST_F(BestRun, KeepsItsStepAndLossWhenAResumeGoesBackBehindIt) {
+  TrainConfig config = best_config("run", 6, 2);
+  config.checkpoint = {.every = 2, .keep = 9};
+  config.optim.lr = 1e-4;
+  run_training(config, {});
+  const std::optional<BestRecord> before = read_best_record(at("run"));
+  ASSERT_TRUE(before);
+  ASSERT_EQ(before->step, 6) << "it learns";
+  const std::string weights = best_weights("run");
+  for (const char* step : {"4", "6"}) fs::remove_all(at("run/checkpoints/step-0000000") + step);
+  config.resume = true;
+  config.optim.lr = 0;
+  expect_says(logged_by([&] { run_training(config, {}); }), {"run/best is of step 6"});
+  EXPECT_EQ(best_weights("run"), weights);
+  const auto after = find_best_model(at("run"));
+  ASSERT_TRUE(after) << "RUN/model is of step 6 too, and another model";
+  EXPECT_EQ(after->step, 6);
+  EXPECT_EQ(after->loss, before->loss);
+}
+
+TEST_F(BestRun, WhenDamagedOrGoneAResumeSaysSoAndTheNextEvaluationReplacesIt) {
+  int64_t steps = 3;
+  TrainConfig config = diverging("run", steps);
+  run_training(config, {});
+  config.resume = true;
+  const auto resumed = [&] {
+    config.steps = ++steps;
+    return logged_by([&] { run_training(config, {}); });
+  };
+  EXPECT_EQ(resumed().find("run/best"), std::string::npos) << "it is whole";
+  ASSERT_LT(read_best_record(at("run"))->step, steps);
+
+  flip_byte(at("run/best/model.safetensors"), 100);
+  expect_says(resumed(), {"run/best is damaged", "the next evaluation", "best.previous"});
+  EXPECT_EQ(read_best_record(at("run"))->step, steps) << "its loss is higher";
+  verify_model_of_run(at("run/best"));
+
+  for (const char* name : {"run/best", "run/best.previous"}) fs::remove_all(at(name));
+  expect_says(resumed(), {"run/best is gone", "the next evaluation"});
+  EXPECT_EQ(read_best_record(at("run"))->step, steps);
+  verify_model_of_run(at("run/best"));
+
+  write("run/best.json", "{}");
+  expect_says(resumed(), {"best.json is damaged", "the next evaluation"});
+  EXPECT_EQ(read_best_record(at("run"))->step, steps);
+}
+
+TEST_F(BestRun, AKillWhileItIsReplacedLeavesARecordThatIsHeldAgainstItsWeights) {
+  run_training(diverging("run", 3), {});
+  const BestRecord record = *read_best_record(at("run"));
+  set_best_record_aside(at("run"));
+  ASSERT_FALSE(fs::exists(at("run/best.json")));
+  ASSERT_TRUE(read_best_record(at("run")));
+  EXPECT_EQ(read_best_record(at("run"))->step, record.step);
+  EXPECT_EQ(find_best_model(at("run"))->loss, record.loss);
+  fs::remove_all(at("run/best"));
+  fs::copy(at("run/model"), at("run/best"), fs::copy_options::recursive);
+  EXPECT_FALSE(read_best_record(at("run"))) << "another model has taken its place";
+  write_best_record(at("run"), record);
+  EXPECT_FALSE(fs::exists(at("run/best.former.json")));
+}
+
+TEST_F(BestRun, OfAnEarlierMegatrainsRecordTheLossIsThatOfItsStepInTheHistory) {
+  run_training(diverging("run", 3), {});
+  const auto best = find_best_model(at("run"));
+  BestRecord record = *read_best_record(at("run"));
+  record.loss.reset();
+  write_best_record(at("run"), record);
+  write("run/eval.jsonl", read_bytes(at("run/eval.jsonl")) + "{\"step\":9,\"loss\":0.001}\n");
+  ASSERT_TRUE(find_best_model(at("run")));
+  EXPECT_EQ(find_best_model(at("run"))->step, best->step);
+  EXPECT_EQ(find_best_model(at("run"))->loss, best->loss);
+  fs::remove(at("run/best.json"));
+  std::optional<BestModel> guessed;
+  expect_says(logged_by([&] { guessed = find_best_model(at("run")); }), {"best.json is not there", "eval.jsonl"});
+  ASSERT_TRUE(guessed);
+  EXPECT_EQ(guessed->step, 9);
+}
+
+TEST_F(BestRun, ThatIsGoneIsWarnedOf) {
+  run_training(diverging("run", 3), {});
+  fs::remove_all(at("run/best"));
+  expect_says(logged_by([&] { EXPECT_FALSE(find_best_model(at("run"))); }), {"run/best is gone", "best.json"});
+  expect_says(logged_by([&] { ExportSource(at("run"), true); }), {"run/best is gone"});
+  fs::remove(at("run/best.json"));
+  EXPECT_EQ(logged_by([&] { find_best_model(at("run")); }), "");
+}
+
+}  // namespace
+}  // namespace megatrain
