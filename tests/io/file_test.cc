@@ -131,8 +131,8 @@ TEST(KeepLinesUpTo, DropsLaterStepsButNeverInPlace) {
   const std::string before = "{\"step\":1}\n{\"note\":\"x\"}\n{\"step\":\"y\"}\n{\"step\":2}\n{\"step\":3}\n{\"st";
   write_bytes(path, before);
   const File former = File::open_to_read(path);
-  keep_lines_up_to(path, 2);
-  EXPECT_EQ(read_bytes(path), "{\"step\":1}\n{\"note\":\"x\"}\n{\"step\":2}\n");
+  EXPECT_EQ(keep_lines_up_to(path, 2), 2);
+  EXPECT_EQ(read_bytes(path), "{\"step\":1}\n{\"step\":2}\n");
   EXPECT_EQ(whole(former), before);
   EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"metrics.jsonl", "metrics.jsonl.damaged"}));
   keep_lines_up_to(directory / "absent", 2);
@@ -161,6 +161,56 @@ TEST(KeepLinesUpTo, MovesLinesThatItCannotReadAsideAndSaysWhich) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find(path + ":2:"), std::string::npos);
   EXPECT_EQ(read_bytes(aside), "{\"step\":2,\"loss\":}\n[4]\n{\"step\":\"\\u00e9\"}\n{\"st\nagain\n");
   EXPECT_EQ(read_bytes(path), "{\"step\":1}\n");
+}
+
+TEST(KeepLinesUpTo, WhatParsesButIsNoRecordIsMovedAsideToo) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "eval.jsonl", aside = path + ".damaged";
+  const std::string good = "{\"step\":1,\"loss\":2.5}\n{\"loss\":1e-300,\"step\":2}\n";
+  const std::vector<std::string> bad = {"{}",
+                                        "{\"loss\":1}",
+                                        "{\"step\":-1,\"loss\":1}",
+                                        "{\"step\":0,\"loss\":1}",
+                                        "{\"step\":1.5,\"loss\":1}",
+                                        "{\"step\":9223372036854775807,\"loss\":1}",
+                                        "{\"step\":18446744073709551615,\"loss\":1}",
+                                        "{\"step\":1e300,\"loss\":1}",
+                                        "{\"step\":3,\"step\":11,\"loss\":1}",
+                                        "{\"step\":3}",
+                                        "{\"step\":3,\"loss\":\"low\"}"};
+  for (const std::string& line : bad) {
+    write_bytes(path, good + line + "\n");
+    fs::remove(aside);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(keep_lines_up_to(path, 10, {.numbers = {"loss"}}), 2) << line;
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find(path + ":3:"), std::string::npos) << line << said;
+    EXPECT_EQ(read_bytes(path), good) << line;
+    EXPECT_TRUE(fs::exists(aside) && read_bytes(aside) == line + "\n") << line;
+  }
+}
+
+TEST(KeepLinesUpTo, AStepHasOneRecordOrThoseThatStandBehindEachOther) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "lines.jsonl", aside = path + ".damaged";
+  const auto kept = [&](const std::string& text, const LineForm& form) {
+    write_bytes(path, text);
+    fs::remove(aside);
+    testing::internal::CaptureStderr();
+    keep_lines_up_to(path, 3, form);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(fs::exists(aside), said.find("another record") != std::string::npos) << said;
+    return read_bytes(path);
+  };
+  const std::string one = "{\"step\":1,\"x\":1}\n", again = "{\"step\":1,\"x\":2}\n", two = "{\"step\":2}\n",
+                    later = "{\"step\":4}\n";
+  EXPECT_EQ(kept(one + again + two + one + later + later, {}), one + two);
+  EXPECT_EQ(read_bytes(aside), again + one);
+  EXPECT_EQ(kept(two + one, {}), two + one) << "in any order";
+  EXPECT_EQ(kept(one + again + two + one + again + two, {.several = true}), one + again + two);
+  EXPECT_EQ(kept(one + again + two + two, {.several = true}), one + again + two + two);
+  const std::string metrics = "{\"step\":1,\"loss\":1}\n{\"step\":1,\"eval_loss\":1}\n";
+  EXPECT_EQ(kept(metrics, {.numbers = {"loss", "eval_loss"}}), metrics) << "as earlier runs wrote evaluations";
 }
 
 TEST(KeepLinesUpTo, KeepsAWholeLastLineThatLacksItsEnd) {

@@ -28,6 +28,19 @@ TEST(Evaluations, TheLowestLossSurvivesACutLineAndAResume) {
   EXPECT_EQ(evaluations.last_step(), 6);
 }
 
+TEST(Evaluations, PatienceCountsOneEvaluationAStep) {
+  const TemporaryDirectory run;
+  const std::string path = run / "eval.jsonl", line = "{\"step\":4,\"loss\":1.75}\n";
+  write_bytes(path, "{\"step\":2,\"loss\":1.5}\n" + line + line + line + "{\"step\":-3,\"loss\":2.0}\n{}\n");
+  Evaluations evaluations(path, 3);
+  EXPECT_FALSE(evaluations.exhausted());
+  EXPECT_EQ(evaluations.last_step(), 4);
+  evaluations.add({.step = 6, .loss = 1.6, .tokens = 7});
+  EXPECT_FALSE(evaluations.exhausted());
+  evaluations.add({.step = 8, .loss = 1.6, .tokens = 7});
+  EXPECT_TRUE(evaluations.exhausted());
+}
+
 TEST(Evaluations, AFileThatCannotBeReadIsNoEmptyHistory) {
   const TemporaryDirectory run;
   std::filesystem::create_symlink("eval.jsonl", run / "eval.jsonl");

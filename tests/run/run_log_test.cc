@@ -1,6 +1,7 @@
 #include "megatrain/run/run_log.h"
 
 #include "megatrain/io/json.h"
+#include "tests/base/said.h"
 #include "tests/run/event_records.h"
 
 namespace megatrain {
@@ -65,6 +66,36 @@ TEST(RunLog, ResumedForgetsLaterStepsEverywhere) {
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4}));
   EXPECT_EQ(read_bytes(run / "eval.jsonl"), "{\"step\":2,\"loss\":1.0}\n");
   EXPECT_EQ(read_bytes(run / "samples.jsonl"), "");
+}
+
+TEST(RunLog, ResumedWithoutALineOfEveryFileThatIsNoRecordOfIt) {
+  const TemporaryDirectory run;
+  const std::string metrics = metrics_json(metrics_of(1, 3.5)) + "\n", bad = "{\"step\":1}\n",
+                    evaluation = "{\"step\":1,\"loss\":1.0}\n",
+                    sample = "{\"step\":1,\"prompt\":\"a\",\"text\":\"b\"}\n";
+  write_bytes(run / "metrics.jsonl", bad + metrics + metrics);
+  write_bytes(run / "eval.jsonl", evaluation + bad + evaluation);
+  write_bytes(run / "samples.jsonl", sample + sample + bad + sample);
+  const std::string said = logged_by([&] { RunLog(run.path(), 1, 10, true); });
+  EXPECT_EQ(read_bytes(run / "metrics.jsonl"), metrics);
+  EXPECT_EQ(read_bytes(run / "eval.jsonl"), evaluation);
+  EXPECT_EQ(read_bytes(run / "samples.jsonl"), sample + sample) << "of two prompts";
+  for (const char* place : {"metrics.jsonl:1:", "metrics.jsonl:3:", "eval.jsonl:2:", "eval.jsonl:3:",
+                            "samples.jsonl:3:", "samples.jsonl:4:"})
+    EXPECT_NE(said.find(place), std::string::npos) << place << " in " << said;
+  for (const char* name : {"metrics.jsonl", "eval.jsonl", "samples.jsonl"})
+    EXPECT_TRUE(std::filesystem::exists(run / (std::string(name) + ".damaged"))) << name;
+}
+
+TEST(RunLog, ResumedBehindStepsThatTheMetricsLackSaysSoOnce) {
+  const TemporaryDirectory run;
+  const auto said = [&] { return logged_by([&] { RunLog(run.path(), 3, 10, true); }); };
+  EXPECT_NE(said().find("metrics.jsonl has no step"), std::string::npos);
+  std::string text = metrics_json(metrics_of(1, 3.5)) + "\n" + metrics_json(metrics_of(2, 3.5)) + "\n";
+  write_bytes(run / "metrics.jsonl", text);
+  EXPECT_NE(said().find("metrics.jsonl ends at step 2"), std::string::npos);
+  write_bytes(run / "metrics.jsonl", text + metrics_json(metrics_of(3, 3.5)) + "\n");
+  EXPECT_EQ(said(), "");
 }
 
 TEST(RunLog, ShowsTheLanesOfTheThirdStepOrTheLast) {

@@ -3,16 +3,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/io/json.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/io/line_reader.h"
 #include "megatrain/io/object_scan.h"
 #include "megatrain/io/replace.h"
@@ -21,19 +25,73 @@ namespace megatrain {
 
 namespace {
 
-// The "step" of a line, 0 where it has none; nothing where the line is no object with a step that is a whole number.
-std::optional<int64_t> step_of(std::string_view line) {
-  constexpr std::array<std::string_view, 1> kKeys = {"step"};
-  std::array<std::string_view, 1> found;
-  if (scan_object(line, kKeys, found)) {
-    if (found[0].empty()) return 0;
-    if (const std::optional<int64_t> step = scanned_integer(found[0])) return step;
+struct LineRecord {
+  int64_t step = 0;
+  std::string_view number;  // the first of LineForm's numbers that it has
+};
+
+// What the parser says where the scanner knows no answer.
+std::optional<LineRecord> parse_record(std::string_view line, const LineForm& form) {
+  nlohmann::json object;
+  try {
+    object = parse_json(line, "", "");
+  } catch (const Error&) {
+    return {};
   }
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-  if (!object.is_object()) return {};
-  const nlohmann::json step = object.value("step", nlohmann::json(0));
-  return step.is_number_integer() ? std::optional(step.get<int64_t>()) : std::nullopt;
+  const auto step = object.is_object() ? object.find("step") : object.end();
+  if (step == object.end() || !step->is_number_unsigned()) return {};
+  const auto value = step->get<uint64_t>();
+  if (value < 1 || value > static_cast<uint64_t>(kMostSteps)) return {};
+  const auto is_number = [&](std::string_view key) {
+    const auto found = object.find(std::string(key));
+    return found != object.end() && found->is_number();
+  };
+  const auto is_text = [&](std::string_view key) {
+    const auto found = object.find(std::string(key));
+    return found != object.end() && found->is_string();
+  };
+  const auto number = std::find_if(form.numbers.begin(), form.numbers.end(), is_number);
+  if (number == form.numbers.end() && !form.numbers.empty()) return {};
+  if (!std::all_of(form.texts.begin(), form.texts.end(), is_text)) return {};
+  return LineRecord{.step = static_cast<int64_t>(value), .number = form.numbers.empty() ? "" : *number};
 }
+
+// A long run has hundreds of thousands of lines: what the scanner knows for certain needs no tree of JSON.
+std::optional<LineRecord> record_of(std::string_view line, const LineForm& form) {
+  std::vector<std::string_view> keys = {"step"};
+  keys.insert(keys.end(), form.numbers.begin(), form.numbers.end());
+  keys.insert(keys.end(), form.texts.begin(), form.texts.end());
+  std::vector<std::string_view> found(keys.size());
+  if (!scan_object(line, keys, found)) return parse_record(line, form);
+  const std::optional<int64_t> step = scanned_integer(found[0]);
+  if (!step || *step < 1 || *step > kMostSteps) return parse_record(line, form);
+  LineRecord record{.step = *step, .number = {}};
+  for (size_t i = 1; i < keys.size(); ++i) {
+    const bool number = i <= form.numbers.size();
+    if (number && record.number.empty() && scanned_number(found[i])) record.number = keys[i];
+    if (!number && !scanned_text(found[i])) return parse_record(line, form);
+  }
+  if (record.number.empty() && !form.numbers.empty()) return parse_record(line, form);
+  return record;
+}
+
+// Tells the first records of each step from further ones.
+class FirstRecords {
+ public:
+  explicit FirstRecords(bool several) : several_(several) {}
+
+  bool take(const std::optional<LineRecord>& record) {
+    const bool goes_on = several_ && record && before_ && before_->step == record->step;
+    const bool fresh = record && (goes_on || seen_[record->number].insert(record->step).second);
+    before_ = fresh ? record : std::nullopt;
+    return fresh;
+  }
+
+ private:
+  bool several_;
+  std::map<std::string_view, std::unordered_set<int64_t>> seen_;
+  std::optional<LineRecord> before_;  // the line before, if it was taken
+};
 
 struct ByteRange {
   int64_t begin = 0, end = 0;
@@ -61,18 +119,30 @@ void append_ranges(const File& from, const std::vector<ByteRange>& ranges, const
   to.sync();
 }
 
-void set_aside(const File& file, const std::vector<ByteRange>& damaged, const std::vector<int64_t>& numbers) {
+// "FILE:3, FILE:5"
+std::string places_of(const std::string& path, const std::vector<int64_t>& numbers) {
   constexpr int64_t kNamed = 8;
-  const std::string aside = file.path() + ".damaged";
-  append_ranges(file, damaged, File::open_to_write(aside));
-  sync_directory(parent_directory(aside));
   const int64_t count = std::ssize(numbers), more = count - std::min(count, kNamed);
   std::vector<std::string> places;
   for (int64_t i = 0; i < count - more; ++i)
-    places.push_back(fmt::format("{}:{}", file.path(), numbers[static_cast<size_t>(i)]));
-  log_warn(fmt::format("{}{}: no JSON object with a \"step\"; moved to {}, and the run goes on without {}",
-                       fmt::join(places, ", "), more > 0 ? fmt::format(" and {} more", more) : "", aside,
-                       count == 1 ? "it" : "them"));
+    places.push_back(fmt::format("{}:{}", path, numbers[static_cast<size_t>(i)]));
+  return fmt::format("{}{}", fmt::join(places, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+struct DamagedLines {
+  std::vector<ByteRange> ranges;
+  std::vector<int64_t> unreadable, repeated;  // numbers
+};
+
+void set_aside(const File& file, const DamagedLines& damaged) {
+  const std::string aside = file.path() + ".damaged";
+  append_ranges(file, damaged.ranges, File::open_to_write(aside));
+  sync_directory(parent_directory(aside));
+  for (const auto& [numbers, what] : {std::pair{&damaged.unreadable, "no record of a \"step\""},
+                                      {&damaged.repeated, "another record of a step that the file has before"}})
+    if (!numbers->empty())
+      log_warn(fmt::format("{}: {}; moved to {}, and the run goes on without {}", places_of(file.path(), *numbers),
+                           what, aside, numbers->size() == 1 ? "it" : "them"));
 }
 
 }  // namespace
@@ -90,25 +160,30 @@ void LineFile::append(std::string_view line) {
   at_ += static_cast<int64_t>(text.size());
 }
 
-void keep_lines_up_to(const std::string& path, int64_t last_step) {
-  if (!can_read(path)) return;
-  std::vector<ByteRange> kept, damaged;
-  std::vector<int64_t> numbers;  // of the damaged lines
-  int64_t bytes = 0;
+int64_t keep_lines_up_to(const std::string& path, int64_t last_step, const LineForm& form) {
+  if (!can_read(path)) return 0;
+  std::vector<ByteRange> kept;
+  DamagedLines damaged;
+  FirstRecords first(form.several);
+  int64_t bytes = 0, last = 0;
   bool whole = true;  // every line has its end
   for (LineReader line(path); line.next();) {
     bytes += line.bytes();
     whole = line.ended();
     if (line.line().find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::optional<int64_t> step = step_of(line.line());
-    if (step && *step <= last_step) add_range(line, kept);
-    if (step) continue;
-    add_range(line, damaged);
-    numbers.push_back(line.number());
+    const std::optional<LineRecord> record = record_of(line.line(), form);
+    if (record && record->step > last_step) continue;
+    if (first.take(record)) {
+      add_range(line, kept);
+      last = std::max(last, record->step);
+      continue;
+    }
+    add_range(line, damaged.ranges);
+    (record ? damaged.repeated : damaged.unreadable).push_back(line.number());
   }
-  if (whole && (bytes == 0 || (kept.size() == 1 && kept[0].end - kept[0].begin == bytes))) return;
+  if (whole && (bytes == 0 || (kept.size() == 1 && kept[0].end - kept[0].begin == bytes))) return last;
   const File file = File::open_to_read(path);
-  if (!damaged.empty()) set_aside(file, damaged, numbers);
+  if (!damaged.ranges.empty()) set_aside(file, damaged);
   PartialPath partial(fmt::format("{}.{}-0.partial", path, ::getpid()));
   std::error_code ignored;
   std::filesystem::remove(partial.path(), ignored);
@@ -118,6 +193,7 @@ void keep_lines_up_to(const std::string& path, int64_t last_step) {
     append_ranges(file, kept, fresh);
   }
   partial.put_at(path);
+  return last;
 }
 
 }  // namespace megatrain

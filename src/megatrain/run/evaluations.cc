@@ -15,16 +15,16 @@ Evaluations::Evaluations(std::string path, int64_t patience) : path_(std::move(p
   if (!can_read(path_)) return;
   for (LineReader line(path_); line.next();) {
     const nlohmann::json object = nlohmann::json::parse(line.line(), nullptr, false);
-    if (object.is_object() && object.contains("step") && object["step"].is_number_integer() &&
+    if (object.is_object() && object.contains("step") && object["step"].is_number_integer() && object["step"] > 0 &&
         object.contains("loss") && object["loss"].is_number())
-      count({.step = object["step"], .loss = object["loss"]});
+      losses_.emplace(object["step"].get<int64_t>(), object["loss"].get<double>());
   }
+  for (const auto& [step, loss] : losses_) count({.step = step, .loss = loss});
 }
 
 void Evaluations::count(const Evaluation& evaluation) {
   last_loss_ = evaluation.loss;
   last_step_ = evaluation.step;
-  losses_[evaluation.step] = evaluation.loss;
   const bool best = is_lowest(evaluation.loss);
   since_best_ = best ? 0 : since_best_ + 1;
   if (best) {
@@ -43,6 +43,7 @@ void Evaluations::add(const Evaluation& evaluation) {
   file.append(fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{:.17g},\"tokens\":{}}}", evaluation.step,
                           evaluation.loss, std::exp(evaluation.loss), evaluation.tokens));
   file.sync();  // patience counts on it
+  losses_.emplace(evaluation.step, evaluation.loss);
   count(evaluation);
 }
 

@@ -17,7 +17,8 @@ struct Evaluation {
 
 class Evaluations {
  public:
-  // Goes on from what the file holds. `patience`: evaluations in a row without a lower loss that exhaust; 0: never.
+  // Goes on from what the file holds, one evaluation a step, by step. `patience`: evaluations in a row without a lower
+  // loss that exhaust; 0: never.
   Evaluations(std::string path, int64_t patience);
 
   // Whether this loss would be the lowest so far.

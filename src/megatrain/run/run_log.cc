@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
+#include "megatrain/base/log.h"
 #include "megatrain/io/file.h"
 
 namespace megatrain {
@@ -32,16 +35,26 @@ std::vector<Span> joined(const std::vector<Span>& spans) {
   return out;
 }
 
+// The histories of a run that goes on behind `step`.
+void cut_back(const std::string& run_dir, int64_t step) {
+  const std::string metrics = run_dir + "/metrics.jsonl";
+  const int64_t last = keep_lines_up_to(metrics, step, {.numbers = {"loss", "eval_loss"}});
+  keep_lines_up_to(run_dir + "/eval.jsonl", step, {.numbers = {"loss"}});
+  keep_lines_up_to(run_dir + "/samples.jsonl", step, {.texts = {"prompt", "text"}, .several = true});
+  if (last < step)
+    log_warn(
+        fmt::format("{} {}, and the run goes on behind step {}: what it said of the steps between is missing. The "
+                    "training itself is not affected",
+                    metrics, last == 0 ? "has no step" : fmt::format("ends at step {}", last), step));
+}
+
 }  // namespace
 
 RunLog::RunLog(const std::string& run_dir, int64_t step, int64_t steps, bool resumed)
     : run_dir_(run_dir),
       lanes_step_(std::min(step + kStepsToWarmUp + 1, steps)),
       events_(run_dir + "/tensorboard", step + 1) {
-  if (resumed) {
-    for (const char* name : {"metrics.jsonl", "eval.jsonl", "samples.jsonl"})
-      keep_lines_up_to(run_dir + "/" + name, step);
-  }
+  if (resumed) cut_back(run_dir, step);
   metrics_.emplace(run_dir + "/metrics.jsonl");
 }
 

@@ -18,7 +18,8 @@ namespace megatrain {
 class RunLog {
  public:
   // `step` is the last one done, `steps` that of the whole run. When `resumed`, what was told of later steps is
-  // dropped from metrics.jsonl, eval.jsonl and samples.jsonl, and TensorBoard is told to forget it.
+  // dropped from metrics.jsonl, eval.jsonl and samples.jsonl, and TensorBoard is told to forget it. A metrics.jsonl
+  // that lacks steps up to it gets a warning.
   RunLog(const std::string& run_dir, int64_t step, int64_t steps, bool resumed);
 
   void step(const StepMetrics& metrics);
