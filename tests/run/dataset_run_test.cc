@@ -245,6 +245,35 @@ TEST_F(DatasetRun, StoppedWithinAnEpochItGoesOnExactly) {
   EXPECT_NE(said.find("was made with data = "), std::string::npos) << said;
 }
 
+TEST_F(DatasetRun, ResumedItReadsATokenizerThatIsGoneFromItsOwnCopy) {
+  write("data.jsonl", conversations(30));
+  std::filesystem::copy(at("model"), at("tokenizer"));
+  const auto made = [&](const std::string& name) {
+    TrainConfig config = run_config(name);
+    config.steps = 4;
+    config.data.tokenizer = at("tokenizer");
+    return config;
+  };
+  const std::string expected = run_training(made("whole"), {}).state_hash;
+  for (const bool file : {false, true}) {
+    TrainConfig config = made(file ? "by file" : "by folder");
+    config.checkpoint.every = 2;
+    config.steps = 2;
+    if (file) config.data.tokenizer += "/tokenizer.json";
+    run_training(config, {});
+    std::filesystem::rename(at("tokenizer"), at("elsewhere"));
+    config.resume = true;
+    config.steps = 4;
+    std::string state;
+    const std::string said = logged_by([&] { state = run_training(config, {}).state_hash; });
+    EXPECT_NE(said.find(config.data.tokenizer + " is gone"), std::string::npos) << said;
+    EXPECT_EQ(state, expected);
+    const std::string resolved = read_text_file(config.run_dir + "/config.resolved.yaml", 1 << 20);
+    EXPECT_NE(resolved.find(config.data.tokenizer), std::string::npos) << "as it was given";
+    std::filesystem::rename(at("elsewhere"), at("tokenizer"));
+  }
+}
+
 TEST_F(DatasetRun, EndsWhenTheEvaluationLossFallsNoMore) {
   write("data.jsonl", conversations(30));
   TrainConfig config = run_config("run");

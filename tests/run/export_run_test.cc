@@ -1,16 +1,14 @@
 // What an export of a run takes along, wherever its sources are by then.
 #include "megatrain/run/export_run.h"
 
+#include <functional>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "megatrain/base/log.h"
-#include "megatrain/io/json.h"
-#include "megatrain/run/run.h"
-#include "megatrain/run/run_files.h"
-#include "tests/hub/fixtures.h"
-#include "tests/places.h"
+#include "megatrain/run/companion_record.h"
+#include "tests/base/said.h"
+#include "tests/run/golden_run.h"
 
 namespace megatrain {
 
@@ -28,56 +26,35 @@ std::map<std::string, std::string> files_in(const std::string& directory) {
   return files;
 }
 
-class ExportRun : public testing::Test {
+class ExportRun : public GoldenRun {
  protected:
   void SetUp() override {
-    set_log_quiet(true);
+    GoldenRun::SetUp();
     for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json",
                              "additional_chat_templates/tools.jinja"}) {
       fs::create_directories(fs::path(tokenizer_ + "/" + name).parent_path());
       write_bytes(tokenizer_ + "/" + name, fmt::format("{{\"this\": \"is {}\"}}", name));
     }
   }
-  void TearDown() override { set_log_quiet(false); }
 
   // Random weights with a tokenizer of their own.
-  TrainConfig config() const {
-    const std::string golden = in_repository("tests/parity/goldens/qwen2_tied");
-    TrainConfig c;
-    c.model.config = golden + "/model/config.json";
+  TrainConfig config(const std::string& run = "run") const {
+    TrainConfig c = run_config(run);
+    c.model.config = golden_ + "/model/config.json";
     c.data.tokenizer = tokenizer_;
-    c.data.tokens = golden + "/tokens.bin";
-    c.data.dtype = nlohmann::json::parse(read_bytes(golden + "/expected.json")).at("data").at("dtype");
-    c.device = "cpu";
-    c.threads = 1;
-    c.seq_len = 16;
     c.batch = 2;
-    c.micro_batch = 2;
     c.steps = 2;
-    c.run_dir = directory_ / "run";
     return c;
   }
 
-  // Trains until a checkpoint of `step`.
-  static void stop_after(const TrainConfig& config, int64_t step) {
-    volatile std::sig_atomic_t stop = 0;
-    RunHooks hooks;
-    hooks.stop = &stop;
-    hooks.on_step = [&](const StepMetrics& metrics) {
-      if (metrics.step == step) stop = SIGTERM;
-    };
-    run_training(config, hooks);
-  }
-
-  std::string warnings_of_export(const std::string& run, const std::string& out) const {
+  template <class Action>
+  static std::string warnings_of(const Action& action) {
     set_log_quiet(false);
-    testing::internal::CaptureStderr();
-    export_run(run, out, {});
+    std::string said = logged_by(action);
     set_log_quiet(true);
-    return testing::internal::GetCapturedStderr();
+    return said;
   }
 
-  TemporaryDirectory directory_;
   const std::string tokenizer_ = directory_ / "tokenizer";
 };
 
@@ -100,7 +77,7 @@ TEST_F(ExportRun, OfAStoppedRunHasTheTokenizerAndTheTemplateThatItBeganWith) {
   TrainConfig c = config();
   c.data.chat_template = directory_ / "own.jinja";
   write_bytes(c.data.chat_template, "the run's own");
-  stop_after(c, 1);
+  run_until(c, 1);
   for (const std::string& path : {tokenizer_, c.data.chat_template}) fs::remove_all(path);
   export_run(c.run_dir, directory_ / "out", {});
   auto files = files_in(directory_ / "out");
@@ -111,7 +88,7 @@ TEST_F(ExportRun, OfAStoppedRunHasTheTokenizerAndTheTemplateThatItBeganWith) {
 
 TEST_F(ExportRun, AResumedRunWhoseTokenizerIsGoneWritesTheModelWithItsOwnCopy) {
   TrainConfig c = config();
-  stop_after(c, 1);
+  run_until(c, 1);
   fs::remove_all(tokenizer_);
   c.resume = true;
   run_training(c, {});
@@ -137,13 +114,88 @@ TEST_F(ExportRun, OfAnEarlierMegatrainsRunTakesWhatItsModelHasOrSaysWhatIsGone) 
   EXPECT_EQ(files_in(directory_ / "whole"), model);
 
   SetUp();
-  TrainConfig stopped = config();
-  stopped.run_dir = directory_ / "stopped";
-  stop_after(stopped, 1);
+  const TrainConfig stopped = config("stopped");
+  run_until(stopped, 1);
   fs::remove_all(companions_of(stopped.run_dir));
   fs::remove_all(tokenizer_);
-  const std::string lines = warnings_of_export(stopped.run_dir, directory_ / "without");
+  const std::string lines = warnings_of([&] { export_run(stopped.run_dir, directory_ / "without", {}); });
   EXPECT_NE(lines.find(tokenizer_ + " is gone"), std::string::npos) << lines;
+}
+
+TEST_F(ExportRun, OfDamagedCompanionsIsRefusedWithWhatHasThemStill) {
+  TrainConfig c = config(), stopped = config("stopped");
+  run_training(c, {});
+  run_until(stopped, 1);
+  const std::string name = "/tokenizer.json";
+  const std::vector<std::function<void(const std::string&)>> damages = {
+      [&](const std::string& kept) { write_bytes(kept + name, ""); },
+      [&](const std::string& kept) {
+        fs::remove(kept + name);
+        fs::create_directory(kept + name);
+      },
+      [&](const std::string& kept) {
+        fs::remove_all(kept);
+        fs::create_directory(kept);
+      },
+      [&](const std::string& kept) {
+        fs::remove_all(kept);
+        write_bytes(kept, "a file");
+      },
+      [&](const std::string& kept) { write_bytes(kept + ".json", "{}"); }};
+  for (const auto& damage : damages) {
+    for (const TrainConfig* run : {&c, &stopped}) {
+      const std::string kept = companions_of(run->run_dir), whole = directory_ / "whole", record = kept + ".json";
+      fs::copy(kept, whole, fs::copy_options::recursive);
+      const std::string text = read_bytes(record);
+      damage(kept);
+      const std::string still = run == &c ? c.run_dir + "/model" : "--resume";
+      expect_error(ExitCode::io, {kept, still}, [&] { export_run(run->run_dir, directory_ / "out", {}); });
+      EXPECT_FALSE(fs::exists(directory_ / "out"));
+      fs::remove_all(kept);
+      fs::rename(whole, kept);
+      write_bytes(record, text);
+    }
+  }
+  fs::remove_all(companions_of(c.run_dir));
+  export_run(c.run_dir, directory_ / "out", {});
+  EXPECT_EQ(files_in(directory_ / "out"), files_in(c.run_dir + "/model")) << "as the message advises";
+  write_bytes(companions_of(stopped.run_dir) + name, "my own");
+  fs::remove(companions_of(stopped.run_dir) + ".json");
+  export_run(stopped.run_dir, directory_ / "changed", {});
+  EXPECT_EQ(read_bytes(directory_ / "changed/tokenizer.json"), "my own");
+}
+
+TEST_F(ExportRun, CompanionsThatAreDamagedUnderARunAreWrittenAgainBeforeItsModelTakesThem) {
+  TrainConfig c = config();
+  RunHooks hooks;
+  hooks.on_step = [&](const StepMetrics&) { write_bytes(companions_of(c.run_dir) + "/tokenizer.json", ""); };
+  const std::string said = warnings_of([&] { run_training(c, hooks); });
+  EXPECT_NE(said.find("companions/tokenizer.json is damaged"), std::string::npos) << said;
+  for (const char* place : {"/model", "/companions"})
+    EXPECT_EQ(read_bytes(c.run_dir + place + "/tokenizer.json"), read_bytes(tokenizer_ + "/tokenizer.json"));
+
+  c.run_dir = directory_ / "gone";
+  hooks.on_step = [&](const StepMetrics&) {
+    write_bytes(companions_of(c.run_dir) + "/tokenizer.json", "");
+    fs::remove_all(tokenizer_);
+  };
+  expect_error(ExitCode::io, {"companions/tokenizer.json", tokenizer_, "checkpoint of step 2"},
+               [&] { run_training(c, hooks); });
+  write_bytes(companions_of(c.run_dir) + "/tokenizer.json", "{\"this\": \"is tokenizer.json\"}");
+  c.resume = true;
+  run_training(c, {});
+  EXPECT_TRUE(files_in(c.run_dir + "/model").contains("tokenizer.json"));
+}
+
+TEST_F(ExportRun, AFileInPlaceOfTheCompanionsIsNamedByAResume) {
+  TrainConfig c = config();
+  run_until(c, 1);
+  fs::remove_all(companions_of(c.run_dir));
+  write_bytes(companions_of(c.run_dir), "a file");
+  c.resume = true;
+  expect_error(ExitCode::io, {companions_of(c.run_dir), "move it away"}, [&] { run_training(c, {}); });
+  fs::remove(companions_of(c.run_dir));
+  run_training(c, {});
 }
 
 }  // namespace megatrain

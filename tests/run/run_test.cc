@@ -6,10 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/base/log.h"
-#include "megatrain/io/json.h"
-#include "tests/hub/fixtures.h"
-#include "tests/places.h"
+#include "tests/run/golden_run.h"
 
 namespace megatrain {
 
@@ -17,41 +14,17 @@ namespace {
 
 constexpr int64_t kSteps = 5;
 
-class RunTest : public testing::Test {
+class RunTest : public GoldenRun {
  protected:
-  void SetUp() override { set_log_quiet(true); }
-  void TearDown() override { set_log_quiet(false); }
-
   TrainConfig config(const std::string& run) const {
-    const std::string golden = in_repository("tests/parity/goldens/qwen2_tied");
-    TrainConfig c;
-    c.model.path = golden + "/model";
-    c.data.tokens = golden + "/tokens.bin";
-    c.data.dtype = nlohmann::json::parse(read_bytes(golden + "/expected.json")).at("data").at("dtype");
-    c.device = "cpu";
-    c.threads = 1;
-    c.seq_len = 16;
+    TrainConfig c = run_config(run);
+    c.model.path = golden_ + "/model";
     c.batch = 4;
-    c.micro_batch = 2;
     c.steps = kSteps;
     c.optim.lr = 1e-3;
     c.optim.schedule = "linear";
-    c.run_dir = directory_ / run;
     return c;
   }
-
-  // Asks to stop once `step` is done.
-  static RunResult run_until(const TrainConfig& config, int64_t step) {
-    volatile std::sig_atomic_t stop = 0;
-    RunHooks hooks;
-    hooks.stop = &stop;
-    hooks.on_step = [&](const StepMetrics& metrics) {
-      if (metrics.step == step) stop = SIGTERM;
-    };
-    return run_training(config, hooks);
-  }
-
-  TemporaryDirectory directory_;
 };
 
 }  // namespace
@@ -72,9 +45,9 @@ TEST_F(RunTest, CallsTheHookOnceAStepWithWhatTheMetricsSay) {
   EXPECT_EQ(result.stopped_by, 0);
   EXPECT_EQ(result.state_hash.size(), 32u);
   EXPECT_EQ(listing(c.run_dir),
-            (std::set<std::string>{"companions", "config.resolved.yaml", "hash.json", "identity.json", "lanes.json",
-                                   "live.json", "memory.json", "metrics.jsonl", "model", "model_config.json",
-                                   "plan.json", "tensorboard"}));
+            (std::set<std::string>{"companions", "companions.json", "config.resolved.yaml", "hash.json",
+                                   "identity.json", "lanes.json", "live.json", "memory.json", "metrics.jsonl", "model",
+                                   "model_config.json", "plan.json", "tensorboard"}));
 }
 
 TEST_F(RunTest, StoppedAfterAnyStepAndResumedItEndsTheSame) {

@@ -47,6 +47,7 @@ std::string ExportSource::of_run(const std::string& path) {
   tokenizer_directory = run.tokenizer_directory;
   missing_tokenizer = run.missing_tokenizer;
   chat_template = run.chat_template;
+  check_companions(run);
   if (checkpoint) return of_checkpoint(path);
   warn_of_lost_best(run);
 

@@ -37,6 +37,7 @@ const std::set<std::string>& own_texts() {
                                                "hash.former.json",
                                                "best.json",
                                                "best.former.json",
+                                               "companions.json",
                                                "metrics.jsonl.damaged",
                                                "eval.jsonl.damaged",
                                                "samples.jsonl.damaged"};

@@ -28,6 +28,7 @@
 #include "megatrain/run/best_model.h"
 #include "megatrain/run/best_record.h"
 #include "megatrain/run/checkpoints.h"
+#include "megatrain/run/companion_record.h"
 #include "megatrain/run/disk_need.h"
 #include "megatrain/run/divergence.h"
 #include "megatrain/run/evaluations.h"
@@ -90,6 +91,7 @@ class Run {
       check_weights(source_.directory, source_.config);
       verify_model_of_run(source_.directory);
     }
+    read_from_companions();
     check_companions();
     const DiskNeed known =
         disk_need(config, source_.config, source_.types,
@@ -122,7 +124,7 @@ class Run {
     identity_json_ = identity_json(config, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
     if (checkpoint_)
       check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order,
-                     changed_data_keys(config.run_dir, config));
+                     changed_data_keys(config.run_dir, given_));
     if (config.resume && !checkpoint_) {
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
       directory_.start_over();
@@ -166,6 +168,33 @@ class Run {
     }
   }
 
+  // Of a resumed run: a data.tokenizer that is gone is read from the run's own copy. Beside a model.path that copy is
+  // of the model's files.
+  void read_from_companions() {
+    if (!config_.resume) return;
+    refuse_companions_file();
+    const std::string kept = companions_of(config_.run_dir);
+    std::string& path = config_.data.tokenizer;
+    std::error_code none;
+    if (!source_.directory.empty() || path.empty() || fs::exists(path, none) || !fs::is_directory(kept, none)) return;
+    if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) fail_both_gone(damage);
+    log_info(fmt::format("{} {} is gone; the run goes on with its own copy of it, {}", config_.names("data.tokenizer"),
+                         path, kept));
+    path = kept;
+  }
+
+  [[noreturn]] void fail_both_gone(const std::string& damage) const {
+    fail_io(fmt::format("{}, and {} is gone too; bring one of them back from a copy", damage,
+                        companion_directory(given_, source_.directory)));
+  }
+
+  void refuse_companions_file() const {
+    const std::string kept = companions_of(config_.run_dir);
+    std::error_code none;
+    if (fs::exists(kept, none) && !fs::is_directory(kept, none))
+      fail_io(fmt::format("{}; move it away, and the run makes the folder again", companion_damage(config_.run_dir)));
+  }
+
   // What the export will take along is checked before anything is trained. A resumed run has kept it.
   void check_companions() const {
     const std::string from = companion_directory(config_, source_.directory);
@@ -184,15 +213,20 @@ class Run {
   // Keeps them with the run. Where they are gone since the run began, or are the run's own, those that it has stay.
   void keep_companions() {
     const std::string from = companion_directory(config_, source_.directory), to = companions_of(config_.run_dir);
+    refuse_companions_file();
     std::error_code none;
     const bool gone = !from.empty() && !fs::is_directory(from, none), own = fs::equivalent(from, to, none);
     if (gone && !fs::is_directory(to, none)) fail_no_tokenizer();
+    if (!gone && !own) {
+      remove_companion_record(config_.run_dir);
+      write_companion_record(config_.run_dir, write_companions({.directory = to,
+                                                                .config_json = source_.config_text,
+                                                                .source_directory = from,
+                                                                .chat_template = chat_template_}));
+      return;
+    }
+    if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) fail_both_gone(damage);
     if (gone) log_info(fmt::format("{} is gone; the run goes on with its own copy of the tokenizer, {}", from, to));
-    if (!gone && !own)
-      write_companions({.directory = to,
-                        .config_json = source_.config_text,
-                        .source_directory = from,
-                        .chat_template = chat_template_});
   }
 
   // What only the data say: the number of steps, and what counts in parts of them.
@@ -582,8 +616,11 @@ class Run {
   StateHash write_model(const std::string& name, bool& own) {
     const std::string to = own_path(name);
     if (!own) keep_aside(to);
-    std::error_code none;
-    if (!fs::is_directory(companions_of(config_.run_dir), none)) keep_companions();  // they were removed under the run
+    if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) {
+      log_warn(fmt::format("{}; it was changed while the run was using it, and is written again", damage));
+      if (steps_done_ > 0) save();  // nothing trained is lost where the source is gone too
+      keep_companions();
+    }
     StateHash hash = session_->export_model(to, types_, companions_of(config_.run_dir));
     own = true;
     return hash;

@@ -17,6 +17,7 @@
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/run/best_record.h"
+#include "megatrain/run/companion_record.h"
 #include "megatrain/train/setup.h"
 
 namespace megatrain {
@@ -60,8 +61,6 @@ void check_weights_of_model(const std::string& model, const RunHash& hash, const
 }
 
 }  // namespace
-
-std::string companions_of(const std::string& run_dir) { return run_dir + "/companions"; }
 
 bool is_run_directory(const std::string& path) {
   struct stat status {};
@@ -188,6 +187,21 @@ RunFiles read_run(const std::string& path) {
   }
   find_tokenizer(run);
   return run;
+}
+
+void check_companions(const RunFiles& run) {
+  const std::string folder = companions_of(run.path);
+  if (run.tokenizer_directory != folder) return;
+  const std::string damage = companion_damage(run.path);
+  if (damage.empty()) return;
+  const std::string source = companion_directory(run.config, run.config.model.path);
+  fail_io(fmt::format(
+      "{}. Bring it back from a copy, or {}; remove {}.json to use files that you changed yourself", damage,
+      run.complete_step ? fmt::format("move {} away: {}/model has these files too, and they are then taken from there",
+                                      folder, run.path)
+                        : fmt::format("go on with '{}', which copies the files from {} again", resume_command(run),
+                                      source.empty() ? "the model" : source),
+      folder));
 }
 
 std::string resume_command(const std::string& run_dir) {

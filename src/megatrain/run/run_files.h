@@ -11,11 +11,6 @@
 
 namespace megatrain {
 
-// RUN/companions: config.json, the tokenizer's files, templates and licences as they were when the run began. Every
-// model that the run writes or that is exported from it takes them from here, so that none depends on a place that may
-// move.
-std::string companions_of(const std::string& run_dir);
-
 bool is_run_directory(const std::string& path);   // it has a config.resolved.yaml, or cannot be asked
 bool is_demo_directory(const std::string& path);  // it has a hash.json of ours alone, as `megatrain demo` leaves it
 
@@ -58,6 +53,9 @@ struct RunFiles {
 
 // Throws Error(bad_input) when the path is no run.
 RunFiles read_run(const std::string& path);
+
+// Where `run.tokenizer_directory` is RUN/companions: throws Error(io) when it is not as the run wrote it.
+void check_companions(const RunFiles& run);
 
 // The command that goes on with a run in its own place, quoted for a shell.
 std::string resume_command(const std::string& run_dir);

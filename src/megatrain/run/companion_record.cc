@@ -1,0 +1,79 @@
+#include "megatrain/run/companion_record.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
+#include "megatrain/io/replace.h"
+#include "megatrain/io/sealed_json.h"
+#include "megatrain/io/xxh3.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kMaxBytes = kGiB;  // of one, as hub/companions.cc has it
+
+std::string record_path(const std::string& run_dir) { return run_dir + "/companions.json"; }
+
+std::string checksum_of(const std::string& path) {
+  const std::string bytes = read_text_file(path, kMaxBytes);
+  return xxh3_128(bytes.data(), bytes.size());
+}
+
+// Of one file; `wrote` is what the run wrote, or empty where nothing says it.
+std::string damage_of(const std::string& path, const std::string& wrote) {
+  std::error_code none;
+  const fs::file_status status = fs::status(path, none);
+  if (!fs::exists(status)) return path + " is gone";
+  if (fs::is_directory(status)) return path + " is a folder, where a file is expected";
+  if (wrote.empty() || checksum_of(path) == wrote) return "";
+  return fmt::format("{} is damaged: it is not the file that the run wrote", path);
+}
+
+}  // namespace
+
+std::string companions_of(const std::string& run_dir) { return run_dir + "/companions"; }
+
+void write_companion_record(const std::string& run_dir, const std::vector<std::string>& names) {
+  nlohmann::json files = {{"config.json", checksum_of(companions_of(run_dir) + "/config.json")}};
+  for (const std::string& name : names) files[name] = checksum_of(companions_of(run_dir) + "/" + name);
+  write_text_file(record_path(run_dir), json_text(sealed({{"files", files}}), 1) + "\n");
+}
+
+void remove_companion_record(const std::string& run_dir) {
+  std::error_code none;
+  fs::remove(record_path(run_dir), none);
+}
+
+std::string companion_damage(const std::string& run_dir) {
+  const std::string folder = companions_of(run_dir);
+  std::error_code none;
+  const fs::file_status status = fs::status(folder, none);
+  if (!fs::exists(status)) return folder + " is gone";
+  if (!fs::is_directory(status)) return folder + " is a file, where the run keeps its tokenizer's files in a folder";
+  const std::string path = record_path(run_dir);
+  if (!can_read(path)) return damage_of(folder + "/config.json", "");
+  nlohmann::json record;
+  try {
+    record = read_json_file(path);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+  }
+  if (!seal_holds(record) || !record.contains("files") || !record.at("files").is_object())
+    return fmt::format("{} is damaged: it does not have the checksum that it names", path);
+  for (const auto& [name, checksum] : record.at("files").items()) {
+    if (std::string damage = damage_of(folder + "/" + name, checksum.get<std::string>()); !damage.empty())
+      return damage;
+  }
+  return "";
+}
+
+}  // namespace megatrain

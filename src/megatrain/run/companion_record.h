@@ -1,0 +1,23 @@
+// RUN/companions.json: the checksums of the files in RUN/companions, which every model of the run takes along.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace megatrain {
+
+// RUN/companions: config.json, the tokenizer's files, templates and licences as they were when the run began. Every
+// model that the run writes or that is exported from it takes them from here, so that none depends on a place that may
+// move.
+std::string companions_of(const std::string& run_dir);
+
+// Of the files with these names in RUN/companions, config.json among them or not.
+void write_companion_record(const std::string& run_dir, const std::vector<std::string>& names);
+// Before they are written anew.
+void remove_companion_record(const std::string& run_dir);
+
+// A sentence without its end: which of them is not as the run wrote it. Empty: none. Runs of an earlier megatrain have
+// no record; of these only config.json has to be there.
+std::string companion_damage(const std::string& run_dir);
+
+}  // namespace megatrain
