@@ -53,6 +53,19 @@ TEST(DiskNeed, CountsTheCheckpointsThatStayTheOneBeingWrittenAndTheModel) {
   EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 2}", {}), exported);  // the data may hold nine steps
 }
 
+TEST(DiskNeed, CountsTheTokenizersFilesInEveryModelAndBesideThem) {
+  const TemporaryDirectory source;
+  write_bytes(source / "tokenizer.json", std::string(1000, 'x'));
+  std::filesystem::create_directory(source / "additional_chat_templates");
+  write_bytes(source / "additional_chat_templates/tools.jinja", std::string(500, 'x'));
+  write_bytes(source / "notes.txt", std::string(250, 'x'));
+  const std::string path = "model.path: " + source.path() + "\n",
+                    best = "data: {train: t.jsonl, eval: e.jsonl}\neval.keep_best: true\n";
+  EXPECT_EQ(bytes_of(path, 100), bytes_of("", 100) + 2 * 1500);
+  EXPECT_EQ(bytes_of(path + best, 100), bytes_of(best, 100) + 4 * 1500);
+  EXPECT_EQ(bytes_of("model.config: c.json\ndata.tokenizer: " + (source / "tokenizer.json"), 100), bytes_of(path, 100));
+}
+
 TEST(DiskNeed, CountsDumpsTheBestModelAndStateOnDisk) {
   const int64_t exported = bytes_of("", 100);
   EXPECT_EQ(bytes_of("data: {train: t.jsonl, eval: e.jsonl}\neval.keep_best: true\n", 100),

@@ -9,8 +9,11 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/hub/companions.h"
+#include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/user_cache.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/train/setup.h"
 
@@ -54,6 +57,27 @@ int64_t bytes_in(const fs::path& directory) {
   for (; !code && at != fs::recursive_directory_iterator(); at.increment(code)) {
     std::error_code none;
     if (at->is_regular_file(none)) sum += static_cast<int64_t>(at->file_size(none));
+  }
+  return sum;
+}
+
+// The tokenizer's files, templates and licences, which every model of the run has. 0 where they cannot be found: what
+// opens them says why.
+int64_t companion_bytes(const TrainConfig& config) {
+  std::string directory;
+  try {
+    directory =
+        companion_directory(config, config.model.path.empty() ? "" : find_model(config.model.path, ModelParts::config));
+  } catch (const Error&) {
+    return 0;
+  }
+  int64_t sum = 0;
+  std::error_code code;
+  for (fs::directory_iterator at(directory, code), end; !code && at != end; at.increment(code)) {
+    std::error_code none;
+    const std::string name = at->path().filename().string();
+    if (name == kNamedTemplates) sum += bytes_in(at->path());
+    if (is_companion_name(name) && at->is_regular_file(none)) sum += static_cast<int64_t>(at->file_size(none));
   }
   return sum;
 }
@@ -167,10 +191,11 @@ DiskNeed disk_need(const TrainConfig& config, const ModelConfig& model, const Te
     add(fmt::format("{} of gradients of {}", counted(gradients, "dump"), format_bytes_up(bytes.gradient_dump)),
         gradients, bytes.gradient_dump, "name fewer steps in dump.grads");
   }
-  add(fmt::format("the model {}", format_bytes_up(bytes.exported)), 1, bytes.exported,
-      "choose a run_dir on a larger disk");
+  const int64_t companions = companion_bytes(config), exported = bytes.exported + companions;
+  add(fmt::format("the tokenizer's files {}", format_bytes_up(companions)), companions > 0 ? 1 : 0, companions, "");
+  add(fmt::format("the model {}", format_bytes_up(exported)), 1, exported, "choose a run_dir on a larger disk");
   if (config.eval.keep_best)  // a better one is written beside it
-    add(fmt::format("the best model twice for a moment {}", format_bytes_up(2 * bytes.exported)), 2, bytes.exported,
+    add(fmt::format("the best model twice for a moment {}", format_bytes_up(2 * exported)), 2, exported,
         fmt::format("leave {} out", config.names("eval.keep_best")));
   if (scratch_bytes > 0 && !config.memory.nvme_path.empty())  // `plan --disk` supposes a drive that has no path
     need.parts.push_back({.what = fmt::format("state on disk {}", format_bytes_up(scratch_bytes)),
