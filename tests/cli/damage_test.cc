@@ -87,4 +87,47 @@ TEST(Damage, AFileOfTheRunThatCannotBeReadIsAnErrorOfTheDisk) {
   EXPECT_FALSE(fs::exists(place / "x"));
 }
 
+TEST(Damage, AnEmptiedConfigurationIsNamedAndNoDefaultsAreShownInItsPlace) {
+  const Place place("llama_linear", "steps: 2\n");
+  succeed({"train", place.config()});
+  const std::string config = place.run() + "/config.resolved.yaml";
+  for (const char* text : {"", "\n \n"}) {
+    write_bytes(config, text);
+    for (const Words& words :
+         {Words{"inspect", place.run()}, {"report", place.run()}, {"export", place.run(), "--out", place / "x"}})
+      expect_refusal(words, ExitCode::io, {config, "damaged"});
+  }
+}
+
+TEST(Damage, AnEmptiedModelConfigIsNamedWithItsCopy) {
+  const Place place("llama_linear", "steps: 2\n");
+  succeed({"train", place.config()});
+  const std::string config = place.run() + "/model_config.json", copy = place.run() + "/companions/config.json";
+  write_bytes(config, "");
+  for (const Words& words : {Words{"inspect", place.run()}, {"export", place.run(), "--out", place / "x"}})
+    expect_refusal(words, ExitCode::bad_input, {config, "empty", copy});
+  const Outcome outcome = succeed({"report", place.run()});
+  EXPECT_NE(outcome.err.find("model_config.json"), std::string::npos) << outcome.err;
+  fs::copy_file(copy, config, fs::copy_options::overwrite_existing);
+  succeed({"export", place.run(), "--out", place / "x"});
+}
+
+TEST(Damage, ACompleteRunWhoseModelIsGoneIsNotCalledUnfinished) {
+  const Place place("llama_linear", "steps: 3\ncheckpoint.every: 2\n");
+  succeed({"train", place.config()});
+  fs::rename(place.run() + "/model", place / "moved");
+  const std::string gone = place.run() + "/model, is gone";
+  const Words generate = {"generate", place.run(), "--prompt=a"};
+  expect_refusal(generate, ExitCode::bad_input, {"complete", gone, "of step 2", "--resume"});
+  const Outcome told = succeed({"inspect", place.run(), "--json"});
+  EXPECT_NE(told.err.find(gone), std::string::npos) << told.err;
+  EXPECT_EQ(json::parse(told.out).at("complete"), true);
+  EXPECT_EQ(json::parse(told.out).at("model"), nullptr);
+  EXPECT_EQ(succeed({"inspect", place.run()}).out.find("not complete"), std::string::npos);
+  EXPECT_NE(succeed({"export", place.run(), "--out", place / "older"}).err.find(gone), std::string::npos);
+  fs::remove_all(place.run() + "/checkpoints");
+  for (const Words& words : {generate, {"export", place.run(), "--out", place / "x"}})
+    expect_refusal(words, ExitCode::bad_input, {"complete", gone});
+}
+
 }  // namespace megatrain::cli

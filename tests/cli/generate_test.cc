@@ -134,7 +134,7 @@ TEST(Generate, ARunsModelIsFound) {
   const SpeakingModel model;
   EXPECT_EQ(succeed({"generate", model / "", "--device=cpu", "--prompt=abc", "--max-tokens=3", "--json"}).code, 0);
   fs::create_directory(model / "not finished");
-  write_bytes(model / "not finished/config.resolved.yaml", "");
+  write_bytes(model / "not finished/config.resolved.yaml", "steps: 1\n");
   expect_refusal({"generate", model / "not finished", "--prompt=a"}, ExitCode::bad_input,
                  {"has not finished", "megatrain export '" + (model / "not finished") + "' --out DIR"});
   fs::create_directory(model / "empty");

@@ -50,14 +50,13 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
     if (const std::string damage = damage_of_checkpoint(path); !damage.empty())
       json["checkpoints"].back()["damage"] = damage;
   }
-  json["model"] = run.complete_step ? ordered_json(run.path + "/model") : ordered_json();
+  json["model"] = run.hash ? ordered_json(run.path + "/model") : ordered_json();
   const auto best = best_model_of(run);
   json["best_model"] =
       best ? ordered_json{{"path", best->path}, {"step", best->step}, {"loss", best->loss}} : ordered_json();
-  if (!run.model_config.empty()) {
-    const ModelConfig model =
-        parse_model_config(parse_json(run.model_config, run.model_config_path, "expected a Hugging Face config.json"),
-                           run.model_config_path);
+  if (!run.model_config_path.empty()) {
+    const ModelConfig model = parse_model_config(
+        parse_json(run.model_config, run.model_config_path, model_config_advice(run)), run.model_config_path);
     int64_t parameters = 0;
     for (const LayerLayout& layout : model_layouts(model)) parameters += layout.parameters();
     json["architecture"] = model.architecture;
@@ -103,13 +102,16 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
     log_warn(fmt::format(
         "{}: {}{}", run.path, history.damaged.front(),
         history.damaged.size() == 1 ? "" : fmt::format(" (the first of {} such lines)", history.damaged.size())));
+  const std::string lost = describe_lost_model(run);
+  if (!lost.empty()) log_warn(lost);
   const ordered_json json = describe(run, history);
   if (options.json) {
     fmt::print("{}\n", json_text(json, 1));
     return exit_code(json);
   }
   const TrainConfig& c = run.config;
-  row("run", fmt::format("{}, {}", run.path, run.complete_step ? "complete" : "not complete"));
+  const char* const state = run.hash ? "complete" : run.complete_step ? "complete, its model is gone" : "not complete";
+  row("run", fmt::format("{}, {}", run.path, state));
   if (json.contains("architecture"))
     row("model", fmt::format("{}, {} parameters{}, from {}", json.at("architecture").get<std::string>(),
                              format_count(json.at("parameters").get<int64_t>()), active_text(json),
@@ -133,9 +135,9 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   if (const ordered_json& best = json.at("best_model"); !best.is_null())
     row("best model", fmt::format("{}, of step {}, evaluation loss {:.4f}", best.at("path").get<std::string>(),
                                   best.at("step").get<int64_t>(), best.at("loss").get<double>()));
-  if (run.complete_step) {
+  if (run.hash) {
     row("result", run.path + "/model");
-  } else {
+  } else if (!run.complete_step) {
     row("go on with", resume_command(run));
   }
   return exit_code(json);

@@ -52,7 +52,8 @@ std::string model_directory(const std::string& given) {
     return best->path;
   }
   if (fs::exists(name + "/model/config.json")) return name + "/model";
-  if (fs::exists(name + "/config.resolved.yaml")) {
+  if (is_run_directory(name)) {
+    if (const std::string lost = describe_lost_model(read_run(name)); !lost.empty()) fail_input(lost);
     fail_input(
         fmt::format("{} is a run that has not finished, so it has no model yet; let it end with 'megatrain train "
                     "CONFIG.yaml --resume', or take its newest checkpoint: megatrain export {} --out DIR",

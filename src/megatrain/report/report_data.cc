@@ -47,7 +47,7 @@ void read_part(ReportData& data, const Read& read) {
 }
 
 void read_model(const RunFiles& run, ReportData& data) {
-  if (run.model_config.empty()) return;
+  if (run.model_config_path.empty()) return;
   const std::string name = fs::path(run.model_config_path).filename().string();
   const ModelConfig model = parse_model_config(parse_json(run.model_config, name, kWithout), name);
   data.architecture = model.architecture;

@@ -50,7 +50,7 @@ std::optional<BestModel> describe(const std::string& run_dir, const std::optiona
 // tell what steps do not.
 bool is_last_model(const RunFiles& run, const std::optional<BestRecord>& record, int64_t step) {
   if (record && run.hash && !run.hash->model.empty()) return record->weights == run.hash->model;
-  return step == run.complete_step;
+  return run.hash && run.hash->step == step;
 }
 
 }  // namespace

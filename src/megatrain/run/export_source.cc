@@ -38,10 +38,11 @@ std::string ExportSource::of_run(const std::string& path) {
   const bool checkpoint = is_checkpoint_directory(path);
   // RUN/checkpoints/step-N
   const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
-  if (run.model_config.empty()) {
+  if (run.model_config_path.empty()) {
     fail_input(fmt::format("{} does not hold its model's config.json and {} is gone; put that back to export", run.path,
                            run.config.model.path.empty() ? run.config.model.config : run.config.model.path));
   }
+  parse_json(run.model_config, run.model_config_path, model_config_advice(run));
   config_text = run.model_config;
   config_path = run.model_config_path;
   tokenizer_directory = run.tokenizer_directory;
@@ -59,12 +60,15 @@ std::string ExportSource::of_run(const std::string& path) {
     step = run.hash->step;
     return from;
   }
+  const std::string lost = describe_lost_model(run);
+  if (checkpoints.empty() && !lost.empty()) fail_input(lost);
   if (checkpoints.empty()) {
     fail_input(
         fmt::format("{} has neither finished nor saved a checkpoint; there is nothing to export yet (see "
                     "checkpoint.every, or stop it with SIGTERM, which saves one)",
                     run.path));
   }
+  if (!lost.empty() && checkpoints.back().first < *run.complete_step) log_warn(lost);
   return of_checkpoint(checkpoints.back().second);
 }
 

@@ -17,6 +17,7 @@
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/run/best_record.h"
+#include "megatrain/run/checkpoints.h"
 #include "megatrain/run/companion_record.h"
 #include "megatrain/train/setup.h"
 
@@ -28,6 +29,8 @@ bool exists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
 }
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
 std::string config_path(const std::string& run) { return run + "/config.resolved.yaml"; }
 std::string hash_path(const std::string& run) { return run + "/hash.json"; }
@@ -122,7 +125,7 @@ void check_weights_of_best(const std::string& best, const BestRecord& record, co
 void find_tokenizer(RunFiles& run) {
   if (exists(companions_of(run.path))) {
     run.tokenizer_directory = companions_of(run.path);
-  } else if (run.complete_step) {
+  } else if (run.hash) {
     run.tokenizer_directory = run.path + "/model";
   } else {  // of an earlier megatrain, which did not keep them
     const std::string source = companion_directory(run.config, run.config.model.path);
@@ -174,9 +177,13 @@ RunFiles read_run(const std::string& path) {
   }
   RunFiles run;
   run.path = path.substr(0, path.find_last_not_of('/') + 1);
+  if (is_blank(read_text_file(config_path(run.path), kMaxConfigBytes)))
+    fail_io(fmt::format("{} is damaged: it is empty, and a run writes every key there; bring it back from a copy",
+                        config_path(run.path)));
   run.config = load_config(config_path(run.path), {}, {.model = false, .data = false, .steps = false, .idle = true});
-  if (exists(run.path + "/model/config.json")) run.hash = read_run_hash(run.path);
+  run.hash = read_run_hash(run.path);
   if (run.hash) run.complete_step = run.hash->step;
+  if (!exists(run.path + "/model/config.json")) run.hash.reset();
   const TrainConfig::Model& model = run.config.model;
   const std::string source = model.path.empty() ? "" : model.path + "/config.json";
   for (const std::string& file : {run.path + "/model_config.json", source, model.config}) {
@@ -189,6 +196,28 @@ RunFiles read_run(const std::string& path) {
   return run;
 }
 
+std::string describe_lost_model(const RunFiles& run) {
+  if (!run.complete_step || run.hash) return "";
+  const auto checkpoints = list_checkpoints(run.path);
+  std::string else_do;
+  if (!checkpoints.empty() && checkpoints.back().first == *run.complete_step)
+    else_do = fmt::format(", or write it again from its last checkpoint: megatrain export {} --out DIR",
+                          shell_word(run.path));
+  else if (!checkpoints.empty())
+    else_do = fmt::format(", or train the steps behind its last checkpoint again, of step {}: {}",
+                          checkpoints.back().first, resume_command(run));
+  return fmt::format(
+      "{} is a run that is complete, and its model of step {}, {}/model, is gone; bring it back from a copy{}",
+      run.path, *run.complete_step, run.path, else_do);
+}
+
+std::string model_config_advice(const RunFiles& run) {
+  const std::string copy = companions_of(run.path) + "/config.json";
+  if (run.model_config_path != run.path + "/model_config.json" || !exists(copy))
+    return "expected a Hugging Face config.json";
+  return fmt::format("the run has a copy of it, {}, to put in its place", copy);
+}
+
 void check_companions(const RunFiles& run) {
   const std::string folder = companions_of(run.path);
   if (run.tokenizer_directory != folder) return;
@@ -197,10 +226,10 @@ void check_companions(const RunFiles& run) {
   const std::string source = companion_directory(run.config, run.config.model.path);
   fail_io(fmt::format(
       "{}. Bring it back from a copy, or {}; remove {}.json to use files that you changed yourself", damage,
-      run.complete_step ? fmt::format("move {} away: {}/model has these files too, and they are then taken from there",
-                                      folder, run.path)
-                        : fmt::format("go on with '{}', which copies the files from {} again", resume_command(run),
-                                      source.empty() ? "the model" : source),
+      run.hash ? fmt::format("move {} away: {}/model has these files too, and they are then taken from there", folder,
+                             run.path)
+               : fmt::format("go on with '{}', which copies the files from {} again", resume_command(run),
+                             source.empty() ? "the model" : source),
       folder));
 }
 

@@ -47,12 +47,18 @@ struct RunFiles {
   std::string tokenizer_directory;  // with the run's tokenizer files; empty: there are none, or none any more
   std::string chat_template;        // the file of data.template, where the tokenizer's directory lacks it
   std::string missing_tokenizer;    // where an earlier megatrain's run had its tokenizer files; empty: none is missing
-  std::optional<RunHash> hash;      // of RUN/model's step; none: the run is not over
-  std::optional<int64_t> complete_step;  // that step
+  std::optional<RunHash> hash;      // of RUN/model; none: there is no such model
+  std::optional<int64_t> complete_step;  // the last one of a run that is over; its model may be gone since
 };
 
-// Throws Error(bad_input) when the path is no run.
+// Throws Error(bad_input) when the path is no run, and Error(io) when its configuration was emptied.
 RunFiles read_run(const std::string& path);
+
+// A sentence when the run is over and RUN/model is gone, with what can still be had; else empty.
+std::string describe_lost_model(const RunFiles& run);
+
+// What to do about a `model_config` that is damaged: the end of a sentence.
+std::string model_config_advice(const RunFiles& run);
 
 // Where `run.tokenizer_directory` is RUN/companions: throws Error(io) when it is not as the run wrote it.
 void check_companions(const RunFiles& run);
