@@ -95,6 +95,16 @@ TEST_F(ExportRun, AResumedRunWhoseTokenizerIsGoneWritesTheModelWithItsOwnCopy) {
   EXPECT_TRUE(files_in(c.run_dir + "/model").contains("tokenizer.json"));
 }
 
+TEST_F(ExportRun, ARunWithoutACheckpointWhoseTokenizerIsGoneStaysWhereItIs) {
+  TrainConfig c = config();
+  run_training(c, {});
+  fs::remove_all(tokenizer_);
+  c.resume = true;
+  expect_error(ExitCode::bad_input, {"data.tokenizer", tokenizer_}, [&] { run_training(c, {}); });
+  EXPECT_TRUE(fs::exists(c.run_dir + "/model"));
+  EXPECT_FALSE(fs::exists(c.run_dir + ".1"));
+}
+
 TEST_F(ExportRun, ATokenizerThatIsNotThereIsRefusedBeforeAnythingIsTrained) {
   TrainConfig c = config();
   c.data.tokenizer = directory_ / "nowhere";

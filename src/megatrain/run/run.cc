@@ -169,7 +169,7 @@ class Run {
   }
 
   // Of a resumed run: a data.tokenizer that is gone is read from the run's own copy. Beside a model.path that copy is
-  // of the model's files.
+  // of the model's files. A run without a checkpoint is moved aside, its copy too.
   void read_from_companions() {
     if (!config_.resume) return;
     refuse_companions_file();
@@ -177,6 +177,7 @@ class Run {
     std::string& path = config_.data.tokenizer;
     std::error_code none;
     if (!source_.directory.empty() || path.empty() || fs::exists(path, none) || !fs::is_directory(kept, none)) return;
+    if (list_checkpoints(config_.run_dir).empty()) return;
     if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) fail_both_gone(damage);
     log_info(fmt::format("{} {} is gone; the run goes on with its own copy of it, {}", config_.names("data.tokenizer"),
                          path, kept));
@@ -195,12 +196,11 @@ class Run {
       fail_io(fmt::format("{}; move it away, and the run makes the folder again", companion_damage(config_.run_dir)));
   }
 
-  // What the export will take along is checked before anything is trained. A resumed run has kept it.
+  // What the export will take along is checked before anything is trained.
   void check_companions() const {
     const std::string from = companion_directory(config_, source_.directory);
+    if (from.empty()) return;
     std::error_code none;
-    const bool kept = config_.resume && fs::is_directory(companions_of(config_.run_dir), none);
-    if (from.empty() || (kept && !fs::is_directory(from, none))) return;
     if (!fs::is_directory(from, none)) fail_no_tokenizer();
     find_companions(from, config_.data.chat_template.empty());
   }
