@@ -275,11 +275,9 @@ TEST_F(DatasetRun, ResumedItReadsATokenizerThatIsGoneFromItsOwnCopy) {
 }
 
 TEST_F(DatasetRun, EndsWhenTheEvaluationLossFallsNoMore) {
-  write("data.jsonl", conversations(30));
-  TrainConfig config = run_config("run");
+  TrainConfig config = best_config("run", 0, 2);
   config.epochs = 20;
-  config.data.eval_split = 5;
-  config.eval = {.every = 2, .patience = 3, .keep_best = true};
+  config.eval.patience = 3;
   config.optim.lr = 0;
   const RunResult result = run_training(config, {});
   EXPECT_EQ(result.step, 8);  // evaluated after 2, 4, 6, 8: the first is the best, three are not better
@@ -317,12 +315,8 @@ TEST_F(DatasetRun, SamplesAreWrittenAndChangeNothing) {
 // A stop at any step, which finds answers and evaluation still to be done: they are given up, not written by halves,
 // and the resumed run does them first, once.
 TEST_F(DatasetRun, AnEvaluationThatAStopGaveUpIsDoneByTheResumedRun) {
-  write("data.jsonl", conversations(30));
   const auto made = [&](const std::string& name) {
-    TrainConfig config = run_config(name);
-    config.steps = 4;
-    config.data.eval_split = 5;
-    config.eval = {.every = 2, .keep_best = true};
+    TrainConfig config = best_config(name, 4, 2);
     config.sample = {.every = 1, .prompts = {"question 1", "question 2"}, .max_tokens = 3};
     return config;
   };
