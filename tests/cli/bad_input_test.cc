@@ -329,8 +329,8 @@ TEST(BadConfig, PlanOfAnotherModel) {
 
 TEST(BadConfig, PlanThatIsNone) {
   const Place place("llama_linear", "steps: 1\n");
-  write_bytes(place / "plan.json", "{\"slots\": \"many\"}");
-  expect_train_refused(place, ExitCode::bad_config, {place / "plan.json", "slots"},
+  write_bytes(place / "plan.json", "{\"records\": \"many\"}");
+  expect_train_refused(place, ExitCode::bad_config, {place / "plan.json", "experts_per_record"},
                        {"--plan=" + (place / "plan.json")});
   write_bytes(place / "plan.json", "[1, 2]");
   expect_train_refused(place, ExitCode::bad_config, {place / "plan.json"}, {"--plan=" + (place / "plan.json")});
@@ -339,9 +339,9 @@ TEST(BadConfig, PlanThatIsNone) {
 TEST(BadConfig, PlanWithSlabsPastAllReason) {
   const Place place("llama_linear", "steps: 1\n");
   json plan = json::parse(succeed({"plan", place.config(), "--json"}).out).at("plan");
-  plan["gradient_slabs"] = int64_t{1} << 60;
+  plan["rings"]["gradients_out"] = int64_t{1} << 60;
   write_bytes(place / "plan.json", plan.dump());
-  expect_train_refused(place, ExitCode::bad_config, {"gradient_slabs"}, {"--plan=" + (place / "plan.json")});
+  expect_train_refused(place, ExitCode::bad_config, {"gradients_out"}, {"--plan=" + (place / "plan.json")});
 }
 
 TEST(NonFinite, AnInfiniteLossStopsTheRunAndNamesStepAndSequences) {

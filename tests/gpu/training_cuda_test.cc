@@ -2,6 +2,8 @@
 #include <set>
 
 #include "megatrain/base/units.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "tests/parity/parity.h"
 #include "tests/pipeline/expert_groups_check.h"

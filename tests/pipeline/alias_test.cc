@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/planner.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {
@@ -74,7 +76,7 @@ TEST(AliasedLayers, NeverStayOnTheDevice) {
   MachineProfile gpu;
   Plan plan = make_plan(aliased.workload(), {int64_t{1} << 40, int64_t{1} << 40}, gpu, nullptr);
   for (int64_t record = 1; record <= kLayers; ++record) EXPECT_TRUE(plan.streams(record)) << record;
-  plan.weights[3] = Tier::hbm;
+  plan.record(4).weights = Tier::hbm;
   EXPECT_THROW(check_plan(aliased.workload(), plan), Error);
 }
 

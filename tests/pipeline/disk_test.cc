@@ -7,7 +7,11 @@
 #include <numeric>
 
 #include "megatrain/generate/generator.h"
+#include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
+#include "megatrain/plan/schedule.h"
 #include "tests/hub/fixtures.h"
 #include "tests/io/flip_scratch.h"
 #include "tests/pipeline/tiny.h"
@@ -25,20 +29,18 @@ constexpr uint64_t kDiskPlans = 20;
 // gradients of most.
 Plan disk_plan(const Workload& w, uint64_t seed) {
   Plan plan = random_plan(w, seed);
-  int64_t on_disk = 0;
   for (int64_t record = 1; record < w.record_count(); ++record) {
-    const bool may = w.is_trained(record) && !plan.updated_on_device(record);
-    plan.disk_moments[static_cast<size_t>(record)] = may;
-    on_disk += may;
+    if (w.is_trained(record) && !plan.updated_on_device(record)) plan.record(record).moments = Tier::disk;
   }
-  plan.moment_slabs = std::min<int64_t>(on_disk, 2 + static_cast<int64_t>(seed % 3));
+  plan.rings.moment_slabs = std::min<int64_t>(plan.with_moments_on_disk(), 2 + static_cast<int64_t>(seed % 3));
   for (int64_t record = 1; w.clip && record < w.head_record(); ++record) {
     const bool may =
         w.is_trained(record) && !plan.updated_on_device(record) && (record + static_cast<int64_t>(seed)) % 4;
-    plan.gradients[static_cast<size_t>(record)] = may ? Tier::disk : Tier::host;
+    plan.record(record).gradient = may ? Tier::disk : Tier::host;
   }
-  if (w.clip) plan.gradient_ring = std::min<int64_t>(plan.waiting_elsewhere(), 2 + static_cast<int64_t>(seed % 2));
-  if (w.clip) plan.host_gradient_slabs = plan.waiting_on_host(w);
+  if (w.clip)
+    plan.rings.gradient_slabs = std::min<int64_t>(plan.waiting_elsewhere(), 2 + static_cast<int64_t>(seed % 2));
+  if (w.clip) plan.rings.host_gradients = plan.waiting_on_host(w);
   check_plan(w, plan);
   return plan;
 }
@@ -46,13 +48,10 @@ Plan disk_plan(const Workload& w, uint64_t seed) {
 // The same with the weights of all blocks there that may be; `whole` of none.
 Plan whole_plan(const Workload& w, uint64_t seed, bool whole) {
   Plan plan = disk_plan(w, seed);
-  int64_t blocks = 0;
   for (int64_t record = 1; record < w.head_record(); ++record) {
-    const bool may = !plan.updated_on_device(record);
-    plan.disk_weights[static_cast<size_t>(record)] = whole && may;
-    blocks += whole && may;
+    if (!plan.updated_on_device(record)) plan.record(record).state = whole ? Tier::disk : Tier::host;
   }
-  plan.weight_slabs = std::min<int64_t>(blocks, 1 + static_cast<int64_t>(seed % 3));
+  plan.rings.weight_slabs = std::min<int64_t>(plan.with_weights_on_disk(), 1 + static_cast<int64_t>(seed % 3));
   check_plan(w, plan);
   return plan;
 }
@@ -225,11 +224,15 @@ constexpr ResourceKind kOnDisk[] = {ResourceKind::disk_weights,  ResourceKind::d
                                     ResourceKind::disk_moments,  ResourceKind::disk_gradient,
                                     ResourceKind::disk_boundary, ResourceKind::disk_kept};
 
-// The first random plan that has something of this kind on disk.
+// The first random plan under which something of this kind comes back from disk.
 Plan plan_with(const Workload& w, ResourceKind kind) {
   for (uint64_t seed = 0;; ++seed) {
     const Plan plan = random_plan(w, seed);
-    if (memory_need(w, plan).disk[static_cast<size_t>(kind)] > 0) return plan;
+    for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
+      for (const Access& access : action.accesses) {
+        if (access.resource.kind == kind && !access.write) return plan;
+      }
+    }
   }
 }
 

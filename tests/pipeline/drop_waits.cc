@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "tests/pipeline/tiny.h"
 

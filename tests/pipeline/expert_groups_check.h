@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "megatrain/plan/plan.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {

@@ -9,11 +9,16 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/io/json.h"
+#include "megatrain/plan/check_plan.h"
+#include "megatrain/plan/describe.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "tests/hub/fixtures.h"
 #include "megatrain/train/expert_groups.h"
 #include "tests/pipeline/tiny.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain::tiny {
 
@@ -86,12 +91,11 @@ TEST(ExpertParts, AreNamedByTheirLayerAndExperts) {
   EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
 
   Plan plan = tiny.default_plan();
-  plan.weights.pop_back();
-  expect_error(ExitCode::bad_config, {"8 records, the model has 9"}, [&] { check_plan(w, plan); });
+  plan.records.pop_back();
+  expect_error(ExitCode::bad_config, {"10 records, the model has 11"}, [&] { check_plan(w, plan); });
   plan = tiny.default_plan();
-  plan.weights.assign(plan.weights.size(), Tier::host);
-  plan.state.assign(plan.state.size(), Tier::host);
-  plan.state[8] = Tier::hbm;
+  live_on_host(w, plan);
+  plan.record(8).state = Tier::hbm;
   expect_error(ExitCode::bad_config, {"experts 4 to 6 of layer 3's state is on the device"},
                [&] { check_plan(w, plan); });
 }

@@ -5,8 +5,11 @@
 #include <map>
 #include <set>
 
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "tests/pipeline/tiny.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain::tiny {
 
@@ -165,10 +168,7 @@ TEST_P(Freezing, MemoryIsWhatThePlanSaidAndLessThanWithoutFreezing) {
       frozen += whole.workload().record(record).trained - tiny.workload().record(record).trained;
     const auto in_memory = [&](Tiny& model) {  // what is on disk is drawn apart for each
       Plan same = random_plan(model.workload(), seed);
-      same.disk_moments.assign(same.disk_moments.size(), false);
-      same.moment_slabs = 0;
-      same.disk_weights.assign(same.disk_weights.size(), false);
-      same.weight_slabs = 0;
+      leave_the_disk(same);
       const MemoryNeed all = memory_need(model.workload(), same);
       return all.hbm_bytes() + all.host_bytes();
     };
@@ -244,8 +244,7 @@ TEST(Freezing, FrozenTensorsOfABf16SourceHaveNoLowBitsAndEveryBitIsTheSame) {
     for (uint64_t seed = 0; seed < 4; ++seed) {
       const Plan plan = random_plan(kept.workload(), seed);
       Plan in_memory = plan;  // low bits on disk are whole blocks there, and pass through slabs
-      in_memory.disk_weights.assign(plan.disk_weights.size(), false);
-      in_memory.weight_slabs = 0;
+      leave_the_disk(in_memory);
       const MemoryNeed before = memory_need(kept.workload(), in_memory),
                        now = memory_need(dropped.workload(), in_memory);
       EXPECT_EQ(before.host_bytes() + before.hbm_bytes() - now.host_bytes() - now.hbm_bytes(), saved) << with.name;

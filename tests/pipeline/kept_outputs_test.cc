@@ -4,8 +4,10 @@
 #include <map>
 
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/schedule.h"
 #include "tests/pipeline/tiny.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain::tiny {
 namespace {
@@ -18,10 +20,10 @@ constexpr int64_t kSteps = 4;
 
 // The outputs of every block wait there.
 Plan with_outputs(Plan plan, const std::vector<Tier>& tiers, int64_t slots) {
-  plan.keep.assign(plan.keep.size(), Keep::outputs);
-  for (size_t i = 0; i < plan.outputs.size(); ++i) plan.outputs[i] = tiers[i % tiers.size()];
-  plan.output_slots = plan.outputs_wait_elsewhere() ? slots : 0;
-  plan.boundary_ring = plan.activations_on_disk() ? 2 : 0;
+  keep(plan, Keep::outputs);
+  for (size_t i = 0; i < plan.layer_phases().size(); ++i) plan.layer_phases()[i].outputs = tiers[i % tiers.size()];
+  plan.rings.output_slots = plan.outputs_wait_elsewhere() ? slots : 0;
+  plan.rings.activation_slabs = plan.activations_on_disk() ? 2 : 0;
   return plan;
 }
 
@@ -37,7 +39,7 @@ TEST(KeptOutputs, ChangeNoBitWhereverTheyWait) {
       for (const int64_t every : {1, 3}) {
         for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{1, 3}}) {
           Plan plan = with_outputs(tiny.default_plan(), tiers, 2 + every / 2);
-          plan.boundary_every = every;
+          plan.input_every = every;
           plan.sweeps = sweeps;
           EXPECT_EQ(tiny.train(plan, kSteps), expected) << plan_to_json(plan).dump();
         }

@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/plan/check_plan.h"
 #include "tests/pipeline/tiny.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain::tiny {
 
@@ -21,11 +23,13 @@ inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   const Workload& workload = tiny.workload();
   const auto made = [&](Tier tier, bool visits, int64_t slots = 0) {
     Plan plan = tiny.default_plan();
-    std::fill(plan.state.begin(), plan.state.end(), tier);
-    std::fill(plan.weights.begin(), plan.weights.end(), Tier::hbm);
-    std::fill(plan.visits.begin(), plan.visits.end(), visits);
-    plan.visit_slots = slots;
-    plan.host_gradient_slabs = plan.leaving(workload);
+    tier == Tier::hbm ? live_on_device(workload, plan) : live_on_host(workload, plan);
+    for (RecordPlan& record : plan.layer_records()) {
+      record.weights = Tier::hbm;
+      if (visits) record.updated_by = UpdatedBy::device;
+    }
+    plan.rings.visit_slots = slots;
+    plan.rings.host_gradients = plan.leaving(workload);
     check_plan(workload, plan);
     return plan;
   };
@@ -36,8 +40,8 @@ inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
     places.emplace_back("visiting in turns", made(Tier::host, true, 2));
   }
   Plan disk = made(Tier::host, false);
-  std::fill(disk.disk_moments.begin() + 1, disk.disk_moments.end(), true);
-  disk.moment_slabs = 2;
+  for (int64_t record = 1; record < workload.record_count(); ++record) disk.record(record).moments = Tier::disk;
+  disk.rings.moment_slabs = 2;
   places.emplace_back("disk", disk);
   return places;
 }

@@ -6,10 +6,14 @@
 #include <set>
 
 #include "megatrain/base/error.h"
+#include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "tests/pipeline/expert_groups_check.h"
 #include "tests/pipeline/tiny.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain::tiny {
 
@@ -74,16 +78,14 @@ TEST(WaitingGradients, TakeThePlaceOfInputsOnTheDeviceAndChangeNoBit) {
   const Workload& w = tiny.workload();
   const std::string expected = tiny.train(tiny.default_plan(), kSteps);
   Plan plan = tiny.default_plan();
-  plan.state.assign(plan.state.size(), Tier::hbm);
-  plan.weights.assign(plan.weights.size(), Tier::hbm);
+  live_on_device(w, plan);
   plan.sweeps = {w.micro_batches};
-  plan.host_gradient_slabs = 0;
   const auto bytes = [&](ResourceKind kind) { return memory_need(w, plan).bytes_of(kind); };
   int64_t before = 0;  // device bytes
   for (const int64_t every : {1, 2, 5}) {
-    plan.boundary_every = every;
+    plan.input_every = every;
     for (const Tier tier : {Tier::host, Tier::hbm}) {
-      plan.boundary.assign(plan.boundary.size(), tier);
+      inputs_wait(plan, tier);
       EXPECT_EQ(tiny.train(plan, kSteps), expected) << every << " on " << tier_name(tier);
       const int64_t gradient = w.record(1).trained * dtype_bytes(w.dtype), waiting = (5 + every - 1) / every;
       EXPECT_EQ(bytes(ResourceKind::device_gradient), (tier == Tier::host ? 5 : 5 - waiting) * gradient);
@@ -102,19 +104,18 @@ TEST(WaitingGradients, OfTheHostsBlocksMayWaitOnTheDeviceToo) {
     const Workload& w = tiny.workload();
     Plan plan = tiny.default_plan();
     plan.sweeps = sweeps;
-    plan.boundary.assign(plan.boundary.size(), Tier::hbm);
+    inputs_wait(plan, Tier::hbm);
     const MemoryNeed before = memory_need(w, plan);
     const std::string expected = tiny.train(plan, kSteps);
-    for (int64_t record = 1; record < w.head_record(); ++record)
-      plan.gradients[static_cast<size_t>(record)] = Tier::hbm;
-    plan.gradient_ring = 2;
-    plan.host_gradient_slabs = 0;
+    for (int64_t record = 1; record < w.head_record(); ++record) plan.record(record).gradient = Tier::hbm;
+    plan.rings.gradient_slabs = 2;
+    plan.rings.host_gradients = 0;
     EXPECT_EQ(tiny.train(plan, kSteps), expected);
     const MemoryNeed after = memory_need(w, plan);
     EXPECT_EQ(after.bytes_of(ResourceKind::host_gradient), 0);
     EXPECT_EQ(after.bytes_of(ResourceKind::gradient_slab), 2 * w.disk_gradient_bytes(1));
     EXPECT_LE(after.hbm_bytes() - before.hbm_bytes(), before.bytes_of(ResourceKind::host_gradient));
-    plan.boundary[2] = Tier::host;
+    plan.phase(3).input = Tier::host;
     EXPECT_THROW(check_plan(w, plan), Error) << "there is no place that the input leaves";
   }
 }
@@ -130,9 +131,9 @@ TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
       for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{3, 1}}) {
         int64_t before = std::numeric_limits<int64_t>::max();
         for (const int64_t every : {1, 2, 3, 7}) {
-          plan.boundary.assign(plan.boundary.size(), tier);
+          inputs_wait(plan, tier);
           plan.sweeps = sweeps;
-          plan.boundary_every = every;
+          plan.input_every = every;
           EXPECT_EQ(tiny.train(plan, kSteps), expected) << every << " on " << tier_name(tier);
           if (every > 3) continue;
           const MemoryNeed need = memory_need(tiny.workload(), plan);
@@ -148,8 +149,8 @@ TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
 TEST(MicroBatches, OneOrEightCrossTheLinkEquallyOften) {
   Tiny one({.micro_batches = 1}), eight({.micro_batches = 8});
   Plan plan = one.default_plan();
-  std::fill(plan.weights.begin(), plan.weights.end(), Tier::host);
-  plan.slots = 2;
+  live_on_host(one.workload(), plan);
+  plan.rings.weight_slots = 2;
   const auto bytes = [&](Tiny& tiny, int64_t micro_batches) {
     Plan sweep = plan;
     sweep.sweeps = {micro_batches};
@@ -252,12 +253,7 @@ TEST(NonFinite, AWeightThatTheLastUpdateMadeInfiniteIsFoundWhereverItWasUpdated)
   for (const bool on_device : {false, true}) {
     Tiny tiny({});
     Plan plan = tiny.default_plan();
-    if (on_device) {
-      std::fill(plan.state.begin(), plan.state.end(), Tier::hbm);
-      std::fill(plan.weights.begin(), plan.weights.end(), Tier::hbm);
-      std::fill(plan.visits.begin(), plan.visits.end(), false);
-      plan.host_gradient_slabs = 0;
-    }
+    if (on_device) live_on_device(tiny.workload(), plan);
     const auto trainer = tiny.trainer(plan);
     tiny.step(*trainer, 1);
     trainer->settle();

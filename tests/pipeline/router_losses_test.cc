@@ -4,8 +4,12 @@
 #include <set>
 
 #include "megatrain/base/error.h"
+#include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/planner.h"
+#include "megatrain/plan/random_plan.h"
 #include "tests/pipeline/tiny.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain::tiny {
 
@@ -58,8 +62,8 @@ TEST(RouterLosses, FiguresAreThoseOfTheStepUnderEveryPlan) {
     EXPECT_LE(expected[2], 1);
     for (const int64_t every : {1, 2, 3, 5}) {
       Plan plan = tiny.default_plan();
-      plan.boundary_every = every;
-      plan.keep.assign(plan.keep.size(), Keep::nothing);
+      plan.input_every = every;
+      keep(plan, Keep::nothing);
       if (shape.aux_loss == 0) plan.sweeps = {1, 3};
       EXPECT_EQ(values(figures_of(tiny, plan)), expected) << "inputs wait at every " << every;
     }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/pipeline/tiny.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain {
 namespace {
@@ -23,7 +24,7 @@ void train_with_a_hang(Trainer& trainer, const tiny::Tiny& model, std::shared_fu
 
 Plan with_updates_on_the_host(tiny::Tiny& model) {
   Plan plan = model.default_plan();
-  plan.state.assign(plan.state.size(), Tier::host);
+  live_on_host(model.workload(), plan);
   return plan;
 }
 

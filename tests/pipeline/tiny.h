@@ -10,6 +10,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/model.h"
+#include "megatrain/plan/planner.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
@@ -172,8 +173,6 @@ class Tiny {
 };
 
 // True when the streamed blocks are more than the slots can hold at once.
-inline bool streams_more_than_slots_hold(const Plan& plan) {
-  return std::count(plan.weights.begin(), plan.weights.end(), Tier::host) > plan.slots;
-}
+inline bool streams_more_than_slots_hold(const Plan& plan) { return plan.streaming() > plan.rings.weight_slots; }
 
 }  // namespace megatrain::tiny

@@ -2,6 +2,10 @@
 // them, trains under every plan to the same bits.
 #include <gtest/gtest.h>
 
+#include "megatrain/plan/check_plan.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/planner.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "megatrain/train/model_work.h"
 #include "tests/model/toy_layer.h"

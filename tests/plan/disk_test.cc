@@ -4,11 +4,17 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/io/json.h"
+#include "megatrain/plan/check_plan.h"
+#include "megatrain/plan/describe.h"
+#include "megatrain/plan/estimate.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/planner.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/plan/spill.h"
 #include "tests/hub/fixtures.h"
 #include "tests/plan/dense_workload.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain {
 namespace {
@@ -97,15 +103,13 @@ TEST(DiskPlans, FitEveryBudgetFromHalfTheStateOnAndMoreMemoryIsNeverSlower) {
 TEST(DiskPlans, WithClippingTheBlocksNeededLastGoFirstAndTheHeadAfterThem) {
   const Workload w = twelve_blocks(true);
   Plan base = planned(w, kPlenty);
-  base.visits.assign(12, false);
-  base.visit_slots = 0;
-  base.host_gradient_slabs = base.leaving(w);
+  end_visits(w, base);
   const int64_t need = memory_need(w, base).host_bytes();
   for (int64_t blocks = 3; blocks <= 12; ++blocks) {
     const int64_t saved = (blocks - 2) * 2 * w.moment_bytes(1);  // two slabs take the memory of two
     const auto plan = spill_moments(w, base, budgets(need - saved + kMiB, kPlenty), 2, SpillOrder::last);
     ASSERT_TRUE(plan.has_value());
-    EXPECT_EQ(plan->moment_slabs, 2);
+    EXPECT_EQ(plan->rings.moment_slabs, 2);
     for (int64_t record = 0; record < w.record_count(); ++record)
       EXPECT_EQ(plan->moments_on_disk(record), record > 12 - blocks && record <= 12) << blocks << " " << record;
   }
@@ -117,7 +121,7 @@ TEST(DiskPlans, KeepWeightsThereOnlyWhereMemoryDoesNotHoldThem) {
     bool before = true;
     for (int64_t i = 0; i <= 24; ++i) {
       const Plan plan = planned(w, least + (enough(w) - least) * i / 24);
-      const int64_t blocks = std::count(plan.disk_weights.begin(), plan.disk_weights.end(), true);
+      const int64_t blocks = plan.with_weights_on_disk();
       EXPECT_TRUE(before || blocks == 0) << i;
       EXPECT_TRUE(i > 0 || blocks > 0) << "the least memory";
       before = blocks > 0;
@@ -183,9 +187,7 @@ TEST(DiskPlans, TheBytesThatARefusalAsksForAreEnough) {
   for (const Workload& w : workloads()) {
     const int64_t host = (least_host_bytes(w) + enough(w)) / 2;
     Plan plan = planned(w, kPlenty);  // the state of visitors may not go
-    plan.visits.assign(plan.visits.size(), false);
-    plan.visit_slots = 0;
-    if (w.clip) plan.host_gradient_slabs = plan.leaving(w);
+    end_visits(w, plan);
     const auto disk = least_disk_bytes(w, plan, budgets(host, 0));
     ASSERT_TRUE(disk.has_value());
     EXPECT_NO_THROW(planned(w, host, *disk));
@@ -196,9 +198,8 @@ TEST(DiskPlans, ReadsAndWritesRunBesideEachOtherAndBesideTheUpdates) {
   for (const bool clip : {true, false}) {
     const Workload w = twelve_blocks(clip);
     Plan all = planned(w, kPlenty);
-    all.visits.assign(12, false);
-    all.visit_slots = 0;
-    all.host_gradient_slabs = all.leaving(w);
+    end_visits(w, all);
+    all.rings.host_gradients = all.leaving(w);
     const int64_t saved = 9 * 2 * w.moment_bytes(1);  // of 12 blocks, by three slabs
     const auto spilled =
         spill_moments(w, all, budgets(memory_need(w, all).host_bytes() - saved + kMiB, kPlenty), 3, SpillOrder::last);
@@ -235,17 +236,17 @@ TEST(DiskPlans, OfEightyBlocksAreMadeInASecondOrTwo) {
 TEST(DiskPlans, KeptOutputsThatAreReadOnceGoFirst) {
   const Workload w = twelve_blocks(true);
   Plan plan = planned(w, kPlenty);
-  plan.boundary_every = 4;
-  plan.keep.assign(12, Keep::outputs);
-  plan.outputs.assign(12, Tier::host);
-  plan.output_slots = 2;
+  plan.input_every = 4;
+  keep(plan, Keep::outputs);
+  outputs_wait(plan, Tier::host);
+  plan.rings.output_slots = 2;
   const int64_t all = memory_need(w, plan).host_bytes();
   std::vector<std::vector<size_t>> chosen;
   for (int64_t saved = 1; std::ssize(chosen) < 4; saved += kMiB) {
     const Plan spilled = spill_activations(w, plan, budgets(all - saved, kPlenty));
     std::vector<size_t> on_disk;
     for (size_t i = 0; i < 12; ++i) {
-      if (spilled.outputs[i] == Tier::disk) on_disk.push_back(i);
+      if (spilled.layer_phases()[i].outputs == Tier::disk) on_disk.push_back(i);
     }
     if (chosen.empty() || on_disk != chosen.back()) chosen.push_back(on_disk);
   }
@@ -264,28 +265,29 @@ TEST(DiskPlans, CheckPlanSaysWhatMayNotLiveOnDisk) {
     change(plan);
     expect_error(ExitCode::bad_config, {part}, [&] { check_plan(w, plan); });
   };
-  refused("on disk of 13 layers", [](Plan& p) { p.disk_moments.pop_back(); });
-  refused("embedding's moments", [](Plan& p) { p.disk_moments[0] = true; });
-  refused("weights are on disk of 13 layers", [](Plan& p) { p.disk_weights.pop_back(); });
-  refused("layer 0's weights", [](Plan& p) { p.disk_weights[0] = true; });
-  refused("layer 13's weights", [](Plan& p) { p.disk_weights[13] = true; });
+  refused("13 records", [](Plan& p) { p.records.pop_back(); });
+  refused("layer 0, the embedding, has its moments on disk", [](Plan& p) { p.record(0).moments = Tier::disk; });
+  refused("layer 0's weights", [](Plan& p) { p.record(0).state = Tier::disk; });
+  refused("layer 13's weights", [](Plan& p) { p.record(13).state = Tier::disk; });
   refused("layer 12's weights", [](Plan& p) {
-    p.disk_weights[12] = true;
-    p.disk_moments[12] = false;
+    p.record(12).state = Tier::disk;
+    p.record(12).moments = Tier::host;
   });
-  refused("weight_slabs", [](Plan& p) { p.weight_slabs = int64_t{1} << 60; });
-  refused("moment_slabs is 1, expected 2 to", [](Plan& p) { p.moment_slabs = 1; });
-  refused("moment_slabs", [](Plan& p) { p.moment_slabs = int64_t{1} << 60; });
+  refused("layer 12's weights", [](Plan& p) { p.record(12).weights = Tier::disk; });
+  refused("weight_slabs", [](Plan& p) { p.rings.weight_slabs = int64_t{1} << 60; });
+  refused("moment_slabs is 1, expected 2 to", [](Plan& p) { p.rings.moment_slabs = 1; });
+  refused("moment_slabs", [](Plan& p) { p.rings.moment_slabs = int64_t{1} << 60; });
   refused("layer 12's moments", [](Plan& p) {
-    p.state[12] = p.weights[11] = Tier::hbm;
-    --p.host_gradient_slabs;
+    p.record(12) = {.weights = Tier::hbm, .state = Tier::hbm, .moments = Tier::disk, .updated_by = UpdatedBy::device};
+    --p.rings.host_gradients;
   });
-  refused("layer 12's moments", [](Plan& p) {
-    p.visits[11] = true;
-    --p.host_gradient_slabs;
+  refused("its moments are on the host", [](Plan& p) {
+    p.record(12).state = Tier::host;
+    p.record(12).updated_by = UpdatedBy::device;
+    --p.rings.host_gradients;
   });
   w.records[12].trained = 0;
-  refused("layer 12's moments", [](Plan& p) { --p.host_gradient_slabs; });
+  refused("layer 12's", [](Plan& p) { --p.rings.host_gradients; });
 }
 
 TEST(DiskPlans, ExplainSaysHowMuchLivesOnDiskAndWhatItTakes) {

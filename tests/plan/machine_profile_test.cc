@@ -5,7 +5,9 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/json.h"
+#include "megatrain/plan/estimate.h"
 #include "megatrain/plan/plan.h"
+#include "megatrain/plan/planner.h"
 #include "tests/hub/fixtures.h"
 #include "tests/plan/dense_workload.h"
 

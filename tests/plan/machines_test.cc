@@ -1,12 +1,15 @@
 // Named machines, and what follows from a plan on one.
+#include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/machines.h"
 
 #include <set>
 
 #include "megatrain/base/units.h"
 #include "megatrain/plan/outlook.h"
+#include "megatrain/plan/planner.h"
 #include "tests/hub/fixtures.h"
 #include "tests/plan/dense_workload.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain {
 
@@ -113,11 +116,9 @@ TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpe
   m.dram_bytes_per_s = 1e9;
   m.int8_updates_per_s = 5e7;
   Plan plan = make_plan(w, {.gpu_bytes = kGiB, .host_bytes = kGiB, .state_on_host = true}, m, nullptr);
-  plan.visits.assign(2, false);
-  plan.weights.assign(2, Tier::host);
-  plan.keep.assign(2, Keep::nothing);
+  live_on_host(w, plan);
+  keep(plan, Keep::nothing);
   plan.sweeps = {2};
-  plan.host_gradient_slabs = 2;
   ASSERT_NO_THROW(check_plan(w, plan));
   const auto look = [&] { return outlook(w, plan, m); };
   // 4 MB come in 3.64 ms; a token's forward through the blocks takes 4 us
@@ -132,7 +133,7 @@ TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpe
   w.clip = true;
   w.state.moments = MomentFormat::int8;  // the cores take 60 ms, the memory less
   EXPECT_EQ(look().optimizer_tokens, 15'000);
-  plan.weights[0] = Tier::hbm;  // still fetched once a step
+  plan.record(1).weights = Tier::hbm;  // still fetched once a step
   plan.sweeps = {1, 1};
   EXPECT_EQ(look().weights_tokens, 1364) << "one block once, the other in each sweep";
 
@@ -170,11 +171,7 @@ TEST(Outlook, NothingToMoveIsHiddenAtAnySize) {
   const Workload w = some_work();
   const MachineProfile machine;
   Plan plan = make_plan(w, {.gpu_bytes = 1024 * kGiB, .host_bytes = 1024 * kGiB}, machine, nullptr);
-  plan.state.assign(plan.state.size(), Tier::hbm);
-  plan.weights.assign(plan.weights.size(), Tier::hbm);
-  plan.visits.assign(plan.visits.size(), false);
-  plan.visit_slots = 0;
-  plan.host_gradient_slabs = 0;
+  live_on_device(w, plan);
   ASSERT_NO_THROW(check_plan(w, plan));
   const Outlook o = outlook(w, plan, machine);
   EXPECT_EQ(o.optimizer_tokens, 0);

@@ -7,10 +7,17 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/json.h"
+#include "megatrain/plan/check_plan.h"
+#include "megatrain/plan/describe.h"
+#include "megatrain/plan/estimate.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/planner.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/schedule.h"
 #include "tests/hub/fixtures.h"
 #include "tests/plan/dense_workload.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain {
 
@@ -254,7 +261,7 @@ TEST(Planner, OfLongSequencesTooALargerBudgetOfEitherMemoryIsNeverSlower) {
         EXPECT_NO_THROW(check_plan(w, plan)) << seed;
         EXPECT_NO_THROW(check_fit(w, plan, budgets)) << seed;
         EXPECT_TRUE(can_fit(w, budgets, kMachine)) << seed;
-        away += std::count(plan.outputs.begin(), plan.outputs.end(), Tier::host);
+        away += std::ranges::count(plan.phases, Tier::host, &PhasePlan::outputs);
         const double now = seconds[{gpu, memory}] = estimate(w, plan, kMachine).step_s;
         for (const auto& smaller : {std::pair{gpu - 1, memory}, std::pair{gpu, memory - 1}}) {
           const auto before = seconds.find(smaller);
@@ -303,12 +310,10 @@ TEST(Planner, WhereTheHostsUpdatesBoundTheStepVisitsTakeTurns) {
   machine.dram_bytes_per_s = machine.h2d_bytes_per_s / 2;
   const Budgets budgets{.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true};
   const Plan plan = make_plan(w, budgets, machine, nullptr);
-  EXPECT_GE(plan.visit_slots, 2);
-  EXPECT_GE(std::count(plan.visits.begin(), plan.visits.end(), true), 3);
+  EXPECT_GE(plan.rings.visit_slots, 2);
+  EXPECT_GE(plan.visitors(), 3);
   Plan host = plan;
-  host.visit_slots = 0;
-  host.visits.assign(6, false);
-  host.host_gradient_slabs = host.waiting_on_host(w);
+  end_visits(w, host);
   EXPECT_LT(estimate(w, plan, machine).step_s, 0.8 * estimate(w, host, machine).step_s);
 
   // the gradient of a visitor waits on the host and comes along; no other lane is in its way
@@ -317,15 +322,15 @@ TEST(Planner, WhereTheHostsUpdatesBoundTheStepVisitsTakeTurns) {
     if (action.lane == Lane::visit_in || action.lane == Lane::visit) ++visits[action.kind];
     for (const Access& access : action.accesses) {
       const bool in_slot = access.resource.kind == ResourceKind::visiting_gradient;
-      EXPECT_TRUE(!in_slot || access.resource.a < plan.visit_slots);
+      EXPECT_TRUE(!in_slot || access.resource.a < plan.rings.visit_slots);
     }
   }
-  const auto visitors = std::count(plan.visits.begin(), plan.visits.end(), true);
+  const int64_t visitors = plan.visitors();
   EXPECT_EQ(visits[ActionKind::fetch_state], visitors);
   EXPECT_EQ(visits[ActionKind::update_on_device], visitors);
 
   w.gradients_stay = true;  // a dump reads them on the device
-  EXPECT_EQ(make_plan(w, budgets, machine, nullptr).visit_slots, 0);
+  EXPECT_EQ(make_plan(w, budgets, machine, nullptr).rings.visit_slots, 0);
 }
 
 TEST(Planner, SaysWhatItGaveUp) {
@@ -348,12 +353,12 @@ TEST(Planner, ASmallHostIsSparedByKeepingInputsOnTheDevice) {
 TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Workload w = some_workload(5);
   const Plan plan = planned(w, kPlenty);
-  EXPECT_EQ(std::count(plan.weights.begin(), plan.weights.end(), Tier::hbm), w.layer_records());
-  EXPECT_EQ(std::count(plan.boundary.begin(), plan.boundary.end(), Tier::hbm), w.layer_records());
-  EXPECT_EQ(std::count(plan.keep.begin(), plan.keep.end(), Keep::everything), w.layer_records());
+  EXPECT_EQ(plan.streaming(), 0);
+  EXPECT_EQ(std::ranges::count(plan.layer_phases(), Tier::hbm, &PhasePlan::input), w.layer_phases());
+  EXPECT_EQ(keeping(plan, Keep::everything), w.layer_phases());
   const Plan on_host =
       make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true}, kMachine, nullptr);
-  EXPECT_EQ(std::count(on_host.state.begin(), on_host.state.end(), Tier::host), w.record_count());
+  EXPECT_EQ(std::ranges::count(on_host.records, Tier::host, &RecordPlan::state), w.record_count());
   const int64_t not_fetched = w.tied ? 0 : w.record(0).elements;  // its rows are
   EXPECT_EQ(fetched_weight_bytes(w, on_host), (w.all_elements() - not_fetched) * dtype_bytes(w.dtype));
 }
@@ -361,20 +366,22 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
 TEST(Explain, SaysWhereKeptOutputsWait) {
   Workload w = six_blocks();
   Plan plan = planned(w, kPlenty);
-  plan.keep = {Keep::outputs, Keep::outputs, Keep::outputs, Keep::outputs, Keep::outputs, Keep::nothing};
+  keep(plan, Keep::outputs);
+  plan.phase(6).keep = Keep::nothing;
   const auto said = [&](const std::string& part) {
-    plan.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
-    plan.boundary_ring = plan.activations_on_disk() ? 1 : 0;
+    plan.rings.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
+    plan.rings.activation_slabs = plan.activations_on_disk() ? 1 : 0;
     check_plan(w, plan);
     const std::string text = explain(w, plan, estimate(w, plan, kMachine));
     EXPECT_NE(text.find("kept for backward: nothing in 1 block, " + part + "\n"), std::string::npos) << text;
   };
   said("outputs in 5 blocks");
-  plan.outputs[1] = plan.outputs[2] = Tier::host;
+  plan.phase(2).outputs = plan.phase(3).outputs = Tier::host;
   said("outputs in 5 blocks, 2 of them in host memory");
-  plan.outputs[0] = Tier::disk;
+  plan.phase(1).outputs = Tier::disk;
   said("outputs in 5 blocks, 2 of them in host memory and 1 on disk");
-  std::fill_n(plan.outputs.begin(), 5, Tier::host);
+  outputs_wait(plan, Tier::host);
+  plan.phase(6).outputs = Tier::hbm;
   said("outputs in 5 blocks, all of them in host memory");
 }
 
@@ -383,10 +390,10 @@ TEST(Estimate, KeptOutputsThatWaitOnTheHostCostTheLinkAndSpareTheDevice) {
   Workload w = six_blocks();
   Plan here = planned(w, kPlenty);
   here.sweeps = {4};
-  here.keep.assign(6, Keep::outputs);
+  keep(here, Keep::outputs);
   Plan away = here;
-  away.outputs.assign(6, Tier::host);
-  away.output_slots = 2;
+  outputs_wait(away, Tier::host);
+  away.rings.output_slots = 2;
   const int64_t bytes = w.micro_batches * w.output_bytes(1);
   const MemoryNeed before = memory_need(w, here), after = memory_need(w, away);
   EXPECT_EQ(before.hbm_bytes() - after.hbm_bytes(), 4 * bytes);
@@ -396,8 +403,8 @@ TEST(Estimate, KeptOutputsThatWaitOnTheHostCostTheLinkAndSpareTheDevice) {
   EXPECT_NEAR(moved.d2h_s - e.d2h_s, 6 * static_cast<double>(bytes) / kMachine.d2h_bytes_per_s, 1e-9);
   // the last two blocks' are still in their slots at the turn
   EXPECT_NEAR(moved.h2d_s - e.h2d_s, 4 * static_cast<double>(bytes) / kMachine.h2d_bytes_per_s, 1e-9);
-  away.outputs.assign(6, Tier::disk);
-  away.boundary_ring = 3;
+  outputs_wait(away, Tier::disk);
+  away.rings.activation_slabs = 3;
   const int64_t stored = w.micro_batches * round_up(w.output_bytes(1), kDiskAlignment);
   EXPECT_EQ(memory_need(w, away).disk_bytes(), 6 * stored);
   EXPECT_NEAR(estimate(w, away, kMachine).disk_write_s,
@@ -487,42 +494,28 @@ TEST(PlanJson, RoundTripsAndHashesByContent) {
   EXPECT_GT(texts.size(), 190u);
 }
 
-TEST(PlanJson, RefusesEveryMissingOrMistypedField) {
-  const Workload w = some_workload(1);
-  Plan plan = random_plan(w, 4);
-  plan.boundary_every = 2;
-  plan.disk_moments.assign(plan.state.size(), true);
-  plan.moment_slabs = 2;
-  const nlohmann::json whole = plan_to_json(plan);
-  for (const auto& [key, value] : whole.items()) {
-    nlohmann::json broken = whole;
-    broken.erase(key);
-    if (key != "boundary_every")  // without it every input waits
-      expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
-    broken[key] = "disk";
+// Every key of an object, at any depth, taken out, mistyped and joined by one that is not known.
+void expect_every_field_is_read(const nlohmann::json& whole, const nlohmann::json::json_pointer& at) {
+  const auto refused = [](const nlohmann::json& broken, const std::string& key) {
     expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
+  };
+  for (const auto& [key, value] : whole.at(at).items()) {
+    nlohmann::json broken = whole;
+    broken.at(at).erase(key);
+    refused(broken, key);
+    broken = whole;
+    broken.at(at)[key] = "tape";
+    refused(broken, key);
   }
-  nlohmann::json tier = whole;
-  tier["weights"][0] = "disk";
-  expect_error(ExitCode::bad_config, {"weights", "disk"}, [&] { plan_from_json(tier, "plan.json"); });
+  nlohmann::json more = whole;
+  more.at(at)["tapes"] = 2;
+  refused(more, "does not know");
 }
 
-// A plan from before kept outputs could wait elsewhere.
-TEST(PlanJson, WithoutOutputsAllOfThemWaitOnTheDevice) {
-  const Workload w = six_blocks();
-  nlohmann::json older = plan_to_json(planned(w, kPlenty));
-  ASSERT_FALSE(older.contains("outputs"));
-  const Plan plan = plan_from_json(older, "plan.json");
-  EXPECT_EQ(plan.outputs, std::vector<Tier>(6, Tier::hbm));
-  EXPECT_NO_THROW(check_plan(w, plan));
-  older["outputs"] = nlohmann::json::array({"host", "hbm", "disk", "hbm", "hbm", "hbm"});
-  expect_error(ExitCode::bad_config, {"plan.json", "output_slots"}, [&] { plan_from_json(older, "plan.json"); });
-  older["output_slots"] = 2;
-  expect_error(ExitCode::bad_config, {"plan.json", "boundary_ring"}, [&] { plan_from_json(older, "plan.json"); });
-  older["boundary_ring"] = 1;
-  EXPECT_EQ(plan_from_json(older, "plan.json").outputs[2], Tier::disk);
-  older["outputs"][1] = "tape";
-  expect_error(ExitCode::bad_config, {"plan.json", "outputs", "tape"}, [&] { plan_from_json(older, "plan.json"); });
+TEST(PlanJson, RefusesEveryMissingMistypedOrUnknownField) {
+  const nlohmann::json whole = plan_to_json(random_plan(some_workload(1), 4));
+  for (const char* at : {"", "/rings", "/records/1", "/phases/1"})
+    expect_every_field_is_read(whole, nlohmann::json::json_pointer(at));
 }
 
 TEST(RandomPlan, IsValidForEveryWorkloadAndSeed) {
@@ -534,23 +527,29 @@ TEST(RandomPlan, IsValidForEveryWorkloadAndSeed) {
   }
 }
 
-TEST(RandomPlan, VariesEverythingAPlanMayVary) {
+TEST(RandomPlan, VariesEveryFieldOfAPlan) {
   Workload w = six_blocks();
-  w.clip = false;
   std::map<std::string, std::set<std::string>> seen;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
-    const nlohmann::json plan = plan_to_json(random_plan(w, seed));
-    for (const auto& [key, value] : plan.items()) {
-      if (key != "visits") seen[key].insert(value.dump());  // only with clipping
+  for (const bool clip : {true, false}) {
+    w.clip = clip;
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+      const nlohmann::json plan = plan_to_json(random_plan(w, seed));
+      for (const char* list : {"records", "phases"}) {
+        for (const nlohmann::json& item : plan.at(list)) {
+          for (const auto& [key, value] : item.items()) seen[list + ("." + key)].insert(value.dump());
+        }
+      }
+      for (const auto& [key, value] : plan.at("rings").items()) seen[key].insert(value.dump());
+      for (const char* key : {"sweeps", "input_every", "serial"}) seen[key].insert(plan.at(key).dump());
     }
   }
+  EXPECT_EQ(seen.size(), 5u + 3u + 10u + 3u);
   for (const auto& [key, values] : seen) EXPECT_GE(values.size(), 2u) << key;
-  EXPECT_EQ(seen["slots"].size(), 6u);
-  EXPECT_EQ(seen["host_gradient_slabs"].size(), 7u);
-  w.clip = true;
-  for (uint64_t seed = 0; seed < 300; ++seed)
-    seen["visits"].insert(plan_to_json(random_plan(w, seed))["visits"].dump());
-  EXPECT_GE(seen["visits"].size(), 20u);
+  for (const char* key : {"records.state", "records.moments", "records.gradient", "phases.outputs", "phases.input"})
+    EXPECT_EQ(seen[key].size(), 3u) << key;
+  EXPECT_EQ(seen["phases.keep"].size(), kKeeps.size());
+  EXPECT_EQ(seen["weight_slots"].size(), 6u);
+  EXPECT_EQ(seen["host_gradients"].size(), 7u);
   EXPECT_EQ(seen["sweeps"].size(), 8u);  // every way to write 4 as a sum
 }
 
@@ -563,47 +562,50 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
     change(plan);
     expect_error(ExitCode::bad_config, {part}, [&] { check_plan(w, plan); });
   };
-  refused("slots", [](Plan& p) { p.slots = 0; });
-  refused("slots", [](Plan& p) { p.slots = 7; });
-  refused("weights are of 5 blocks", [](Plan& p) { p.weights.pop_back(); });
-  refused("inputs wait of 7 blocks", [](Plan& p) { p.boundary.push_back(Tier::hbm); });
-  refused("disk", [](Plan& p) { p.boundary[2] = Tier::disk; });
-  refused("boundary_slots", [](Plan& p) { p.boundary_slots = 1; });
-  refused("boundary_slots", [](Plan& p) { p.boundary_slots = int64_t{1} << 60; });
-  refused("gradient_slabs", [](Plan& p) { p.gradient_slabs = 0; });
-  refused("gradient_slabs", [](Plan& p) { p.gradient_slabs = int64_t{1} << 60; });
-  refused("host_gradient_slabs is 5", [](Plan& p) { p.host_gradient_slabs = 5; });
-  refused("visit_slots is 7", [](Plan& p) { p.visit_slots = 7; });
-  refused("'outputs') of 5 blocks", [](Plan& p) { p.outputs.pop_back(); });
+  refused("weight_slots", [](Plan& p) { p.rings.weight_slots = 0; });
+  refused("weight_slots", [](Plan& p) { p.rings.weight_slots = 7; });
+  refused("7 records", [](Plan& p) { p.records.pop_back(); });
+  refused("7 blocks", [](Plan& p) { p.phases.push_back({}); });
+  refused("the head keeps nothing", [](Plan& p) { p.phases.back().keep = Keep::attention; });
+  refused("the embedding keeps nothing", [](Plan& p) { p.phases.front().input = Tier::host; });
+  refused("input_every is 0", [](Plan& p) { p.input_every = 0; });
+  refused("disk", [](Plan& p) { p.phase(3).input = Tier::disk; });
+  refused("input_slots", [](Plan& p) { p.rings.input_slots = 1; });
+  refused("input_slots", [](Plan& p) { p.rings.input_slots = int64_t{1} << 60; });
+  refused("gradients_out", [](Plan& p) { p.rings.gradients_out = 0; });
+  refused("gradients_out", [](Plan& p) { p.rings.gradients_out = int64_t{1} << 60; });
+  refused("gradient_slabs", [](Plan& p) { p.rings.gradient_slabs = 1; });
+  refused("host_gradients is 5", [](Plan& p) { p.rings.host_gradients = 5; });
+  refused("visit_slots is 7", [](Plan& p) { p.rings.visit_slots = 7; });
+  refused("layer 2's state is on the device", [](Plan& p) { p.record(2).updated_by = UpdatedBy::host; });
+  refused("layer 2's moments", [](Plan& p) { p.record(2).moments = Tier::host; });
+  refused("layer 0's weights", [](Plan& p) { p.record(0) = {.weights = Tier::hbm}; });
   refused("'outputs' says \"disk\" of block 3, which keeps attention", [](Plan& p) {
-    p.keep[2] = Keep::attention;
-    p.outputs[2] = Tier::disk;
+    p.phase(3).keep = Keep::attention;
+    p.phase(3).outputs = Tier::disk;
   });
   const auto keep_on = [](Plan& p, Tier tier) {
-    p.keep[2] = Keep::outputs;
-    p.outputs[2] = tier;
-    p.output_slots = 2;
+    p.phase(3).keep = Keep::outputs;
+    p.phase(3).outputs = tier;
+    p.rings.output_slots = 2;
   };
   refused("output_slots is 1, expected 2 to 9", [&](Plan& p) {
     keep_on(p, Tier::host);
-    p.output_slots = 1;
+    p.rings.output_slots = 1;
   });
   refused("output_slots is 10", [&](Plan& p) {
     keep_on(p, Tier::host);
-    p.output_slots = 10;
+    p.rings.output_slots = 10;
   });
-  refused("output_slots is 2, expected 0", [](Plan& p) { p.output_slots = 2; });
-  refused("boundary_ring is 0, expected 1 to 6", [&](Plan& p) { keep_on(p, Tier::disk); });
+  refused("output_slots is 2, expected 0", [](Plan& p) { p.rings.output_slots = 2; });
+  refused("activation_slabs is 0, expected 1 to 6", [&](Plan& p) { keep_on(p, Tier::disk); });
   Plan away = good;
   keep_on(away, Tier::host);
   EXPECT_NO_THROW(check_plan(w, away));
   refused("sweep", [](Plan& p) { p.sweeps = {4, 0}; });
   refused("3 micro-batches", [](Plan& p) { p.sweeps = {1, 2}; });
   w.records[3].trained = 0;
-  refused("layer 3's state may visit", [](Plan& p) {
-    p.state[3] = Tier::host;
-    p.visits[2] = true;
-  });
+  refused("layer 3's state may visit", [](Plan& p) { p.record(3) = {.updated_by = UpdatedBy::device}; });
 }
 
 TEST(Estimate, MicroBatchesTakenTogetherCostWhatTheyCostApart) {

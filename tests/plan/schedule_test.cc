@@ -4,8 +4,12 @@
 #include <set>
 
 #include "megatrain/io/json.h"
+#include "megatrain/plan/estimate.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "tests/plan/dense_workload.h"
+#include "tests/plan/plan_changes.h"
 
 namespace megatrain {
 namespace {
@@ -20,20 +24,6 @@ Workload workload(bool tied, bool clip) {
   w.micro_tokens = 8;
   make_dense(w, {.blocks = 6, .embedding_elements = 1024, .block_elements = 4096, .head_elements = tied ? 128 : 1152});
   return w;
-}
-
-// All state on the host, updated there.
-void update_on_host(Plan& plan) {
-  plan.state.assign(8, Tier::host);
-  plan.visits.assign(6, false);
-  plan.visit_slots = 0;
-  plan.disk_moments.assign(8, false);
-  plan.moment_slabs = 0;
-  plan.disk_weights.assign(8, false);
-  plan.weight_slabs = 0;
-  plan.gradients.assign(8, Tier::host);
-  plan.gradient_ring = 0;
-  plan.host_gradient_slabs = 6;
 }
 
 Workload frozen(Workload w, const std::vector<int64_t>& trained) {
@@ -84,10 +74,9 @@ TEST(Schedule, DroppingAnySingleWaitIsFound) {
 TEST(Schedule, WeightsCrossOnceAPassAndGradientsOnceAStep) {
   const Workload w = workload(false, true);
   Plan plan = random_plan(w, 0);
-  plan.slots = 2;
+  plan.rings.weight_slots = 2;
   plan.sweeps = {4};
-  update_on_host(plan);
-  plan.weights.assign(6, Tier::host);
+  live_on_host(w, plan);
   const Schedule schedule = build_schedule(w, plan, StepMode::train);
   std::map<int64_t, int> fetched, left;
   for (const Action& action : schedule.actions) {
@@ -141,12 +130,7 @@ TEST(Schedule, ClippedUpdatesGoInForwardOrderAndUnclippedInBackwardOrder) {
     const Workload w = workload(false, clip);
     for (const bool on_host : {true, false}) {
       Plan plan = random_plan(w, 1);
-      update_on_host(plan);
-      if (!on_host) {
-        plan.state.assign(8, Tier::hbm);
-        plan.weights.assign(6, Tier::hbm);
-        plan.host_gradient_slabs = 0;
-      }
+      on_host ? live_on_host(w, plan) : live_on_device(w, plan);
       std::vector<int64_t> order;
       for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
         if (action.kind == (on_host ? ActionKind::update : ActionKind::update_on_device))

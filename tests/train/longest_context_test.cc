@@ -1,4 +1,5 @@
 // The longest sequences that fit a machine.
+#include "megatrain/plan/planner.h"
 #include "megatrain/train/longest_context.h"
 
 #include "megatrain/base/units.h"

@@ -1,4 +1,5 @@
 // What would fit where, without a device, and the table of models.
+#include "megatrain/plan/estimate.h"
 #include "megatrain/train/prospect.h"
 
 #include <ctime>
@@ -10,6 +11,7 @@
 #include "megatrain/train/site.h"
 #include "megatrain/train/what_fits.h"
 #include "tests/hub/fixtures.h"
+#include "tests/plan/plan_changes.h"
 #include "tests/train/presets.h"
 
 namespace megatrain {
@@ -118,8 +120,8 @@ TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
     const double forward =
         static_cast<double>(w.tokens() * c.layers * c.q_dim()) * 2 * static_cast<double>(seq_len + 1);
     const auto share = [&](Keep keep, int64_t every) {
-      std::fill(plan.keep.begin(), plan.keep.end(), keep);
-      plan.boundary_every = every;
+      megatrain::keep(plan, keep);
+      plan.input_every = every;
       return attention_flops(w, plan) / forward;
     };
     EXPECT_NEAR(share(Keep::everything, 1), 3.5, 1e-9);
@@ -141,8 +143,8 @@ TEST(Prospect, AttentionOfExpertsInPartsIsCountedOnce) {
   const auto found = fit(p);
   ASSERT_TRUE(found);
   Plan plan = found->plan;
-  std::fill(plan.keep.begin(), plan.keep.end(), Keep::nothing);
-  plan.boundary_every = 1;
+  keep(plan, Keep::nothing);
+  plan.input_every = 1;
   const double forward = 4.0 * 4096 * static_cast<double>(c.layers * c.q_dim()) * 2 * 4097;
   EXPECT_NEAR(attention_flops(p.workload, plan) / forward, 4.5, 1e-9);
 }
@@ -151,11 +153,11 @@ TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
   const Site site = machine_with("h200", 125 * kGiB);
   const auto found = fit(prospect_of(step_of(1, 1, 524288), preset("qwen2.5-7b"), site));
   ASSERT_TRUE(found);
-  EXPECT_GT(std::count(found->plan.keep.begin(), found->plan.keep.end(), Keep::outputs), 14);
+  EXPECT_GT(keeping(found->plan, Keep::outputs), 14);
   // where sequences are short a byte of them saves less than of the rest of attention's half
   const auto brief = fit(prospect_of(step_of(64, 16, 1024), preset("qwen2.5-7b"), site));
   ASSERT_TRUE(brief);
-  EXPECT_EQ(std::count(brief->plan.keep.begin(), brief->plan.keep.end(), Keep::outputs), 0);
+  EXPECT_EQ(keeping(brief->plan, Keep::outputs), 0);
 }
 
 // What the device does not hold of attention's outputs waits in host memory: no block computes attention again.
@@ -165,13 +167,13 @@ TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRo
   const auto found = fit(p);
   ASSERT_TRUE(found);
   const auto on_host = [](const Plan& plan) {
-    return std::count(plan.outputs.begin(), plan.outputs.end(), Tier::host);
+    return std::ranges::count(plan.phases, Tier::host, &PhasePlan::outputs);
   };
-  EXPECT_EQ(std::count(found->plan.keep.begin(), found->plan.keep.end(), Keep::nothing), 0);
+  EXPECT_EQ(keeping(found->plan, Keep::nothing), 0);
   EXPECT_GE(on_host(found->plan), 8);
   const double step_s = estimate(p.workload, found->plan, p.profile).step_s;
   Plan nothing = found->plan;
-  std::fill(nothing.keep.begin(), nothing.keep.end(), Keep::nothing);
+  keep(nothing, Keep::nothing);
   EXPECT_LT(step_s, 0.85 * estimate(p.workload, nothing, p.profile).step_s);
   // with little more than a block's activations on the device nearly all wait there, and the step is hardly longer
   Prospect small = p;

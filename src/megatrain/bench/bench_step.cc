@@ -21,6 +21,9 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/model.h"
+#include "megatrain/plan/budgets.h"
+#include "megatrain/plan/describe.h"
+#include "megatrain/plan/estimate.h"
 #include "megatrain/run/metrics.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/optim_settings.h"
@@ -154,8 +157,8 @@ void plan_as_asked(Session& session, const Arguments& arguments) {
   if (slots) budgets.state_on_host = true;  // every block streams
   Plan plan = choose_plan(session.config(), session.workload(), budgets, session.profile(), nullptr);
   if (slots) {
-    plan.slots = *slots;
-    std::fill(plan.weights.begin(), plan.weights.end(), Tier::host);
+    plan.rings.weight_slots = *slots;
+    for (RecordPlan& record : plan.layer_records()) record.weights = Tier::host;
   }
   plan.serial = plan.serial || arguments.flag("--serial");
   session.use_plan(plan);

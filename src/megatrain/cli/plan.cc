@@ -13,7 +13,12 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/presets.h"
+#include "megatrain/plan/budgets.h"
+#include "megatrain/plan/describe.h"
+#include "megatrain/plan/estimate.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
 #include "megatrain/run/disk_need.h"
 #include "megatrain/train/expert_groups.h"
 #include "megatrain/train/longest_context.h"
@@ -38,25 +43,26 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
   for (int64_t record = 0; record < w.record_count(); ++record) {
     const bool block = w.is_layer_record(record);
     const bool here = plan.state_on_device(record) || (block && plan.copied(record));
-    list.push_back(
-        {{"record", record},
-         {"layer", w.phase_of(record)},
-         {"kind", block         ? "block"
-                  : record == 0 ? "embedding"
-                                : "head"},
-         {"weights", here                           ? "hbm"
-                     : plan.weights_on_disk(record) ? "disk"
-                                                    : "host"},
-         {"state", plan.visiting(record) ? "host, visiting" : tier_name(plan.state[static_cast<size_t>(record)])},
-         {"moments", plan.moments_on_disk(record) ? "disk" : tier_name(plan.state[static_cast<size_t>(record)])},
-         {"boundary", nullptr},
-         {"outputs", nullptr}});
+    list.push_back({{"record", record},
+                    {"layer", w.phase_of(record)},
+                    {"kind", block         ? "block"
+                             : record == 0 ? "embedding"
+                                           : "head"},
+                    {"weights", here                           ? "hbm"
+                                : plan.weights_on_disk(record) ? "disk"
+                                                               : "host"},
+                    {"state", plan.visiting(record)          ? "host, visiting"
+                              : plan.state_on_device(record) ? "hbm"
+                                                             : "host"},
+                    {"moments", tier_name(plan.record(record).moments)},
+                    {"boundary", nullptr},
+                    {"outputs", nullptr}});
     if (const std::string experts = experts_of(w, record); !experts.empty()) list.back()["experts"] = experts;
   }
   for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
     nlohmann::json& at = list[static_cast<size_t>(w.phase(phase).records.front())];
-    at["boundary"] = tier_name(plan.boundary_of(phase));
-    if (plan.keep_of(phase) >= Keep::outputs) at["outputs"] = tier_name(plan.outputs_of(phase));
+    at["boundary"] = tier_name(plan.phase(phase).input);
+    if (plan.phase(phase).keep >= Keep::outputs) at["outputs"] = tier_name(plan.outputs_of(phase));
   }
   return list;
 }
@@ -75,13 +81,13 @@ const char* recomputed(Keep keep) {
 
 nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
   nlohmann::json recompute = nlohmann::json::array();
-  for (const Keep keep : plan.keep) recompute.push_back(recomputed(keep));
+  for (const PhasePlan& phase : plan.layer_phases()) recompute.push_back(recomputed(phase.keep));
   const MemoryNeed need = memory_need(p.workload, plan);
   const Estimate& e = o.estimate;
   return {{"parameters", p.workload.parameters},
           {"active_parameters", p.workload.active_parameters},
           {"placement", placement(p.workload, plan)},
-          {"slots", plan.slots},
+          {"slots", plan.rings.weight_slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
           {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},

@@ -1,4 +1,5 @@
 #include "megatrain/engine/pipeline.h"
+#include "megatrain/plan/describe.h"
 
 #include <tuple>
 #include <utility>

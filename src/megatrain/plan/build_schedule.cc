@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <set>
 
+#include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/order.h"
 #include "megatrain/plan/schedule.h"
@@ -76,16 +77,16 @@ class Builder {
         training_(mode == StepMode::train),
         most_groups_(groups),
         first_trained_(workload.first_trained_phase()),
-        slots_(plan.slots),
-        kept_slots_(plan.output_slots),
-        boundary_slots_(plan.boundary_slots),
-        boundary_ring_(plan.boundary_ring),
-        out_slabs_(plan.gradient_slabs),
-        host_slabs_(plan.host_gradient_slabs),
-        moment_slabs_(plan.moment_slabs),
-        weight_slabs_(plan.weight_slabs),
-        visit_slots_(plan.visit_slots),
-        gradient_ring_(plan.gradient_ring) {}
+        slots_(plan.rings.weight_slots),
+        kept_slots_(plan.rings.output_slots),
+        boundary_slots_(plan.rings.input_slots),
+        boundary_ring_(plan.rings.activation_slabs),
+        out_slabs_(plan.rings.gradients_out),
+        host_slabs_(plan.rings.host_gradients),
+        moment_slabs_(plan.rings.moment_slabs),
+        weight_slabs_(plan.rings.weight_slabs),
+        visit_slots_(plan.rings.visit_slots),
+        gradient_ring_(plan.rings.gradient_slabs) {}
 
   std::vector<Action> build() {
     fetch_inputs();
@@ -161,7 +162,7 @@ class Builder {
   // Its input waits on the host or on disk for backward, or does not wait.
   bool passes_through_slot(int64_t phase) const {
     return phase < w_.head_phase() &&
-           (!has_backward(phase) || above_boundary(phase) > 0 || plan_.boundary_of(phase) != Tier::hbm);
+           (!has_backward(phase) || above_boundary(phase) > 0 || plan_.phase(phase).input != Tier::hbm);
   }
 
   Place place_for(int64_t phase) {
@@ -183,7 +184,7 @@ class Builder {
     Kind on_host, on_disk;
   };
   Away input_away(int64_t phase) const {
-    return {phase, plan_.boundary_of(phase), Kind::host_boundary, Kind::disk_boundary};
+    return {phase, plan_.phase(phase).input, Kind::host_boundary, Kind::disk_boundary};
   }
   Away kept_away(int64_t phase) const { return {phase, plan_.outputs_of(phase), Kind::host_kept, Kind::disk_kept}; }
 
@@ -303,7 +304,7 @@ class Builder {
 
   void add_kept(Action& action, std::vector<Access>& accesses, const Group& group) const {
     if (!training_ || !has_backward(action.phase)) return;
-    action.keep = plan_.keep_of(action.phase);
+    action.keep = plan_.phase(action.phase).keep;
     if (w_.phase(action.phase).kept_bytes[static_cast<size_t>(action.keep)] > 0)
       accesses.push_back(writes(Operand::kept, kept_at(action.phase, group)));
   }
@@ -346,7 +347,7 @@ class Builder {
   }
   // Until the norm is known, or for ever.
   bool stays_on_device(int64_t record) const {
-    return !plan_.gradient_leaves(record) || plan_.gradient_of(record) == Tier::hbm;
+    return !plan_.gradient_leaves(record) || plan_.record(record).gradient == Tier::hbm;
   }
 
   void add_sums(std::vector<Access>& accesses, int64_t phase, int64_t part = 0) const {
@@ -424,7 +425,7 @@ class Builder {
     const int64_t top = w_.head_phase() - 1;
     for (int64_t phase = top; phase >= std::max<int64_t>(1, first_trained_); --phase) {
       const int64_t above = above_boundary(phase);
-      if (phase == top || above == plan_.boundary_every - 1) {
+      if (phase == top || above == plan_.input_every - 1) {
         boundary = Place();
         boundary = fetch_boundary(phase - above);
         recompute(boundary, phase);
@@ -522,7 +523,7 @@ class Builder {
   // through where it waits elsewhere; without, layers take turns in a ring.
   Waiting waiting_of(int64_t record) {
     if (!w_.is_layer_record(record)) return {Lease(), {Kind::host_record_gradient, record}};
-    if (w_.clip && plan_.gradient_of(record) == Tier::host) return {Lease(), {Kind::host_gradient, record}};
+    if (w_.clip && plan_.record(record).gradient == Tier::host) return {Lease(), {Kind::host_gradient, record}};
     Lease lease = (w_.clip ? gradient_ring_ : host_slabs_).acquire();
     const Resource place{w_.clip ? Kind::gradient_slab : Kind::host_gradient, lease.slab()};
     return {std::move(lease), place};
@@ -586,7 +587,7 @@ class Builder {
       if (!w_.is_trained(record)) continue;
       if (!plan_.updated_on_device(record)) {
         const Waiting waiting = waiting_of(record);
-        if (plan_.gradient_of(record) == Tier::hbm) collect_waiting(record, waiting.place);
+        if (plan_.record(record).gradient == Tier::hbm) collect_waiting(record, waiting.place);
         if (plan_.gradient_on_disk(record)) {
           add(Lane::disk_read, {.kind = ActionKind::fetch_gradient, .record = record},
               {reads(Operand::from, {Kind::disk_gradient, record}), writes(Operand::to, waiting.place)});

@@ -1,19 +1,15 @@
-// Whether a plan makes sense for a workload, and whether it fits the budgets.
+#include "megatrain/plan/check_plan.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/plan/describe.h"
 #include "megatrain/plan/inventory.h"
 
 namespace megatrain {
-
-int64_t Plan::leaving(const Workload& w) const {
-  int64_t count = 0;
-  for (int64_t record = 1; record < w.head_record(); ++record) count += w.is_trained(record) && gradient_leaves(record);
-  return count;
-}
 
 namespace {
 
@@ -79,125 +75,140 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optio
   }
 }
 
-void check_plan(const Workload& w, const Plan& p) {
-  const auto require = [](bool holds, const std::string& what) {
-    if (!holds) fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
-  };
-  require(p.experts_per_record == w.experts_per_record,
-          fmt::format("its records hold {} experts, the run's {}", p.experts_per_record, w.experts_per_record));
-  const bool several = w.layer_records() > w.layer_phases();
-  const char *blocks = several ? "records" : "blocks", *layers = several ? "records" : "layers";
-  // Sentences are made for what fails alone: plans are checked by the hundred.
-  const auto require_of = [&](bool holds, int64_t record, const char* what) {
-    if (!holds) require(false, describe_record(w, record) + what);
-  };
-  const int64_t at_once = w.records_at_once();
-  require(p.slots >= at_once && p.slots <= std::max(at_once, w.layer_records()),
-          fmt::format("slots is {}, expected {} to {}", p.slots, at_once, w.layer_records()));
-  const auto covers = [&](const char* what, size_t size, int64_t expected, const char* of) {
-    require(static_cast<int64_t>(size) == expected,
-            fmt::format("it says {} of {} {}, the model has {}", what, size, of, expected));
-  };
-  covers("where the weights are", p.weights.size(), w.layer_records(), blocks);
-  covers("where the state is", p.state.size(), w.record_count(), layers);
-  covers("what visits the device", p.visits.size(), w.layer_records(), blocks);
-  covers("what to keep", p.keep.size(), w.layer_phases(), "blocks");
-  covers("where the inputs wait", p.boundary.size(), w.layer_phases(), "blocks");
-  covers("where the kept outputs wait ('outputs')", p.outputs.size(), w.layer_phases(), "blocks");
-  for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
-    if (p.outputs[static_cast<size_t>(phase - 1)] == Tier::hbm || p.keep_of(phase) == Keep::outputs) continue;
-    require(false,
-            fmt::format("'outputs' says \"{}\" of block {}, which keeps {}: only outputs may wait elsewhere "
-                        "than on the device",
-                        tier_name(p.outputs[static_cast<size_t>(phase - 1)]), phase, keep_name(p.keep_of(phase))));
+namespace {
+
+// Sentences are made for what fails alone: plans are checked by the hundred.
+class PlanCheck {
+ public:
+  PlanCheck(const Workload& w, const Plan& p) : w_(w), p_(p) {}
+
+  void all() const {
+    sizes();
+    for (int64_t r = 0; r < w_.record_count(); ++r) record(r);
+    for (int64_t p = 0; p < w_.phase_count(); ++p) phase(p);
+    rings();
+    sweeps();
   }
-  const bool away = p.outputs_wait_elsewhere();
-  require(p.output_slots >= (away ? 2 : 0) && p.output_slots <= (away ? w.layer_phases() + 3 : 0),
-          fmt::format("output_slots is {}, expected {}", p.output_slots,
-                      away ? fmt::format("2 to {}", w.layer_phases() + 3) : "0: all kept outputs wait on the device"));
-  for (const auto* tiers : {&p.weights, &p.state}) {
-    for (const Tier tier : *tiers) require(tier != Tier::disk, "'weights' and 'state' are \"hbm\" or \"host\"");
+
+ private:
+  static void refuse(const std::string& what) {
+    fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
   }
-  covers("whose moments are on disk", p.disk_moments.size(), w.record_count(), layers);
-  for (int64_t record = 1; w.alias_records > 0 && record < w.head_record(); ++record) {
-    require_of(
-        p.streams(record) && !p.moments_on_disk(record) && !p.weights_on_disk(record) && !p.gradient_on_disk(record),
-        record, " shares its memory, so it must live on the host and stream");
+  void require(bool holds, int64_t record, const char* what) const {
+    if (!holds) refuse(describe_record(w_, record) + what);
   }
-  int64_t on_disk = 0;
-  for (int64_t record = 0; record < w.record_count(); ++record) {
-    if (!p.moments_on_disk(record)) continue;
-    ++on_disk;
-    require(record > 0, "the embedding's moments may not live on disk, as its rows are updated when they are needed");
-    require_of(w.is_trained(record) && !p.updated_on_device(record), record,
-               "'s moments may live on disk only when it is trained and the host updates it");
+
+  void sizes() const {
+    if (p_.experts_per_record != w_.experts_per_record)
+      refuse(fmt::format("its records hold {} experts, the run's {}", p_.experts_per_record, w_.experts_per_record));
+    if (std::ssize(p_.phases) != w_.phase_count())
+      refuse(fmt::format("it is for a model with {} blocks, this one has {}",
+                         std::max<int64_t>(0, std::ssize(p_.phases) - 2), w_.layer_phases()));
+    if (std::ssize(p_.records) != w_.record_count())
+      refuse(fmt::format("it has {} records, the model has {}", p_.records.size(), w_.record_count()));
+    ring("input_every", p_.input_every, 1, std::max<int64_t>(1, w_.layer_phases()));
   }
-  require(p.moment_slabs >= std::min<int64_t>(2, on_disk) && p.moment_slabs <= on_disk,
-          fmt::format("moment_slabs is {}, expected {}", p.moment_slabs,
-                      on_disk < 2 ? std::to_string(on_disk) : fmt::format("2 to {}", on_disk)));
-  covers("whose weights are on disk", p.disk_weights.size(), w.record_count(), layers);
-  for (int64_t record = 0; record < w.record_count(); ++record) {
-    if (!p.weights_on_disk(record)) continue;
-    require_of(
-        w.is_layer_record(record) && !p.updated_on_device(record) && p.moments_on_disk(record) == w.is_trained(record),
-        record, "'s weights may live on disk only when it is a block that the host updates and has its moments there");
+
+  void record(int64_t r) const {
+    const RecordPlan& plan = p_.record(r);
+    const bool layer = w_.is_layer_record(r), trained = w_.is_trained(r), by_host = !p_.updated_on_device(r);
+    require(plan.weights != Tier::disk, r, "'s weights are read on the device or stream: \"hbm\" or \"host\"");
+    require(plan.state != Tier::hbm || (plan.weights == Tier::hbm && plan.updated_by == UpdatedBy::device), r,
+            "'s state is on the device, so its weights must be, and the device updates it");
+    require((plan.state == Tier::hbm) == (plan.moments == Tier::hbm), r,
+            "'s moments live on the device exactly when its state does");
+    require(layer || (plan.weights == Tier::hbm) == (plan.state == Tier::hbm), r,
+            "'s weights stay on the device only when its state lives there");
+    require(!p_.visiting(r) || (layer && w_.clip && trained), r,
+            "'s state may visit the device only when it is a trained block and gradients are clipped");
+    require(!p_.visiting(r) || plan.moments == Tier::host, r,
+            "'s state visits the device, so its moments are on the host");
+    require(plan.state != Tier::disk || (layer && by_host && (plan.moments == Tier::disk) == trained), r,
+            "'s weights may live on disk only when it is a block that the host updates and has its moments there");
+    require(plan.moments != Tier::disk || (r > 0 && trained && by_host), r,
+            r == 0 ? ", the embedding, has its moments on disk, and its rows are updated when they are needed"
+                   : "'s moments may live on disk only when it is trained and the host updates it");
+    if (plan.gradient != Tier::host) gradient(r);
+    if (w_.alias_records > 0 && layer)
+      require(p_.streams(r) && plan.state == Tier::host && plan.moments == Tier::host && plan.gradient != Tier::disk, r,
+              " shares its memory, so it must live on the host and stream");
   }
-  const int64_t staged = std::count(p.disk_weights.begin(), p.disk_weights.end(), true);
-  require(p.weight_slabs >= std::min<int64_t>(1, staged) && p.weight_slabs <= staged,
-          fmt::format("weight_slabs is {}, expected {}", p.weight_slabs,
-                      staged < 2 ? std::to_string(staged) : fmt::format("1 to {}", staged)));
-  covers("where gradients wait", p.gradients.size(), w.record_count(), layers);
-  for (int64_t record = 0; record < w.record_count(); ++record) {
-    if (p.gradient_of(record) == Tier::host) continue;
-    require_of(w.clip && w.is_layer_record(record) && w.is_trained(record) && !p.updated_on_device(record), record,
-               "'s gradient may wait elsewhere than in host memory only when gradients are clipped, it "
-               "is a trained block and the host updates it");
-    require_of(p.gradient_on_disk(record) || leaves_its_place(w, p, record), record,
-               "'s gradient may wait on the device only where its block's input was");
+
+  void gradient(int64_t r) const {
+    require(w_.clip && w_.is_layer_record(r) && w_.is_trained(r) && !p_.updated_on_device(r), r,
+            "'s gradient may wait elsewhere than in host memory only when gradients are clipped, it is a trained block "
+            "and the host updates it");
+    require(p_.gradient_on_disk(r) || leaves_its_place(w_, p_, r), r,
+            "'s gradient may wait on the device only where its block's input was");
   }
-  const int64_t elsewhere = p.waiting_elsewhere();
-  require(p.gradient_ring >= std::min<int64_t>(2, elsewhere) && p.gradient_ring <= elsewhere,
-          fmt::format("gradient_ring is {}, expected {}", p.gradient_ring,
-                      elsewhere < 2 ? std::to_string(elsewhere) : fmt::format("2 to {}", elsewhere)));
-  for (int64_t record = 1; record < w.head_record(); ++record) {
-    require_of(!p.state_on_device(record) || p.weights[static_cast<size_t>(record - 1)] == Tier::hbm, record,
-               "'s state is on the device, so its weights must be");
-    require_of(!p.visiting(record) || (w.clip && !p.state_on_device(record) && w.is_trained(record)), record,
-               "'s state may visit the device only when it lives on the host, is trained and gradients are clipped");
+
+  void phase(int64_t p) const {
+    const PhasePlan& plan = p_.phase(p);
+    const bool layer = p > 0 && p < w_.head_phase();
+    if (!layer && plan != PhasePlan{})
+      refuse(fmt::format("{} keeps nothing, and its input waits on the device", p == 0 ? "the embedding" : "the head"));
+    if (plan.outputs != Tier::hbm && plan.keep != Keep::outputs)
+      refuse(
+          fmt::format("'outputs' says \"{}\" of block {}, which keeps {}: only outputs may wait elsewhere than on "
+                      "the device",
+                      tier_name(plan.outputs), p, keep_name(plan.keep)));
   }
-  require(p.boundary_every >= 1 && p.boundary_every <= std::max<int64_t>(1, w.layer_phases()),
-          fmt::format("boundary_every is {}, expected 1 to {}", p.boundary_every, w.layer_phases()));
-  require(p.boundary_slots >= 2 && p.boundary_slots <= w.layer_phases() + 3,
-          fmt::format("boundary_slots is {}, expected 2 to {}", p.boundary_slots, w.layer_phases() + 3));
-  const bool stored = p.activations_on_disk();
-  require(p.boundary_ring >= (stored ? 1 : 0) && p.boundary_ring <= (stored ? w.micro_batches + 2 : 0),
-          fmt::format(
-              "boundary_ring is {}, expected {}", p.boundary_ring,
-              stored ? fmt::format("1 to {} for block inputs and kept outputs that wait on disk", w.micro_batches + 2)
-                     : "0: no block input and no kept output waits on disk"));
-  require(p.gradient_slabs >= 1 && p.gradient_slabs <= w.layer_records() + 2,
-          fmt::format("gradient_slabs is {}, expected 1 to {}", p.gradient_slabs, w.layer_records() + 2));
-  const int64_t visitors = std::count(p.visits.begin(), p.visits.end(), true);
-  require(p.visit_slots >= 0 && p.visit_slots <= visitors && (p.visit_slots == 0 || !w.gradients_stay),
-          fmt::format("visit_slots is {}, expected {}", p.visit_slots,
-                      w.gradients_stay ? "0: gradients are dumped" : fmt::format("0 to {}", visitors)));
-  const int64_t waiting = p.waiting_on_host(w);
-  require(p.host_gradient_slabs >= std::min<int64_t>(1, waiting) && p.host_gradient_slabs <= waiting &&
-              (!w.clip || p.host_gradient_slabs == waiting),
-          fmt::format("host_gradient_slabs is {}, expected {}", p.host_gradient_slabs,
-                      w.clip ? fmt::format("{} (clipping keeps every gradient until the norm is known)", waiting)
-                             : fmt::format("1 to {}", waiting)));
-  int64_t total = 0;
-  for (const int64_t width : p.sweeps) {
-    require(width >= 1, "a sweep has no micro-batch");
-    total += width;
+
+  // Throws unless the ring is within its limits; `why` says them where they are not numbers.
+  void ring(const char* name, int64_t value, int64_t least, int64_t most, const char* why = "") const {
+    if (value >= least && value <= most) return;
+    refuse(fmt::format("{} is {}, expected {}{}", name, value,
+                       least == most ? std::to_string(least) : fmt::format("{} to {}", least, most), why));
   }
-  require(total == w.micro_batches,
-          fmt::format("its sweeps carry {} micro-batches, the step has {}", total, w.micro_batches));
-  require(w.aux_loss == 0 || p.sweeps.size() == 1,
+  // Things of which at least `least` pass through at a time, or all where there are fewer.
+  void ring_of(const char* name, int64_t value, int64_t things, int64_t least) const {
+    ring(name, value, std::min(least, things), things);
+  }
+
+  void rings() const {
+    const Rings& rings = p_.rings;
+    const int64_t at_once = w_.records_at_once(), phases = w_.layer_phases();
+    ring("weight_slots", rings.weight_slots, at_once, std::max(at_once, w_.layer_records()));
+    ring("input_slots", rings.input_slots, 2, phases + 3);
+    const bool away = p_.outputs_wait_elsewhere();
+    ring("output_slots", rings.output_slots, away ? 2 : 0, away ? phases + 3 : 0,
+         away ? "" : ": all kept outputs wait on the device");
+    ring("gradients_out", rings.gradients_out, 1, w_.layer_records() + 2);
+    ring("visit_slots", rings.visit_slots, 0, w_.gradients_stay ? 0 : p_.visitors(),
+         w_.gradients_stay ? ": gradients are dumped" : "");
+    ring_of("moment_slabs", rings.moment_slabs, p_.with_moments_on_disk(), 2);
+    ring_of("weight_slabs", rings.weight_slabs, p_.with_weights_on_disk(), 1);
+    ring_of("gradient_slabs", rings.gradient_slabs, p_.waiting_elsewhere(), 2);
+    const bool stored = p_.activations_on_disk();
+    ring("activation_slabs", rings.activation_slabs, stored ? 1 : 0, stored ? w_.micro_batches + 2 : 0,
+         stored ? " for block inputs and kept outputs that wait on disk"
+                : ": no block input and no kept output waits on disk");
+    const int64_t waiting = p_.waiting_on_host(w_);
+    ring("host_gradients", rings.host_gradients, w_.clip ? waiting : std::min<int64_t>(1, waiting), waiting,
+         w_.clip ? " (clipping keeps every gradient until the norm is known)" : "");
+  }
+
+  void sweeps() const {
+    int64_t total = 0;
+    for (const int64_t width : p_.sweeps) {
+      if (width < 1) refuse("a sweep has no micro-batch");
+      total += width;
+    }
+    if (total != w_.micro_batches)
+      refuse(fmt::format("its sweeps carry {} micro-batches, the step has {}", total, w_.micro_batches));
+    if (w_.aux_loss != 0 && p_.sweeps.size() != 1)
+      refuse(
           fmt::format("it has {} sweeps, and moe.aux_loss needs the choices of the whole step before its backward: "
                       "one sweep",
-                      p.sweeps.size()));
-}
+                      p_.sweeps.size()));
+  }
+
+  const Workload& w_;
+  const Plan& p_;
+};
+
+}  // namespace
+
+void check_plan(const Workload& w, const Plan& plan) { PlanCheck(w, plan).all(); }
 
 }  // namespace megatrain

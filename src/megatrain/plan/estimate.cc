@@ -1,5 +1,7 @@
 // The cost model: what a step's actions take on this machine, and when each can begin. An action begins when its lane
 // is free and every earlier action that it conflicts with is done, which is when its waits let it.
+#include "megatrain/plan/estimate.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -218,7 +220,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
   double compute = costs({.kind = ActionKind::head, .micro_batches = w.micro_batches});
   for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
     Action action{.phase = phase, .micro_batches = w.micro_batches};
-    if (phase >= first_trained) action.keep = plan.keep_of(phase);
+    if (phase >= first_trained) action.keep = plan.phase(phase).keep;
     const auto all_parts = [&](ActionKind kind) {
       double seconds = 0;
       action.kind = kind;
@@ -260,7 +262,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
     largest = std::max(largest, bytes);
   }
   // once a sweep in forward; in backward and in the next forward what was used last is still in its slot
-  const int64_t kept = std::min(plan.slots * largest, streamed), above = first_trained <= 1 ? streamed : 0;
+  const int64_t kept = std::min(plan.rings.weight_slots * largest, streamed), above = first_trained <= 1 ? streamed : 0;
   fetched += sweeps * streamed + std::max<int64_t>(sweeps * above - (2 * sweeps - 1) * kept, -(sweeps - 1) * kept);
   return std::max({compute, update, disk_read, disk_write, as_double(fetched) / m.h2d_bytes_per_s});
 }
@@ -306,7 +308,7 @@ namespace {
 // Some input or kept output of a phase crosses the link, micro-batch by micro-batch.
 bool activations_move(const Workload& w, const Plan& plan) {
   for (int64_t phase = std::max<int64_t>(1, w.first_trained_phase()); phase < w.head_phase(); ++phase) {
-    if (plan.boundary_of(phase) != Tier::hbm || plan.outputs_of(phase) != Tier::hbm) return true;
+    if (plan.phase(phase).input != Tier::hbm || plan.outputs_of(phase) != Tier::hbm) return true;
   }
   return false;
 }
@@ -365,7 +367,7 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, 
   const ActionCosts costs(w, plan, m);
   Walk walk(grouped_actions(w, plan, groups), costs, plan.serial);
   const Estimate alone = walk.step();
-  const bool turns = plan.visit_slots > 0;  // then copies fill the link while the host updates
+  const bool turns = plan.rings.visit_slots > 0;  // then copies fill the link while the host updates
   if (!plan.serial) walk.slow(Lane::update, costs.slower_update(turns ? 1 : link_share(alone, m)));
   if (turns) walk.slow(Lane::visit_in, kBesideUpdates);
   walk.step();

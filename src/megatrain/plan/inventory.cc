@@ -49,7 +49,7 @@ class ResourceList {
     int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
     std::vector<bool> waits(w_.records.size(), false);  // (homes) has a gradient that does
     for (int64_t r = 0; r < w_.record_count(); ++r) {
-      const Tier tier = plan_.state[static_cast<size_t>(r)];
+      const Tier tier = plan_.state_on_device(r) ? Tier::hbm : Tier::host;
       const int64_t trained = w_.record(r).trained;
       partials = std::max(partials, ceil_div(trained, kNormPartialElements) + w_.record(r).norm_parts - 1);
       if (w_.home(r) == r) state(r, tier);
@@ -77,8 +77,8 @@ class ResourceList {
       if (const auto place = waiting_gradient_of(w_, plan_, r); place && place->kind == Kind::device_gradient)
         device(Kind::device_gradient, r, trained * element_);
       if (!plan_.gradient_leaves(r)) continue;
-      if (plan_.gradient_of(r) != Tier::host) carried = std::max(carried, w_.disk_gradient_bytes(r));
-      if (plan_.gradient_of(r) == Tier::hbm) continue;
+      if (plan_.record(r).gradient != Tier::host) carried = std::max(carried, w_.disk_gradient_bytes(r));
+      if (plan_.record(r).gradient == Tier::hbm) continue;
       leaving = std::max(leaving, trained);
       if (plan_.gradient_on_disk(r)) {
         visit_(Kind::disk_gradient, Tier::disk, r, w_.disk_gradient_bytes(r), 1);
@@ -87,20 +87,21 @@ class ResourceList {
         waits[static_cast<size_t>(w_.home(r))] = true;
       }
     }
+    const Rings& rings = plan_.rings;
     for (size_t place = 0; place < shared.size(); ++place)
       device(Kind::shared_gradient_sum, static_cast<int64_t>(place), shared[place] * 4);
-    for (int64_t slot = 0; streamed > 0 && slot < plan_.slots; ++slot) device(Kind::weight_slot, slot, streamed);
-    for (int64_t slot = 0; slot < plan_.visit_slots; ++slot) {
+    for (int64_t slot = 0; streamed > 0 && slot < rings.weight_slots; ++slot) device(Kind::weight_slot, slot, streamed);
+    for (int64_t slot = 0; slot < rings.visit_slots; ++slot) {
       device(Kind::visiting_state, slot, round_up(visiting, 256));
       device(Kind::visiting_gradient, slot, round_up(coming, 256));
     }
-    for (int64_t slab = 0; leaving > 0 && slab < plan_.gradient_slabs; ++slab)
+    for (int64_t slab = 0; leaving > 0 && slab < rings.gradients_out; ++slab)
       device(Kind::gradient_out, slab, leaving * element_);
-    for (int64_t slab = 0; !w_.clip && slab < plan_.host_gradient_slabs; ++slab)
+    for (int64_t slab = 0; !w_.clip && slab < rings.host_gradients; ++slab)
       host(Kind::host_gradient, slab, leaving * element_);
-    for (int64_t slab = 0; passing > 0 && slab < plan_.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
-    for (int64_t slab = 0; staged > 0 && slab < plan_.weight_slabs; ++slab) host(Kind::weight_slab, slab, staged);
-    for (int64_t slab = 0; carried > 0 && slab < plan_.gradient_ring; ++slab) host(Kind::gradient_slab, slab, carried);
+    for (int64_t slab = 0; passing > 0 && slab < rings.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
+    for (int64_t slab = 0; staged > 0 && slab < rings.weight_slabs; ++slab) host(Kind::weight_slab, slab, staged);
+    for (int64_t slab = 0; carried > 0 && slab < rings.gradient_slabs; ++slab) host(Kind::gradient_slab, slab, carried);
     device(Kind::norm_partials, 0, partials * 8);
   }
 
@@ -170,7 +171,7 @@ class ResourceList {
       one_width &= w_.phase(p).width == w_.phase(1).width;
       const bool layer = p < w_.head_phase(), backward = p >= first;
       if (layer && backward) {
-        const int64_t kept = w_.phase(p).kept_bytes[static_cast<size_t>(plan_.keep_of(p))];
+        const int64_t kept = w_.phase(p).kept_bytes[static_cast<size_t>(plan_.phase(p).keep)];
         const Tier tier = plan_.outputs_of(p);
         if (tier == Tier::hbm) device(Kind::kept, p, kept, widest_);
         if (tier == Tier::host) host(Kind::host_kept, p, kept, w_.micro_batches);
@@ -178,22 +179,23 @@ class ResourceList {
         if (tier != Tier::hbm) keeping = std::max(keeping, kept);
       }
       const bool waits = backward && (!layer || plan_.above_boundary(p, first) == 0);
-      if (!layer || (waits && plan_.boundary_of(p) == Tier::hbm)) {
+      if (!layer || (waits && plan_.phase(p).input == Tier::hbm)) {
         device(Kind::boundary, p, bytes, std::max(widest_, ceil_div(gradient_bytes_after(p), bytes)));
         continue;
       }
       passing = std::max(passing, bytes);
-      if (waits && plan_.boundary_of(p) == Tier::host) host(Kind::host_boundary, p, bytes, w_.micro_batches);
-      if (waits && plan_.boundary_of(p) == Tier::disk) disk(Kind::disk_boundary, p, bytes, stored);
+      if (waits && plan_.phase(p).input == Tier::host) host(Kind::host_boundary, p, bytes, w_.micro_batches);
+      if (waits && plan_.phase(p).input == Tier::disk) disk(Kind::disk_boundary, p, bytes, stored);
       if (backward && !waits) again = std::max(again, bytes);
     }
     if (carried > 0) device(Kind::carried, 0, carried, widest_);
-    for (int64_t slab = 0; stored > 0 && slab < plan_.boundary_ring; ++slab) host(Kind::boundary_slab, slab, stored);
-    for (int64_t above = 1; again > 0 && above < plan_.boundary_every; ++above)
+    for (int64_t slab = 0; stored > 0 && slab < plan_.rings.activation_slabs; ++slab)
+      host(Kind::boundary_slab, slab, stored);
+    for (int64_t above = 1; again > 0 && above < plan_.input_every; ++above)
       device(Kind::recomputed, above, again, widest_);
-    for (int64_t slot = 0; passing > 0 && slot < plan_.boundary_slots; ++slot)
+    for (int64_t slot = 0; passing > 0 && slot < plan_.rings.input_slots; ++slot)
       device(Kind::boundary_slot, slot, passing, widest_);
-    for (int64_t slot = 0; keeping > 0 && slot < plan_.output_slots; ++slot)
+    for (int64_t slot = 0; keeping > 0 && slot < plan_.rings.output_slots; ++slot)
       device(Kind::kept_slot, slot, keeping, widest_);
     for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest_);
   }
@@ -358,13 +360,13 @@ bool leaves_its_place(const Workload& w, const Plan& plan, int64_t record) {
   const int64_t phase = record;  // of a dense model
   return phase > 0 && phase < w.head_phase() && phase >= w.first_trained_phase() &&
          w.phase(phase).records.size() == 1 && w.phase(phase).records.front() == record &&
-         plan.boundary_of(phase) == Tier::hbm && plan.above_boundary(phase, w.first_trained_phase()) == 0;
+         plan.phase(phase).input == Tier::hbm && plan.above_boundary(phase, w.first_trained_phase()) == 0;
 }
 
 std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan, int64_t record) {
   if (!w.clip || !w.is_layer_record(record) || !w.is_trained(record)) return {};
   const bool here = !plan.gradient_leaves(record);
-  if (here ? gradient_sum_of(w, plan, record).kind == Kind::gradient_sum : plan.gradient_of(record) != Tier::hbm)
+  if (here ? gradient_sum_of(w, plan, record).kind == Kind::gradient_sum : plan.record(record).gradient != Tier::hbm)
     return {};
   return leaves_its_place(w, plan, record) ? Resource{Kind::boundary, record} : Resource{Kind::device_gradient, record};
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/units.h"
+#include "megatrain/plan/estimate.h"
 
 namespace megatrain {
 
@@ -90,7 +91,7 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   const Estimate& e = o.estimate;
   o.attention_s = attention_flops(w, plan) / (m.attention_flops_per_s > 0 ? m.attention_flops_per_s : m.flops_per_s);
   o.tokens_per_s = as_double(w.tokens()) / e.step_s;
-  TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.keep_of(p); });
+  TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.phase(p).keep; });
   o.optimizer_tokens = tokens_that_take(std::max({e.update_s, e.disk_read_s, e.disk_write_s}), token.hides_update(w));
   token.backward += again_seconds(w, plan, m);
   o.weights_tokens = tokens_that_take(as_double(forward_weight_bytes(w, plan)) / m.h2d_bytes_per_s, token.forward);

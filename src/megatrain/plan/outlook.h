@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "megatrain/plan/plan.h"
+#include "megatrain/plan/estimate.h"
 
 namespace megatrain {
 

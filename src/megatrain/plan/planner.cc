@@ -1,4 +1,6 @@
 // Looks for the plan with the shortest step: from many starts up ladders of memory, judged by the estimate.
+#include "megatrain/plan/planner.h"
+
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -7,6 +9,8 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/plan/check_plan.h"
+#include "megatrain/plan/estimate.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/spill.h"
 
@@ -29,12 +33,12 @@ struct Start {
 
 void leave_gradients_on_device(const Workload& w, Plan& plan) {
   constexpr int64_t kRing = 3;
-  std::fill(plan.boundary.begin(), plan.boundary.end(), Tier::hbm);
+  for (PhasePlan& phase : plan.layer_phases()) phase.input = Tier::hbm;
   for (int64_t record = 1; record < w.head_record(); ++record) {
     if (w.is_trained(record) && !plan.updated_on_device(record) && leaves_its_place(w, plan, record))
-      plan.gradients[static_cast<size_t>(record)] = Tier::hbm;
+      plan.record(record).gradient = Tier::hbm;
   }
-  plan.gradient_ring = std::min(kRing, plan.waiting_elsewhere());
+  plan.rings.gradient_slabs = std::min(kRing, plan.waiting_elsewhere());
 }
 
 // The updates of the others go on meanwhile, so those that visit lie among them.
@@ -46,66 +50,57 @@ void take_turns(const Workload& w, int64_t of_eight, Plan& plan) {
     const bool visits = (seen + 1) * of_eight / 8 > seen * of_eight / 8;
     ++seen;
     if (!visits) continue;
-    plan.visits[static_cast<size_t>(record - 1)] = true;
+    plan.record(record).updated_by = UpdatedBy::device;
     largest = std::max(largest, w.visiting_bytes(record));
     ++visitors;
   }
   if (visitors > 0)
-    plan.visit_slots =
+    plan.rings.visit_slots =
         std::min(visitors, std::clamp<int64_t>(kVisitingBytes / std::max<int64_t>(largest, 1), 2, kSlots));
 }
 
 Plan start_plan(const Workload& w, const Start& start) {
-  const size_t records = static_cast<size_t>(w.layer_records()), phases = static_cast<size_t>(w.layer_phases());
   Plan plan{.experts_per_record = w.experts_per_record,
-            .slots = w.records_at_once(),
-            .weights = std::vector<Tier>(records, Tier::host),
-            .state = std::vector<Tier>(records + 2, Tier::host),
-            .visits = std::vector<bool>(records, false),
-            .keep = std::vector<Keep>(phases, Keep::nothing),
-            .outputs = std::vector<Tier>(phases, Tier::hbm),
-            .boundary = std::vector<Tier>(phases, Tier::host),
-            .boundary_slots = 2,
-            .sweeps = {},
-            .gradient_slabs = 1,
-            .disk_moments = std::vector<bool>(records + 2, false),
-            .disk_weights = std::vector<bool>(records + 2, false),
-            .gradients = std::vector<Tier>(records + 2, Tier::host)};
+            .records = std::vector<RecordPlan>(w.records.size()),
+            .phases = std::vector<PhasePlan>(w.phases.size()),
+            .rings = {.weight_slots = w.records_at_once(), .gradients_out = 1},
+            .sweeps = {}};
+  for (PhasePlan& phase : plan.layer_phases()) phase.input = Tier::host;
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
   int64_t state = start.state, visits = start.visits, weights = start.weights;
   for (const bool trained : {true, false}) {
     for (int64_t record = 0; record < w.record_count() && state > 0; ++record) {
       if (w.is_trained(record) != trained) continue;
-      plan.state[static_cast<size_t>(record)] = Tier::hbm;
+      plan.record(record).live_on_device();
       --state;
     }
   }
   for (int64_t record = 1; record < w.head_record(); ++record) {
-    const size_t at = static_cast<size_t>(record - 1);
-    if (plan.state_on_device(record) || weights-- > 0) plan.weights[at] = Tier::hbm;
-    if (w.is_trained(record) && visits-- > 0) plan.visits[at] = true;
+    RecordPlan& layer = plan.record(record);
+    if (plan.state_on_device(record) || weights-- > 0) layer.weights = Tier::hbm;
+    if (w.is_trained(record) && visits-- > 0) layer.updated_by = UpdatedBy::device;
   }
-  std::fill_n(plan.keep.rbegin(), start.products, Keep::products);
-  plan.boundary_every = start.every;
+  for (PhasePlan& phase : plan.layer_phases().last(static_cast<size_t>(start.products))) phase.keep = Keep::products;
+  plan.input_every = start.every;
   if (start.gradients) leave_gradients_on_device(w, plan);
   if (start.turns > 0) take_turns(w, start.turns, plan);
   const int64_t first = std::max<int64_t>(1, w.first_trained_phase());
   for (int64_t phase = first; phase < std::min(first + start.outputs, w.head_phase()); ++phase) {
-    plan.keep[static_cast<size_t>(phase - 1)] = Keep::outputs;
-    plan.outputs[static_cast<size_t>(phase - 1)] = Tier::host;
+    plan.phase(phase).keep = Keep::outputs;
+    plan.phase(phase).outputs = Tier::host;
   }
   return plan;
 }
 
 // What follows from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
-  for (size_t i = 0; i < plan.keep.size(); ++i) {
-    if (plan.keep[i] != Keep::outputs) plan.outputs[i] = Tier::hbm;
+  for (PhasePlan& phase : plan.phases) {
+    if (phase.keep != Keep::outputs) phase.outputs = Tier::hbm;
   }
-  plan.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
+  plan.rings.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
   const int64_t records = plan.waiting_on_host(w);
-  plan.host_gradient_slabs = w.clip ? records : std::min<int64_t>(records, 4);
+  plan.rings.host_gradients = w.clip ? records : std::min<int64_t>(records, 4);
 }
 
 // Takes steps of a ladder while the device has room: the first that does not fit ends the climb for good, so that more
@@ -142,34 +137,41 @@ class Climber {
   void basics(bool outputs_first) {
     const int64_t records = w_.layer_records(), once = w_.records_at_once();
     const auto slots = [&](int64_t phases) { return std::min(phases * once, records); };  // that so many phases need
-    climb(slots(2) - slots(1), [](Plan& p, int64_t n) { p.slots += n; });
-    climb(std::min<int64_t>(2, records) - 1, [](Plan& p, int64_t n) { p.gradient_slabs += n; });
-    climb(1, [](Plan& p, int64_t n) { p.boundary_slots += n; });
+    climb(slots(2) - slots(1), [](Plan& p, int64_t n) { p.rings.weight_slots += n; });
+    climb(std::min<int64_t>(2, records) - 1, [](Plan& p, int64_t n) { p.rings.gradients_out += n; });
+    climb(1, [](Plan& p, int64_t n) { p.rings.input_slots += n; });
     if (outputs_first) outputs();
-    climb(w_.layer_phases(), [](Plan& p, int64_t n) { std::fill_n(p.boundary.rbegin(), n, Tier::hbm); });
-    climb(slots(3) - slots(2), [](Plan& p, int64_t n) { p.slots += n; });
+    climb(w_.layer_phases(), [](Plan& p, int64_t n) {
+      for (PhasePlan& phase : p.layer_phases().last(static_cast<size_t>(n))) phase.input = Tier::hbm;
+    });
+    climb(slots(3) - slots(2), [](Plan& p, int64_t n) { p.rings.weight_slots += n; });
   }
   void weights() {
     if (w_.alias_records > 0) return;  // what shares its memory streams
-    climb(w_.layer_records(), [](Plan& p, int64_t n) { std::fill_n(p.weights.begin(), n, Tier::hbm); });
+    climb(w_.layer_records(), [](Plan& p, int64_t n) {
+      for (RecordPlan& record : p.layer_records().first(static_cast<size_t>(n))) record.weights = Tier::hbm;
+    });
   }
   // Phases that also run forward again, from an earlier input, come first.
   void outputs() {
-    std::vector<size_t> order;
+    std::vector<int64_t> order;
     for (const bool again : {true, false}) {
       for (int64_t phase = w_.layer_phases(); phase >= 1; --phase) {
         const bool runs_again =
             phase < w_.layer_phases() && plan_.above_boundary(phase + 1, w_.first_trained_phase()) > 0;
-        if (runs_again == again) order.push_back(static_cast<size_t>(phase - 1));
+        if (runs_again == again) order.push_back(phase);
       }
     }
     climb(w_.layer_phases(), [&](Plan& p, int64_t n) {
-      for (size_t i = 0; i < static_cast<size_t>(n); ++i) p.keep[order[i]] = std::max(p.keep[order[i]], Keep::outputs);
+      for (int64_t i = 0; i < n; ++i) {
+        Keep& keep = p.phase(order[static_cast<size_t>(i)]).keep;
+        keep = std::max(keep, Keep::outputs);
+      }
     });
   }
   void keep(Keep level) {
     climb(w_.layer_phases(), [level](Plan& p, int64_t n) {
-      for (auto at = p.keep.rbegin(); at != p.keep.rbegin() + n; ++at) *at = std::max(*at, level);
+      for (PhasePlan& phase : p.layer_phases().last(static_cast<size_t>(n))) phase.keep = std::max(phase.keep, level);
     });
   }
 
@@ -344,7 +346,7 @@ void search(const Workload& w, const Budgets& budgets, const MachineProfile& mac
     }
     for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
       // where the start has taken what a ladder would climb first, it is another ladder
-      if (ladder == Ladder::weights && std::count(base.weights.begin(), base.weights.end(), Tier::host) == 0) continue;
+      if (ladder == Ladder::weights && base.streaming() == 0) continue;
       if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
       Plan plan = base;
       Climber climber(w, budgets.gpu_bytes, plan);
@@ -354,7 +356,7 @@ void search(const Workload& w, const Budgets& budgets, const MachineProfile& mac
         continue;
       }
       Plan tight = plan;
-      if (!w.clip) tight.host_gradient_slabs = std::min<int64_t>(1, plan.host_gradient_slabs);
+      if (!w.clip) tight.rings.host_gradients = std::min<int64_t>(1, plan.rings.host_gradients);
       if (memory_need(w, tight).host_bytes() <= budgets.host_bytes) {
         if (consider(tight)) return;
         continue;
@@ -421,13 +423,13 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     fail_internal("a plan that lacks memory fits");
   }
   if (notes) {
-    const int64_t streamed = std::count(best->weights.begin(), best->weights.end(), Tier::host);
-    if (streamed > 0 && best->slots < std::min<int64_t>(2, w.layer_records()))
+    if (best->streaming() > 0 && best->rings.weight_slots < std::min<int64_t>(2, w.layer_records()))
       notes->push_back("one weight slot: fetching a block waits for the block before it");
-    if (best->leaving(w) > 0 && best->gradient_slabs < std::min<int64_t>(2, w.layer_records()))
+    if (best->leaving(w) > 0 && best->rings.gradients_out < std::min<int64_t>(2, w.layer_records()))
       notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
-    const auto first = best->boundary.begin() + std::max<int64_t>(0, w.first_trained_phase() - 1);  // with a backward
-    if (std::count(first, best->boundary.end(), Tier::host) > 0)
+    const int64_t frozen = std::max<int64_t>(0, w.first_trained_phase() - 1);  // blocks without a backward
+    if (std::ranges::count(best->layer_phases().subspan(static_cast<size_t>(frozen)), Tier::host, &PhasePlan::input) >
+        0)
       notes->push_back("some block inputs wait in host memory");
     if (const int64_t bytes = memory_need(w, *best).disk_bytes(); bytes > 0)
       notes->push_back(fmt::format("{} of {} live on disk", format_bytes(bytes), disk_contents(memory_need(w, *best))));

@@ -46,15 +46,15 @@ Spill spill_of(const Workload& w, const std::vector<int64_t>& records) {
 }
 
 Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_t slabs) {
-  for (const int64_t record : records) plan.disk_moments[static_cast<size_t>(record)] = true;
-  plan.moment_slabs = slabs;
+  for (const int64_t record : records) plan.record(record).moments = Tier::disk;
+  plan.rings.moment_slabs = slabs;
   return plan;
 }
 
 // Blocks whose weights may go, from the last to the first.
-std::vector<int64_t> blocks_that_may(const Plan& plan) {
+std::vector<int64_t> blocks_that_may(const Workload& w, const Plan& plan) {
   std::vector<int64_t> blocks;
-  for (int64_t record = std::ssize(plan.weights); record > 0; --record) {
+  for (int64_t record = w.head_record() - 1; record > 0; --record) {
     if (!plan.updated_on_device(record)) blocks.push_back(record);
   }
   return blocks;
@@ -65,8 +65,8 @@ Plan with_weights_on_disk(const Workload& w, const Plan& plan, const std::vector
                           int64_t slabs) {
   const std::vector<int64_t> trained = records_that_may(w, plan);
   Plan spilled = with_moments_on_disk(plan, trained, std::min(slabs, std::ssize(trained)));
-  for (int64_t i = 0; i < count; ++i) spilled.disk_weights[static_cast<size_t>(blocks[static_cast<size_t>(i)])] = true;
-  spilled.weight_slabs = std::min(slabs, count);
+  for (int64_t i = 0; i < count; ++i) spilled.record(blocks[static_cast<size_t>(i)]).state = Tier::disk;
+  spilled.rings.weight_slabs = std::min(slabs, count);
   return spilled;
 }
 
@@ -77,13 +77,11 @@ int64_t disk_left(const Workload& w, const Plan& plan, const Budgets& budgets) {
 // Blocks in the order in which their kept outputs go to disk. To compute inputs again from the one that waits below
 // takes the outputs of all blocks between but the topmost, and each block's own backward takes its own: the topmost
 // ones are read once, the others twice, and the lower the more at once.
-std::vector<size_t> outputs_in_order(const Workload& w, const Plan& plan) {
-  std::vector<size_t> order(plan.outputs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  const auto above = [&](size_t block) {
-    return plan.above_boundary(static_cast<int64_t>(block) + 1, w.first_trained_phase());
-  };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return above(a) > above(b); });
+std::vector<int64_t> outputs_in_order(const Workload& w, const Plan& plan) {
+  std::vector<int64_t> order(static_cast<size_t>(w.layer_phases()));
+  std::iota(order.begin(), order.end(), int64_t{1});
+  const auto above = [&](int64_t phase) { return plan.above_boundary(phase, w.first_trained_phase()); };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return above(a) > above(b); });
   return order;
 }
 
@@ -93,24 +91,24 @@ Plan spill_gradients(const Workload& w, const Plan& plan, const Budgets& budgets
   if (!w.clip) return plan;
   const int64_t lacking = memory_need(w, plan).host_bytes() - budgets.host_bytes, left = disk_left(w, plan, budgets);
   std::vector<int64_t> records = records_that_may(w, plan);
-  std::erase_if(records, [&](int64_t r) { return r == w.head_record() || plan.gradient_of(r) != Tier::host; });
+  std::erase_if(records, [&](int64_t r) { return r == w.head_record() || plan.record(r).gradient != Tier::host; });
   Plan best = plan;
   int64_t most = 0;  // bytes that the host gains
   for (int64_t count = 1; count <= std::ssize(records) && most < lacking; ++count) {
     Plan spilled = plan;
     int64_t saved = 0, slab = 0, disk = 0;  // bytes; slab: the largest that passes
     for (const int64_t record : chosen(records, count, order)) {
-      spilled.gradients[static_cast<size_t>(record)] = Tier::disk;
+      spilled.record(record).gradient = Tier::disk;
       saved += w.record(record).trained * dtype_bytes(w.dtype);
       disk += w.disk_gradient_bytes(record);
       slab = std::max(slab, w.disk_gradient_bytes(record));
     }
     if (disk > left) break;
-    spilled.gradient_ring = std::max(plan.gradient_ring, std::min(slabs, count));
-    const int64_t gained = saved - (spilled.gradient_ring - plan.gradient_ring) * slab;
+    spilled.rings.gradient_slabs = std::max(plan.rings.gradient_slabs, std::min(slabs, count));
+    const int64_t gained = saved - (spilled.rings.gradient_slabs - plan.rings.gradient_slabs) * slab;
     if (gained <= most) continue;
     most = gained;
-    spilled.host_gradient_slabs = spilled.waiting_on_host(w);
+    spilled.rings.host_gradients = spilled.waiting_on_host(w);
     best = std::move(spilled);
   }
   return best;
@@ -133,7 +131,7 @@ std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Bud
 }
 
 std::optional<Plan> spill_weights(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs) {
-  const std::vector<int64_t> blocks = blocks_that_may(plan);
+  const std::vector<int64_t> blocks = blocks_that_may(w, plan);
   // each block more takes less of the host, once the slabs are there
   int64_t low = 1, high = std::ssize(blocks);
   const auto fits = [&](int64_t count) {
@@ -156,11 +154,11 @@ std::optional<Plan> spill_weights(const Workload& w, const Plan& plan, const Bud
 Plan spill_activations(const Workload& w, const Plan& plan, const Budgets& budgets) {
   constexpr int64_t kRing = 3;
   Plan best = plan, spilled = plan;
-  spilled.boundary_ring = std::min(kRing, w.micro_batches + 2);
+  spilled.rings.activation_slabs = std::min(kRing, w.micro_batches + 2);
   int64_t least = memory_need(w, plan).host_bytes();
   std::vector<Tier*> tiers;
-  for (Tier& tier : spilled.boundary) tiers.push_back(&tier);
-  for (const size_t block : outputs_in_order(w, plan)) tiers.push_back(&spilled.outputs[block]);
+  for (PhasePlan& phase : spilled.layer_phases()) tiers.push_back(&phase.input);
+  for (const int64_t phase : outputs_in_order(w, plan)) tiers.push_back(&spilled.phase(phase).outputs);
   for (Tier* tier : tiers) {
     if (least <= budgets.host_bytes) return best;
     if (*tier != Tier::host) continue;
@@ -189,7 +187,7 @@ Plan spill_most(const Workload& w, const Plan& given, const Budgets& budgets) {
     most = saved;
     best = with_moments_on_disk(plan, list, slabs);
   }
-  const std::vector<int64_t> blocks = blocks_that_may(plan);
+  const std::vector<int64_t> blocks = blocks_that_may(w, plan);
   for (int64_t count = 1; count <= std::ssize(blocks); ++count) {
     Plan spilled = with_weights_on_disk(w, plan, blocks, count, 2);
     const MemoryNeed need = memory_need(w, spilled);

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "megatrain/plan/budgets.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {

@@ -8,6 +8,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/model/model.h"
+#include "megatrain/plan/budgets.h"
 #include "megatrain/train/prospect.h"
 
 namespace megatrain {

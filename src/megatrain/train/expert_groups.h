@@ -7,6 +7,8 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/model/config.h"
+#include "megatrain/plan/budgets.h"
+#include "megatrain/plan/machine_profile.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "megatrain/model/model.h"
+#include "megatrain/plan/planner.h"
 #include "megatrain/train/expert_groups.h"
 
 namespace megatrain {

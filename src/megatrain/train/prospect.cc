@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/plan/planner.h"
 #include "megatrain/train/expert_groups.h"
 #include "megatrain/train/site.h"
 

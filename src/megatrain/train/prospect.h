@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/plan/budgets.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/outlook.h"
 #include "megatrain/train/setup.h"

@@ -6,6 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/plan/check_plan.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/expert_groups.h"
 #include "megatrain/train/state_files.h"

@@ -11,6 +11,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model_source.h"
+#include "megatrain/plan/budgets.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/site.h"
 #include "megatrain/train/trainer.h"

@@ -11,6 +11,8 @@
 #include "megatrain/model/freeze.h"
 #include "megatrain/model/layer.h"
 #include "megatrain/ops/ops.h"
+#include "megatrain/plan/budgets.h"
+#include "megatrain/plan/machine_profile.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {

@@ -9,6 +9,7 @@
 #include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/note_cost.h"
+#include "megatrain/plan/budgets.h"
 #include "megatrain/plan/machines.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/algorithms.h"

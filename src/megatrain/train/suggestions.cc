@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/units.h"
+#include "megatrain/plan/budgets.h"
 #include "megatrain/train/prospect.h"
 #include "megatrain/train/site.h"
 

@@ -12,6 +12,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/number_text.h"
 #include "megatrain/model/model.h"
+#include "megatrain/plan/estimate.h"
 #include "megatrain/plan/verify.h"
 
 namespace megatrain {
@@ -28,6 +29,13 @@ Schedule verified(const Workload& workload, const Plan& plan, StepMode mode) {
 std::vector<int64_t> homes(const Workload& workload) {
   std::vector<int64_t> list;
   for (int64_t record = 0; record < workload.record_count(); ++record) list.push_back(workload.home(record));
+  return list;
+}
+
+// Where a record's planes lie that are not on disk.
+std::vector<Tier> memory_of(const Plan& plan) {
+  std::vector<Tier> list;
+  for (const RecordPlan& record : plan.records) list.push_back(record.state == Tier::hbm ? Tier::hbm : Tier::host);
   return list;
 }
 
@@ -62,7 +70,7 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
       workload_(workload),
       model_(std::move(model)),
       disk_(workload, plan, machine.disk),
-      records_(make_records(*machine.device, model_.layouts(), plan.state, disk_.planes(), homes(workload))),
+      records_(make_records(*machine.device, model_.layouts(), memory_of(plan), disk_.planes(), homes(workload))),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, team_size(update_threads)),
       program_(model_, *machine.ops, memory_, records_, updater_),

@@ -1,0 +1,19 @@
+// Whether a plan makes sense for a workload, and whether it fits the budgets.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "megatrain/plan/budgets.h"
+#include "megatrain/plan/plan.h"
+
+namespace megatrain {
+
+// Throws Error(bad_config) naming the field that is wrong for this workload.
+void check_plan(const Workload& workload, const Plan& plan);
+// Throws Error(cannot_fit) when the plan needs more than the budgets. `least_disk_bytes` is the disk with which some
+// plan would fit where this one lacks host memory; none: no disk helps.
+void check_fit(const Workload& workload, const Plan& plan, const Budgets& budgets,
+               std::optional<int64_t> least_disk_bytes = {});
+
+}  // namespace megatrain

@@ -1,0 +1,29 @@
+// A plan, a record and a state format in words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "megatrain/plan/estimate.h"
+#include "megatrain/plan/plan.h"
+#include "megatrain/tensor/state_format.h"
+
+namespace megatrain {
+
+// "state: fp32 moments and master, exact", or what is not.
+std::string describe(StateFormat format);
+
+// "20.9B parameters (3.61B active)"; of a dense model the first number alone.
+std::string describe_parameters(const Workload& workload);
+
+// Which experts of its layer a record holds: "experts 9 to 16" or "expert 9", counted from 1, or "experts" where it
+// holds them all; empty for a record of anything else.
+std::string experts_of(const Workload& workload, int64_t record);
+
+// "layer 3", or "experts 9 to 16 of layer 3". Layer 0 is the embedding, the one after the last layer the head.
+std::string describe_record(const Workload& workload, int64_t record);
+
+// Lines for a person: placement, memory by tag, what bounds the step.
+std::string explain(const Workload& workload, const Plan& plan, const Estimate& estimate);
+
+}  // namespace megatrain

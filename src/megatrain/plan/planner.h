@@ -1,0 +1,22 @@
+// The plan with the shortest step that fits the budgets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatrain/plan/budgets.h"
+#include "megatrain/plan/machine_profile.h"
+#include "megatrain/plan/plan.h"
+
+namespace megatrain {
+
+// The plan with the least estimated step within the budgets. Throws Error(cannot_fit) before anything is allocated; the
+// message says what is needed, what is there, and what would fit. `notes` receives what was given up to fit.
+Plan make_plan(const Workload& workload, const Budgets& budgets, const MachineProfile& machine,
+               std::vector<std::string>* notes);
+
+// Whether make_plan() finds one. Quicker: plans that fit are not compared.
+bool can_fit(const Workload& workload, const Budgets& budgets, const MachineProfile& machine);
+
+}  // namespace megatrain

@@ -1,0 +1,56 @@
+// Changes to a plan that several tests make. They leave it valid unless they say otherwise.
+#pragma once
+
+#include "megatrain/plan/plan.h"
+
+namespace megatrain {
+
+// All state lives on the host, which updates it, and streams.
+inline void live_on_host(const Workload& w, Plan& plan) {
+  for (RecordPlan& record : plan.records) record = {};
+  Rings& rings = plan.rings;
+  rings.visit_slots = rings.moment_slabs = rings.weight_slabs = rings.gradient_slabs = 0;
+  rings.host_gradients = plan.leaving(w);
+}
+
+inline void live_on_device(const Workload& w, Plan& plan) {
+  live_on_host(w, plan);
+  for (RecordPlan& record : plan.records) record.live_on_device();
+  plan.rings.host_gradients = 0;
+}
+
+// What visited is updated on the host. Its moments, and its gradient where none waits elsewhere, stay there.
+inline void end_visits(const Workload& w, Plan& plan) {
+  for (int64_t r = 0; r < w.record_count(); ++r) {
+    if (plan.visiting(r)) plan.record(r).updated_by = UpdatedBy::host;
+  }
+  plan.rings.visit_slots = 0;
+  if (w.clip) plan.rings.host_gradients = plan.waiting_on_host(w);
+}
+
+// Moments and weights that live on disk live on the host.
+inline void leave_the_disk(Plan& plan) {
+  for (RecordPlan& record : plan.records) {
+    if (record.state == Tier::disk) record.state = Tier::host;
+    if (record.moments == Tier::disk) record.moments = Tier::host;
+  }
+  plan.rings.moment_slabs = plan.rings.weight_slabs = 0;
+}
+
+// The rings of kept outputs, and of the disk, are the caller's to give.
+inline void keep(Plan& plan, Keep level) {
+  for (PhasePlan& phase : plan.layer_phases()) phase.keep = level;
+}
+inline void inputs_wait(Plan& plan, Tier tier) {
+  for (PhasePlan& phase : plan.layer_phases()) phase.input = tier;
+}
+inline void outputs_wait(Plan& plan, Tier tier) {
+  for (PhasePlan& phase : plan.layer_phases()) phase.outputs = tier;
+}
+
+// Blocks that keep so much.
+inline int64_t keeping(const Plan& plan, Keep level) {
+  return std::ranges::count(plan.layer_phases(), level, &PhasePlan::keep);
+}
+
+}  // namespace megatrain
