@@ -38,6 +38,9 @@ has_header() {
 # The wheel whose headers the products of experts are built with: its version decides their bits.
 # shellcheck disable=SC2034  # of the scripts that source this
 cutlass=nvidia-cutlass==4.2.0.0
+# The headers that attention's graphs are built with: the version that the tests have passed with.
+# shellcheck disable=SC2034
+cudnn_frontend=nvidia-cudnn-frontend==1.32.0
 
 # Dependencies unpacked by tools/pack_gpu_deps are used wherever the folder is.
 packed=$root/.gpu-deps
