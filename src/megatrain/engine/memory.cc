@@ -58,7 +58,13 @@ std::byte* EngineMemory::address(const Resource& r) const {
 
 StatePlanes EngineMemory::planes(const Resource& state, int64_t record) const {
   const LayerRecord& of = records_[static_cast<size_t>(record)];
-  return state.kind == ResourceKind::record_state ? of.planes() : StatePlanes::within(address(state), of.layout());
+  if (state.kind == ResourceKind::visiting_state) return StatePlanes::within(address(state), of.layout());
+  StatePlanes planes = of.planes();
+  if (state.kind == ResourceKind::record_weights) {
+    planes.low = nullptr;
+    planes.m = planes.v = nullptr;
+  }
+  return planes;
 }
 
 StatePlanes EngineMemory::planes_to_update(const Action& update) const {

@@ -29,8 +29,7 @@ class EngineMemory {
     return reinterpret_cast<T*>(address(resource));
   }
 
-  // A record's planes where it lives (record_state) or where it visits (visiting_state). Visiting planes hold the
-  // trained tensors alone, all by their state_offset.
+  // A record's planes where it lives (record_state; of record_weights those alone) or where it visits (visiting_state).
   StatePlanes planes(const Resource& state, int64_t record) const;
 
   // The planes that an update on the host works on: the record's, and those that live on disk in their slab.
@@ -43,9 +42,11 @@ class EngineMemory {
   double* host_loss_sums() const { return at<double>({ResourceKind::host_report}) + workload_.norm_parts(); }
   double host_loss() const { return host_loss_sums()[0]; }
   int64_t host_correct() const;
-  // 0, or the record, counted from 1, in which an update of the step before made a weight or a moment that is not
-  // finite.
-  int32_t* host_not_finite() const { return reinterpret_cast<int32_t*>(host_loss_sums() + 2); }
+  // Of each lane that the device updates on: 0, or the record, counted from 1, in which an update of the step before
+  // made a weight or a moment that is not finite.
+  std::span<int32_t> host_not_finite() const {
+    return {reinterpret_cast<int32_t*>(host_loss_sums() + 2), static_cast<size_t>(plan_.update_lanes())};
+  }
   // What was counted of the routers of a training step, phase after phase.
   std::byte* host_router_counts() const { return reinterpret_cast<std::byte*>(host_loss_sums() + 3); }
 

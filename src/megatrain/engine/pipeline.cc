@@ -1,10 +1,11 @@
 #include "megatrain/engine/pipeline.h"
-#include "megatrain/plan/describe.h"
 
 #include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "megatrain/plan/describe.h"
 
 namespace megatrain {
 
@@ -73,10 +74,10 @@ Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory
 
 // Calls copy(there, here, bytes) for each plane of a visiting record, of weights and low bits only what is trained.
 template <class Copy>
-void Pipeline::visit(const Action& a, const Copy& copy) {
+void Pipeline::visit(const Action& a, const Operands& operands, const Copy& copy) {
   const bool comes = a.kind == ActionKind::fetch_state;
-  const StatePlanes there = memory_.planes(a.at(comes ? Operand::to : Operand::from), a.record);
-  const StatePlanes here = memory_.planes(a.at(comes ? Operand::from : Operand::to, 1), a.record);
+  const StatePlanes there = operands.planes(comes ? Operand::to : Operand::from);
+  const StatePlanes here = operands.planes(comes ? Operand::from : Operand::to, 1);
   const LayerLayout& layout = records_[static_cast<size_t>(a.record)].layout();
   for (const TrainedRun& run : layout.trained_runs()) {
     if (there.master) {
@@ -88,8 +89,8 @@ void Pipeline::visit(const Action& a, const Copy& copy) {
   }
   copy(there.m, here.m, layout.moment_bytes());
   copy(there.v, here.v, layout.moment_bytes());
-  if (comes && a.count(Operand::to) > 1) {
-    copy(memory_.address(a.at(Operand::to, 1)), memory_.address(a.at(Operand::from, 2)),
+  if (comes && operands.count(Operand::to) > 1) {
+    copy(operands.address(Operand::to, 1), operands.address(Operand::from, 2),
          layout.state_elements * dtype_bytes(memory_.workload().dtype));
   }
 }
@@ -124,11 +125,12 @@ void Pipeline::to_host(Stream& stream, void* to, const void* from, int64_t bytes
 void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   const Workload& w = memory_.workload();
   const int64_t row_bytes = step.rows * w.hidden * dtype_bytes(w.dtype);
+  const Operands operands(memory_, a, issued_);
   const auto in = [&](int64_t bytes) {
-    to_device(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::from)), bytes);
+    to_device(stream, operands.address(Operand::to), operands.address(Operand::from), bytes);
   };
   const auto out = [&](int64_t bytes) {
-    to_host(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::from)), bytes);
+    to_host(stream, operands.address(Operand::to), operands.address(Operand::from), bytes);
   };
   switch (a.kind) {
     case ActionKind::fetch_inputs: return in(step.inputs);
@@ -137,45 +139,37 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::fetch_activations: return in(moved_activation_bytes(w, a));
     case ActionKind::offload_activations: return out(moved_activation_bytes(w, a));
     case ActionKind::fetch_state:
-      return visit(a, [&](void* there, void* here, int64_t bytes) { to_device(stream, there, here, bytes); });
+      return visit(a, operands, [&](void* there, void* here, int64_t bytes) { to_device(stream, there, here, bytes); });
     case ActionKind::return_state:
-      return visit(a, [&](void* there, void* here, int64_t bytes) { to_host(stream, here, there, bytes); });
+      return visit(a, operands, [&](void* there, void* here, int64_t bytes) { to_host(stream, here, there, bytes); });
     case ActionKind::offload_gradient:
       out(a.record == 0 && !w.tied ? row_bytes : w.record(a.record).trained * dtype_bytes(w.dtype));
-      return to_host(stream, memory_.address(a.at(Operand::to, 1)), memory_.address(a.at(Operand::squares)),
+      return to_host(stream, operands.address(Operand::to, 1), operands.address(Operand::squares),
                      w.record(a.record).norm_parts * 8);
-    case ActionKind::report:
-      to_host(stream, memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::squares)), w.norm_parts() * 8);
-      to_host(stream, memory_.host_loss_sums(), memory_.address(a.at(Operand::loss_sums)), 16);
-      if (a.has(Operand::router_counts))
-        to_host(stream, memory_.host_router_counts(), memory_.address(a.at(Operand::router_counts)), w.router_bytes());
-      // Even and odd steps mark what is not finite apart: a report reads its predecessor's mark while the updates of
-      // its own step run.
-      return to_host(stream, memory_.host_not_finite(),
-                     memory_.address({ResourceKind::not_finite, 0, (issued_ + 1) % 2}), sizeof(int32_t));
+    case ActionKind::report: return report(operands, stream);
     case ActionKind::collect_gradient: {
       const int64_t bytes = w.record(a.record).trained * dtype_bytes(w.dtype);
       d2h_bytes_ += bytes;
-      return lanes_.host(a.lane).run([this, &a, bytes] {
-        device_.copy_now(memory_.address(a.at(Operand::to)), memory_.address(a.at(Operand::from)),
-                         static_cast<size_t>(bytes));
+      return lanes_.host(a.lane).run([this, operands, bytes] {
+        device_.copy_now(operands.address(Operand::to), operands.address(Operand::from), static_cast<size_t>(bytes));
       });
     }
     case ActionKind::gather_rows:
-      return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.gather(a, sequence); });
+      return lanes_.host(a.lane).run([this, operands, sequence = issued_] { handler_.gather(operands, sequence); });
     case ActionKind::update:
-      return lanes_.host(a.lane).run([this, &a, sequence = issued_] { handler_.update(a, sequence); });
+      return lanes_.host(a.lane).run(
+          [this, &a, operands, sequence = issued_] { handler_.update(a, operands, sequence); });
     case ActionKind::stage_weights:
     case ActionKind::fetch_moments:
     case ActionKind::fetch_gradient:
     case ActionKind::read_activations:
       for (int64_t i = 0; i < a.count(Operand::from); ++i) disk_read_bytes_ += disk_.bytes(a.at(Operand::from, i));
-      return lanes_.host(a.lane).run([this, &a] { read_disk(a); });
+      return lanes_.host(a.lane).run([this, &a, operands] { read_disk(a, operands); });
     case ActionKind::return_moments:
     case ActionKind::store_gradient:
     case ActionKind::store_activations:
       for (int64_t i = 0; i < a.count(Operand::to); ++i) disk_write_bytes_ += disk_.bytes(a.at(Operand::to, i));
-      return lanes_.host(a.lane).run([this, &a] { write_disk(a); });
+      return lanes_.host(a.lane).run([this, &a, operands] { write_disk(a, operands); });
     case ActionKind::embed_forward:
     case ActionKind::forward:
     case ActionKind::head:
@@ -187,13 +181,25 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::finish_gradient:
     case ActionKind::finish_losses:
     case ActionKind::clip_factor:
-    case ActionKind::update_on_device: return handler_.compute(a, stream);
+    case ActionKind::update_on_device: return handler_.compute(a, operands, stream);
   }
 }
 
+// The host's report: sums of squares, of losses, marks of what is not finite and, in training, what routers counted.
+void Pipeline::report(const Operands& operands, Stream& stream) {
+  const Workload& w = memory_.workload();
+  to_host(stream, operands.address(Operand::to), operands.address(Operand::squares), w.norm_parts() * 8);
+  to_host(stream, memory_.host_loss_sums(), operands.address(Operand::loss_sums), 16);
+  if (operands.has(Operand::router_counts))
+    to_host(stream, memory_.host_router_counts(), operands.address(Operand::router_counts), w.router_bytes());
+  for (int64_t lane = 0; lane < operands.count(Operand::not_finite); ++lane)
+    to_host(stream, &memory_.host_not_finite()[static_cast<size_t>(lane)], operands.address(Operand::not_finite, lane),
+            sizeof(int32_t));
+}
+
 // What an action moves lies one after the other in its slab.
-void Pipeline::read_disk(const Action& a) {
-  std::byte* slab = memory_.address(a.at(Operand::to));
+void Pipeline::read_disk(const Action& a, const Operands& operands) {
+  std::byte* slab = operands.address(Operand::to);
   for (int64_t i = 0; i < a.count(Operand::from); ++i) {
     const Resource& from = a.at(Operand::from, i);
     disk_.read(from, slab);
@@ -201,8 +207,8 @@ void Pipeline::read_disk(const Action& a) {
   }
 }
 
-void Pipeline::write_disk(const Action& a) {
-  const std::byte* slab = memory_.address(a.at(Operand::from));
+void Pipeline::write_disk(const Action& a, const Operands& operands) {
+  const std::byte* slab = operands.address(Operand::from);
   for (int64_t i = 0; i < a.count(Operand::to); ++i) {
     const Resource& to = a.at(Operand::to, i);
     disk_.write(to, slab);

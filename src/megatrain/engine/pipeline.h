@@ -11,7 +11,7 @@
 
 #include "megatrain/device/device.h"
 #include "megatrain/engine/disk_tier.h"
-#include "megatrain/engine/memory.h"
+#include "megatrain/engine/operands.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/engine/trace.h"
 #include "megatrain/store/record.h"
@@ -22,10 +22,11 @@ namespace megatrain {
 class StepHandler {
  public:
   virtual ~StepHandler() = default;
-  virtual void compute(const Action& action, Stream& stream) = 0;  // enqueues on the compute stream
+  // Enqueues on the stream of the action's lane.
+  virtual void compute(const Action& action, const Operands& operands, Stream& stream) = 0;
   // On their lane's own thread; `sequence` counts the steps this pipeline has issued.
-  virtual void gather(const Action& action, int64_t sequence) = 0;
-  virtual void update(const Action& action, int64_t sequence) = 0;
+  virtual void gather(const Operands& operands, int64_t sequence) = 0;
+  virtual void update(const Action& action, const Operands& operands, int64_t sequence) = 0;
 };
 
 // One stream a lane; h2d, compute, d2h and the visits' are the device's, the others are host threads.
@@ -113,11 +114,12 @@ class Pipeline {
   const Marks* finished_marks(
       size_t action) const;  // of the issued step, or of the step before for what runs on; may be null
   std::string cause_of(size_t action, size_t set) const;
-  void read_disk(const Action& action);
-  void write_disk(const Action& action);
+  void read_disk(const Action& action, const Operands& operands);
+  void write_disk(const Action& action, const Operands& operands);
   void perform(const Action& action, Stream& stream, const StepBytes& step);
+  void report(const Operands& operands, Stream& stream);
   template <class Copy>
-  void visit(const Action& action, const Copy& copy);
+  void visit(const Action& action, const Operands& operands, const Copy& copy);
   void to_device(Stream& stream, void* to, const void* from, int64_t bytes);
   void to_host(Stream& stream, void* to, const void* from, int64_t bytes);
 

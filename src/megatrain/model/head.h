@@ -31,7 +31,7 @@ class Head {
     float scale;         // 1 / trained tokens of the step
     float* loss;         // (T)
     int32_t* correct;    // (T)
-    const MicroBatchView& micro_batch;
+    MicroBatchView micro_batch;
     std::byte* workspace;
     // Backward; grad empty: loss only.
     View grad;            // (T, H) out: gradient of x

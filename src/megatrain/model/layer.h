@@ -81,7 +81,7 @@ class Phase {
     std::span<std::byte* const> weights;  // slabs of the part's records
     View x;                               // (T, in) of the first part
     View y;                               // (T, out), not x; of the last part
-    const MicroBatchView& micro_batch;
+    MicroBatchView micro_batch;
     const float* tables;  // Model::make_tables()
     std::byte* workspace;
     std::byte* carried = nullptr;  // carried_bytes()
@@ -101,7 +101,7 @@ class Phase {
     View grad_x;                           // (T, in) out; may be grad_y itself when the widths are equal; likewise
     std::span<float* const> weight_grads;  // slabs, fp32; that of a record without trained tensors is not used
     bool accumulate;
-    const MicroBatchView& micro_batch;
+    MicroBatchView micro_batch;
     const float* tables;
     std::byte* workspace;
     std::byte* carried = nullptr;

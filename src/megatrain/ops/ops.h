@@ -1,5 +1,5 @@
-// Every op of the device, forward and backward. One object per device; all calls go to the one compute stream, so one
-// scratch buffer serves them all. Arguments are views of device memory that outlive the enqueued work.
+// Every op of the device. One object per device. All calls but adamw, which needs no scratch, go to one compute stream,
+// so one scratch buffer serves them all. Arguments are views of device memory that outlive the enqueued work.
 #pragma once
 
 #include <cstdint>

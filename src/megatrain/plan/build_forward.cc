@@ -78,6 +78,7 @@ std::vector<Access> ScheduleBuilder::of_part(const std::vector<Access>& weights,
                                              const Group& group) const {
   std::vector<Access> accesses = weights;
   accesses.push_back(reads(Operand::inputs, {Kind::inputs}));
+  accesses.push_back(reads(Operand::tables, {Kind::rope_table}));
   accesses.push_back(writes(Operand::workspace, {Kind::workspace}));
   if (w_.phase(action.phase).in_parts()) accesses.push_back(writes(Operand::carried, {Kind::carried, 0, group.local}));
   add_kept(action, accesses, group);

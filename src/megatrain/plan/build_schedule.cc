@@ -114,6 +114,8 @@ void ScheduleBuilder::report() {
     const std::vector<Access> counts = all_router_counts();
     accesses.insert(accesses.end(), counts.begin(), counts.end());
   }
+  for (int64_t lane = 0; lane < plan_.update_lanes(); ++lane)
+    accesses.push_back(reads(Operand::not_finite, {Kind::not_finite, lane, 1}));
   accesses.push_back(writes(Operand::to, {Kind::host_report}));
   add(Lane::d2h, {.kind = ActionKind::report}, std::move(accesses));
 }

@@ -42,7 +42,8 @@ void ScheduleBuilder::update_on_host(int64_t record, Resource after, Resource wa
 void ScheduleBuilder::update_on_device(int64_t record) {
   std::vector<Access> accesses = waiting_on_device(record, Operand::rounded, false);
   if (accesses.empty()) accesses.push_back(reads(Operand::sum, sum_of(record)));
-  accesses.insert(accesses.end(), {reads(Operand::clip, {Kind::clip}), reads(Operand::inputs, {Kind::inputs})});
+  accesses.insert(accesses.end(), {reads(Operand::clip, {Kind::clip}), reads(Operand::inputs, {Kind::inputs}),
+                                   writes(Operand::not_finite, {Kind::not_finite, 0})});
   if (plan_.visiting(record)) {
     accesses.push_back(writes(Operand::state, {Kind::visiting_state, record}));
   } else {
@@ -100,7 +101,8 @@ void ScheduleBuilder::visit(int64_t record) {
       {reads(Operand::from, {Kind::record_weights, record}), reads(Operand::from, {Kind::record_state, record}),
        reads(Operand::from, {Kind::host_gradient, record}), writes(Operand::to, state), writes(Operand::to, gradient)});
   add(Lane::visit, {.kind = ActionKind::update_on_device, .record = record},
-      {reads(Operand::rounded, gradient), reads(Operand::clip, {Kind::clip}), writes(Operand::state, state)});
+      {reads(Operand::rounded, gradient), reads(Operand::clip, {Kind::clip}), writes(Operand::state, state),
+       writes(Operand::not_finite, {Kind::not_finite, 1})});
   return_state(record, state);
 }
 

@@ -222,7 +222,7 @@ class ResourceList {
     }
     if (w_.aux_loss > 0) device(Kind::router_slopes, 0, w_.experts * 4);
     device(Kind::clip, 0, 8);
-    device(Kind::not_finite, 0, 4, 2);
+    for (int64_t lane = 0; lane < plan_.update_lanes(); ++lane) device(Kind::not_finite, lane, 4, 2);
     host(Kind::process, 0, w_.host_base_bytes);
     host(Kind::staged_inputs, 0, w_.input_bytes);
     host(Kind::host_report, 0, (w_.norm_parts() + 3) * 8 + w_.router_bytes());

@@ -53,7 +53,7 @@ void derive_waits(std::vector<Action>& actions, bool serial) {
       LaneClock known = lane_clock[lane];
       std::vector<Candidate> conflicts;
       for (const Access& access : action.accesses) {
-        const History& h = histories[access.resource];
+        const History& h = histories[in_step(access.resource, step)];
         if (h.writer >= 0) conflicts.push_back({h.writer, access.resource.kind});
         if (access.write) {
           for (const int64_t reader : h.readers) conflicts.push_back({reader, access.resource.kind});
@@ -78,7 +78,7 @@ void derive_waits(std::vector<Action>& actions, bool serial) {
       lane_clock[lane] = self.clock;
       const int64_t index = static_cast<int64_t>(all.size());
       all.push_back(self);
-      for (const Access& access : action.accesses) histories[access.resource].note(index, access.write);
+      for (const Access& access : action.accesses) histories[in_step(access.resource, step)].note(index, access.write);
     }
   }
   for (size_t i = 0; i < actions.size(); ++i) actions[i].waits = std::move(steady[i]);

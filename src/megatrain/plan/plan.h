@@ -135,6 +135,9 @@ struct Plan {
   // Phases above the nearest one below whose input waits; 0: its own does. `first`: the lowest that has a backward.
   int64_t above_boundary(int64_t p, int64_t first) const { return (p - std::max<int64_t>(1, first)) % input_every; }
 
+  // Lanes that the device updates on, each with marks of its own of what is not finite.
+  int64_t update_lanes() const { return rings.visit_slots > 0 ? 2 : 1; }
+
   int64_t visitors() const {
     return count([this](int64_t r) { return visiting(r); });
   }

@@ -48,7 +48,7 @@ enum class ResourceKind : uint8_t {
   router_counts,  // a = phase: what a step counts of its router
   router_slopes,  // the gradient of the loss that balances the experts, by an expert's probability
   clip,           // the clip factor
-  not_finite,     // b = step modulo 2
+  not_finite,     // a = 0 or 1: marked by updates on compute, on visit; b = 0: in this step, 1: in the one before
   // on the host
   process,
   host_gradient,         // a = record with clipping, unless it waits elsewhere; else the slab of the ring
@@ -81,5 +81,12 @@ struct Resource {
   int64_t b = 0;
   auto operator<=>(const Resource&) const = default;
 };
+
+// Where the instance lies in the step with this number. Marks of what is not finite alternate: a step's report reads
+// what the updates of the step before have marked, while its own updates mark the other.
+inline Resource in_step(Resource r, int64_t step) {
+  if (r.kind == ResourceKind::not_finite) r.b = (step + r.b) % 2;
+  return r;
+}
 
 }  // namespace megatrain

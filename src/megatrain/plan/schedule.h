@@ -69,6 +69,7 @@ enum class Operand : uint8_t {
   weights,    // of a phase: one for each of its records, in their order
   rows,       // of the embedding
   inputs,     // ids, labels, positions, documents
+  tables,     // of cosines and sines
   x,          // a phase's input
   y,          // its output
   grad_y,     // the gradient of its output
@@ -89,6 +90,7 @@ enum class Operand : uint8_t {
   state,    // a record's, which an update changes
   moments,  // of the state, where they live on disk: the slab they are in, with all else of the state that lives there
   after,    // only orders: the action needs what was known before
+  not_finite,  // where an update marks its record, and where the report finds the marks
 };
 
 struct Access {

@@ -57,7 +57,7 @@ std::vector<std::string> verify(const Schedule& schedule, size_t limit) {
                                          describe(action, self), resource_name(resource.kind), resource.a, resource.b));
       };
       for (const Access& access : action.accesses) {
-        const History& h = histories[access.resource];
+        const History& h = histories[in_step(access.resource, step)];
         check(h.writer, access.resource);
         if (access.write) {
           for (const int64_t reader : h.readers) check(reader, access.resource);
@@ -66,7 +66,7 @@ std::vector<std::string> verify(const Schedule& schedule, size_t limit) {
       const int64_t index = static_cast<int64_t>(all.size());
       all.push_back(self);
       last[lane] = index;
-      for (const Access& access : action.accesses) histories[access.resource].note(index, access.write);
+      for (const Access& access : action.accesses) histories[in_step(access.resource, step)].note(index, access.write);
     }
   }
   return violations;

@@ -15,9 +15,20 @@ namespace {
 
 static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
 
-// Of one micro-batch. row, labels, positions, counted, segment order: T each; segment begin, document begin: T + 1
-// each; segment row: T. That is 8 T + 2, at most 9 T: so a step's inputs are as large however it is cut into
-// micro-batches.
+// Where the tables of a micro-batch of T tokens begin, in words. row, labels, positions, segment order, counted: T
+// each; segment begin, documents: T + 1 each; segment row: T. That is 8 T + 2, at most 9 T: so a step's inputs are as
+// large however it is cut into micro-batches.
+struct MicroBatchTables {
+  explicit MicroBatchTables(int64_t tokens)
+      : labels(tokens),
+        positions(2 * tokens),
+        segment_order(3 * tokens),
+        counted(4 * tokens),
+        segment_begin(5 * tokens),
+        documents(segment_begin + tokens + 1),
+        segment_row(documents + tokens + 1) {}
+  int64_t row = 0, labels, positions, segment_order, counted, segment_begin, documents, segment_row;
+};
 int64_t micro_batch_words(int64_t tokens) { return 9 * tokens; }
 
 // Of the step, behind its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
@@ -53,28 +64,49 @@ std::vector<PartRun> runs_of_parts(const LayerLayout& layout) {
   return runs;
 }
 
+// Sums of squares that an action reads.
+int64_t squares_in(const Operands& operands) {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < operands.count(Operand::squares); ++i) bytes += operands.bytes(Operand::squares, i);
+  return bytes / static_cast<int64_t>(sizeof(double));
+}
+
+std::vector<std::byte*> weights_of(const Operands& operands) {
+  std::vector<std::byte*> slabs;
+  for (int64_t i = 0; i < operands.count(Operand::weights); ++i) slabs.push_back(operands.address(Operand::weights, i));
+  return slabs;
+}
+
+// Where the forward counts its router's choices, zeroed before the first micro-batch of the step.
+std::byte* router_counts_of(const Action& a, const Operands& operands, Stream& stream) {
+  std::byte* counts = operands.optional(Operand::router_counts);
+  if (counts && a.micro_batch == 0) stream.zero(counts, static_cast<size_t>(operands.bytes(Operand::router_counts)));
+  return counts;
+}
+
 }  // namespace
 
 int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows) {
   return (micro_batches * micro_batch_words(micro_tokens) + row_words(touched_rows)) * 4;
 }
 
-StepProgram::StepProgram(const Model& model, Ops& ops, EngineMemory& memory, std::vector<LayerRecord>& records,
-                         Updater& updater)
+StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan,
+                         std::vector<LayerRecord>& records, Updater& updater, int32_t* staged)
     : model_(model),
       ops_(ops),
-      memory_(memory),
+      workload_(workload),
       records_(records),
       updater_(updater),
       phases_(model.layer_phases()),
-      below_head_is_trained_(memory.workload().first_trained_phase() < memory.workload().head_phase()),
-      views_(static_cast<size_t>(memory.workload().micro_batches)),
+      below_head_is_trained_(workload.first_trained_phase() < workload.head_phase()),
+      rows_on_host_(!plan.state_on_device(0)),
+      staged_(staged),
+      micro_batches_(static_cast<size_t>(workload.micro_batches)),
       row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
   for (const LayerRecord& record : records) part_runs_.push_back(runs_of_parts(record.layout()));
 }
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
-  sequence_ = sequence;
   Step& step = step_of(sequence);
   step.optim = optim_ = optim;
   step.touched.clear();
@@ -92,250 +124,238 @@ StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const Optim
   for (size_t m = 0; m < batch.micro_batches.size(); ++m)
     stage_micro_batch(static_cast<int64_t>(m), batch.micro_batches[m], step.touched);
   for (const int32_t id : step.touched) row_of_id_[static_cast<size_t>(id)] = -1;
-  int32_t* counting = memory_.at<int32_t>({ResourceKind::staged_inputs}) + row_tables_at();
+  int32_t* counting = staged_ + row_tables_at();
   std::iota(counting, counting + step.touched.size() + 1, 0);
   std::copy(step.touched.begin(), step.touched.end(), counting + step.touched.size() + 1);
   rows_ = static_cast<int64_t>(step.touched.size());
   loss_scale_ = static_cast<float>(1.0 / static_cast<double>(batch.trained));
-  return {.inputs = memory_.workload().input_bytes, .rows = rows_};
+  return {.inputs = workload_.input_bytes, .rows = rows_};
 }
 
 int64_t StepProgram::row_tables_at() const {
-  return memory_.workload().micro_batches * micro_batch_words(memory_.workload().micro_tokens);
+  return workload_.micro_batches * micro_batch_words(workload_.micro_tokens);
 }
 
 void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched) {
-  const int64_t tokens = memory_.workload().micro_tokens;
-  const int64_t base = m * micro_batch_words(tokens);
-  int32_t* host = memory_.at<int32_t>({ResourceKind::staged_inputs}) + base;
-  const int32_t* device = memory_.at<int32_t>({ResourceKind::inputs}) + base;
-  int64_t at = 0;
-  const auto place = [&](int64_t words) { return std::exchange(at, at + words); };
-  const int64_t row = place(tokens), labels = place(tokens), positions = place(tokens), order = place(tokens);
-  const int64_t counted = place(tokens);
-  const int64_t segment_begin = place(tokens + 1), documents = place(tokens + 1), segment_row = place(tokens);
+  const int64_t tokens = workload_.micro_tokens;
+  const MicroBatchTables at(tokens);
+  int32_t* host = staged_ + m * micro_batch_words(tokens);
 
   // counting sort of positions by row: stable, so ascending within a row; the padding id is in no segment
   const auto trained = [&](int64_t t) { return micro.tokens[static_cast<size_t>(t)] != model_.config.pad_id; };
   segment_count_.assign(touched.size() + 1, 0);
   const auto row_of = [&](int64_t t) { return row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])]; };
   for (int64_t t = 0; t < tokens; ++t) {
-    host[row + t] = memory_.plan().state_on_device(0) ? micro.tokens[static_cast<size_t>(t)] : row_of(t);
+    host[at.row + t] = rows_on_host_ ? row_of(t) : micro.tokens[static_cast<size_t>(t)];
     if (trained(t)) ++segment_count_[static_cast<size_t>(row_of(t)) + 1];
   }
   int64_t segments = 0;
   for (size_t r = 0; r < touched.size(); ++r) {
     if (segment_count_[r + 1] > 0) {
-      host[segment_row + segments] = static_cast<int32_t>(r);
-      host[segment_begin + segments] = segment_count_[r];
+      host[at.segment_row + segments] = static_cast<int32_t>(r);
+      host[at.segment_begin + segments] = segment_count_[r];
       ++segments;
     }
     segment_count_[r + 1] += segment_count_[r];
   }
-  host[segment_begin + segments] = segment_count_[touched.size()];
+  host[at.segment_begin + segments] = segment_count_[touched.size()];
   for (int64_t t = 0; t < tokens; ++t) {
-    if (trained(t)) host[order + segment_count_[static_cast<size_t>(row_of(t))]++] = static_cast<int32_t>(t);
+    if (trained(t)) host[at.segment_order + segment_count_[static_cast<size_t>(row_of(t))]++] = static_cast<int32_t>(t);
   }
 
-  std::copy(micro.labels.begin(), micro.labels.end(), host + labels);
-  std::copy(micro.positions.begin(), micro.positions.end(), host + positions);
-  std::copy(micro.document_begin.begin(), micro.document_begin.end(), host + documents);
-  counted_ += mark_counted(micro, host + counted);
-  views_[static_cast<size_t>(m)] = {.tokens = tokens,
-                                    .row = device + row,
-                                    .labels = device + labels,
-                                    .positions = device + positions,
-                                    .counted = device + counted,
-                                    .documents = {.begin = device + documents,
-                                                  .host_begin = host + documents,
-                                                  .count = static_cast<int64_t>(micro.document_begin.size()) - 1,
-                                                  .longest = micro.longest,
-                                                  .uniform = micro.uniform},
-                                    .segment_order = device + order,
-                                    .segment_begin = device + segment_begin,
-                                    .segment_row = device + segment_row,
-                                    .segments = segments};
+  std::copy(micro.labels.begin(), micro.labels.end(), host + at.labels);
+  std::copy(micro.positions.begin(), micro.positions.end(), host + at.positions);
+  std::copy(micro.document_begin.begin(), micro.document_begin.end(), host + at.documents);
+  counted_ += mark_counted(micro, host + at.counted);
+  micro_batches_[static_cast<size_t>(m)] = {.documents = std::ssize(micro.document_begin) - 1,
+                                            .longest = micro.longest,
+                                            .uniform = micro.uniform,
+                                            .segments = segments};
 }
 
-View StepProgram::activation(const Action& a, Operand operand, int64_t phase) const {
-  const Workload& w = memory_.workload();
-  if (!a.has(operand)) return {};  // of another part of the phase
-  return matrix(memory_.address(a.at(operand)), w.dtype, w.micro_tokens, w.phase(phase).width);
+MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operands) const {
+  const int64_t tokens = workload_.micro_tokens, base = a.micro_batch * micro_batch_words(tokens);
+  const MicroBatchTables at(tokens);
+  const Staged& staged = micro_batches_[static_cast<size_t>(a.micro_batch)];
+  const int32_t *device = operands.at<int32_t>(Operand::inputs) + base, *host = staged_ + base;
+  return {.tokens = tokens,
+          .row = device + at.row,
+          .labels = device + at.labels,
+          .positions = device + at.positions,
+          .counted = device + at.counted,
+          .documents = {.begin = device + at.documents,
+                        .host_begin = host + at.documents,
+                        .count = staged.documents,
+                        .longest = staged.longest,
+                        .uniform = staged.uniform},
+          .segment_order = device + at.segment_order,
+          .segment_begin = device + at.segment_begin,
+          .segment_row = device + at.segment_row,
+          .segments = staged.segments};
 }
 
-void StepProgram::compute(const Action& a, Stream& stream) {
+View StepProgram::activation(const Operands& operands, Operand operand, int64_t phase) const {
+  if (!operands.has(operand)) return {};  // of another part of the phase
+  return matrix(operands.address(operand), workload_.dtype, workload_.micro_tokens, workload_.phase(phase).width);
+}
+
+void StepProgram::compute(const Action& a, const Operands& operands, Stream& stream) {
   switch (a.kind) {
-    case ActionKind::embed_forward: return embed_forward(a, stream);
-    case ActionKind::forward: return forward(a, stream);
-    case ActionKind::head: return head(a, stream);
-    case ActionKind::recompute: return recompute(a, stream);
-    case ActionKind::balance_experts: return balance_experts(a, stream);
-    case ActionKind::backward: return backward(a, stream);
-    case ActionKind::embed_backward: return embed_backward(a, stream);
-    case ActionKind::merge_rows: return merge_rows(a, stream);
-    case ActionKind::finish_gradient: return finish_gradient(a, stream);
-    case ActionKind::finish_losses: {
-      double* sums = memory_.at<double>(a.at(Operand::loss_sums));
-      return ops_.sum_losses(stream, {.loss = memory_.at<float>(a.at(Operand::losses)),
-                                      .correct = memory_.at<int32_t>(a.at(Operand::correct)),
-                                      .tokens = memory_.workload().tokens(),
-                                      .loss_sum = sums,
-                                      .correct_sum = reinterpret_cast<int64_t*>(sums + 1)});
-    }
+    case ActionKind::embed_forward: return embed_forward(a, operands, stream);
+    case ActionKind::forward: return forward(a, operands, stream);
+    case ActionKind::head: return head(a, operands, stream);
+    case ActionKind::recompute: return recompute(a, operands, stream);
+    case ActionKind::balance_experts: return balance_experts(operands, stream);
+    case ActionKind::backward: return backward(a, operands, stream);
+    case ActionKind::embed_backward: return embed_backward(a, operands, stream);
+    case ActionKind::merge_rows: return merge_rows(operands, stream);
+    case ActionKind::finish_gradient: return finish_gradient(a, operands, stream);
+    case ActionKind::finish_losses: return finish_losses(operands, stream);
     case ActionKind::clip_factor:  // of one record, without clipping: the guard is per record
-      return ops_.clip_factor(stream, {.squares = memory_.at<double>(a.at(Operand::squares)),
-                                       .count = squares_of(a),
+      return ops_.clip_factor(stream, {.squares = operands.at<double>(Operand::squares),
+                                       .count = squares_in(operands),
                                        .clip = optim_.clip,
-                                       .factor = memory_.at<float>(a.at(Operand::clip))});
-    case ActionKind::update_on_device: return update_on_device(a, stream);
+                                       .factor = operands.at<float>(Operand::clip)});
+    case ActionKind::update_on_device: return update_on_device(a, operands, stream);
     default: fail_internal(std::string(action_name(a.kind)) + " is no work of the compute lane");
   }
 }
 
-void StepProgram::embed_forward(const Action& a, Stream& stream) {
-  const Workload& w = memory_.workload();
-  const int64_t rows = memory_.plan().state_on_device(0) ? w.vocab : rows_;
+void StepProgram::finish_losses(const Operands& operands, Stream& stream) {
+  double* sums = operands.at<double>(Operand::loss_sums);
+  ops_.sum_losses(stream, {.loss = operands.at<float>(Operand::losses),
+                           .correct = operands.at<int32_t>(Operand::correct),
+                           .tokens = workload_.tokens(),
+                           .loss_sum = sums,
+                           .correct_sum = reinterpret_cast<int64_t*>(sums + 1)});
+}
+
+void StepProgram::embed_forward(const Action& a, const Operands& operands, Stream& stream) {
+  const Workload& w = workload_;
+  const int64_t rows = rows_on_host_ ? rows_ : w.vocab;
   model_.embedding.forward(ops_, stream,
-                           {.table = matrix(memory_.address(a.at(Operand::rows)), w.dtype, rows, w.hidden),
-                            .index = micro_batch(a).row,
-                            .out = activation(a, Operand::y, 1)});
+                           {.table = matrix(operands.address(Operand::rows), w.dtype, rows, w.hidden),
+                            .index = micro_batch(a, operands).row,
+                            .out = activation(operands, Operand::y, 1)});
 }
 
-std::vector<std::byte*> StepProgram::weights_of(const Action& a) const {
-  std::vector<std::byte*> slabs;
-  for (int64_t i = 0; i < a.count(Operand::weights); ++i) slabs.push_back(memory_.address(a.at(Operand::weights, i)));
-  return slabs;
-}
-
-// nullptr where the action has none.
-std::byte* StepProgram::optional(const Action& a, Operand operand) const {
-  return a.has(operand) ? memory_.address(a.at(operand)) : nullptr;
-}
-
-void StepProgram::forward(const Action& a, Stream& stream) {
+void StepProgram::forward(const Action& a, const Operands& operands, Stream& stream) {
   phases_[static_cast<size_t>(a.phase - 1)].phase->forward(ops_, stream,
                                                            {.part = a.part,
-                                                            .weights = weights_of(a),
-                                                            .x = activation(a, Operand::x, a.phase),
-                                                            .y = activation(a, Operand::y, a.phase + 1),
-                                                            .micro_batch = micro_batch(a),
-                                                            .tables = memory_.at<float>({ResourceKind::rope_table}),
-                                                            .workspace = memory_.address(a.at(Operand::workspace)),
-                                                            .carried = optional(a, Operand::carried),
+                                                            .weights = weights_of(operands),
+                                                            .x = activation(operands, Operand::x, a.phase),
+                                                            .y = activation(operands, Operand::y, a.phase + 1),
+                                                            .micro_batch = micro_batch(a, operands),
+                                                            .tables = operands.at<float>(Operand::tables),
+                                                            .workspace = operands.address(Operand::workspace),
+                                                            .carried = operands.optional(Operand::carried),
                                                             .keep = a.keep,
-                                                            .kept = optional(a, Operand::kept),
+                                                            .kept = operands.optional(Operand::kept),
                                                             .again = a.again,
-                                                            .router_counts = router_counts_of(a, stream)});
-}
-
-// Where the forward counts its router's choices, zeroed before the first micro-batch of the step.
-std::byte* StepProgram::router_counts_of(const Action& a, Stream& stream) const {
-  if (!a.has(Operand::router_counts)) return nullptr;
-  const Resource& counts = a.at(Operand::router_counts);
-  if (a.micro_batch == 0) stream.zero(memory_.address(counts), static_cast<size_t>(memory_.bytes(counts)));
-  return memory_.address(counts);
+                                                            .router_counts = router_counts_of(a, operands, stream)});
 }
 
 // What the router's losses are means over: the counted tokens of every layer that has a router.
 double StepProgram::routed() const {
-  const Workload& w = memory_.workload();
+  const Workload& w = workload_;
   const auto has_router = [](const PhaseWork& phase) { return phase.router_bytes > 0; };
   return static_cast<double>(counted_ * std::count_if(w.phases.begin(), w.phases.end(), has_router));
 }
 
-void StepProgram::balance_experts(const Action& a, Stream& stream) {
+void StepProgram::balance_experts(const Operands& operands, Stream& stream) {
   const ExpertsConfig& experts = model_.config.experts;
   const double over = routed();
-  ops_.balance_slopes(stream, {.choice_counts = memory_.at<int64_t>(a.at(Operand::router_counts)),
-                               .layers = a.count(Operand::router_counts),
+  ops_.balance_slopes(stream, {.choice_counts = operands.at<int64_t>(Operand::router_counts),
+                               .layers = operands.count(Operand::router_counts),
                                .stride = RouterCounts::words(experts.count, experts.chosen),
                                .choices = experts.chosen,
                                .experts = experts.count,
-                               .factor = memory_.workload().aux_loss * static_cast<double>(experts.count) / over / over,
-                               .slopes = memory_.at<float>(a.at(Operand::router_slopes))});
+                               .factor = workload_.aux_loss * static_cast<double>(experts.count) / over / over,
+                               .slopes = operands.at<float>(Operand::router_slopes)});
 }
 
-RouterSlopes StepProgram::router_slopes(const Action& a) const {
-  const Workload& w = memory_.workload();
+RouterSlopes StepProgram::router_slopes(const Operands& operands) const {
+  const Workload& w = workload_;
   RouterSlopes slopes;
-  if (a.has(Operand::router_slopes))
-    slopes.probability = vector(memory_.address(a.at(Operand::router_slopes)), DType::f32, w.experts);
+  if (operands.has(Operand::router_slopes))
+    slopes.probability = vector(operands.address(Operand::router_slopes), DType::f32, w.experts);
   if (w.z_loss > 0) slopes.squared_lse = static_cast<float>(w.z_loss / routed());
   return slopes;
 }
 
 // A sum that the first micro-batch of the step is about to fill. The norm reads over the gaps between the tensors, and
 // the slab's last record may have filled them.
-float* StepProgram::sum_of(const Action& a, int64_t nth, int64_t record, Stream& stream) {
-  float* sum = memory_.at<float>(a.at(Operand::sum, nth));
+float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nth, int64_t record, Stream& stream) {
+  float* sum = operands.at<float>(Operand::sum, nth);
   if (a.micro_batch > 0) return sum;
   for (const ElementRange& gap : records_[static_cast<size_t>(record)].layout().state_gaps())
     stream.zero(sum + gap.begin, static_cast<size_t>(gap.count) * 4);
   return sum;
 }
 
-Phase::Backward StepProgram::backward_args(const Action& a, std::span<std::byte* const> weights,
-                                           std::span<float* const> sums) const {
+Phase::Backward StepProgram::backward_args(const Action& a, const Operands& operands,
+                                           std::span<std::byte* const> weights, std::span<float* const> sums) const {
   return {.part = a.part,
           .weights = weights,
-          .x = activation(a, Operand::x, a.phase),
-          .grad_y = activation(a, Operand::grad_y, a.phase + 1),
-          .grad_x = activation(a, Operand::grad_x, a.phase),
+          .x = activation(operands, Operand::x, a.phase),
+          .grad_y = activation(operands, Operand::grad_y, a.phase + 1),
+          .grad_x = activation(operands, Operand::grad_x, a.phase),
           .weight_grads = sums,
           .accumulate = a.micro_batch > 0,
-          .micro_batch = micro_batch(a),
-          .tables = memory_.at<float>({ResourceKind::rope_table}),
-          .workspace = memory_.address(a.at(Operand::workspace)),
-          .carried = optional(a, Operand::carried),
+          .micro_batch = micro_batch(a, operands),
+          .tables = operands.at<float>(Operand::tables),
+          .workspace = operands.address(Operand::workspace),
+          .carried = operands.optional(Operand::carried),
           .keep = a.keep,
-          .kept = optional(a, Operand::kept),
-          .router = router_slopes(a)};
+          .kept = operands.optional(Operand::kept),
+          .router = router_slopes(operands)};
 }
 
-void StepProgram::recompute(const Action& a, Stream& stream) {
-  phases_[static_cast<size_t>(a.phase - 1)].phase->recompute(ops_, stream, backward_args(a, weights_of(a), {}));
+void StepProgram::recompute(const Action& a, const Operands& operands, Stream& stream) {
+  phases_[static_cast<size_t>(a.phase - 1)].phase->recompute(ops_, stream,
+                                                             backward_args(a, operands, weights_of(operands), {}));
 }
 
-void StepProgram::backward(const Action& a, Stream& stream) {
+void StepProgram::backward(const Action& a, const Operands& operands, Stream& stream) {
   const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
   std::vector<float*> sums;
   int64_t nth = 0;  // of what is trained
   for (const int64_t record : numbered.parts[static_cast<size_t>(a.part)])
-    sums.push_back(memory_.workload().is_trained(record) ? sum_of(a, nth++, record, stream) : nullptr);
-  numbered.phase->backward(ops_, stream, backward_args(a, weights_of(a), sums));
+    sums.push_back(workload_.is_trained(record) ? sum_of(a, operands, nth++, record, stream) : nullptr);
+  numbered.phase->backward(ops_, stream, backward_args(a, operands, weights_of(operands), sums));
 }
 
-void StepProgram::head(const Action& a, Stream& stream) {
-  const Workload& w = memory_.workload();
+void StepProgram::head(const Action& a, const Operands& operands, Stream& stream) {
+  const Workload& w = workload_;
   // sums are there in training, of what is trained
   const bool own_trained = w.is_trained(w.head_record()), table_trained = w.tied && w.is_trained(0);
-  float* own_sum = own_trained && a.has(Operand::sum) ? memory_.at<float>(a.at(Operand::sum)) : nullptr;
+  float* own_sum = own_trained && operands.has(Operand::sum) ? operands.at<float>(Operand::sum) : nullptr;
   float* table_sum =
-      table_trained && a.has(Operand::sum) ? memory_.at<float>(a.at(Operand::sum, own_trained)) : nullptr;
+      table_trained && operands.has(Operand::sum) ? operands.at<float>(Operand::sum, own_trained) : nullptr;
   model_.head.run(ops_, stream,
-                  {.weights = memory_.address(a.at(Operand::weights)),
-                   .table = w.tied ? memory_.address(a.at(Operand::weights, 1)) : nullptr,
-                   .x = activation(a, Operand::x, a.phase),
+                  {.weights = operands.address(Operand::weights),
+                   .table = w.tied ? operands.address(Operand::weights, 1) : nullptr,
+                   .x = activation(operands, Operand::x, a.phase),
                    .scale = loss_scale_,
-                   .loss = memory_.at<float>(a.at(Operand::losses)),
-                   .correct = memory_.at<int32_t>(a.at(Operand::correct)),
-                   .micro_batch = micro_batch(a),
-                   .workspace = memory_.address(a.at(Operand::workspace)),
-                   .grad = a.has(Operand::grad_x) ? activation(a, Operand::grad_x, a.phase) : View{},
+                   .loss = operands.at<float>(Operand::losses),
+                   .correct = operands.at<int32_t>(Operand::correct),
+                   .micro_batch = micro_batch(a, operands),
+                   .workspace = operands.address(Operand::workspace),
+                   .grad = operands.has(Operand::grad_x) ? activation(operands, Operand::grad_x, a.phase) : View{},
                    .grad_is_used = below_head_is_trained_,
                    .weight_grads = own_sum,
                    .table_grads = table_sum,
                    .accumulate = a.micro_batch > 0});
 }
 
-void StepProgram::embed_backward(const Action& a, Stream& stream) {
-  const Workload& w = memory_.workload();
-  const MicroBatchView& micro = micro_batch(a);
-  float* sum = memory_.at<float>(a.at(Operand::sum));
+void StepProgram::embed_backward(const Action& a, const Operands& operands, Stream& stream) {
+  const Workload& w = workload_;
+  const MicroBatchView& micro = micro_batch(a, operands);
+  float* sum = operands.at<float>(Operand::sum);
   if (a.micro_batch == 0) stream.zero(sum, static_cast<size_t>(rows_ * w.hidden) * 4);
   if (micro.segments == 0) return;  // nothing but padding
   model_.embedding.backward(ops_, stream,
-                            {.grad_out = activation(a, Operand::grad_y, 1),
+                            {.grad_out = activation(operands, Operand::grad_y, 1),
                              .order = micro.segment_order,
                              .begin = micro.segment_begin,
                              .row = micro.segment_row,
@@ -343,53 +363,44 @@ void StepProgram::embed_backward(const Action& a, Stream& stream) {
                              .grad = matrix(sum, DType::f32, rows_, w.hidden)});
 }
 
-void StepProgram::merge_rows(const Action& a, Stream& stream) {
-  const Workload& w = memory_.workload();
-  const int32_t* counting = memory_.at<int32_t>(a.at(Operand::inputs)) + row_tables_at();
-  ops_.embedding_backward(stream,
-                          {.grad_out = matrix(memory_.address(a.at(Operand::rows)), DType::f32, rows_, w.hidden),
-                           .order = counting,
-                           .begin = counting,
-                           .row = counting + rows_ + 1,
-                           .segments = rows_,
-                           .grad = matrix(memory_.address(a.at(Operand::sum)), DType::f32, w.vocab, w.hidden)});
+void StepProgram::merge_rows(const Operands& operands, Stream& stream) {
+  const Workload& w = workload_;
+  const int32_t* counting = operands.at<int32_t>(Operand::inputs) + row_tables_at();
+  ops_.embedding_backward(stream, {.grad_out = matrix(operands.address(Operand::rows), DType::f32, rows_, w.hidden),
+                                   .order = counting,
+                                   .begin = counting,
+                                   .row = counting + rows_ + 1,
+                                   .segments = rows_,
+                                   .grad = matrix(operands.address(Operand::sum), DType::f32, w.vocab, w.hidden)});
 }
 
-void StepProgram::finish_gradient(const Action& a, Stream& stream) {
-  const Workload& w = memory_.workload();
+void StepProgram::finish_gradient(const Action& a, const Operands& operands, Stream& stream) {
+  const Workload& w = workload_;
   const PartRun rows{.elements = rows_ * w.hidden};
   const bool by_rows = a.record == 0 && !w.tied;
   const auto runs = by_rows ? std::span(&rows, 1) : std::span<const PartRun>(part_runs_[static_cast<size_t>(a.record)]);
-  std::byte* rounded = optional(a, Operand::rounded);
+  std::byte* rounded = operands.optional(Operand::rounded);
   for (const PartRun& run : runs) {
     ops_.finish_gradient(
-        stream, {.grad = vector(memory_.at<float>(a.at(Operand::sum)) + run.begin, DType::f32, run.elements),
+        stream, {.grad = vector(operands.at<float>(Operand::sum) + run.begin, DType::f32, run.elements),
                  .dtype = w.dtype,
                  .out = rounded ? vector(rounded + run.begin * dtype_bytes(w.dtype), w.dtype, run.elements) : View{},
                  .parts = run.parts,
-                 .partials = memory_.at<double>(a.at(Operand::partials)),
-                 .sums_of_squares = memory_.at<double>(a.at(Operand::squares)) + run.first});
+                 .partials = operands.at<double>(Operand::partials),
+                 .sums_of_squares = operands.at<double>(Operand::squares) + run.first});
   }
 }
 
-// Sums of squares that the action reads.
-int64_t StepProgram::squares_of(const Action& a) const {
-  int64_t bytes = 0;
-  for (int64_t i = 0; i < a.count(Operand::squares); ++i) bytes += memory_.bytes(a.at(Operand::squares, i));
-  return bytes / static_cast<int64_t>(sizeof(double));
-}
-
-void StepProgram::update_on_device(const Action& a, Stream& stream) {
-  const Workload& w = memory_.workload();
+void StepProgram::update_on_device(const Action& a, const Operands& operands, Stream& stream) {
+  const Workload& w = workload_;
   const AdamWScalars decayed = adamw_scalars(optim_.adamw);
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
-  const Resource& state = a.at(Operand::state);
-  const StatePlanes planes = memory_.planes(state, a.record);
-  const bool rounded = a.has(Operand::rounded);
-  const std::byte* gradient = memory_.address(a.at(rounded ? Operand::rounded : Operand::sum));
+  const StatePlanes planes = operands.planes(Operand::state);
+  const bool rounded = operands.has(Operand::rounded);
+  const std::byte* gradient = operands.address(rounded ? Operand::rounded : Operand::sum);
   const bool narrow = rounded && w.dtype == DType::bf16;
-  const bool rows = a.record == 0 && !w.tied, visits = state.kind == ResourceKind::visiting_state;
+  const bool rows = a.record == 0 && !w.tied, visits = operands.visits();
   for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
     if (!tensor.trainable) continue;
     const auto at = [&](auto* plane, int64_t offset) {
@@ -404,13 +415,13 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
         .weight = at(planes.weight, tensor.offset),
         .low = at(planes.low, tensor.low_offset),
         .master = at(planes.master, tensor.offset),
-        .clip = memory_.at<float>(a.at(Operand::clip)),
-        .not_finite = memory_.at<int32_t>({ResourceKind::not_finite, 0, sequence_ % 2}),
+        .clip = operands.at<float>(Operand::clip),
+        .not_finite = operands.at<int32_t>(Operand::not_finite),
         .mark = static_cast<int32_t>(a.record + 1),
         .coded = planes.coded(tensor, 0),
         .grad_bf16 = narrow ? reinterpret_cast<const bf16*>(gradient) + tensor.state_offset : nullptr};
     if (rows) {
-      update.rows = memory_.at<int32_t>(a.at(Operand::inputs)) + row_tables_at() + rows_ + 1;
+      update.rows = operands.at<int32_t>(Operand::inputs) + row_tables_at() + rows_ + 1;
       update.row_count = rows_;
       update.cols = w.hidden;
     }
@@ -418,22 +429,22 @@ void StepProgram::update_on_device(const Action& a, Stream& stream) {
   }
 }
 
-void StepProgram::gather(const Action& a, int64_t sequence) {
-  updater_.read_rows(memory_.planes({ResourceKind::record_state, 0}, 0), step_of(sequence).touched,
-                     memory_.address(a.at(Operand::to)));
+void StepProgram::gather(const Operands& operands, int64_t sequence) {
+  const Operand table = operands.has(Operand::state) ? Operand::state : Operand::from;  // frozen: the weights alone
+  updater_.read_rows(operands.planes(table), step_of(sequence).touched, operands.address(Operand::to));
 }
 
-void StepProgram::update(const Action& a, int64_t sequence) {
+void StepProgram::update(const Action& a, const Operands& operands, int64_t sequence) {
   const Step& step = step_of(sequence);
   const bool clip = step.optim.clip > 0;
   AdamWStep adamw = step.optim.adamw;
-  const Workload& w = memory_.workload();
+  const Workload& w = workload_;
   const int64_t parts = clip ? w.norm_parts() : w.record(a.record).norm_parts;
-  const std::span<const double> squares(memory_.at<double>(a.at(Operand::after)), static_cast<size_t>(parts));
+  const std::span<const double> squares(operands.at<double>(Operand::after), static_cast<size_t>(parts));
   if (clip) adamw.clip_factor = clip_factor(squares, step.optim.clip);
   const bool rows = a.record == 0 && !w.tied;
-  updater_.update(a.record, memory_.planes_to_update(a), adamw,
-                  {.data = memory_.address(a.at(Operand::from)), .rows = rows ? &step.touched : nullptr},
+  updater_.update(a.record, operands.planes_to_update(), adamw,
+                  {.data = operands.address(Operand::from), .rows = rows ? &step.touched : nullptr},
                   clip ? std::span<const double>{} : squares);
 }
 

@@ -73,7 +73,8 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
       records_(make_records(*machine.device, model_.layouts(), memory_of(plan), disk_.planes(), homes(workload))),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, team_size(update_threads)),
-      program_(model_, *machine.ops, memory_, records_, updater_),
+      program_(model_, *machine.ops, memory_.workload(), memory_.plan(), records_, updater_,
+               memory_.at<int32_t>({ResourceKind::staged_inputs})),
       plan_(plan),
       lanes_(*machine.device),
       training_(std::make_unique<Pipeline>(*machine.device, lanes_, verified(workload, plan, StepMode::train), memory_,
@@ -140,7 +141,9 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
         documents_with_bad_losses(batch));
   }
   if (const auto update = updater_.not_finite()) fail_not_finite(*update);
-  if (const int32_t mark = *memory_.host_not_finite()) fail_not_finite({.record = mark - 1, .step = optim.adamw.t - 1});
+  for (const int32_t mark : memory_.host_not_finite()) {
+    if (mark != 0) fail_not_finite({.record = mark - 1, .step = optim.adamw.t - 1});
+  }
   return report;
 }
 
@@ -202,9 +205,12 @@ void Trainer::settle() {
   const int64_t next = training_->next_sequence();
   for (const int64_t back : {2, 1}) {
     if (next < back) continue;
-    int32_t mark = 0;
-    machine_.device->copy_now(&mark, memory_.address({ResourceKind::not_finite, 0, (next - back) % 2}), sizeof(mark));
-    if (mark != 0) fail_not_finite({.record = mark - 1, .step = last_step_ - back + 1});
+    for (int64_t lane = 0; lane < plan_.update_lanes(); ++lane) {
+      int32_t mark = 0;
+      machine_.device->copy_now(&mark, memory_.address(in_step({ResourceKind::not_finite, lane}, next - back)),
+                                sizeof(mark));
+      if (mark != 0) fail_not_finite({.record = mark - 1, .step = last_step_ - back + 1});
+    }
   }
   if (updater_.torn())
     fail(ExitCode::non_finite,
