@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/plan/plan_json.h"
 #include "tests/run/golden_run.h"
 
 namespace megatrain {
@@ -86,18 +87,16 @@ TEST_F(RunTest, ResumeIsExactUnderAnotherPlan) {
   const std::string expected = run_training(config("straight"), {}).state_hash;
   TrainConfig c = config("replanned");
   run_until(c, 2);
-  const nlohmann::json plan = {{"slots", 1},
-                               {"weights", {"hbm", "host"}},
-                               {"state", {"host", "hbm", "host", "hbm"}},
-                               {"visits", {false, true}},
-                               {"keep", {"attention", "everything"}},
-                               {"boundary", {"host", "host"}},
-                               {"boundary_slots", 2},
-                               {"sweeps", {1, 1}},
-                               {"gradient_slabs", 1},
-                               {"host_gradient_slabs", 0},
-                               {"serial", false}};
-  write_bytes(directory_ / "plan.json", plan.dump());
+  Plan plan{.records = std::vector<RecordPlan>(4),
+            .phases = std::vector<PhasePlan>(4),
+            .rings = {.weight_slots = 1, .gradients_out = 1},
+            .sweeps = {1, 1}};
+  plan.record(1).live_on_device();
+  plan.record(2).updated_by = UpdatedBy::device;  // visits
+  plan.record(3).live_on_device();
+  plan.phase(1) = {.keep = Keep::attention, .input = Tier::host};
+  plan.phase(2) = {.keep = Keep::everything, .input = Tier::host};
+  write_bytes(directory_ / "plan.json", plan_to_json(plan).dump());
   c.plan = directory_ / "plan.json";
   c.resume = true;
   EXPECT_EQ(run_training(c, {}).state_hash, expected);
