@@ -155,19 +155,46 @@ TEST_F(BestRun, WhenDamagedOrGoneAResumeSaysSoAndTheNextEvaluationReplacesIt) {
   EXPECT_EQ(read_best_record(at("run"))->step, steps);
 }
 
-TEST_F(BestRun, AKillWhileItIsReplacedLeavesARecordThatIsHeldAgainstItsWeights) {
-  run_training(diverging("run", 3), {});
-  const BestRecord record = *read_best_record(at("run"));
-  set_best_record_aside(at("run"));
+TEST_F(BestRun, AKillWhileItIsReplacedLeavesARecordOfWhateverItHolds) {
+  TrainConfig config = diverging("run", 3);
+  run_training(config, {});
+  const BestRecord former = *read_best_record(at("run"));
+  begin_best_record(at("run"), {.step = 3, .loss = 0.5, .weights = {}, .data = former.data});
   ASSERT_FALSE(fs::exists(at("run/best.json")));
   ASSERT_TRUE(read_best_record(at("run")));
-  EXPECT_EQ(read_best_record(at("run"))->step, record.step);
-  EXPECT_EQ(find_best_model(at("run"))->loss, record.loss);
+  EXPECT_EQ(read_best_record(at("run"))->step, former.step) << "it was not replaced yet";
+  EXPECT_EQ(find_best_model(at("run"))->loss, former.loss);
+
   fs::remove_all(at("run/best"));
   fs::copy(at("run/model"), at("run/best"), fs::copy_options::recursive);
-  EXPECT_FALSE(read_best_record(at("run"))) << "another model has taken its place";
-  write_best_record(at("run"), record);
-  EXPECT_FALSE(fs::exists(at("run/best.former.json")));
+  const BestRecord next = *read_best_record(at("run"));
+  EXPECT_EQ(next.step, 3);
+  EXPECT_EQ(next.loss, 0.5);
+  EXPECT_EQ(next.weights, best_weights("run"));
+
+  config.steps = 4;
+  config.resume = true;
+  run_training(config, {});
+  EXPECT_EQ(read_best_record(at("run"))->step, 3) << "no later loss is below 0.5";
+  EXPECT_TRUE(fs::exists(at("run/best.json")));
+  EXPECT_FALSE(fs::exists(at("run/best.pending.json")));
+}
+
+TEST_F(BestRun, ALossOnOtherDataCountsNoMore) {
+  TrainConfig config = diverging("run", 3);
+  config.data.eval_split = 0;
+  write("some.jsonl", conversations(4));
+  write("other.jsonl", conversations(6));
+  config.data.eval = {{.path = at("some.jsonl")}};
+  run_training(config, {});
+  ASSERT_LT(read_best_record(at("run"))->step, 3);
+  const std::string former = best_weights("run");
+  config.steps = 4;
+  config.resume = true;
+  config.data.eval = {{.path = at("other.jsonl")}};
+  expect_says(logged_by([&] { run_training(config, {}); }), {"run/best was evaluated on other data", "best.previous"});
+  EXPECT_EQ(read_best_record(at("run"))->step, 4);
+  EXPECT_EQ(hash_directory(at("run/best.previous")).weights, former);
 }
 
 TEST_F(BestRun, OfAnEarlierMegatrainsRecordTheLossIsThatOfItsStepInTheHistory) {

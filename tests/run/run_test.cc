@@ -317,7 +317,8 @@ TEST_F(RunTest, AResumeWritesThroughNoLink) {
   run_until(c, 2);
   c.resume = true;
   const std::string outside = directory_ / "outside";
-  for (const char* name : {"metrics.jsonl", "config.resolved.yaml", "checkpoints", "tensorboard", "lock"}) {
+  for (const char* name :
+       {"metrics.jsonl", "config.resolved.yaml", "checkpoints", "tensorboard", "companions", "best", "lock"}) {
     const std::string path = c.run_dir + "/" + name;
     std::filesystem::remove_all(outside);
     if (std::filesystem::exists(path)) std::filesystem::rename(path, outside);

@@ -81,16 +81,12 @@ class FirstRecords {
   explicit FirstRecords(bool several) : several_(several) {}
 
   bool take(const std::optional<LineRecord>& record) {
-    const bool goes_on = several_ && record && before_ && before_->step == record->step;
-    const bool fresh = record && (goes_on || seen_[record->number].insert(record->step).second);
-    before_ = fresh ? record : std::nullopt;
-    return fresh;
+    return record && (several_ || seen_[record->number].insert(record->step).second);
   }
 
  private:
   bool several_;
   std::map<std::string_view, std::unordered_set<int64_t>> seen_;
-  std::optional<LineRecord> before_;  // the line before, if it was taken
 };
 
 struct ByteRange {

@@ -28,7 +28,7 @@ class LineFile {
 struct LineForm {
   std::vector<std::string_view> numbers = {};  // keys of which a record has at least one; none: it needs none
   std::vector<std::string_view> texts = {};    // keys that a record has
-  bool several = false;                        // a step has as many records as stand behind each other; else one
+  bool several = false;                        // a step may have any number of records; else one
 };
 
 inline constexpr int64_t kMostSteps = 1'000'000'000;  // that a configuration may ask for

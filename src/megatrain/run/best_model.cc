@@ -32,7 +32,8 @@ std::string describe_lost(const std::string& run_dir) {
 
 // By best.json. Runs of an earlier megatrain have none, or one without a loss: then eval.jsonl has to say it.
 std::optional<BestModel> describe(const std::string& run_dir, const std::optional<BestRecord>& record) {
-  if (record && record->loss) return BestModel{.path = best_of(run_dir), .step = record->step, .loss = *record->loss};
+  if (record && record->loss)
+    return BestModel{.path = best_of(run_dir), .step = record->step, .loss = *record->loss, .data = record->data};
   const std::string path = run_dir + "/eval.jsonl";
   const Evaluations evaluations(path, 0);
   if (record) {
@@ -76,7 +77,9 @@ std::optional<BestModel> resumed_best_model(const std::string& run_dir) {
     if (const std::string lost = describe_lost(run_dir); !lost.empty()) fail_input(lost);
     if (!is_there(run_dir)) return {};
     verify_model_of_run(best_of(run_dir));
-    return describe(run_dir, read_best_record(run_dir));
+    const std::optional<BestRecord> record = read_best_record(run_dir);
+    if (record) write_best_record(run_dir, *record);  // it may be what a kill left
+    return describe(run_dir, record);
   } catch (const Error& error) {
     log_warn(
         fmt::format("{}. The run goes on without it: the next evaluation writes its model to {}, whatever the loss",

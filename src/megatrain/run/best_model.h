@@ -12,7 +12,8 @@ struct RunFiles;
 struct BestModel {
   std::string path;  // RUN/best
   int64_t step = 0;
-  double loss = 0;  // of its evaluation
+  double loss = 0;        // of its evaluation
+  std::string data = {};  // BestRecord::data
 };
 
 // None: the run keeps none, has not evaluated yet, or its last model is the best one; also, with a warning, when best/

@@ -16,21 +16,32 @@ namespace megatrain {
 
 namespace {
 
-std::string former_path(const std::string& run_dir) { return run_dir + "/best.former.json"; }
+std::string pending_path(const std::string& run_dir) { return run_dir + "/best.pending.json"; }
 
 [[noreturn]] void fail_damaged(const std::string& path, const std::string& run_dir, const std::string& why) {
   fail_input(fmt::format("{} is damaged: {}; remove it to use {}/best unchecked", path, why, run_dir));
 }
 
-BestRecord read_record(const std::string& path, const std::string& run_dir) {
-  nlohmann::json record;
+nlohmann::json read_sealed(const std::string& path, const std::string& run_dir) {
+  nlohmann::json document;
   try {
-    record = read_json_file(path);
+    document = read_json_file(path);
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_input) throw;
     fail_damaged(path, run_dir, "it is no JSON document");
   }
-  if (!seal_holds(record)) fail_damaged(path, run_dir, "it does not have the checksum that it names");
+  if (!seal_holds(document)) fail_damaged(path, run_dir, "it does not have the checksum that it names");
+  return document;
+}
+
+nlohmann::json to_json(const BestRecord& record) {
+  nlohmann::json document = {{"step", record.step}, {"model", record.weights}};
+  if (record.loss) document["loss"] = *record.loss;
+  if (!record.data.empty()) document["data"] = record.data;
+  return document;
+}
+
+BestRecord from_json(const nlohmann::json& record, const std::string& path, const std::string& run_dir) {
   const auto has = [&](const char* key, bool (nlohmann::json::*is)() const noexcept) {
     return record.contains(key) && (record.at(key).*is)();
   };
@@ -39,6 +50,7 @@ BestRecord read_record(const std::string& path, const std::string& run_dir) {
   BestRecord best{
       .step = record.at("step").get<int64_t>(), .loss = {}, .weights = record.at("model").get<std::string>()};
   if (has("loss", &nlohmann::json::is_number)) best.loss = record.at("loss").get<double>();
+  if (has("data", &nlohmann::json::is_string)) best.data = record.at("data").get<std::string>();
   return best;
 }
 
@@ -47,29 +59,40 @@ BestRecord read_record(const std::string& path, const std::string& run_dir) {
 std::string best_record_path(const std::string& run_dir) { return run_dir + "/best.json"; }
 
 std::optional<BestRecord> read_best_record(const std::string& run_dir) {
-  if (can_read(best_record_path(run_dir))) return read_record(best_record_path(run_dir), run_dir);
+  const std::string path = best_record_path(run_dir), pending = pending_path(run_dir);
+  if (can_read(path)) return from_json(read_sealed(path, run_dir), path, run_dir);
   std::error_code none;
-  if (!can_read(former_path(run_dir)) || !std::filesystem::is_directory(run_dir + "/best", none)) return {};
-  BestRecord former = read_record(former_path(run_dir), run_dir);
-  if (hash_directory(run_dir + "/best").weights != former.weights) return {};
-  return former;
+  if (!can_read(pending) || !std::filesystem::exists(run_dir + "/best/config.json", none)) return {};
+  const nlohmann::json both = read_sealed(pending, run_dir);
+  const std::string weights = hash_directory(run_dir + "/best").weights;
+  if (both.contains("former")) {
+    const BestRecord former = from_json(both.at("former"), pending, run_dir);
+    if (former.weights == weights) return former;
+  }
+  if (!both.contains("next")) fail_damaged(pending, run_dir, "it does not name the next model");
+  BestRecord next = from_json(both.at("next"), pending, run_dir);
+  next.weights = weights;
+  return next;
 }
 
-void set_best_record_aside(const std::string& run_dir) {
-  if (can_read(best_record_path(run_dir))) rename_path(best_record_path(run_dir), former_path(run_dir));
+void begin_best_record(const std::string& run_dir, const BestRecord& next) {
+  nlohmann::json both = {{"next", to_json(next)}};
+  if (const std::optional<BestRecord> former = read_best_record(run_dir)) both["former"] = to_json(*former);
+  write_text_file(pending_path(run_dir), json_text(sealed(both), 1) + "\n");
+  std::error_code none;
+  std::filesystem::remove(best_record_path(run_dir), none);
 }
 
 void write_best_record(const std::string& run_dir, const BestRecord& record) {
-  nlohmann::json document = {{"step", record.step}, {"model", record.weights}};
-  if (record.loss) document["loss"] = *record.loss;
-  write_text_file(best_record_path(run_dir), json_text(sealed(document), 1) + "\n");
+  write_text_file(best_record_path(run_dir), json_text(sealed(to_json(record)), 1) + "\n");
   std::error_code none;
-  std::filesystem::remove(former_path(run_dir), none);
+  std::filesystem::remove(pending_path(run_dir), none);
 }
 
 void remove_best_record(const std::string& run_dir) {
   std::error_code none;
-  for (const std::string& path : {best_record_path(run_dir), former_path(run_dir)}) std::filesystem::remove(path, none);
+  for (const std::string& path : {best_record_path(run_dir), pending_path(run_dir)})
+    std::filesystem::remove(path, none);
 }
 
 }  // namespace megatrain

@@ -12,16 +12,18 @@ struct BestRecord {
   int64_t step = 0;
   std::optional<double> loss;  // of its evaluation; none: an earlier megatrain did not write it
   std::string weights;         // their hash
+  std::string data;            // the fingerprint of what was evaluated on; empty: not known
 };
 
 // None: there is no record. Throws Error(bad_input) when it is damaged.
 //
-// While best/ is being replaced the record of the former model is best.former.json. What a kill leaves then is read
-// through: the record holds if best/ still has those weights.
+// While best/ is being replaced there is best.pending.json instead, with the record of the former model and that of the
+// next. What a kill leaves then is read through: best/ is the former model if it has its weights, else the next.
 std::optional<BestRecord> read_best_record(const std::string& run_dir);
 
-// Before another model takes the place of the recorded one.
-void set_best_record_aside(const std::string& run_dir);
+// Before a model takes its place in best/, where only the recorded one may be. The next one's weights are not known
+// yet.
+void begin_best_record(const std::string& run_dir, const BestRecord& next);
 // When that model is whole.
 void write_best_record(const std::string& run_dir, const BestRecord& record);
 // RUN/best is not what the run wrote.

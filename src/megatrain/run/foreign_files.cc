@@ -36,7 +36,7 @@ const std::set<std::string>& own_texts() {
                                                "samples.jsonl",
                                                "hash.former.json",
                                                "best.json",
-                                               "best.former.json",
+                                               "best.pending.json",
                                                "companions.json",
                                                "metrics.jsonl.damaged",
                                                "eval.jsonl.damaged",
@@ -49,15 +49,14 @@ bool is_dump(const std::string& name) {
   return std::regex_match(name, kDump);
 }
 
-// A link of such a name would be followed. Folders that are replaced whole are not among them.
+// A link of such a name would be followed. RUN/model, which is replaced whole, is not among them.
 bool is_written_in_place(const std::string& name) {
-  return own_texts().contains(name) || is_dump(name) || name == "checkpoints" || name == "tensorboard";
+  return own_texts().contains(name) || is_dump(name) || name == "checkpoints" || name == "tensorboard" ||
+         name == "best" || name == "companions";
 }
 
 // A run writes to, or removes, what has such a name.
-bool is_name_of_run(const std::string& name) {
-  return is_written_in_place(name) || name == "model" || name == "best" || name == "companions" || name == "lock";
-}
+bool is_name_of_run(const std::string& name) { return is_written_in_place(name) || name == "model" || name == "lock"; }
 
 // NAME of NAME.PID-N.partial, as write_text_file has it for a moment; else empty.
 std::string name_of_text(const std::string& partial) {

@@ -593,6 +593,14 @@ class Run {
   // has gone back behind was evaluated all the same: it stays until another has a lower loss.
   void go_on_from_best() {
     best_ = resumed_best_model(config_.run_dir);
+    if (best_ && !best_->data.empty() && best_->data != data_.eval->fingerprint()) {
+      log_warn(
+          fmt::format("{} was evaluated on other data than data.eval is now, so its loss {:.4f} (step {}) no "
+                      "longer counts: the next evaluation writes its model there, and the former becomes "
+                      "best.previous",
+                      best_->path, best_->loss, best_->step));
+      best_.reset();
+    }
     own_best_ = best_.has_value();
     if (best_ && best_->step > step_)
       log_info(fmt::format(
@@ -605,12 +613,14 @@ class Run {
   void write_best(double loss) {
     trainer_->settle();
     pausing("the best model", [&] {
-      if (own_best_)
-        set_best_record_aside(config_.run_dir);
-      else
+      if (!own_best_) {
         remove_best_record(config_.run_dir);
-      const StateHash model = write_model("best", own_best_);
-      write_best_record(config_.run_dir, {.step = step_, .loss = loss, .weights = model.weights});
+        keep_aside(own_path("best"));
+      }
+      BestRecord record{.step = step_, .loss = loss, .weights = {}, .data = data_.eval->fingerprint()};
+      begin_best_record(config_.run_dir, record);
+      record.weights = write_model("best", own_best_).weights;
+      write_best_record(config_.run_dir, record);
     });
     best_ = {.path = path("best"), .step = step_, .loss = loss};
   }
