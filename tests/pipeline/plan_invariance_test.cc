@@ -19,8 +19,8 @@ namespace megatrain::tiny {
 
 // Under a sanitizer every step is many times slower.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kPlansAShape = 6;
-constexpr uint64_t kExpertPlans = 4;
+constexpr int kPlansAShape = 4;  // half of the first four stream more than the slots hold
+constexpr uint64_t kExpertPlans = 6;
 constexpr int64_t kSteps = 3;
 #else
 constexpr int kPlansAShape = 60;
