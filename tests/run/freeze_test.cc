@@ -12,8 +12,7 @@
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
 #include "megatrain/run/run.h"
-#include "tests/hub/fixtures.h"
-#include "tests/places.h"
+#include "tests/run/golden_run.h"
 
 namespace megatrain {
 
@@ -32,43 +31,21 @@ Tensors tensors_of(const std::string& path) {
   return tensors;
 }
 
-class FrozenRun : public testing::TestWithParam<std::string> {
+class FrozenRun : public GoldenRun, public testing::WithParamInterface<std::string> {
  protected:
-  void SetUp() override { set_log_quiet(true); }
-  void TearDown() override { set_log_quiet(false); }
+  FrozenRun() { golden_ = in_repository("tests/parity/goldens/") + GetParam(); }
 
   std::string model() const { return golden_ + "/model"; }
 
   TrainConfig config(const std::string& run) const {
-    const nlohmann::json expected = nlohmann::json::parse(read_bytes(golden_ + "/expected.json"));
-    TrainConfig c;
+    TrainConfig c = run_config(run);
     c.model.path = model();
-    c.data.tokens = golden_ + "/tokens.bin";
-    c.data.dtype = expected.at("data").at("dtype");
-    c.freeze = expected.at("freeze");
-    c.device = "cpu";
-    c.threads = 1;
-    c.seq_len = 16;
+    c.freeze = nlohmann::json::parse(read_bytes(golden_ + "/expected.json")).at("freeze");
     c.batch = 4;
-    c.micro_batch = 2;
     c.steps = kSteps;
     c.optim.lr = 1e-3;
-    c.run_dir = directory_ / run;
     return c;
   }
-
-  static RunResult run_until(const TrainConfig& config, int64_t step) {
-    volatile std::sig_atomic_t stop = 0;
-    RunHooks hooks;
-    hooks.stop = &stop;
-    hooks.on_step = [&](const StepMetrics& metrics) {
-      if (metrics.step == step) stop = SIGTERM;
-    };
-    return run_training(config, hooks);
-  }
-
-  std::string golden_ = in_repository("tests/parity/goldens/") + GetParam();
-  TemporaryDirectory directory_;
 };
 
 }  // namespace

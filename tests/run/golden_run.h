@@ -41,7 +41,7 @@ class GoldenRun : public testing::Test {
   }
 
   TemporaryDirectory directory_;
-  const std::string golden_ = in_repository("tests/parity/goldens/qwen2_tied");
+  std::string golden_ = in_repository("tests/parity/goldens/qwen2_tied");
 };
 
 }  // namespace megatrain
