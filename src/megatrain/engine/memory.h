@@ -42,8 +42,8 @@ class EngineMemory {
   double* host_loss_sums() const { return at<double>({ResourceKind::host_report}) + workload_.norm_parts(); }
   double host_loss() const { return host_loss_sums()[0]; }
   int64_t host_correct() const;
-  // Of each lane that the device updates on: 0, or the record, counted from 1, in which an update of the step before
-  // made a weight or a moment that is not finite.
+  // A mark for each lane that the device updates on: 0, or the record, counted from 1, in which an update of the step
+  // before made a weight or a moment that is not finite.
   std::span<int32_t> host_not_finite() const {
     return {reinterpret_cast<int32_t*>(host_loss_sums() + 2), static_cast<size_t>(plan_.update_lanes())};
   }

@@ -16,8 +16,8 @@ struct Estimate {
   std::string bound_by;
 };
 // Walks three steps of the schedule and reports the third. Micro-batches of a sweep are taken together where that
-// changes nothing: unless inputs or kept outputs of phases cross the link, and then where there are many. Of many
-// sweeps the first are walked.
+// changes nothing: unless inputs or kept outputs of phases cross the link, and then where there are many. Where
+// there are many sweeps, the first are walked.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 // The same with the micro-batches of a sweep in at most `groups` actions.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine, int64_t groups);

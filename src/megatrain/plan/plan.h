@@ -120,7 +120,7 @@ struct Plan {
   bool takes_turns(int64_t r) const { return rings.visit_slots > 0 && visiting(r); }
   bool gradient_leaves(int64_t r) const { return !updated_on_device(r) || takes_turns(r); }
 
-  // Of a layer's record that does not live on the device: its weights have a place of their own there, or stream.
+  // The weights of a layer's record that does not live on the device have a place of their own there, or stream.
   bool copied(int64_t r) const { return !state_on_device(r) && record(r).weights == Tier::hbm; }
   bool streams(int64_t r) const { return !state_on_device(r) && record(r).weights == Tier::host; }
 

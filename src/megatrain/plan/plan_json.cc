@@ -1,7 +1,6 @@
 #include "megatrain/plan/plan_json.h"
 
 #include <array>
-#include <map>
 
 #include <fmt/format.h>
 #include <xxhash.h>

@@ -171,7 +171,7 @@ class Run {
     }
   }
 
-  // Of a resumed run: a data.tokenizer that is gone is read from the run's own copy. Beside a model.path that copy is
+  // A resumed run reads a data.tokenizer that is gone from its own copy. Beside a model.path that copy is
   // of the model's files. A run without a checkpoint is moved aside, its copy too.
   void read_from_companions() {
     if (!config_.resume) return;

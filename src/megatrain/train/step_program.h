@@ -31,7 +31,8 @@ struct OptimStep {
 
 class StepProgram : public StepHandler {
  public:
-  // All but `staged`, a step's inputs on the host, outlive it. Of the device's memory it gets what an action declares.
+  // All arguments outlive it. `staged` is a step's inputs on the host; of device memory it gets what an action
+  // declares.
   StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan,
               std::vector<LayerRecord>& records, Updater& updater, int32_t* staged);
 
