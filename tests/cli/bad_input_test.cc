@@ -327,6 +327,17 @@ TEST(BadConfig, PlanOfAnotherModel) {
                        {"--plan=" + (place / "plan.json"), "--model.path=null", "--model.config=" + deep});
 }
 
+TEST(BadConfig, MemoryStateThatAPlanDoesNotKeepTo) {
+  const Place place("llama_linear", "steps: 1\n");
+  json plan = json::parse(succeed({"plan", place.config(), "--json"}).out).at("plan");
+  plan["records"][1] = {
+      {"weights", "hbm"}, {"state", "hbm"}, {"moments", "hbm"}, {"gradient", "host"}, {"updated_by", "device"}};
+  plan["rings"]["host_gradients"] = 1;
+  write_bytes(place / "plan.json", plan.dump());
+  expect_train_refused(place, ExitCode::bad_config, {"memory.state is host", "plan.json"},
+                       {"--plan=" + (place / "plan.json"), "--memory.state=host"});
+}
+
 TEST(BadConfig, PlanThatIsNone) {
   const Place place("llama_linear", "steps: 1\n");
   write_bytes(place / "plan.json", "{\"records\": \"many\"}");

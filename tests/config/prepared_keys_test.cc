@@ -109,5 +109,22 @@ TEST_F(PreparedKeys, OfALaterVersionOrDamagedAreRefused) {
   EXPECT_EQ(parse({}, {.data = false}).data.dtype, "uint16");  // a run that is only looked at needs no data
 }
 
+TEST_F(PreparedKeys, AFileOfTheSetUnderAnotherNameNeedsItsType) {
+  fs::rename(at("set/tokens.bin"), at("set/mine.bin"));
+  const auto given = [&](Words words) {
+    words.insert(words.begin(), "--data.tokens=" + at("set/mine.bin"));
+    return parse_config("model.path: m\nsteps: 3\n", "c.yaml", words);
+  };
+  const std::string said = refused_with(ExitCode::bad_config, [&] { given({}); });
+  EXPECT_NE(said.find("does not name it"), std::string::npos) << said;
+  EXPECT_EQ(given({"--data.dtype=uint16"}).data.dtype, "uint16");
+}
+
+TEST_F(PreparedKeys, ADeadLinkInPlaceOfTheManifestIsNotPassedOver) {
+  fs::remove(at("set/prepared.json"));
+  fs::create_symlink("nowhere", at("set/prepared.json"));
+  EXPECT_THROW(parse({}), Error);
+}
+
 }  // namespace
 }  // namespace megatrain

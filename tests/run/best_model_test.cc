@@ -207,11 +207,19 @@ TEST_F(BestRun, OfAnEarlierMegatrainsRecordTheLossIsThatOfItsStepInTheHistory) {
   ASSERT_TRUE(find_best_model(at("run")));
   EXPECT_EQ(find_best_model(at("run"))->step, best->step);
   EXPECT_EQ(find_best_model(at("run"))->loss, best->loss);
+}
+
+TEST_F(BestRun, WithoutARecordNothingIsSaidOfItAndItIsKept) {
+  TrainConfig config = diverging("run", 3);
+  run_training(config, {});
+  const std::string former = best_weights("run");
   fs::remove(at("run/best.json"));
-  std::optional<BestModel> guessed;
-  expect_says(logged_by([&] { guessed = find_best_model(at("run")); }), {"best.json is not there", "eval.jsonl"});
-  ASSERT_TRUE(guessed);
-  EXPECT_EQ(guessed->step, 9);
+  expect_says(logged_by([&] { EXPECT_FALSE(find_best_model(at("run"))); }), {"best.json is not there", "run/best"});
+  config.steps = 4;
+  config.resume = true;
+  run_training(config, {});
+  EXPECT_EQ(read_best_record(at("run"))->step, 4);
+  EXPECT_EQ(hash_directory(at("run/best.previous")).weights, former);
 }
 
 TEST_F(BestRun, ThatIsGoneIsWarnedOf) {

@@ -312,6 +312,28 @@ TEST_F(DatasetRun, SamplesAreWrittenAndChangeNothing) {
   EXPECT_EQ(count, 6);
 }
 
+TEST_F(DatasetRun, AnswersThatAKillCutOffAreMadeByTheResumedRunOnce) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("run");
+  config.steps = 4;
+  config.checkpoint = {.every = 2, .keep = 9};
+  config.sample = {.every = 2, .prompts = {"question 1", "question 2", "question 1"}, .max_tokens = 3};
+  run_training(config, {});
+  const std::string whole = read_bytes(at("run/samples.jsonl"));
+  const auto first_lines = [&](int count) {
+    size_t end = 0;
+    for (int i = 0; i < count; ++i) end = whole.find('\n', end) + 1;
+    return whole.substr(0, end);
+  };
+  config.resume = true;
+  for (const int kept : {0, 1, 2, 3}) {
+    for (const char* name : {"run/hash.json", "run/checkpoints/step-00000004"}) std::filesystem::remove_all(at(name));
+    write("run/samples.jsonl", first_lines(kept));
+    run_training(config, {});
+    EXPECT_EQ(read_bytes(at("run/samples.jsonl")), whole) << kept << " answers were there";
+  }
+}
+
 // A stop at any step, which finds answers and evaluation still to be done: they are given up, not written by halves,
 // and the resumed run does them first, once.
 TEST_F(DatasetRun, AnEvaluationThatAStopGaveUpIsDoneByTheResumedRun) {

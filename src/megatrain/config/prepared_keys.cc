@@ -76,7 +76,15 @@ void settle_beside(const PreparedKey& key, TrainConfig& config, const PreparedFi
 
 void settle_prepared_keys(TrainConfig& config, const GivenKeys& given) {
   const auto tokens = find_prepared_file(config.data.tokens);
-  if (!tokens) return;
+  if (!tokens) {
+    const std::string manifest = manifest_without(config.data.tokens);
+    if (!manifest.empty() && !given.has_value("data.dtype"))
+      fail_config(
+          fmt::format("{}: data.tokens is {}, which lies in a prepared set, and {} does not name it; give the file "
+                      "by the name that it had, or data.dtype where it is one of your own",
+                      given.origin("data.tokens"), config.data.tokens, manifest));
+    return;
+  }
   check_role(kTokens, *tokens, given);
   settle_dtype(config, *tokens, given);
   for (const PreparedKey& key : kBeside) settle_beside(key, config, *tokens, given);

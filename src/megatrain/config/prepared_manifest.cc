@@ -56,7 +56,7 @@ std::optional<PreparedFile> find_beside(const fs::path& path) {
   const fs::path parent = path.parent_path();
   PreparedFile file{.folder = parent.empty() ? "." : parent.string(), .name = path.filename().string(), .manifest = {}};
   std::error_code none;
-  if (!fs::exists(file.manifest_path(), none)) return std::nullopt;
+  if (!fs::exists(fs::symlink_status(file.manifest_path(), none))) return std::nullopt;  // a dead link cannot be read
   file.manifest = read_manifest(file.manifest_path());
   if (file.manifest.checksums.count(file.name) == 0) return std::nullopt;
   return file;
@@ -71,6 +71,13 @@ std::optional<PreparedFile> find_prepared_file(const std::string& path) {
   if (!fs::is_symlink(path, error)) return std::nullopt;
   const fs::path target = fs::canonical(path, error);
   return error ? std::nullopt : find_beside(target);
+}
+
+std::string manifest_without(const std::string& path) {
+  std::error_code none;
+  if (path.empty() || find_prepared_file(path)) return "";
+  const fs::path manifest = fs::path(path).parent_path() / kPreparedManifest;
+  return fs::exists(manifest, none) ? manifest.string() : "";
 }
 
 void write_prepared_manifest(const std::string& folder, const PreparedManifest& manifest) {

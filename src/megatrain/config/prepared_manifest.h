@@ -28,6 +28,9 @@ struct PreparedFile {
 // Error(bad_input) for a prepared.json that is damaged or of a later version.
 std::optional<PreparedFile> find_prepared_file(const std::string& path);
 
+// The path of a prepared.json beside the file that does not name it; empty: there is none, or it does.
+std::string manifest_without(const std::string& path);
+
 void write_prepared_manifest(const std::string& folder, const PreparedManifest& manifest);
 
 }  // namespace megatrain

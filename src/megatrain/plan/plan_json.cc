@@ -1,11 +1,13 @@
 #include "megatrain/plan/plan_json.h"
 
 #include <array>
+#include <set>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
 #include "megatrain/io/json.h"
 
 namespace megatrain {
@@ -76,15 +78,21 @@ class Reader {
   Fields fields(const json& object, const std::string& where) const {
     if (!object.is_object()) bad(fmt::format("'{}' must be an object", where));
     Fields fields;
-    size_t known = 0;
+    std::set<std::string> known;
     Fields::each_field([&](const char* name, auto member) {
-      ++known;
+      known.insert(name);
       const std::string at = where + "." + name;
       if (!object.contains(name)) bad(fmt::format("'{}' is missing", at));
       read(object[name], at, fields.*member);
     });
-    if (object.size() > known) bad(fmt::format("'{}' has a key that a plan does not know", where));
+    refuse_others(object, known, where + ".");
     return fields;
+  }
+
+  void refuse_others(const json& object, const std::set<std::string>& known, const std::string& where) const {
+    for (const auto& [key, value] : object.items()) {
+      if (!known.contains(key)) bad(fmt::format("'{}{}' is a key that a plan does not know", where, printable(key)));
+    }
   }
 
   template <class Fields>
@@ -127,7 +135,9 @@ Plan plan_from_json(const json& object, const std::string& where) {
   for (const json& width : at("sweeps")) p.sweeps.push_back(reader.number(width, "sweeps"));
   if (!at("serial").is_boolean()) reader.bad("'serial' must be true or false");
   p.serial = at("serial").get<bool>();
-  if (object.size() != plan_to_json(Plan{}).size()) reader.bad("it has a key that a plan does not know");
+  std::set<std::string> known;
+  for (const auto& [key, value] : plan_to_json(Plan{}).items()) known.insert(key);
+  reader.refuse_others(object, known, "");
   return p;
 }
 

@@ -30,21 +30,29 @@ std::string describe_lost(const std::string& run_dir) {
                      best_of(run_dir), record);
 }
 
-// By best.json. Runs of an earlier megatrain have none, or one without a loss: then eval.jsonl has to say it.
+// By best.json. That of an earlier megatrain has no loss: eval.jsonl has its step's. None: nothing says it, for
+// eval.jsonl alone may have lost the line of the step that best/ is of.
 std::optional<BestModel> describe(const std::string& run_dir, const std::optional<BestRecord>& record) {
-  if (record && record->loss)
-    return BestModel{.path = best_of(run_dir), .step = record->step, .loss = *record->loss, .data = record->data};
-  const std::string path = run_dir + "/eval.jsonl";
-  const Evaluations evaluations(path, 0);
-  if (record) {
-    if (const std::optional<double> loss = evaluations.loss_of(record->step))
-      return BestModel{.path = best_of(run_dir), .step = record->step, .loss = *loss};
+  if (!record) {
+    log_warn(fmt::format("{} is not there, so nothing says which step {} is of; it is used only where it is named",
+                         best_record_path(run_dir), best_of(run_dir)));
+    return {};
   }
-  if (evaluations.best_step() < 0) return {};
-  log_info(fmt::format("{} {}: by {}, {} is the model of step {}, evaluation loss {:.4f}", best_record_path(run_dir),
-                       record ? "has no loss" : "is not there", path, best_of(run_dir), evaluations.best_step(),
-                       evaluations.best_loss()));
-  return BestModel{.path = best_of(run_dir), .step = evaluations.best_step(), .loss = evaluations.best_loss()};
+  std::optional<double> loss = record->loss;
+  if (!loss) loss = Evaluations(run_dir + "/eval.jsonl", 0).loss_of(record->step);
+  if (loss) return BestModel{.path = best_of(run_dir), .step = record->step, .loss = *loss, .data = record->data};
+  log_warn(
+      fmt::format("neither {} nor eval.jsonl has the loss of step {}, which {} is of; it is used only where it is "
+                  "named",
+                  best_record_path(run_dir), record->step, best_of(run_dir)));
+  return {};
+}
+
+// Without the full stop that a message may have.
+std::string sentence_of(const Error& error) {
+  std::string text = error.what();
+  while (text.ends_with('.')) text.pop_back();
+  return text;
 }
 
 // A resumed run may have gone back behind the best step and have reached it anew with other settings: then weights
@@ -83,7 +91,7 @@ std::optional<BestModel> resumed_best_model(const std::string& run_dir) {
   } catch (const Error& error) {
     log_warn(
         fmt::format("{}. The run goes on without it: the next evaluation writes its model to {}, whatever the loss",
-                    error.what(), best_of(run_dir)));
+                    sentence_of(error), best_of(run_dir)));
     return {};
   }
 }

@@ -1,6 +1,7 @@
 #include "megatrain/run/samples.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -33,14 +34,21 @@ Samples::Samples(std::string path, const TrainConfig::Sample& sample, const Mode
   }
 }
 
-bool Samples::has(int64_t step) const {
-  if (!can_read(path_)) return false;
-  for (LineReader line(path_); line.next();) {
-    const nlohmann::json object = nlohmann::json::parse(line.line(), nullptr, false);
-    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
-    if (object["step"].get<int64_t>() == step) return true;
+std::vector<size_t> Samples::missing(int64_t step) const {
+  std::map<std::string, int64_t> answered;  // by prompt; a prompt may be asked twice
+  if (can_read(path_)) {
+    for (LineReader line(path_); line.next();) {
+      const nlohmann::json object = nlohmann::json::parse(line.line(), nullptr, false);
+      if (!object.is_object() || object.value("step", nlohmann::json()) != step) continue;
+      const nlohmann::json prompt = object.value("prompt", nlohmann::json());
+      if (prompt.is_string()) ++answered[prompt.get<std::string>()];
+    }
   }
-  return false;
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    if (answered[texts_[i]]-- <= 0) missing.push_back(i);
+  }
+  return missing;
 }
 
 void Samples::write(int64_t step, Machine& machine, Trainer& trainer, const volatile std::sig_atomic_t* stop) {
@@ -67,7 +75,7 @@ void Samples::write(int64_t step, Machine& machine, Trainer& trainer, const vola
   if (stop && *stop) return;
   seconds_ = now_s() - start_s;
   LineFile file(path_);
-  for (size_t i = 0; i < answers.size(); ++i) {
+  for (const size_t i : missing(step)) {
     const nlohmann::ordered_json line = {{"step", step}, {"prompt", texts_[i]}, {"text", answers[i].text}};
     file.append(json_text(line));
     log_info(fmt::format("step {}: {} -> {}", step, printable(texts_[i]), printable(answers[i].text)));

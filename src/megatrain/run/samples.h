@@ -18,13 +18,16 @@ class Samples {
   Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text);
 
   // Answers greedily with the weights as they are after `step`. What does not fit beside the training is a warning, and
-  // no more samples then: a run does not end for them. Writes nothing once `stop` is not 0.
+  // no more samples then: a run does not end for them. Answers that the file has are not written twice. Writes nothing
+  // once `stop` is not 0.
   void write(int64_t step, Machine& machine, Trainer& trainer, const volatile std::sig_atomic_t* stop);
 
-  // Whether the file has the answers of a step.
-  bool has(int64_t step) const;
+  // Whether the file has all answers of a step.
+  bool has(int64_t step) const { return missing(step).empty(); }
 
  private:
+  std::vector<size_t> missing(int64_t step) const;  // prompts without an answer of that step
+
   std::string path_;
   std::vector<std::string> texts_;
   ModelConfig model_;

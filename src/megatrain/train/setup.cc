@@ -272,6 +272,11 @@ Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budg
   const Plan plan = read_plan(config.plan);
   check_plan(workload, plan);
   check_fit(workload, plan, budgets);
+  if (config.memory.state == "host" && std::ranges::count(plan.records, Tier::hbm, &RecordPlan::state) > 0)
+    fail_config(
+        fmt::format("memory.state is host, and the plan in {} keeps state on the device; leave memory.state out, "
+                    "or make a plan with it",
+                    config.plan));
   return plan;
 }
 
