@@ -319,7 +319,7 @@ TEST_F(DatasetRun, AnswersThatAKillCutOffAreMadeByTheResumedRunOnce) {
   config.checkpoint = {.every = 2, .keep = 9};
   config.sample = {.every = 2, .prompts = {"question 1", "question 2", "question 1"}, .max_tokens = 3};
   run_training(config, {});
-  const std::string whole = read_bytes(at("run/samples.jsonl"));
+  const std::string whole = read_text_file(at("run/samples.jsonl"), 1 << 20);
   const auto first_lines = [&](int count) {
     size_t end = 0;
     for (int i = 0; i < count; ++i) end = whole.find('\n', end) + 1;
@@ -330,7 +330,7 @@ TEST_F(DatasetRun, AnswersThatAKillCutOffAreMadeByTheResumedRunOnce) {
     for (const char* name : {"run/hash.json", "run/checkpoints/step-00000004"}) std::filesystem::remove_all(at(name));
     write("run/samples.jsonl", first_lines(kept));
     run_training(config, {});
-    EXPECT_EQ(read_bytes(at("run/samples.jsonl")), whole) << kept << " answers were there";
+    EXPECT_EQ(read_text_file(at("run/samples.jsonl"), 1 << 20), whole) << kept << " answers were there";
   }
 }
 

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 
 namespace megatrain {
