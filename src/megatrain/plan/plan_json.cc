@@ -136,7 +136,8 @@ Plan plan_from_json(const json& object, const std::string& where) {
   if (!at("serial").is_boolean()) reader.bad("'serial' must be true or false");
   p.serial = at("serial").get<bool>();
   std::set<std::string> known;
-  for (const auto& [key, value] : plan_to_json(Plan{}).items()) known.insert(key);
+  const json empty = plan_to_json(Plan{});
+  for (const auto& [key, value] : empty.items()) known.insert(key);
   reader.refuse_others(object, known, "");
   return p;
 }
