@@ -509,7 +509,7 @@ void expect_every_field_is_read(const nlohmann::json& whole, const nlohmann::jso
   }
   nlohmann::json more = whole;
   more.at(at)["tapes"] = 2;
-  refused(more, "tapes' is a key that a plan does not know");
+  refused(more, "has the key \"tapes\"");
 }
 
 TEST(PlanJson, RefusesEveryMissingMistypedOrUnknownField) {

@@ -1,5 +1,7 @@
 #include "megatrain/run/evaluations.h"
 
+#include <filesystem>
+
 #include "megatrain/io/json.h"
 #include "megatrain/io/line_file.h"
 #include "tests/hub/fixtures.h"
@@ -26,6 +28,15 @@ TEST(Evaluations, TheLowestLossSurvivesACutLineAndAResume) {
   const Evaluations evaluations(path, 2);
   EXPECT_EQ(evaluations.best_loss(), 1.5);
   EXPECT_EQ(evaluations.last_step(), 6);
+}
+
+TEST(Evaluations, OneWhosePerplexityIsInfiniteIsStillJson) {
+  const TemporaryDirectory run;
+  const std::string path = run / "eval.jsonl";
+  Evaluations(path, 0).add({.step = 3, .loss = 897.8, .tokens = 7});
+  keep_lines_up_to(path, 3);
+  EXPECT_FALSE(std::filesystem::exists(path + ".damaged"));
+  EXPECT_EQ(Evaluations(path, 0).loss_of(3), 897.8);
 }
 
 TEST(Evaluations, PatienceCountsOneEvaluationAStep) {

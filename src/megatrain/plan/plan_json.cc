@@ -85,13 +85,13 @@ class Reader {
       if (!object.contains(name)) bad(fmt::format("'{}' is missing", at));
       read(object[name], at, fields.*member);
     });
-    refuse_others(object, known, where + ".");
+    refuse_others(object, known, where);
     return fields;
   }
 
   void refuse_others(const json& object, const std::set<std::string>& known, const std::string& where) const {
     for (const auto& [key, value] : object.items()) {
-      if (!known.contains(key)) bad(fmt::format("'{}{}' is a key that a plan does not know", where, printable(key)));
+      if (!known.contains(key)) bad(fmt::format("{} has the key {}, which no plan has", where, printable(key)));
     }
   }
 
@@ -138,7 +138,7 @@ Plan plan_from_json(const json& object, const std::string& where) {
   std::set<std::string> known;
   const json empty = plan_to_json(Plan{});
   for (const auto& [key, value] : empty.items()) known.insert(key);
-  reader.refuse_others(object, known, "");
+  reader.refuse_others(object, known, "it");
   return p;
 }
 

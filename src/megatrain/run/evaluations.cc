@@ -40,8 +40,10 @@ std::optional<double> Evaluations::loss_of(int64_t step) const {
 
 void Evaluations::add(const Evaluation& evaluation) {
   LineFile file(path_);
-  file.append(fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{:.17g},\"tokens\":{}}}", evaluation.step,
-                          evaluation.loss, std::exp(evaluation.loss), evaluation.tokens));
+  const double perplexity = std::exp(evaluation.loss);  // infinite from a loss of 710 on, which JSON has no number for
+  file.append(fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{},\"tokens\":{}}}", evaluation.step,
+                          evaluation.loss, std::isfinite(perplexity) ? fmt::format("{:.17g}", perplexity) : "null",
+                          evaluation.tokens));
   file.sync();  // patience counts on it
   losses_.emplace(evaluation.step, evaluation.loss);
   count(evaluation);
