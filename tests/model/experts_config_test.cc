@@ -5,8 +5,8 @@
 #include <set>
 
 #include "megatrain/io/json.h"
+#include "megatrain/model/channels/experts.h"
 #include "megatrain/model/config_fields.h"
-#include "megatrain/model/expert_block.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/presets.h"
@@ -403,7 +403,7 @@ TEST(Experts, FirstRecordHasAttentionNormsAndRouterAlone) {
                        "self_attn.v_proj.weight", "self_attn.q_proj.bias", "self_attn.k_proj.bias",
                        "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
                        "post_attention_layernorm.weight", "mlp.router.weight", "mlp.router.bias", "self_attn.sinks"}));
-  EXPECT_EQ(layout.tensors[10].operand, ExpertOperand::router);
+  EXPECT_EQ(layout.tensors[10].operand, BlockOperand::router);
   EXPECT_EQ(layout.tensors[12].operand, BlockOperand::sinks);
   const LayerLayout experts = model_layouts(parse(gpt_oss()))[2];
   std::vector<int> operands;

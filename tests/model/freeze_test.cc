@@ -5,7 +5,8 @@
 #include <map>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/block.h"
+#include "megatrain/model/block_operand.h"
+#include "megatrain/model/linear.h"
 #include "megatrain/model/model.h"
 #include "tests/hub/fixtures.h"
 
@@ -170,8 +171,8 @@ TEST(FrozenLayout, LowBitsAreOfTensorsWhoseMasterIsWiderThanTheirSource) {
 TEST(FrozenLayout, AFusedProductIsOneCallUnlessFreezingCutsIt) {
   const auto calls = [](const FreezeRules& rules) {
     std::vector<std::array<int64_t, 4>> list;
-    for (const LinearGradient& part :
-         find_linear(block(rules, true), BlockOperand::qkv, BlockOperand::qkv_bias).gradients)
+    const Linear qkv(block(rules, true), BlockOperand::qkv, BlockOperand::qkv_bias);
+    for (const LinearGradient& part : qkv.gradients())
       list.push_back({part.begin, part.rows, part.weight >= 0, part.bias >= 0});
     return list;
   };

@@ -12,22 +12,21 @@
 #include <vector>
 
 #include "megatrain/model/carve.h"
+#include "megatrain/model/linear.h"
 #include "megatrain/model/model.h"
-#include "megatrain/model/operand.h"
 
 namespace megatrain::toy {
 
 enum ToyOperand : int { kNorm, kGateUp, kDown };
-constexpr int kNone = -2;  // no tensor carries it
 
 class First final : public Phase {
  public:
   First(const ModelShape& shape, const LayerLayout& record)
-      : shape_(shape), norm_(find_operand(record, kNorm)), gate_up_(find_linear(record, kGateUp, kNone)) {}
+      : shape_(shape), norm_(find_operand(record, kNorm)), gate_up_(record, kGateUp) {}
 
   std::vector<int64_t> records() const override { return {0}; }
   int64_t in_width() const override { return norm_.cols; }
-  int64_t out_width() const override { return gate_up_.weight.rows; }
+  int64_t out_width() const override { return gate_up_.out_width(); }
   int64_t workspace_bytes() const override { return carve(nullptr, Keep::nothing, nullptr, shape_.tokens).bytes; }
   int64_t kept_bytes(Keep keep) const override { return carve(nullptr, keep, nullptr, shape_.tokens).kept; }
   int64_t decode_workspace_bytes(int64_t tokens) const override {
@@ -37,17 +36,15 @@ class First final : public Phase {
   void forward(Ops& ops, Stream& stream, const Forward& a) const override {
     const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
     normalise(ops, stream, a.weights[0], a.x, w);
-    ops.linear_forward(
-        stream,
-        {.x = w.normed, .weight = gate_up_.weight.weight(a.weights[0]), .bias = {}, .residual = {}, .out = a.y});
+    gate_up_.forward({ops, stream, a.weights[0]}, w.normed, {}, a.y);
   }
 
   void backward(Ops& ops, Stream& stream, const Backward& a) const override {
     const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
     if (a.keep < Keep::everything) normalise(ops, stream, a.weights[0], a.x, w);
-    weight_gradients(ops, stream, a.weight_grads[0], gate_up_, a.grad_y, w.normed, a.accumulate);
-    ops.linear_backward_input(
-        stream, {.grad_out = a.grad_y, .weight = gate_up_.weight.weight(a.weights[0]), .grad_x = w.grad_normed});
+    const Binding at{ops, stream, a.weights[0], a.weight_grads[0], a.accumulate};
+    gate_up_.backward_weight(at, a.grad_y, w.normed);
+    gate_up_.backward_input(at, a.grad_y, w.grad_normed);
     ops.rmsnorm_backward(stream, {.x = a.x,
                                   .weight = norm_.weight(a.weights[0]),
                                   .inv_rms = w.inv_rms,
@@ -89,17 +86,16 @@ class First final : public Phase {
 
   ModelShape shape_;
   WeightOperand norm_;
-  LinearOperands gate_up_;
+  Linear gate_up_;
 };
 
 class Second final : public Phase {
  public:
-  Second(const ModelShape& shape, const LayerLayout& record)
-      : shape_(shape), down_(find_linear(record, kDown, kNone)) {}
+  Second(const ModelShape& shape, const LayerLayout& record) : shape_(shape), down_(record, kDown) {}
 
   std::vector<int64_t> records() const override { return {1}; }
-  int64_t in_width() const override { return 2 * down_.weight.cols; }
-  int64_t out_width() const override { return down_.weight.rows; }
+  int64_t in_width() const override { return 2 * down_.in_width(); }
+  int64_t out_width() const override { return down_.out_width(); }
   int64_t workspace_bytes() const override { return carve(nullptr, Keep::nothing, nullptr, shape_.tokens).bytes; }
   int64_t kept_bytes(Keep keep) const override { return carve(nullptr, keep, nullptr, shape_.tokens).kept; }
   int64_t decode_workspace_bytes(int64_t tokens) const override {
@@ -109,19 +105,18 @@ class Second final : public Phase {
   void forward(Ops& ops, Stream& stream, const Forward& a) const override {
     const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
     ops.gated_forward(stream, {.gate_up = a.x, .out = w.act});
-    ops.linear_forward(
-        stream, {.x = w.act, .weight = down_.weight.weight(a.weights[0]), .bias = {}, .residual = {}, .out = a.y});
+    down_.forward({ops, stream, a.weights[0]}, w.act, {}, a.y);
   }
 
   void backward(Ops& ops, Stream& stream, const Backward& a) const override {
     const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
-    ops.linear_backward_input(
-        stream, {.grad_out = a.grad_y, .weight = down_.weight.weight(a.weights[0]), .grad_x = w.grad_act});
+    const Binding at{ops, stream, a.weights[0], a.weight_grads[0], a.accumulate};
+    down_.backward_input(at, a.grad_y, w.grad_act);
     ops.gated_backward(stream, {.gate_up = a.x,
                                 .grad_out = w.grad_act,
                                 .grad_gate_up = a.grad_x,
                                 .out = a.keep < Keep::everything ? w.act : View{}});
-    weight_gradients(ops, stream, a.weight_grads[0], down_, a.grad_y, w.act, a.accumulate);
+    down_.backward_weight(at, a.grad_y, w.act);
   }
 
   void decode(Ops& ops, Stream& stream, const Decode& a) const override {
@@ -139,21 +134,22 @@ class Second final : public Phase {
   Work carve(std::byte* workspace, Keep keep, std::byte* kept, int64_t tokens) const {
     Carver work(workspace), keeping(kept);
     Work w{};
-    w.act = (keep == Keep::everything ? keeping : work).view(shape_.dtype, tokens, down_.weight.cols);
-    w.grad_act = work.view(shape_.dtype, tokens, down_.weight.cols);
+    w.act = (keep == Keep::everything ? keeping : work).view(shape_.dtype, tokens, down_.in_width());
+    w.grad_act = work.view(shape_.dtype, tokens, down_.in_width());
     w.bytes = work.bytes();
     w.kept = keeping.bytes();
     return w;
   }
 
   ModelShape shape_;
-  LinearOperands down_;
+  Linear down_;
 };
 
 // `name` begins the tensors' names.
 inline Layer make_layer(const std::string& name, int64_t hidden, int64_t width, const ModelShape& shape) {
   const DType dtype = shape.dtype;
   Layer layer;
+  layer.kind = "toy";
   layer.records.push_back(make_layout(
       {{.name = name + ".norm.weight",
         .rows = 1,

@@ -46,7 +46,6 @@ CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const Model& 
   const ModelConfig& model = built.config;
   ensure(static_cast<int64_t>(records.size()) == built.records(), "records are the model's");
   const int64_t element = dtype_bytes(dtype), row_bytes = model.hidden * element;
-  const int64_t cached_rows = options.max_batch * options.max_context;
   int64_t block_bytes = 0, width = model.hidden, halves = 1;
   workspace_bytes = built.head.decode_workspace_bytes(options.max_batch);
   cache_bytes = 0;
@@ -58,7 +57,7 @@ CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const Model& 
     }
     at_once = std::max(at_once, std::ssize(p.records));
     cache_at.push_back(cache_bytes);
-    cache_bytes += 2 * rounded(cached_rows * p.phase->cache_width() * element);
+    cache_bytes += p.phase->cache_bytes(options.max_batch, options.max_context);
     workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
     width = std::max(width, p.phase->out_width());
     if (p.phase->in_width() != p.phase->out_width()) halves = 2;
@@ -146,12 +145,9 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
                   static_cast<size_t>(shape_.norm.bytes));
 }
 
-KeyValueCache CachedForward::cache_of(size_t phase) const {
-  const int64_t rows = options_.max_batch * options_.max_context, width = phases_[phase].phase->cache_width();
-  if (width == 0) return {};
-  std::byte* at = cache_.data() + shape_.cache_at[phase];
-  return {.k = matrix(at, shape_.dtype, rows, width),
-          .v = matrix(at + rounded(rows * width * dtype_bytes(shape_.dtype)), shape_.dtype, rows, width),
+SequenceCache CachedForward::cache_of(size_t phase) const {
+  return {.bytes = cache_.data() + shape_.cache_at[phase],
+          .sequences = options_.max_batch,
           .context = options_.max_context};
 }
 

@@ -73,7 +73,7 @@ class CachedForward {
   CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
                 const GeneratorOptions& options);
   int64_t stage(const std::vector<Feed>& feeds, int64_t* wanted);
-  KeyValueCache cache_of(size_t phase) const;
+  SequenceCache cache_of(size_t phase) const;
   std::vector<DeviceWeights::Turn> turns(int64_t tokens, bool with_head) const;
   View run_layers(const NewTokens& tokens);
 

@@ -2,193 +2,422 @@
 
 #include <algorithm>
 
+#include "megatrain/base/error.h"
+#include "megatrain/model/block_operand.h"
 #include "megatrain/model/carve.h"
+#include "megatrain/model/config.h"
 
 namespace megatrain {
 
-struct DenseBlock::Work {
-  AttentionHalf::Work attention;
-  Chunked post_normed;   // (H)
-  Chunked post_inv_rms;  // (1) fp32
-  Chunked gate_up;       // (2F)
-  Chunked act;           // (F)
-  Chunked down_out;      // (H) down's product, with a norm behind it only
-  Chunked down_inv_rms;  // (1) fp32
-  View grad_act;         // (C, F)
-  int64_t workspace_bytes, kept_bytes;
+struct Block::Work {
+  std::vector<std::unique_ptr<Mixer::Work>> mixers;
+  std::vector<std::unique_ptr<Channel::Work>> channels;
+  Chunked normed;            // (H) norm(x)
+  float* inv_rms{};          // (T)
+  Chunked mixed;             // (H) the mixers' outputs, with a norm behind them only
+  float* mixed_inv_rms{};    // (T)
+  Chunked h;                 // (H)
+  Chunked channel_normed;    // (H) norm(h)
+  Chunked channel_inv_rms;   // (1) fp32
+  Chunked channeled;         // (H) the channels' outputs, with a norm behind them only
+  Chunked behind_inv_rms;    // (1) fp32
+  View grad_behind;          // (C, H) of a branch's outputs that have a norm behind them
+  View grad_normed;          // (C, H)
+  View channel_grad_normed;  // (C, H), or (T, H) where channels take all tokens
 };
 
-BlockShape block_shape(const ModelConfig& config, const ModelShape& shape, int64_t layer) {
-  return {.attention = attention_half_shape(config, shape, layer), .ff = config.ff, .activation = config.activation};
+BlockShape block_shape(const ModelConfig& config, const ModelShape& shape) {
+  return {.hidden = config.hidden,
+          .norm = norm_shape(config),
+          .dtype = shape.dtype,
+          .tokens = shape.tokens,
+          .chunk = shape.mlp_chunk > 0 ? std::min(shape.mlp_chunk, shape.tokens) : shape.tokens};
 }
 
-DenseBlock::DenseBlock(const BlockShape& shape, const LayerLayout& record)
+std::vector<TokenRange> BlockShape::ranges() const {
+  std::vector<TokenRange> list;
+  for (int64_t begin = 0; begin < tokens; begin += chunk) list.push_back({begin, std::min(chunk, tokens - begin)});
+  return list;
+}
+
+Block::Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, Channels channels)
     : s_(shape),
-      attention_(shape.attention, record),
-      post_norm_(find_operand(record, BlockOperand::post_norm)),
-      down_norm_(find_operand(record, BlockOperand::down_norm)),
-      gate_up_(find_linear(record, BlockOperand::gate_up, BlockOperand::gate_up_bias)),
-      down_(find_linear(record, BlockOperand::down, BlockOperand::down_bias)) {}
-
-int64_t DenseBlock::workspace_bytes() const { return carve(nullptr, Keep::nothing, nullptr).workspace_bytes; }
-int64_t DenseBlock::kept_bytes(Keep keep) const { return carve(nullptr, keep, nullptr).kept_bytes; }
-
-DenseBlock::Work DenseBlock::carve(std::byte* workspace, Keep keep, std::byte* kept) const {
-  Carver work(workspace), keeping(kept);
-  const DType dtype = s_.attention.dtype;
-  const int64_t tokens = s_.attention.tokens, chunk = s_.attention.chunk, hidden = s_.attention.hidden;
-  const auto chunked = [&](Keep level, DType type, int64_t cols) {
-    const bool whole = keep >= level;
-    return Chunked{(whole ? keeping : work).view(type, whole ? tokens : chunk, cols), whole};
-  };
-  Work w{};
-  w.attention = attention_.carve(work, work, keeping, keep, false, down_norm_.offset >= 0);
-  w.post_normed = chunked(Keep::everything, dtype, hidden);
-  w.post_inv_rms = chunked(Keep::everything, DType::f32, 1);
-  w.gate_up = chunked(Keep::products, dtype, 2 * s_.ff);
-  w.act = chunked(Keep::everything, dtype, s_.ff);
-  if (down_norm_.offset >= 0) {
-    w.down_out = chunked(Keep::products, dtype, hidden);
-    w.down_inv_rms = chunked(Keep::everything, DType::f32, 1);
+      mixer_norm_(record, BlockOperand::input_norm, shape.norm),
+      behind_mixers_(record, BlockOperand::o_norm, shape.norm),
+      channel_norm_(record, BlockOperand::post_norm, shape.norm),
+      behind_channels_(record, BlockOperand::down_norm, shape.norm),
+      mixers_(std::move(mixers)),
+      channels_(std::move(channels)) {
+  for (const auto& channel : channels_) {
+    channels_take_all_ = channels_take_all_ || channel->takes_all_tokens();
+    own_records_ += channel->own_records();
   }
-  w.grad_act = work.view(dtype, chunk, s_.ff);
-  w.workspace_bytes = work.bytes();
-  w.kept_bytes = keeping.bytes();
+  ensure(mixers_.empty() != mixer_norm_.exists() && channels_.empty() != channel_norm_.exists(),
+         "each branch has its norm");
+  ensure(own_records_ == 0 || channels_.size() == 1, "a channel with records of its own is the only one of its block");
+  ensure(own_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
+}
+
+std::vector<int64_t> Block::records() const {
+  std::vector<int64_t> list;
+  for (int64_t r = 0; r <= own_records_; ++r) list.push_back(r);
+  return list;
+}
+
+std::vector<std::vector<int64_t>> Block::parts() const {
+  if (!in_parts()) return {records()};
+  std::vector<std::vector<int64_t>> list;
+  for (const int64_t record : records()) list.push_back({record});
+  return list;
+}
+
+Block::Work Block::carve(const Space& space) const {
+  Work w;
+  const auto rows = [&](Keep level, bool whole) { return space.chunked(level, s_.dtype, s_.hidden, whole); };
+  const bool all = channels_take_all_;
+  if (!mixers_.empty()) {
+    w.normed = rows(Keep::everything, false);
+    w.inv_rms = space.at(Keep::everything).array<float>(s_.tokens);
+    for (const auto& mixer : mixers_) w.mixers.push_back(mixer->carve(space));
+    if (behind_mixers_.exists()) {
+      w.mixed = rows(Keep::attention, all);
+      w.mixed_inv_rms = space.at(Keep::attention).array<float>(s_.tokens);
+    }
+    if (!channels_.empty()) w.h = rows(Keep::attention, all);
+  }
+  if (behind_mixers_.exists() || behind_channels_.exists())
+    w.grad_behind = space.work.view(s_.dtype, s_.chunk, s_.hidden);
+  w.grad_normed = space.work.view(s_.dtype, s_.chunk, s_.hidden);
+  if (!channels_.empty()) {
+    w.channel_normed = rows(Keep::everything, all);
+    w.channel_inv_rms = space.chunked(Keep::everything, DType::f32, 1, all);
+    if (behind_channels_.exists()) {
+      w.channeled = rows(Keep::products, all);
+      w.behind_inv_rms = space.chunked(Keep::everything, DType::f32, 1, all);
+    }
+    for (const auto& channel : channels_) w.channels.push_back(channel->carve(space));
+    const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens);
+    w.channel_grad_normed = shared ? w.grad_normed : space.made.view(s_.dtype, s_.tokens, s_.hidden);
+  }
   return w;
 }
 
-void DenseBlock::forward(Ops& ops, Stream& stream, const Forward& a) const {
-  std::byte* slab = a.weights[0];
-  const Work w = carve(a.workspace, a.keep, a.kept);
+Block::Work Block::carve(std::byte* workspace, std::byte* carried, Keep keep, std::byte* kept, bool backward) const {
+  Carver work(workspace), part(workspace), carrying(carried), keeping(kept);
+  return carve({s_.tokens, s_.chunk, keep, work, part, in_parts() ? carrying : work, keeping, backward});
+}
+
+Block::Bytes Block::bytes(Keep keep, bool backward) const {
+  Carver work(nullptr), part(nullptr), carrying(nullptr), keeping(nullptr);
+  carve({s_.tokens, s_.chunk, keep, work, part, in_parts() ? carrying : work, keeping, backward});
+  return {std::max(work.bytes(), part.bytes()), carrying.bytes(), keeping.bytes()};
+}
+
+int64_t Block::workspace_bytes() const { return bytes(Keep::nothing, false).workspace; }
+int64_t Block::carried_bytes() const { return bytes(Keep::nothing, false).carried; }
+int64_t Block::kept_bytes(Keep keep) const { return bytes(keep, true).kept; }
+
+int64_t Block::router_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& channel : channels_) bytes += channel->router_bytes();
+  return bytes;
+}
+
+struct Block::Pass {
+  Binding at;   // the first record
+  Binding own;  // the record that this part works on
+  View x;
+  MicroBatchView micro_batch;
+  const float* tables;
+  Keep keep;
+  std::byte* router_counts;
+  RouterSlopes router;
+  Work work;
+
+  Mixer::Call mixer(size_t index) const { return {*work.mixers[index], micro_batch, tables}; }
+  Channel::Call channel(size_t index, const TokenRange& range) const {
+    return {.work = *work.channels[index],
+            .range = range,
+            .keep = keep,
+            .micro_batch = micro_batch,
+            .own = own,
+            .router_counts = router_counts,
+            .router = router};
+  }
+};
+
+Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
+  return {.at = {ops, stream, a.weights.front()},
+          .own = {ops, stream, a.weights.back()},
+          .x = a.x,
+          .micro_batch = a.micro_batch,
+          .tables = a.tables,
+          .keep = a.keep,
+          .router_counts = a.router_counts,
+          .router = {},
+          .work = carve(a.workspace, a.carried, a.keep, a.kept, a.kept != nullptr)};
+}
+
+Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
+  const bool grads = !a.weight_grads.empty();  // recompute() has none
+  return {.at = {ops, stream, a.weights.front(), grads ? a.weight_grads.front() : nullptr, a.accumulate},
+          .own = {ops, stream, a.weights.back(), grads ? a.weight_grads.back() : nullptr, a.accumulate},
+          .x = a.x,
+          .micro_batch = a.micro_batch,
+          .tables = a.tables,
+          .keep = a.keep,
+          .router_counts = nullptr,
+          .router = a.router,
+          .work = carve(a.workspace, a.carried, a.keep, a.kept, true)};
+}
+
+// The residual stream between the branches. Without channels it is y itself.
+View Block::h_of(const Pass& p, const TokenRange& range, const View& y) const {
+  if (mixers_.empty()) return p.x.slice_rows(range.begin, range.count);
+  return channels_.empty() ? y.slice_rows(range.begin, range.count) : p.work.h.at(range);
+}
+
+// From x to what the mixers' out() reads, for all tokens. `run_mix`: false where mix() need not run again.
+void Block::mix(const Pass& p, bool run_mix) const {
+  if (mixers_.empty()) return;
+  for (const TokenRange& range : s_.ranges()) {
+    const View normed = p.work.normed.at(range);
+    mixer_norm_.forward(p.at, p.x.slice_rows(range.begin, range.count), normed, p.work.inv_rms + range.begin);
+    for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->in(p.at, p.mixer(i), range, normed);
+  }
+  for (size_t i = 0; run_mix && i < mixers_.size(); ++i) mixers_[i]->mix(p.at, p.mixer(i));
+}
+
+// From there to h.
+void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) const {
+  const View residual = p.x.slice_rows(range.begin, range.count);
+  const bool behind = behind_mixers_.exists();
+  const View sum = behind ? p.work.mixed.at(range) : h;
+  for (size_t i = 0; i < mixers_.size(); ++i)
+    mixers_[i]->out(p.at, p.mixer(i), range, i > 0 ? sum : behind ? View{} : residual, sum);
+  if (behind) behind_mixers_.forward(p.at, sum, h, p.work.mixed_inv_rms + range.begin, residual);
+}
+
+// From h to y; with several parts the last of them completes it.
+void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool again) const {
+  const View h = h_of(p, range, y), normed = p.work.channel_normed.at(range);
+  const View part = in_parts() ? View{} : y.slice_rows(range.begin, range.count);
+  const bool behind = behind_channels_.exists();
+  const View sum = behind ? p.work.channeled.at(range) : part;
+  const auto reads = [&](const auto& channel) { return !again || channel->reads_input_again(p.keep); };
+  if (std::any_of(channels_.begin(), channels_.end(), reads))
+    channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
+  for (size_t i = 0; i < channels_.size(); ++i)
+    channels_[i]->forward(p.at, p.channel(i, range), normed, i > 0 ? sum : behind ? View{} : h, sum, again);
+  if (behind) behind_channels_.forward(p.at, sum, part, p.work.behind_inv_rms.at(range).as<float>(), h);
+}
+
+void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
+  const Pass p = begin(ops, stream, a);
+  const TokenRange all{0, s_.tokens};
+  if (a.part > 0) {
+    channels_[0]->forward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, p.work.h.view, a.y);
+    return;
+  }
   const auto there = [&](Keep level) { return a.again && a.keep >= level; };
-  if (!there(Keep::outputs)) attention_.mix(ops, stream, slab, a.x, a.micro_batch, a.tables, w.attention, true);
-  for (const TokenRange& range : s_.attention.ranges()) {
-    if (!there(Keep::attention)) attention_.project_out(ops, stream, slab, a.x, w.attention, range);
-    const View h = w.attention.h.at(range), normed = w.post_normed.at(range);
-    const View product = w.gate_up.at(range), act = w.act.at(range);
-    if (!there(Keep::products)) {
-      attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed, w.post_inv_rms.at(range).as<float>());
-      project(ops, stream, slab, gate_up_, normed, {}, product);
-    }
-    const View y = a.y.slice_rows(range.begin, range.count);
-    ops.gated_forward(stream, {.gate_up = product, .out = act, .activation = s_.activation});
-    if (down_norm_.offset >= 0) {
-      const View out = w.down_out.at(range);
-      project(ops, stream, slab, down_, act, {}, out);
-      attention_.norm().forward(ops, stream, down_norm_.weight(slab), out, y, w.down_inv_rms.at(range).as<float>(), h);
-    } else {
-      project(ops, stream, slab, down_, act, h, y);
-    }
+  if (!there(Keep::outputs)) mix(p, true);
+  for (const TokenRange& range : s_.ranges()) {
+    if (channels_.empty() || !there(Keep::attention)) sum_mixers(p, range, h_of(p, range, a.y));
+    if (!channels_.empty() && !channels_take_all_) sum_channels(p, range, a.y, a.again);
   }
+  if (channels_take_all_) sum_channels(p, all, a.y, a.again);
 }
 
-void DenseBlock::backward(Ops& ops, Stream& stream, const Backward& a) const {
-  const Work w = carve(a.workspace, a.keep, a.kept);
-  const bool again = a.keep < Keep::attention;
-  if (again)
-    attention_.mix(ops, stream, a.weights[0], a.x, a.micro_batch, a.tables, w.attention, a.keep < Keep::outputs);
-  for (const TokenRange& range : s_.attention.ranges()) {
-    if (again) attention_.project_out(ops, stream, a.weights[0], a.x, w.attention, range);
-    mlp_backward(ops, stream, a, w, range);
-    attention_.project_out_backward(ops, stream, a, w.attention, range);
-  }
-  attention_.mix_backward(ops, stream, a, w.attention);
+// What backward needs of the mixers and was not kept; h only where channels take all tokens of it.
+void Block::recompute_mixers(const Pass& p) const {
+  if (p.keep >= Keep::attention) return;
+  mix(p, p.keep < Keep::outputs);
+  if (!channels_take_all_) return;
+  for (const TokenRange& range : s_.ranges()) sum_mixers(p, range, p.work.h.at(range));
 }
 
-// The gradient of down's product from that of y. Makes the product again unless it was kept, and with it the
-// activation.
-View DenseBlock::down_norm_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w,
-                                    const TokenRange& range) const {
-  std::byte* slab = a.weights[0];
-  const View out = w.down_out.at(range), grad = w.attention.grad_out.slice_rows(0, range.count);
-  float* inv_rms = w.down_inv_rms.at(range).as<float>();
-  if (a.keep < Keep::products) {
-    const View act = w.act.at(range);
-    ops.gated_forward(stream, {.gate_up = w.gate_up.at(range), .out = act, .activation = s_.activation});
-    project(ops, stream, slab, down_, act, {}, out);
+void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
+  const View normed = p.work.channel_normed.at(range);
+  if (p.keep < Keep::everything)
+    channel_norm_.forward(p.at, h_of(p, range, {}), normed, p.work.channel_inv_rms.at(range).as<float>());
+  for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at, p.channel(i, range), normed);
+}
+
+void Block::recompute(Ops& ops, Stream& stream, const Backward& a) const {
+  const Pass p = begin(ops, stream, a);
+  recompute_mixers(p);
+  recompute_channels(p, {0, s_.tokens});
+}
+
+void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
+  const Pass p = begin(ops, stream, a);
+  const TokenRange all{0, s_.tokens};
+  if (a.part > 0) {
+    channels_[0]->backward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, a.grad_y,
+                               p.work.channel_grad_normed);
+    return;
   }
-  if (a.keep < Keep::everything) attention_.norm().forward(ops, stream, down_norm_.weight(slab), out, grad, inv_rms);
-  attention_.norm().backward(ops, stream,
-                             {.x = out,
-                              .weight = down_norm_.weight(slab),
-                              .inv_rms = inv_rms,
-                              .grad_out = a.grad_y.slice_rows(range.begin, range.count),
-                              .residual = {},
-                              .grad_x = grad,
-                              .grad_weight = down_norm_.gradient(a.weight_grads[0]),
-                              .accumulate = a.accumulate || range.begin > 0});
+  const auto grad_h = [&](const TokenRange& range) { return a.grad_x.slice_rows(range.begin, range.count); };
+  if (!in_parts()) recompute_mixers(p);
+  if (channels_.empty() && a.grad_x.data != a.grad_y.data)
+    stream.copy(a.grad_x.data, a.grad_y.data, static_cast<size_t>(a.grad_y.bytes()));
+  if (channels_take_all_) {
+    if (!in_parts()) recompute_channels(p, all);
+    channels_backward(p, all, a);
+  }
+  for (const TokenRange& range : s_.ranges()) {
+    if (!channels_take_all_ && !channels_.empty()) {
+      if (a.keep < Keep::attention && !mixers_.empty()) sum_mixers(p, range, p.work.h.at(range));
+      recompute_channels(p, range);
+      channels_backward(p, range, a);
+    }
+    sum_mixers_backward(p, range, grad_h(range));
+  }
+  mix_backward(p, a.grad_x);
+}
+
+// The gradient of the channels' outputs from that of y.
+View Block::behind_channels_backward(const Pass& p, const TokenRange& range, const View& grad_y) const {
+  const Binding at = p.at.at(range);
+  const View outputs = p.work.channeled.at(range), grad = p.work.grad_behind.slice_rows(0, range.count);
+  float* inv_rms = p.work.behind_inv_rms.at(range).as<float>();
+  for (size_t i = 0; p.keep < Keep::products && i < channels_.size(); ++i)
+    channels_[i]->recompute_output(at, p.channel(i, range), i > 0 ? outputs : View{}, outputs);
+  if (p.keep < Keep::everything) behind_channels_.forward(at, outputs, grad, inv_rms);
+  behind_channels_.backward(at, {.x = outputs, .inv_rms = inv_rms, .grad_out = grad_y, .grad_x = grad});
   return grad;
 }
 
 // From dL/dy in grad_y to dL/dh in grad_x.
-void DenseBlock::mlp_backward(Ops& ops, Stream& stream, const Backward& a, const Work& w,
-                              const TokenRange& range) const {
-  std::byte* slab = a.weights[0];
-  float* grads = a.weight_grads[0];
-  const bool accumulate = a.accumulate || range.begin > 0;
-  const View h = w.attention.h.at(range), grad_y = a.grad_y.slice_rows(range.begin, range.count);
-  const View normed = w.post_normed.at(range), product = w.gate_up.at(range);
-  const View act = w.act.at(range), grad_act = w.grad_act.slice_rows(0, range.count);
-  const View grad_normed = w.attention.grad_normed.slice_rows(0, range.count);
-  float* inv_rms = w.post_inv_rms.at(range).as<float>();
-  if (a.keep < Keep::everything) attention_.norm().forward(ops, stream, post_norm_.weight(slab), h, normed, inv_rms);
-  if (a.keep < Keep::products) project(ops, stream, slab, gate_up_, normed, {}, product);
-  const View grad_down = down_norm_.offset >= 0 ? down_norm_backward(ops, stream, a, w, range) : grad_y;
-  const bool has_act = a.keep >= Keep::everything || (down_norm_.offset >= 0 && a.keep < Keep::products);
-  ops.linear_backward_input(stream, {.grad_out = grad_down, .weight = down_.weight.weight(slab), .grad_x = grad_act});
-  ops.gated_backward(stream, {.gate_up = product,
-                              .grad_out = grad_act,
-                              .grad_gate_up = product,
-                              .out = has_act ? View{} : act,
-                              .activation = s_.activation});
-  weight_gradients(ops, stream, grads, down_, grad_down, act, accumulate);
-  weight_gradients(ops, stream, grads, gate_up_, product, normed, accumulate);
-  ops.linear_backward_input(stream,
-                            {.grad_out = product, .weight = gate_up_.weight.weight(slab), .grad_x = grad_normed});
-  attention_.norm().backward(ops, stream,
-                             {.x = h,
-                              .weight = post_norm_.weight(slab),
-                              .inv_rms = inv_rms,
+void Block::channels_backward(const Pass& p, const TokenRange& range, const Backward& a) const {
+  const Binding at = p.at.at(range);
+  const bool behind = behind_channels_.exists();
+  const View grad_y = a.grad_y.slice_rows(range.begin, range.count), normed = p.work.channel_normed.at(range);
+  const View grad_normed = p.work.channel_grad_normed.slice_rows(0, range.count);
+  const View grad = behind ? behind_channels_backward(p, range, grad_y) : grad_y;
+  const bool output_made = behind && p.keep < Keep::products;
+  for (size_t i = 0; i < channels_.size(); ++i)
+    channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_normed, output_made, i > 0);
+  channel_norm_.backward(at, {.x = h_of(p, range, {}),
+                              .inv_rms = p.work.channel_inv_rms.at(range).as<float>(),
                               .grad_out = grad_normed,
                               .residual = grad_y,
-                              .grad_x = a.grad_x.slice_rows(range.begin, range.count),
-                              .grad_weight = post_norm_.gradient(grads),
-                              .accumulate = accumulate});
+                              .grad_x = a.grad_x.slice_rows(range.begin, range.count)});
 }
 
-struct DenseBlock::DecodeWork {
-  AttentionHalf::DecodeWork attention;
-  View gate_up;  // (T, 2F)
-  View act;      // (T, F)
-  int64_t bytes;
+// From dL/dh, which stays, to the gradient of what mix() made.
+void Block::sum_mixers_backward(const Pass& p, const TokenRange& range, const View& grad_h) const {
+  const Binding at = p.at.at(range);
+  View grad = grad_h;
+  if (behind_mixers_.exists()) {
+    grad = p.work.grad_behind.slice_rows(0, range.count);
+    behind_mixers_.backward(at, {.x = p.work.mixed.at(range),
+                                 .inv_rms = p.work.mixed_inv_rms + range.begin,
+                                 .grad_out = grad_h,
+                                 .grad_x = grad});
+  }
+  for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->out_backward(at, p.mixer(i), range, grad);
+}
+
+// grad_x goes from dL/dh to dL/dx.
+void Block::mix_backward(const Pass& p, const View& grad_x) const {
+  if (mixers_.empty()) return;
+  for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->mix_backward(p.at, p.mixer(i));
+  for (const TokenRange& range : s_.ranges()) {
+    const Binding at = p.at.at(range);
+    const View x = p.x.slice_rows(range.begin, range.count), grad = grad_x.slice_rows(range.begin, range.count);
+    const View normed = p.work.normed.at(range), grad_normed = p.work.grad_normed.slice_rows(0, range.count);
+    const bool still_there = p.keep < Keep::attention && range.count == s_.tokens;  // mix() made it again
+    if (p.keep < Keep::everything && !still_there) mixer_norm_.forward(at, x, normed, p.work.inv_rms + range.begin);
+    for (size_t i = 0; i < mixers_.size(); ++i)
+      mixers_[i]->in_backward(at, p.mixer(i), range, normed, grad_normed, i > 0);
+    mixer_norm_.backward(
+        at,
+        {.x = x, .inv_rms = p.work.inv_rms + range.begin, .grad_out = grad_normed, .residual = grad, .grad_x = grad});
+  }
+}
+
+struct Block::DecodeWork {
+  View normed;       // (T, H)
+  float* inv_rms{};  // (T) nothing reads it
+  View sum;          // (T, H) of a branch with a norm behind it
+  std::vector<std::unique_ptr<Mixer::Work>> mixers;
+  std::vector<std::unique_ptr<Channel::Work>> channels;
 };
 
-DenseBlock::DecodeWork DenseBlock::carve_decode(std::byte* workspace, int64_t tokens) const {
-  Carver carver(workspace);
-  DecodeWork w{};
-  w.attention = attention_.carve_decode(carver, tokens);
-  w.gate_up = carver.view(s_.attention.dtype, tokens, 2 * s_.ff);
-  w.act = carver.view(s_.attention.dtype, tokens, s_.ff);
-  w.bytes = carver.bytes();
+Block::DecodeWork Block::carve_decode(Carver& carver, int64_t tokens) const {
+  DecodeWork w;
+  w.normed = carver.view(s_.dtype, tokens, s_.hidden);
+  w.inv_rms = carver.array<float>(tokens);
+  if (behind_mixers_.exists() || behind_channels_.exists()) w.sum = carver.view(s_.dtype, tokens, s_.hidden);
+  for (const auto& mixer : mixers_) w.mixers.push_back(mixer->carve_decode(carver, tokens));
+  for (const auto& channel : channels_) w.channels.push_back(channel->carve_decode(carver, tokens));
   return w;
 }
 
-int64_t DenseBlock::decode_workspace_bytes(int64_t tokens) const { return carve_decode(nullptr, tokens).bytes; }
+int64_t Block::decode_workspace_bytes(int64_t tokens) const {
+  Carver carver(nullptr);
+  carve_decode(carver, tokens);
+  return carver.bytes();
+}
 
-void DenseBlock::decode(Ops& ops, Stream& stream, const Decode& a) const {
-  std::byte* slab = a.weights[0];
-  const DecodeWork w = carve_decode(a.workspace, a.tokens.tokens);
-  const View normed = w.attention.normed;
-  attention_.decode(ops, stream, a, w.attention);
-  attention_.norm().forward(ops, stream, post_norm_.weight(slab), a.y, normed, w.attention.inv_rms);
-  project(ops, stream, slab, gate_up_, normed, {}, w.gate_up);
-  ops.gated_forward(stream, {.gate_up = w.gate_up, .out = w.act, .activation = s_.activation});
-  if (down_norm_.offset >= 0) {
-    project(ops, stream, slab, down_, w.act, {}, normed);
-    attention_.norm().forward(ops, stream, down_norm_.weight(slab), normed, a.y, w.attention.inv_rms, a.y);
-  } else {
-    project(ops, stream, slab, down_, w.act, a.y, a.y);
+int64_t Block::cache_bytes(int64_t sequences, int64_t context) const {
+  int64_t bytes = 0;
+  for (const auto& mixer : mixers_) bytes += mixer->cache_bytes(sequences, context);
+  return bytes;
+}
+
+bool Block::decode_chooses(int64_t record, int64_t tokens) const {
+  return record > 0 && channels_[0]->decode_chooses(tokens);
+}
+
+// From x to h in args.y.
+void Block::decode_mixers(const Binding& at, const Decode& a, const DecodeWork& w) const {
+  const bool behind = behind_mixers_.exists();
+  const View sum = behind ? w.sum : a.y;
+  SequenceCache cache = a.cache;
+  mixer_norm_.forward(at, a.x, w.normed, w.inv_rms);
+  for (size_t i = 0; i < mixers_.size(); ++i) {
+    mixers_[i]->decode(at, {.work = *w.mixers[i],
+                            .x = w.normed,
+                            .residual = i > 0    ? sum
+                                        : behind ? View{}
+                                                 : a.x,
+                            .y = sum,
+                            .tokens = a.tokens,
+                            .cache = cache,
+                            .tables = a.tables});
+    cache.bytes += mixers_[i]->cache_bytes(cache.sequences, cache.context);
   }
+  if (behind) behind_mixers_.forward(at, sum, a.y, w.inv_rms, a.x);
+}
+
+void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork& w) const {
+  const View h = mixers_.empty() ? a.x : a.y;
+  const bool behind = behind_channels_.exists();
+  const View sum = behind ? w.sum : a.y;
+  channel_norm_.forward(at, h, w.normed, w.inv_rms);
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    Channel::Decode decode{.work = *w.channels[i],
+                           .x = w.normed,
+                           .residual = i > 0    ? sum
+                                       : behind ? View{}
+                                                : h,
+                           .y = sum,
+                           .own = a.weights.subspan(1),
+                           .fetch = {}};
+    if (a.fetch) decode.fetch = [&](int64_t own, const auto& wanted) { a.fetch(1 + own, wanted); };
+    channels_[i]->decode(at, decode);
+  }
+  if (behind) behind_channels_.forward(at, sum, a.y, w.inv_rms, h);
+}
+
+void Block::decode(Ops& ops, Stream& stream, const Decode& a) const {
+  Carver carver(a.workspace);
+  const DecodeWork w = carve_decode(carver, a.tokens.tokens);
+  const Binding at{ops, stream, a.weights.front()};
+  if (!mixers_.empty()) decode_mixers(at, a, w);
+  if (!channels_.empty()) decode_channels(at, a, w);
 }
 
 }  // namespace megatrain

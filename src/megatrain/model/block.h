@@ -1,56 +1,95 @@
-// The dense block: one phase over one record.
+// The block: a phase of two residual branches over the residual stream, either of which may be missing.
 //
-//   h = x + the attention half (attention_half.h)           x, h, y: (T, H)
-//   y = h + down(gated(gate_up(norm(h))))
+//   h = x + the mixers' outputs of norm(x)        (mixer.h)      x, h, y: (T, H)
+//   y = h + the channels' outputs of norm(h)      (channel.h)
 //
-// Where the record has one, a norm of its own stands behind down, before the sum.
-// All but attention itself runs over ranges of tokens, so that what grows with the tokens of a micro-batch is q, k, v,
-// attention's output and their gradients. Gradients of frozen tensors are not computed.
+// Several mixers, or several channels, read the same input and their outputs are added, in order. Where the record has
+// one, a norm of its own stands behind a branch, before the sum. A layer with more branches has more phases.
+//
+// Everything but Mixer::mix() runs over ranges of tokens, unless a channel takes all of a micro-batch at once: then the
+// channels do. So what grows with the tokens of a micro-batch is what the mixers need.
+//
+// The block's first record has the weights of both branches; a channel may have more (experts), and with several of
+// these the phase runs in parts: everything of the first record, then one part a record.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "megatrain/model/attention_half.h"
+#include "megatrain/model/channel.h"
+#include "megatrain/model/mixer.h"
+#include "megatrain/model/norm.h"
 
 namespace megatrain {
 
-// The sizes of one block; which optional operands it has is said by its layout.
 struct BlockShape {
-  AttentionHalfShape attention;
-  int64_t ff;
-  Activation activation;
+  int64_t hidden;  // H
+  NormShape norm;
+  DType dtype;
+  int64_t tokens;  // T of a micro-batch
+  int64_t chunk;   // tokens of a range
+
+  std::vector<TokenRange> ranges() const;  // of a micro-batch, in order
 };
-BlockShape block_shape(const ModelConfig& config, const ModelShape& shape, int64_t layer);
+BlockShape block_shape(const ModelConfig& config, const ModelShape& shape);
 
-class DenseBlock final : public Phase {
+class Block final : public Phase {
  public:
-  DenseBlock(const BlockShape& shape, const LayerLayout& record);
+  using Mixers = std::vector<std::unique_ptr<const Mixer>>;
+  using Channels = std::vector<std::unique_ptr<const Channel>>;
+  Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, Channels channels);
 
-  std::vector<int64_t> records() const override { return {0}; }
-  int64_t in_width() const override { return s_.attention.hidden; }
-  int64_t out_width() const override { return s_.attention.hidden; }
+  std::vector<int64_t> records() const override;
+  std::vector<std::vector<int64_t>> parts() const override;
+  int64_t in_width() const override { return s_.hidden; }
+  int64_t out_width() const override { return s_.hidden; }
   int64_t workspace_bytes() const override;
   int64_t kept_bytes(Keep keep) const override;
+  int64_t carried_bytes() const override;
+  int64_t router_bytes() const override;
   void forward(Ops& ops, Stream& stream, const Forward& args) const override;
   void backward(Ops& ops, Stream& stream, const Backward& args) const override;
-  int64_t cache_width() const override { return s_.attention.kv_dim(); }
+  void recompute(Ops& ops, Stream& stream, const Backward& args) const override;
+  int64_t cache_bytes(int64_t sequences, int64_t context) const override;
   int64_t decode_workspace_bytes(int64_t tokens) const override;
+  bool decode_chooses(int64_t record, int64_t tokens) const override;
   void decode(Ops& ops, Stream& stream, const Decode& args) const override;
 
  private:
-  struct Work;        // views of what is kept and of the workspace
-  struct DecodeWork;  // of generation's workspace
-  Work carve(std::byte* workspace, Keep keep, std::byte* kept) const;
-  DecodeWork carve_decode(std::byte* workspace, int64_t tokens) const;
-  View down_norm_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work,
-                          const TokenRange& range) const;
-  void mlp_backward(Ops& ops, Stream& stream, const Backward& args, const Work& work, const TokenRange& range) const;
+  struct Work;  // views of what is kept and of the workspace
+  struct Pass;  // one call: what it was given and its views
+  struct Bytes {
+    int64_t workspace, carried, kept;
+  };
+  struct DecodeWork;  // views of generation's workspace
+  bool in_parts() const { return own_records_ > 1; }
+  Bytes bytes(Keep keep, bool backward) const;
+  Work carve(const Space& space) const;
+  Work carve(std::byte* workspace, std::byte* carried, Keep keep, std::byte* kept, bool backward) const;
+  DecodeWork carve_decode(Carver& carver, int64_t tokens) const;
+  Pass begin(Ops& ops, Stream& stream, const Forward& args) const;
+  Pass begin(Ops& ops, Stream& stream, const Backward& args) const;
+  View h_of(const Pass& pass, const TokenRange& range, const View& y) const;
+
+  void mix(const Pass& pass, bool run_mix) const;
+  void sum_mixers(const Pass& pass, const TokenRange& range, const View& h) const;
+  void sum_channels(const Pass& pass, const TokenRange& range, const View& y, bool again) const;
+  void recompute_mixers(const Pass& pass) const;
+  void recompute_channels(const Pass& pass, const TokenRange& range) const;
+  void channels_backward(const Pass& pass, const TokenRange& range, const Backward& args) const;
+  View behind_channels_backward(const Pass& pass, const TokenRange& range, const View& grad_y) const;
+  void sum_mixers_backward(const Pass& pass, const TokenRange& range, const View& grad_h) const;
+  void mix_backward(const Pass& pass, const View& grad_x) const;
+  void decode_mixers(const Binding& at, const Decode& args, const DecodeWork& work) const;
+  void decode_channels(const Binding& at, const Decode& args, const DecodeWork& work) const;
 
   BlockShape s_;
-  AttentionHalf attention_;
-  WeightOperand post_norm_, down_norm_;
-  LinearOperands gate_up_, down_;
+  Norm mixer_norm_, behind_mixers_, channel_norm_, behind_channels_;
+  Mixers mixers_;
+  Channels channels_;
+  bool channels_take_all_ = false;
+  int64_t own_records_ = 0;  // of the channels
 };
 
 }  // namespace megatrain

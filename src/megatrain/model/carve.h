@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "megatrain/base/math.h"
+#include "megatrain/plan/keep.h"
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
@@ -44,6 +45,25 @@ struct Chunked {
   View view;  // (T, n) or (C, n)
   bool whole = false;
   View at(const TokenRange& range) const { return view.slice_rows(whole ? range.begin : 0, range.count); }
+};
+
+// Where the buffers of one call of a phase lie. Each level of `keep` keeps what the ones below it keep.
+struct Space {
+  int64_t tokens;  // T of a micro-batch
+  int64_t chunk;   // C, the most of a range
+  Keep keep;
+  Carver& work;   // scratch and gradients of the call
+  Carver& part;   // the same for parts behind the first, over the same bytes
+  Carver& made;   // activations that are not kept; with several parts these hand it on
+  Carver& kept;   // activations that wait for backward
+  bool backward;  // one follows, or this is it
+
+  Carver& at(Keep level) const { return keep >= level ? kept : made; }
+  // `always_whole`: it is read after other ranges were computed.
+  Chunked chunked(Keep level, DType dtype, int64_t cols, bool always_whole = false) const {
+    const bool whole = keep >= level || always_whole;
+    return {at(level).view(dtype, whole ? tokens : chunk, cols), whole};
+  }
 };
 
 }  // namespace megatrain

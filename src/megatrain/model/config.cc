@@ -75,6 +75,18 @@ const Family& find_family(const ConfigReader& r) {
 
 }  // namespace
 
+ModelConfig ModelConfig::with_layers(const std::vector<int64_t>& kept) const {
+  ModelConfig few = *this;
+  few.layers = std::ssize(kept);
+  few.window.clear();
+  few.experts.layers.clear();
+  for (const int64_t layer : kept) {
+    few.window.push_back(window[static_cast<size_t>(layer)]);
+    if (experts.count > 0) few.experts.layers.push_back(experts.in_layer(layer));
+  }
+  return few;
+}
+
 ModelConfig parse_model_config(const nlohmann::json& object, const std::string& where) {
   const ConfigReader reader(object, where);
   const Family& family = find_family(reader);

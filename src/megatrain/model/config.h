@@ -88,6 +88,9 @@ struct ModelConfig {
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+
+  // The model of these layers of it alone.
+  ModelConfig with_layers(const std::vector<int64_t>& kept) const;
 };
 
 // `where` names the file in errors. Throws Error(bad_input).

@@ -7,6 +7,9 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/block.h"
+#include "megatrain/model/block_operand.h"
+#include "megatrain/model/channels/mlp.h"
+#include "megatrain/model/mixers/attention.h"
 
 namespace megatrain {
 
@@ -235,11 +238,27 @@ std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& c, int64_t
   return {std::move(tensors)};
 }
 
+Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
+                           const LayerLayout& record) {
+  Block::Mixers mixers;
+  mixers.push_back(std::make_unique<Attention>(attention_sizes(config, shape, layer), record));
+  return mixers;
+}
+
+std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
+                                                    const LayerLayout& record, Block::Mixers mixers,
+                                                    Block::Channels channels) {
+  std::vector<std::unique_ptr<const Phase>> phases;
+  phases.push_back(std::make_unique<Block>(block_shape(config, shape), record, std::move(mixers), std::move(channels)));
+  return phases;
+}
+
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
                                                        int64_t layer, std::span<const LayerLayout> records) {
-  std::vector<std::unique_ptr<const Phase>> phases;
-  phases.push_back(std::make_unique<DenseBlock>(block_shape(config, shape, layer), records.front()));
-  return phases;
+  const LayerLayout& record = records.front();
+  Block::Channels channels;
+  channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, record));
+  return one_block(config, shape, record, attention_of(config, shape, layer, record), std::move(channels));
 }
 
 json preset_json(const char* architecture, const char* model_type, const PresetSizes& p) {

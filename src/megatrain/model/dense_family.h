@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/model/block.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/config_reader.h"
 #include "megatrain/model/layer.h"
@@ -43,7 +44,14 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, in
 // A block's tensors up to the norm before its MLP.
 std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
-// The one list of a block's tensors; and its phase.
+// Attention as the one mixer of a block; and a layer of one block over its first record.
+Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
+                           const LayerLayout& record);
+std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
+                                                    const LayerLayout& record, Block::Mixers mixers,
+                                                    Block::Channels channels);
+
+// The one list of a dense block's tensors; and its phase.
 std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& config, int64_t layer);
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
                                                        int64_t layer, std::span<const LayerLayout> records);

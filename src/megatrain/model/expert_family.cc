@@ -4,7 +4,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_block.h"
+#include "megatrain/model/channels/experts.h"
 
 namespace megatrain {
 
@@ -94,12 +94,20 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
     lists.front().push_back({.name = name, .rows = 1, .cols = size, .role = TensorRole::bias, .operand = operand});
   };
   lists.front().push_back(
-      {.name = router + ".weight", .rows = c.experts.count, .cols = c.hidden, .operand = ExpertOperand::router});
-  if (c.experts.router_bias) row(ExpertOperand::router_bias, router + ".bias", c.experts.count);
+      {.name = router + ".weight", .rows = c.experts.count, .cols = c.hidden, .operand = BlockOperand::router});
+  if (c.experts.router_bias) row(BlockOperand::router_bias, router + ".bias", c.experts.count);
   if (c.sinks) row(BlockOperand::sinks, prefix + "self_attn.sinks", c.heads);
   for (int64_t index = 0; index < c.experts.count; ++index)
     lists.push_back(tensors_of_expert(c, prefix + names.experts, names, index));
   return lists;
+}
+
+std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& config, const ModelShape& shape,
+                                                        int64_t layer, std::span<const LayerLayout> records) {
+  Block::Channels channels;
+  channels.push_back(std::make_unique<Experts>(config.experts, shape.dtype, records));
+  return one_block(config, shape, records.front(), attention_of(config, shape, layer, records.front()),
+                   std::move(channels));
 }
 
 }  // namespace megatrain

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "megatrain/model/config.h"
 #include "megatrain/model/config_reader.h"
+#include "megatrain/model/layer.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {
@@ -36,5 +39,9 @@ struct ExpertNames {
 
 // As Family::tensors: attention, norms, router and sinks, then every expert.
 std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& config, int64_t layer, const ExpertNames& names);
+
+// As Family::phases: a block of attention and experts.
+std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& config, const ModelShape& shape,
+                                                        int64_t layer, std::span<const LayerLayout> records);
 
 }  // namespace megatrain

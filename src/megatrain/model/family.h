@@ -14,6 +14,9 @@
 
 namespace megatrain {
 
+// The kind of a layer of attention: its window, and whether it has experts.
+std::string attention_kind(const ModelConfig& config, int64_t layer);
+
 struct Family {
   std::string architecture;  // as config.json's architectures names it
   std::string model_type;
@@ -29,6 +32,9 @@ struct Family {
   std::vector<std::vector<TensorSpec>> (*tensors)(const ModelConfig& config, int64_t layer);
   std::vector<std::unique_ptr<const Phase>> (*phases)(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                                                       std::span<const LayerLayout> records);
+
+  // What layers of one name have in common: all that decides their tensors' shapes, cost and scratch.
+  std::string (*kind)(const ModelConfig& config, int64_t layer) = attention_kind;
 
   struct Preset {
     std::string name;

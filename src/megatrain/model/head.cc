@@ -31,16 +31,13 @@ struct Head::Work {
 
 Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record)
     : record_(std::move(record)),
-      norm_(find_operand(record_, kNorm)),
-      table_(config.tied ? WeightOperand{.offset = 0,
-                                         .state_offset = 0,
-                                         .rows = config.vocab,
-                                         .cols = config.hidden,
-                                         .dtype = shape.dtype}
-                         : find_operand(record_, kTable)),
+      norm_(record_, kNorm, norm_shape(config)),
+      table_(
+          config.tied
+              ? Linear(WeightOperand{
+                    .offset = 0, .state_offset = 0, .rows = config.vocab, .cols = config.hidden, .dtype = shape.dtype})
+              : Linear(record_, kTable)),
       tied_(config.tied),
-      eps_(static_cast<float>(config.norm_eps)),
-      norm_offset_(static_cast<float>(config.norm_offset)),
       dtype_(shape.dtype),
       tokens_(shape.tokens),
       chunk_(shape.head_chunk > 0 ? std::min(shape.head_chunk, shape.tokens) : shape.tokens) {}
@@ -48,10 +45,10 @@ Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout recor
 Head::Work Head::carve(std::byte* workspace) const {
   Carver carver(workspace);
   Work w{};
-  w.normed = carver.view(dtype_, chunk_, norm_.cols);
+  w.normed = carver.view(dtype_, chunk_, norm_.width());
   w.inv_rms = carver.array<float>(chunk_);
-  w.logits = carver.view(dtype_, chunk_, table_.rows);
-  w.grad_normed = carver.view(dtype_, chunk_, norm_.cols);
+  w.logits = carver.view(dtype_, chunk_, table_.out_width());
+  w.grad_normed = carver.view(dtype_, chunk_, norm_.width());
   w.bytes = carver.bytes();
   return w;
 }
@@ -60,19 +57,16 @@ int64_t Head::workspace_bytes() const { return carve(nullptr).bytes; }
 
 void Head::run(Ops& ops, Stream& stream, const Args& a) const {
   const Work w = carve(a.workspace);
-  const View norm = norm_.weight(a.weights), table = table_.weight(tied_ ? a.table : a.weights);
-  const View norm_grad = norm_.gradient(a.weight_grads);
-  const View table_grad = tied_ && !a.table_grads ? View{} : table_.gradient(tied_ ? a.table_grads : a.weight_grads);
   const bool backward = !a.grad.empty();
   for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
-    const int64_t count = std::min(chunk_, tokens_ - begin);
-    const View x = a.x.slice_rows(begin, count);
-    const View normed = w.normed.slice_rows(0, count), logits = w.logits.slice_rows(0, count);
-    const View grad_normed = w.grad_normed.slice_rows(0, count);
-    ops.rmsnorm_forward(
-        stream,
-        {.x = x, .weight = norm, .weight_offset = norm_offset_, .eps = eps_, .out = normed, .inv_rms = w.inv_rms});
-    ops.linear_forward(stream, {.x = normed, .weight = table, .bias = {}, .residual = {}, .out = logits});
+    const TokenRange range{begin, std::min(chunk_, tokens_ - begin)};
+    const Binding own = Binding{ops, stream, a.weights, a.weight_grads, a.accumulate}.at(range);
+    const Binding table = tied_ ? Binding{ops, stream, a.table, a.table_grads, own.accumulate} : own;
+    const View x = a.x.slice_rows(begin, range.count);
+    const View normed = w.normed.slice_rows(0, range.count), logits = w.logits.slice_rows(0, range.count);
+    const View grad_normed = w.grad_normed.slice_rows(0, range.count);
+    norm_.forward(own, x, normed, w.inv_rms);
+    table_.forward(table, normed, {}, logits);
     ops.cross_entropy(stream, {.logits = logits,
                                .labels = a.micro_batch.labels + begin,
                                .scale = a.scale,
@@ -80,23 +74,11 @@ void Head::run(Ops& ops, Stream& stream, const Args& a) const {
                                .correct = a.correct + begin,
                                .backward = backward});
     if (!backward) continue;
-    const bool accumulate = a.accumulate || begin > 0;
-    if (!table_grad.empty()) {
-      ops.linear_backward_weight(
-          stream,
-          {.grad_out = logits, .x = normed, .grad_weight = table_grad, .grad_bias = {}, .accumulate = accumulate});
-    }
-    if (!a.grad_is_used && norm_grad.empty()) continue;
-    ops.linear_backward_input(stream, {.grad_out = logits, .weight = table, .grad_x = grad_normed});
-    ops.rmsnorm_backward(stream, {.x = x,
-                                  .weight = norm,
-                                  .weight_offset = norm_offset_,
-                                  .inv_rms = w.inv_rms,
-                                  .grad_out = grad_normed,
-                                  .residual = {},
-                                  .grad_x = a.grad.slice_rows(begin, count),
-                                  .grad_weight = norm_grad,
-                                  .accumulate = accumulate});
+    table_.backward_weight(table, logits, normed);
+    if (!a.grad_is_used && !norm_.trained()) continue;
+    table_.backward_input(table, logits, grad_normed);
+    norm_.backward(
+        own, {.x = x, .inv_rms = w.inv_rms, .grad_out = grad_normed, .grad_x = a.grad.slice_rows(begin, range.count)});
   }
 }
 
@@ -110,8 +92,8 @@ struct Head::DecodeWork {
 Head::DecodeWork Head::carve_decode(std::byte* workspace, int64_t rows) const {
   Carver carver(workspace);
   DecodeWork w{};
-  w.rows = carver.view(dtype_, rows, norm_.cols);
-  w.normed = carver.view(dtype_, rows, norm_.cols);
+  w.rows = carver.view(dtype_, rows, norm_.width());
+  w.normed = carver.view(dtype_, rows, norm_.width());
   w.inv_rms = carver.array<float>(rows);
   w.bytes = carver.bytes();
   return w;
@@ -119,23 +101,15 @@ Head::DecodeWork Head::carve_decode(std::byte* workspace, int64_t rows) const {
 
 int64_t Head::decode_workspace_bytes(int64_t rows) const { return carve_decode(nullptr, rows).bytes; }
 
-void Head::decode_norm(Ops& ops, Stream& stream, const Norm& a) const {
+void Head::decode_norm(Ops& ops, Stream& stream, const DecodeNorm& a) const {
   const DecodeWork w = carve_decode(a.workspace, a.rows);
   ops.embedding_forward(stream, {.table = a.x, .index = a.index, .out = w.rows});
-  ops.rmsnorm_forward(stream, {.x = w.rows,
-                               .weight = vector(a.norm, dtype_, norm_.cols),
-                               .weight_offset = norm_offset_,
-                               .eps = eps_,
-                               .out = w.normed,
-                               .inv_rms = w.inv_rms});
+  norm_.at_start().forward({ops, stream, a.norm}, w.rows, w.normed, w.inv_rms);
 }
 
 void Head::decode_logits(Ops& ops, Stream& stream, const Logits& a) const {
-  ops.linear_forward(stream, {.x = carve_decode(a.workspace, a.rows).normed,
-                              .weight = matrix(a.table, dtype_, a.count, norm_.cols),
-                              .bias = {},
-                              .residual = {},
-                              .out = a.logits.slice_cols(a.begin, a.count)});
+  table_.rows_at_start(a.count).forward({ops, stream, a.table}, carve_decode(a.workspace, a.rows).normed, {},
+                                        a.logits.slice_cols(a.begin, a.count));
 }
 
 int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes) {

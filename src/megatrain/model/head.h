@@ -7,7 +7,8 @@
 
 #include "megatrain/model/config.h"
 #include "megatrain/model/layer.h"
-#include "megatrain/model/operand.h"
+#include "megatrain/model/linear.h"
+#include "megatrain/model/norm.h"
 
 namespace megatrain {
 
@@ -19,8 +20,8 @@ class Head {
   Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record);
 
   const LayerLayout& record() const { return record_; }
-  const WeightOperand& norm() const { return norm_; }    // of its record
-  const WeightOperand& table() const { return table_; }  // of its record, or of the embedding's when tied
+  const WeightOperand& norm() const { return norm_.weight(); }    // of its record
+  const WeightOperand& table() const { return table_.weight(); }  // of its record, or of the embedding's when tied
 
   int64_t workspace_bytes() const;
 
@@ -47,14 +48,14 @@ class Head {
   int64_t decode_workspace_bytes(int64_t rows) const;
 
   // The final norm of rows index[0..rows) of x, into the workspace.
-  struct Norm {
+  struct DecodeNorm {
     std::byte* norm;       // (H)
     View x;                // (T, H)
     const int32_t* index;  // (rows)
     int64_t rows;
     std::byte* workspace;
   };
-  void decode_norm(Ops& ops, Stream& stream, const Norm& args) const;
+  void decode_norm(Ops& ops, Stream& stream, const DecodeNorm& args) const;
 
   // Columns [begin, begin + count) of the logits.
   struct Logits {
@@ -73,9 +74,9 @@ class Head {
   DecodeWork carve_decode(std::byte* workspace, int64_t rows) const;
 
   LayerLayout record_;
-  WeightOperand norm_, table_;
+  Norm norm_;
+  Linear table_;
   bool tied_;
-  float eps_, norm_offset_;
   DType dtype_;
   int64_t tokens_, chunk_;
 };

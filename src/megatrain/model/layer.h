@@ -4,6 +4,8 @@
 //   dense block    one record, one phase
 //   expert block   a record of attention and router and one of experts, or more of these: then the phase runs in parts
 //
+// The phases of all families are blocks (block.h), made of mixers and channels.
+//
 // A sweep runs a phase over all its micro-batches before the next phase's records are needed, and a part of a phase
 // before the next part's. In backward, parameters accumulate (+=) except on the first micro-batch of a step;
 // activations are assigned.
@@ -14,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "megatrain/model/micro_batch.h"
@@ -42,10 +45,11 @@ struct NewTokens {
   const int32_t* angles = nullptr;  // (T) row of the rotary tables: the position, or where long sequences have theirs
 };
 
-// Keys and values of one phase: (sequences * context, cache_width) each.
-struct KeyValueCache {
-  View k, v;
-  int64_t context = 0;
+// What a phase remembers of sequences in generation: Phase::cache_bytes().
+struct SequenceCache {
+  std::byte* bytes = nullptr;
+  int64_t sequences = 0;
+  int64_t context = 0;  // tokens of each
 };
 
 // Gradients of the router's losses, by what RouteBackward has them by; as they are: there are no such losses.
@@ -116,7 +120,7 @@ class Phase {
 
   // The forward for generation: new tokens of several sequences, with what it needs of the tokens before them in a
   // cache. The maths is forward's, op for op, in as many tokens as there are new ones.
-  virtual int64_t cache_width() const { return 0; }  // columns of keys and of values; 0: it caches nothing
+  virtual int64_t cache_bytes(int64_t /*sequences*/, int64_t /*context*/) const { return 0; }
   virtual int64_t decode_workspace_bytes(int64_t tokens) const = 0;
   // Whether so few tokens read only some bytes of a record, which decode learns and then asks for.
   virtual bool decode_chooses(int64_t /*record*/, int64_t /*tokens*/) const { return false; }
@@ -130,7 +134,7 @@ class Phase {
     View x;  // (T, in)
     View y;  // (T, out); may be x itself when the widths are equal
     NewTokens tokens;
-    KeyValueCache cache;  // the new tokens' rows are written, those before them read
+    SequenceCache cache;  // the new tokens are added, those before them read
     const float* tables;
     std::byte* workspace;
   };
@@ -138,6 +142,7 @@ class Phase {
 };
 
 struct Layer {
+  std::string kind;  // Family::kind: layers of one kind with the same tensors trained cost the same
   std::vector<LayerLayout> records;
   std::vector<std::unique_ptr<const Phase>> phases;
 };

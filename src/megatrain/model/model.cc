@@ -63,19 +63,12 @@ int64_t idle_parameters(const ModelConfig& config) {
 }
 
 ModelConfig one_layer_of_each_kind(const ModelConfig& config) {
-  ModelConfig few = config;
-  few.window.clear();
-  few.experts.layers.clear();
-  std::set<std::pair<int64_t, bool>> kinds;
+  std::set<std::string> kinds;
+  std::vector<int64_t> first;  // layer of each
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    const int64_t window = config.window[static_cast<size_t>(layer)];
-    const bool experts = config.experts.in_layer(layer);
-    if (!kinds.emplace(window, experts).second) continue;
-    few.window.push_back(window);
-    few.experts.layers.push_back(experts);
+    if (kinds.insert(family_of(config).kind(config, layer)).second) first.push_back(layer);
   }
-  few.layers = std::ssize(kinds);
-  return few;
+  return config.with_layers(first);
 }
 
 int64_t largest_layer_record(const ModelConfig& config) {
@@ -99,6 +92,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
   for (int64_t index = 0; index < config.layers; ++index) {
     const auto count = static_cast<std::ptrdiff_t>(record_tensors(config, index, shape.experts_per_record).size());
     Layer& layer = model.layers.emplace_back();
+    layer.kind = family.kind(config, index);
     layer.records.assign(next, next + count);
     layer.phases = family.phases(config, shape, index, layer.records);
     next += count;

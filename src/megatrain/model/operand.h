@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatrain/ops/ops.h"
 #include "megatrain/tensor/layout.h"
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
+
+inline constexpr int kNoOperand = -2;  // no tensor carries it
 
 // A matrix or a row: one tensor, or several that lie back to back.
 struct WeightOperand {
@@ -24,29 +25,11 @@ struct WeightOperand {
     return offset < 0 ? View{} : matrix(slab + offset * dtype_bytes(dtype), dtype, rows, cols);
   }
   View gradient(float* slab) const {
-    return state_offset < 0 ? View{} : matrix(slab + state_offset, DType::f32, rows, cols);
+    return state_offset < 0 || !slab ? View{} : matrix(slab + state_offset, DType::f32, rows, cols);
   }
 };
 
-// Of rows [begin, begin + rows) of one product's weight; -1: frozen, or there is none.
-struct LinearGradient {
-  int64_t begin = 0;
-  int64_t rows = 0;
-  int64_t weight = -1;
-  int64_t bias = -1;
-};
-
-struct LinearOperands {
-  WeightOperand weight, bias;
-  // The fewest calls that make what is trained: one when all or none of the weight's tensors are frozen.
-  std::vector<LinearGradient> gradients;
-};
-
 WeightOperand find_operand(const LayerLayout& layout, int operand);
-LinearOperands find_linear(const LayerLayout& layout, int weight, int bias);
-
-// The gradients of a product's weight and bias: what is trained of them.
-void weight_gradients(Ops& ops, Stream& stream, float* grads, const LinearOperands& linear, const View& grad_out,
-                      const View& x, bool accumulate);
+std::vector<const TensorSpec*> operand_tensors(const LayerLayout& layout, int operand);  // in order
 
 }  // namespace megatrain

@@ -1,6 +1,8 @@
 #include "megatrain/train/model_work.h"
 
 #include <map>
+#include <string>
+#include <utility>
 
 #include "megatrain/model/phase_cost.h"
 
@@ -11,16 +13,14 @@ namespace {
 // Of the layers' phases, in order. Layers of one kind with the same tensors trained cost the same, and a long sequence
 // in many pieces has many notes.
 std::vector<PhaseCost> layer_costs(const Model& model, const NotesShape& shape) {
-  std::map<std::vector<int64_t>, std::vector<PhaseCost>> of_kind;
+  std::map<std::pair<std::string, std::vector<bool>>, std::vector<PhaseCost>> of_kind;
   std::vector<PhaseCost> all;
-  for (size_t index = 0; index < model.layers.size(); ++index) {
-    const Layer& layer = model.layers[index];
-    std::vector<int64_t> kind = {model.config.window[index],
-                                 model.config.experts.in_layer(static_cast<int64_t>(index))};
+  for (const Layer& layer : model.layers) {
+    std::vector<bool> trained;
     for (const LayerLayout& record : layer.records) {
-      for (const TensorSpec& tensor : record.tensors) kind.push_back(tensor.trainable);
+      for (const TensorSpec& tensor : record.tensors) trained.push_back(tensor.trainable);
     }
-    const auto [costs, is_new] = of_kind.try_emplace(std::move(kind));
+    const auto [costs, is_new] = of_kind.try_emplace({layer.kind, std::move(trained)});
     for (size_t phase = 0; is_new && phase < layer.phases.size(); ++phase)
       costs->second.push_back(phase_cost(*layer.phases[phase], shape));
     all.insert(all.end(), costs->second.begin(), costs->second.end());

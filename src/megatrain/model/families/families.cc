@@ -1,5 +1,7 @@
 #include "megatrain/model/families/families.h"
 
+#include <fmt/format.h>
+
 #include "megatrain/base/error.h"
 
 namespace megatrain {
@@ -9,6 +11,11 @@ const std::vector<Family>& families() {
                                           qwen3_family(),     phi3_family(),    gemma3_family(),
                                           qwen3_moe_family(), gpt_oss_family(), mixtral_family()};
   return all;
+}
+
+std::string attention_kind(const ModelConfig& config, int64_t layer) {
+  return fmt::format("attention, window {}{}", config.window[static_cast<size_t>(layer)],
+                     config.experts.in_layer(layer) ? ", experts" : "");
 }
 
 const Family& family_of(const ModelConfig& config) {

@@ -4,7 +4,6 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_block.h"
 #include "megatrain/model/expert_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/known_fields.h"

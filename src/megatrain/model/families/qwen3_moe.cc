@@ -5,7 +5,6 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_block.h"
 #include "megatrain/model/expert_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/rope_config.h"

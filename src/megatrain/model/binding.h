@@ -1,0 +1,22 @@
+// A record bound to its slabs for one call, with the stream that the call's work is enqueued on.
+#pragma once
+
+#include <cstddef>
+
+#include "megatrain/model/carve.h"
+#include "megatrain/ops/ops.h"
+
+namespace megatrain {
+
+struct Binding {
+  Ops& ops;
+  Stream& stream;
+  std::byte* weights;
+  float* gradients = nullptr;  // fp32; nullptr: in forward, or when nothing of the record is trained
+  bool accumulate = false;     // gradients are added to (+=)
+
+  // Ranges behind the first add to what the first one made.
+  Binding at(const TokenRange& range) const { return {ops, stream, weights, gradients, accumulate || range.begin > 0}; }
+};
+
+}  // namespace megatrain

@@ -1,0 +1,29 @@
+// The numbers that the tensors of a block's first record carry as their operand.
+#pragma once
+
+namespace megatrain {
+
+struct BlockOperand {
+  enum : int {
+    input_norm,    // (H) before the mixers
+    qkv,           // (q + 2 kv, H)
+    qkv_bias,      // (q + 2 kv)
+    q_norm,        // (head_dim)
+    k_norm,        // (head_dim)
+    o,             // (H, q)
+    o_bias,        // (H)
+    post_norm,     // (H) before the channels
+    gate_up,       // (2F, H)
+    gate_up_bias,  // (2F)
+    down,          // (H, F)
+    down_bias,     // (H)
+    o_norm,        // (H) behind the mixers
+    down_norm,     // (H) behind the channels
+    sinks,         // (heads)
+    router,        // (E, H)
+    router_bias,   // (E)
+    first_free,    // further kinds of mixers and channels count from here
+  };
+};
+
+}  // namespace megatrain

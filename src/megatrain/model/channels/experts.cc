@@ -1,0 +1,284 @@
+#include "megatrain/model/channels/experts.h"
+
+#include <algorithm>
+
+#include "megatrain/base/error.h"
+
+namespace megatrain {
+
+struct Experts::Routing {
+  View logits;           // (T, E) fp32
+  int32_t* experts;      // (T * k) by pair
+  float* weights;        // (T * k) by pair
+  int32_t* begin;        // (E + 1)
+  int32_t* pair_of_row;  // (T * k)
+  int32_t* row_of_pair;  // (T * k)
+};
+
+struct Experts::Rows {
+  View x;        // (R, H) of the channel's input; in forward then the down products
+  View gate_up;  // (R, 2F)
+  View act;      // (R, F)
+  View sum;      // (T, H) fp32 of the groups so far, where there are several
+};
+
+struct Experts::Work final : Channel::Work {
+  Routing routing{};
+  Rows rows{};
+  View grad_rows;         // (R, H) of dL/dy, then of dL/dx
+  View grad_act;          // (R, F)
+  float* grad_weights{};  // (T * k) by pair
+  View grad_logits;       // (T, E)
+};
+
+Experts::Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records)
+    : c_(config), dtype_(dtype), router_(records.front(), BlockOperand::router, BlockOperand::router_bias) {
+  int64_t tensors = 0;  // of all experts
+  for (const LayerLayout& record : records.subspan(1)) tensors += std::ssize(record.tensors);
+  int64_t first = 0;
+  for (const LayerLayout& record : records.subspan(1)) {
+    const int64_t count = std::ssize(record.tensors) * c_.count / tensors;
+    groups_.push_back({first, count, record.elements,
+                       ExpertLinear(record, count, ExpertOperand::gate_up, ExpertOperand::gate_up_bias),
+                       ExpertLinear(record, count, ExpertOperand::down, ExpertOperand::down_bias)});
+    first += count;
+  }
+  ensure(first == c_.count, "the records hold all experts of the layer");
+}
+
+// Rows that the largest group has at most: a token chooses an expert once.
+int64_t Experts::most_rows(int64_t tokens) const {
+  int64_t most = 0;
+  for (const Group& group : groups_) most = std::max(most, tokens * std::min(group.count, c_.chosen));
+  return most;
+}
+
+Experts::Routing Experts::carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const {
+  const int64_t pairs = tokens * c_.chosen;
+  Routing r{};
+  r.logits = logits.view(DType::f32, tokens, c_.count);
+  r.experts = chosen.array<int32_t>(pairs);
+  r.weights = chosen.array<float>(pairs);
+  r.begin = work.array<int32_t>(c_.count + 1);
+  r.pair_of_row = work.array<int32_t>(pairs);
+  r.row_of_pair = work.array<int32_t>(pairs);
+  return r;
+}
+
+Experts::Rows Experts::carve_rows(Carver& work, int64_t tokens) const {
+  const int64_t most = most_rows(tokens);
+  Rows r{};
+  r.x = work.view(dtype_, most, router_.in_width());
+  r.gate_up = work.view(dtype_, most, 2 * c_.ff);
+  r.act = work.view(dtype_, most, c_.ff);
+  return r;
+}
+
+std::unique_ptr<Channel::Work> Experts::carve(const Space& space) const {
+  const int64_t tokens = space.tokens, hidden = router_.in_width();
+  Carver& group = in_parts() ? space.part : space.work;  // what the first part carved there is not needed then
+  auto w = std::make_unique<Work>();
+  w->routing = carve_routing(space.made, space.backward ? space.kept : space.made, space.at(Keep::everything), tokens);
+  w->rows = carve_rows(group, tokens);
+  if (in_parts()) w->rows.sum = space.made.view(DType::f32, tokens, hidden);
+  w->grad_rows = group.view(dtype_, most_rows(tokens), hidden);
+  w->grad_act = w->rows.act;
+  w->grad_weights = space.made.array<float>(tokens * c_.chosen);
+  w->grad_logits = space.work.view(dtype_, tokens, c_.count);
+  return w;
+}
+
+ExpertRows Experts::rows_of(const Group& group, const Routing& routing, int64_t tokens) const {
+  return {.begin = routing.begin + group.first,
+          .experts = group.count,
+          .most = tokens * std::min(group.count, c_.chosen),
+          .expected = tokens * c_.chosen * group.count / c_.count};
+}
+
+void Experts::route(const Binding& at, const Routing& routing) const {
+  at.ops.route(at.stream, {.logits = routing.logits,
+                           .score = c_.score,
+                           .choices = c_.chosen,
+                           .experts = routing.experts,
+                           .weights = routing.weights});
+}
+
+void Experts::count(const Binding& at, const Routing& routing, const Call& call) const {
+  if (!call.router_counts) return;
+  const RouterCounts to = RouterCounts::within(call.router_counts, c_.count, c_.chosen);
+  at.ops.count_experts(at.stream, {.experts = routing.experts,
+                                   .counted = call.micro_batch.counted,
+                                   .logits = routing.logits,
+                                   .choices = c_.chosen,
+                                   .choice_counts = to.choice_counts,
+                                   .probability = to.probability,
+                                   .squared_lse = to.squared_lse,
+                                   .tokens = to.tokens});
+}
+
+void Experts::sort(const Binding& at, const Routing& routing, int64_t tokens) const {
+  at.ops.sort_by_expert(at.stream, {.experts = routing.experts,
+                                    .pairs = tokens * c_.chosen,
+                                    .count = c_.count,
+                                    .begin = routing.begin,
+                                    .pair_of_row = routing.pair_of_row,
+                                    .row_of_pair = routing.row_of_pair});
+}
+
+void Experts::gather(const Binding& at, const ExpertRows& rows, const Routing& routing, const View& from,
+                     const View& to) const {
+  at.ops.gather_rows(at.stream,
+                     {.x = from, .pair_of_row = routing.pair_of_row, .choices = c_.chosen, .rows = rows, .out = to});
+}
+
+// Adds what a group's experts make of x to the sum, which begins with the residual and ends in y; y may be the
+// residual.
+void Experts::group_forward(const Binding& own, size_t index, const View& x, const View& residual, const View& y,
+                            const Work& w) const {
+  const Group& group = groups_[index];
+  const Routing& routing = w.routing;
+  const ExpertRows rows = rows_of(group, routing, x.rows);
+  gather(own, rows, routing, x, w.rows.x);
+  group.gate_up.forward(own, rows, w.rows.x, w.rows.gate_up);
+  own.ops.experts_gated(own.stream, {.rows = rows, .gate_up = w.rows.gate_up, .out = w.rows.act, .gate = c_.gate});
+  group.down.forward(own, rows, w.rows.act, w.rows.x);
+  own.ops.combine_rows(own.stream, {.experts = routing.experts,
+                                    .row_of_pair = routing.row_of_pair,
+                                    .weights = routing.weights,
+                                    .choices = c_.chosen,
+                                    .first_expert = group.first,
+                                    .rows = rows,
+                                    .x = w.rows.x,
+                                    .from = index == 0 ? residual : w.rows.sum,
+                                    .out = index + 1 == groups_.size() ? y : w.rows.sum});
+}
+
+void Experts::forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
+                      bool /*again*/) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  router_.forward(at, x, {}, w.routing.logits);
+  route(at, w.routing);
+  count(at, w.routing, call);
+  sort(at, w.routing, x.rows);
+  if (!in_parts()) forward_own(call, 0, x, residual, y);
+}
+
+void Experts::forward_own(const Call& call, int64_t own, const View& x, const View& residual, const View& y) const {
+  group_forward(call.own, static_cast<size_t>(own), x, residual, y, static_cast<const Work&>(call.work));
+}
+
+void Experts::recompute(const Binding& at, const Call& call, const View& x) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  if (call.keep < Keep::everything) router_.forward(at, x, {}, w.routing.logits);
+  sort(at, w.routing, x.rows);
+}
+
+void Experts::recompute_output(const Binding&, const Call&, const View&, const View&) const {
+  ensure(false, "no family has a norm behind its experts");
+}
+
+// From the gradient of the router's weights to that of x, which the groups have begun.
+void Experts::backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
+                       bool /*output_made*/, bool add) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  ensure(!add, "experts are the first of a block's channels");
+  if (!in_parts()) backward_own(call, 0, x, grad_y, grad_x);
+  at.ops.route_backward(at.stream, {.logits = w.routing.logits,
+                                    .score = c_.score,
+                                    .choices = c_.chosen,
+                                    .experts = w.routing.experts,
+                                    .grad_weights = w.grad_weights,
+                                    .grad_probability = call.router.probability,
+                                    .grad_squared_lse = call.router.squared_lse,
+                                    .counted = call.micro_batch.counted,
+                                    .grad_logits = w.grad_logits});
+  router_.backward_weight(at, w.grad_logits, x);
+  router_.backward_input(at, w.grad_logits, grad_x, true);
+}
+
+// The gradients of a group's weights, of its pairs' weights, and its part of dL/dx.
+void Experts::backward_own(const Call& call, int64_t index, const View& x, const View& grad_y,
+                           const View& grad_x) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  const Binding& own = call.own;
+  const Group& group = groups_[static_cast<size_t>(index)];
+  const Routing& routing = w.routing;
+  const ExpertRows rows = rows_of(group, routing, grad_y.rows);
+  gather(own, rows, routing, x, w.rows.x);
+  group.gate_up.forward(own, rows, w.rows.x, w.rows.gate_up);
+  gather(own, rows, routing, grad_y, w.grad_rows);
+  group.down.backward_input(own, rows, w.grad_rows, w.grad_act);
+  own.ops.experts_gated_backward(own.stream, {.rows = rows,
+                                              .pair_of_row = routing.pair_of_row,
+                                              .weights = routing.weights,
+                                              .gate_up = w.rows.gate_up,
+                                              .grad_act = w.grad_act,
+                                              .grad_y = w.grad_rows,
+                                              .bias = group.down.biases(own.weights),
+                                              .gate = c_.gate,
+                                              .grad_weights = w.grad_weights});
+  if (own.gradients) {
+    // the bias' gradient adds up weighted rows of dL/dy; that of the matrix has the weights in the activations
+    if (group.down.has_bias()) {
+      group.down.backward_weight(own, rows, w.grad_rows, w.grad_act, ExpertLinear::Parts::bias);
+      gather(own, rows, routing, grad_y, w.grad_rows);
+    }
+    group.down.backward_weight(own, rows, w.grad_rows, w.grad_act, ExpertLinear::Parts::weight);
+    group.gate_up.backward_weight(own, rows, w.rows.gate_up, w.rows.x);
+  }
+  group.gate_up.backward_input(own, rows, w.rows.gate_up, w.grad_rows);
+  own.ops.combine_rows(own.stream, {.experts = routing.experts,
+                                    .row_of_pair = routing.row_of_pair,
+                                    .choices = c_.chosen,
+                                    .first_expert = group.first,
+                                    .rows = rows,
+                                    .x = w.grad_rows,
+                                    .descending = true,
+                                    .from = index + 1 == own_records() ? View{} : w.rows.sum,
+                                    .out = index == 0 ? grad_x : w.rows.sum});
+}
+
+std::unique_ptr<Channel::Work> Experts::carve_decode(Carver& carver, int64_t tokens) const {
+  auto w = std::make_unique<Work>();
+  w->routing = carve_routing(carver, carver, carver, tokens);
+  w->rows = carve_rows(carver, tokens);
+  if (in_parts()) w->rows.sum = carver.view(DType::f32, tokens, router_.in_width());
+  return w;
+}
+
+// From about twice as many choices as experts on, nearly all of these have some.
+bool Experts::decode_chooses(int64_t tokens) const { return tokens * c_.chosen < 2 * c_.count; }
+
+// The experts that have rows.
+void Experts::fetch_chosen(Stream& stream, const Decode& a, const Routing& routing) const {
+  std::vector<int32_t> begin(static_cast<size_t>(c_.count + 1));
+  stream.copy(begin.data(), routing.begin, begin.size() * sizeof(int32_t));
+  stream.synchronize();
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    const int64_t element = dtype_bytes(dtype_), bytes = group.elements * element;
+    const int64_t stride = group.count > 1 ? group.gate_up.stride() * element : bytes;
+    std::vector<Phase::ByteRange> wanted;
+    for (int64_t expert = 0; expert < group.count; ++expert) {
+      const size_t at = static_cast<size_t>(group.first + expert);
+      if (begin[at + 1] == begin[at]) continue;
+      const int64_t from = expert * stride, count = std::min(stride, bytes - from);
+      if (!wanted.empty() && wanted.back().begin + wanted.back().bytes == from)
+        wanted.back().bytes += count;
+      else
+        wanted.push_back({from, count});
+    }
+    a.fetch(static_cast<int64_t>(i), wanted);
+  }
+}
+
+void Experts::decode(const Binding& at, const Decode& a) const {
+  const Work& w = static_cast<const Work&>(a.work);
+  router_.forward(at, a.x, {}, w.routing.logits);
+  route(at, w.routing);
+  sort(at, w.routing, a.x.rows);
+  if (a.fetch) fetch_chosen(at.stream, a, w.routing);
+  for (size_t i = 0; i < groups_.size(); ++i) group_forward({at.ops, at.stream, a.own[i]}, i, a.x, a.residual, a.y, w);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,86 @@
+// A mixture of experts: a router in the block's first record, and records of consecutive experts behind it.
+//
+//   y = residual + sum over the token's chosen experts of weight * expert(x)        x, y: (T, H)
+//
+// With one record of experts it is computed at once; with several, groups of experts, each is a part of the phase:
+// router first, then a group after the other, the last of which completes y. How many groups there are changes no bit
+// (ops/experts.h). The router's choice is kept for backward whatever else is; between parts a micro-batch carries the
+// rest that was made of it. Gradients of frozen tensors are not computed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "megatrain/model/block_operand.h"
+#include "megatrain/model/channel.h"
+#include "megatrain/model/channels/expert_linear.h"
+#include "megatrain/model/config.h"
+#include "megatrain/model/linear.h"
+
+namespace megatrain {
+
+// The numbers that the tensors of an expert carry as their operand, repeated for every expert of a record.
+struct ExpertOperand {
+  enum : int {
+    gate_up = BlockOperand::first_free,  // (2F, H) gate, then up
+    gate_up_bias,                        // (2F)
+    down,                                // (H, F)
+    down_bias,                           // (H)
+  };
+};
+
+class Experts final : public Channel {
+ public:
+  // `records` are the block's: the first has the router, each further one a group of experts.
+  Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records);
+
+  std::unique_ptr<Channel::Work> carve(const Space& space) const override;
+  bool takes_all_tokens() const override { return true; }
+  int64_t own_records() const override { return std::ssize(groups_); }
+  int64_t router_bytes() const override { return 8 * RouterCounts::words(c_.count, c_.chosen); }
+  void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
+               bool again) const override;
+  void recompute(const Binding& at, const Call& call, const View& x) const override;
+  void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const override;
+  void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
+                bool output_made, bool add) const override;
+  void forward_own(const Call& call, int64_t own, const View& x, const View& residual, const View& y) const override;
+  void backward_own(const Call& call, int64_t own, const View& x, const View& grad_y,
+                    const View& grad_x) const override;
+  std::unique_ptr<Channel::Work> carve_decode(Carver& carver, int64_t tokens) const override;
+  bool decode_chooses(int64_t tokens) const override;
+  void decode(const Binding& at, const Decode& args) const override;
+
+ private:
+  // Consecutive experts of one record.
+  struct Group {
+    int64_t first, count;
+    int64_t elements;  // of the record
+    ExpertLinear gate_up, down;
+  };
+  struct Routing;  // what the router chose, and where each pair's row is
+  struct Rows;     // buffers of a group's rows
+  struct Work;
+  bool in_parts() const { return groups_.size() > 1; }
+  Routing carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const;
+  Rows carve_rows(Carver& work, int64_t tokens) const;
+  int64_t most_rows(int64_t tokens) const;
+  ExpertRows rows_of(const Group& group, const Routing& routing, int64_t tokens) const;
+  void route(const Binding& at, const Routing& routing) const;
+  void count(const Binding& at, const Routing& routing, const Call& call) const;
+  void sort(const Binding& at, const Routing& routing, int64_t tokens) const;
+  void gather(const Binding& at, const ExpertRows& rows, const Routing& routing, const View& from,
+              const View& to) const;
+  void group_forward(const Binding& own, size_t index, const View& x, const View& residual, const View& y,
+                     const Work& work) const;
+  void fetch_chosen(Stream& stream, const Decode& args, const Routing& routing) const;
+
+  ExpertsConfig c_;
+  DType dtype_;
+  Linear router_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,36 @@
+// The gated MLP: y = residual + down(gated(gate_up(x))), over ranges of tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "megatrain/model/channel.h"
+#include "megatrain/model/linear.h"
+
+namespace megatrain {
+
+class Mlp final : public Channel {
+ public:
+  Mlp(Activation activation, DType dtype, const LayerLayout& record);
+
+  std::unique_ptr<Channel::Work> carve(const Space& space) const override;
+  bool reads_input_again(Keep keep) const override { return keep < Keep::products; }
+  void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
+               bool again) const override;
+  void recompute(const Binding& at, const Call& call, const View& x) const override;
+  void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const override;
+  void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
+                bool output_made, bool add) const override;
+  std::unique_ptr<Channel::Work> carve_decode(Carver& carver, int64_t tokens) const override;
+  void decode(const Binding& at, const Decode& args) const override;
+
+ private:
+  struct Work;
+  int64_t ff() const { return down_.in_width(); }
+
+  Activation activation_;
+  DType dtype_;
+  Linear gate_up_, down_;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,242 @@
+#include "megatrain/model/mixers/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "megatrain/base/math.h"
+#include "megatrain/model/block_operand.h"
+
+namespace megatrain {
+
+// In generation without gradients, and with inverse norms that nothing reads.
+struct Attention::Work final : Mixer::Work {
+  View qkv;            // (T, q + 2 kv) as attention reads it
+  View product;        // (T, q + 2 kv) before q/k norm and rope, v for attention; without q/k norm it is qkv
+  float* q_inv_rms{};  // (T * heads) with q/k norm only
+  float* k_inv_rms{};  // (T * kv_heads)
+  View attended;       // (T, q)
+  float* lse{};        // (heads * T)
+  View grad_attended;  // (T, q)
+  View grad_qkv;       // (T, q + 2 kv)
+};
+
+AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer) {
+  const int64_t window = config.window[static_cast<size_t>(layer)];
+  const bool local = config.window_rope && window > 0;
+  return {
+      .heads = config.heads,
+      .kv_heads = config.kv_heads,
+      .head_dim = config.head_dim,
+      .window = window,
+      .scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
+                                                             : 1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+      .norm = norm_shape(config),
+      .dtype = shape.dtype,
+      .tokens = shape.tokens,
+      .positions = shape.positions,
+      .rope = local ? *config.window_rope : config.rope,
+      .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0};
+}
+
+Attention::Attention(const AttentionSizes& sizes, const LayerLayout& record)
+    : s_(sizes),
+      q_norm_(record, BlockOperand::q_norm, sizes.norm),
+      k_norm_(record, BlockOperand::k_norm, sizes.norm),
+      sinks_(find_operand(record, BlockOperand::sinks)),
+      qkv_(record, BlockOperand::qkv, BlockOperand::qkv_bias),
+      o_(record, BlockOperand::o, BlockOperand::o_bias) {}
+
+std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
+  auto w = std::make_unique<Work>();
+  Carver& inner = space.at(Keep::attention);
+  w->qkv = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
+  w->product = w->qkv;
+  if (q_norm_.exists()) {
+    w->product = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
+    w->q_inv_rms = inner.array<float>(s_.tokens * s_.heads);
+    w->k_inv_rms = inner.array<float>(s_.tokens * s_.kv_heads);
+  }
+  w->attended = space.at(Keep::outputs).view(s_.dtype, s_.tokens, s_.q_dim());
+  w->lse = space.at(Keep::outputs).array<float>(s_.tokens * s_.heads);
+  w->grad_attended = space.work.view(s_.dtype, s_.tokens, s_.q_dim());
+  w->grad_qkv = space.work.view(s_.dtype, s_.tokens, s_.qkv_dim());
+  return w;
+}
+
+AttentionShape Attention::shape(int64_t tokens) const {
+  return {.tokens = tokens,
+          .heads = s_.heads,
+          .kv_heads = s_.kv_heads,
+          .head_dim = s_.head_dim,
+          .window = s_.window,
+          .scale = s_.scale};
+}
+
+// The columns of (T, q + 2 kv).
+Attention::Qkv Attention::split(const View& qkv) const {
+  return {.q = qkv.slice_cols(0, s_.q_dim()),
+          .k = qkv.slice_cols(s_.q_dim(), s_.kv_dim()),
+          .v = qkv.slice_cols(s_.q_dim() + s_.kv_dim(), s_.kv_dim())};
+}
+
+// Counted from the range's first token.
+std::vector<AngleRun> Attention::runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const {
+  std::vector<AngleRun> runs;
+  for (const AngleRun& run : angle_runs(micro_batch.documents, micro_batch.tokens, s_.rope.long_above())) {
+    const int64_t begin = std::max(run.begin, range.begin),
+                  end = std::min(run.begin + run.count, range.begin + range.count);
+    if (begin < end) runs.push_back({begin - range.begin, end - begin, run.in_long});
+  }
+  return runs;
+}
+
+void Attention::rope(const Binding& at, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
+                     const float* tables, bool backward) const {
+  const int64_t turning = s_.rope.turning(s_.head_dim), half = turning / 2;
+  for (const AngleRun& run : runs) {
+    const float* cos = tables + s_.rope_at + (run.in_long ? s_.positions * half : 0);
+    at.ops.rope(at.stream, {.x = qkv.slice_rows(run.begin, run.count).slice_cols(0, s_.q_dim() + s_.kv_dim()),
+                            .heads = s_.heads + s_.kv_heads,
+                            .head_dim = s_.head_dim,
+                            .rotary_dim = turning,
+                            .positions = angles + run.begin,
+                            .cos = cos,
+                            .sin = cos + rope_rows(s_.rope, s_.positions) * half,
+                            .backward = backward});
+  }
+}
+
+struct Attention::Project {
+  View x;                 // (T, H) normalised
+  View product;           // (T, q + 2 kv) out: before q/k norm. It may be `qkv`; without q/k norm it is
+  View qkv;               // (T, q + 2 kv) out: q and k as attention reads them
+  float* q_inv_rms;       // (T * heads) out, with q/k norm only
+  float* k_inv_rms;       // (T * kv_heads)
+  const int32_t* angles;  // (T) rows of the tables
+  std::vector<AngleRun> runs;
+  const float* tables;
+};
+
+// What attention reads: q and k of `qkv`, v of `product`.
+Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
+  qkv_.forward(at, a.x, {}, a.product);
+  const Qkv raw = split(a.product), read = split(a.qkv);
+  if (q_norm_.exists()) {
+    q_norm_.forward(at, raw.q, read.q, a.q_inv_rms);
+    k_norm_.forward(at, raw.k, read.k, a.k_inv_rms);
+  }
+  rope(at, a.qkv, a.angles, a.runs, a.tables, false);
+  return {.q = read.q, .k = read.k, .v = raw.v};
+}
+
+void Attention::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  project(at, {.x = x,
+               .product = w.product.slice_rows(range.begin, range.count),
+               .qkv = w.qkv.slice_rows(range.begin, range.count),
+               .q_inv_rms = q_norm_.exists() ? w.q_inv_rms + range.begin * s_.heads : nullptr,
+               .k_inv_rms = q_norm_.exists() ? w.k_inv_rms + range.begin * s_.kv_heads : nullptr,
+               .angles = call.micro_batch.positions + range.begin,
+               .runs = runs_of(call.micro_batch, range),
+               .tables = call.tables});
+}
+
+void Attention::mix(const Binding& at, const Call& call) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  const Qkv read = split(w.qkv), raw = split(w.product);
+  at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
+                                       .documents = call.micro_batch.documents,
+                                       .q = read.q,
+                                       .k = read.k,
+                                       .v = raw.v,
+                                       .sinks = sinks_.weight(at.weights),
+                                       .out = w.attended,
+                                       .lse = w.lse});
+}
+
+void Attention::out(const Binding& at, const Call& call, const TokenRange& range, const View& residual,
+                    const View& y) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  o_.forward(at, w.attended.slice_rows(range.begin, range.count), residual, y);
+}
+
+void Attention::out_backward(const Binding& at, const Call& call, const TokenRange& range, const View& grad_y) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  o_.backward_weight(at, grad_y, w.attended.slice_rows(range.begin, range.count));
+  o_.backward_input(at, grad_y, w.grad_attended.slice_rows(range.begin, range.count));
+}
+
+void Attention::mix_backward(const Binding& at, const Call& call) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  const Qkv read = split(w.qkv), raw = split(w.product), grad = split(w.grad_qkv);
+  at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
+                                        .documents = call.micro_batch.documents,
+                                        .q = read.q,
+                                        .k = read.k,
+                                        .v = raw.v,
+                                        .sinks = sinks_.weight(at.weights),
+                                        .out = w.attended,
+                                        .lse = w.lse,
+                                        .grad_out = w.grad_attended,
+                                        .grad_q = grad.q,
+                                        .grad_k = grad.k,
+                                        .grad_v = grad.v,
+                                        .grad_sinks = sinks_.gradient(at.gradients),
+                                        .accumulate = at.accumulate});
+}
+
+void Attention::in_backward(const Binding& at, const Call& call, const TokenRange& range, const View& x,
+                            const View& grad_x, bool add) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  const View grad_qkv = w.grad_qkv.slice_rows(range.begin, range.count);
+  rope(at, grad_qkv, call.micro_batch.positions + range.begin, runs_of(call.micro_batch, range), call.tables, true);
+  if (q_norm_.exists()) {
+    const Qkv raw = split(w.product.slice_rows(range.begin, range.count)), grad = split(grad_qkv);
+    q_norm_.backward(
+        at, {.x = raw.q, .inv_rms = w.q_inv_rms + range.begin * s_.heads, .grad_out = grad.q, .grad_x = grad.q});
+    k_norm_.backward(
+        at, {.x = raw.k, .inv_rms = w.k_inv_rms + range.begin * s_.kv_heads, .grad_out = grad.k, .grad_x = grad.k});
+  }
+  qkv_.backward_weight(at, grad_qkv, x);
+  qkv_.backward_input(at, grad_qkv, grad_x, add);
+}
+
+int64_t Attention::cache_bytes(int64_t sequences, int64_t context) const {
+  return 2 * round_up(sequences * context * s_.kv_dim() * dtype_bytes(s_.dtype), 256);
+}
+
+std::unique_ptr<Mixer::Work> Attention::carve_decode(Carver& carver, int64_t tokens) const {
+  auto w = std::make_unique<Work>();
+  w->q_inv_rms = w->k_inv_rms = carver.array<float>(tokens * s_.heads);
+  w->qkv = w->product = carver.view(s_.dtype, tokens, s_.qkv_dim());
+  w->attended = carver.view(s_.dtype, tokens, s_.q_dim());
+  return w;
+}
+
+void Attention::decode(const Binding& at, const Decode& a) const {
+  const Work& w = static_cast<const Work&>(a.work);
+  const Qkv read = project(at, {.x = a.x,
+                                .product = w.product,
+                                .qkv = w.qkv,
+                                .q_inv_rms = w.q_inv_rms,
+                                .k_inv_rms = w.k_inv_rms,
+                                .angles = a.tokens.angles,
+                                .runs = {{0, a.tokens.tokens, false}},
+                                .tables = a.tables});
+  const int64_t rows = a.cache.sequences * a.cache.context;
+  const auto cached = [&](int64_t at_byte) { return matrix(a.cache.bytes + at_byte, s_.dtype, rows, s_.kv_dim()); };
+  at.ops.attention_cached(at.stream, {.shape = shape(a.tokens.tokens),
+                                      .context = a.cache.context,
+                                      .sequences = a.tokens.sequences,
+                                      .positions = a.tokens.positions,
+                                      .q = read.q,
+                                      .k = read.k,
+                                      .v = read.v,
+                                      .sinks = sinks_.weight(at.weights),
+                                      .k_cache = cached(0),
+                                      .v_cache = cached(cache_bytes(a.cache.sequences, a.cache.context) / 2),
+                                      .out = w.attended});
+  o_.forward(at, w.attended, a.residual, a.y);
+}
+
+}  // namespace megatrain

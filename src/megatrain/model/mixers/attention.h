@@ -1,0 +1,78 @@
+// Attention: softmax(scale q k^T) v over the documents of a micro-batch, causal, within a window where there is one.
+//
+//   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
+//   y = residual + o(attention(q, k, v))
+//
+// Which of the optional operands there are (biases, q/k norm, sinks) is said by the record's layout. Gradients of
+// frozen tensors are not computed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "megatrain/model/config.h"
+#include "megatrain/model/linear.h"
+#include "megatrain/model/mixer.h"
+#include "megatrain/model/norm.h"
+#include "megatrain/model/rope_table.h"
+
+namespace megatrain {
+
+struct AttentionSizes {
+  int64_t heads, kv_heads, head_dim;
+  int64_t window;  // 0: none
+  float scale;     // of q k^T
+  NormShape norm;  // of q and k
+  DType dtype;
+  int64_t tokens;     // T of a micro-batch
+  int64_t positions;  // of the rotary tables
+  RopeConfig rope;
+  int64_t rope_at;  // where its table begins among the tables, in floats
+
+  int64_t q_dim() const { return heads * head_dim; }
+  int64_t kv_dim() const { return kv_heads * head_dim; }
+  int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+};
+AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer);
+
+class Attention final : public Mixer {
+ public:
+  Attention(const AttentionSizes& sizes, const LayerLayout& record);
+
+  std::unique_ptr<Mixer::Work> carve(const Space& space) const override;
+  void in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const override;
+  void mix(const Binding& at, const Call& call) const override;
+  void out(const Binding& at, const Call& call, const TokenRange& range, const View& residual,
+           const View& y) const override;
+  void out_backward(const Binding& at, const Call& call, const TokenRange& range, const View& grad_y) const override;
+  void mix_backward(const Binding& at, const Call& call) const override;
+  void in_backward(const Binding& at, const Call& call, const TokenRange& range, const View& x, const View& grad_x,
+                   bool add) const override;
+
+  // Keys, then values: (sequences * context, kv_heads * head_dim) each.
+  int64_t cache_bytes(int64_t sequences, int64_t context) const override;
+  std::unique_ptr<Mixer::Work> carve_decode(Carver& carver, int64_t tokens) const override;
+  void decode(const Binding& at, const Decode& args) const override;
+
+ private:
+  struct Work;
+  struct Qkv {
+    View q;     // (T, q)
+    View k, v;  // (T, kv)
+  };
+  struct Project;
+  AttentionShape shape(int64_t tokens) const;
+  Qkv split(const View& qkv) const;
+  Qkv project(const Binding& at, const Project& args) const;
+  void rope(const Binding& at, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
+            const float* tables, bool backward) const;
+  std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const;
+
+  AttentionSizes s_;
+  Norm q_norm_, k_norm_;
+  WeightOperand sinks_;
+  Linear qkv_, o_;
+};
+
+}  // namespace megatrain

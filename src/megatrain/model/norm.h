@@ -1,0 +1,47 @@
+// An RMS norm with a weight of the record, over groups of the weight's size: over a row, or head by head.
+#pragma once
+
+#include "megatrain/model/binding.h"
+#include "megatrain/model/config.h"
+#include "megatrain/model/operand.h"
+
+namespace megatrain {
+
+// What all norms of a model share.
+struct NormShape {
+  float eps = 0;
+  float offset = 0;  // added to the weight: 1 where files hold it less one
+};
+NormShape norm_shape(const ModelConfig& config);
+
+class Norm {
+ public:
+  Norm() = default;  // there is none
+  Norm(const LayerLayout& layout, int operand, NormShape shape)
+      : weight_(find_operand(layout, operand)), shape_(shape) {}
+
+  bool exists() const { return weight_.offset >= 0; }
+  bool trained() const { return weight_.state_offset >= 0; }
+  int64_t width() const { return weight_.cols; }
+  const WeightOperand& weight() const { return weight_; }
+  // The same where its weight lies at the start of a slab of its own.
+  Norm at_start() const;
+
+  // out = norm(x) + residual, which may be empty. inv_rms: (rows * groups)
+  void forward(const Binding& at, const View& x, const View& out, float* inv_rms, const View& residual = {}) const;
+
+  struct Backward {
+    View x;
+    const float* inv_rms;
+    View grad_out;
+    View residual = {};  // added to grad_x; may be empty, or grad_x itself
+    View grad_x;         // may be grad_out itself
+  };
+  void backward(const Binding& at, const Backward& args) const;
+
+ private:
+  WeightOperand weight_;
+  NormShape shape_;
+};
+
+}  // namespace megatrain
