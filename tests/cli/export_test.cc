@@ -81,6 +81,8 @@ TEST(Export, NeedsNoSourceModelAndOfAnEarlierMegatrainsRunSaysThatTheTokenizerIs
   succeed({"export", place.run(), "--out", place / "whole"});
   EXPECT_EQ(read_bytes((place / "whole") + "/tokenizer.json"), "ids");
   fs::remove_all(place.run() + "/companions");
+  expect_refusal({"export", place.run(), "--out", place / "out"}, ExitCode::io, {"companions is gone", model});
+  fs::remove(place.run() + "/companions.json");
   const Outcome outcome = succeed({"export", place.run(), "--out", place / "out"});
   EXPECT_NE(outcome.err.find("no tokenizer files"), std::string::npos) << outcome.err;
 }

@@ -1,6 +1,8 @@
 // What an export of a run takes along, wherever its sources are by then.
 #include "megatrain/run/export_run.h"
 
+#include <sys/stat.h>
+
 #include <functional>
 #include <map>
 
@@ -127,6 +129,7 @@ TEST_F(ExportRun, OfAnEarlierMegatrainsRunTakesWhatItsModelHasOrSaysWhatIsGone) 
   const TrainConfig stopped = config("stopped");
   run_until(stopped, 1);
   fs::remove_all(companions_of(stopped.run_dir));
+  fs::remove(companions_of(stopped.run_dir) + ".json");
   fs::remove_all(tokenizer_);
   const std::string lines = warnings_of([&] { export_run(stopped.run_dir, directory_ / "without", {}); });
   EXPECT_NE(lines.find(tokenizer_ + " is gone"), std::string::npos) << lines;
@@ -142,6 +145,10 @@ TEST_F(ExportRun, OfDamagedCompanionsIsRefusedWithWhatHasThemStill) {
       [&](const std::string& kept) {
         fs::remove(kept + name);
         fs::create_directory(kept + name);
+      },
+      [&](const std::string& kept) {
+        fs::remove(kept + name);
+        ASSERT_EQ(::mkfifo((kept + name).c_str(), 0600), 0);
       },
       [&](const std::string& kept) {
         fs::remove_all(kept);
@@ -173,6 +180,33 @@ TEST_F(ExportRun, OfDamagedCompanionsIsRefusedWithWhatHasThemStill) {
   fs::remove(companions_of(stopped.run_dir) + ".json");
   export_run(stopped.run_dir, directory_ / "changed", {});
   EXPECT_EQ(read_bytes(directory_ / "changed/tokenizer.json"), "my own");
+}
+
+TEST_F(ExportRun, OfAStoppedRunWhoseCompanionsAndTokenizerAreGoneAdvisesWhatWorks) {
+  TrainConfig c = config();
+  run_until(c, 1);
+  const std::string kept = companions_of(c.run_dir), whole = directory_ / "whole";
+  fs::rename(kept, whole);
+  const auto refuse = [&](std::initializer_list<std::string> parts) {
+    expect_error(ExitCode::io, parts, [&] { export_run(c.run_dir, directory_ / "out", {}); });
+    EXPECT_FALSE(fs::exists(directory_ / "out"));
+  };
+  refuse({kept + " is gone", "--resume", "copies the files from " + tokenizer_});
+  fs::rename(tokenizer_, directory_ / "elsewhere");
+  refuse({kept + " is gone", "bring " + tokenizer_ + " back"});
+  fs::create_directory(kept);
+  refuse({kept, "bring " + tokenizer_ + " back"});
+  fs::remove(kept);
+
+  fs::rename(kept + ".json", directory_ / "record");
+  export_run(c.run_dir, directory_ / "alone", {});
+  EXPECT_FALSE(files_in(directory_ / "alone").contains("tokenizer.json")) << "weights alone, as the message advises";
+  fs::rename(directory_ / "record", kept + ".json");
+
+  fs::rename(directory_ / "elsewhere", tokenizer_);
+  c.resume = true;
+  run_training(c, {});
+  EXPECT_EQ(files_in(kept), files_in(whole));
 }
 
 TEST_F(ExportRun, CompanionsThatAreDamagedUnderARunAreWrittenAgainBeforeItsModelTakesThem) {

@@ -33,7 +33,9 @@ std::string damage_of(const std::string& path, const std::string& wrote) {
   std::error_code none;
   const fs::file_status status = fs::status(path, none);
   if (!fs::exists(status)) return path + " is gone";
-  if (fs::is_directory(status)) return path + " is a folder, where a file is expected";
+  if (!fs::is_regular_file(status))
+    return fmt::format("{} is {}, where a file is expected", path,
+                       fs::is_directory(status) ? "a folder" : "a pipe, a socket or a device");
   if (wrote.empty() || checksum_of(path) == wrote) return "";
   return fmt::format("{} is damaged: it is not the file that the run wrote", path);
 }
@@ -46,6 +48,11 @@ void write_companion_record(const std::string& run_dir, const std::vector<std::s
   nlohmann::json files = {{"config.json", checksum_of(companions_of(run_dir) + "/config.json")}};
   for (const std::string& name : names) files[name] = checksum_of(companions_of(run_dir) + "/" + name);
   write_text_file(record_path(run_dir), json_text(sealed({{"files", files}}), 1) + "\n");
+}
+
+bool has_companion_record(const std::string& run_dir) {
+  std::error_code none;
+  return fs::exists(fs::symlink_status(record_path(run_dir), none));
 }
 
 void remove_companion_record(const std::string& run_dir) {

@@ -123,7 +123,7 @@ void check_weights_of_best(const std::string& best, const BestRecord& record, co
 }
 
 void find_tokenizer(RunFiles& run) {
-  if (exists(companions_of(run.path))) {
+  if (exists(companions_of(run.path)) || (has_companion_record(run.path) && !run.hash)) {
     run.tokenizer_directory = companions_of(run.path);
   } else if (run.hash) {
     run.tokenizer_directory = run.path + "/model";
@@ -218,19 +218,38 @@ std::string model_config_advice(const RunFiles& run) {
   return fmt::format("the run has a copy of it, {}, to put in its place", copy);
 }
 
+namespace {
+
+// What else there is to do about damaged companions than to bring them back from a copy: the end of a sentence.
+std::string companions_advice(const RunFiles& run) {
+  const std::string folder = companions_of(run.path);
+  if (run.hash)
+    return fmt::format("move {} away: {}/model has these files too, and they are then taken from there", folder,
+                       run.path);
+  const TrainConfig::Model& model = run.config.model;
+  const std::string source = companion_directory(run.config, model.path);
+  const std::string wanted = model.path.empty() ? model.config : model.path;
+  for (const std::string& needed : {source, wanted}) {  // by a resume
+    if (needed.empty() || exists(needed)) continue;
+    return fmt::format("bring {} back, which is gone too, and go on with '{}'; move {} and {}.json away to export {}",
+                       needed, resume_command(run), folder, folder,
+                       source.empty() || needed == source ? "weights and config.json alone, to a Hugging Face directory"
+                                                          : fmt::format("with the files that {} has now", source));
+  }
+  return fmt::format("go on with '{}', which copies the files from {} again", resume_command(run),
+                     source.empty() ? wanted : source);
+}
+
+}  // namespace
+
 void check_companions(const RunFiles& run) {
   const std::string folder = companions_of(run.path);
   if (run.tokenizer_directory != folder) return;
   const std::string damage = companion_damage(run.path);
   if (damage.empty()) return;
-  const std::string source = companion_directory(run.config, run.config.model.path);
-  fail_io(fmt::format(
-      "{}. Bring it back from a copy, or {}; remove {}.json to use files that you changed yourself", damage,
-      run.hash ? fmt::format("move {} away: {}/model has these files too, and they are then taken from there", folder,
-                             run.path)
-               : fmt::format("go on with '{}', which copies the files from {} again", resume_command(run),
-                             source.empty() ? "the model" : source),
-      folder));
+  const bool usable = has_companion_record(run.path) && exists(folder + "/config.json");
+  fail_io(fmt::format("{}. Bring it back from a copy, or {}{}", damage, companions_advice(run),
+                      usable ? fmt::format("; remove {}.json to use files that you changed yourself", folder) : ""));
 }
 
 std::string resume_command(const std::string& run_dir) {
