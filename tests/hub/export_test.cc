@@ -6,6 +6,7 @@
 #include "megatrain/hub/convert.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/hub/model_files.h"
+#include "tests/base/said.h"
 #include "tests/hub/fixtures.h"
 
 namespace megatrain {
@@ -279,7 +280,9 @@ TEST_F(ModelExportTest, KeepsAFormerDirectoryThatHoldsOtherFiles) {
   for (int round = 0; round < 2; ++round) {
     ModelExport model(request(tensors));
     fill(model, tensors, 2);
-    const ExportReport report = model.finish();
+    ExportReport report;
+    const std::string said = logged_by([&] { report = model.finish(); });
+    EXPECT_NE(said.find("model.previous"), std::string::npos) << said;
     EXPECT_EQ(report.kept, fs::weakly_canonical(out_).string() + (round == 0 ? ".previous" : ".previous-2"));
     EXPECT_EQ(read_bytes(report.kept + "/notes.txt"), "precious");
     EXPECT_EQ(exported(), 2.0f);

@@ -192,7 +192,9 @@ TEST_F(BestRun, ALossOnOtherDataCountsNoMore) {
   config.steps = 4;
   config.resume = true;
   config.data.eval = {{.path = at("other.jsonl")}};
-  expect_says(logged_by([&] { run_training(config, {}); }), {"run/best was evaluated on other data", "best.previous"});
+  const std::string said = logged_by([&] { run_training(config, {}); });
+  expect_says(said, {"run/best was evaluated on other data", "best.previous now: its loss does not count"});
+  EXPECT_EQ(said.find("not written by this run"), std::string::npos) << said;
   EXPECT_EQ(read_best_record(at("run"))->step, 4);
   EXPECT_EQ(hash_directory(at("run/best.previous")).weights, former);
 }

@@ -231,6 +231,17 @@ TEST_F(ExportRun, CompanionsThatAreDamagedUnderARunAreWrittenAgainBeforeItsModel
   EXPECT_TRUE(files_in(c.run_dir + "/model").contains("tokenizer.json"));
 }
 
+TEST_F(ExportRun, CompanionsWithAFileOfTheUsersAreKeptAsideAndNotCalledAnothers) {
+  TrainConfig c = config();
+  run_until(c, 1);
+  write_bytes(companions_of(c.run_dir) + "/notes.txt", "mine");
+  c.resume = true;
+  const std::string said = warnings_of([&] { run_training(c, {}); });
+  EXPECT_NE(said.find("companions.previous now: it held files"), std::string::npos) << said;
+  EXPECT_EQ(said.find("not written by this run"), std::string::npos) << said;
+  EXPECT_EQ(read_bytes(companions_of(c.run_dir) + ".previous/notes.txt"), "mine");
+}
+
 TEST_F(ExportRun, AFileInPlaceOfTheCompanionsIsNamedByAResume) {
   TrainConfig c = config();
   run_until(c, 1);

@@ -129,7 +129,7 @@ std::vector<std::string> write_small_files(const ExportRequest& request, const s
   return copied;
 }
 
-// Returns where a former directory with files of other origin was moved; empty when none.
+// Returns where a former directory with files of other origin was moved, and says so; empty when none.
 std::string put_in_place(PartialPath& partial, const std::string& directory) {
   sync_directory(partial.path());
   const bool disposable = fs::exists(directory) && holds_only_own_files(directory);
@@ -145,6 +145,7 @@ std::string put_in_place(PartialPath& partial, const std::string& directory) {
     return "";
   }
   if (former != aside) rename_path(former, aside);
+  log_warn(fmt::format("the former {} is {} now: it held files that no export writes", directory, aside));
   return aside;
 }
 
@@ -155,8 +156,7 @@ std::vector<std::string> write_companions(ExportRequest given) {
   PartialPath partial(request.directory + ".partial");
   make_partial(partial);
   std::vector<std::string> copied = write_small_files(request, partial.path());
-  if (const std::string kept = put_in_place(partial, request.directory); !kept.empty())
-    log_warn(fmt::format("{} was not written by this run; it is {} now", request.directory, kept));
+  put_in_place(partial, request.directory);
   return copied;
 }
 
@@ -220,11 +220,11 @@ ExportReport ModelExport::finish() {
   return report_;
 }
 
-void keep_aside(const std::string& directory) {
+void keep_aside(const std::string& directory, const std::string& why) {
   if (!fs::exists(fs::symlink_status(directory))) return;
   const std::string aside = unused_sibling(directory);
   rename_path(directory, aside);
-  log_warn(fmt::format("{} was not written by this run; it is {} now", directory, aside));
+  log_warn(fmt::format("the former {} is {} now: {}", directory, aside, why));
 }
 
 void recover_export(const std::string& directory) {

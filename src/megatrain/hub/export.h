@@ -62,8 +62,9 @@ class ModelExport {
 // Replaced whole, as by ModelExport. Returns the names of what was copied.
 std::vector<std::string> write_companions(ExportRequest request);
 
-// Gives what stands under the name `directory` another one, as finish() does with what is not an export's, and says so.
-void keep_aside(const std::string& directory);
+// Gives what stands under the name `directory` another one, as finish() does with what is not an export's, and says so
+// with the reason `why`.
+void keep_aside(const std::string& directory, const std::string& why);
 
 // What a killed export to `directory` left: a half-written one is removed, a former directory that already had another
 // name gets its own back, each with a line. Only while nothing else exports there.

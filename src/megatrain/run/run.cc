@@ -615,7 +615,7 @@ class Run {
     pausing("the best model", [&] {
       if (!own_best_) {
         remove_best_record(config_.run_dir);
-        keep_aside(own_path("best"));
+        keep_aside(own_path("best"), "its loss does not count in this run");
       }
       BestRecord record{.step = step_, .loss = loss, .weights = {}, .data = data_.eval->fingerprint()};
       begin_best_record(config_.run_dir, record);
@@ -628,7 +628,7 @@ class Run {
   // Replaces what the run wrote there before. Anything else of that name is kept under another one.
   StateHash write_model(const std::string& name, bool& own) {
     const std::string to = own_path(name);
-    if (!own) keep_aside(to);
+    if (!own) keep_aside(to, "the run has no record of these weights");
     if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) {
       log_warn(fmt::format("{}; it was changed while the run was using it, and is written again", damage));
       if (steps_done_ > 0) save();  // nothing trained is lost where the source is gone too
