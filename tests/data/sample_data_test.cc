@@ -241,6 +241,28 @@ TEST_F(Samples, AFileThatIsTrainedAndEvaluatedOnIsWarnedOfByName) {
     EXPECT_NE(said.find("data.eval both read " + same), std::string::npos) << said;
   }
   EXPECT_EQ(said_of(b).find("both read"), std::string::npos);
+  std::filesystem::copy_file(a, at("copy.jsonl"));
+  const std::string said = said_of(at("copy.jsonl"));
+  EXPECT_NE(said.find("data.eval both read " + at("copy.jsonl") + " (a copy of " + a), std::string::npos) << said;
+  std::string other = conversations(4);
+  other[other.find("question 0") + 9] = '7';
+  EXPECT_EQ(said_of(write("other.jsonl", other)).find("both read"), std::string::npos) << "as long, and another text";
+}
+
+TEST_F(Samples, FilesOfADatasetThatHoldNoSampleAreWarnedOfByName) {
+  TrainConfig config = chat_config();
+  std::filesystem::create_directory(at("shards"));
+  const auto shard = [&](int i, const std::string& text) {
+    return write("shards/train-0000" + std::to_string(i) + "-of-00005.jsonl", text);
+  };
+  const std::vector<std::string> empty = {shard(0, ""), shard(2, "\n"), shard(4, "")};
+  const std::vector<std::string> full = {shard(1, conversations(3)), shard(3, conversations(2, 9))};
+  config.data.train = {{.path = at("shards")}};
+  for (int round = 0; round < 2; ++round) {  // the second time from the cache
+    const std::string said = logged_by([&] { open_data(config, model_source()); });
+    EXPECT_NE(said.find(empty[0] + ", " + empty[1] + ", " + empty[2]), std::string::npos) << said;
+    for (const std::string& file : full) EXPECT_EQ(said.find(file), std::string::npos) << said;
+  }
 }
 
 TEST_F(Samples, KeysOfConversationsAreWarnedOfWhereAllIsText) {

@@ -71,5 +71,14 @@ TEST_F(FolderFilesTest, MissingShardsAreRefusedByName) {
   expect_parts(refusal([&] { open_dataset("d", path("info")); }), {"1 of 2 shards"});
 }
 
+TEST_F(FolderFilesTest, ShardsBeyondTheirOwnCountAreRefusedByName) {
+  write_all({"f/train-00000-of-00002.jsonl", "f/train-00001-of-00002.jsonl", "f/train-00002-of-00002.jsonl"});
+  expect_parts(refusal([&] { open_dataset(path("f")); }), {"more shards", path("f/train-00002-of-00002.jsonl")});
+  fs::remove(path("f/train-00000-of-00002.jsonl"));
+  EXPECT_EQ(open_dataset(path("f")).files.size(), 2u);  // from 1
+  write_all({"f/train-00003-of-00002.jsonl"});
+  expect_parts(refusal([&] { open_dataset(path("f")); }), {"more shards", path("f/train-00003-of-00002.jsonl")});
+}
+
 }  // namespace
 }  // namespace megatrain

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <ranges>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
+#include "megatrain/text/dataset/content_hash.h"
 #include "megatrain/text/dataset/dataset_info.h"
 #include "megatrain/text/dataset/dataset_list.h"
 #include "megatrain/text/dataset/some_of.h"
@@ -66,26 +68,55 @@ std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, Data
   return all;
 }
 
-// Evaluation on samples that are trained on says nothing about others. Links to one file are that file.
-void warn_of_shared_files(const TrainConfig& config) {
-  if (config.data.eval.empty()) return;
-  std::map<std::pair<dev_t, ino_t>, std::string> trained;
-  const auto identity = [](const std::string& path) -> std::optional<std::pair<dev_t, ino_t>> {
+std::string cache_of(const TrainConfig& config) {
+  return config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
+}
+
+// The files of data.train, to be looked up by what another path leads to. Links to one file are that file.
+class TrainedFiles {
+ public:
+  TrainedFiles(const TrainConfig& config, const volatile std::sig_atomic_t* stop)
+      : hashes_(cache_of(config) + "/hashes"), stop_(stop) {
+    for (const Dataset& dataset : datasets_of(config.data.train, DatasetUse::train, config)) {
+      for (const std::string& file : dataset.files) {
+        struct stat status {};
+        if (::stat(file.c_str(), &status) != 0) continue;  // opening it says what is wrong
+        by_identity_.emplace(std::pair{status.st_dev, status.st_ino}, file);
+        by_size_[status.st_size].push_back(file);
+      }
+    }
+  }
+
+  // `file` with how it is one of them; empty: it is none.
+  std::string describe(const std::string& file) const {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) return std::nullopt;  // opening it says what is wrong
-    return std::pair{status.st_dev, status.st_ino};
-  };
-  for (const Dataset& dataset : datasets_of(config.data.train, DatasetUse::train, config))
-    for (const std::string& file : dataset.files)
-      if (const auto id = identity(file)) trained.emplace(*id, file);
+    if (::stat(file.c_str(), &status) != 0) return "";
+    if (const auto found = by_identity_.find({status.st_dev, status.st_ino}); found != by_identity_.end())
+      return found->second == file ? file : fmt::format("{} (which is {})", file, found->second);
+    const auto equal = by_size_.find(status.st_size);
+    if (equal == by_size_.end() || status.st_size == 0) return "";
+    const auto copied = std::find_if(equal->second.begin(), equal->second.end(), [&](const std::string& trained) {
+      const auto own = content_hash(file, hashes_, stop_), other = content_hash(trained, hashes_, stop_);
+      return own && other && own->hash == other->hash;
+    });
+    return copied == equal->second.end() ? "" : fmt::format("{} (a copy of {})", file, *copied);
+  }
+
+ private:
+  std::map<std::pair<dev_t, ino_t>, std::string> by_identity_;
+  std::map<off_t, std::vector<std::string>> by_size_;
+  std::string hashes_;
+  const volatile std::sig_atomic_t* stop_;
+};
+
+// Evaluation on samples that are trained on says nothing about others.
+void warn_of_shared_files(const TrainConfig& config, const volatile std::sig_atomic_t* stop) {
+  if (config.data.eval.empty()) return;
+  const TrainedFiles trained(config, stop);
   std::vector<std::string> shared;
   for (const Dataset& dataset : datasets_of(config.data.eval, DatasetUse::evaluate, config)) {
-    for (const std::string& file : dataset.files) {
-      const auto id = identity(file);
-      const auto found = id ? trained.find(*id) : trained.end();
-      if (found != trained.end())
-        shared.push_back(found->second == file ? file : fmt::format("{} (which is {})", file, found->second));
-    }
+    for (const std::string& file : dataset.files)
+      if (std::string one = trained.describe(file); !one.empty()) shared.push_back(std::move(one));
   }
   if (shared.empty()) return;
   log_warn(fmt::format(
@@ -93,6 +124,23 @@ void warn_of_shared_files(const TrainConfig& config) {
       "or hold a part back with {}",
       config.names("data.train"), config.names("data.eval"), some_of(shared), config.names("data.eval"),
       config.names("data.eval_split")));
+}
+
+// A shard that came empty, or whose download was cut at its beginning, would go unnoticed beside the others. Samples
+// are in the order of the files.
+void warn_of_empty_files(const Dataset& dataset, const SampleStore& store) {
+  std::vector<std::string> empty;
+  auto samples = std::views::iota(int64_t{0}, store.samples());
+  auto next = samples.begin();
+  for (const std::string& file : dataset.files) {
+    const auto begin = next;
+    next = std::ranges::partition_point(begin, samples.end(),
+                                        [&](int64_t sample) { return store.place(sample).file == file; });
+    if (next == begin) empty.push_back(file);
+  }
+  if (!empty.empty())
+    log_warn(fmt::format("dataset {}: no sample is used of {}; check that each of these files is whole, or remove it",
+                         dataset.name, some_of(empty)));
 }
 
 SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& model, const ModelText& text) {
@@ -286,7 +334,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, Datas
     Work work("tokenising " + dataset.name, {.ends_at_stop = true});
     TokenizeProgress progress(dataset.name);
     TokenizeOptions options;
-    options.cache_directory = config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
+    options.cache_directory = cache_of(config);
     options.cache_key = config.names("data.cache");
     options.threads = team_size(config.threads);
     options.skip_bad = config.data.skip_bad - bad;
@@ -308,6 +356,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, Datas
     std::optional<SampleStore> store = tokenize(dataset, model, options);
     if (!store) return std::nullopt;
     for (const BadSample& one : store->bad()) log_warn(sentence_of(one) + " (left out)");
+    warn_of_empty_files(dataset, *store);
     const SampleNotes& notes = store->notes();
     if (notes.endless > 0) {
       log_warn(fmt::format(
@@ -366,7 +415,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   }
   data.text = open_text(config, model.directory);
   SampleDataOptions options = sample_options(config, model.config, *data.text);
-  warn_of_shared_files(config);
+  warn_of_shared_files(config, stop);
   auto train = open_sets(config, DatasetUse::train, *data.text, stop, data.bad, room);
   auto eval = open_sets(config, DatasetUse::evaluate, *data.text, stop, data.bad, room);
   if (!train || !eval) {

@@ -30,16 +30,25 @@ struct Shards {
   std::string rest;  // what follows the numbers in the first file's name
 };
 
-std::vector<std::string> missing_of(const fs::path& parent, const std::string& set, int64_t count,
-                                    const Shards& shards) {
+// Names of one set's shards: those that its count asks for and that are not there, and those beyond its count.
+struct ShardFaults {
+  std::vector<std::string> missing, beyond;
+};
+
+ShardFaults faults_of(const fs::path& parent, const std::string& set, int64_t count, const Shards& shards) {
   const int64_t first = shards.numbers.count(0) == 0 && shards.numbers.count(count) != 0 ? 1 : 0;
   const std::string rest = shards.rest.starts_with('.') ? shards.rest : "";  // a hash is each file's own
-  std::vector<std::string> missing;
+  const auto name = [&](int64_t number) {
+    return (parent / fmt::format("{}{:05}{}{:05}{}", set, number, kOf, count, rest)).string();
+  };
+  ShardFaults faults;
   for (int64_t number = first; number < first + count; ++number) {
-    if (shards.numbers.count(number) == 0)
-      missing.push_back((parent / fmt::format("{}{:05}{}{:05}{}", set, number, kOf, count, rest)).string());
+    if (shards.numbers.count(number) == 0) faults.missing.push_back(name(number));
   }
-  return missing;
+  for (const int64_t number : shards.numbers) {
+    if (number >= first + count) faults.beyond.push_back(name(number));
+  }
+  return faults;
 }
 
 }  // namespace
@@ -72,8 +81,13 @@ void check_shards(const std::string& folder, const std::vector<std::string>& fil
   }
   for (const auto& [key, shards] : sets) {
     const auto& [parent, set, count] = key;
-    const std::vector<std::string> missing = missing_of(parent, set, count, shards);
-    if (missing.empty()) continue;
+    const auto [missing, beyond] = faults_of(parent, set, count, shards);
+    if (missing.empty() && beyond.empty()) continue;
+    if (missing.empty())
+      fail_input(
+          fmt::format("the folder {} has more shards than the {} that their names count; too many: {}; they may be "
+                      "another set's: remove those that do not belong here, or give those to use by their paths.",
+                      folder, count, some_of(beyond)));
     fail_input(
         fmt::format("the folder {} has {} of {} shards, as their names count them; missing: {}; add the missing files, "
                     "or give those "

@@ -20,8 +20,9 @@ struct ShardName {
 // Nothing where `name` is no shard's. The last NNNNN-of-NNNNN of a name counts.
 std::optional<ShardName> shard_name(std::string_view name);
 
-// Refuses shards that are not all there, with the names of the missing ones: Error(bad_input). Numbers begin at 0, or
-// at 1 where the last one says so. `folder` is where the user's files lie, for the message.
+// Refuses shards that are not all there, with the names of the missing ones, and shards beyond the count that their
+// names have: Error(bad_input). Numbers begin at 0, or at 1 where the last one says so. `folder` is where the user's
+// files lie, for the message.
 void check_shards(const std::string& folder, const std::vector<std::string>& files);
 
 }  // namespace megatrain
