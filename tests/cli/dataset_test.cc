@@ -96,6 +96,8 @@ TEST(Prepare, WhatItWritesOutTrainsAsTheDatasetsThemselvesDo) {
   Words narrow = raw;
   narrow.push_back("--data.dtype=uint16");
   expect_refusal(narrow, ExitCode::bad_config, {"--data.dtype", "uint16", "prepared.json", "uint32"});
+  narrow.back() = "--seq_len=32";
+  expect_refusal(narrow, ExitCode::bad_config, {"--seq_len", "32", "prepared.json", said.at("seq_len").dump()});
 
   for (const std::string name : {"tokens.bin", "labels.bin", "documents.bin"}) {
     const std::string path = place / ("out/" + name), whole = read_bytes(path);

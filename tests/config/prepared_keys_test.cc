@@ -27,7 +27,8 @@ class PreparedKeys : public ::testing::Test {
                               .tokens = "tokens.bin",
                               .dtype = "uint32",
                               .labels = "labels.bin",
-                              .documents = "documents.bin"};
+                              .documents = "documents.bin",
+                              .seq_len = 384};
     for (const char* const file : {"tokens.bin", "labels.bin", "documents.bin"}) {
       write_bytes(at(name + "/" + file), "");
       manifest.checksums[file] = "0";
@@ -84,6 +85,23 @@ TEST_F(PreparedKeys, RefuseWhatContradictsThemByName) {
   expect_parts(refusal({"--data.labels=" + at("set/documents.bin")}), {"--data.labels", at("set/labels.bin")});
   expect_parts(refusal({"--data.tokens=" + at("set/labels.bin")}), {"--data.tokens", at("set/tokens.bin")});
   expect_parts(refusal({"--data.labels=" + at("other/labels.bin")}), {"--data.labels", "another prepared set"});
+}
+
+TEST_F(PreparedKeys, GiveTheLengthOfTheirSequencesAndRefuseAnother) {
+  const TrainConfig config = parse({"--batch=64"});
+  EXPECT_EQ(config.seq_len, 384);
+  EXPECT_EQ(config.micro_batch, 16) << "chosen by the same length";
+  EXPECT_EQ(parse({"--seq_len=384"}).seq_len, 384);
+  for (const std::string other : {"192", "768"}) {
+    const std::string said = refusal({"--seq_len=" + other});
+    for (const std::string& part : {std::string("--seq_len"), other, at("set/prepared.json"), std::string("384")})
+      EXPECT_NE(said.find(part), std::string::npos) << said;
+  }
+  nlohmann::json earlier = nlohmann::json::parse(read_bytes(at("set/prepared.json")));
+  earlier.erase("seq_len");
+  earlier.erase("checksum");
+  write_bytes(at("set/prepared.json"), json_text(sealed(earlier)));
+  EXPECT_EQ(parse({"--seq_len=192"}).seq_len, 192) << "it was not recorded";
 }
 
 TEST_F(PreparedKeys, OfVersionOneNeedTheTypeAndWarnOfLabelsThatAreNotUsed) {

@@ -96,7 +96,8 @@ class OutDirectory {
 
 // The sequences of `steps` steps in the order of the run, as data.tokens, data.labels and data.documents read them.
 // False when it was stopped; then nothing is left.
-bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, const volatile std::sig_atomic_t* stop) {
+bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, int64_t seq_len,
+               const volatile std::sig_atomic_t* stop) {
   Column<uint32_t> tokens(out.partial() + "/tokens.bin");
   Column<int32_t> labels(out.partial() + "/labels.bin");
   Column<uint64_t> documents(out.partial() + "/documents.bin");
@@ -124,7 +125,8 @@ bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, const vola
                                       .tokens = "tokens.bin",
                                       .dtype = "uint32",
                                       .labels = "labels.bin",
-                                      .documents = "documents.bin"});
+                                      .documents = "documents.bin",
+                                      .seq_len = seq_len});
   out.finish();
   log_info(fmt::format("wrote {} tokens; train on them with data.tokens: {}/tokens.bin ({} beside it says the rest)",
                        base, out.path(), kPreparedManifest));
@@ -155,7 +157,7 @@ int verb_prepare(const Arguments& arguments) {
   const int64_t epoch_steps = ceil_div(data.train_samples->counts().sequences, config.batch);
   const int64_t run_steps = steps_of_run(config, *data.train);
   const int64_t steps = run_steps > 0 ? run_steps : epoch_steps;
-  if (out && !write_out(*out, *data.train, steps, stop)) return say_stopped(stop);
+  if (out && !write_out(*out, *data.train, steps, config.seq_len, stop)) return say_stopped(stop);
   const ordered_json json = {{"train", to_json(data.train_samples, config.seq_len)},
                              {"eval", to_json(data.eval_samples, config.seq_len)},
                              {"bad", data.bad},

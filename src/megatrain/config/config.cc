@@ -96,11 +96,11 @@ TrainConfig parse_config(const std::string& text, const std::string& name, const
   config.names = given.names;
   config.stage = given.stage;
   check_presence(config, given, needs);
+  if (needs.data) settle_prepared_keys(config, given);  // before what goes by seq_len
   if (!given.has("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);
   check_sizes(config, given);
   finish_dumps(config, given);
   if (!needs.idle) settle_idle_keys(config, given);
-  if (needs.data) settle_prepared_keys(config, given);
   if (!config.data.tokens.empty()) config.data.shuffle = false;
   if (!translations.empty()) show_translations(translations, given, config);
   return config;

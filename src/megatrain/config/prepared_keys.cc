@@ -51,6 +51,19 @@ void settle_dtype(TrainConfig& config, const PreparedFile& tokens, const GivenKe
   if (!dtype.empty()) config.data.dtype = dtype;
 }
 
+// Sequences of another length would cut those that `prepare` packed, at places where no document ends.
+void settle_seq_len(TrainConfig& config, const PreparedFile& tokens, const GivenKeys& given) {
+  const int64_t packed = tokens.manifest.seq_len;
+  if (packed == 0) return;
+  if (given.has_value("seq_len") && config.seq_len != packed)
+    fail_config(
+        fmt::format("{}: {} is {}, but {} says that {} holds sequences of {} tokens; give {}, or prepare the "
+                    "data again",
+                    given.origin("seq_len"), given.names("seq_len"), config.seq_len, tokens.manifest_path(),
+                    config.data.tokens, packed, given.names.setting("seq_len", std::to_string(packed))));
+  config.seq_len = packed;
+}
+
 void settle_beside(const PreparedKey& key, TrainConfig& config, const PreparedFile& tokens, const GivenKeys& given) {
   std::string& path = config.data.*key.path;
   if (!given.has(key.key)) {
@@ -87,6 +100,7 @@ void settle_prepared_keys(TrainConfig& config, const GivenKeys& given) {
   }
   check_role(kTokens, *tokens, given);
   settle_dtype(config, *tokens, given);
+  settle_seq_len(config, *tokens, given);
   for (const PreparedKey& key : kBeside) settle_beside(key, config, *tokens, given);
 }
 

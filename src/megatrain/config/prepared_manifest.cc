@@ -35,6 +35,7 @@ PreparedManifest from_json(const json& document) {
   manifest.dtype = tokens.at("dtype").get<std::string>();
   manifest.labels = document.at("labels").get<std::string>();
   manifest.documents = document.at("documents").get<std::string>();
+  manifest.seq_len = document.value("seq_len", int64_t{0});
   return manifest;
 }
 
@@ -81,11 +82,10 @@ std::string manifest_without(const std::string& path) {
 }
 
 void write_prepared_manifest(const std::string& folder, const PreparedManifest& manifest) {
-  const json document = {{"version", kVersion},
-                         {"tokens", {{"file", manifest.tokens}, {"dtype", manifest.dtype}}},
-                         {"labels", manifest.labels},
-                         {"documents", manifest.documents},
-                         {"files", manifest.checksums}};
+  const json document = {
+      {"version", kVersion},         {"tokens", {{"file", manifest.tokens}, {"dtype", manifest.dtype}}},
+      {"labels", manifest.labels},   {"documents", manifest.documents},
+      {"seq_len", manifest.seq_len}, {"files", manifest.checksums}};
   write_text_file(folder + "/" + kPreparedManifest, json_text(sealed(document), 1) + "\n");
 }
 

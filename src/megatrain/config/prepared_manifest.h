@@ -1,6 +1,7 @@
 // The prepared.json that `prepare --out` writes beside its files: what each file holds, and its checksum.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@ struct PreparedManifest {
   std::map<std::string, std::string> checksums;  // by the name of a file in the same folder
   // Names of these files, and the type of the ids. Version 1 recorded none of them: all are empty.
   std::string tokens, dtype, labels, documents;
+  int64_t seq_len = 0;  // tokens of each packed sequence; 0: an earlier megatrain did not record it
 };
 
 // A file of a prepared set.
