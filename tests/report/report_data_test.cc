@@ -61,6 +61,22 @@ TEST(ReportData, DrawsWhatCanBeReadAndSaysWhatIsDamaged) {
   }
 }
 
+TEST(ReportData, SaysWhichEvaluationsAndSamplesAreMissingInTheMiddle) {
+  const TemporaryDirectory run;
+  write_bytes(run / "config.resolved.yaml",
+              "steps: 10\ndata.train: a\ndata.eval: b\neval.every: 0.1\nsample.every: 1\nsample.prompts: [a]\n");
+  write_bytes(run / "metrics.jsonl", kStep);
+  std::ofstream evaluations(run / "eval.jsonl"), samples(run / "samples.jsonl");
+  for (const int step : {1, 2, 4, 5}) {
+    evaluations << "{\"step\":" << step << ",\"loss\":2}\n" << std::flush;
+    samples << "{\"step\":" << step << ",\"prompt\":\"a\",\"text\":\"b\"}\n" << std::flush;
+  }
+  const ReportData data = read_report(run.path());
+  ASSERT_EQ(data.damaged.size(), 2u) << all_of(data.damaged);
+  EXPECT_EQ(data.damaged[0].find("eval.jsonl has no record of step 3"), 0u) << data.damaged[0];
+  EXPECT_EQ(data.damaged[1].find("samples.jsonl has no record of step 3"), 0u) << data.damaged[1];
+}
+
 TEST(ReportData, OfManyDamagedLinesTellsTheFirstAndHowManyThereAre) {
   const TemporaryDirectory run;
   write_bytes(run / "config.resolved.yaml", "steps: 4\n");

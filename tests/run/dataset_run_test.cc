@@ -371,6 +371,21 @@ TEST_F(DatasetRun, AnEvaluationThatAStopGaveUpIsDoneByTheResumedRun) {
   }
 }
 
+TEST_F(DatasetRun, ResumedWithAHistoryThatLostLinesItSaysOfWhichSteps) {
+  TrainConfig config = best_config("run", 5, 1);
+  config.checkpoint.every = 5;
+  run_training(config, {});
+  std::istringstream whole(read_text_file(at("run/eval.jsonl"), 1 << 20));
+  std::string kept;
+  for (std::string line; std::getline(whole, line);)
+    if (!line.starts_with("{\"step\":3,")) kept += line + "\n";
+  write("run/eval.jsonl", kept);
+  config.resume = true;
+  const std::string said = logged_by([&] { run_training(config, {}); });
+  EXPECT_NE(said.find("eval.jsonl has no record of step 3,"), std::string::npos) << said;
+  EXPECT_EQ(said.find("metrics.jsonl has no record"), std::string::npos) << said;
+}
+
 TEST_F(DatasetRun, AnEvaluationIsGivenUpAtTheNextStepOfItsData) {
   struct Stopping : BatchSource {
     BatchSource& source;

@@ -9,6 +9,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/config/config_keys.h"
+#include "megatrain/data/open_data.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
@@ -16,6 +17,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/svg_axis.h"
+#include "megatrain/run/history_gaps.h"
 #include "megatrain/run/run_files.h"
 
 namespace megatrain {
@@ -114,13 +116,32 @@ Recent recent(const RunHistory& history) {
   return mean;
 }
 
+template <class Records>
+std::vector<int64_t> steps_of(const Records& records) {
+  std::vector<int64_t> steps;
+  for (const auto& record : records) steps.push_back(record.step);
+  return steps;
+}
+
+void add_gaps(const TrainConfig& config, ReportData& data) {
+  constexpr int64_t kUnknown = 0;  // steps of an epoch: only the data say
+  const RunHistory& history = data.history;
+  const int64_t every = steps_between(config.eval.every, config.eval.every_part, data.steps, kUnknown);
+  for (const std::string& gaps : {describe_gaps("metrics.jsonl", steps_of(history.steps), 1),
+                                  describe_gaps("eval.jsonl", steps_of(history.evaluations), every),
+                                  describe_gaps("samples.jsonl", steps_of(history.samples), config.sample.every)})
+    if (!gaps.empty()) data.damaged.push_back(gaps + ": lines were lost, and the report does without them");
+}
+
 }  // namespace
 
 std::string ReportData::name() const { return fs::path(run).filename().string(); }
 
 ReportData read_report(const std::string& path) {
-  read_run(path);  // says what is missing before anything else does
-  return read_report(path, read_history(path));
+  const RunFiles run = read_run(path);  // says what is missing before anything else does
+  ReportData data = read_report(path, read_history(path));
+  if (data.history.damaged.empty()) add_gaps(run.config, data);  // else the lines that are left out are told
+  return data;
 }
 
 ReportData read_report(const std::string& path, RunHistory history) {

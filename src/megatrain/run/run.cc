@@ -35,6 +35,7 @@
 #include "megatrain/run/disk_need.h"
 #include "megatrain/run/divergence.h"
 #include "megatrain/run/evaluations.h"
+#include "megatrain/run/history_gaps.h"
 #include "megatrain/run/identity.h"
 #include "megatrain/run/live_file.h"
 #include "megatrain/run/run_directory.h"
@@ -318,6 +319,7 @@ class Run {
  private:
   // From the first step to the model, or to the checkpoint that a signal asked for.
   void train() {
+    if (config_.resume) warn_of_gaps(config_);
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
     if (config_.resume && evaluations_ && config_.eval.keep_best) go_on_from_best();
     if (step_ == 0 && config_.dump.state.contains(0))
