@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/run/companion_record.h"
+#include "megatrain/run/run_files.h"
 #include "tests/base/said.h"
 #include "tests/run/golden_run.h"
 
@@ -229,6 +230,22 @@ TEST_F(ExportRun, CompanionsThatAreDamagedUnderARunAreWrittenAgainBeforeItsModel
   c.resume = true;
   run_training(c, {});
   EXPECT_TRUE(files_in(c.run_dir + "/model").contains("tokenizer.json"));
+}
+
+TEST_F(ExportRun, AModelWhoseTokenizerFilesWereChangedIsWarnedOfByNameWhenItIsChecked) {
+  const TrainConfig c = config();
+  run_training(c, {});
+  const std::string model = c.run_dir + "/model", file = model + "/tokenizer.json", whole = read_bytes(file);
+  const auto said = [&] { return warnings_of([&] { verify_model_of_run(model); }); };
+  EXPECT_EQ(said(), "");
+  std::string flipped = whole;
+  flipped[flipped.size() / 2] ^= 1;
+  write_bytes(file, flipped);
+  EXPECT_NE(said().find(file + " is damaged"), std::string::npos) << said();
+  fs::remove(file);
+  EXPECT_NE(said().find(file + " is gone"), std::string::npos) << said();
+  write_bytes(file, whole);
+  EXPECT_EQ(said(), "");
 }
 
 TEST_F(ExportRun, CompanionsWithAFileOfTheUsersAreKeptAsideAndNotCalledAnothers) {

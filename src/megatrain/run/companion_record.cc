@@ -1,6 +1,8 @@
 #include "megatrain/run/companion_record.h"
 
 #include <filesystem>
+#include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -40,6 +42,27 @@ std::string damage_of(const std::string& path, const std::string& wrote) {
   return fmt::format("{} is damaged: it is not the file that the run wrote", path);
 }
 
+using Checksums = std::map<std::string, std::string>;  // by the names of the files
+
+// None: the record is damaged.
+std::optional<Checksums> read_record(const std::string& path) {
+  nlohmann::json record;
+  try {
+    record = read_json_file(path);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+  }
+  if (!seal_holds(record) || !record.contains("files") || !record.at("files").is_object()) return std::nullopt;
+  return record.at("files").get<Checksums>();
+}
+
+std::string first_damage(const std::string& folder, const Checksums& checksums) {
+  for (const auto& [name, checksum] : checksums) {
+    if (std::string damage = damage_of(folder + "/" + name, checksum); !damage.empty()) return damage;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string companions_of(const std::string& run_dir) { return run_dir + "/companions"; }
@@ -68,19 +91,18 @@ std::string companion_damage(const std::string& run_dir) {
   if (!fs::is_directory(status)) return folder + " is a file, where the run keeps its tokenizer's files in a folder";
   const std::string path = record_path(run_dir);
   if (!can_read(path)) return damage_of(folder + "/config.json", "");
-  nlohmann::json record;
-  try {
-    record = read_json_file(path);
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::bad_input) throw;
-  }
-  if (!seal_holds(record) || !record.contains("files") || !record.at("files").is_object())
-    return fmt::format("{} is damaged: it does not have the checksum that it names", path);
-  for (const auto& [name, checksum] : record.at("files").items()) {
-    if (std::string damage = damage_of(folder + "/" + name, checksum.get<std::string>()); !damage.empty())
-      return damage;
-  }
-  return "";
+  const std::optional<Checksums> checksums = read_record(path);
+  if (!checksums) return fmt::format("{} is damaged: it does not have the checksum that it names", path);
+  return first_damage(folder, *checksums);
+}
+
+std::string model_companion_damage(const std::string& run_dir, const std::string& model) {
+  const std::string path = record_path(run_dir);
+  if (!can_read(path)) return "";
+  std::optional<Checksums> checksums = read_record(path);
+  if (!checksums) return "";
+  checksums->erase("config.json");  // a model's own names the type of its weights
+  return first_damage(model, *checksums);
 }
 
 }  // namespace megatrain

@@ -20,5 +20,8 @@ void remove_companion_record(const std::string& run_dir);
 // A sentence without its end: which of them is not as the run wrote it. Empty: none. Runs of an earlier megatrain have
 // no record; of these only config.json has to be there.
 std::string companion_damage(const std::string& run_dir);
+// The same of their copies in RUN/model or RUN/best, config.json apart. Empty as well where no whole record is there. A
+// run that was resumed with another tokenizer has a newer record than the best model it wrote before.
+std::string model_companion_damage(const std::string& run_dir, const std::string& model);
 
 }  // namespace megatrain

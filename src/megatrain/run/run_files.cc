@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/base/shell_word.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
@@ -151,10 +152,20 @@ Recorded recorded_of(const std::string& directory) {
   return recorded;
 }
 
+// The files beside the weights may be edited on purpose, a chat template above all: they are used, with a warning.
+void warn_of_companions(const std::string& directory) {
+  std::error_code none;
+  const std::string run_dir = std::filesystem::weakly_canonical(directory, none).parent_path().string();
+  if (const std::string damage = model_companion_damage(run_dir, directory); !damage.empty())
+    log_warn(fmt::format("{}, by the checksums in {}.json; {} has the run's own", damage, companions_of(run_dir),
+                         companions_of(run_dir)));
+}
+
 StateHash hash_and_compare(const std::string& directory, const Recorded& recorded) {
   StateHash hash = hash_directory(directory);
   if (recorded.best) check_weights_of_best(directory, *recorded.best, hash.weights);
   if (recorded.model) check_weights_of_model(directory, *recorded.model, hash.weights);
+  if (recorded.best || recorded.model) warn_of_companions(directory);
   return hash;
 }
 
