@@ -190,9 +190,11 @@ TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
   expect_refusal({"plan", "qwen2.5-0.5b", "--random", "-1"}, ExitCode::bad_config, {"--random is -1"});
   expect_refusal({"doctor", "--checks", "--out=p.json"}, ExitCode::bad_config, {"--checks", "--out"});
   const Place place;
-  write_bytes(place / "box.json", R"({"profile": {"name": "box"}})");
-  expect_refusal({"plan", "qwen2.5-7b", "--machine=" + (place / "box.json")}, ExitCode::bad_config,
-                 {place / "box.json", "megatrain doctor"});
+  for (const char* const text : {R"({"profile": {"name": "box"}})", "a note", ""}) {
+    write_bytes(place / "box.json", text);
+    expect_refusal({"plan", "qwen2.5-7b", "--machine=" + (place / "box.json")}, ExitCode::bad_config,
+                   {place / "box.json", "megatrain doctor"});
+  }
 }
 
 TEST(PlanVerb, ADiskThatIsGivenHoldsWhatMemoryDoesNot) {

@@ -12,6 +12,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/file.h"
+#include "megatrain/io/given_json.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
@@ -45,7 +46,7 @@ ProfileCache::ProfileCache(std::string directory, std::string key)
 ProfileCache::ProfileCache(const Device& device) : ProfileCache(user_cache_directory(), machine_key(device)) {}
 
 MachineProfile read_profile(const std::string& path) {
-  const json file = read_json_file(path);
+  const json file = read_given_json(path, "expected a machine profile, as 'megatrain doctor --json' prints it");
   return profile_from_json(file.is_object() && file.contains("profile") ? file["profile"] : file, path);
 }
 

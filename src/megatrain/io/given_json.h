@@ -1,0 +1,14 @@
+// JSON files that a person names on the command line or in a configuration.
+#pragma once
+
+#include <string>
+
+#include "megatrain/io/json.h"
+
+namespace megatrain {
+
+// Malformed JSON there is a mistake of usage: Error(bad_config). `expected` says what the file must be, and ends the
+// sentence. A file that is not there or cannot be read is refused as by read_text_file.
+nlohmann::json read_given_json(const std::string& path, const std::string& expected);
+
+}  // namespace megatrain
