@@ -232,6 +232,26 @@ TEST_F(ExportRun, CompanionsThatAreDamagedUnderARunAreWrittenAgainBeforeItsModel
   EXPECT_TRUE(files_in(c.run_dir + "/model").contains("tokenizer.json"));
 }
 
+TEST_F(ExportRun, OfACompleteRunTakesNoDamagedFilesOfItsModelInPlaceOfItsCompanions) {
+  TrainConfig c = config();
+  c.checkpoint.every = 2;
+  run_training(c, {});
+  const std::string kept = companions_of(c.run_dir), file = c.run_dir + "/model/tokenizer.json";
+  const auto refuse = [&](std::initializer_list<std::string> parts) {
+    expect_error(ExitCode::io, parts, [&] { export_run(c.run_dir, directory_ / "out", {}); });
+  };
+  fs::remove(file);
+  fs::remove(kept + "/tokenizer.json");
+  refuse({kept + "/tokenizer.json is gone", "--resume"});
+  fs::remove_all(kept);
+  refuse({file + " is gone", "--resume"});
+  fs::rename(tokenizer_, directory_ / "elsewhere");
+  refuse({file + " is gone", "bring " + tokenizer_ + " back", "with the files that " + c.run_dir + "/model has now"});
+  fs::remove(kept + ".json");
+  export_run(c.run_dir, directory_ / "out", {});
+  EXPECT_TRUE(files_in(directory_ / "out").contains("tokenizer_config.json")) << "as the message advises";
+}
+
 TEST_F(ExportRun, AModelWhoseTokenizerFilesWereChangedIsWarnedOfByNameWhenItIsChecked) {
   const TrainConfig c = config();
   run_training(c, {});

@@ -233,19 +233,19 @@ namespace {
 
 // What else there is to do about damaged companions than to bring them back from a copy: the end of a sentence.
 std::string companions_advice(const RunFiles& run) {
-  const std::string folder = companions_of(run.path);
-  if (run.hash)
-    return fmt::format("move {} away: {}/model has these files too, and they are then taken from there", folder,
-                       run.path);
+  const std::string folder = companions_of(run.path), copies = run.path + "/model";
+  if (run.hash && run.tokenizer_directory == folder && model_companion_damage(run.path, copies).empty())
+    return fmt::format("move {} away: {} has these files too, and they are then taken from there", folder, copies);
   const TrainConfig::Model& model = run.config.model;
   const std::string source = companion_directory(run.config, model.path);
   const std::string wanted = model.path.empty() ? model.config : model.path;
+  const std::string rest = run.hash ? copies : exists(source) ? source : "";
   for (const std::string& needed : {source, wanted}) {  // by a resume
     if (needed.empty() || exists(needed)) continue;
     return fmt::format("bring {} back, which is gone too, and go on with '{}'; move {} and {}.json away to export {}",
                        needed, resume_command(run), folder, folder,
-                       source.empty() || needed == source ? "weights and config.json alone, to a Hugging Face directory"
-                                                          : fmt::format("with the files that {} has now", source));
+                       rest.empty() ? "weights and config.json alone, to a Hugging Face directory"
+                                    : fmt::format("with the files that {} has now", rest));
   }
   return fmt::format("go on with '{}', which copies the files from {} again", resume_command(run),
                      source.empty() ? wanted : source);
@@ -254,13 +254,15 @@ std::string companions_advice(const RunFiles& run) {
 }  // namespace
 
 void check_companions(const RunFiles& run) {
-  const std::string folder = companions_of(run.path);
-  if (run.tokenizer_directory != folder) return;
-  const std::string damage = companion_damage(run.path);
+  const std::string& folder = run.tokenizer_directory;
+  const bool own = folder == companions_of(run.path);
+  if (!own && !run.hash) return;
+  const std::string damage = own ? companion_damage(run.path) : model_companion_damage(run.path, folder);
   if (damage.empty()) return;
   const bool usable = has_companion_record(run.path) && exists(folder + "/config.json");
-  fail_io(fmt::format("{}. Bring it back from a copy, or {}{}", damage, companions_advice(run),
-                      usable ? fmt::format("; remove {}.json to use files that you changed yourself", folder) : ""));
+  fail_io(fmt::format(
+      "{}. Bring it back from a copy, or {}{}", damage, companions_advice(run),
+      usable ? fmt::format("; remove {}.json to use files that you changed yourself", companions_of(run.path)) : ""));
 }
 
 std::string resume_command(const std::string& run_dir) {

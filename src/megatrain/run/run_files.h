@@ -60,7 +60,8 @@ std::string describe_lost_model(const RunFiles& run);
 // What to do about a `model_config` that is damaged: the end of a sentence.
 std::string model_config_advice(const RunFiles& run);
 
-// Where `run.tokenizer_directory` is RUN/companions: throws Error(io) when it is not as the run wrote it.
+// Where `run.tokenizer_directory` is RUN/companions, or RUN/model in its place: throws Error(io) when its files are not
+// as the run wrote them.
 void check_companions(const RunFiles& run);
 
 // The command that goes on with a run in its own place, quoted for a shell.
