@@ -145,6 +145,10 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
                   static_cast<size_t>(shape_.norm.bytes));
 }
 
+bool CachedForward::rewinds() const {
+  return std::all_of(phases_.begin(), phases_.end(), [](const auto& p) { return p.phase->cache_rewinds(); });
+}
+
 SequenceCache CachedForward::cache_of(size_t phase) const {
   return {.bytes = cache_.data() + shape_.cache_at[phase],
           .sequences = options_.max_batch,

@@ -46,6 +46,7 @@ class CachedForward {
   std::span<const float> run(const std::vector<Feed>& feeds);
 
   int64_t pass_tokens() const { return shape_.tokens; }
+  bool rewinds() const;  // Phase::cache_rewinds() of all phases
   const GeneratorOptions& options() const { return options_; }
   const ModelConfig& model() const { return model_.config; }
   const DeviceWeights& weights() const { return weights_; }

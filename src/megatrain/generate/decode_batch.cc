@@ -43,13 +43,15 @@ bool DecodeBatch::idle() const {
   return std::all_of(places_.begin(), places_.end(), [](const Place& place) { return place.free; });
 }
 
-// Tokens of the prompt whose keys the place has; the last token of a prompt is always fed, for its logits.
+// Tokens of the prompt that the place remembers; the last token of a prompt is always fed, for its logits.
 size_t DecodeBatch::kept(const Place& place, const std::vector<int32_t>& prompt) const {
   const size_t above = static_cast<size_t>(forward_.model().rope.long_above());
   if (above > 0 && (place.ids.size() > above) != (prompt.size() > above)) return 0;  // its keys have other angles
   const size_t most = std::min(place.fed, prompt.size() - 1);
   const auto end = place.ids.begin() + static_cast<std::ptrdiff_t>(most);
-  return static_cast<size_t>(std::mismatch(place.ids.begin(), end, prompt.begin()).first - place.ids.begin());
+  const auto same =
+      static_cast<size_t>(std::mismatch(place.ids.begin(), end, prompt.begin()).first - place.ids.begin());
+  return same == place.fed || forward_.rewinds() ? same : 0;
 }
 
 DecodeBatch::Ticket DecodeBatch::add(GenerationRequest request, const std::set<int32_t>& end_ids) {

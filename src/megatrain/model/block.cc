@@ -52,7 +52,7 @@ Block::Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, 
     channels_take_all_ = channels_take_all_ || channel->takes_all_tokens();
     own_records_ += channel->own_records();
   }
-  ensure(mixers_.empty() != mixer_norm_.exists() && channels_.empty() != channel_norm_.exists(),
+  ensure((mixers_.empty() || mixer_norm_.exists()) && (channels_.empty() || channel_norm_.exists()),
          "each branch has its norm");
   ensure(own_records_ == 0 || channels_.size() == 1, "a channel with records of its own is the only one of its block");
   ensure(own_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
@@ -271,6 +271,8 @@ void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
       recompute_channels(p, range);
       channels_backward(p, range, a);
     }
+    if (channels_.empty() && behind_mixers_.exists() && a.keep < Keep::attention)  // its input; h itself is not read
+      sum_mixers(p, range, p.work.grad_normed.slice_rows(0, range.count));
     sum_mixers_backward(p, range, grad_h(range));
   }
   mix_backward(p, a.grad_x);
@@ -365,6 +367,10 @@ int64_t Block::cache_bytes(int64_t sequences, int64_t context) const {
   int64_t bytes = 0;
   for (const auto& mixer : mixers_) bytes += mixer->cache_bytes(sequences, context);
   return bytes;
+}
+
+bool Block::cache_rewinds() const {
+  return std::all_of(mixers_.begin(), mixers_.end(), [](const auto& mixer) { return mixer->cache_rewinds(); });
 }
 
 bool Block::decode_chooses(int64_t record, int64_t tokens) const {

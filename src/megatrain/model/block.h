@@ -52,6 +52,7 @@ class Block final : public Phase {
   void backward(Ops& ops, Stream& stream, const Backward& args) const override;
   void recompute(Ops& ops, Stream& stream, const Backward& args) const override;
   int64_t cache_bytes(int64_t sequences, int64_t context) const override;
+  bool cache_rewinds() const override;
   int64_t decode_workspace_bytes(int64_t tokens) const override;
   bool decode_chooses(int64_t record, int64_t tokens) const override;
   void decode(Ops& ops, Stream& stream, const Decode& args) const override;

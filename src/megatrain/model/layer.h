@@ -121,6 +121,9 @@ class Phase {
   // The forward for generation: new tokens of several sequences, with what it needs of the tokens before them in a
   // cache. The maths is forward's, op for op, in as many tokens as there are new ones.
   virtual int64_t cache_bytes(int64_t /*sequences*/, int64_t /*context*/) const { return 0; }
+  // Whether a sequence can go on from any earlier position. A state of all tokens so far goes on from the last alone,
+  // or from position 0, which begins anew.
+  virtual bool cache_rewinds() const { return true; }
   virtual int64_t decode_workspace_bytes(int64_t tokens) const = 0;
   // Whether so few tokens read only some bytes of a record, which decode learns and then asks for.
   virtual bool decode_chooses(int64_t /*record*/, int64_t /*tokens*/) const { return false; }

@@ -50,6 +50,7 @@ class Mixer {
 
   // Generation: new tokens of several sequences, with what is remembered of those before them.
   virtual int64_t cache_bytes(int64_t sequences, int64_t context) const = 0;
+  virtual bool cache_rewinds() const { return true; }  // Phase::cache_rewinds()
   virtual std::unique_ptr<Work> carve_decode(Carver& carver, int64_t tokens) const = 0;
   struct Decode {
     const Work& work;
