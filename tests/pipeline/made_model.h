@@ -1,0 +1,76 @@
+// A tiny model whose layers a test makes itself, trained in process under any plan.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "megatrain/train/model_work.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+
+class MadeModel {
+ public:
+  using Make = std::function<Model(const ModelConfig&, const ModelShape&)>;
+  MadeModel(const Shape& shape, Make make) : shape_(shape), config_(model_config(shape)), make_(std::move(make)) {
+    machine_.device = make_cpu_device();
+    machine_.ops = make_cpu_ops({.threads = 2});
+    machine_.disk.place.directory = std::filesystem::temp_directory_path().string();
+    const int64_t sequences = shape.sequences / shape.micro_batches;
+    model_shape_ = {.dtype = shape.precision == "fp32" ? DType::f32 : DType::bf16,
+                    .tokens = sequences * shape.seq_len,
+                    .mlp_chunk = 0,
+                    .head_chunk = 0,
+                    .positions = shape.seq_len};
+    ops_ = {.dtype = model_shape_.dtype,
+            .attention = {.tokens = model_shape_.tokens,
+                          .heads = config_.heads,
+                          .kv_heads = config_.kv_heads,
+                          .head_dim = config_.head_dim},
+            .hidden = config_.hidden,
+            .ff = config_.ff,
+            .max_documents = model_shape_.tokens,
+            .longest_document = shape.seq_len};
+    workload_ = model_work(make_(config_, model_shape_),
+                           {.dtype = model_shape_.dtype, .sequences = sequences, .seq_len = shape.seq_len});
+    workload_.micro_batches = shape.micro_batches;
+    workload_.clip = shape.clip;
+    workload_.scratch_bytes = machine_.ops->scratch_bytes(ops_);
+    workload_.input_bytes = input_bytes(shape.micro_batches, workload_.micro_tokens, workload_.touched_rows());
+  }
+
+  const Workload& workload() const { return workload_; }
+  const Device& device() const { return *machine_.device; }
+
+  std::unique_ptr<Trainer> trainer(const Plan& plan) {
+    auto trainer = std::make_unique<Trainer>(machine_, make_(config_, model_shape_), ops_, workload_, plan, 2);
+    init_weights(config_, 7, trainer->records(), 2);
+    return trainer;
+  }
+
+  // The state's hash after `steps` steps, and the last loss.
+  std::pair<std::string, double> train(const Plan& plan, int64_t steps) {
+    const auto trained = trainer(plan);
+    double loss = 0;
+    for (int64_t s = 1; s <= steps; ++s) {
+      const AdamWStep adamw{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .t = s};
+      loss = trained->step(make_batch(shape_, 0), {.adamw = adamw, .clip = shape_.clip ? 0.5 : 0}).loss;
+    }
+    trained->drain();
+    return {hash_state(trained->records(), steps).state, loss};
+  }
+
+ private:
+  Shape shape_;
+  ModelConfig config_;
+  Make make_;
+  Machine machine_;
+  ModelShape model_shape_;
+  OpsShape ops_;
+  Workload workload_;
+};
+
+}  // namespace megatrain::tiny

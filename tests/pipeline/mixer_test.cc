@@ -1,0 +1,68 @@
+// A second kind of mixer (tests/model/recurrent_mixer.h) beside layers of attention trains under every plan to the same
+// bits, with nothing of plan, engine or trainer knowing of it.
+#include <gtest/gtest.h>
+
+#include "megatrain/model/block.h"
+#include "megatrain/model/channels/mlp.h"
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
+#include "megatrain/plan/verify.h"
+#include "tests/model/recurrent_mixer.h"
+#include "tests/pipeline/made_model.h"
+
+namespace megatrain::tiny {
+
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kPlans = 4;
+#else
+constexpr int kPlans = 40;
+#endif
+
+// The configuration's model with a recurrence in the place of attention in every second layer, the first of them 1.
+Model hybrid(const ModelConfig& config, const ModelShape& shape) {
+  constexpr int64_t kWidth = 10, kEvery = 5;
+  Model model = make_model(config, shape);
+  for (size_t l = 1; l < model.layers.size(); l += 2) {
+    std::vector<TensorSpec> tensors = toy::recurrent_tensors("toy." + std::to_string(l), config.hidden, kWidth);
+    for (const TensorSpec& tensor : model.layers[l].records[0].tensors) {
+      if (tensor.operand >= BlockOperand::post_norm && tensor.operand <= BlockOperand::down_bias)
+        tensors.push_back(tensor);
+    }
+    for (TensorSpec& tensor : tensors) tensor.dtype = shape.dtype;
+    Layer& layer = model.layers[l] = {.kind = "recurrent", .records = {make_layout(std::move(tensors))}, .phases = {}};
+    const LayerLayout& record = layer.records[0];
+    Block::Mixers mixers;
+    mixers.push_back(std::make_unique<toy::Recurrent>(shape.dtype, shape.tokens, kEvery, record));
+    Block::Channels channels;
+    channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, record));
+    layer.phases.push_back(
+        std::make_unique<Block>(block_shape(config, shape), record, std::move(mixers), std::move(channels)));
+  }
+  return model;
+}
+
+}  // namespace
+
+class HybridModel : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(HybridModel, TrainsUnderEveryRandomPlanToOneStateHash) {
+  MadeModel made(GetParam(), hybrid);
+  const Workload& w = made.workload();
+  ASSERT_NE(w.phase(1).kept_bytes, w.phase(2).kept_bytes) << "each kind of mixer has what it keeps";
+  ASSERT_NE(w.phase(1).forward_flops, w.phase(2).forward_flops) << "and its cost";
+  const auto [expected, loss] = made.train(random_plan(w, 1000), 4);
+  for (uint64_t seed = 0; seed < kPlans; ++seed) {
+    const Plan plan = random_plan(w, seed);
+    const auto violations = verify(build_schedule(w, plan, StepMode::train));
+    ASSERT_TRUE(violations.empty()) << violations.front();
+    ASSERT_EQ(made.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+  }
+  EXPECT_LT(made.train(random_plan(w, 0), 12).second, loss) << "the loss of one batch falls";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HybridModel,
+                         ::testing::Values(Shape{.layers = 4}, Shape{.layers = 3, .tied = true, .precision = "fp32"}));
+
+}  // namespace megatrain::tiny
