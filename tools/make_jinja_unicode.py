@@ -1,8 +1,8 @@
-"""Writes src/megatrain/text/jinja/unicode.cc from Python's own character data, which chat templates follow.
+"""Writes src/megatrain/chat/jinja/unicode.cc from Python's own character data, which chat templates follow.
 
 Tokens follow another: tools/make_tokenizer_unicode.py.
 
-    python3 tools/make_jinja_unicode.py > src/megatrain/text/jinja/unicode.cc
+    python3 tools/make_jinja_unicode.py > src/megatrain/chat/jinja/unicode.cc
 """
 
 CHARS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -52,7 +52,7 @@ def print_mapping(name, mapped):
 
 
 print("""// Written by tools/make_jinja_unicode.py.
-#include "megatrain/text/jinja/unicode.h"
+#include "megatrain/chat/jinja/unicode.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes src/megatrain/text/unicode/tables.cc: the properties of every code point as the `tokenizers` library sees them.
+"""Writes src/megatrain/unicode/tables.cc: the properties of every code point as the `tokenizers` library sees them.
 
 That library takes its character classes from four places, each with a Unicode version of its own (its regular
 expressions, its normalisation, Rust's standard library, and an older table of punctuation). Ids are only equal when
 each of them is followed, so the tables are asked of the library itself, one code point at a time. Chat templates follow
 Python instead: tools/make_jinja_unicode.py.
 
-    python3 tools/make_tokenizer_unicode.py > src/megatrain/text/unicode/tables.cc      (needs: pip install tokenizers)
+    python3 tools/make_tokenizer_unicode.py > src/megatrain/unicode/tables.cc      (needs: pip install tokenizers)
 """
 import sys
 import unicodedata
@@ -151,7 +151,7 @@ def main():
           f"{unicodedata.unidata_version}, checked")
     print(f"// against the library. {sum(1 for c in category if unicodedata.category(chr(c)) == 'Cn')} code points have a category "
           f"there that Python's Unicode lacks (the highest U+{newest:04X}).")
-    print('#include "megatrain/text/unicode/tables.h"\n')
+    print('#include "megatrain/unicode/tables.h"\n')
     print("namespace megatrain::tokenizer_unicode {\n")
     array("uint32_t", "kCategoryRuns", hexes(runs))
     sets = {

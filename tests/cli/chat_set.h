@@ -13,7 +13,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/io/json.h"
-#include "tests/text/byte_model.h"
+#include "tests/support/byte_model.h"
 
 namespace megatrain {
 

@@ -1,6 +1,6 @@
 // Datasets as people have them: prepared, looked at, refused with file and line, trained on.
 #include "tests/cli/command.h"
-#include "tests/text/byte_model.h"
+#include "tests/support/byte_model.h"
 
 namespace megatrain::cli {
 

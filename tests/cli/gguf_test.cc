@@ -13,7 +13,7 @@ namespace {
 // A run's place whose model has a tokenizer.
 struct TokenizedPlace : Place {
   explicit TokenizedPlace(const std::string& more) : Place("qwen2_tied", more), model(own_model()) {
-    const std::string text = in_repository("tests/text/goldens/qwen.tokenizer.json");
+    const std::string text = in_repository("tests/tokenizer/goldens/qwen.tokenizer.json");
     fs::copy_file(text, model + "/tokenizer.json");
     write_bytes(model + "/tokenizer_config.json", R"({"chat_template": "{{ messages[0].content }}"})");
   }

@@ -62,7 +62,7 @@ TEST(Inspect, OfAModelWithExpertsCountsThemApart) {
 TEST(Inspect, TellsOfTokenizerTemplateAndIds) {
   Place place("llama_linear");
   const std::string model = place.own_model();
-  const std::string goldens = in_repository("tests/text/goldens/");
+  const std::string goldens = in_repository("tests/tokenizer/goldens/");
   fs::copy_file(goldens + "llama3.tokenizer.json", model + "/tokenizer.json");
   write_bytes(model + "/tokenizer_config.json",
               R"({"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})");

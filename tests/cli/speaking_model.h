@@ -3,7 +3,7 @@
 
 #include "tests/cli/command.h"
 #include "tests/places.h"
-#include "tests/text/added_token.h"
+#include "tests/support/added_token.h"
 
 namespace megatrain::cli {
 

@@ -9,7 +9,7 @@
 
 #include "megatrain/data/open_data.h"
 #include "megatrain/io/json.h"
-#include "tests/text/byte_model.h"
+#include "tests/support/byte_model.h"
 
 namespace megatrain {
 

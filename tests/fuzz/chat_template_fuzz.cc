@@ -4,7 +4,7 @@
 #include <string>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/chat_template.h"
+#include "megatrain/chat/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace megatrain;

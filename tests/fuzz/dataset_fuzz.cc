@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/dataset/sample_blocks.h"
-#include "megatrain/text/dataset/sample_form.h"
-#include "megatrain/text/dataset/sample_json.h"
+#include "megatrain/dataset/sample_blocks.h"
+#include "megatrain/dataset/sample_form.h"
+#include "megatrain/dataset/sample_json.h"
 
 namespace {
 

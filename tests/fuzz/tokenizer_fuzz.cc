@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatrain/base/error.h"
-#include "megatrain/text/tokenizer/tokenizer.h"
+#include "megatrain/tokenizer/tokenizer.h"
 #include "tests/places.h"
 
 namespace {
@@ -30,7 +30,7 @@ void encode(const Tokenizer& tokenizer, std::string_view text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::string goldens = in_repository("tests/text/goldens/");
+  static const std::string goldens = in_repository("tests/tokenizer/goldens/");
   static const std::vector<Tokenizer> tokenizers = [] {
     std::vector<Tokenizer> made;
     for (const char* const name :

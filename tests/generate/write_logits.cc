@@ -13,7 +13,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/cli/loaded_model.h"
-#include "megatrain/text/dataset/json_rows.h"
+#include "megatrain/dataset/json_rows.h"
 
 namespace megatrain {
 namespace {

@@ -6,8 +6,8 @@ With llama.cpp it compares tokens, logits and greedy answers too. tools/check_gg
     check_gguf.py BUILD FOLDER [--probe PROGRAM] [--vocabularies FOLDER] [--only FAMILY ...]
 
 BUILD has megatrain, tests/tokenize_lines and tests/write_logits. FOLDER receives the models. PROGRAM is tools/llama_probe.cc,
-linked with llama.cpp. --vocabularies has the files of tests/text/real_vocabularies.py, which then stand in for the small
-tokenizers of tests/text/goldens.
+linked with llama.cpp. --vocabularies has the files of tests/tokenizer/real_vocabularies.py, which then stand in for the small
+tokenizers of tests/tokenizer/goldens.
 """
 import argparse
 import json
@@ -80,10 +80,10 @@ def tokenizer_of(kind, folder, bos, eos):
         data = json.loads((folder / f"{REAL[kind]}.json").read_text())
     else:
         name = {"gemma": "mistral", "gpt4o": "llama3"}.get(kind, kind)
-        data = json.loads((ROOT / f"tests/text/goldens/{name}.tokenizer.json").read_text())
+        data = json.loads((ROOT / f"tests/tokenizer/goldens/{name}.tokenizer.json").read_text())
     if kind == "gpt4o" and not folder:
-        sys.path.insert(0, str(ROOT / "tests/text"))
-        pattern = re.search(r"LLAMA4 = \((.*?)\)\n", (ROOT / "tests/text/real_vocabularies.py").read_text(), re.S).group(1)
+        sys.path.insert(0, str(ROOT / "tests/tokenizer"))
+        pattern = re.search(r"LLAMA4 = \((.*?)\)\n", (ROOT / "tests/tokenizer/real_vocabularies.py").read_text(), re.S).group(1)
         names = {"CONTRACTIONS": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", "SPACES": r"\s*[\r\n]+|\s+(?!\S)|\s+"}
         data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = eval("(" + pattern + ")", names)
         data["model"]["ignore_merges"] = False

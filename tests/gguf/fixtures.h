@@ -1,11 +1,11 @@
-// The tokenizers of tests/text as parts of model directories, with what the tests change in them.
+// The tokenizers of tests/tokenizer as parts of model directories, with what the tests change in them.
 #pragma once
 
 #include <algorithm>
 #include <functional>
 
 #include "megatrain/base/log.h"
-#include "megatrain/text/model_text.h"
+#include "megatrain/chat/model_text.h"
 #include "tests/gguf/read_gguf.h"
 #include "tests/places.h"
 
@@ -19,7 +19,7 @@ using TokenizerChange = std::function<void(nlohmann::json&)>;
 inline ModelText text_of(const TemporaryDirectory& directory, const std::string& name,
                          const TokenizerChange& change = {}, const nlohmann::json& config = nlohmann::json::object()) {
   nlohmann::json file =
-      nlohmann::json::parse(read_bytes(in_repository("tests/text/goldens/") + name + ".tokenizer.json"));
+      nlohmann::json::parse(read_bytes(in_repository("tests/tokenizer/goldens/") + name + ".tokenizer.json"));
   if (change) change(file);
   write_bytes(directory / "tokenizer.json", file.dump());
   write_bytes(directory / "tokenizer_config.json", config.dump());

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tests/gguf/fixtures.h"
-#include "tests/text/added_token.h"
+#include "tests/support/added_token.h"
 
 namespace megatrain {
 namespace {

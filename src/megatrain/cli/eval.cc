@@ -19,8 +19,8 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/run/run_files.h"
-#include "megatrain/text/dataset/dataset.h"
-#include "megatrain/text/dataset/json_rows.h"
+#include "megatrain/dataset/dataset.h"
+#include "megatrain/dataset/json_rows.h"
 #include "megatrain/train/model_loss.h"
 
 namespace megatrain {

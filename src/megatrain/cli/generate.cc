@@ -18,7 +18,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/text/dataset/json_rows.h"
+#include "megatrain/dataset/json_rows.h"
 
 namespace megatrain {
 

@@ -18,9 +18,9 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
-#include "megatrain/text/chat_template.h"
-#include "megatrain/text/tokenizer/config_tokens.h"
-#include "megatrain/text/tokenizer/tokenizer.h"
+#include "megatrain/chat/chat_template.h"
+#include "megatrain/tokenizer/config_tokens.h"
+#include "megatrain/tokenizer/tokenizer.h"
 
 namespace megatrain {
 

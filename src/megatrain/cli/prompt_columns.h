@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "megatrain/text/dataset/json_rows.h"
+#include "megatrain/dataset/json_rows.h"
 
 namespace megatrain {
 

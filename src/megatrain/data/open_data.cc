@@ -22,11 +22,11 @@
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/user_cache.h"
-#include "megatrain/text/dataset/content_hash.h"
-#include "megatrain/text/dataset/dataset_info.h"
-#include "megatrain/text/dataset/dataset_list.h"
-#include "megatrain/text/dataset/some_of.h"
-#include "megatrain/text/dataset/tokenize_dataset.h"
+#include "megatrain/dataset/content_hash.h"
+#include "megatrain/dataset/dataset_info.h"
+#include "megatrain/dataset/dataset_list.h"
+#include "megatrain/dataset/some_of.h"
+#include "megatrain/dataset/tokenize_dataset.h"
 
 namespace megatrain {
 namespace {

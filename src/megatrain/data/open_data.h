@@ -9,8 +9,8 @@
 #include "megatrain/config/config.h"
 #include "megatrain/data/sample_data.h"
 #include "megatrain/model/model_source.h"
-#include "megatrain/text/dataset/dataset.h"
-#include "megatrain/text/model_text.h"
+#include "megatrain/dataset/dataset.h"
+#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

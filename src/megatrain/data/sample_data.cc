@@ -11,7 +11,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/io/xxh3.h"
 #include "megatrain/ops/cross_entropy.h"
-#include "megatrain/text/dataset/shorten.h"
+#include "megatrain/dataset/shorten.h"
 
 namespace megatrain {
 namespace {

@@ -1,7 +1,7 @@
 // Tokenised samples, packed into the sequences of a run.
 //
 // An epoch goes through every dataset as often as its weight says: whole times, and for what is left a part of it that
-// (seed, epoch) chooses. Samples are shuffled, packed best-fit into sequences (text/dataset/packing.h), and the
+// (seed, epoch) chooses. Samples are shuffled, packed best-fit into sequences (dataset/packing.h), and the
 // sequences shuffled: a function of (seed, epoch) and the samples' lengths, so a run can go on at any step. What of a
 // sequence is left over is padding: a document of its own in which nothing is trained. With `short_epochs` an epoch
 // fills its last step up with sequences of padding, so that every epoch starts with a step.
@@ -14,8 +14,8 @@
 
 #include "megatrain/config/key_names.h"
 #include "megatrain/data/batch.h"
-#include "megatrain/text/dataset/packing.h"
-#include "megatrain/text/dataset/sample_store.h"
+#include "megatrain/dataset/packing.h"
+#include "megatrain/dataset/sample_store.h"
 
 namespace megatrain {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatrain/generate/generator.h"
-#include "megatrain/text/model_text.h"
+#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

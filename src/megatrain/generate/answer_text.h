@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatrain/text/tokenizer/tokenizer.h"
+#include "megatrain/tokenizer/tokenizer.h"
 
 namespace megatrain {
 

@@ -7,9 +7,9 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/gguf/vocabulary.h"
-#include "megatrain/text/tokenizer/bpe.h"
-#include "megatrain/text/tokenizer/tokenizer_json.h"
-#include "megatrain/text/unicode/bytes.h"
+#include "megatrain/tokenizer/bpe.h"
+#include "megatrain/tokenizer/tokenizer_json.h"
+#include "megatrain/unicode/bytes.h"
 
 namespace megatrain {
 namespace {

@@ -6,7 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/gguf/vocabulary.h"
-#include "megatrain/text/tokenizer/tokenizer_json.h"
+#include "megatrain/tokenizer/tokenizer_json.h"
 
 namespace megatrain {
 namespace {

@@ -11,8 +11,8 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/text/tokenizer/config_tokens.h"
-#include "megatrain/text/tokenizer/tokenizer_json.h"
+#include "megatrain/tokenizer/config_tokens.h"
+#include "megatrain/tokenizer/tokenizer_json.h"
 
 namespace megatrain {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "megatrain/gguf/gguf_file.h"
 #include "megatrain/io/json.h"
-#include "megatrain/text/model_text.h"
+#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

@@ -10,7 +10,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/tensor/layout.h"
-#include "megatrain/text/model_text.h"
+#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

@@ -11,7 +11,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/new_output.h"
 #include "megatrain/run/export_source.h"
-#include "megatrain/text/chat_template.h"
+#include "megatrain/chat/chat_template.h"
 
 namespace megatrain {
 

@@ -7,7 +7,7 @@
 #include "megatrain/http/server.h"
 #include "megatrain/serve/answer_engine.h"
 #include "megatrain/serve/request_pool.h"
-#include "megatrain/text/model_text.h"
+#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

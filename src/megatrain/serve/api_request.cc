@@ -10,7 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
 #include "megatrain/serve/api_error.h"
-#include "megatrain/text/dataset/sample_json.h"
+#include "megatrain/dataset/sample_json.h"
 
 namespace megatrain {
 

@@ -1,0 +1,26 @@
+// A Jinja template as published chat templates are written; what it cannot run is an Error(bad_input), never a guess.
+#pragma once
+
+#include <string>
+
+#include "megatrain/chat/jinja/interpreter.h"
+
+namespace megatrain::jinja {
+
+constexpr size_t kMaxSourceBytes = size_t{1} << 20;  // published ones have less than 64 KiB
+
+class Template {
+ public:
+  // `name` is for error messages.
+  Template(const std::string& source, std::string name);
+
+  Text render(Inputs inputs, RenderCost* cost = nullptr) const;  // the cost also where it fails
+  bool has_generation_tags() const { return has_generation_tags_; }
+
+ private:
+  std::string name_;
+  Body body_;
+  bool has_generation_tags_ = false;
+};
+
+}  // namespace megatrain::jinja

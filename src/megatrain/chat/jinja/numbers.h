@@ -1,0 +1,13 @@
+// Filters of numbers, and numbers written in text as Python reads them.
+#pragma once
+
+#include "megatrain/chat/jinja/interpreter.h"
+
+namespace megatrain::jinja {
+
+Value filter_abs(Interpreter&, const Value& value, const Arguments& arguments);
+Value filter_int(Interpreter&, const Value& value, const Arguments& arguments);
+Value filter_float(Interpreter&, const Value& value, const Arguments& arguments);
+Value filter_round(Interpreter&, const Value& value, const Arguments& arguments);
+
+}  // namespace megatrain::jinja

@@ -1,0 +1,184 @@
+#include "megatrain/chat/model_text.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/shell_word.h"
+#include "megatrain/base/units.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/io/replace.h"
+#include "megatrain/io/xxh3.h"
+#include "megatrain/tokenizer/config_tokens.h"
+
+namespace megatrain {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int64_t kMaxTextBytes = 256 * kMiB;
+
+bool is_file(const fs::path& path) {
+  std::error_code none;
+  return fs::is_regular_file(path, none);
+}
+
+json read_optional(const fs::path& path) {
+  return can_read(path.string()) ? read_json_file(path.string()) : json::object();
+}
+
+// Of every file that a chat template's text depends on, and of the end tokens, which its mask depends on.
+std::string template_hash(const fs::path& directory, const std::string& template_file,
+                          const std::vector<std::string>& ends) {
+  std::vector<fs::path> files = {directory / "tokenizer_config.json", directory / "special_tokens_map.json",
+                                 template_file.empty() ? directory / "chat_template.jinja" : fs::path(template_file)};
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(directory / "additional_chat_templates", none))
+    files.push_back(entry.path());
+  std::sort(files.begin() + 3, files.end());
+  Xxh3 hash;
+  for (const fs::path& file : files) {
+    const std::string text = read_text_if_there(file.string(), kMaxTextBytes).value_or("");
+    const std::string head = fmt::format("{} {}\n", file.filename().string(), text.size());
+    hash.update(head.data(), head.size());
+    hash.update(text.data(), text.size());
+  }
+  for (const std::string& end : ends) hash.update(end.data(), end.size() + 1);
+  return hash.digest();
+}
+
+// The id of a token that a configuration names, as a text or as {"content": text}; -1: it names none. A name that the
+// tokenizer lacks is -1 too, unless it is `needed`.
+int32_t named_id(const json& config, const char* key, const Tokenizer& tokenizer, const std::string& file,
+                 bool needed) {
+  if (!config.contains(key) || config.at(key).is_null()) return -1;
+  const json& token = config.at(key).is_object() ? config.at(key).value("content", json()) : config.at(key);
+  if (!token.is_string()) fail_input(fmt::format("{}: \"{}\" is no token's text; correct the file", file, key));
+  const int32_t id = tokenizer.id_of(token.get<std::string>());
+  if (id < 0 && needed)
+    fail_input(fmt::format("{}: \"{}\" is {}, which tokenizer.json does not have; take both files from one model", file,
+                           key, printable(token.get<std::string>())));
+  return id;
+}
+
+// Of tokenizer.json and, where the files beside it change the tokens, of these changes.
+std::string identity_of(const std::string& text, const Tokenizer& tokenizer) {
+  Xxh3 hash;
+  hash.update(text.data(), text.size());
+  for (const AddedToken& token : tokenizer.tokens_beyond_file()) {
+    const std::string line = fmt::format("\n{} {} {} {} {} {} {}", token.id, token.single_word, token.left_strip,
+                                         token.right_strip, token.normalized, token.special, token.content);
+    hash.update(line.data(), line.size());
+  }
+  return hash.digest();
+}
+
+// Ids follow the order of the tokens, as in transformers, whatever the file says.
+void warn_of_other_ids(const std::vector<ConfigToken>& tokens, const Tokenizer& tokenizer, const std::string& file) {
+  for (const auto& [token, priority] : tokens) {
+    const int32_t id = tokenizer.id_of(token.content);
+    if (token.id < 0 || token.id == id || priority != ConfigToken::Priority::always) continue;
+    log_warn(fmt::format("{}: added_tokens_decoder gives {} the id {}; it has {}, as in transformers", file,
+                         printable(token.content), token.id, id));
+  }
+}
+
+}  // namespace
+
+ModelText ModelText::load(const std::string& path, const std::string& template_file, const std::string& tokenizer_key) {
+  const bool whole = !is_file(path);
+  const fs::path directory = whole ? fs::path(path) : fs::path(path).parent_path();
+  const std::string file = whole ? (directory / "tokenizer.json").string() : path;
+  if (!can_read(file)) {
+    if (is_file(directory / "tokenizer.model"))
+      fail_input(fmt::format(
+          "{} has no tokenizer.json, only a tokenizer.model; transformers makes one of it: python3 -c 'import sys; "
+          "from "
+          "transformers import AutoTokenizer as T; T.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' {}",
+          path, shell_word(path)));
+    fail_input(fmt::format(
+        "{} has no tokenizer.json, so text cannot become tokens; copy it from the model this one was made of{}", path,
+        tokenizer_key.empty() ? ", with the tokenizer_config.json beside it"
+                              : fmt::format(", or give {} a directory that has one", tokenizer_key)));
+  }
+  const std::string text = read_text_file(file, kMaxTextBytes);
+  const TokenizerConfigFiles files = TokenizerConfigFiles::read(directory.string());
+  const json config = files.named();
+  const std::string config_file = (directory / "tokenizer_config.json").string();
+  const std::vector<ConfigToken> more = config_tokens(files);
+  ModelText model{.path = path, .tokenizer = Tokenizer::from_json(text, file, more)};
+  model.tokenizer_identity = identity_of(text, model.tokenizer);
+  warn_of_other_ids(more, model.tokenizer, config_file);
+  model.eos = named_id(config, "eos_token", model.tokenizer, config_file, true);
+  model.read_end_ids(directory.string());
+  if (model.eos < 0 && !model.end_ids.empty()) model.eos = *model.end_ids.begin();
+  const int32_t padding = named_id(config, "pad_token", model.tokenizer, config_file, false);
+  model.padding = padding >= 0 ? padding : std::max(model.eos, 0);
+
+  model.chat_end_ids = model.end_ids;
+  model.chat_template = ChatTemplate::find(directory.string(), template_file);
+  if (model.chat_template) {
+    std::vector<std::string> specials;
+    for (int32_t id = 0; id < model.tokenizer.vocab_size(); ++id)
+      if (model.tokenizer.is_special(id)) specials.push_back(model.tokenizer.token_of(id));
+    model.chat_template->add_special_tokens(specials);
+    std::vector<std::string> ends;
+    for (const int32_t id : model.end_ids)
+      if (id >= 0 && id < model.tokenizer.vocab_size()) ends.push_back(model.tokenizer.token_of(id));
+    model.chat_template->add_end_tokens(ends);
+    model.template_identity = template_hash(directory, template_file, ends);
+    model.find_turn_end();
+  }
+  return model;
+}
+
+void ModelText::read_end_ids(const std::string& directory) {
+  if (eos >= 0) end_ids.insert(eos);
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const std::string file = (fs::path(directory) / name).string();
+    const json config = read_optional(file);
+    if (!config.is_object() || !config.contains("eos_token_id") || config.at("eos_token_id").is_null()) continue;
+    const json& ids = config.at("eos_token_id");
+    for (const json& id : ids.is_array() ? ids : json::array({ids})) {
+      if (!id.is_number_integer()) {
+        fail_input(fmt::format("{}: eos_token_id is {}; expected a token's number or a list of them", file,
+                               printable(ids.dump())));
+      }
+      end_ids.insert(id.get<int32_t>());
+    }
+  }
+}
+
+// What ends the answer of a small conversation; a template that refuses it leaves the other end tokens.
+void ModelText::find_turn_end() {
+  RenderedChat chat;
+  try {
+    chat =
+        chat_template->render({.messages = nlohmann::ordered_json::array(
+                                   {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "b"}}})});
+  } catch (const Error&) {
+    return;
+  }
+  if (chat.trained.empty()) return;
+  const auto [begin, end, message] = chat.trained.back();
+  const std::vector<int32_t> ids = tokenizer.encode(std::string_view(chat.text).substr(begin, end - begin), false);
+  if (!ids.empty() && tokenizer.is_special(ids.back())) chat_end_ids.insert(ids.back());
+}
+
+std::vector<int32_t> ModelText::encode_chat(const nlohmann::ordered_json& messages) const {
+  if (!chat_template) {
+    fail_input(
+        fmt::format("{} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "
+                    "give the prompt as plain text, or add the template",
+                    path));
+  }
+  return tokenizer.encode(chat_template->render({.messages = messages, .add_generation_prompt = true}).text, false);
+}
+
+}  // namespace megatrain

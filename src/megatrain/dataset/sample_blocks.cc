@@ -1,0 +1,400 @@
+#include "megatrain/dataset/sample_blocks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/units.h"
+#include "megatrain/dataset/convert_command.h"
+#include "megatrain/unicode/unicode.h"
+
+namespace megatrain {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kBlank = " \t\r\n";
+constexpr int64_t kSkipBytes = kMiB;
+
+using Phase = ReadPlace::Phase;
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(kBlank) == std::string_view::npos; }
+
+// Of an object that is written over several lines; no whole JSON is one brace.
+bool is_open_brace(std::string_view line) {
+  const size_t brace = line.find('{');
+  return brace != std::string_view::npos && is_blank(line.substr(0, brace)) && is_blank(line.substr(brace + 1));
+}
+
+int64_t lines_in(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
+
+// Finds where an element of an array ends, fed in pieces.
+class ElementScanner {
+ public:
+  // The comma or bracket that follows the element, or npos when it goes on.
+  size_t find_end(std::string_view text, size_t from) {
+    for (size_t i = from; i < text.size(); ++i) {
+      const char c = text[i];
+      if (in_string_) {
+        if (escaped_) {
+          escaped_ = false;
+        } else if (c == '\\') {
+          escaped_ = true;
+        } else if (c == '"') {
+          in_string_ = false;
+        }
+      } else if (c == '"') {
+        in_string_ = true;
+      } else if (depth_ == 0 && (c == ',' || c == ']')) {
+        return i;
+      } else if (c == '{' || c == '[') {
+        ++depth_;
+      } else if ((c == '}' || c == ']') && depth_ > 0) {
+        --depth_;
+      }
+    }
+    return std::string_view::npos;
+  }
+
+ private:
+  int64_t depth_ = 0;
+  bool in_string_ = false, escaped_ = false;
+};
+
+// Where the first document of a longer text ends.
+size_t document_end(std::string_view text) {
+  if (const size_t newline = text.rfind('\n'); newline != std::string_view::npos) return newline + 1;
+  if (const size_t space = text.rfind(' '); space != std::string_view::npos && space > 0) return space;
+  size_t end = text.size();
+  while (end > 1 && text.size() - end < 4 && !is_utf8_boundary(text[end - 1])) --end;
+  return end > 1 ? end - 1 : text.size();
+}
+
+void refuse_compressed(const std::string& path, std::string_view head) {
+  const auto refuse = [&](const char* what, const std::string& advice) {
+    fail_input(fmt::format("{} is {}, which is not read; {}.", path, what, advice));
+  };
+  const auto unpack = [&](const char* program) {
+    const std::string out = path + ".unpacked" + std::filesystem::path(path).extension().string();
+    return fmt::format("unpack it: {}, and give {}", unpack_command(program, path, out), out);
+  };
+  if (head.starts_with("\x1f\x8b")) refuse("compressed by gzip", unpack("gunzip -c"));
+  if (head.starts_with("\x28\xb5\x2f\xfd")) refuse("compressed by zstd", unpack("unzstd -c"));
+  if (head.starts_with("\xfd"
+                       "7zXZ"))
+    refuse("compressed by xz", unpack("unxz -c"));
+  if (head.starts_with("PK\x03\x04")) refuse("a zip archive", "unpack it with unzip");
+  if (head.starts_with("PAR1")) {
+    const std::string out = path + ".rows.jsonl";
+    refuse("a Parquet file", fmt::format("convert it to JSON Lines: {}, and give {}",
+                                         pandas_command("read_parquet(sys.argv[1])", path, out), out));
+  }
+}
+
+}  // namespace
+
+std::string_view SampleBlock::good_text(const RawSample& sample) const {
+  if (!sample.bad.empty()) fail_input(sample.bad);
+  const std::string_view whole = text(sample);
+  if (const size_t at = find_invalid_utf8(whole); at != std::string_view::npos) {
+    fail_input(fmt::format("byte {} of the file, 0x{:02x}, is not UTF-8; convert the file to UTF-8",
+                           sample.offset + static_cast<int64_t>(at), static_cast<unsigned char>(whole[at])));
+  }
+  return whole;
+}
+
+SampleBlocks::SampleBlocks(std::vector<SampleFile> files, const BlockLimits& limits, const ReadPlace& from)
+    : files_(std::move(files)), limits_(limits), place_(from) {}
+
+bool SampleBlocks::next(SampleBlock& block) {
+  block = {};
+  while (place_.file < static_cast<int64_t>(files_.size())) {
+    if (static_cast<int64_t>(block.bytes.size()) > limits_.block_bytes / 2) break;
+    if (!open_file()) continue;
+    switch (place_.phase) {
+      case Phase::start: begin_file(); break;
+      case Phase::lines: read_lines(block); break;
+      case Phase::first_element:
+      case Phase::element: read_elements(block); break;
+      case Phase::array_end: read_array_end(block); break;
+      case Phase::document: read_document(block); break;
+    }
+  }
+  block.after = place_;
+  return !block.samples.empty() || place_.file < static_cast<int64_t>(files_.size());
+}
+
+// False where the file has been read to its end; then the next one stands there.
+bool SampleBlocks::open_file() {
+  if (file_bytes_ < 0) {
+    file_ = File::open_to_read(files_[static_cast<size_t>(place_.file)].path);
+    file_bytes_ = file_.bytes();
+  }
+  const bool in_array = place_.phase == Phase::first_element || place_.phase == Phase::element;
+  if (place_.offset < file_bytes_ || in_array) return true;
+  close_file();
+  return false;
+}
+
+void SampleBlocks::close_file() {
+  file_.close();
+  file_bytes_ = -1;
+  place_ = {.file = place_.file + 1};
+}
+
+// Appends the file's bytes from `at` on; fewer at its end. Returns how many.
+int64_t SampleBlocks::read_more(std::string& buffer, int64_t at, int64_t bytes) const {
+  bytes = std::clamp<int64_t>(file_bytes_ - at, 0, bytes);
+  const size_t held = buffer.size();
+  buffer.resize(held + static_cast<size_t>(bytes));
+  file_.read_at(at, buffer.data() + held, bytes);
+  return bytes;
+}
+
+// How much to read at once, so that the block keeps its size.
+int64_t SampleBlocks::fair_bytes(const SampleBlock& block) const {
+  return std::max<int64_t>(1, limits_.block_bytes - static_cast<int64_t>(block.bytes.size()));
+}
+
+// How much more of a sample that has `held` bytes and goes on: twice as much, and not much beyond what it may have.
+int64_t SampleBlocks::more_bytes(size_t held) const {
+  const int64_t bytes = static_cast<int64_t>(held);
+  return std::max<int64_t>(1, std::min(bytes, limits_.sample_bytes + 2 - bytes));
+}
+
+void SampleBlocks::add(SampleBlock& block, int64_t line, int64_t offset, size_t begin, size_t end) const {
+  block.samples.push_back({.file = static_cast<int32_t>(place_.file),
+                           .json = files_[static_cast<size_t>(place_.file)].json,
+                           .line = line,
+                           .offset = offset,
+                           .begin = begin,
+                           .end = end});
+}
+
+void SampleBlocks::add_bad(SampleBlock& block, int64_t line, std::string what) const {
+  add(block, line, place_.offset, 0, 0);
+  block.samples.back().bad = std::move(what);
+}
+
+void SampleBlocks::begin_file() {
+  const SampleFile& file = files_[static_cast<size_t>(place_.file)];
+  std::string head;
+  read_more(head, 0, 16);
+  refuse_compressed(file.path, head);
+  if (head.starts_with(kByteOrderMark)) place_.offset = static_cast<int64_t>(kByteOrderMark.size());
+  if (!file.json) {
+    place_.phase = file.lines ? Phase::lines : Phase::document;
+    return;
+  }
+  int64_t line = 1;
+  for (int64_t at = place_.offset; at < file_bytes_;) {
+    std::string text;
+    const int64_t bytes = read_more(text, at, kSkipBytes);
+    const size_t first = text.find_first_not_of(kBlank);
+    if (first != std::string::npos) {
+      line += lines_in(std::string_view(text).substr(0, first));
+      if (text[first] == '[') {
+        place_ = {.file = place_.file,
+                  .offset = at + static_cast<int64_t>(first) + 1,
+                  .line = line,
+                  .phase = Phase::first_element};
+      } else {
+        place_.phase = Phase::lines;
+      }
+      return;
+    }
+    line += lines_in(text);
+    at += bytes;
+  }
+  place_.offset = file_bytes_;
+}
+
+void SampleBlocks::read_lines(SampleBlock& block) {
+  const size_t base = block.bytes.size();
+  size_t end = std::string::npos;  // of the whole lines
+  int64_t at = place_.offset;
+  for (int64_t bytes = fair_bytes(block);; bytes = more_bytes(block.bytes.size() - base)) {
+    at += read_more(block.bytes, at, bytes);
+    if (at == file_bytes_) {
+      end = block.bytes.size();
+      break;
+    }
+    const size_t newline = block.bytes.rfind('\n');
+    if (newline != std::string::npos && newline >= base) {
+      end = newline + 1;
+      break;
+    }
+    if (static_cast<int64_t>(block.bytes.size() - base) > limits_.sample_bytes + 1) {  // a line end may be two bytes
+      block.bytes.resize(base);
+      skip_long_line(block);
+      return;
+    }
+  }
+  block.bytes.resize(end);
+  for (size_t begin = base; begin < end;) {
+    const size_t newline = std::min(block.bytes.find('\n', begin), end);
+    size_t last = newline;
+    if (last > begin && block.bytes[last - 1] == '\r') --last;
+    if (static_cast<int64_t>(last - begin) > limits_.sample_bytes) {
+      add_bad(block, place_.line,
+              fmt::format("the line is longer than {}, the most a sample may have; split it",
+                          format_bytes(limits_.sample_bytes)));
+    } else if (files_[static_cast<size_t>(place_.file)].json &&
+               is_open_brace(std::string_view(block.bytes).substr(begin, last - begin))) {
+      add_bad(block, place_.line,
+              "an object goes on over the next lines; put each object on one line (jq -c . does it), or all of them "
+              "into an array: [{...}, {...}]");
+    } else if (!is_blank(std::string_view(block.bytes).substr(begin, last - begin))) {
+      add(block, place_.line, place_.offset + static_cast<int64_t>(begin - base), begin, last);
+    }
+    place_.line += newline < end ? 1 : 0;
+    begin = newline + 1;
+  }
+  place_.offset += static_cast<int64_t>(end - base);
+}
+
+void SampleBlocks::skip_long_line(SampleBlock& block) {
+  add_bad(block, place_.line,
+          fmt::format("the line is longer than {}, the most a sample may have; split it",
+                      format_bytes(limits_.sample_bytes)));
+  std::string text;
+  while (place_.offset < file_bytes_) {
+    text.clear();
+    const int64_t bytes = read_more(text, place_.offset, kSkipBytes);
+    const size_t newline = text.find('\n');
+    if (newline != std::string::npos) {
+      place_.offset += static_cast<int64_t>(newline) + 1;
+      place_.line++;
+      return;
+    }
+    place_.offset += bytes;
+  }
+}
+
+void SampleBlocks::read_elements(SampleBlock& block) {
+  const size_t base = block.bytes.size();
+  const int64_t origin = place_.offset;
+  int64_t at = place_.offset;
+  const auto move_to = [&](size_t next) {  // everything before it has been dealt with
+    const size_t done = base + static_cast<size_t>(place_.offset - origin);
+    place_.line += lines_in(std::string_view(block.bytes).substr(done, next - done));
+    place_.offset = origin + static_cast<int64_t>(next - base);
+  };
+  size_t next = base;
+  bool found = false;
+  for (int64_t bytes = fair_bytes(block);; bytes = more_bytes(block.bytes.size() - base)) {
+    at += read_more(block.bytes, at, bytes);
+    const bool all = at == file_bytes_;
+    while (true) {
+      const size_t begin = block.bytes.find_first_not_of(kBlank, next);
+      if (begin == std::string::npos) {
+        next = block.bytes.size();
+        move_to(next);
+        if (all) add_bad(block, place_.line, "the file ends inside a JSON array; close it with ]");
+        if (all) close_file();
+        return;
+      }
+      if (block.bytes[begin] == ']') {
+        move_to(begin);
+        if (place_.phase == Phase::element) add_bad(block, place_.line, "the JSON array ends after a comma; remove it");
+        move_to(begin + 1);
+        place_.phase = Phase::array_end;
+        block.bytes.resize(begin);
+        return;
+      }
+      move_to(begin);
+      next = begin;
+      ElementScanner scanner;
+      const size_t end = scanner.find_end(block.bytes, begin);
+      if (end == std::string::npos) break;
+      if (static_cast<int64_t>(end - begin) > limits_.sample_bytes) {
+        add_bad(block, place_.line,
+                fmt::format("the array's element is longer than {}, the most a sample may have; "
+                            "split it",
+                            format_bytes(limits_.sample_bytes)));
+      } else {
+        add(block, place_.line, place_.offset, begin, end);
+      }
+      found = true;
+      next = end + 1;
+      const bool last = block.bytes[end] == ']';
+      move_to(next);
+      place_.phase = last ? Phase::array_end : Phase::element;
+      if (last) {
+        block.bytes.resize(end);
+        return;
+      }
+    }
+    // An element goes on beyond what was read; it is read on from its beginning.
+    if (found || next > base) {
+      block.bytes.resize(next);
+      return;
+    }
+    const bool too_long = static_cast<int64_t>(block.bytes.size() - next) > limits_.sample_bytes;
+    if (too_long || all) block.bytes.resize(base);
+    if (too_long) {
+      skip_long_element(block);
+      return;
+    }
+    if (all) {
+      add_bad(block, place_.line, "the file ends inside this element of a JSON array; complete or remove it");
+      close_file();
+      return;
+    }
+  }
+}
+
+void SampleBlocks::skip_long_element(SampleBlock& block) {
+  add_bad(block, place_.line,
+          fmt::format("the array's element is longer than {}, the most a sample may have; split it",
+                      format_bytes(limits_.sample_bytes)));
+  ElementScanner scanner;
+  std::string text;
+  while (place_.offset < file_bytes_) {
+    text.clear();
+    const int64_t bytes = read_more(text, place_.offset, kSkipBytes);
+    const size_t end = scanner.find_end(text, 0);
+    if (end != std::string::npos) {
+      place_.line += lines_in(std::string_view(text).substr(0, end));
+      place_.offset += static_cast<int64_t>(end) + 1;
+      place_.phase = text[end] == ']' ? Phase::array_end : Phase::element;
+      return;
+    }
+    place_.line += lines_in(text);
+    place_.offset += bytes;
+  }
+  close_file();  // it has no end
+}
+
+void SampleBlocks::read_array_end(SampleBlock& block) {
+  std::string text;
+  const int64_t bytes = read_more(text, place_.offset, kSkipBytes);
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string::npos) {
+    place_.line += lines_in(text);
+    place_.offset += bytes;
+    return;
+  }
+  place_.line += lines_in(std::string_view(text).substr(0, first));
+  add_bad(block, place_.line, "something follows the end of the JSON array; remove it, or put one object on each line");
+  close_file();
+}
+
+void SampleBlocks::read_document(SampleBlock& block) {
+  const size_t base = block.bytes.size();
+  read_more(block.bytes, place_.offset, limits_.document_bytes);
+  size_t end = block.bytes.size();
+  if (place_.offset + static_cast<int64_t>(end - base) < file_bytes_) {
+    end = base + document_end(std::string_view(block.bytes).substr(base));
+    block.bytes.resize(end);
+  }
+  const std::string_view text = std::string_view(block.bytes).substr(base);
+  if (!is_blank(text)) add(block, place_.line, place_.offset, base, end);
+  place_.line += lines_in(text);
+  place_.offset += static_cast<int64_t>(end - base);
+}
+
+}  // namespace megatrain

@@ -1,0 +1,56 @@
+// Writes a SampleStore's directory block by block, so that a process that dies loses no more than what was not saved.
+//
+// journal.jsonl holds a line for each save: how far the input was read, and how far each file was written when its
+// bytes were durable. What the files hold beyond the last whole line is cut off when writing goes on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatrain/io/file.h"
+#include "megatrain/dataset/sample_blocks.h"
+#include "megatrain/dataset/sample_encoder.h"
+
+namespace megatrain {
+
+class SampleWriter {
+ public:
+  // Goes on with what `directory`, which exists, holds; from nothing where that is not as it was written.
+  explicit SampleWriter(const std::string& directory);
+
+  const ReadPlace& place() const { return state_.place; }  // where the input was read to
+  bool has_saved() const { return journal_bytes_ > 0; }
+  int64_t samples() const { return state_.samples; }
+  int64_t tokens() const { return state_.tokens; }
+  const std::vector<BadRecord>& bad() const { return bad_; }
+
+  void add(const EncodedBlock& block, const ReadPlace& after);
+  void save();  // what was added is durable
+  // The store is complete but for its name.
+  void finish(const std::string& fingerprint);
+
+ private:
+  struct State {
+    ReadPlace place;
+    int64_t samples = 0, tokens = 0, trained_tokens = 0;
+    int64_t bad = 0, bad_bytes = 0;
+    SampleNotes notes;
+  };
+  void sync() const;
+  void read_journal();
+  bool is_whole() const;
+  bool read_bad();
+
+  std::string directory_;
+  File tokens_, samples_, bad_file_, journal_;
+  int64_t journal_bytes_ = 0;
+  State state_, saved_;
+  std::vector<BadRecord> bad_;
+};
+
+std::string journal_path(const std::string& directory);
+// Of a store that has its name.
+void remove_journal(const std::string& directory);
+
+}  // namespace megatrain

@@ -1,0 +1,93 @@
+// Tokens added to a vocabulary: found in the text whole, before anything cuts it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "megatrain/tokenizer/bpe.h"
+#include "megatrain/tokenizer/normalizer.h"
+#include "megatrain/tokenizer/pre_tokenizer.h"
+#include "megatrain/tokenizer/tokenizer_json.h"
+
+namespace megatrain {
+
+struct AddedToken {
+  int32_t id = -1;
+  std::string content;
+  std::string written;  // as it stands in normalized text; the content itself when not `normalized`
+  bool single_word = false;
+  bool left_strip = false;
+  bool right_strip = false;
+  bool normalized = false;
+  bool special = false;
+
+  bool operator==(const AddedToken&) const = default;
+};
+
+// A token of a file beside tokenizer.json; its id, where it has one, is what that file says, not what it gets.
+struct ConfigToken {
+  enum class Priority {
+    always,         // also over a token of tokenizer.json that has its text
+    if_id_is_free,  // no token of tokenizer.json has its id
+    if_not_added,   // no added token has its text
+    if_known,       // neither, and the vocabulary has it
+  };
+  AddedToken token;
+  Priority priority = Priority::always;
+};
+
+// Finds the leftmost and there the longest of a set of texts.
+class TextFinder {
+ public:
+  TextFinder() { nodes_.emplace_back(); }
+  bool empty() const { return nodes_.size() == 1; }
+  bool add(std::string_view text, int32_t value);  // false when it is there already
+  // From `from` on; false when there is none.
+  bool find(std::string_view text, size_t from, ByteRange& range, int32_t& value) const;
+
+ private:
+  struct Node {
+    std::vector<std::pair<char, int32_t>> next;  // in order of the byte
+    int32_t value = -1;
+  };
+  int32_t child(int32_t node, char byte) const;
+
+  std::vector<Node> nodes_;
+  std::array<bool, 256> starts_{};
+};
+
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  // `list` is tokenizer.json's "added_tokens"; ids of tokens that the model lacks follow its vocabulary, in the order
+  // of the file, then of `more`.
+  AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Bpe& model,
+              const Normalizer& normalizer);
+
+  // Appends `piece`, cut where tokens of one kind stand: those found before normalizing, or those found after.
+  void cut(const TextPiece& piece, bool after_normalizing, std::vector<TextPiece>& out) const;
+
+  const AddedToken* find(int32_t id) const;
+  const AddedToken* find(std::string_view content) const;
+  const std::unordered_map<int32_t, AddedToken>& by_id() const { return by_id_; }
+  // Those of `more` that are not as tokenizer.json alone has them, in order.
+  const std::vector<AddedToken>& beyond_file() const { return beyond_file_; }
+  // A token's text names a special token.
+  bool is_special(const std::string& text) const { return special_.contains(text); }
+
+ private:
+  void add(AddedToken token, const Bpe& model, const Normalizer& normalizer);
+
+  int32_t next_id_ = 0;
+  std::vector<AddedToken> beyond_file_;
+  std::unordered_map<int32_t, AddedToken> by_id_;
+  std::unordered_map<std::string, int32_t> ids_;
+  std::unordered_map<std::string, bool> special_;
+  TextFinder before_, after_;
+};
+
+}  // namespace megatrain

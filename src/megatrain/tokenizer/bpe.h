@@ -1,0 +1,71 @@
+// Byte-pair encoding: the model of a tokenizer.json.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatrain/tokenizer/bpe_tables.h"
+#include "megatrain/tokenizer/tokenizer_json.h"
+#include "megatrain/unicode/unicode.h"
+
+namespace megatrain {
+
+struct BpeToken {
+  int32_t id = 0;
+  uint32_t begin = 0;  // bytes [begin, end) of the word
+  uint32_t end = 0;
+};
+
+class Bpe {
+ public:
+  // With `words_are_bytes`, words come as bytes where the vocabulary is written in byte characters.
+  Bpe(const TokenizerNode& model, bool words_are_bytes);
+
+  // Appends the tokens of a word, from this thread's cache where it is there. Thread-safe.
+  void encode(std::string_view word, std::vector<BpeToken>& tokens) const;
+
+  int32_t id_of(std::string_view token) const { return vocabulary_.find(token); }  // -1: none
+  const std::string* token_of(int32_t id) const;                                   // null: none
+  int64_t entries() const { return static_cast<int64_t>(vocabulary_.size()); }
+  int32_t last_id() const { return static_cast<int32_t>(tokens_.size()) - 1; }
+
+ private:
+  struct Symbol;
+  struct Scratch;
+
+  void read_vocabulary(const TokenizerNode& node);
+  void read_merges(const TokenizerNode& node);
+  void prepare_characters();
+  void encode_part(std::string_view part, uint32_t shift, std::vector<BpeToken>& tokens) const;
+  void encode_uncached(std::string_view word, std::vector<BpeToken>& tokens) const;
+  void to_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
+  int32_t character_id(std::string_view word, size_t begin, size_t& end, std::string& written) const;
+  bool push_bytes(std::string_view character, size_t begin, size_t end, std::vector<Symbol>& symbols) const;
+  void merge_few(std::vector<Symbol>& symbols) const;
+  void merge_many(std::vector<Symbol>& symbols, std::vector<uint64_t>& queue) const;
+  void refresh_pair(std::vector<Symbol>& symbols, int32_t left) const;
+
+  std::vector<std::string> tokens_;  // by id; ids the vocabulary skips are empty and not in `present_`
+  std::vector<bool> present_;
+  StringTable vocabulary_;  // as written in the file
+  StringTable words_;       // as words come
+  PairTable merges_;
+  bool words_are_bytes_ = false;
+  bool fuse_unknown_ = false;
+  bool ignore_merges_ = false;
+  bool byte_fallback_ = false;
+  int32_t unknown_ = -1;
+  std::optional<std::string> unknown_missing_;  // the unk_token, when the vocabulary lacks it
+  std::string prefix_, suffix_;                 // continuing_subword_prefix, end_of_word_suffix
+  std::array<int32_t, 256> byte_ids_{};         // of a byte of a word, -1: none (words_are_bytes_)
+  std::array<int32_t, 256> fallback_ids_{};     // of <0xNN>, -1: none
+  CodePointMap<int32_t> character_ids_;         // of a character of a word, -1: none
+  std::string word_start_;                      // no token holds it after another character; empty: none is such
+  uint64_t number_ = 0;                         // tells this model's cache entries from those of others
+};
+
+}  // namespace megatrain

@@ -1,0 +1,29 @@
+// Tokens that the files beside tokenizer.json add to it, as transformers adds them when it loads a tokenizer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megatrain/io/json.h"
+#include "megatrain/tokenizer/added_tokens.h"
+
+namespace megatrain {
+
+// The files of a model's directory that name tokens; an empty object stands for a file that is not there.
+struct TokenizerConfigFiles {
+  nlohmann::json config;              // tokenizer_config.json
+  nlohmann::json special_tokens_map;  // special_tokens_map.json, which counts only without an added_tokens_decoder
+  nlohmann::json added_tokens;        // added_tokens.json, which counts only without an added_tokens_decoder
+  std::string directory;              // for errors
+
+  static TokenizerConfigFiles read(const std::string& directory);
+
+  // tokenizer_config.json with the named tokens of special_tokens_map.json where these count.
+  nlohmann::json named() const;
+};
+
+// In the order in which they are added: those of added_tokens_decoder (or added_tokens.json) by their index, then the
+// named ones, then additional_special_tokens and extra_special_tokens. Error(bad_input) for what is no token.
+std::vector<ConfigToken> config_tokens(const TokenizerConfigFiles& files);
+
+}  // namespace megatrain

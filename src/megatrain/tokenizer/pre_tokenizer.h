@@ -1,0 +1,98 @@
+// The pre-tokenizer of a tokenizer.json: cuts a text into the words that the model sees one by one.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "megatrain/tokenizer/normalizer.h"
+#include "megatrain/unicode/aligned_text.h"
+#include "megatrain/tokenizer/tokenizer_json.h"
+#include "megatrain/unicode/unicode.h"
+
+namespace megatrain {
+
+// A piece of text, or a token already found in it.
+struct TextPiece {
+  std::string_view text;
+  const ByteRange* origins = nullptr;  // of each byte; null: the text is the input itself, from `origin` on
+  uint32_t origin = 0;                 // where in the input it begins; exact only when origins are tracked
+  int32_t token = -1;
+
+  TextPiece part(size_t begin, size_t end) const {
+    const ByteRange* const from = origins == nullptr ? nullptr : origins + begin;
+    return {text.substr(begin, end - begin), from,
+            from == nullptr ? origin + static_cast<uint32_t>(begin) : from->begin, -1};
+  }
+  // Where bytes [begin, end) of it came from: whole characters of the input.
+  ByteRange origin_of(size_t begin, size_t end) const;
+};
+
+// Texts that pieces point into.
+class TextPool {
+ public:
+  const AlignedText& keep(AlignedText text) { return texts_.emplace_back(std::move(text)); }
+  void clear() { texts_.clear(); }
+
+ private:
+  std::deque<AlignedText> texts_;
+};
+
+// A piece that is all of a kept text; `origin` as of the piece it came from.
+TextPiece whole_piece(const AlignedText& text, uint32_t origin);
+
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  explicit PreTokenizer(const TokenizerNode& node);
+
+  // The last step writes words in byte characters: the model may take the bytes instead.
+  bool ends_in_bytes() const { return ends_in_bytes_; }
+  // Whether a step asks where in the input a piece began.
+  bool needs_origins() const { return needs_origins_; }
+
+  // Cuts every piece that is not a token. With ends_in_bytes() the words are left as bytes. `spare` is scratch.
+  void cut(std::vector<TextPiece>& pieces, std::vector<TextPiece>& spare, TextPool& pool, bool track) const;
+
+ private:
+  enum class Prepend { always, first, never };
+  struct ByteLevel {
+    bool add_prefix_space = true;
+    bool use_regex = true;
+    bool map = true;  // to byte characters
+  };
+  struct Metaspace {
+    std::string replacement;
+    Prepend prepend = Prepend::always;
+    bool split = true;
+  };
+  struct Split {
+    TextPattern pattern;
+    SplitBehavior behavior;
+    bool invert;
+  };
+  struct SplitOnSet {  // each code point of the set is a match
+    CodePointMap<uint8_t> set;
+    SplitBehavior behavior;
+  };
+  struct Words {};  // Whitespace: \w+|[^\w\s]+
+  using Step = std::variant<ByteLevel, Metaspace, Split, SplitOnSet, Words>;
+
+  static Step read_step(const TokenizerNode& node);
+  static void apply(const Step& step, TextPiece piece, TextPool& pool, bool track, std::vector<TextPiece>& out);
+  static void apply_byte_level(const ByteLevel& step, TextPiece piece, TextPool& pool, bool track,
+                               std::vector<TextPiece>& out);
+  static void apply_metaspace(const Metaspace& step, const TextPiece& piece, TextPool& pool, bool track,
+                              std::vector<TextPiece>& out);
+
+  std::vector<Step> steps_;
+  bool ends_in_bytes_ = false;
+  bool needs_origins_ = false;
+};
+
+}  // namespace megatrain
