@@ -1,6 +1,6 @@
 // Messages call a key what the user's file calls it.
-#include "tests/config/axolotl_examples.h"
-#include "tests/config/foreign_file.h"
+#include "tests/support/axolotl_examples.h"
+#include "tests/support/foreign_file.h"
 
 namespace megatrain {
 namespace {

@@ -169,7 +169,7 @@ struct ConfigNeeds {
 
 // `overrides` are words as they stand on the command line: "--optim.lr=1e-4", or "--optim.lr", "1e-4"; a key that is
 // true or false may stand alone ("--resume"). The last of equal overrides wins.
-// Files of other trainers are understood (config/foreign/trainer.h): their keys, and for what is not given their
+// Files of other trainers are understood (foreign/trainer.h): their keys, and for what is not given their
 // defaults; the log has the table `translation` then. A trainer's mark says whose a file is. Keys of LLaMA-Factory and
 // the Hugging Face trainer may stand in a file of ours, too. Throws Error(bad_config) "FILE:LINE: what is wrong, what
 // is accepted", or "--key: ..." for an override; unknown keys are named all at once. Where `needs.data`, data.tokens of

@@ -46,10 +46,6 @@ std::optional<YAML::Node> flow_node(const std::string& text, const std::string& 
 
 }  // namespace
 
-bool is_flow_text(const std::string& text) {
-  return (text.starts_with('[') && text.ends_with(']')) || (text.starts_with('{') && text.ends_with('}'));
-}
-
 ConfigText config_text(const std::string& where, const ConfigKey& key, const YAML::Node& node) {
   if (node.IsNull()) return {.text = "", .null = true};
   if (node.IsScalar()) return {.text = node.Scalar()};

@@ -9,9 +9,6 @@
 
 namespace megatrain {
 
-// True for a list or a mapping as text in YAML's flow form, as on the command line: "[a, b]".
-bool is_flow_text(const std::string& text);
-
 // Throws Error(bad_config) "WHERE: …" for a list or a section where the key takes none.
 ConfigText config_text(const std::string& where, const ConfigKey& key, const YAML::Node& node);
 

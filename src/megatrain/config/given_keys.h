@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatrain/config/config_kinds.h"
-#include "megatrain/config/foreign/trainer.h"
+#include "megatrain/foreign/trainer.h"
 
 namespace megatrain {
 

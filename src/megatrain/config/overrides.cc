@@ -5,7 +5,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/config/config_text.h"
-#include "megatrain/config/foreign/foreign_yaml.h"
+#include "megatrain/foreign/foreign_yaml.h"
 
 namespace megatrain {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/config/foreign/translate.h"
+#include "megatrain/foreign/translate.h"
 #include "megatrain/config/given_keys.h"
 
 namespace megatrain {

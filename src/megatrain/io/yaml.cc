@@ -165,4 +165,8 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
   }
 }
 
+bool is_flow_text(const std::string& text) {
+  return (text.starts_with('[') && text.ends_with(']')) || (text.starts_with('{') && text.ends_with('}'));
+}
+
 }  // namespace megatrain

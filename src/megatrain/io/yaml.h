@@ -12,4 +12,7 @@ namespace megatrain {
 // refused, and so are NULs and tags. `name` is the file's in errors, which are Error(bad_config), "FILE:LINE: …".
 YAML::Node parse_yaml(const std::string& text, const std::string& name);
 
+// True for a list or a mapping as text in YAML's flow form, as on the command line: "[a, b]".
+bool is_flow_text(const std::string& text);
+
 }  // namespace megatrain

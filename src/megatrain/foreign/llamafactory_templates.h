@@ -1,0 +1,11 @@
+// The names that `template` has in LLaMA-Factory.
+#pragma once
+
+#include "megatrain/foreign/reader.h"
+
+namespace megatrain {
+
+// Throws Error(bad_config) for a name that no version of LLaMA-Factory has.
+void check_factory_template(const ForeignReader& reader);
+
+}  // namespace megatrain
