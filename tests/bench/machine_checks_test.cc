@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <map>
 
-#include "tests/hub/fixtures.h"
-#include "tests/places.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 

@@ -1,7 +1,7 @@
 // Bad input: the contract's exit code, a sentence that names what is wrong, and nothing left behind.
 #include <limits>
 
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,7 +1,7 @@
 // `megatrain bench` as scripts see it, on the CPU and a small model.
 #include <algorithm>
 
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "tests/cli/chat_set.h"
-#include "tests/cli/command.h"
-#include "tests/places.h"
+#include "tests/support/command.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

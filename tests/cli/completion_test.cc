@@ -4,7 +4,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/config_keys.h"
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

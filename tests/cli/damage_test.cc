@@ -1,7 +1,7 @@
 // What hash, inspect and export say of damaged checkpoints and models.
 #include "megatrain/run/best_record.h"
-#include "tests/cli/command.h"
-#include "tests/hub/flip_byte.h"
+#include "tests/support/command.h"
+#include "tests/support/flip_byte.h"
 
 namespace megatrain::cli {
 

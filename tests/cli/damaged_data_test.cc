@@ -1,5 +1,5 @@
 // Caches and data that are damaged, or cut while a run reads them: made again, or a sentence; never a crash.
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 #include "tests/support/byte_model.h"
 
 namespace megatrain::cli {

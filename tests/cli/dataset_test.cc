@@ -1,5 +1,5 @@
 // Datasets as people have them: prepared, looked at, refused with file and line, trained on.
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 #include "tests/support/byte_model.h"
 
 namespace megatrain::cli {

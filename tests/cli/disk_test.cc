@@ -3,8 +3,8 @@
 #include <sys/resource.h>
 
 #include "megatrain/run/checkpoints.h"
-#include "tests/cli/command.h"
-#include "tests/io/flip_scratch.h"
+#include "tests/support/command.h"
+#include "tests/support/flip_scratch.h"
 
 namespace megatrain::cli {
 

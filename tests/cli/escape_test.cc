@@ -1,7 +1,7 @@
 // What a file says reaches the terminal as text, never as something that the terminal obeys.
 #include <algorithm>
 
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,5 +1,5 @@
 // `megatrain eval`: exact answers counted, bad rows refused by line.
-#include "tests/cli/speaking_model.h"
+#include "tests/support/speaking_model.h"
 
 namespace megatrain::cli {
 

@@ -1,5 +1,5 @@
 // Mixtures of experts as a person meets them: trained, resumed, exported, answered with.
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,5 +1,5 @@
 #include "megatrain/io/new_output.h"
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,5 +1,5 @@
 // Freezing as scripts see it.
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "megatrain/run/best_record.h"
-#include "tests/cli/speaking_model.h"
+#include "tests/support/speaking_model.h"
 
 namespace megatrain::cli {
 

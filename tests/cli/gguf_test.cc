@@ -2,9 +2,9 @@
 #include <sys/stat.h>
 
 #include "megatrain/io/new_output.h"
-#include "tests/cli/command.h"
-#include "tests/gguf/read_gguf.h"
-#include "tests/places.h"
+#include "tests/support/command.h"
+#include "tests/support/read_gguf.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

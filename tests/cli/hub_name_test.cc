@@ -1,8 +1,8 @@
 // A model by its name on the hub, in every verb that takes one.
 #include <pwd.h>
 
-#include "tests/cli/command.h"
-#include "tests/hub/hub_folder.h"
+#include "tests/support/command.h"
+#include "tests/support/hub_folder.h"
 
 namespace megatrain::cli {
 

@@ -1,5 +1,5 @@
-#include "tests/cli/command.h"
-#include "tests/places.h"
+#include "tests/support/command.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

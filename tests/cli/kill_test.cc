@@ -7,7 +7,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/run/checkpoints.h"
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,5 +1,5 @@
 // Limits of memory as people set them: a run keeps to them, or is refused before it begins. Nothing is ever killed.
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,8 +1,8 @@
 // docs/mistakes.md is the golden: every block of commands in it is run, and has to print what stands there.
 #include <regex>
 
-#include "tests/cli/command.h"
-#include "tests/places.h"
+#include "tests/support/command.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

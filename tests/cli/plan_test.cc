@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,8 +1,8 @@
 #include "megatrain/cli/progress.h"
 
 #include "megatrain/base/shell_word.h"
-#include "tests/cli/command.h"
-#include "tests/places.h"
+#include "tests/support/command.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

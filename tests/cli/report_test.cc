@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,7 +1,7 @@
 // Stop, save, resume: the run that was interrupted ends with the bits of the one that was not.
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/run/checkpoints.h"
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,6 +1,6 @@
 // Signals, closed pipes and closed descriptors, as shells and schedulers deal them out.
 #include "megatrain/run/checkpoints.h"
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

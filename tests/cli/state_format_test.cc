@@ -1,5 +1,5 @@
 // state.moments and state.master: chosen by the user, part of what a run is, the same bits after a resume.
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

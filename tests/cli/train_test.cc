@@ -2,7 +2,7 @@
 #include <map>
 #include <set>
 
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

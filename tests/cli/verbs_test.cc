@@ -4,7 +4,7 @@
 #include <set>
 
 #include "megatrain/base/error.h"
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 namespace {

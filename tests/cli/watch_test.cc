@@ -1,8 +1,8 @@
 #include <sys/stat.h>
 
-#include "tests/cli/on_terminal.h"
-#include "tests/http/client.h"
-#include "tests/places.h"
+#include "tests/support/on_terminal.h"
+#include "tests/support/http_client.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/config/config.h"
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/config/config_keys.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 namespace {

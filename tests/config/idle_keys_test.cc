@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

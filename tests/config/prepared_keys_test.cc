@@ -6,8 +6,8 @@
 #include "megatrain/config/prepared_manifest.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/sealed_json.h"
-#include "tests/base/said.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/said.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

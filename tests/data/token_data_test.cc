@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 #include "megatrain/base/error.h"
 
 namespace megatrain {

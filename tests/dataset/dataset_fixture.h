@@ -18,7 +18,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/dataset/tokenize_dataset.h"
 #include "megatrain/io/json.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 #include "tests/support/template_goldens.h"
 #include "tests/support/tokenizer_goldens.h"
 

@@ -11,7 +11,7 @@
 #include "megatrain/train/optim_settings.h"
 #include "tests/support/axolotl_examples.h"
 #include "tests/support/foreign_file.h"
-#include "tests/data/chat_fixture.h"
+#include "tests/support/chat_fixture.h"
 
 namespace megatrain {
 namespace {

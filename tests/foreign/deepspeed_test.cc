@@ -2,7 +2,7 @@
 
 #include "tests/support/axolotl_examples.h"
 #include "tests/support/foreign_file.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -10,7 +10,7 @@
 #include "megatrain/train/optim_settings.h"
 #include "tests/support/foreign_file.h"
 #include "tests/support/llamafactory_examples.h"
-#include "tests/data/chat_fixture.h"
+#include "tests/support/chat_fixture.h"
 
 namespace megatrain {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/tokenizer/tokenizer.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include "megatrain/generate/generator.h"
 
 #include "tests/generate/tiny_models.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain::generation {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

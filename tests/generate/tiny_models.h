@@ -15,7 +15,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/load_weights.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain::generation {
 

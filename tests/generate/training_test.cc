@@ -5,7 +5,7 @@
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 #include "tests/generate/tiny_models.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain::generation {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "megatrain/base/log.h"
 #include "megatrain/chat/model_text.h"
-#include "tests/gguf/read_gguf.h"
-#include "tests/places.h"
+#include "tests/support/read_gguf.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "tests/gguf/read_gguf.h"
+#include "tests/support/read_gguf.h"
 
 namespace megatrain {
 namespace {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <random>
 
-#include "tests/gguf/read_gguf.h"
+#include "tests/support/read_gguf.h"
 
 namespace megatrain {
 namespace {

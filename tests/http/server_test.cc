@@ -15,7 +15,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/http/names.h"
-#include "tests/http/client.h"
+#include "tests/support/http_client.h"
 
 namespace megatrain {
 

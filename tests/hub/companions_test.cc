@@ -3,7 +3,7 @@
 
 #include <sys/stat.h>
 
-#include "tests/hub/hub_folder.h"
+#include "tests/support/hub_folder.h"
 
 namespace megatrain {
 namespace {

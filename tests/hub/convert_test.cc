@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "megatrain/base/rng.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -6,8 +6,8 @@
 #include "megatrain/hub/convert.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/hub/model_files.h"
-#include "tests/base/said.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/said.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

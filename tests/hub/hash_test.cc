@@ -1,7 +1,7 @@
 #include "megatrain/hub/hash.h"
 
 #include "megatrain/hub/safetensors_writer.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -1,6 +1,6 @@
 #include "megatrain/hub/hub_cache.h"
 
-#include "tests/hub/hub_folder.h"
+#include "tests/support/hub_folder.h"
 
 namespace megatrain {
 

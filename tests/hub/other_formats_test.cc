@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "megatrain/hub/hub_cache.h"
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/hub/safetensors.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

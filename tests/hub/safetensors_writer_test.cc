@@ -8,7 +8,7 @@
 
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/safetensors.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

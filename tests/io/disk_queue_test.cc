@@ -19,8 +19,8 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file_system.h"
-#include "tests/hub/fixtures.h"
-#include "tests/io/flip_scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/flip_scratch.h"
 
 namespace megatrain {
 namespace {

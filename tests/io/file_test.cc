@@ -7,7 +7,7 @@
 
 #include "megatrain/io/line_file.h"
 #include "megatrain/io/replace.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

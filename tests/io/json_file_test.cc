@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "tests/hub/fixtures.h"
-#include "tests/io/cpu_time.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/cpu_time.h"
 
 namespace megatrain {
 namespace {

@@ -1,6 +1,6 @@
 #include "megatrain/io/line_reader.h"
 
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

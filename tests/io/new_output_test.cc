@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "megatrain/io/replace.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/io/json.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -10,9 +10,9 @@
 #include "megatrain/model/channels/mlp.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/model.h"
-#include "tests/model/recurrent_mixer.h"
+#include "tests/support/recurrent_mixer.h"
 #include "tests/model/run_layer.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 

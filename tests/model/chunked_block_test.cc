@@ -7,7 +7,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "tests/model/run_layer.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 

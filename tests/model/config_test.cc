@@ -7,7 +7,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/presets.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -10,7 +10,7 @@
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/presets.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -8,7 +8,7 @@
 #include "megatrain/model/block_operand.h"
 #include "megatrain/model/linear.h"
 #include "megatrain/model/model.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

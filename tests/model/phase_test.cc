@@ -8,7 +8,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/phase_cost.h"
 #include "megatrain/ops/note_cost.h"
-#include "tests/model/toy_layer.h"
+#include "tests/support/toy_layer.h"
 
 namespace megatrain {
 

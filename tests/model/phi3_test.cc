@@ -7,7 +7,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 namespace {

@@ -1,5 +1,5 @@
 // The fp32 master is real: one recorded gradient sequence against PyTorch's fp32 AdamW
-// (tests/ops/make_adamw_golden.py).
+// (tests/optim/make_adamw_golden.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 #include "megatrain/io/json.h"
 #include "megatrain/ops/adamw.h"
 #include "megatrain/optim/scalars.h"
-#include "tests/ops/adamw_recording.h"
-#include "tests/places.h"
+#include "tests/optim/adamw_recording.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 namespace {
 
 nlohmann::json golden() {
-  return nlohmann::json::parse(std::ifstream(in_repository("tests/ops/goldens/adamw_fp32.json")));
+  return nlohmann::json::parse(std::ifstream(in_repository("tests/optim/goldens/adamw_fp32.json")));
 }
 
 std::vector<float> recorded_weights() {

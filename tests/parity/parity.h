@@ -19,7 +19,7 @@
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain::parity {
 

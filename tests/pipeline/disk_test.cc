@@ -12,8 +12,8 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/schedule.h"
-#include "tests/hub/fixtures.h"
-#include "tests/io/flip_scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/flip_scratch.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {

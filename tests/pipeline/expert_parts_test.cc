@@ -15,10 +15,10 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "megatrain/train/expert_groups.h"
 #include "tests/pipeline/tiny.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain::tiny {
 

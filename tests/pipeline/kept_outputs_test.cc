@@ -7,7 +7,7 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/schedule.h"
 #include "tests/pipeline/tiny.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain::tiny {
 namespace {

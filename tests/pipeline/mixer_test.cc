@@ -1,4 +1,4 @@
-// A second kind of mixer (tests/model/recurrent_mixer.h) beside layers of attention trains under every plan to the same
+// A second kind of mixer (tests/support/recurrent_mixer.h) beside layers of attention trains under every plan to the same
 // bits, with nothing of plan, engine or trainer knowing of it.
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
-#include "tests/model/recurrent_mixer.h"
+#include "tests/support/recurrent_mixer.h"
 #include "tests/pipeline/made_model.h"
 
 namespace megatrain::tiny {

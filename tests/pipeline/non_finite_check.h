@@ -13,7 +13,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/plan/check_plan.h"
 #include "tests/pipeline/tiny.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain::tiny {
 

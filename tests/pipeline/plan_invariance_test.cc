@@ -13,7 +13,7 @@
 #include "megatrain/plan/verify.h"
 #include "tests/pipeline/expert_groups_check.h"
 #include "tests/pipeline/tiny.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain::tiny {
 

@@ -9,7 +9,7 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/random_plan.h"
 #include "tests/pipeline/tiny.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain::tiny {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tests/pipeline/tiny.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain {
 namespace {

@@ -7,7 +7,7 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
-#include "tests/model/toy_layer.h"
+#include "tests/support/toy_layer.h"
 #include "tests/pipeline/made_model.h"
 
 namespace megatrain::tiny {

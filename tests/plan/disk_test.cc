@@ -12,9 +12,9 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/plan/spill.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "tests/plan/dense_workload.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain {
 namespace {

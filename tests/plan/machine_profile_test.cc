@@ -8,7 +8,7 @@
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/plan.h"
 #include "megatrain/plan/planner.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "tests/plan/dense_workload.h"
 
 namespace megatrain {

@@ -7,9 +7,9 @@
 #include "megatrain/base/units.h"
 #include "megatrain/plan/outlook.h"
 #include "megatrain/plan/planner.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "tests/plan/dense_workload.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain {
 

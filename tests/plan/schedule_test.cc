@@ -9,7 +9,7 @@
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
 #include "tests/plan/dense_workload.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain {
 namespace {

@@ -1,7 +1,7 @@
 #include "megatrain/report/report_data.h"
 
 #include "megatrain/report/report_page.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

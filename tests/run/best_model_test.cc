@@ -9,8 +9,8 @@
 #include "megatrain/run/export_source.h"
 #include "megatrain/run/run.h"
 #include "megatrain/run/run_files.h"
-#include "tests/base/said.h"
-#include "tests/hub/flip_byte.h"
+#include "tests/support/said.h"
+#include "tests/support/flip_byte.h"
 #include "tests/run/dataset_run.h"
 
 namespace megatrain {

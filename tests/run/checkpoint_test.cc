@@ -15,7 +15,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/model/model.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -1,7 +1,7 @@
 // Whole runs on datasets: a tiny model, and a configuration that trains it.
 #pragma once
 
-#include "tests/data/chat_fixture.h"
+#include "tests/support/chat_fixture.h"
 
 namespace megatrain {
 

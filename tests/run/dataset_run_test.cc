@@ -15,7 +15,7 @@
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 #include "tests/run/dataset_run.h"
 
 namespace megatrain {

@@ -4,7 +4,7 @@
 
 #include "megatrain/io/json.h"
 #include "megatrain/io/line_file.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

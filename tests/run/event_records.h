@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "megatrain/run/tensorboard.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

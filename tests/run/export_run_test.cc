@@ -10,7 +10,7 @@
 
 #include "megatrain/run/companion_record.h"
 #include "megatrain/run/run_files.h"
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 #include "tests/run/golden_run.h"
 
 namespace megatrain {

@@ -6,8 +6,8 @@
 #include "megatrain/base/log.h"
 #include "megatrain/io/json.h"
 #include "megatrain/run/run.h"
-#include "tests/hub/fixtures.h"
-#include "tests/places.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 

@@ -1,7 +1,7 @@
 #include "megatrain/run/history_gaps.h"
 
-#include "tests/base/said.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/said.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

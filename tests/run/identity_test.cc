@@ -9,7 +9,7 @@
 #include "megatrain/data/file_fingerprint.h"
 #include "megatrain/data/token_data.h"
 #include "megatrain/model/config_fields.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_lock.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

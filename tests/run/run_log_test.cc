@@ -1,7 +1,7 @@
 #include "megatrain/run/run_log.h"
 
 #include "megatrain/io/json.h"
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 #include "tests/run/event_records.h"
 
 namespace megatrain {

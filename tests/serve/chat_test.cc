@@ -3,9 +3,9 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/cli/on_terminal.h"
-#include "tests/cli/speaking_model.h"
-#include "tests/places.h"
+#include "tests/support/on_terminal.h"
+#include "tests/support/speaking_model.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

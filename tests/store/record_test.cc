@@ -9,7 +9,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/split_master.h"
 #include "megatrain/io/scratch_file.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

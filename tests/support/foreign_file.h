@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatrain/config/config.h"
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 #include "tests/support/llamafactory_examples.h"
 
 namespace megatrain {

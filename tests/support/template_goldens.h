@@ -10,7 +10,7 @@
 #include <string>
 
 #include "megatrain/io/json.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain::golden {
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/io/json.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain::testing {
 

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "megatrain/chat/model_text.h"
-#include "tests/base/said.h"
+#include "tests/support/said.h"
 #include "tests/support/byte_model.h"
 
 namespace megatrain {

@@ -10,7 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/tokenizer/linear_regex.h"
-#include "tests/io/cpu_time.h"
+#include "tests/support/cpu_time.h"
 
 namespace megatrain {
 namespace {

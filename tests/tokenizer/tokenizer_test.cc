@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
-#include "tests/io/cpu_time.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/added_token.h"
 #include "tests/support/tokenizer_goldens.h"
 

@@ -3,7 +3,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -12,8 +12,8 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/train/state_files.h"
-#include "tests/hub/fixtures.h"
-#include "tests/places.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 

@@ -6,7 +6,7 @@
 #include "megatrain/model/model.h"
 #include "megatrain/train/expert_groups.h"
 #include "megatrain/train/prospect.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "tests/train/presets.h"
 
 namespace megatrain {

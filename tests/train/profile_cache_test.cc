@@ -4,7 +4,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/train/site.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

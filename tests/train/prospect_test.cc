@@ -10,8 +10,8 @@
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/train/site.h"
 #include "megatrain/train/what_fits.h"
-#include "tests/hub/fixtures.h"
-#include "tests/plan/plan_changes.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/plan_changes.h"
 #include "tests/train/presets.h"
 
 namespace megatrain {

@@ -9,7 +9,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/train/prospect.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "tests/train/presets.h"
 
 namespace megatrain {

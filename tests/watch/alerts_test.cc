@@ -4,7 +4,7 @@
 
 #include "megatrain/watch/alert_command.h"
 #include "megatrain/watch/watcher.h"
-#include "tests/places.h"
+#include "tests/support/places.h"
 #include "tests/watch/made_run.h"
 
 namespace megatrain {

@@ -8,7 +8,7 @@
 
 #include "megatrain/io/json.h"
 #include "megatrain/watch/run_follower.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "tests/http/client.h"
+#include "tests/support/http_client.h"
 #include "tests/watch/made_run.h"
 
 namespace megatrain {

@@ -15,8 +15,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/io/json.h"
-#include "tests/hub/fixtures.h"
-#include "tests/places.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/places.h"
 
 namespace megatrain::cli {
 

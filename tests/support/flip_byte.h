@@ -1,7 +1,7 @@
 // One bit of a file turns over, as a failing disk does it.
 #pragma once
 
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

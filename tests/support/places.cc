@@ -1,6 +1,6 @@
 // The one source of the tests that is compiled with paths of this machine: a compiler cache gives every other one to
 // any clone.
-#include "tests/places.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 

@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <termios.h>
 
-#include "tests/cli/command.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "megatrain/io/json.h"
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "tests/hub/fixtures.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

@@ -1,5 +1,5 @@
 // A recorded gradient sequence that Python and C++ compute to the same bits: integers of a 32-bit generator, scaled by
-// powers of two. tests/ops/make_adamw_golden.py is its other half.
+// powers of two. tests/optim/make_adamw_golden.py is its other half.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes goldens/adamw_fp32.json: 1,000 steps of PyTorch's fp32 AdamW over the gradients of adamw_recording.h.
 
-    python3 tests/ops/make_adamw_golden.py
+    python3 tests/optim/make_adamw_golden.py
 """
 import json
 import pathlib
@@ -42,7 +42,7 @@ def main():
         optimizer.step()
     hexes = [f'"{int(b):08x}"' for b in w.detach().numpy().view(np.uint32)]
     rows = ",\n  ".join(", ".join(hexes[i : i + 8]) for i in range(0, WEIGHTS, 8))
-    made_by = f"torch {torch.__version__.split('+')[0]}, tests/ops/make_adamw_golden.py"
+    made_by = f"torch {torch.__version__.split('+')[0]}, tests/optim/make_adamw_golden.py"
     path = pathlib.Path(__file__).parent / "goldens" / "adamw_fp32.json"
     path.write_text(
         f'{{"made_by": {json.dumps(made_by)},\n'

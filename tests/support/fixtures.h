@@ -1,4 +1,4 @@
-// What the hub's tests share: a directory that goes away, raw files, and the checking of errors.
+// What the tests of many rooms share: a directory that goes away, raw files, and the checking of errors.
 #pragma once
 
 #include <gtest/gtest.h>
