@@ -1,6 +1,6 @@
 // Caches and data that are damaged, or cut while a run reads them: made again, or a sentence; never a crash.
-#include "tests/support/command.h"
 #include "tests/support/byte_model.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -1,6 +1,6 @@
 // Datasets as people have them: prepared, looked at, refused with file and line, trained on.
-#include "tests/support/command.h"
 #include "tests/support/byte_model.h"
+#include "tests/support/command.h"
 
 namespace megatrain::cli {
 

@@ -3,8 +3,8 @@
 
 #include "megatrain/io/new_output.h"
 #include "tests/support/command.h"
-#include "tests/support/read_gguf.h"
 #include "tests/support/places.h"
+#include "tests/support/read_gguf.h"
 
 namespace megatrain::cli {
 

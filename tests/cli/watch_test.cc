@@ -1,7 +1,7 @@
 #include <sys/stat.h>
 
-#include "tests/support/on_terminal.h"
 #include "tests/support/http_client.h"
+#include "tests/support/on_terminal.h"
 #include "tests/support/places.h"
 
 namespace megatrain::cli {

@@ -13,8 +13,8 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/config/config_keys.h"
-#include "tests/support/said.h"
 #include "tests/support/places.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

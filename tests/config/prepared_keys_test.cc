@@ -6,8 +6,8 @@
 #include "megatrain/config/prepared_manifest.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/sealed_json.h"
-#include "tests/support/said.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

@@ -8,8 +8,8 @@
 #include "megatrain/base/error.h"
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/ops/cross_entropy.h"
-#include "tests/support/said.h"
 #include "tests/support/chat_fixture.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

@@ -7,9 +7,9 @@
 #include <csignal>
 #include <thread>
 
-#include "megatrain/io/xxh3.h"
 #include "megatrain/dataset/sample_encoder.h"
 #include "megatrain/dataset/sample_writer.h"
+#include "megatrain/io/xxh3.h"
 #include "tests/dataset/dataset_fixture.h"
 
 namespace megatrain {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/axolotl_examples.h"
-#include "tests/support/foreign_file.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/foreign_file.h"
 
 namespace megatrain {
 namespace {

@@ -10,8 +10,8 @@
 #include "megatrain/config/config.h"
 #include "megatrain/train/optim_settings.h"
 #include "tests/support/axolotl_examples.h"
-#include "tests/support/foreign_file.h"
 #include "tests/support/chat_fixture.h"
+#include "tests/support/foreign_file.h"
 #include "tests/support/places.h"
 
 namespace megatrain {

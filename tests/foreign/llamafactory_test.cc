@@ -8,9 +8,9 @@
 #include "megatrain/base/error.h"
 #include "megatrain/config/config.h"
 #include "megatrain/train/optim_settings.h"
+#include "tests/support/chat_fixture.h"
 #include "tests/support/foreign_file.h"
 #include "tests/support/llamafactory_examples.h"
-#include "tests/support/chat_fixture.h"
 
 namespace megatrain {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "megatrain/base/log.h"
 #include "megatrain/chat/model_text.h"
-#include "tests/support/read_gguf.h"
 #include "tests/support/places.h"
+#include "tests/support/read_gguf.h"
 
 namespace megatrain {
 

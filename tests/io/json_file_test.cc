@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "tests/support/fixtures.h"
 #include "tests/support/cpu_time.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 namespace {

@@ -15,9 +15,9 @@
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
-#include "tests/support/said.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/places.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 

@@ -12,9 +12,9 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/schedule.h"
+#include "tests/pipeline/tiny.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/flip_scratch.h"
-#include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {
 namespace {

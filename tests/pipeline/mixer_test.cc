@@ -1,5 +1,5 @@
-// A second kind of mixer (tests/support/recurrent_mixer.h) beside layers of attention trains under every plan to the same
-// bits, with nothing of plan, engine or trainer knowing of it.
+// A second kind of mixer (tests/support/recurrent_mixer.h) beside layers of attention trains under every plan to the
+// same bits, with nothing of plan, engine or trainer knowing of it.
 #include <gtest/gtest.h>
 
 #include "megatrain/model/block.h"

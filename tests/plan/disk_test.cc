@@ -12,8 +12,8 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/plan/spill.h"
-#include "tests/support/fixtures.h"
 #include "tests/plan/dense_workload.h"
+#include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
 
 namespace megatrain {

@@ -7,8 +7,8 @@
 #include "megatrain/base/units.h"
 #include "megatrain/plan/outlook.h"
 #include "megatrain/plan/planner.h"
-#include "tests/support/fixtures.h"
 #include "tests/plan/dense_workload.h"
+#include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
 
 namespace megatrain {

@@ -15,8 +15,8 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/schedule.h"
-#include "tests/support/fixtures.h"
 #include "tests/plan/dense_workload.h"
+#include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
 
 namespace megatrain {

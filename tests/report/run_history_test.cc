@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/io/json.h"
-#include "tests/support/fixtures.h"
 #include "tests/support/cpu_time.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain {
 

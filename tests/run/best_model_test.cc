@@ -9,9 +9,9 @@
 #include "megatrain/run/export_source.h"
 #include "megatrain/run/run.h"
 #include "megatrain/run/run_files.h"
-#include "tests/support/said.h"
-#include "tests/support/flip_byte.h"
 #include "tests/run/dataset_run.h"
+#include "tests/support/flip_byte.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

@@ -15,8 +15,8 @@
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
-#include "tests/support/said.h"
 #include "tests/run/dataset_run.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "megatrain/run/companion_record.h"
 #include "megatrain/run/run_files.h"
-#include "tests/support/said.h"
 #include "tests/run/golden_run.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 

@@ -1,8 +1,8 @@
 #include "megatrain/run/run_log.h"
 
 #include "megatrain/io/json.h"
-#include "tests/support/said.h"
 #include "tests/run/event_records.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 

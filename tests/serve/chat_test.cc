@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "tests/support/on_terminal.h"
-#include "tests/support/speaking_model.h"
 #include "tests/support/places.h"
+#include "tests/support/speaking_model.h"
 
 namespace megatrain::cli {
 

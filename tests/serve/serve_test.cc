@@ -4,8 +4,8 @@
 #include <random>
 #include <sstream>
 
-#include "tests/support/speaking_model.h"
 #include "tests/support/http_client.h"
+#include "tests/support/speaking_model.h"
 
 namespace megatrain::cli {
 

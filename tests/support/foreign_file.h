@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "megatrain/config/config.h"
-#include "tests/support/said.h"
 #include "tests/support/llamafactory_examples.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 

@@ -1,9 +1,9 @@
 // A tiny model that speaks: a golden's weights, a tokenizer with one token a character, and a chat template.
 #pragma once
 
+#include "tests/support/added_token.h"
 #include "tests/support/command.h"
 #include "tests/support/places.h"
-#include "tests/support/added_token.h"
 
 namespace megatrain::cli {
 

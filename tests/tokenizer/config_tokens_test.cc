@@ -8,8 +8,8 @@
 #include <map>
 
 #include "megatrain/chat/model_text.h"
-#include "tests/support/said.h"
 #include "tests/support/byte_model.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 namespace {

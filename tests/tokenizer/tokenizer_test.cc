@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
-#include "tests/support/cpu_time.h"
 #include "tests/support/added_token.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/tokenizer_goldens.h"
 
 namespace megatrain {

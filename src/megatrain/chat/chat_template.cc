@@ -8,11 +8,11 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/io/file.h"
-#include "megatrain/io/replace.h"
 #include "megatrain/chat/chat_mask.h"
 #include "megatrain/chat/jinja/jinja.h"
 #include "megatrain/chat/jinja/json.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/replace.h"
 
 namespace megatrain {
 namespace {

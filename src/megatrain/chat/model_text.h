@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/io/json.h"
 #include "megatrain/chat/chat_template.h"
+#include "megatrain/io/json.h"
 #include "megatrain/tokenizer/tokenizer.h"
 
 namespace megatrain {

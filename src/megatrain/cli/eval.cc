@@ -15,12 +15,12 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
+#include "megatrain/dataset/dataset.h"
+#include "megatrain/dataset/json_rows.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/run/run_files.h"
-#include "megatrain/dataset/dataset.h"
-#include "megatrain/dataset/json_rows.h"
 #include "megatrain/train/model_loss.h"
 
 namespace megatrain {

@@ -15,10 +15,10 @@
 #include "megatrain/cli/prompt_columns.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
+#include "megatrain/dataset/json_rows.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/dataset/json_rows.h"
 
 namespace megatrain {
 

@@ -10,6 +10,7 @@
 #include "megatrain/base/escape.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
+#include "megatrain/chat/chat_template.h"
 #include "megatrain/cli/inspect.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/json.h"
@@ -18,7 +19,6 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
-#include "megatrain/chat/chat_template.h"
 #include "megatrain/tokenizer/config_tokens.h"
 #include "megatrain/tokenizer/tokenizer.h"
 

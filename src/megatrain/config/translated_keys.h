@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/foreign/translate.h"
 #include "megatrain/config/given_keys.h"
+#include "megatrain/foreign/translate.h"
 
 namespace megatrain {
 

@@ -20,13 +20,13 @@
 #include "megatrain/data/prepared_set.h"
 #include "megatrain/data/token_data.h"
 #include "megatrain/data/tokenize_progress.h"
-#include "megatrain/host/thread_team.h"
-#include "megatrain/io/user_cache.h"
 #include "megatrain/dataset/content_hash.h"
 #include "megatrain/dataset/dataset_info.h"
 #include "megatrain/dataset/dataset_list.h"
 #include "megatrain/dataset/some_of.h"
 #include "megatrain/dataset/tokenize_dataset.h"
+#include "megatrain/host/thread_team.h"
+#include "megatrain/io/user_cache.h"
 
 namespace megatrain {
 namespace {

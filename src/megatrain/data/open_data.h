@@ -6,11 +6,11 @@
 #include <memory>
 #include <optional>
 
+#include "megatrain/chat/model_text.h"
 #include "megatrain/config/config.h"
 #include "megatrain/data/sample_data.h"
-#include "megatrain/model/model_source.h"
 #include "megatrain/dataset/dataset.h"
-#include "megatrain/chat/model_text.h"
+#include "megatrain/model/model_source.h"
 
 namespace megatrain {
 

@@ -9,9 +9,9 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
+#include "megatrain/dataset/shorten.h"
 #include "megatrain/io/xxh3.h"
 #include "megatrain/ops/cross_entropy.h"
-#include "megatrain/dataset/shorten.h"
 
 namespace megatrain {
 namespace {

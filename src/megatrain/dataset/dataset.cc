@@ -9,14 +9,14 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/io/file.h"
-#include "megatrain/io/json.h"
 #include "megatrain/dataset/convert_command.h"
 #include "megatrain/dataset/dataset_info.h"
 #include "megatrain/dataset/folder_files.h"
 #include "megatrain/dataset/shards.h"
 #include "megatrain/dataset/some_of.h"
 #include "megatrain/dataset/splits.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 namespace {

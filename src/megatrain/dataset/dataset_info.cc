@@ -10,10 +10,10 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/shell_word.h"
-#include "megatrain/io/file.h"
-#include "megatrain/io/json_file.h"
 #include "megatrain/dataset/shards.h"
 #include "megatrain/dataset/splits.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_file.h"
 
 namespace megatrain {
 namespace {

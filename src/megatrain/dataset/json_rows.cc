@@ -6,8 +6,8 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/io/file.h"
 #include "megatrain/dataset/sample_json.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "megatrain/io/json.h"
 #include "megatrain/dataset/sample_blocks.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

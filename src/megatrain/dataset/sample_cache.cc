@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "megatrain/base/error.h"
-#include "megatrain/io/file.h"
 #include "megatrain/dataset/sample_writer.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/io/file.h"
 #include "megatrain/dataset/sample_json.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {

@@ -7,9 +7,9 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/io/file.h"
 #include "megatrain/dataset/preferences.h"
 #include "megatrain/dataset/sample_json.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {

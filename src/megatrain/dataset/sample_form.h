@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "megatrain/io/json.h"
 #include "megatrain/dataset/dataset.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/io/file.h"
 #include "megatrain/chat/jinja/json.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/io/file.h"
 #include "megatrain/dataset/sample_blocks.h"
 #include "megatrain/dataset/sample_encoder.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 

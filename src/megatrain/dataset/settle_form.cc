@@ -9,9 +9,9 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/io/file.h"
 #include "megatrain/dataset/preferences.h"
 #include "megatrain/dataset/sample_json.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {

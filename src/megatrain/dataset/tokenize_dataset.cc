@@ -15,12 +15,12 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/io/xxh3.h"
 #include "megatrain/dataset/content_hash.h"
 #include "megatrain/dataset/sample_cache.h"
 #include "megatrain/dataset/sample_encoder.h"
 #include "megatrain/dataset/sample_writer.h"
 #include "megatrain/dataset/settle_form.h"
+#include "megatrain/io/xxh3.h"
 
 namespace megatrain {
 namespace {

@@ -16,10 +16,10 @@
 #include <string>
 
 #include "megatrain/base/units.h"
-#include "megatrain/io/json.h"
 #include "megatrain/chat/chat_template.h"
 #include "megatrain/dataset/dataset.h"
 #include "megatrain/dataset/sample_store.h"
+#include "megatrain/io/json.h"
 #include "megatrain/tokenizer/tokenizer.h"
 
 namespace megatrain {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/generate/generator.h"
 #include "megatrain/chat/model_text.h"
+#include "megatrain/generate/generator.h"
 
 namespace megatrain {
 

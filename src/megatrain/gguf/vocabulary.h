@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/chat/model_text.h"
 #include "megatrain/gguf/gguf_file.h"
 #include "megatrain/io/json.h"
-#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

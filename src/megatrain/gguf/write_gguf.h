@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/chat/model_text.h"
 #include "megatrain/gguf/tensor_type.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/tensor/layout.h"
-#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

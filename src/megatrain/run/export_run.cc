@@ -6,12 +6,12 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/chat/chat_template.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/new_output.h"
 #include "megatrain/run/export_source.h"
-#include "megatrain/chat/chat_template.h"
 
 namespace megatrain {
 

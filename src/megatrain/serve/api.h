@@ -4,10 +4,10 @@
 
 #include <string>
 
+#include "megatrain/chat/model_text.h"
 #include "megatrain/http/server.h"
 #include "megatrain/serve/answer_engine.h"
 #include "megatrain/serve/request_pool.h"
-#include "megatrain/chat/model_text.h"
 
 namespace megatrain {
 

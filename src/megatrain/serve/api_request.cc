@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/dataset/sample_json.h"
 #include "megatrain/io/file.h"
 #include "megatrain/serve/api_error.h"
-#include "megatrain/dataset/sample_json.h"
 
 namespace megatrain {
 

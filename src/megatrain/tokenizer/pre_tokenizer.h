@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "megatrain/tokenizer/normalizer.h"
-#include "megatrain/unicode/aligned_text.h"
 #include "megatrain/tokenizer/tokenizer_json.h"
+#include "megatrain/unicode/aligned_text.h"
 #include "megatrain/unicode/unicode.h"
 
 namespace megatrain {

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "megatrain/io/json.h"
 #include "megatrain/chat/jinja/value.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain::jinja {
 
