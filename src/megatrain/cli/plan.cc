@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/advice/longest_context.h"
+#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/suggestions.h"
+#include "megatrain/advice/what_fits.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
@@ -21,11 +25,7 @@
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/run/disk_need.h"
 #include "megatrain/train/expert_groups.h"
-#include "megatrain/train/longest_context.h"
-#include "megatrain/train/prospect.h"
-#include "megatrain/train/suggestions.h"
 #include "megatrain/train/target.h"
-#include "megatrain/train/what_fits.h"
 
 namespace megatrain {
 

@@ -9,7 +9,8 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/model/model.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/train/prospect.h"
+#include "megatrain/plan/fit.h"
+#include "megatrain/train/setup.h"
 
 namespace megatrain {
 

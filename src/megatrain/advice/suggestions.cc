@@ -1,4 +1,4 @@
-#include "megatrain/train/suggestions.h"
+#include "megatrain/advice/suggestions.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/advice/prospect.h"
 #include "megatrain/base/units.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/train/prospect.h"
 #include "megatrain/train/site.h"
 
 namespace megatrain {

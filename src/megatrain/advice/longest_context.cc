@@ -1,4 +1,4 @@
-#include "megatrain/train/longest_context.h"
+#include "megatrain/advice/longest_context.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,13 +1,13 @@
 // The longest sequences that fit a machine.
+#include "megatrain/advice/longest_context.h"
 #include "megatrain/plan/planner.h"
-#include "megatrain/train/longest_context.h"
 
+#include "megatrain/advice/prospect.h"
 #include "megatrain/base/units.h"
 #include "megatrain/model/model.h"
 #include "megatrain/train/expert_groups.h"
-#include "megatrain/train/prospect.h"
+#include "tests/advice/presets.h"
 #include "tests/support/fixtures.h"
-#include "tests/train/presets.h"
 
 namespace megatrain {
 

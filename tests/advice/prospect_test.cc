@@ -1,18 +1,18 @@
 // What would fit where, without a device, and the table of models.
+#include "megatrain/advice/prospect.h"
 #include "megatrain/plan/estimate.h"
-#include "megatrain/train/prospect.h"
 
 #include <ctime>
 
+#include "megatrain/advice/what_fits.h"
 #include "megatrain/base/units.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/train/site.h"
-#include "megatrain/train/what_fits.h"
+#include "tests/advice/presets.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
-#include "tests/train/presets.h"
 
 namespace megatrain {
 

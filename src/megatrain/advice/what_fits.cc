@@ -1,17 +1,17 @@
-#include "megatrain/train/what_fits.h"
+#include "megatrain/advice/what_fits.h"
 
 #include <algorithm>
 #include <bit>
 
 #include <fmt/format.h>
 
+#include "megatrain/advice/longest_context.h"
+#include "megatrain/advice/prospect.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/model/presets.h"
-#include "megatrain/train/longest_context.h"
-#include "megatrain/train/prospect.h"
 
 namespace megatrain {
 

@@ -1,16 +1,16 @@
 // What is suggested where a configuration does not fit.
-#include "megatrain/train/suggestions.h"
+#include "megatrain/advice/suggestions.h"
 
 #include <algorithm>
 #include <sstream>
 
 #include <fmt/format.h>
 
+#include "megatrain/advice/prospect.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
-#include "megatrain/train/prospect.h"
+#include "tests/advice/presets.h"
 #include "tests/support/fixtures.h"
-#include "tests/train/presets.h"
 
 namespace megatrain {
 

@@ -1,11 +1,9 @@
-#include "megatrain/train/prospect.h"
+#include "megatrain/advice/prospect.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "megatrain/base/error.h"
-#include "megatrain/plan/planner.h"
 #include "megatrain/train/expert_groups.h"
 #include "megatrain/train/site.h"
 
@@ -41,16 +39,6 @@ Prospect prospect_of_group(const TrainConfig& config, const ModelConfig& model, 
   return prospect_with(
       config, model, site, stored,
       [&](const auto& workload_of, const Budgets&, const MachineProfile&) { return workload_of(experts_per_record); });
-}
-
-std::optional<Fit> fit(const Prospect& p) {
-  try {
-    const Plan plan = make_plan(p.workload, p.budgets, p.profile, nullptr);
-    return Fit{.plan = plan, .outlook = outlook(p.workload, plan, p.profile), .need = memory_need(p.workload, plan)};
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::cannot_fit) throw;
-    return {};
-  }
 }
 
 std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const Site& site,

@@ -6,19 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/plan/budgets.h"
-#include "megatrain/plan/inventory.h"
-#include "megatrain/plan/outlook.h"
+#include "megatrain/plan/fit.h"
 #include "megatrain/train/setup.h"
 
 namespace megatrain {
 
-// A configuration at a site, ready to be planned.
-struct Prospect {
-  Workload workload;
-  Budgets budgets;
-  MachineProfile profile;  // for the calls of this run
-};
 // `stored` as make_model() takes it, `quickly` as choose_groups() does: where many are looked at.
 Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site,
                      const TensorTypes& stored = {}, bool quickly = false);
@@ -26,14 +18,6 @@ Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const 
 // The same with so many experts in a record (Workload::experts_per_record).
 Prospect prospect_of_group(const TrainConfig& config, const ModelConfig& model, const Site& site,
                            const TensorTypes& stored, int64_t experts_per_record);
-
-struct Fit {
-  Plan plan;
-  Outlook outlook;
-  MemoryNeed need;
-};
-// The planner's plan; nothing when none fits.
-std::optional<Fit> fit(const Prospect& prospect);
 
 // The same run with steps of one micro-batch, the smallest there are.
 std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const Site& site,
