@@ -1,8 +1,8 @@
 // Models, steps and machines by name, for tests of what fits where.
 #pragma once
 
+#include "megatrain/machine/machines.h"
 #include "megatrain/model/presets.h"
-#include "megatrain/plan/machines.h"
 #include "megatrain/train/site.h"
 
 namespace megatrain {

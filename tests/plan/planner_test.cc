@@ -15,7 +15,7 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/schedule.h"
-#include "tests/plan/dense_workload.h"
+#include "tests/support/dense_workload.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
 

@@ -8,7 +8,7 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
-#include "tests/plan/dense_workload.h"
+#include "tests/support/dense_workload.h"
 #include "tests/support/plan_changes.h"
 
 namespace megatrain {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "megatrain/device/device.h"
+#include "megatrain/machine/machine_profile.h"
 #include "megatrain/ops/op_note.h"
-#include "megatrain/plan/machine_profile.h"
 #include "megatrain/train/setup.h"
 
 namespace megatrain {

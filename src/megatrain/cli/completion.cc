@@ -13,8 +13,8 @@
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/config_help.h"
 #include "megatrain/config/config_keys.h"
+#include "megatrain/machine/machines.h"
 #include "megatrain/model/presets.h"
-#include "megatrain/plan/machines.h"
 
 namespace megatrain {
 

@@ -10,7 +10,6 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
-#include "megatrain/bench/machine_checks.h"
 #include "megatrain/bench/measure.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
@@ -20,7 +19,8 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/scratch_file.h"
-#include "megatrain/train/profile_cache.h"
+#include "megatrain/machine/machine_checks.h"
+#include "megatrain/machine/profile_cache.h"
 
 namespace megatrain {
 

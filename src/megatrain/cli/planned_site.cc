@@ -7,8 +7,8 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/scratch_file.h"
-#include "megatrain/plan/machines.h"
-#include "megatrain/train/profile_cache.h"
+#include "megatrain/machine/machines.h"
+#include "megatrain/machine/profile_cache.h"
 #include "megatrain/train/site.h"
 
 namespace megatrain {

@@ -7,8 +7,8 @@
 #include "megatrain/cli/loaded_model.h"
 #include "megatrain/config/config.h"
 #include "megatrain/config/config_help.h"
+#include "megatrain/machine/machines.h"
 #include "megatrain/model/presets.h"
-#include "megatrain/plan/machines.h"
 
 namespace megatrain {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "megatrain/plan/machine_profile.h"
+#include "megatrain/machine/machine_profile.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {

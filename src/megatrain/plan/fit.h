@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "megatrain/plan/machine_profile.h"
+#include "megatrain/machine/machine_profile.h"
 #include "megatrain/plan/budgets.h"
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/outlook.h"

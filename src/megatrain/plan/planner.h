@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/machine/machine_profile.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/plan/machine_profile.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "megatrain/config/config.h"
+#include "megatrain/machine/machine_profile.h"
 #include "megatrain/model/config.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/plan/machine_profile.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {

@@ -7,12 +7,12 @@
 #include "megatrain/config/config.h"
 #include "megatrain/device/device.h"
 #include "megatrain/engine/disk_tier.h"
+#include "megatrain/machine/machine_profile.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/freeze.h"
 #include "megatrain/model/layer.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/plan/machine_profile.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {

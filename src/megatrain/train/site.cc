@@ -6,14 +6,14 @@
 #include "megatrain/base/units.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/host/thread_team.h"
+#include "megatrain/machine/machines.h"
+#include "megatrain/machine/profile_cache.h"
 #include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/note_cost.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/plan/machines.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/algorithms.h"
-#include "megatrain/train/profile_cache.h"
 
 namespace megatrain {
 

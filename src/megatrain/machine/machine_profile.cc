@@ -1,4 +1,4 @@
-#include "megatrain/plan/machine_profile.h"
+#include "megatrain/machine/machine_profile.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/plan.h"
 #include "megatrain/plan/planner.h"
-#include "tests/plan/dense_workload.h"
+#include "tests/support/dense_workload.h"
 #include "tests/support/fixtures.h"
 
 namespace megatrain {

@@ -1,4 +1,4 @@
-#include "megatrain/bench/machine_checks.h"
+#include "megatrain/machine/machine_checks.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "megatrain/host/cgroup.h"
 #include "megatrain/io/file_system.h"
 #include "megatrain/io/free_space.h"
-#include "megatrain/train/profile_cache.h"
+#include "megatrain/machine/profile_cache.h"
 
 namespace megatrain {
 

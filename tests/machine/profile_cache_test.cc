@@ -1,5 +1,5 @@
 // The measured profile in the user's cache, and what a run makes of its tables.
-#include "megatrain/train/profile_cache.h"
+#include "megatrain/machine/profile_cache.h"
 
 #include "megatrain/base/units.h"
 #include "megatrain/model/presets.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/plan/machine_profile.h"
+#include "megatrain/machine/machine_profile.h"
 
 namespace megatrain {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "megatrain/device/device.h"
-#include "megatrain/plan/machine_profile.h"
+#include "megatrain/machine/machine_profile.h"
 
 namespace megatrain {
 

@@ -1,5 +1,5 @@
 // The doctor's checks, on a made-up /proc and /sys.
-#include "megatrain/bench/machine_checks.h"
+#include "megatrain/machine/machine_checks.h"
 
 #include <filesystem>
 #include <map>

@@ -1,4 +1,4 @@
-#include "megatrain/train/profile_cache.h"
+#include "megatrain/machine/profile_cache.h"
 
 #include <unistd.h>
 

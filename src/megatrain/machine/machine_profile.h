@@ -1,6 +1,6 @@
 // The machine as the estimate sees it: how fast it computes and moves bytes, and how many bytes each tier has.
 // Estimates are only as good as these. Measured on this machine by `megatrain doctor`, or from data sheets
-// (plan/machines.h).
+// (machine/machines.h).
 #pragma once
 
 #include <cstdint>

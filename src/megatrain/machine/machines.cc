@@ -1,4 +1,4 @@
-#include "megatrain/plan/machines.h"
+#include "megatrain/machine/machines.h"
 
 #include <algorithm>
 
