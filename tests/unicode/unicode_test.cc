@@ -75,6 +75,14 @@ TEST(UnicodeForms, ATextThatIsSurelyNormalStaysAsItIs) {
   EXPECT_FALSE(is_surely_normal(UnicodeForm::nfd, "\u00e9"));
 }
 
+TEST(ByteAlphabet, BytesThatPrintStandForThemselvesAndOthersForLettersFromU0100) {
+  EXPECT_EQ(kByteCharacters['!'], '!');
+  EXPECT_EQ(kByteCharacters[0xE9], 0xE9);
+  EXPECT_EQ(kByteCharacters[' '], 0x120);
+  EXPECT_EQ(kByteCharacters['\n'], 0x10A);
+  EXPECT_EQ(kByteCharacters[0xAD], 0x143);  // the soft hyphen, the last that does not print
+}
+
 TEST(ByteAlphabet, EveryByteHasACharacterOfItsOwnThatGivesItBack) {
   std::string text, bytes;
   for (const uint16_t character : kByteCharacters) append_utf8(text, character);
