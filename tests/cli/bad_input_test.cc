@@ -343,8 +343,10 @@ TEST(BadConfig, PlanThatIsNone) {
   write_bytes(place / "plan.json", "{\"records\": \"many\"}");
   expect_train_refused(place, ExitCode::bad_config, {place / "plan.json", "experts_per_record"},
                        {"--plan=" + (place / "plan.json")});
-  write_bytes(place / "plan.json", "[1, 2]");
-  expect_train_refused(place, ExitCode::bad_config, {place / "plan.json"}, {"--plan=" + (place / "plan.json")});
+  for (const char* text : {"[1, 2]", "a note", ""}) {
+    write_bytes(place / "plan.json", text);
+    expect_train_refused(place, ExitCode::bad_config, {place / "plan.json"}, {"--plan=" + (place / "plan.json")});
+  }
 }
 
 TEST(BadConfig, PlanWithSlabsPastAllReason) {

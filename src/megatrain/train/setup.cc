@@ -9,8 +9,8 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/io/given_json.h"
 #include "megatrain/io/json.h"
-#include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/plan/check_plan.h"
@@ -262,7 +262,7 @@ std::string drop_budgets_beyond(const Site& site, TrainConfig& config) {
 }
 
 Plan read_plan(const std::string& path) {
-  const nlohmann::json file = read_json_file(path);
+  const nlohmann::json file = read_given_json(path, "expected what 'megatrain plan --json' prints");
   return plan_from_json(file.contains("plan") ? file.at("plan") : file, path);
 }
 
