@@ -114,8 +114,8 @@ curve, x steps, tokens or time, l a logarithmic axis, s smoothing on or off, r t
 Other alerts: a loss that is not finite, host memory that is nearly used up, a run that failed or was killed.
 )";
 
-std::vector<Verb> make_verbs() {
-  std::vector<Verb> table = {
+std::vector<Verb> training_verbs() {
+  return {
       {.name = "demo",
        .summary = "teach a small model arithmetic; a few minutes on two CPU cores",
        .usage = "[--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda]",
@@ -157,6 +157,11 @@ std::vector<Verb> make_verbs() {
                   "their text, what is trained in green on a terminal and in \u27e6\u27e7 elsewhere.\n",
        .options = {"-n", "--color"},
        .run = verb_inspect_data},
+  };
+}
+
+std::vector<Verb> answering_verbs() {
+  return {
       {.name = "generate",
        .takes = "MODEL|RUN",
        .summary = "let a model answer a prompt, or a file of them",
@@ -193,6 +198,11 @@ std::vector<Verb> make_verbs() {
        .flags = {"--loss-only"},
        .keys = false,
        .run = verb_eval},
+  };
+}
+
+std::vector<Verb> planning_verbs() {
+  return {
       {.name = "plan",
        .takes = "CONFIG|DIR|PRESET|Org/Name",
        .summary = "whether it fits, where, how fast, and what to change; --what-fits: every model",
@@ -232,6 +242,11 @@ std::vector<Verb> make_verbs() {
        .options = {"--dir", "--out"},
        .flags = {"--checks"},
        .run = verb_doctor},
+  };
+}
+
+std::vector<Verb> run_verbs() {
+  return {
       {.name = "watch",
        .takes = "RUN...",
        .summary = "follow runs: in the terminal, as JSON lines, or --http as a page that grows",
@@ -287,6 +302,11 @@ std::vector<Verb> make_verbs() {
                   "directory, or of a safetensors file (stored bytes).\n",
        .keys = false,
        .run = verb_hash},
+  };
+}
+
+std::vector<Verb> shell_verbs() {
+  return {
       {.name = "completion",
        .takes = "bash|zsh|fish",
        .summary = "a script that completes verbs, options, keys and values in a shell",
@@ -296,7 +316,14 @@ std::vector<Verb> make_verbs() {
        .keys = false,
        .run = verb_completion},
   };
-  for (const Verb& verb : bench_verbs()) table.push_back(verb);
+}
+
+// In the order of the help text.
+std::vector<Verb> make_verbs() {
+  std::vector<Verb> table;
+  for (const auto group : {training_verbs, answering_verbs, planning_verbs, run_verbs, shell_verbs, bench_verbs}) {
+    for (Verb& verb : group()) table.push_back(std::move(verb));
+  }
   return table;
 }
 

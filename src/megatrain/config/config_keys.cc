@@ -51,197 +51,275 @@ ConfigKey trace_key() {
   return key;
 }
 
-std::vector<ConfigKey> make_keys() {
-  std::vector<ConfigKey> keys;
-  const auto add = [&keys](ConfigKey key) { keys.push_back(std::move(key)); };
-  add(path_key("model.path", "model.name_or_path model_name_or_path model",
-               "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)));
-  add(path_key("model.config", "config model.config_file",
-               "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)));
-  add(natural_key("seed", "random_seed", "Seed of every random number of the run.", MEGATRAIN_FIELD(seed)));
-  add(choice_key("device", "accelerator", {"auto", "cpu", "cuda"},
-                 "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)));
-  add(choice_key(
-      "precision", "dtype torch_dtype mixed_precision", {"bf16", "fp32"},
-      "Arithmetic of the device; the master and the optimizer state are fp32 in both, unless state says otherwise.",
-      MEGATRAIN_FIELD(precision)));
-  add(path_key("data.tokens", "data.path dataset data", "Raw little-endian token ids.", MEGATRAIN_FIELD(data.tokens)));
-  add(choice_key("data.dtype", "", {"uint16", "uint32"}, "Type of the ids in data.tokens; a prepared set says its own.",
-                 MEGATRAIN_FIELD(data.dtype)));
-  add(path_key("data.documents", "data.offsets",
+std::vector<ConfigKey> model_keys() {
+  return {
+      path_key("model.path", "model.name_or_path model_name_or_path model",
+               "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)),
+      path_key("model.config", "config model.config_file",
+               "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)),
+  };
+}
+
+std::vector<ConfigKey> compute_keys() {
+  return {
+      natural_key("seed", "random_seed", "Seed of every random number of the run.", MEGATRAIN_FIELD(seed)),
+      choice_key("device", "accelerator", {"auto", "cpu", "cuda"},
+                 "Where to compute; auto takes the GPU when there is a usable one.", MEGATRAIN_FIELD(device)),
+      choice_key(
+          "precision", "dtype torch_dtype mixed_precision", {"bf16", "fp32"},
+          "Arithmetic of the device; the master and the optimizer state are fp32 in both, unless state says otherwise.",
+          MEGATRAIN_FIELD(precision)),
+  };
+}
+
+std::vector<ConfigKey> data_keys() {
+  return {
+      path_key("data.tokens", "data.path dataset data", "Raw little-endian token ids.", MEGATRAIN_FIELD(data.tokens)),
+      choice_key("data.dtype", "", {"uint16", "uint32"}, "Type of the ids in data.tokens; a prepared set says its own.",
+                 MEGATRAIN_FIELD(data.dtype)),
+      path_key("data.documents", "data.offsets",
                "uint64 token offsets at which documents start; attention and positions restart there.",
-               MEGATRAIN_FIELD(data.documents)));
-  add(path_key("data.labels", "data.mask", "int32 label of each token, -100: not trained. Default: the tokens.",
-               MEGATRAIN_FIELD(data.labels)));
-  add(path_key("data.order", "data.shuffle",
+               MEGATRAIN_FIELD(data.documents)),
+      path_key("data.labels", "data.mask", "int32 label of each token, -100: not trained. Default: the tokens.",
+               MEGATRAIN_FIELD(data.labels)),
+      path_key("data.order", "data.shuffle",
                "uint64 sequence numbers, used one after another. Default: 0, 1, 2, ... starting over after the last.",
-               MEGATRAIN_FIELD(data.order)));
-  add(datasets_key("data.train", "datasets train_dataset train_file data.files",
+               MEGATRAIN_FIELD(data.order)),
+      datasets_key("data.train", "datasets train_dataset train_file data.files",
                    "Datasets to train on: JSONL or JSON of conversations (messages, ShareGPT, Alpaca, prompt and "
                    "completion), text files, folders of them, or names in dataset_info.json.",
-                   MEGATRAIN_FIELD(data.train)));
-  add(datasets_key("data.eval", "validation_file data.validation", "Datasets to evaluate on.",
-                   MEGATRAIN_FIELD(data.eval)));
-  add(path_key("data.info", "data.dataset_info", "Directory of a dataset_info.json, for datasets given by name.",
-               MEGATRAIN_FIELD(data.info)));
-  add(real_key("data.eval_split", "test_size data.val_size", {0, kCount},
+                   MEGATRAIN_FIELD(data.train)),
+      datasets_key("data.eval", "validation_file data.validation", "Datasets to evaluate on.",
+                   MEGATRAIN_FIELD(data.eval)),
+      path_key("data.info", "data.dataset_info", "Directory of a dataset_info.json, for datasets given by name.",
+               MEGATRAIN_FIELD(data.info)),
+      real_key("data.eval_split", "test_size data.val_size", {0, kCount},
                "Training samples kept for evaluation: below 1 a fraction, else a number of them.",
-               MEGATRAIN_FIELD(data.eval_split)));
-  add(path_key("data.tokenizer", "tokenizer tokenizer_name",
-               "Directory with a tokenizer.json, or the file. Default: the model's.", MEGATRAIN_FIELD(data.tokenizer)));
-  add(path_key("data.template", "chat_template", "A Jinja file. Default: the model's own chat template.",
-               MEGATRAIN_FIELD(data.chat_template)));
-  add(choice_key("data.train_on", "train_on_inputs", {"assistant", "last", "all"},
+               MEGATRAIN_FIELD(data.eval_split)),
+      path_key("data.tokenizer", "tokenizer tokenizer_name",
+               "Directory with a tokenizer.json, or the file. Default: the model's.", MEGATRAIN_FIELD(data.tokenizer)),
+      path_key("data.template", "chat_template", "A Jinja file. Default: the model's own chat template.",
+               MEGATRAIN_FIELD(data.chat_template)),
+      choice_key("data.train_on", "train_on_inputs", {"assistant", "last", "all"},
                  "What of a conversation is trained: every turn of the assistant, the last one, or every token.",
-                 MEGATRAIN_FIELD(data.train_on)));
-  add(choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn"},
+                 MEGATRAIN_FIELD(data.train_on)),
+      choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn"},
                  "A conversation of more than seq_len tokens ends the run, is cut, is left out, or by_turn: the prompt "
                  "and the answer of each turn are cut, as LLaMA-Factory does. Text is cut into pieces of seq_len in "
                  "any case.",
-                 MEGATRAIN_FIELD(data.overlong)));
-  add(bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending to itself alone.",
-               MEGATRAIN_FIELD(data.packing)));
-  add(bool_key("data.shuffle", "shuffle", "A new order in every epoch, a function of seed and epoch.",
-               MEGATRAIN_FIELD(data.shuffle)));
-  add(integer_key("data.skip_bad", "skip_bad", 0, kCount, "Bad samples to leave out and count before giving up.",
-                  MEGATRAIN_FIELD(data.skip_bad)));
-  add(integer_key("data.max_samples", "", 0, kCount, "The first samples of each dataset that are used; 0: all.",
-                  MEGATRAIN_FIELD(data.max_samples)));
-  add(path_key("data.cache", "cache_dir", "Where tokenised datasets are kept. Default: the user's cache directory.",
-               MEGATRAIN_FIELD(data.cache)));
-  add(integer_key("seq_len", "sequence_length max_seq_len block_size context_length", 2, kMostContext,
-                  "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)));
-  add(integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kMostBatch, "Sequences of a step.",
-                  MEGATRAIN_FIELD(batch)));
-  add(integer_key(
-      "micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,
-      "Sequences that pass through a layer at once; divides batch. Not given: the most that hold at most 8192 tokens.",
-      MEGATRAIN_FIELD(micro_batch)));
-  add(steps_key());
-  add(length_key("epochs", "num_epochs n_epochs", "a number above 0, at most 1000000",
-                 "Passes over the training data; 0.5 is half of one.", 1e6, MEGATRAIN_FIELD(epochs)));
-  add(length_key("tokens", "max_tokens train_tokens", "a whole number above 0",
+                 MEGATRAIN_FIELD(data.overlong)),
+      bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending to itself alone.",
+               MEGATRAIN_FIELD(data.packing)),
+      bool_key("data.shuffle", "shuffle", "A new order in every epoch, a function of seed and epoch.",
+               MEGATRAIN_FIELD(data.shuffle)),
+      integer_key("data.skip_bad", "skip_bad", 0, kCount, "Bad samples to leave out and count before giving up.",
+                  MEGATRAIN_FIELD(data.skip_bad)),
+      integer_key("data.max_samples", "", 0, kCount, "The first samples of each dataset that are used; 0: all.",
+                  MEGATRAIN_FIELD(data.max_samples)),
+      path_key("data.cache", "cache_dir", "Where tokenised datasets are kept. Default: the user's cache directory.",
+               MEGATRAIN_FIELD(data.cache)),
+  };
+}
+
+std::vector<ConfigKey> step_keys() {
+  return {
+      integer_key("seq_len", "sequence_length max_seq_len block_size context_length", 2, kMostContext,
+                  "Tokens of a sequence.", MEGATRAIN_FIELD(seq_len)),
+      integer_key("batch", "batch_size global_batch_size train_batch_size", 1, kMostBatch, "Sequences of a step.",
+                  MEGATRAIN_FIELD(batch)),
+      integer_key("micro_batch", "micro_batch_size per_device_train_batch_size", 1, kCount,
+                  "Sequences that pass through a layer at once; divides batch. Not given: the most that hold at most "
+                  "8192 tokens.",
+                  MEGATRAIN_FIELD(micro_batch)),
+      steps_key(),
+      length_key("epochs", "num_epochs n_epochs", "a number above 0, at most 1000000",
+                 "Passes over the training data; 0.5 is half of one.", 1e6, MEGATRAIN_FIELD(epochs)),
+      length_key("tokens", "max_tokens train_tokens", "a whole number above 0",
                  "Tokens of all steps together, padding included.", std::numeric_limits<int64_t>::max() / 4,
-                 MEGATRAIN_FIELD(tokens)));
-  add(choice_key(
-      "conventions", "", {"megatrain", "transformers", "axolotl"},
-      "How epochs, warmup and fractions are counted. transformers, as the Hugging Face trainer does: the last "
-      "step of an epoch of data.train holds what is left of it, warmup starts at a rate of 0, fractions are "
-      "rounded up, and checkpoint.every saves the last step too. axolotl: the same, with Axolotl's number of steps and "
-      "its warmup, rounded down.",
-      MEGATRAIN_FIELD(conventions)));
-  add(integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
-                  MEGATRAIN_FIELD(head_chunk)));
-  add(integer_key("mlp_chunk", "", 0, kTokens,
+                 MEGATRAIN_FIELD(tokens)),
+      choice_key(
+          "conventions", "", {"megatrain", "transformers", "axolotl"},
+          "How epochs, warmup and fractions are counted. transformers, as the Hugging Face trainer does: the last "
+          "step of an epoch of data.train holds what is left of it, warmup starts at a rate of 0, fractions are "
+          "rounded up, and checkpoint.every saves the last step too. axolotl: the same, with Axolotl's number of steps "
+          "and its warmup, rounded down.",
+          MEGATRAIN_FIELD(conventions)),
+  };
+}
+
+std::vector<ConfigKey> chunk_keys() {
+  return {
+      integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
+                  MEGATRAIN_FIELD(head_chunk)),
+      integer_key("mlp_chunk", "", 0, kTokens,
                   "Tokens of one pass through a block's products and norms; 0: chosen by size.",
-                  MEGATRAIN_FIELD(mlp_chunk)));
-  add(patterns_key(
-      "freeze", "frozen freeze_modules freeze_patterns",
-      "Tensors that are not trained, by patterns over their names: * any text, ? one character, [0-9] a set.",
-      MEGATRAIN_FIELD(freeze)));
-  add(patterns_key("train_only", "trainable trainable_modules unfrozen",
-                   "Patterns as in freeze: a tensor that matches none of them is frozen.",
-                   MEGATRAIN_FIELD(train_only)));
-  add(real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000}, "Peak learning rate.",
-               MEGATRAIN_FIELD(optim.lr)));
-  add(real_key("optim.beta1", "adam_beta1", {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
-               MEGATRAIN_FIELD(optim.beta1)));
-  add(real_key("optim.beta2", "adam_beta2", {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",
-               MEGATRAIN_FIELD(optim.beta2)));
-  add(real_key("optim.eps", "adam_epsilon optim.epsilon", {1e-30, 1}, "Added to the root of the second moment.",
-               MEGATRAIN_FIELD(optim.eps)));
-  add(real_key("optim.weight_decay", "optim.wd", {0, 1000},
+                  MEGATRAIN_FIELD(mlp_chunk)),
+  };
+}
+
+std::vector<ConfigKey> freeze_keys() {
+  return {
+      patterns_key(
+          "freeze", "frozen freeze_modules freeze_patterns",
+          "Tensors that are not trained, by patterns over their names: * any text, ? one character, [0-9] a set.",
+          MEGATRAIN_FIELD(freeze)),
+      patterns_key("train_only", "trainable trainable_modules unfrozen",
+                   "Patterns as in freeze: a tensor that matches none of them is frozen.", MEGATRAIN_FIELD(train_only)),
+  };
+}
+
+std::vector<ConfigKey> optim_keys() {
+  return {
+      real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000}, "Peak learning rate.",
+               MEGATRAIN_FIELD(optim.lr)),
+      real_key("optim.beta1", "adam_beta1", {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
+               MEGATRAIN_FIELD(optim.beta1)),
+      real_key("optim.beta2", "adam_beta2", {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",
+               MEGATRAIN_FIELD(optim.beta2)),
+      real_key("optim.eps", "adam_epsilon optim.epsilon", {1e-30, 1}, "Added to the root of the second moment.",
+               MEGATRAIN_FIELD(optim.eps)),
+      real_key("optim.weight_decay", "optim.wd", {0, 1000},
                "Decoupled weight decay; never on norms, biases and other 1-D tensors.",
-               MEGATRAIN_FIELD(optim.weight_decay)));
-  add(real_key("optim.clip", "max_grad_norm grad_clip gradient_clipping",
+               MEGATRAIN_FIELD(optim.weight_decay)),
+      real_key("optim.clip", "max_grad_norm grad_clip gradient_clipping",
                {.least = 0, .most = 1e30, .null_is_zero = true},
-               "Largest global gradient norm; 0 or null: no clipping.", MEGATRAIN_FIELD(optim.clip)));
-  add(choice_key("optim.schedule", "lr_scheduler_type scheduler", {"constant", "linear", "cosine", "wsd"},
-                 "How lr moves after warmup.", MEGATRAIN_FIELD(optim.schedule)));
-  add(real_key("optim.warmup", "warmup_steps optim.warmup_steps warmup_ratio", {0, kCount},
+               "Largest global gradient norm; 0 or null: no clipping.", MEGATRAIN_FIELD(optim.clip)),
+      choice_key("optim.schedule", "lr_scheduler_type scheduler", {"constant", "linear", "cosine", "wsd"},
+                 "How lr moves after warmup.", MEGATRAIN_FIELD(optim.schedule)),
+      real_key("optim.warmup", "warmup_steps optim.warmup_steps warmup_ratio", {0, kCount},
                "Steps in which lr rises linearly to optim.lr; below 1, a fraction of steps.",
-               MEGATRAIN_FIELD(optim.warmup)));
-  add(integer_key("optim.warmup_most", "", 0, kCount,
+               MEGATRAIN_FIELD(optim.warmup)),
+      integer_key("optim.warmup_most", "", 0, kCount,
                   "The most steps that a fraction in optim.warmup comes to; 0: any.",
-                  MEGATRAIN_FIELD(optim.warmup_most)));
-  add(real_key("optim.min_lr", "", {0, 1000}, "Where linear, cosine and wsd end; at most optim.lr.",
-               MEGATRAIN_FIELD(optim.min_lr)));
-  add(real_key("optim.decay", "optim.decay_fraction", {1e-9, 1}, "wsd: the last part of the steps, in which lr falls.",
-               MEGATRAIN_FIELD(optim.decay)));
-  add(coefficient_key("moe.aux_loss", "router_aux_loss_coef aux_loss_coef router.aux_loss", 1000,
+                  MEGATRAIN_FIELD(optim.warmup_most)),
+      real_key("optim.min_lr", "", {0, 1000}, "Where linear, cosine and wsd end; at most optim.lr.",
+               MEGATRAIN_FIELD(optim.min_lr)),
+      real_key("optim.decay", "optim.decay_fraction", {1e-9, 1}, "wsd: the last part of the steps, in which lr falls.",
+               MEGATRAIN_FIELD(optim.decay)),
+  };
+}
+
+std::vector<ConfigKey> moe_keys() {
+  return {
+      coefficient_key("moe.aux_loss", "router_aux_loss_coef aux_loss_coef router.aux_loss", 1000,
                       "Coefficient of the loss that balances the experts of the whole step; 0: off. auto: "
                       "router_aux_loss_coef of config.json where it says output_router_logits, else 0.",
-                      MEGATRAIN_FIELD(moe.aux_loss)));
-  add(real_key("moe.z_loss", "router_z_loss_coef z_loss_coef moe_z_loss_coef router.z_loss", {0, 1000},
+                      MEGATRAIN_FIELD(moe.aux_loss)),
+      real_key("moe.z_loss", "router_z_loss_coef z_loss_coef moe_z_loss_coef router.z_loss", {0, 1000},
                "Coefficient of the mean squared log-sum-exp of the router's logits; 0: off.",
-               MEGATRAIN_FIELD(moe.z_loss)));
-  add(every_key("eval.every", "eval_interval", kCount,
+               MEGATRAIN_FIELD(moe.z_loss)),
+  };
+}
+
+std::vector<ConfigKey> eval_keys() {
+  return {
+      every_key("eval.every", "eval_interval", kCount,
                 "Steps between evaluations, a part of the run, or epoch; 0: at the end alone, where there is data to "
                 "evaluate on.",
-                MEGATRAIN_FIELD(eval.every), MEGATRAIN_FIELD(eval.every_part)));
-  add(integer_key("eval.patience", "early_stopping_patience", 0, kCount,
+                MEGATRAIN_FIELD(eval.every), MEGATRAIN_FIELD(eval.every_part)),
+      integer_key("eval.patience", "early_stopping_patience", 0, kCount,
                   "Evaluations in a row without a lower loss after which the run ends; 0: never.",
-                  MEGATRAIN_FIELD(eval.patience)));
-  add(bool_key("eval.keep_best", "keep_best",
+                  MEGATRAIN_FIELD(eval.patience)),
+      bool_key("eval.keep_best", "keep_best",
                "Write the model of the lowest evaluation loss to RUN/best, each time it is one.",
-               MEGATRAIN_FIELD(eval.keep_best)));
-  add(integer_key("sample.every", "", 0, kCount, "Steps between answers to sample.prompts; 0: none.",
-                  MEGATRAIN_FIELD(sample.every)));
-  add(texts_key("sample.prompts", "",
+               MEGATRAIN_FIELD(eval.keep_best)),
+  };
+}
+
+std::vector<ConfigKey> sample_keys() {
+  return {
+      integer_key("sample.every", "", 0, kCount, "Steps between answers to sample.prompts; 0: none.",
+                  MEGATRAIN_FIELD(sample.every)),
+      texts_key("sample.prompts", "",
                 "What the samples answer: as a user's message where the model has a chat template, else as text.",
-                MEGATRAIN_FIELD(sample.prompts)));
-  add(integer_key("sample.max_tokens", "max_new_tokens", 1, 1'000'000, "The longest answer, in tokens.",
-                  MEGATRAIN_FIELD(sample.max_tokens)));
-  add(choice_key("state.moments", "", {"fp32", "bf16", "int8"},
+                MEGATRAIN_FIELD(sample.prompts)),
+      integer_key("sample.max_tokens", "max_new_tokens", 1, 1'000'000, "The longest answer, in tokens.",
+                  MEGATRAIN_FIELD(sample.max_tokens)),
+  };
+}
+
+std::vector<ConfigKey> state_keys() {
+  return {
+      choice_key("state.moments", "", {"fp32", "bf16", "int8"},
                  "How the optimizer's moments are stored: 4, 2 or 1 byte each. fp32 is exact; the others save memory "
                  "and change the run (docs/numerics.md).",
-                 MEGATRAIN_FIELD(state.moments)));
-  add(choice_key("state.master", "", {"fp32", "stochastic"},
+                 MEGATRAIN_FIELD(state.moments)),
+      choice_key("state.master", "", {"fp32", "stochastic"},
                  "How weights are stored between steps: fp32 is exact; stochastic keeps bf16 alone, rounded up or down "
                  "by chance.",
-                 MEGATRAIN_FIELD(state.master)));
-  add(budget_key("memory.gpu", "memory.hbm memory.device", "GPU memory the run may use.",
-                 MEGATRAIN_FIELD(memory.gpu_bytes)));
-  add(budget_key("memory.host", "memory.ram memory.cpu", "Host memory the run may use.",
-                 MEGATRAIN_FIELD(memory.host_bytes)));
-  add(budget_key(
-      "memory.nvme", "memory.disk",
-      "Disk that state, gradients, block inputs and kept outputs may take when host memory does not hold them; auto: "
-      "nine tenths of what is free in memory.nvme_path.",
-      MEGATRAIN_FIELD(memory.nvme_bytes)));
-  add(path_key("memory.nvme_path", "nvme_path memory.disk_path",
+                 MEGATRAIN_FIELD(state.master)),
+  };
+}
+
+std::vector<ConfigKey> memory_keys() {
+  return {
+      budget_key("memory.gpu", "memory.hbm memory.device", "GPU memory the run may use.",
+                 MEGATRAIN_FIELD(memory.gpu_bytes)),
+      budget_key("memory.host", "memory.ram memory.cpu", "Host memory the run may use.",
+                 MEGATRAIN_FIELD(memory.host_bytes)),
+      budget_key("memory.nvme", "memory.disk",
+                 "Disk that state, gradients, block inputs and kept outputs may take when host memory does not hold "
+                 "them; auto: nine tenths of what is free in memory.nvme_path.",
+                 MEGATRAIN_FIELD(memory.nvme_bytes)),
+      path_key("memory.nvme_path", "nvme_path memory.disk_path",
                "A directory on an NVMe drive for optimizer state while the run lasts; nothing stays there. Default: no "
                "state lives on disk.",
-               MEGATRAIN_FIELD(memory.nvme_path)));
-  add(bool_key("memory.nvme_force", "", "Use memory.nvme_path even on a network file system.",
-               MEGATRAIN_FIELD(memory.nvme_force)));
-  add(choice_key("memory.state", "", {"auto", "host"},
+               MEGATRAIN_FIELD(memory.nvme_path)),
+      bool_key("memory.nvme_force", "", "Use memory.nvme_path even on a network file system.",
+               MEGATRAIN_FIELD(memory.nvme_force)),
+      choice_key("memory.state", "", {"auto", "host"},
                  "Where the optimizer state lives; auto keeps some on the GPU when there is room.",
-                 MEGATRAIN_FIELD(memory.state)));
-  add(integer_key("threads", "num_threads", 0, 4096, "CPU threads; 0: all of this machine's.",
-                  MEGATRAIN_FIELD(threads)));
-  add(path_key("plan", "", "A plan from `megatrain plan --json`. Default: made for this machine.",
-               MEGATRAIN_FIELD(plan)));
-  add(step_set_key("dump.steps", "",
+                 MEGATRAIN_FIELD(memory.state)),
+  };
+}
+
+std::vector<ConfigKey> plan_keys() {
+  return {
+      integer_key("threads", "num_threads", 0, 4096, "CPU threads; 0: all of this machine's.",
+                  MEGATRAIN_FIELD(threads)),
+      path_key("plan", "", "A plan from `megatrain plan --json`. Default: made for this machine.",
+               MEGATRAIN_FIELD(plan)),
+  };
+}
+
+std::vector<ConfigKey> dump_keys() {
+  return {
+      step_set_key("dump.steps", "",
                    "Steps (from 1) that dump.grads and dump.state mean when they are true. Alone, it dumps both.",
-                   MEGATRAIN_FIELD(dump.steps)));
-  add(step_flag_key("dump.grads", "",
+                   MEGATRAIN_FIELD(dump.steps)),
+      step_flag_key("dump.grads", "",
                     "Write RUN/grads-STEP.safetensors; true: at dump.steps, or at all when none are given.",
-                    MEGATRAIN_FIELD(dump.grads), MEGATRAIN_FIELD(dump.steps)));
-  add(step_flag_key(
-      "dump.state", "",
-      "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
-      MEGATRAIN_FIELD(dump.state), MEGATRAIN_FIELD(dump.steps)));
-  add(trace_key());
-  add(path_key("run_dir", "output_dir out_dir", "Where metrics, dumps, checkpoints and the model go.",
-               MEGATRAIN_FIELD(run_dir)));
-  add(every_key("checkpoint.every", "save_steps checkpoint.interval", kCount,
+                    MEGATRAIN_FIELD(dump.grads), MEGATRAIN_FIELD(dump.steps)),
+      step_flag_key(
+          "dump.state", "",
+          "Write RUN/state-STEP.safetensors; true: at dump.steps, or at all when none are given; 0: initial state.",
+          MEGATRAIN_FIELD(dump.state), MEGATRAIN_FIELD(dump.steps)),
+      trace_key(),
+  };
+}
+
+std::vector<ConfigKey> directory_keys() {
+  return {
+      path_key("run_dir", "output_dir out_dir", "Where metrics, dumps, checkpoints and the model go.",
+               MEGATRAIN_FIELD(run_dir)),
+      every_key("checkpoint.every", "save_steps checkpoint.interval", kCount,
                 "Steps between checkpoints, a part of the run, or epoch; 0: none.", MEGATRAIN_FIELD(checkpoint.every),
-                MEGATRAIN_FIELD(checkpoint.every_part)));
-  add(integer_key("checkpoint.keep", "save_total_limit", 1, kCount, "How many of the newest checkpoints stay.",
-                  MEGATRAIN_FIELD(checkpoint.keep)));
-  add(bool_key("resume", "resume_from_checkpoint", "Go on from the newest checkpoint of run_dir.",
-               MEGATRAIN_FIELD(resume)));
+                MEGATRAIN_FIELD(checkpoint.every_part)),
+      integer_key("checkpoint.keep", "save_total_limit", 1, kCount, "How many of the newest checkpoints stay.",
+                  MEGATRAIN_FIELD(checkpoint.keep)),
+      bool_key("resume", "resume_from_checkpoint", "Go on from the newest checkpoint of run_dir.",
+               MEGATRAIN_FIELD(resume)),
+  };
+}
+
+// In the order of the help text and of config.resolved.yaml.
+std::vector<ConfigKey> make_keys() {
+  std::vector<ConfigKey> keys;
+  for (const auto group :
+       {model_keys, compute_keys, data_keys, step_keys, chunk_keys, freeze_keys, optim_keys, moe_keys, eval_keys,
+        sample_keys, state_keys, memory_keys, plan_keys, dump_keys, directory_keys}) {
+    for (ConfigKey& key : group()) keys.push_back(std::move(key));
+  }
   return keys;
 }
 
