@@ -86,65 +86,89 @@ class Run {
         directory_(given.run_dir, given.resume, named_files(given)),
         checkpoints_(given.run_dir, std::max<int64_t>(given.checkpoint.keep, 1)),
         source_(read_model_source(given)) {
-    const TrainConfig& config = config_;
-    check_model_outside(source_.directory, config);
-    check_disk(config);
-    check_device(config.device);  // before hours of tokenising
-    // weights that cannot be loaded are refused before anything is planned or allocated for them
-    if (!config.resume && !source_.directory.empty()) {
-      check_weights(source_.directory, source_.config);
-      verify_model_of_run(source_.directory);
-    }
+    check_source();
     read_from_companions();
     check_companions();
-    const DiskNeed known =
-        disk_need(config, source_.config, source_.types,
-                  config.epochs > 0 || config.tokens > 0 ? std::nullopt : std::optional<int64_t>(config.steps));
+    open_all_data();
+    if (data_.stopped) return;
+    if (data_.train) settle_steps();
+    open_samples();
+    schedule_ = learning_rate_of(config_);
+    check_schedule(schedule_);
+    session_.emplace(config_, source_);
+    say_router_losses();
+    find_checkpoint();
+    choose_algorithms();  // before anything else takes device memory
+    open_trainer();
+    fill();
+    if (hooks.on_stall) watch_for_stalls();
+  }
+
+  // Weights that cannot be loaded are refused before anything is planned or allocated for them.
+  void check_source() const {
+    check_model_outside(source_.directory, config_);
+    check_disk(config_);
+    check_device(config_.device);  // before hours of tokenising
+    if (config_.resume || source_.directory.empty()) return;
+    check_weights(source_.directory, source_.config);
+    verify_model_of_run(source_.directory);
+  }
+
+  void open_all_data() {
+    const bool by_data = config_.epochs > 0 || config_.tokens > 0;
+    const DiskNeed known = disk_need(config_, source_.config, source_.types,
+                                     by_data ? std::nullopt : std::optional<int64_t>(config_.steps));
     check_disk_need(known);
     const auto room = [&](int64_t bytes) {
       DiskNeed all = known;
-      all.parts.push_back(token_cache_part(config, bytes));
+      all.parts.push_back(token_cache_part(config_, bytes));
       check_disk_need(all);
     };
-    if (config.steps > 0 || config.epochs > 0 || config.tokens > 0)
-      data_ = open_data(config, source_, hooks.stop, room);
-    if (data_.stopped) return;
-    if (data_.train) settle_steps();
-    if (!config.data.chat_template.empty())
-      chat_template_ = read_text_file(config.data.chat_template, kMaxTemplateBytes);
-    if (config.sample.every > 0) {
-      if (!data_.text) data_.text = open_text(config, source_.directory);
-      samples_.emplace(path("samples.jsonl"), config.sample, source_.config, *data_.text);
-    }
-    schedule_ = learning_rate_of(config);
-    check_schedule(schedule_);
-    session_.emplace(config, source_);
-    if (const RouterLosses losses = router_losses(config, source_.config); losses.from_model)
+    if (config_.steps > 0 || by_data) data_ = open_data(config_, source_, hooks_.stop, room);
+  }
+
+  void open_samples() {
+    if (!config_.data.chat_template.empty())
+      chat_template_ = read_text_file(config_.data.chat_template, kMaxTemplateBytes);
+    if (config_.sample.every <= 0) return;
+    if (!data_.text) data_.text = open_text(config_, source_.directory);
+    samples_.emplace(path("samples.jsonl"), config_.sample, source_.config, *data_.text);
+  }
+
+  void say_router_losses() const {
+    if (const RouterLosses losses = router_losses(config_, source_.config); losses.from_model)
       log_info(
           fmt::format("config.json: 'output_router_logits' is true, so the loss that balances the experts is added, "
                       "times its 'router_aux_loss_coef', {}; moe.aux_loss: 0 trains without it",
                       losses.aux));
-    if (config.resume) checkpoint_ = checkpoints_.newest();
-    identity_json_ = identity_json(config, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
+  }
+
+  // The one that a resumed run goes on from.
+  void find_checkpoint() {
+    if (config_.resume) checkpoint_ = checkpoints_.newest();
+    identity_json_ = identity_json(config_, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
     if (checkpoint_)
-      check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config.data.order,
-                     changed_data_keys(config.run_dir, given_));
-    if (config.resume && !checkpoint_) {
-      log_info(fmt::format("no checkpoint in {}: starting from the beginning", config.run_dir));
+      check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config_.data.order,
+                     changed_data_keys(config_.run_dir, given_));
+    if (config_.resume && !checkpoint_) {
+      log_info(fmt::format("no checkpoint in {}: starting from the beginning", config_.run_dir));
       directory_.start_over();
     }
-    if (checkpoint_ && config.steps < checkpoint_->step)
+    if (checkpoint_ && config_.steps < checkpoint_->step)
       fail_config(
           fmt::format("{} is of step {}, this run has {}: it has done more already; give at least --steps={}, or "
                       "start again without --resume, which moves that run aside",
-                      checkpoint_->path, checkpoint_->step, counted(config.steps, "step"), checkpoint_->step));
+                      checkpoint_->path, checkpoint_->step, counted(config_.steps, "step"), checkpoint_->step));
     if (checkpoint_) warn_of_past_steps();
-    // before anything else takes device memory
-    std::optional<Work> choosing(std::in_place, "choosing the algorithms of matrix products");
-    session_->choose_algorithms(checkpoint_ ? &checkpoint_->identity : nullptr);
-    choosing.reset();
-    add_algorithms(session_->identity(), identity_json_);
+  }
 
+  void choose_algorithms() {
+    const Work choosing("choosing the algorithms of matrix products");
+    session_->choose_algorithms(checkpoint_ ? &checkpoint_->identity : nullptr);
+  }
+
+  void open_trainer() {
+    add_algorithms(session_->identity(), identity_json_);
     std::vector<std::string> notes;
     const Workload& workload = session_->workload();
     const Plan& plan = session_->plan(&notes);
@@ -159,17 +183,16 @@ class Run {
     for (const std::string& note : notes) log_info("plan: " + note);
     trainer_ = &session_->trainer();
     if (const std::string disk = trainer_->disk().description(); !disk.empty()) log_info(disk);
-    fill();
-    if (hooks.on_stall) {
-      StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
-      if (device.kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
-      trainer_->watch(limits, [this](const std::string& why) {
-        const std::string message = why + advice_after(ExitCode::stalled);
-        if (live_)
-          live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::stalled), .message = message});
-        hooks_.on_stall(message);
-      });
-    }
+  }
+
+  void watch_for_stalls() {
+    StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
+    if (session_->device().kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
+    trainer_->watch(limits, [this](const std::string& why) {
+      const std::string message = why + advice_after(ExitCode::stalled);
+      if (live_) live_->end({.state = "failed", .exit_code = static_cast<int>(ExitCode::stalled), .message = message});
+      hooks_.on_stall(message);
+    });
   }
 
   // A resumed run reads a data.tokenizer that is gone from its own copy. Beside a model.path that copy is
