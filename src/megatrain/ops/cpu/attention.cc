@@ -154,100 +154,145 @@ double dot(const float* a, const float* b, int64_t size) {
   return sum_of(size, [&](int64_t i) { return static_cast<double>(a[i]) * b[i]; });
 }
 
+// Some queries of one head.
+struct QueryTile {
+  int64_t query;  // first of the tile, counted in its document
+  int64_t queries;
+  Tile q, grad_out;
+  const float* lse;
+  std::array<float, kQueryTile> delta;  // out . grad_out
+};
+
+struct KeyTile {
+  int64_t key;  // first of the tile, counted in its document
+  int64_t keys;
+  Tile k, v;
+};
+
+// What backward of one key head of one document computes in.
+struct BackwardMemory {
+  float* weights;     // (queries, keys) softmax(q k^T)
+  float* grad_score;  // (queries, keys)
+  float* grad_q;      // (queries, dim)
+  float* grad_k;      // (document.size, dim)
+  float* grad_v;      // (document.size, dim)
+};
+
+// Scores become the weights, and their gradient that of the scores; both are 0 where a query does not see a key.
+void softmax_backward(const AttentionShape& shape, const QueryTile& q, const KeyTile& k, const BackwardMemory& memory) {
+  for (int64_t i = 0; i < q.queries; ++i) {
+    float* p = memory.weights + i * k.keys;
+    float* s = memory.grad_score + i * k.keys;
+    const Range range = visible(shape, q.query + i, k.key, k.keys);
+    for (float* row : {p, s}) {
+      std::fill(row, row + std::min(range.begin, k.keys), 0.0f);
+      std::fill(row + std::min(range.end, k.keys), row + k.keys, 0.0f);
+    }
+    for (int64_t j = range.begin; j < range.end; ++j) {
+      p[j] = exp_f32(p[j] - q.lse[i]);
+      s[j] = p[j] * (s[j] - q.delta[i]) * shape.scale;
+    }
+  }
+}
+
+// Adds to grad_q, grad_k and grad_v what these queries and keys have to do with each other.
+void backward_tile(const Context& context, const AttentionShape& shape, const QueryTile& q, const KeyTile& k,
+                   const BackwardMemory& memory) {
+  const int64_t dim = shape.head_dim, queries = q.queries, keys = k.keys;
+  context.product({.m = queries,
+                   .n = keys,
+                   .k = dim,
+                   .a = q.q,
+                   .b = k.k,
+                   .transpose_b = true,
+                   .c = memory.weights,
+                   .c_stride = keys,
+                   .alpha = shape.scale});
+  context.product({.m = queries,
+                   .n = keys,
+                   .k = dim,
+                   .a = q.grad_out,
+                   .b = k.v,
+                   .transpose_b = true,
+                   .c = memory.grad_score,
+                   .c_stride = keys});
+  softmax_backward(shape, q, k, memory);
+  const Tile p{memory.weights, keys};
+  const Tile s{memory.grad_score, keys};
+  context.product({.m = keys,
+                   .n = dim,
+                   .k = queries,
+                   .a = p,
+                   .transpose_a = true,
+                   .b = q.grad_out,
+                   .c = memory.grad_v + k.key * dim,
+                   .c_stride = dim,
+                   .accumulate = true});
+  context.product({.m = keys,
+                   .n = dim,
+                   .k = queries,
+                   .a = s,
+                   .transpose_a = true,
+                   .b = q.q,
+                   .c = memory.grad_k + k.key * dim,
+                   .c_stride = dim,
+                   .accumulate = true});
+  context.product(
+      {.m = queries, .n = dim, .k = keys, .a = s, .b = k.k, .c = memory.grad_q, .c_stride = dim, .accumulate = true});
+}
+
+// Writes grad_q of the queries from `query` on of one head, and adds to grad_k and grad_v.
+void backward_queries(const Context& context, const AttentionBackward& args, const Document& document, int64_t head,
+                      int64_t query, const BackwardMemory& memory) {
+  thread_local std::vector<float> q_scratch, k_scratch, v_scratch, g_scratch, row_scratch;
+  const AttentionShape& shape = args.shape;
+  const int64_t dim = shape.head_dim;
+  const int64_t kv_col = head / (shape.heads / shape.kv_heads) * dim;
+  const int64_t queries = std::min(kQueryTile, document.size - query);
+  const int64_t first_row = document.begin + query;
+  QueryTile tile{.query = query,
+                 .queries = queries,
+                 .q = read_tile(args.q, first_row, queries, 0, head * dim, dim, q_scratch),
+                 .grad_out = read_tile(args.grad_out, first_row, queries, 0, head * dim, dim, g_scratch),
+                 .lse = args.lse + head * shape.tokens + first_row,
+                 .delta = {}};
+  float* out_row = grown(row_scratch, dim);
+  for (int64_t i = 0; i < queries; ++i) {
+    const float* out = read(args.out, first_row + i, head * dim, dim, out_row);
+    tile.delta[i] = static_cast<float>(dot(out, tile.grad_out.data + i * tile.grad_out.stride, dim));
+  }
+  std::fill(memory.grad_q, memory.grad_q + queries * dim, 0.0f);
+  for_key_tiles(shape, query, queries, [&](int64_t key, int64_t keys) {
+    const KeyTile seen{.key = key,
+                       .keys = keys,
+                       .k = read_tile(args.k, document.begin + key, keys, 0, kv_col, dim, k_scratch),
+                       .v = read_tile(args.v, document.begin + key, keys, 0, kv_col, dim, v_scratch)};
+    backward_tile(context, shape, tile, seen, memory);
+  });
+  for (int64_t i = 0; i < queries; ++i) narrow(memory.grad_q + i * dim, args.grad_q, first_row + i, head * dim, dim);
+}
+
 // One key head of one document, with all the query heads that read it: the only owner of its grad_k and grad_v, which
 // it sums over query heads, then query tiles, in order.
 void backward_document(const Context& context, const AttentionBackward& args, const Document& document,
                        int64_t kv_head) {
-  thread_local std::vector<float> q_scratch, k_scratch, v_scratch, g_scratch, p_scratch, s_scratch, gq_scratch,
-      gk_scratch, gv_scratch, row_scratch;
-  const AttentionShape& shape = args.shape;
-  const int64_t dim = shape.head_dim;
-  const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t kv_col = kv_head * dim;
-  float* weights = grown(p_scratch, kQueryTile * kKeyTile);  // softmax(q k^T)
-  float* grad_score = grown(s_scratch, kQueryTile * kKeyTile);
-  float* grad_q = grown(gq_scratch, kQueryTile * dim);
-  float* grad_k = grown(gk_scratch, document.size * dim);
-  float* grad_v = grown(gv_scratch, document.size * dim);
-  float* out_row = grown(row_scratch, dim);
-  std::fill(grad_k, grad_k + document.size * dim, 0.0f);
-  std::fill(grad_v, grad_v + document.size * dim, 0.0f);
-
+  thread_local std::vector<float> p_scratch, s_scratch, gq_scratch, gk_scratch, gv_scratch;
+  const int64_t dim = args.shape.head_dim;
+  const int64_t group = args.shape.heads / args.shape.kv_heads;
+  const BackwardMemory memory{.weights = grown(p_scratch, kQueryTile * kKeyTile),
+                              .grad_score = grown(s_scratch, kQueryTile * kKeyTile),
+                              .grad_q = grown(gq_scratch, kQueryTile * dim),
+                              .grad_k = grown(gk_scratch, document.size * dim),
+                              .grad_v = grown(gv_scratch, document.size * dim)};
+  std::fill(memory.grad_k, memory.grad_k + document.size * dim, 0.0f);
+  std::fill(memory.grad_v, memory.grad_v + document.size * dim, 0.0f);
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (int64_t query = 0; query < document.size; query += kQueryTile) {
-      const int64_t queries = std::min(kQueryTile, document.size - query);
-      const int64_t first_row = document.begin + query;
-      const float* lse = args.lse + head * shape.tokens + first_row;
-      const Tile q = read_tile(args.q, first_row, queries, 0, head * dim, dim, q_scratch);
-      const Tile g = read_tile(args.grad_out, first_row, queries, 0, head * dim, dim, g_scratch);
-      std::array<float, kQueryTile> delta;  // out . grad_out
-      for (int64_t i = 0; i < queries; ++i) {
-        const float* out = read(args.out, first_row + i, head * dim, dim, out_row);
-        delta[i] = static_cast<float>(dot(out, g.data + i * g.stride, dim));
-      }
-      std::fill(grad_q, grad_q + queries * dim, 0.0f);
-      for_key_tiles(shape, query, queries, [&](int64_t key, int64_t keys) {
-        const Tile k = read_tile(args.k, document.begin + key, keys, 0, kv_col, dim, k_scratch);
-        const Tile v = read_tile(args.v, document.begin + key, keys, 0, kv_col, dim, v_scratch);
-        context.product({.m = queries,
-                         .n = keys,
-                         .k = dim,
-                         .a = q,
-                         .b = k,
-                         .transpose_b = true,
-                         .c = weights,
-                         .c_stride = keys,
-                         .alpha = shape.scale});
-        context.product({.m = queries,
-                         .n = keys,
-                         .k = dim,
-                         .a = g,
-                         .b = v,
-                         .transpose_b = true,
-                         .c = grad_score,
-                         .c_stride = keys});
-        for (int64_t i = 0; i < queries; ++i) {
-          float* p = weights + i * keys;
-          float* s = grad_score + i * keys;
-          const Range range = visible(shape, query + i, key, keys);
-          for (float* row : {p, s}) {
-            std::fill(row, row + std::min(range.begin, keys), 0.0f);
-            std::fill(row + std::min(range.end, keys), row + keys, 0.0f);
-          }
-          for (int64_t j = range.begin; j < range.end; ++j) {
-            p[j] = exp_f32(p[j] - lse[i]);
-            s[j] = p[j] * (s[j] - delta[i]) * shape.scale;
-          }
-        }
-        const Tile p{weights, keys};
-        const Tile s{grad_score, keys};
-        context.product({.m = keys,
-                         .n = dim,
-                         .k = queries,
-                         .a = p,
-                         .transpose_a = true,
-                         .b = g,
-                         .c = grad_v + key * dim,
-                         .c_stride = dim,
-                         .accumulate = true});
-        context.product({.m = keys,
-                         .n = dim,
-                         .k = queries,
-                         .a = s,
-                         .transpose_a = true,
-                         .b = q,
-                         .c = grad_k + key * dim,
-                         .c_stride = dim,
-                         .accumulate = true});
-        context.product(
-            {.m = queries, .n = dim, .k = keys, .a = s, .b = k, .c = grad_q, .c_stride = dim, .accumulate = true});
-      });
-      for (int64_t i = 0; i < queries; ++i) narrow(grad_q + i * dim, args.grad_q, first_row + i, head * dim, dim);
-    }
+    for (int64_t query = 0; query < document.size; query += kQueryTile)
+      backward_queries(context, args, document, head, query, memory);
   }
   for (int64_t i = 0; i < document.size; ++i) {
-    narrow(grad_k + i * dim, args.grad_k, document.begin + i, kv_col, dim);
-    narrow(grad_v + i * dim, args.grad_v, document.begin + i, kv_col, dim);
+    narrow(memory.grad_k + i * dim, args.grad_k, document.begin + i, kv_head * dim, dim);
+    narrow(memory.grad_v + i * dim, args.grad_v, document.begin + i, kv_head * dim, dim);
   }
 }
 
