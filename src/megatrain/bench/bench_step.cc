@@ -207,6 +207,101 @@ TimedSteps time_steps(Session& session, int64_t steps, double lr) {
   return timed;
 }
 
+// What a bench has measured on its session.
+struct MeasuredStep {
+  TimedSteps timed;
+  const Floor* floor = nullptr;  // nullptr: not asked for
+  int64_t alias_layers = 0;
+  double start_s = 0;   // until the first step
+  bool hashed = false;  // the state's hash is asked for
+
+  double tokens_per_s(const Workload& w) const { return static_cast<double>(w.tokens()) / timed.median_s(); }
+  double tflops(const Workload& w) const {
+    return 6 * static_cast<double>(w.active_parameters) * static_cast<double>(w.tokens()) / timed.median_s() * 1e-12;
+  }
+  double percent_of_floor(const Workload& w) const { return 100 * tokens_per_s(w) / floor->keep_tokens_per_s(); }
+};
+
+nlohmann::json bytes_json(const StepReport& last) {
+  return {{"h2d", last.h2d_bytes},
+          {"d2h", last.d2h_bytes},
+          {"disk_read", last.disk_read_bytes},
+          {"disk_write", last.disk_write_bytes}};
+}
+
+nlohmann::json peaks_json(int64_t hbm_bytes, const MemoryNeed& need) {
+  return {{"hbm", hbm_bytes},
+          {"hbm_planned", need.hbm_bytes()},
+          {"host", host_memory_peak()},
+          {"host_planned", need.host_bytes()},
+          {"disk_planned", need.disk_bytes()}};
+}
+
+nlohmann::json machine_json(Session& session) {
+  return {{"device", session.device().name()},
+          {"library", session.identity().library},
+          {"cpus", usable_cpus().size()},
+          {"host_bytes", host_memory_available()}};
+}
+
+nlohmann::json step_json(Session& session, const MeasuredStep& measured) {
+  const Workload& w = session.workload();
+  const TimedSteps& timed = measured.timed;
+  const StepReport& last = timed.last;
+  const double median = timed.median_s();
+  const auto hash = [&] { return hash_state(session.trainer().records(), std::ssize(timed.step_s)).state; };
+  return {{"params", w.parameters},
+          {"active_params", w.active_parameters},
+          {"tokens_per_step", w.tokens()},
+          {"step_s", timed.step_s},
+          {"median_s", median},
+          {"estimated_s", estimate(w, session.plan(), session.profile()).step_s},
+          {"state", {{"moments", moments_name(w.state.moments)}, {"master", master_name(w.state.master)}}},
+          {"tokens_per_s", measured.tokens_per_s(w)},
+          {"tflops_6n", measured.tflops(w)},
+          {"tflops_model", w.model_flops() * static_cast<double>(w.tokens()) / median * 1e-12},
+          {"floor", floor_json(measured.floor)},
+          {"percent_of_floor", measured.floor ? nlohmann::json(measured.percent_of_floor(w)) : nlohmann::json()},
+          {"bound_by", last.bound_by()},
+          {"stall", {{"seconds", last.stall.seconds}, {"for", last.stall.cause}}},
+          {"lanes", lanes_json(last)},
+          {"actions", session.trainer().pipeline().action_seconds()},
+          {"bytes", bytes_json(last)},
+          {"peaks", peaks_json(timed.hbm_bytes, memory_need(w, session.plan()))},
+          {"steady_allocations", timed.allocations},
+          {"loss", timed.loss},
+          {"grad_norm", timed.grad_norm},
+          {"state_hash", measured.hashed ? nlohmann::json(hash()) : nlohmann::json()},
+          {"start_s", measured.start_s},
+          {"unified_memory", session.device().kind() != DeviceKind::cuda},
+          {"aliased", measured.alias_layers > 0},
+          {"alias_layers", measured.alias_layers},
+          {"commit", kBuildCommit},
+          {"machine", machine_json(session)}};
+}
+
+std::string step_text(Session& session, const MeasuredStep& measured) {
+  const Workload& w = session.workload();
+  const TimedSteps& timed = measured.timed;
+  const int64_t layers = measured.alias_layers;
+  return fmt::format(
+      "{}{:.0f} tokens/s{}, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
+      "host peak {}; {}\n",
+      layers > 0 ? fmt::format("aliased ({} of {} layers): ", layers, w.layer_phases()) : "", measured.tokens_per_s(w),
+      measured.floor ? fmt::format(" ({:.1f}% of the floor)", measured.percent_of_floor(w)) : "", timed.median_s(),
+      std::max<int64_t>(std::ssize(timed.step_s) - 1, 1), measured.tflops(w), timed.last.bound_by(),
+      format_bytes(timed.hbm_bytes), format_bytes(memory_need(w, session.plan()).hbm_bytes()),
+      format_bytes(host_memory_peak()), describe(w.state));
+}
+
+int64_t steps_as_asked(const Arguments& arguments) {
+  const int64_t steps = arguments.integer("-r").value_or(5);
+  if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
+  if (arguments.flag("--floor") && arguments.flag("--no-floor"))
+    fail_config("--floor and --no-floor; leave one of them out");
+  return steps;
+}
+
 }  // namespace
 
 BenchResult bench_step(const Arguments& arguments) {
@@ -215,90 +310,30 @@ BenchResult bench_step(const Arguments& arguments) {
 }
 
 BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
-  const int64_t steps = arguments.integer("-r").value_or(5);
-  if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
-  if (arguments.flag("--floor") && arguments.flag("--no-floor"))
-    fail_config("--floor and --no-floor; leave one of them out");
+  const int64_t steps = steps_as_asked(arguments);
   Session session = open_bench_target(arguments, Shape::whole_step);
   check_disk(session.config());
   const auto& traced = session.config().trace.ranges;
   if (!traced.empty() && traced.back().second > steps)
     fail_config(
         fmt::format("trace names step {}, and -r is {}; name steps that are timed", traced.back().second, steps));
-  const int64_t alias_layers = alias_as_asked(session, arguments);
+  MeasuredStep measured;
+  measured.alias_layers = alias_as_asked(session, arguments);
+  measured.hashed = !arguments.flag("--no-hash") && measured.alias_layers == 0;
   session.choose_algorithms();
   const bool cuda = session.device().kind() == DeviceKind::cuda;
   const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));
   const double before_floor = now_s();
-  const Floor* floor = wants_floor ? &measure_floor(session, shared.floors) : nullptr;
+  if (wants_floor) measured.floor = &measure_floor(session, shared.floors);
   const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
   plan_as_asked(session, arguments);
   if (const std::string disk = session.trainer().disk().description(); !disk.empty()) log_info(disk);
   fill_with_random_weights(session);
-  const double start_s = now_s() - shared.start_s - floor_s;
+  measured.start_s = now_s() - shared.start_s - floor_s;
   // what layers share is then never changed while another of them is computed
-  const double lr = alias_layers > 0 ? 0 : session.config().optim.lr;
-  const TimedSteps timed = time_steps(session, steps, lr);
-
-  const Workload& workload = session.workload();
-  const MemoryNeed need = memory_need(workload, session.plan());
-  const StepReport& last = timed.last;
-  const double median = timed.median_s(), tokens = static_cast<double>(workload.tokens());
-  const double tflops = 6 * static_cast<double>(workload.active_parameters) * tokens / median * 1e-12;
-  const double percent_of_floor = floor ? 100 * tokens / median / floor->keep_tokens_per_s() : 0;
-  const std::vector<LayerRecord>& records = session.trainer().records();
-  const bool hashed = !arguments.flag("--no-hash") && alias_layers == 0;
-  BenchResult result;
-  result.json = {
-      {"params", workload.parameters},
-      {"active_params", workload.active_parameters},
-      {"tokens_per_step", workload.tokens()},
-      {"step_s", timed.step_s},
-      {"median_s", median},
-      {"estimated_s", estimate(workload, session.plan(), session.profile()).step_s},
-      {"state", {{"moments", moments_name(workload.state.moments)}, {"master", master_name(workload.state.master)}}},
-      {"tokens_per_s", tokens / median},
-      {"tflops_6n", tflops},
-      {"tflops_model", workload.model_flops() * tokens / median * 1e-12},
-      {"floor", floor_json(floor)},
-      {"percent_of_floor", floor ? nlohmann::json(percent_of_floor) : nlohmann::json()},
-      {"bound_by", last.bound_by()},
-      {"stall", {{"seconds", last.stall.seconds}, {"for", last.stall.cause}}},
-      {"lanes", lanes_json(last)},
-      {"actions", session.trainer().pipeline().action_seconds()},
-      {"bytes",
-       {{"h2d", last.h2d_bytes},
-        {"d2h", last.d2h_bytes},
-        {"disk_read", last.disk_read_bytes},
-        {"disk_write", last.disk_write_bytes}}},
-      {"peaks",
-       {{"hbm", timed.hbm_bytes},
-        {"hbm_planned", need.hbm_bytes()},
-        {"host", host_memory_peak()},
-        {"host_planned", need.host_bytes()},
-        {"disk_planned", need.disk_bytes()}}},
-      {"steady_allocations", timed.allocations},
-      {"loss", timed.loss},
-      {"grad_norm", timed.grad_norm},
-      {"state_hash", hashed ? nlohmann::json(hash_state(records, steps).state) : nlohmann::json()},
-      {"start_s", start_s},
-      {"unified_memory", !cuda},
-      {"aliased", alias_layers > 0},
-      {"alias_layers", alias_layers},
-      {"commit", kBuildCommit},
-      {"machine",
-       {{"device", session.device().name()},
-        {"library", session.identity().library},
-        {"cpus", usable_cpus().size()},
-        {"host_bytes", host_memory_available()}}}};
-  result.text = fmt::format(
-      "{}{:.0f} tokens/s{}, {:.4g} s a step (median of {}), {:.0f} TFLOP/s, bound by {}, device peak {} (planned {}), "
-      "host peak {}; {}\n",
-      alias_layers > 0 ? fmt::format("aliased ({} of {} layers): ", alias_layers, workload.layer_phases()) : "",
-      tokens / median, floor ? fmt::format(" ({:.1f}% of the floor)", percent_of_floor) : "", median,
-      std::max<int64_t>(steps - 1, 1), tflops, last.bound_by(), format_bytes(timed.hbm_bytes),
-      format_bytes(need.hbm_bytes()), format_bytes(host_memory_peak()), describe(workload.state));
-  return result;
+  const double lr = measured.alias_layers > 0 ? 0 : session.config().optim.lr;
+  measured.timed = time_steps(session, steps, lr);
+  return {.json = step_json(session, measured), .text = step_text(session, measured)};
 }
 
 }  // namespace megatrain
