@@ -1,14 +1,12 @@
 #include "megatrain/machine/profile_cache.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/host_name.h"
 #include "megatrain/base/log.h"
 #include "megatrain/host/thread_team.h"
 #include "megatrain/io/file.h"
@@ -32,10 +30,8 @@ std::string driver_version(const std::string& root) {
 }
 
 std::string machine_key(const Device& device) {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
   return fmt::format("{}, driver {}, {} CPUs, host {}", device.name(), driver_version(), usable_cpus().size(),
-                     host.data());
+                     host_name());
 }
 
 ProfileCache::ProfileCache(std::string directory, std::string key)

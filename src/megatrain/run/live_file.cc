@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <tuple>
@@ -15,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/clock.h"
+#include "megatrain/base/host_name.h"
 #include "megatrain/base/unix_time.h"
 #include "megatrain/base/work.h"
 #include "megatrain/host/memory.h"
@@ -31,11 +31,6 @@ constexpr double kToldApart = 400;  // parts of a step
 constexpr size_t kSpare = 4096;     // bytes of the file behind its text
 
 double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 // False: it could not be written, and nothing of it is left.
 bool replace_file(int directory, const std::string& name, const std::string& text) {

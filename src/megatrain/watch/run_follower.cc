@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/host_name.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/run/checkpoints.h"
@@ -41,8 +41,8 @@ json read_small_json(const std::string& path) {
 }
 
 bool on_this_host(const json& owner) {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 && owner.contains("host") && owner["host"] == name.data();
+  const std::string host = host_name();
+  return !host.empty() && owner.contains("host") && owner["host"] == host;
 }
 
 bool process_is_gone(const json& owner) {
