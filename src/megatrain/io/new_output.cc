@@ -1,24 +1,21 @@
 #include "megatrain/io/new_output.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/base/log.h"
+#include "megatrain/base/host_name.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/replace.h"
 
@@ -30,23 +27,6 @@ namespace fs = std::filesystem;
 constexpr const char* kLock = "lock";
 constexpr const char* kContents = "model";                            // and with .partial, while it is written itself
 constexpr std::string_view kMark = "megatrain export writes here: ";  // how the lock begins; who holds it follows
-
-// Owns a descriptor until it is released.
-class Opened {
- public:
-  explicit Opened(int descriptor) : descriptor_(descriptor) {}
-  ~Opened() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
-
-  int get() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
-
- private:
-  int descriptor_;
-};
 
 [[noreturn]] void fail_errno(const char* deed, const std::string& path, int error) {
   fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
@@ -65,40 +45,22 @@ bool stands(const std::string& path) {
   fail_config(fmt::format("{} is there already; give --out another name", out));
 }
 
-// The path, no link at its end followed, names what is open.
-bool names(const std::string& path, int descriptor) {
-  struct stat ours {
-  }, theirs{};
-  return ::fstat(descriptor, &ours) == 0 && ::lstat(path.c_str(), &theirs) == 0 && ours.st_dev == theirs.st_dev &&
-         ours.st_ino == theirs.st_ino;
-}
-
-bool is_marked(int lock) {
+bool is_marked(const Descriptor& lock) {
   struct stat status {};
   std::array<char, kMark.size()> begin{};
-  return ::fstat(lock, &status) == 0 && S_ISREG(status.st_mode) &&
-         ::pread(lock, begin.data(), begin.size(), 0) == std::ssize(begin) &&
+  return ::fstat(lock.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ::pread(lock.get(), begin.data(), begin.size(), 0) == std::ssize(begin) &&
          std::string_view(begin.data(), begin.size()) == kMark;
 }
 
 std::string mark_of_this_process() {
-  std::array<char, HOST_NAME_MAX + 1> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  return fmt::format("{}pid {} on host {}\n", kMark, ::getpid(), host.data());
+  const std::string host = host_name();
+  return fmt::format("{}pid {} on host {}\n", kMark, ::getpid(), host.empty() ? "?" : host);
 }
 
 // False: another process holds it.
-bool try_lock(int lock, const std::string& path) {
-  for (;;) {
-    if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return true;
-    const int error = errno;
-    if (error == EINTR) continue;
-    if (error == EWOULDBLOCK) return false;
-    if (error != ENOLCK && error != EOPNOTSUPP && error != ENOSYS) fail_errno("lock", path, error);
-    log_warn(fmt::format("{} cannot be locked ({}): nothing keeps a second export from the same name", path,
-                         std::strerror(error)));
-    return true;
-  }
+bool lock_output(const Descriptor& lock, const std::string& path) {
+  return lock_if_free(lock, path, "a second export from the same name");
 }
 
 // A new directory of this process's own beside `out`; empty, with errno: it cannot be made.
@@ -149,36 +111,34 @@ void NewOutput::remove_leftover() noexcept {
 
 // False where OUT.partial is not there, or no more.
 bool NewOutput::take_over() {
-  const Opened directory(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (directory.get() < 0) {
+  const Descriptor directory(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory.is_open()) {
     const int error = errno;
     if (error == ENOENT) return false;
     if (error == ENOTDIR || error == ELOOP) refuse_other(partial_);
     fail_errno("open", partial_, error);
   }
-  Opened lock(::openat(directory.get(), kLock, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (lock.get() < 0) {
+  Descriptor lock(::openat(directory.get(), kLock, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!lock.is_open()) {
     const int error = errno;
-    if (!names(partial_, directory.get())) return false;
+    if (!directory.is_at(partial_)) return false;
     if (error == EACCES || error == EPERM || error == EROFS) fail_errno("open", partial_ + "/" + kLock, error);
     refuse_other(partial_);
   }
-  if (!is_marked(lock.get())) refuse_other(partial_);
-  if (!try_lock(lock.get(), partial_ + "/" + kLock)) {
+  if (!is_marked(lock)) refuse_other(partial_);
+  if (!lock_output(lock, partial_ + "/" + kLock)) {
     fail_config(
         fmt::format("another export writes {}; wait for it ({}/{} says which process it is), or give --out "
                     "another name",
                     out_, partial_, kLock));
   }
   // Until it was locked, its former owner may have removed it and another process have made a new one.
-  if (!names(partial_, directory.get()) || !names(partial_ + "/" + kLock, lock.get())) return false;
+  if (!directory.is_at(partial_) || !lock.is_at(partial_ + "/" + kLock)) return false;
   if (holds_others(partial_)) refuse_other(partial_);
-  lock_ = lock.release();
+  lock_ = std::move(lock);
   remove_contents();
-  const std::string mark = mark_of_this_process();
   // It is marked throughout: what is written begins as what is there. The rest of the text is for people.
-  if (::pwrite(lock_, mark.data(), mark.size(), 0) == std::ssize(mark))
-    std::ignore = ::ftruncate(lock_, static_cast<off_t>(mark.size()));
+  write_owner(lock_, mark_of_this_process());
   return true;
 }
 
@@ -187,18 +147,18 @@ bool NewOutput::make() {
   PartialPath fresh(make_directory_beside(out_));
   if (fresh.path().empty()) fail_errno("create", partial_, errno);
   fresh.created();
-  const std::string path = fresh.path() + "/" + kLock, mark = mark_of_this_process();
-  Opened lock(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (lock.get() < 0) fail_errno("create", path, errno);
-  if (::pwrite(lock.get(), mark.data(), mark.size(), 0) != std::ssize(mark)) fail_errno("write", path, errno);
-  if (!try_lock(lock.get(), path) || !rename_to_new(fresh.path(), partial_)) return false;
+  const std::string path = fresh.path() + "/" + kLock;
+  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!lock.is_open()) fail_errno("create", path, errno);
+  if (!write_owner(lock, mark_of_this_process())) fail_errno("write", path, errno);
+  if (!lock_output(lock, path) || !rename_to_new(fresh.path(), partial_)) return false;
   fresh.keep();
-  lock_ = lock.release();
+  lock_ = std::move(lock);
   return true;
 }
 
 void NewOutput::put_in_place() {
-  if (!names(partial_ + "/" + kLock, lock_))  // what is there may be another process's
+  if (!lock_.is_at(partial_ + "/" + kLock))  // what is there may be another process's
     fail_io(fmt::format("{} was removed or replaced while {} was written there; export again", partial_, out_));
   if (!rename_to_new(path_, out_))
     fail_config(
@@ -214,9 +174,9 @@ void NewOutput::remove_contents() noexcept {
 }
 
 void NewOutput::remove() noexcept {
-  if (lock_ < 0) return;
-  const Opened lock(std::exchange(lock_, -1));  // released last
-  if (!names(partial_ + "/" + kLock, lock.get())) return;
+  if (!lock_.is_open()) return;
+  const Descriptor lock(std::move(lock_));  // released last
+  if (!lock.is_at(partial_ + "/" + kLock)) return;
   remove_contents();
   if (holds_others(partial_)) return;
   const std::string aside = make_directory_beside(out_);

@@ -1,16 +1,17 @@
 // A file or directory that is made under a name where nothing is: by one process at a time, and what is there is never
 // replaced.
 //
-// It is made in OUT.partial, a directory with a file `lock` that begins as no other program's file does. An exclusive
-// flock on it is held until the output has its name; the end of the process releases it, however it comes, and what a
-// killed process left is taken over, or removed where the output had its name already. Where a file system has no locks
-// there is a warning, and no protection.
+// It is made in OUT.partial, a directory with a file `lock` that begins as no other program's file does. It is locked
+// (io/file_lock.h) until the output has its name. What a killed process left is taken over, or removed where the output
+// had its name already.
 //
 // OUT.partial never stands without its `lock`: it is made and removed under a name of this process's own. So whatever
 // has no such file was made by someone else and is not touched; a link is never followed.
 #pragma once
 
 #include <string>
+
+#include "megatrain/io/file_lock.h"
 
 namespace megatrain {
 
@@ -36,7 +37,7 @@ class NewOutput {
   void remove() noexcept;
 
   std::string out_, partial_, path_;
-  int lock_ = -1;  // held
+  Descriptor lock_;  // held
 };
 
 // Error(bad_config) where something has the name `out`, for those who have work to do before they make a NewOutput.

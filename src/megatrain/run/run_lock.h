@@ -1,12 +1,11 @@
-// One owner at a time of a run directory: an exclusive flock on RUN/lock, which the end of the process releases,
-// however it comes. The file says who holds it; it is removed with the lock, and one that a killed process left is
-// taken over.
-//
-// The lock is of the file, so it moves with the directory. On NFS the kernel turns it into a lock of the server, which
-// other machines see. Where a file system has no locks there is a warning, and no protection.
+// One owner at a time of a run directory: a lock (io/file_lock.h) on RUN/lock. The file says who holds it; it is
+// removed with the lock, and one that a killed process left is taken over. The lock is of the file, so it moves with
+// the directory.
 #pragma once
 
 #include <string>
+
+#include "megatrain/io/file_lock.h"
 
 namespace megatrain {
 
@@ -27,11 +26,10 @@ class RunLock {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor lock_;
 };
 
-// What the lock says to who only looks. It is tried for an instant, shared, which take() tells from an owner.
-enum class LockState { absent, free, held, unknown };  // unknown: the file system has no locks, or it cannot be read
+// What the lock says to who only looks.
 LockState lock_state(const std::string& directory);
 
 // DIRECTORY/lock is a file as take() makes it, not another's of that name.
