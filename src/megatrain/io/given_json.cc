@@ -1,15 +1,13 @@
 #include "megatrain/io/given_json.h"
 
 #include "megatrain/base/error.h"
-#include "megatrain/base/units.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 
 namespace megatrain {
 
 nlohmann::json read_given_json(const std::string& path, const std::string& expected) {
-  constexpr int64_t kMost = 256 * kMiB;
-  const std::string text = read_text_file(path, kMost);
+  const std::string text = read_text_file(path, kMaxJsonFileBytes);
   try {
     return parse_json(text, path, expected);
   } catch (const Error& error) {
