@@ -41,10 +41,8 @@ using Orders = testing::Types<nlohmann::json, nlohmann::ordered_json>;
 TYPED_TEST_SUITE(StrictJson, Orders);
 
 TYPED_TEST(StrictJson, BuildsWhatTheLibraryBuilds) {
-  for (
-      const std::string text :
-      {R"({"b": [1, -2, 2.5, true, null, "t", [], {}], "a": {"c": {"d": [[{"e": 1}]]}, "f": 2}, "": 18446744073709551615})",
-       "[]", "3", "\"text\"", " null\n"}) {
+  for (const std::string text : {R"({"b": [1, -2, 2.5, true, null, "t", [], {}], "": 18446744073709551615})",
+                                 R"({"b": {"c": {"d": [[{"e": 1}]]}, "a": 2}, "a": 3})", "[]", "3", " null\n"}) {
     EXPECT_EQ(this->value_of(text).dump(), TypeParam::parse(text).dump());
   }
 }
