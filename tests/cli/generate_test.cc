@@ -155,13 +155,15 @@ TEST(Generate, OfARunThatKeptItsBestModelThatOneIsUsedAndNamed) {
     write_bytes(run + "/config.resolved.yaml", "data: {train: a.jsonl, eval_split: 1}\n" + keys);
     return succeed({"generate", given, "--device=cpu", "--prompt=abc", "--max-tokens=1"}).err;
   };
+  const std::string unknown = said("eval: {every: 3, keep_best: true}\n", run);
+  EXPECT_NE(unknown.find("best.json is not there"), std::string::npos) << unknown;
+  write_best_record(run, {.step = 3, .loss = 1.25, .weights = hash_of(run + "/best").at("weights")});
   const std::string best = said("eval: {every: 3, keep_best: true}\n", run);
   for (const std::string& part : {run + "/best", std::string("step 3"), std::string("1.25"), run + "/model"})
     EXPECT_NE(best.find(part), std::string::npos) << part << " in " << best;
   for (const std::string& last : {said("eval: {every: 3, keep_best: true}\n", run + "/model"), said("", run)})
     EXPECT_EQ(last.find("/best"), std::string::npos) << last;
 
-  write_best_record(run, {.step = 3, .loss = 1.25, .weights = hash_of(run + "/best").at("weights")});
   fs::remove(run + "/eval.jsonl");
   EXPECT_NE(said("eval: {every: 3, keep_best: true}\n", run).find("of step 3"), std::string::npos);
   fs::remove_all(run + "/best");
