@@ -63,7 +63,7 @@ struct Golden {
 std::vector<double> doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 void expect_refused(const Golden& golden, std::initializer_list<std::string> parts) {
-  expect_error(ExitCode::bad_input, parts, [&] { gguf_architecture(golden.model); });
+  expect_error(ExitCode::bad_input, parts, [&] { gguf_family(golden.model); });
 }
 
 }  // namespace
@@ -221,9 +221,8 @@ TEST(WriteGguf, RefusesByNameWhatLlamaCppComputesOtherwise) {
                  {"layer_types"});
   expect_refused(Golden("qwen3_norm", [](json& config) { config["attention_bias"] = true; }), {"attention_bias"});
   expect_refused(Golden("qwen3_moe", [](json& config) { config["norm_topk_prob"] = false; }), {"norm_topk_prob"});
-  Golden unknown("llama_mha");
-  unknown.model.architecture = "FalconForCausalLM";
-  expect_refused(unknown, {"FalconForCausalLM", "without --gguf"});
+  const Family unknown{.architecture = "FalconForCausalLM", .read = nullptr, .tensors = nullptr, .phases = nullptr};
+  expect_error(ExitCode::bad_input, {"FalconForCausalLM", "without --gguf"}, [&] { llama_cpp_of(unknown); });
 }
 
 TEST(WriteGguf, LeavesNothingWhenATensorCannotBeHeld) {

@@ -20,7 +20,7 @@ struct Place {
 };
 
 // Names of a layer's tensors without "model.layers.N."; experts' without their numbers.
-std::optional<Place> place_in_layer(const std::string& architecture, const std::string& name) {
+std::optional<Place> place_in_layer(const LlamaCpp& family, const std::string& name) {
   static const std::map<std::string, Place> common = {
       {"input_layernorm.weight", {"attn_norm.weight"}},
       {"self_attn.q_proj.weight", {"attn_q.weight"}},
@@ -57,17 +57,7 @@ std::optional<Place> place_in_layer(const std::string& architecture, const std::
       {"block_sparse_moe.experts.w3.weight", {"ffn_up_exps.weight", true}},
       {"block_sparse_moe.experts.w2.weight", {"ffn_down_exps.weight", true}},
   };
-  // Norms that have other places than in Llama's layer.
-  static const std::map<std::string, std::map<std::string, Place>> own = {
-      {"gemma3",
-       {{"post_attention_layernorm.weight", {"post_attention_norm.weight"}},
-        {"pre_feedforward_layernorm.weight", {"ffn_norm.weight"}},
-        {"post_feedforward_layernorm.weight", {"post_ffw_norm.weight"}}}},
-      {"gpt-oss", {{"post_attention_layernorm.weight", {"post_attention_norm.weight"}}}},
-  };
-  if (const auto list = own.find(architecture); list != own.end()) {
-    if (const auto found = list->second.find(name); found != list->second.end()) return found->second;
-  }
+  if (const auto own = family.tensors.find(name); own != family.tensors.end()) return Place{own->second};
   const auto found = common.find(name);
   return found == common.end() ? std::nullopt : std::optional(found->second);
 }
@@ -82,7 +72,7 @@ int64_t take_number(std::string& text) {
   return number;
 }
 
-Place place_of(const std::string& architecture, const std::string& name) {
+Place place_of(const LlamaCpp& family, const std::string& name) {
   static const std::map<std::string, std::string> outside = {{"model.embed_tokens.weight", "token_embd.weight"},
                                                              {"model.norm.weight", "output_norm.weight"},
                                                              {"lm_head.weight", "output.weight"}};
@@ -95,13 +85,13 @@ Place place_of(const std::string& architecture, const std::string& name) {
       std::string behind = rest.substr(experts + kExperts.size());
       if (take_number(behind) >= 0) rest = rest.substr(0, experts + kExperts.size()) + behind;
     }
-    if (const std::optional<Place> place = place_in_layer(architecture, rest); place && layer >= 0)
+    if (const std::optional<Place> place = place_in_layer(family, rest); place && layer >= 0)
       return {fmt::format("blk.{}.{}", layer, place->name), place->expert};
   }
   fail_input(
       fmt::format("the tensor {} has no place in llama.cpp's architecture {}, so the model cannot be exported to "
                   "GGUF",
-                  name, architecture));
+                  name, family.name));
 }
 
 bool holds(const std::string& name, std::string_view part) { return name.find(part) != std::string::npos; }
@@ -125,13 +115,13 @@ GgufTensor of_values(const char* name, std::vector<float> values) {
 
 std::vector<float> as_floats(const std::vector<double>& values) { return {values.begin(), values.end()}; }
 
-void add_rope_tensors(const ModelConfig& c, const std::string& architecture, std::vector<GgufTensor>& tensors) {
+void add_rope_tensors(const ModelConfig& c, const LlamaCpp& family, std::vector<GgufTensor>& tensors) {
   if (c.rope.scaling == RopeScaling::longrope) {
     tensors.push_back(of_values("rope_factors_long.weight", as_floats(c.rope.long_factor)));
     tensors.push_back(of_values("rope_factors_short.weight", as_floats(c.rope.short_factor)));
   }
   if (c.rope.scaling != RopeScaling::llama3) return;
-  if (architecture != "llama")
+  if (!family.is_llama)
     fail_input(
         fmt::format("a {} with RoPE scaled as Llama 3 does cannot be exported to GGUF: llama.cpp has that for Llama "
                     "alone",
@@ -142,11 +132,11 @@ void add_rope_tensors(const ModelConfig& c, const std::string& architecture, std
 }  // namespace
 
 std::vector<GgufTensor> gguf_tensors(const ModelConfig& c, const std::vector<const TensorSpec*>& specs, GgufType type) {
-  const std::string architecture = gguf_architecture(c);
+  const LlamaCpp& family = gguf_family(c);
   std::vector<GgufTensor> tensors;
   std::map<std::string, size_t> joined;  // by name
   for (const TensorSpec* spec : specs) {
-    const Place place = place_of(architecture, spec->name);
+    const Place place = place_of(family, spec->name);
     if (const auto found = joined.find(place.name); found != joined.end()) {
       GgufTensor& whole = tensors[found->second];
       ensure(place.expert && whole.parts.front()->elements() == spec->elements(), "only experts share a tensor's name");
@@ -162,11 +152,11 @@ std::vector<GgufTensor> gguf_tensors(const ModelConfig& c, const std::vector<con
     tensor.entry = {place.name, shape, kept ? GgufType::f32 : type_for_rows(type, spec->cols)};
     tensor.parts = {spec};
     if (spec->role == TensorRole::norm) tensor.add = static_cast<float>(c.norm_offset);
-    if (architecture == "llama" && (holds(place.name, "attn_q.") || holds(place.name, "attn_k.")))
+    if (family.is_llama && (holds(place.name, "attn_q.") || holds(place.name, "attn_k.")))
       tensor.pair_rows = c.head_dim;
     tensors.push_back(std::move(tensor));
   }
-  add_rope_tensors(c, architecture, tensors);
+  add_rope_tensors(c, family, tensors);
   return tensors;
 }
 

@@ -103,7 +103,7 @@ GgufReport write_gguf(const GgufRequest& request, const ModelText& text, const P
     }
   }
   file.finish();
-  return {file.bytes(), std::ssize(tensors), gguf_architecture(request.model)};
+  return {file.bytes(), std::ssize(tensors), gguf_family(request.model).name};
 }
 
 }  // namespace megatrain

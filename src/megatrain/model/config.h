@@ -2,6 +2,7 @@
 // the maths, or refused by name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -88,6 +89,8 @@ struct ModelConfig {
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+
+  int64_t longest_window() const { return *std::max_element(window.begin(), window.end()); }  // 0: no layer has one
 
   // The model of these layers of it alone.
   ModelConfig with_layers(const std::vector<int64_t>& kept) const;

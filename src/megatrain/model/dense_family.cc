@@ -261,6 +261,19 @@ std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config
   return one_block(config, shape, record, attention_of(config, shape, layer, record), std::move(channels));
 }
 
+bool windows_repeat(const ModelConfig& c, int64_t period) {
+  for (int64_t l = 0; l < c.layers; ++l) {
+    if ((c.window[static_cast<size_t>(l)] > 0) != ((l + 1) % period != 0)) return false;
+  }
+  return true;
+}
+
+std::string heads_that_do_not_fill(const ModelConfig& c) {
+  if (c.q_dim() == c.hidden) return "";
+  return fmt::format("with heads of {} elements together ({} of {}) and a hidden_size of {}", c.q_dim(), c.heads,
+                     c.head_dim, c.hidden);
+}
+
 json preset_json(const char* architecture, const char* model_type, const PresetSizes& p) {
   return {{"architectures", {architecture}},  {"model_type", model_type},          {"vocab_size", p.vocab},
           {"hidden_size", p.hidden},          {"intermediate_size", p.ff},         {"num_hidden_layers", p.layers},

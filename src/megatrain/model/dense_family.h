@@ -56,6 +56,11 @@ std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& config, in
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
                                                        int64_t layer, std::span<const LayerLayout> records);
 
+// What families say of their models to llama.cpp: whether layers 0 to period - 2 of every period have a window and the
+// last has none; and, as LlamaCpp::unlike, heads that together are not as wide as the residual stream.
+bool windows_repeat(const ModelConfig& config, int64_t period);
+std::string heads_that_do_not_fill(const ModelConfig& config);
+
 struct PresetSizes {
   int64_t hidden, ff, layers, heads, kv_heads, vocab;
   bool tied;

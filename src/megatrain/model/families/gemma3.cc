@@ -109,6 +109,40 @@ std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer
            norm(At::down_norm, "post_feedforward_layernorm", c.hidden)}};
 }
 
+constexpr int64_t kPeriod = 6;  // every so many layers one is global, where a GGUF file does not say otherwise
+
+// The least n for which every n-th layer is global and the others local; 0: there is none.
+int64_t period_of(const ModelConfig& c) {
+  for (int64_t period = 1; period <= c.layers; ++period) {
+    if (windows_repeat(c, period)) return period;
+  }
+  return 0;
+}
+
+std::string unlike_llama_cpp(const ModelConfig& c) {
+  constexpr int64_t kLayersOf27B = 62;  // llama.cpp knows Gemma 3 27B by it
+  const double scale = c.layers == kLayersOf27B
+                           ? 1 / std::sqrt(static_cast<double>(c.hidden) / static_cast<double>(c.heads))
+                           : 1 / std::sqrt(static_cast<double>(c.head_dim));
+  if (std::abs(c.attention_scale - scale) > 1e-6 * scale)
+    return fmt::format("with a query_pre_attn_scalar of {:g} (llama.cpp takes {:g} here)",
+                       1 / (c.attention_scale * c.attention_scale), 1 / (scale * scale));
+  if (c.window_rope && c.window_rope->scaling != RopeScaling::none) return "whose local layers scale RoPE";
+  if (c.rope.scaling != RopeScaling::none && c.rope.scaling != RopeScaling::linear)
+    return "with another RoPE scaling than linear";
+  if (c.longest_window() > 0 && !windows_repeat(c, kPeriod) && period_of(c) == 0)
+    return "whose global layers do not stand at every n-th place (layer_types)";
+  return "";
+}
+
+std::vector<LlamaCpp::Key> llama_cpp_keys(const ModelConfig& c) {
+  if (c.longest_window() == 0) return {};
+  std::vector<LlamaCpp::Key> keys = {{"attention.sliding_window", c.longest_window()},
+                                     {"rope.freq_base_swa", c.window_rope.value_or(c.rope).theta}};
+  if (!windows_repeat(c, kPeriod)) keys.push_back({"attention.sliding_window_pattern", period_of(c)});
+  return keys;
+}
+
 }  // namespace
 
 Family gemma3_family() {
@@ -120,7 +154,14 @@ Family gemma3_family() {
                      "use_bidirectional_attention", "_sliding_window_pattern"},
           .read = read,
           .tensors = tensors,
-          .phases = dense_phases};
+          .phases = dense_phases,
+          .llama_cpp = LlamaCpp{.name = "gemma3",
+                                .has_windows = true,
+                                .unlike = unlike_llama_cpp,
+                                .keys = llama_cpp_keys,
+                                .tensors = {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
+                                            {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+                                            {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}}};
 }
 
 }  // namespace megatrain

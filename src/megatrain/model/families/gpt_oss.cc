@@ -104,6 +104,20 @@ std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer
                          .fused = true});
 }
 
+std::string unlike_llama_cpp(const ModelConfig& c) {
+  constexpr double kLimit = 7;  // in llama.cpp's code
+  if (c.tied) return "with a head that is the embedding (tie_word_embeddings)";
+  if (!c.qkv_bias) return "without attention_bias";
+  if (c.experts.gate.limit != static_cast<float>(kLimit))
+    return fmt::format("with a swiglu_limit of {:g} (llama.cpp takes {:g})", c.experts.gate.limit, kLimit);
+  if (!windows_repeat(c, 2)) return "with other layer_types than sliding_attention in every second layer";
+  return "";
+}
+
+std::vector<LlamaCpp::Key> llama_cpp_keys(const ModelConfig& c) {
+  return {{"attention.sliding_window", c.longest_window()}};
+}
+
 Family::Preset preset(const char* name, int64_t layers, int64_t experts) {
   json config = preset_json("GptOssForCausalLM", "gpt_oss", {2880, 2880, layers, 64, 8, 201088, false, 1e-5, 150000});
   config.update({{"head_dim", 64},
@@ -129,6 +143,11 @@ Family gpt_oss_family() {
           .read = read,
           .tensors = tensors,
           .phases = expert_phases,
+          .llama_cpp = LlamaCpp{.name = "gpt-oss",
+                                .has_windows = true,
+                                .unlike = unlike_llama_cpp,
+                                .keys = llama_cpp_keys,
+                                .tensors = {{"post_attention_layernorm.weight", "post_attention_norm.weight"}}},
           .presets = {preset("gpt-oss-20b", 24, 32), preset("gpt-oss-120b", 36, 128)}};
 }
 

@@ -28,6 +28,7 @@ Family llama_family() {
           .read = read,
           .tensors = dense_tensors,
           .phases = dense_phases,
+          .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true},
           .presets = {preset("llama3-1b", {2048, 8192, 16, 32, 8, 128256, true, kEps, kTheta}),
                       preset("llama3-3b", {3072, 8192, 28, 24, 8, 128256, true, kEps, kTheta}),
                       preset("llama3-8b", {4096, 14336, 32, 32, 8, 128256, false, kEps, kTheta}),

@@ -22,7 +22,8 @@ Family mistral_family() {
           .model_type = "mistral",
           .read = read,
           .tensors = dense_tensors,
-          .phases = dense_phases};
+          .phases = dense_phases,
+          .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true}};
 }
 
 }  // namespace megatrain

@@ -53,6 +53,7 @@ Family mixtral_family() {
           .read = read,
           .tensors = tensors,
           .phases = expert_phases,
+          .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true},
           .presets = {{"mixtral-8x7b", preset()}}};
 }
 

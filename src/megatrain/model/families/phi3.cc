@@ -146,7 +146,10 @@ Family phi3_family() {
                      "interpolate_factor"},
           .read = read,
           .tensors = tensors,
-          .phases = dense_phases};
+          .phases = dense_phases,
+          .llama_cpp = LlamaCpp{.name = "phi3", .unlike = heads_that_do_not_fill, .keys = [](const ModelConfig&) {
+                                  return std::vector<LlamaCpp::Key>{{"attention.sliding_window", int64_t{0}}};
+                                }}};
 }
 
 }  // namespace megatrain

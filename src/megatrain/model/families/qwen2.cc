@@ -29,6 +29,7 @@ Family qwen2_family() {
           .read = read,
           .tensors = dense_tensors,
           .phases = dense_phases,
+          .llama_cpp = LlamaCpp{.name = "qwen2", .unlike = heads_that_do_not_fill},
           .presets = {preset("qwen2.5-0.5b", {896, 4864, 24, 14, 2, 151936, true, kEps, kTheta}),
                       preset("qwen2.5-1.5b", {1536, 8960, 28, 12, 2, 151936, true, kEps, kTheta}),
                       preset("qwen2.5-3b", {2048, 11008, 36, 16, 2, 151936, true, kEps, kTheta}),

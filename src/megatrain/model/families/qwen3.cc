@@ -20,6 +20,8 @@ Family::Preset preset(const char* name, const PresetSizes& sizes) {
   return {name, preset_json("Qwen3ForCausalLM", "qwen3", sizes)};  // heads of 128, as where the field is not there
 }
 
+std::string unlike_llama_cpp(const ModelConfig& c) { return c.o_bias ? "with attention_bias" : ""; }
+
 }  // namespace
 
 Family qwen3_family() {
@@ -29,6 +31,7 @@ Family qwen3_family() {
           .read = read,
           .tensors = dense_tensors,
           .phases = dense_phases,
+          .llama_cpp = LlamaCpp{.name = "qwen3", .unlike = unlike_llama_cpp},
           .presets = {preset("qwen3-0.6b", {1024, 3072, 28, 16, 8, 151936, true, kEps, kTheta}),
                       preset("qwen3-1.7b", {2048, 6144, 28, 16, 8, 151936, true, kEps, kTheta}),
                       preset("qwen3-4b", {2560, 9728, 36, 32, 8, 151936, true, kEps, kTheta}),

@@ -59,6 +59,14 @@ std::vector<std::unique_ptr<const Phase>> phases(const ModelConfig& config, cons
   return (config.experts.in_layer(layer) ? expert_phases : dense_phases)(config, shape, layer, records);
 }
 
+std::string unlike_llama_cpp(const ModelConfig& c) {
+  if (c.o_bias) return "with attention_bias";
+  if (c.experts.score != RouterScore::softmax_of_chosen) return "with norm_topk_prob: false";
+  if (std::find(c.experts.layers.begin(), c.experts.layers.end(), false) != c.experts.layers.end())
+    return "with dense layers between those with experts (mlp_only_layers, decoder_sparse_step)";
+  return "";
+}
+
 json preset() {
   json config = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", {2048, 6144, 48, 32, 4, 151936, false, 1e-6, 1e6});
   config.update({{"head_dim", 128},
@@ -84,6 +92,7 @@ Family qwen3_moe_family() {
       .read = read,
       .tensors = tensors,
       .phases = phases,
+      .llama_cpp = LlamaCpp{.name = "qwen3moe", .unlike = unlike_llama_cpp},
       .presets = {{"qwen3-30b-a3b", preset()}}};
 }
 
