@@ -70,6 +70,14 @@ TEST(Prepare, SaysHowManyConversationsTheirLengthCutsOrLeavesOut) {
   EXPECT_EQ(said.at("left_out"), 1);
 }
 
+TEST(Prepare, LeavesAFolderAloneThatItDidNotMake) {
+  const DataPlace place(chats(4));
+  fs::create_directory(place / "out.partial");
+  write_bytes(place / "out.partial/mine", "mine");
+  expect_refusal({"prepare", place.config(), "--out", place / "out"}, ExitCode::bad_config, {"out.partial", "mine"});
+  EXPECT_EQ(read_bytes(place / "out.partial/mine"), "mine");
+}
+
 TEST(Prepare, WhatItWritesOutTrainsAsTheDatasetsThemselvesDo) {
   const DataPlace place(chats(30), "epochs: 2\n");
   succeed({"prepare", place.config(), "--out", place / "out"});

@@ -40,7 +40,8 @@ void expect_balanced(const std::string& page) {
 void expect_sound(const std::string& page) {
   EXPECT_TRUE(page.starts_with("<!doctype html>"));
   expect_balanced(page);
-  for (const char* bad : {"src=", "href=", "@import", "url(", "\"nan", "\"inf", "nan,", ",nan", "-nan", "innerHTML"})
+  for (const char* bad : {"src=", "href=", "@import", "url(", "\"nan", "\"inf", "nan,", ",nan", ">-nan", "\"-nan",
+                          ",-nan", " -nan", "innerHTML"})
     EXPECT_EQ(page.find(bad), std::string::npos) << bad;
   EXPECT_EQ(count(page, "http"), 1);  // the name of SVG's namespace
 }

@@ -135,7 +135,8 @@ TEST_F(PreparedKeys, AFileOfTheSetUnderAnotherNameNeedsItsType) {
   };
   const std::string said = refused_with(ExitCode::bad_config, [&] { given({}); });
   EXPECT_NE(said.find("does not name it"), std::string::npos) << said;
-  EXPECT_EQ(given({"--data.dtype=uint16"}).data.dtype, "uint16");
+  const std::string warned = logged_by([&] { EXPECT_EQ(given({"--data.dtype=uint16"}).data.dtype, "uint16"); });
+  EXPECT_NE(warned.find("without the set's labels"), std::string::npos) << warned;
 }
 
 TEST_F(PreparedKeys, ADeadLinkInPlaceOfTheManifestIsNotPassedOver) {

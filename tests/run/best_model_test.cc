@@ -159,7 +159,8 @@ TEST_F(BestRun, AKillWhileItIsReplacedLeavesARecordOfWhateverItHolds) {
   TrainConfig config = diverging("run", 3);
   run_training(config, {});
   const BestRecord former = *read_best_record(at("run"));
-  begin_best_record(at("run"), {.step = 3, .loss = 0.5, .weights = {}, .data = former.data});
+  const std::string coming = hash_directory(at("run/model")).weights;
+  begin_best_record(at("run"), {.step = 3, .loss = 0.5, .weights = coming, .data = former.data});
   ASSERT_FALSE(fs::exists(at("run/best.json")));
   ASSERT_TRUE(read_best_record(at("run")));
   EXPECT_EQ(read_best_record(at("run"))->step, former.step) << "it was not replaced yet";
@@ -171,6 +172,11 @@ TEST_F(BestRun, AKillWhileItIsReplacedLeavesARecordOfWhateverItHolds) {
   EXPECT_EQ(next.step, 3);
   EXPECT_EQ(next.loss, 0.5);
   EXPECT_EQ(next.weights, best_weights("run"));
+
+  fs::copy(at("run"), at("flipped"), fs::copy_options::recursive);
+  flip_byte(at("flipped/best/model.safetensors"), 900);
+  expect_error(ExitCode::bad_input, {"flipped/best is damaged"}, [&] { verify_model_of_run(at("flipped/best")); });
+  expect_error(ExitCode::bad_input, {"flipped/best is damaged"}, [&] { find_best_model(at("flipped")); });
 
   config.steps = 4;
   config.resume = true;

@@ -193,6 +193,10 @@ TEST_F(ExportRun, OfAStoppedRunWhoseCompanionsAndTokenizerAreGoneAdvisesWhatWork
     EXPECT_FALSE(fs::exists(directory_ / "out"));
   };
   refuse({kept + " is gone", "--resume", "copies the files from " + tokenizer_});
+  const std::string changing = tokenizer_ + "/tokenizer.json", original = read_bytes(changing);
+  write_bytes(changing, original + "\n");
+  refuse({kept + " is gone", "bring back the files of " + tokenizer_});
+  write_bytes(changing, original);
   fs::rename(tokenizer_, directory_ / "elsewhere");
   refuse({kept + " is gone", "bring " + tokenizer_ + " back"});
   fs::create_directory(kept);
@@ -208,6 +212,25 @@ TEST_F(ExportRun, OfAStoppedRunWhoseCompanionsAndTokenizerAreGoneAdvisesWhatWork
   c.resume = true;
   run_training(c, {});
   EXPECT_EQ(files_in(kept), files_in(whole));
+}
+
+TEST_F(ExportRun, AdvisesToUseChangedCompanionsOnlyWhereAllAreThere) {
+  TrainConfig c = config();
+  run_until(c, 1);
+  const std::string file = companions_of(c.run_dir) + "/tokenizer.json", advice = "files that you changed yourself";
+  const auto said = [&] {
+    try {
+      export_run(c.run_dir, directory_ / "out", {});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  write_bytes(file, read_bytes(file) + "\n");
+  EXPECT_NE(said().find(advice), std::string::npos) << said();
+  fs::remove(file);
+  EXPECT_NE(said().find("is gone"), std::string::npos) << said();
+  EXPECT_EQ(said().find(advice), std::string::npos) << said();
 }
 
 TEST_F(ExportRun, CompanionsThatAreDamagedUnderARunAreWrittenAgainBeforeItsModelTakesThem) {

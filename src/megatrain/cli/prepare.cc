@@ -65,6 +65,7 @@ class OutDirectory {
     std::error_code code;
     if (fs::exists(path_, code) && !fs::is_empty(path_, code))
       fail_config(fmt::format("--out {} is there and not empty; give a directory that is new", path));
+    refuse_foreign(partial_.path());
     fs::create_directories(partial_.path(), code);
     if (code) fail_io(fmt::format("could not create {}: {}", partial_.path(), code.message()));
     lock_.emplace(partial_.path());
@@ -84,6 +85,25 @@ class OutDirectory {
   }
 
  private:
+  // What a killed prepare left is written over; nothing else is.
+  static void refuse_foreign(const std::string& partial) {
+    std::error_code code;
+    const fs::file_status status = fs::symlink_status(partial, code);
+    if (!fs::exists(status)) return;
+    std::string foreign = fs::is_directory(status) ? "" : partial;
+    for (auto entry = fs::directory_iterator(partial, code); foreign.empty() && !code && entry != fs::end(entry);
+         entry.increment(code)) {
+      const std::string name = entry->path().filename().string();
+      const bool own = name == "tokens.bin" || name == "labels.bin" || name == "documents.bin" ||
+                       name.starts_with(kPreparedManifest);
+      if (!own || !entry->is_regular_file()) foreign = entry->path().string();
+    }
+    if (!foreign.empty())
+      fail_config(
+          fmt::format("{} is needed while --out is written, and prepare did not make {}; move it away, or give "
+                      "another directory",
+                      partial, foreign));
+  }
   static std::string without_slash(std::string path) {
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     return path;

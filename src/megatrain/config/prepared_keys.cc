@@ -96,6 +96,11 @@ void settle_prepared_keys(TrainConfig& config, const GivenKeys& given) {
           fmt::format("{}: data.tokens is {}, which lies in a prepared set, and {} does not name it; give the file "
                       "by the name that it had, or data.dtype where it is one of your own",
                       given.origin("data.tokens"), config.data.tokens, manifest));
+    if (!manifest.empty())
+      log_warn(fmt::format(
+          "{} lies in a prepared set, and {} does not name it: it is read as a file of your own, without the "
+          "set's labels, documents and seq_len",
+          config.data.tokens, manifest));
     return;
   }
   check_role(kTokens, *tokens, given);

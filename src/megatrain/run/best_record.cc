@@ -70,9 +70,12 @@ std::optional<BestRecord> read_best_record(const std::string& run_dir) {
     if (former.weights == weights) return former;
   }
   if (!both.contains("next")) fail_damaged(pending, run_dir, "it does not name the next model");
-  BestRecord next = from_json(both.at("next"), pending, run_dir);
-  next.weights = weights;
-  return next;
+  const BestRecord next = from_json(both.at("next"), pending, run_dir);
+  if (next.weights == weights) return next;
+  fail_input(fmt::format(
+      "{}/best is damaged: its weights are of no model that {} names; move it away, or bring it back from a "
+      "copy",
+      run_dir, pending));
 }
 
 void begin_best_record(const std::string& run_dir, const BestRecord& next) {

@@ -18,11 +18,11 @@ struct BestRecord {
 // None: there is no record. Throws Error(bad_input) when it is damaged.
 //
 // While best/ is being replaced there is best.pending.json instead, with the record of the former model and that of the
-// next. What a kill leaves then is read through: best/ is the former model if it has its weights, else the next.
+// next. What a kill leaves then is read through: best/ is the one whose weights it has. Error(bad_input) when it has
+// neither's.
 std::optional<BestRecord> read_best_record(const std::string& run_dir);
 
-// Before a model takes its place in best/, where only the recorded one may be. The next one's weights are not known
-// yet.
+// Before a model takes its place in best/, where only the recorded one may be.
 void begin_best_record(const std::string& run_dir, const BestRecord& next);
 // When that model is whole.
 void write_best_record(const std::string& run_dir, const BestRecord& record);

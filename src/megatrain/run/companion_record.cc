@@ -1,5 +1,6 @@
 #include "megatrain/run/companion_record.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -76,6 +77,15 @@ void write_companion_record(const std::string& run_dir, const std::vector<std::s
 bool has_companion_record(const std::string& run_dir) {
   std::error_code none;
   return fs::exists(fs::symlink_status(record_path(run_dir), none));
+}
+
+bool has_recorded_companions(const std::string& run_dir) {
+  if (!can_read(record_path(run_dir))) return false;
+  const std::optional<Checksums> checksums = read_record(record_path(run_dir));
+  std::error_code none;
+  return checksums && std::all_of(checksums->begin(), checksums->end(), [&](const auto& file) {
+           return fs::is_regular_file(companions_of(run_dir) + "/" + file.first, none);
+         });
 }
 
 void remove_companion_record(const std::string& run_dir) {

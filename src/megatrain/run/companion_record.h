@@ -14,6 +14,8 @@ std::string companions_of(const std::string& run_dir);
 // Of the files with these names in RUN/companions, config.json among them or not.
 void write_companion_record(const std::string& run_dir, const std::vector<std::string>& names);
 bool has_companion_record(const std::string& run_dir);
+// Whether every file that the record names is there, as it was or changed.
+bool has_recorded_companions(const std::string& run_dir);
 // Before they are written anew.
 void remove_companion_record(const std::string& run_dir);
 

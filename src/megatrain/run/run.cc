@@ -643,15 +643,17 @@ class Run {
         keep_aside(own_path("best"), "its loss does not count in this run");
       }
       BestRecord record{.step = step_, .loss = loss, .weights = {}, .data = data_.eval->fingerprint()};
-      begin_best_record(config_.run_dir, record);
-      record.weights = write_model("best", own_best_).weights;
+      write_model("best", own_best_, [&](const StateHash& hash) {
+        record.weights = hash.weights;
+        begin_best_record(config_.run_dir, record);
+      });
       write_best_record(config_.run_dir, record);
     });
     best_ = {.path = path("best"), .step = step_, .loss = loss};
   }
 
   // Replaces what the run wrote there before. Anything else of that name is kept under another one.
-  StateHash write_model(const std::string& name, bool& own) {
+  StateHash write_model(const std::string& name, bool& own, const ExportReady& ready = {}) {
     const std::string to = own_path(name);
     if (!own) keep_aside(to, "the run has no record of these weights");
     if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) {
@@ -659,7 +661,7 @@ class Run {
       if (steps_done_ > 0) save();  // nothing trained is lost where the source is gone too
       keep_companions();
     }
-    StateHash hash = session_->export_model(to, types_, companions_of(config_.run_dir));
+    StateHash hash = session_->export_model(to, types_, companions_of(config_.run_dir), ready);
     own = true;
     return hash;
   }

@@ -247,8 +247,13 @@ std::string companions_advice(const RunFiles& run) {
                        rest.empty() ? "weights and config.json alone, to a Hugging Face directory"
                                     : fmt::format("with the files that {} has now", rest));
   }
-  return fmt::format("go on with '{}', which copies the files from {} again", resume_command(run),
-                     source.empty() ? wanted : source);
+  const std::string& from = source.empty() ? wanted : source;
+  if (std::filesystem::is_directory(from) && !model_companion_damage(run.path, from).empty())
+    return fmt::format(
+        "bring back the files of {} as they were when the run began, and go on with '{}', which copies them; move {} "
+        "and {}.json away to export with the files that {} has now",
+        from, resume_command(run), folder, folder, rest.empty() ? from : rest);
+  return fmt::format("go on with '{}', which copies the files from {} again", resume_command(run), from);
 }
 
 }  // namespace
@@ -259,7 +264,7 @@ void check_companions(const RunFiles& run) {
   if (!own && !run.hash) return;
   const std::string damage = own ? companion_damage(run.path) : model_companion_damage(run.path, folder);
   if (damage.empty()) return;
-  const bool usable = has_companion_record(run.path) && exists(folder + "/config.json");
+  const bool usable = own && has_recorded_companions(run.path);
   fail_io(fmt::format(
       "{}. Bring it back from a copy, or {}{}", damage, companions_advice(run),
       usable ? fmt::format("; remove {}.json to use files that you changed yourself", companions_of(run.path)) : ""));

@@ -118,11 +118,12 @@ TensorTypes Session::fill_weights() {
   return types;
 }
 
-StateHash Session::export_model(const std::string& directory, const TensorTypes& types, const std::string& companions) {
+StateHash Session::export_model(const std::string& directory, const TensorTypes& types, const std::string& companions,
+                                const ExportReady& ready) {
   const std::string source = companions.empty() ? companion_directory(config_, source_.directory) : companions;
-  return megatrain::export_model(directory,
-                                 {.source_directory = source, .config_json = exported_config(source_, identity_.dtype)},
-                                 types, trainer().records(), threads());
+  return megatrain::export_model(
+      directory, {.source_directory = source, .config_json = exported_config(source_, identity_.dtype), .ready = ready},
+      types, trainer().records(), threads());
 }
 
 }  // namespace megatrain

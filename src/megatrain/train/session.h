@@ -14,6 +14,7 @@
 #include "megatrain/plan/budgets.h"
 #include "megatrain/train/setup.h"
 #include "megatrain/train/site.h"
+#include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
 
 namespace megatrain {
@@ -61,8 +62,9 @@ class Session {
   TensorTypes fill_weights();
 
   // Writes a Hugging Face directory of the trainer's weights, with the tokenizer files and templates of `companions`
-  // (empty: those of the model's directory). The trainer must have settled.
-  StateHash export_model(const std::string& directory, const TensorTypes& types, const std::string& companions = "");
+  // (empty: those of the model's directory). The trainer must have settled. `ready` as in ExportTexts.
+  StateHash export_model(const std::string& directory, const TensorTypes& types, const std::string& companions = "",
+                         const ExportReady& ready = {});
 
  private:
   Workload workload_of(int64_t experts_per_record) const;

@@ -180,6 +180,7 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
         out.write(piece.tensor->name, piece.begin * dtype_bytes(type), bytes.data(), std::ssize(bytes));
         return bytes;
       });
+  if (texts.ready) texts.ready(hash);
   out.finish();
   return hash;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,11 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
 
 // A Hugging Face directory with every tensor in the type `types` gives it. Returns the hash of what it holds, as
 // hash_directory() would read it.
+using ExportReady = std::function<void(const StateHash&)>;
 struct ExportTexts {
   std::string source_directory;  // as in ExportRequest
   std::string config_json;
+  ExportReady ready = {};  // called when all is written, before it takes its name
 };
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads);
