@@ -329,7 +329,7 @@ TEST(BadConfig, PlanOfAnotherModel) {
 
 TEST(BadConfig, MemoryStateThatAPlanDoesNotKeepTo) {
   const Place place("llama_linear", "steps: 1\n");
-  json plan = json::parse(succeed({"plan", place.config(), "--json"}).out).at("plan");
+  json plan = json::parse(succeed({"plan", place.config(), "--device=cpu", "--json"}).out).at("plan");
   plan["records"][1] = {
       {"weights", "hbm"}, {"state", "hbm"}, {"moments", "hbm"}, {"gradient", "host"}, {"updated_by", "device"}};
   plan["rings"]["host_gradients"] = 1;
