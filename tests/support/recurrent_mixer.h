@@ -202,7 +202,7 @@ class Recurrent final : public Mixer {
     float conv[3] = {};
     float decay = 0;
   };
-  // Of one channel: from grad_mixed to grad_u and the sums of the parameters' gradients.
+  // Takes one channel from grad_mixed to grad_u and the sums of the parameters' gradients.
   static Sums backward_of(const Work& w, const Weights& weights, const int32_t* positions, int64_t every, int64_t c) {
     const int64_t width = w.mixed.cols, tokens = w.mixed.rows;
     std::vector<float> states(static_cast<size_t>(every));  // behind each token of a chunk

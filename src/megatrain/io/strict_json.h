@@ -30,7 +30,7 @@ struct JsonFault {
 // bytes.
 std::string json_reason(const std::string& what);
 
-// Of a byte of the text; both count from 1.
+// Where a byte of the text is; both count from 1.
 struct TextPlace {
   int64_t line;
   size_t column;

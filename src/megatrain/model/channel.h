@@ -58,7 +58,7 @@ class Channel {
   virtual void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                         bool output_made, bool add) const = 0;
 
-  // Of the part that works on its record `own`, behind forward(), and in backward ahead of backward().
+  // The part that works on its record `own`: behind forward(), and in backward ahead of backward().
   virtual void forward_own(const Call&, int64_t /*own*/, const View& /*x*/, const View& /*residual*/,
                            const View& /*y*/) const {}
   virtual void backward_own(const Call&, int64_t /*own*/, const View& /*x*/, const View& /*grad_y*/,
@@ -73,7 +73,7 @@ class Channel {
     View residual;
     View y;                           // may be the residual
     std::span<std::byte* const> own;  // slabs of its own records
-    // Of the record `own`; see Phase::Decode.
+    // Asks for bytes of the record `own`; see Phase::Decode.
     std::function<void(int64_t own, const std::vector<Phase::ByteRange>& wanted)> fetch;
   };
   virtual void decode(const Binding& at, const Decode& args) const = 0;

@@ -28,14 +28,13 @@ class Linear {
   // One trained tensor without a bias, wherever it lies. A null Binding::gradients says that it is frozen.
   explicit Linear(const WeightOperand& table);
 
-  bool exists() const { return weight_.offset >= 0; }
   int64_t in_width() const { return weight_.cols; }
   int64_t out_width() const { return weight_.rows; }
   const WeightOperand& weight() const { return weight_; }
   const WeightOperand& bias() const { return bias_; }
   // The fewest matmuls that make what is trained: one when all or none of the weight's tensors are frozen.
   const std::vector<LinearGradient>& gradients() const { return gradients_; }
-  // Rows [begin, begin + count) alone, where they lie at the start of a slab of their own.
+  // So many rows alone, where they lie at the start of a slab of their own.
   Linear rows_at_start(int64_t count) const;
 
   void forward(const Binding& at, const View& x, const View& residual, const View& out) const;
