@@ -20,6 +20,8 @@ namespace {
 
 constexpr int64_t kHidden = 12, kWidth = 5, kEvery = 4;
 
+const toy::Recurrent::Shape kRecurrent{.dtype = DType::f32, .tokens = kLayerTokens, .every = kEvery};
+
 LayerLayout in_fp32(std::vector<TensorSpec> tensors) {
   for (TensorSpec& tensor : tensors) tensor.dtype = tensor.master = DType::f32;
   return make_layout(std::move(tensors));
@@ -31,7 +33,7 @@ BlockShape shape_of(int64_t chunk) {
 
 Block::Mixers recurrent(const LayerLayout& record) {
   Block::Mixers mixers;
-  mixers.push_back(std::make_unique<toy::Recurrent>(DType::f32, kLayerTokens, kEvery, record));
+  mixers.push_back(std::make_unique<toy::Recurrent>(kRecurrent, record));
   return mixers;
 }
 
@@ -245,7 +247,7 @@ TEST_F(BlockOfAFamily, AddsItsMixersOutputs) {
     const LayerLayout& record = made.records[0];
     Block::Mixers mixers;
     if (with_attention) mixers = attention_of(config_, shape_, 0, record);
-    if (with_recurrence) mixers.push_back(std::make_unique<toy::Recurrent>(DType::f32, kLayerTokens, kEvery, record));
+    if (with_recurrence) mixers.push_back(std::make_unique<toy::Recurrent>(kRecurrent, record));
     BlockShape shape = block_shape(config_, shape_);
     made.phases.push_back(std::make_unique<Block>(shape, record, std::move(mixers), mlp(record)));
     return made;

@@ -64,7 +64,7 @@ TEST(AliasedLayers, TakeTheMemoryOfTheirHomesAlone) {
     apart.alias_records = 0;
     const Plan plan = aliased.default_plan();
     const int64_t layer = w.weight_bytes(1) + w.low_bytes(1) + 2 * w.moment_bytes(1),
-                  gradient = clip ? w.record(1).trained * dtype_bytes(w.dtype) : 0;
+                  gradient = clip ? w.gradient_bytes(1) : 0;
     EXPECT_EQ(memory_need(apart, plan).host_bytes() - memory_need(w, plan).host_bytes(),
               (kLayers - kHomes) * (layer + gradient));
     EXPECT_EQ(memory_need(apart, plan).hbm_bytes(), memory_need(w, plan).hbm_bytes());

@@ -39,7 +39,7 @@ class MadeModel {
     workload_.micro_batches = shape.micro_batches;
     workload_.clip = shape.clip;
     workload_.scratch_bytes = machine_.ops->scratch_bytes(ops_);
-    workload_.input_bytes = input_bytes(shape.micro_batches, workload_.micro_tokens, workload_.touched_rows());
+    workload_.input_bytes = input_bytes(shape.micro_batches, workload_.micro_tokens, workload_.touched_rows(0));
   }
 
   const Workload& workload() const { return workload_; }

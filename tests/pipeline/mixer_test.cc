@@ -1,5 +1,6 @@
 // A second kind of mixer (tests/support/recurrent_mixer.h) beside layers of attention trains under every plan to the
-// same bits, with nothing of plan, engine or trainer knowing of it.
+// same bits, with nothing of plan, engine or trainer knowing of it. Two of its tensors stay fp32 in a bf16 model, in a
+// record of their own, and it drops some of its outputs.
 #include <gtest/gtest.h>
 
 #include "megatrain/model/block.h"
@@ -31,10 +32,14 @@ Model hybrid(const ModelConfig& config, const ModelShape& shape) {
         tensors.push_back(tensor);
     }
     for (TensorSpec& tensor : tensors) tensor.dtype = shape.dtype;
-    Layer& layer = model.layers[l] = {.kind = "recurrent", .records = {make_layout(std::move(tensors))}, .phases = {}};
+    std::vector<TensorSpec> own = toy::take_fp32_tensors(tensors);
+    Layer& layer = model.layers[l] = {
+        .kind = "recurrent", .records = {make_layout(std::move(tensors)), make_layout(std::move(own))}, .phases = {}};
     const LayerLayout& record = layer.records[0];
+    const toy::Recurrent::Shape recurrent{
+        .dtype = shape.dtype, .tokens = shape.tokens, .every = kEvery, .dropout = 0.2, .layer = l};
     Block::Mixers mixers;
-    mixers.push_back(std::make_unique<toy::Recurrent>(shape.dtype, shape.tokens, kEvery, record));
+    mixers.push_back(std::make_unique<toy::Recurrent>(recurrent, record, &layer.records[1]));
     Block::Channels channels;
     channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, record));
     layer.phases.push_back(
@@ -52,6 +57,7 @@ TEST_P(HybridModel, TrainsUnderEveryRandomPlanToOneStateHash) {
   const Workload& w = made.workload();
   ASSERT_NE(w.phase(1).kept_bytes, w.phase(2).kept_bytes) << "each kind of mixer has what it keeps";
   ASSERT_NE(w.phase(1).forward_flops, w.phase(2).forward_flops) << "and its cost";
+  ASSERT_EQ(w.weight_bytes(3), 4 * w.record(3).elements) << "fp32 tensors stream as they are";
   const auto [expected, loss] = made.train(random_plan(w, 1000), 4);
   for (uint64_t seed = 0; seed < kPlans; ++seed) {
     const Plan plan = random_plan(w, seed);

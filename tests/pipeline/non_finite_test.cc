@@ -59,7 +59,7 @@ TEST(NonFinite, ALossIsNamedByTheDocumentsItComesFrom) {
   const int32_t token = batch.micro_batches[1].tokens[0];
   const float infinite = INFINITY;
   LayerRecord& embedding = trainer->records()[0];
-  embedding.write_master(embedding.layout().tensors[0], token * tiny.workload().hidden, 1, &infinite);
+  embedding.write_master(embedding.layout().tensors[0], token * tiny.workload().record(0).row_width, 1, &infinite);
   std::vector<std::pair<int64_t, int64_t>> expected, found;
   for (int64_t m = 0; m < std::ssize(batch.micro_batches); ++m) {
     const MicroBatch& micro = batch.micro_batches[static_cast<size_t>(m)];

@@ -87,7 +87,7 @@ TEST(WaitingGradients, TakeThePlaceOfInputsOnTheDeviceAndChangeNoBit) {
     for (const Tier tier : {Tier::host, Tier::hbm}) {
       inputs_wait(plan, tier);
       EXPECT_EQ(tiny.train(plan, kSteps), expected) << every << " on " << tier_name(tier);
-      const int64_t gradient = w.record(1).trained * dtype_bytes(w.dtype), waiting = (5 + every - 1) / every;
+      const int64_t gradient = w.gradient_bytes(1), waiting = (5 + every - 1) / every;
       EXPECT_EQ(bytes(ResourceKind::device_gradient), (tier == Tier::host ? 5 : 5 - waiting) * gradient);
       if (tier == Tier::host) before = bytes(ResourceKind::boundary);  // the head's input
     }
@@ -204,7 +204,7 @@ TEST(PaddingId, HasNoEmbeddingGradientAndOthersAreAsWithoutIt) {
   const auto gradients = [&](int64_t pad_id) {
     Tiny tiny({.pad_id = pad_id});
     const auto trainer = tiny.trainer(tiny.default_plan());
-    const int64_t hidden = tiny.workload().hidden;
+    const int64_t hidden = tiny.workload().record(0).row_width;
     // the padding id's row starts at zero; give both models the same
     const std::vector<float> row(static_cast<size_t>(hidden), 0.25f);
     LayerRecord& embedding = trainer->records()[0];

@@ -23,20 +23,21 @@ constexpr int64_t kPlenty = int64_t{1} << 60;
 const MachineProfile kMachine;
 
 // Twelve blocks of a billion elements together, of which the head is a tenth.
+constexpr int64_t kHidden = 1024, kVocab = 100'000;
+
 Workload twelve_blocks(bool clip, bool tied = false) {
   Workload w;
   w.clip = clip;
-  w.tied = tied;
-  w.hidden = 1024;
-  w.vocab = 100'000;
   w.micro_batches = 4;
   w.micro_tokens = 8192;
   w.workspace_bytes = 100 * kMiB;
   w.input_bytes = w.tokens() * 32;
-  make_dense(w, {.blocks = 12,
-                 .embedding_elements = w.vocab * w.hidden,
+  make_dense(w, {.hidden = kHidden,
+                 .vocab = kVocab,
+                 .tied = tied,
+                 .blocks = 12,
                  .block_elements = 75'000'000,
-                 .head_elements = tied ? 1024 : w.vocab * w.hidden});
+                 .head_elements = tied ? kHidden : kVocab * kHidden});
   return w;
 }
 
@@ -220,10 +221,11 @@ TEST(DiskPlans, OfEightyBlocksAreMadeInASecondOrTwo) {
   for (const bool clip : {true, false}) {
     Workload w = twelve_blocks(clip);
     w.micro_batches = 64;
-    make_dense(w, {.blocks = 80,
-                   .embedding_elements = w.vocab * w.hidden,
+    make_dense(w, {.hidden = kHidden,
+                   .vocab = kVocab,
+                   .blocks = 80,
                    .block_elements = 855'000'000,
-                   .head_elements = w.vocab * w.hidden});
+                   .head_elements = kVocab * kHidden});
     const std::clock_t start = std::clock();  // of this process: other processes on the machine do not count
     const Plan plan =
         make_plan(w, {.gpu_bytes = 139 * kGiB, .host_bytes = 500 * kGiB, .disk_bytes = kPlenty}, kMachine, nullptr);

@@ -16,16 +16,16 @@ namespace {
 // Seven billion parameters.
 Workload some_work() {
   Workload w;
-  w.hidden = 4096;
-  w.vocab = 32000;
+  constexpr int64_t kHidden = 4096, kVocab = 32000;
   w.micro_batches = 4;
   w.micro_tokens = 8192;
   w.workspace_bytes = kGiB;
-  make_dense(w, {.blocks = 32,
-                 .embedding_elements = w.vocab * w.hidden,
-                 .block_elements = 13 * w.hidden * w.hidden,
-                 .head_elements = w.vocab * w.hidden,
-                 .head_flops = 2.0 * static_cast<double>(w.vocab * w.hidden)});
+  make_dense(w, {.hidden = kHidden,
+                 .vocab = kVocab,
+                 .blocks = 32,
+                 .block_elements = 13 * kHidden * kHidden,
+                 .head_elements = kVocab * kHidden,
+                 .head_flops = 2.0 * static_cast<double>(kVocab * kHidden)});
   return w;
 }
 
@@ -60,12 +60,11 @@ TEST(Outlook, AtTheTokensThatHideTheOptimizerAStepIsNoLongerBoundByIt) {
 TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpeeds) {
   constexpr int64_t kMillion = 1'000'000;
   Workload w;
-  w.hidden = 100;
-  w.vocab = 100;
   w.micro_batches = 2;
   w.micro_tokens = 100;
-  make_dense(w, {.blocks = 2,
-                 .embedding_elements = w.vocab * w.hidden,
+  make_dense(w, {.hidden = 100,
+                 .vocab = 100,
+                 .blocks = 2,
                  .block_elements = kMillion,
                  .head_elements = kMillion,
                  .head_flops = 2.0 * kMillion});

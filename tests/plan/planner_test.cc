@@ -30,18 +30,17 @@ Workload some_workload(uint64_t seed) {
   Workload w;
   DenseShape shape;
   shape.blocks = 1 + below(40);
-  w.hidden = 128 << below(6);
-  w.vocab = 1000 + below(150000);
-  shape.embedding_elements = w.vocab * w.hidden;
-  shape.block_elements = (4 + below(10)) * w.hidden * w.hidden;
-  w.tied = below(2) == 0;
-  shape.head_elements = w.tied ? 128 : shape.embedding_elements + 128;
-  shape.head_flops = 2.0 * static_cast<double>(shape.embedding_elements);
-  w.dtype = below(2) ? DType::bf16 : DType::f32;
+  shape.hidden = 128 << below(6);
+  shape.vocab = 1000 + below(150000);
+  shape.block_elements = (4 + below(10)) * shape.hidden * shape.hidden;
+  shape.tied = below(2) == 0;
+  shape.head_elements = shape.tied ? 128 : shape.vocab * shape.hidden + 128;
+  shape.head_flops = 2.0 * static_cast<double>(shape.vocab * shape.hidden);
+  shape.dtype = below(2) ? DType::bf16 : DType::f32;
   w.micro_batches = 1 + below(8);
   w.micro_tokens = 128 << below(8);
   w.clip = below(2) == 0;
-  w.workspace_bytes = w.micro_tokens * w.hidden * 20;
+  w.workspace_bytes = w.micro_tokens * shape.hidden * 20;
   w.scratch_bytes = below(1 << 20);
   w.input_bytes = w.tokens() * 32;
   w.rope_bytes = 1 << 16;
@@ -68,8 +67,11 @@ Workload frozen_workload(uint64_t seed) {
 Workload six_blocks() {
   Workload w = some_workload(2);
   w.micro_batches = 4;
-  make_dense(w, {.blocks = 6,
-                 .embedding_elements = w.record(0).elements,
+  make_dense(w, {.hidden = w.record(0).row_width,
+                 .vocab = w.record(0).rows,
+                 .tied = w.record(0).whole,
+                 .dtype = w.activation_dtype,
+                 .blocks = 6,
                  .block_elements = w.record(1).elements,
                  .head_elements = w.records.back().elements});
   return w;
@@ -276,19 +278,16 @@ TEST(Planner, OfLongSequencesTooALargerBudgetOfEitherMemoryIsNeverSlower) {
 
 TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights) {
   Workload w = some_workload(0);
-  w.dtype = DType::bf16;
   w.clip = true;
-  w.tied = false;
-  w.hidden = 8192;
-  w.vocab = 128256;
   w.micro_batches = 4;
   w.micro_tokens = 4096;
-  constexpr int64_t kBlock = 855654400;
-  const int64_t table = w.vocab * w.hidden;
-  make_dense(w, {.blocks = 80,
-                 .embedding_elements = table,
+  constexpr int64_t kBlock = 855654400, kHidden = 8192, kVocab = 128256;
+  const int64_t table = kVocab * kHidden;
+  make_dense(w, {.hidden = kHidden,
+                 .vocab = kVocab,
+                 .blocks = 80,
                  .block_elements = kBlock,
-                 .head_elements = table + w.hidden,
+                 .head_elements = table + kHidden,
                  .head_flops = 2.0 * static_cast<double>(table)});
   const Workload whole = w;
   std::vector<int64_t> trained(82, 0);
@@ -304,7 +303,8 @@ TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights)
 TEST(Planner, WhereTheHostsUpdatesBoundTheStepVisitsTakeTurns) {
   Workload w = six_blocks();
   w.clip = true;
-  make_dense(w, {.blocks = 6, .embedding_elements = 1 << 20, .block_elements = 1 << 30, .head_elements = 1 << 20});
+  make_dense(w,
+             {.hidden = 1 << 10, .vocab = 1 << 10, .blocks = 6, .block_elements = 1 << 30, .head_elements = 1 << 20});
   ASSERT_GT(w.visiting_bytes(1), kVisitingBytes);
   MachineProfile machine;
   machine.dram_bytes_per_s = machine.h2d_bytes_per_s / 2;
@@ -359,8 +359,8 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Plan on_host =
       make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true}, kMachine, nullptr);
   EXPECT_EQ(std::ranges::count(on_host.records, Tier::host, &RecordPlan::state), w.record_count());
-  const int64_t not_fetched = w.tied ? 0 : w.record(0).elements;  // its rows are
-  EXPECT_EQ(fetched_weight_bytes(w, on_host), (w.all_elements() - not_fetched) * dtype_bytes(w.dtype));
+  const int64_t not_fetched = w.by_rows(0) ? w.record(0).elements : 0;  // its rows are
+  EXPECT_EQ(fetched_weight_bytes(w, on_host), (w.all_elements() - not_fetched) * w.element_bytes(0));
 }
 
 TEST(Explain, SaysWhereKeptOutputsWait) {
@@ -440,7 +440,7 @@ TEST(MemoryNeed, StateTakesTwelveBytesAParameter) {
   for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
     Workload w = some_workload(seed);
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      w.dtype = dtype;
+      set_dtype(w, dtype);
       EXPECT_EQ(plane_bytes(w, random_plan(w, seed)), 12 * w.all_elements());
     }
   }
@@ -458,7 +458,7 @@ TEST(MemoryNeed, StateOfFrozenTensorsTakesFourBytesAParameter) {
 TEST(MemoryNeed, StateOfFrozenTensorsOfABfloat16SourceTakesTwoBytesAParameter) {
   for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
     Workload w = frozen_workload(seed);
-    w.dtype = DType::bf16;
+    set_dtype(w, DType::bf16);
     const Plan plan = random_plan(w, seed);
     const int64_t checkpoint = w.checkpoint_bytes(0);
     int64_t trained = 0;
@@ -470,7 +470,7 @@ TEST(MemoryNeed, StateOfFrozenTensorsOfABfloat16SourceTakesTwoBytesAParameter) {
 
 TEST(MemoryNeed, ClippingInBfloat16TakesFourteenHostBytesAParameter) {
   Workload w = some_workload(7);
-  w.dtype = DType::bf16;
+  set_dtype(w, DType::bf16);
   w.clip = true;
   const MemoryNeed need = memory_need(w, planned(w, kPlenty));
   EXPECT_LE(need.host_bytes(), 14 * w.all_elements() + need.bytes_of(ResourceKind::staged_rows) +
@@ -628,13 +628,13 @@ TEST(Estimate, NoStepIsShorterThanItsLeast) {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(Planner, EightyBlocksAndSixtyFourMicroBatchesArePlannedWithinASecond) {
   Workload w = some_workload(0);
-  w.hidden = 3584;
-  w.vocab = 152064;
   w.micro_batches = 64;
   w.micro_tokens = 8192;
-  const int64_t table = w.vocab * w.hidden;
-  make_dense(w, {.blocks = 80,
-                 .embedding_elements = table,
+  constexpr int64_t kHidden = 3584, kVocab = 152064;
+  const int64_t table = kVocab * kHidden;
+  make_dense(w, {.hidden = kHidden,
+                 .vocab = kVocab,
+                 .blocks = 80,
                  .block_elements = 233000000,
                  .head_elements = table + 128,
                  .head_flops = 2.0 * static_cast<double>(table)});

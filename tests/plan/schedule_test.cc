@@ -16,13 +16,15 @@ namespace {
 
 Workload workload(bool tied, bool clip) {
   Workload w;
-  w.tied = tied;
   w.clip = clip;
-  w.hidden = 16;
-  w.vocab = 64;
   w.micro_batches = 4;
   w.micro_tokens = 8;
-  make_dense(w, {.blocks = 6, .embedding_elements = 1024, .block_elements = 4096, .head_elements = tied ? 128 : 1152});
+  make_dense(w, {.hidden = 16,
+                 .vocab = 64,
+                 .tied = tied,
+                 .blocks = 6,
+                 .block_elements = 4096,
+                 .head_elements = tied ? 128 : 1152});
   return w;
 }
 

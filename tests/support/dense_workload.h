@@ -8,8 +8,11 @@
 namespace megatrain {
 
 struct DenseShape {
+  int64_t hidden = 0;
+  int64_t vocab = 0;
+  bool tied = false;  // the head needs the embedding's table too
+  DType dtype = DType::bf16;
   int64_t blocks = 1;
-  int64_t embedding_elements = 0;
   int64_t block_elements = 0;
   int64_t head_elements = 0;
   double head_flops = 0;
@@ -17,17 +20,21 @@ struct DenseShape {
 
 // Gives `w`, whose other fields are set, its records and phases; everything is trained.
 inline void make_dense(Workload& w, const DenseShape& shape) {
-  const auto whole = [](int64_t elements) {
-    return RecordWork{.elements = elements, .trained = elements, .low = elements};
+  const auto whole = [&](int64_t elements) {
+    return RecordWork{.elements = elements, .trained = elements, .low = elements, .dtype = shape.dtype};
   };
-  w.records.assign(1, whole(shape.embedding_elements));
-  w.phases.assign(1, {.records = {0}, .width = w.hidden});
+  w.activation_dtype = shape.dtype;
+  w.records.assign(1, whole(shape.vocab * shape.hidden));
+  w.records[0].rows = shape.vocab;
+  w.records[0].row_width = shape.hidden;
+  w.records[0].whole = shape.tied;
+  w.phases.assign(1, {.records = {0}, .width = shape.hidden});
   const int64_t input = w.activation_bytes(0);
   const double flops = 2.0 * static_cast<double>(shape.block_elements);
   for (int64_t block = 1; block <= shape.blocks; ++block) {
     w.records.push_back(whole(shape.block_elements));
     w.phases.push_back({.records = {block},
-                        .width = w.hidden,
+                        .width = shape.hidden,
                         .kept_bytes = {0, 4 * input, 8 * input, 12 * input},
                         .forward_flops = flops,
                         .backward_flops = 2 * flops,
@@ -35,17 +42,23 @@ inline void make_dense(Workload& w, const DenseShape& shape) {
   }
   w.records.push_back(whole(shape.head_elements));
   w.phases.push_back({.records = {shape.blocks + 1},
-                      .width = w.hidden,
+                      .width = shape.hidden,
                       .forward_flops = shape.head_flops,
                       .backward_flops = 2 * shape.head_flops});
-  if (w.tied) w.phases.back().records.push_back(0);
+  if (shape.tied) w.phases.back().records.push_back(0);
   w.parameters = w.active_parameters = w.all_elements();
+}
+
+// Every record and the activations in this type.
+inline void set_dtype(Workload& w, DType dtype) {
+  w.activation_dtype = dtype;
+  for (RecordWork& record : w.records) record.dtype = dtype;
 }
 
 // Trained elements by record; a phase does not compute the gradients of what is frozen.
 inline void freeze(Workload& w, const std::vector<int64_t>& trained) {
   for (size_t r = 0; r < trained.size(); ++r) {
-    PhaseWork& phase = w.phases[r == 0 && w.tied ? w.phases.size() - 1 : r];
+    PhaseWork& phase = w.phases[r == 0 && w.records[0].whole ? w.phases.size() - 1 : r];
     phase.backward_flops -= 2.0 * static_cast<double>(w.records[r].trained - trained[r]);
     w.records[r].trained = trained[r];
   }

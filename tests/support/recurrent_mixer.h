@@ -5,7 +5,9 @@
 //   c_t = w_0 v_t + w_1 v_{t-1} + w_2 v_{t-2}                 w: (W, 3)
 //   f_t = sigmoid(a_t + decay)                               decay: (W)
 //   s_t = f_t s_{t-1} + (1 - f_t) c_t                         fp32
-//   y_t = residual + out(s_t sigmoid(g_t))
+//   y_t = residual + out(s_t sigmoid(g_t) dropped_t)
+//
+// w and decay may have a record of their own, in fp32. Dropout draws from a step's random numbers.
 //
 // States are kept before every `every`-th token; backward makes the ones between again. Generation remembers s, v_{t-1}
 // and v_{t-2} of a sequence. Its loops run on streams of the CPU; elsewhere they are left out, as for notes.
@@ -20,6 +22,7 @@
 
 #include "megatrain/base/bf16.h"
 #include "megatrain/base/math.h"
+#include "megatrain/base/rng.h"
 #include "megatrain/device/device.h"
 #include "megatrain/model/block_operand.h"
 #include "megatrain/model/linear.h"
@@ -45,16 +48,41 @@ inline std::vector<TensorSpec> recurrent_tensors(const std::string& name, int64_
           {.name = name + ".out.weight", .rows = hidden, .cols = width, .operand = At::out}};
 }
 
+// Moves what stays fp32 out of a layer's tensors, into a list for a record of its own.
+inline std::vector<TensorSpec> take_fp32_tensors(std::vector<TensorSpec>& tensors) {
+  std::vector<TensorSpec> own;
+  const auto moved = [&](const TensorSpec& tensor) {
+    const bool takes = tensor.operand == RecurrentOperand::conv || tensor.operand == RecurrentOperand::decay;
+    if (takes) own.push_back(tensor);
+    return takes;
+  };
+  std::erase_if(tensors, moved);
+  for (TensorSpec& tensor : own) tensor.dtype = DType::f32;
+  return own;
+}
+
 class Recurrent final : public Mixer {
  public:
-  Recurrent(DType dtype, int64_t tokens, int64_t every, const LayerLayout& record)
-      : dtype_(dtype),
-        tokens_(tokens),
-        every_(every),
+  struct Shape {
+    DType dtype;
+    int64_t tokens;
+    int64_t every;
+    double dropout = 0;
+    uint64_t layer = 0;  // tells the random numbers of layers apart
+  };
+  Recurrent(const Shape& shape, const LayerLayout& record, const LayerLayout* own = nullptr)
+      : dtype_(shape.dtype),
+        tokens_(shape.tokens),
+        every_(shape.every),
+        dropout_(shape.dropout),
+        layer_(shape.layer),
+        has_own_(own != nullptr),
         in_(record, RecurrentOperand::in),
         out_(record, RecurrentOperand::out),
-        conv_(find_operand(record, RecurrentOperand::conv)),
-        decay_(find_operand(record, RecurrentOperand::decay)) {}
+        conv_(find_operand(own ? *own : record, RecurrentOperand::conv)),
+        decay_(find_operand(own ? *own : record, RecurrentOperand::decay)) {}
+
+  bool has_own_record() const override { return has_own_; }
 
   std::unique_ptr<Mixer::Work> carve(const Space& space) const override {
     auto w = std::make_unique<Work>();
@@ -72,7 +100,8 @@ class Recurrent final : public Mixer {
 
   void mix(const Binding& at, const Call& call) const override {
     const Work w = of(call.work);
-    run(at, [w, weights = weights_of(at), positions = call.micro_batch.positions, every = every_] {
+    run(at, [this, w, weights = weights_of(call.own), positions = call.micro_batch.positions,
+             random = call.micro_batch.random, every = every_] {
       for (int64_t c = 0; c < w.mixed.cols; ++c) {
         float state = 0;
         for (int64_t t = 0; t < w.mixed.rows; ++t) {
@@ -80,7 +109,7 @@ class Recurrent final : public Mixer {
           if (t % every == 0) w.states.as<float>()[t / every * w.states.cols + c] = state;
           const Token token = weights.at(w.u, t, c, positions[t]);
           state = token.next(state);
-          set(w.mixed, t, c, state * token.gate);
+          set(w.mixed, t, c, state * token.gate * dropped(random, t, c));
         }
       }
     });
@@ -99,11 +128,11 @@ class Recurrent final : public Mixer {
 
   void mix_backward(const Binding& at, const Call& call) const override {
     const Work w = of(call.work);
-    run(at, [w, weights = weights_of(at), positions = call.micro_batch.positions, every = every_,
-             grad_conv = conv_.gradient(at.gradients), grad_decay = decay_.gradient(at.gradients),
+    run(at, [this, w, weights = weights_of(call.own), micro_batch = call.micro_batch,
+             grad_conv = conv_.gradient(call.own.gradients), grad_decay = decay_.gradient(call.own.gradients),
              accumulate = at.accumulate] {
       for (int64_t c = 0; c < w.mixed.cols; ++c) {
-        const Sums sums = backward_of(w, weights, positions, every, c);
+        const Sums sums = backward_of(w, weights, micro_batch, c);
         const auto add = [&](const View& to, int64_t index, float sum) {
           if (!to.empty()) to.as<float>()[index] = accumulate ? to.as<float>()[index] + sum : sum;
         };
@@ -135,7 +164,7 @@ class Recurrent final : public Mixer {
   void decode(const Binding& at, const Decode& a) const override {
     const Work w = of(a.work);
     in_.forward(at, a.x, {}, w.u);
-    run(at, [w, weights = weights_of(at), tokens = a.tokens, cache = reinterpret_cast<float*>(a.cache.bytes)] {
+    run(at, [w, weights = weights_of(a.own), tokens = a.tokens, cache = reinterpret_cast<float*>(a.cache.bytes)] {
       const int64_t width = w.mixed.cols;
       for (int64_t t = 0; t < tokens.tokens; ++t) {
         for (int64_t c = 0; c < width; ++c) {
@@ -203,8 +232,9 @@ class Recurrent final : public Mixer {
     float decay = 0;
   };
   // Takes one channel from grad_mixed to grad_u and the sums of the parameters' gradients.
-  static Sums backward_of(const Work& w, const Weights& weights, const int32_t* positions, int64_t every, int64_t c) {
-    const int64_t width = w.mixed.cols, tokens = w.mixed.rows;
+  Sums backward_of(const Work& w, const Weights& weights, const MicroBatchView& micro_batch, int64_t c) const {
+    const int64_t width = w.mixed.cols, tokens = w.mixed.rows, every = every_;
+    const int32_t* positions = micro_batch.positions;
     std::vector<float> states(static_cast<size_t>(every));  // behind each token of a chunk
     Sums sums;
     float grad_state = 0;        // of s_t, from the tokens behind it
@@ -219,7 +249,8 @@ class Recurrent final : public Mixer {
         states[static_cast<size_t>(t - begin)] = weights.at(w.u, t, c, positions[t]).next(before(t));
       for (int64_t t = end - 1; t >= begin; --t) {
         const Token token = weights.at(w.u, t, c, positions[t]);
-        const float grad = get(w.grad_mixed, t, c), state = states[static_cast<size_t>(t - begin)];
+        const float grad = get(w.grad_mixed, t, c) * dropped(micro_batch.random, t, c),
+                    state = states[static_cast<size_t>(t - begin)];
         grad_state += grad * token.gate;
         const float grad_keep = grad_state * (before(t) - token.conv) * token.keep * (1 - token.keep);
         const float grad_conv = grad_state * (1 - token.keep);
@@ -236,6 +267,13 @@ class Recurrent final : public Mixer {
     }
     return sums;
   }
+  // 0, or what makes up for the others that are.
+  float dropped(const std::optional<StepRandom>& random, int64_t t, int64_t c) const {
+    if (!random || dropout_ == 0) return 1;
+    const uint64_t purpose = layer_ << 32 | static_cast<uint64_t>(random->step);
+    const uint64_t index = static_cast<uint64_t>((random->micro_batch * tokens_ + t) * width() + c);
+    return random_uniform(random->seed, purpose, index) < dropout_ ? 0 : static_cast<float>(1 / (1 - dropout_));
+  }
   static const Work& of(const Mixer::Work& work) { return static_cast<const Work&>(work); }
   Weights weights_of(const Binding& at) const { return {conv_.weight(at.weights), decay_.weight(at.weights)}; }
   int64_t width() const { return out_.in_width(); }
@@ -245,6 +283,9 @@ class Recurrent final : public Mixer {
 
   DType dtype_;
   int64_t tokens_, every_;
+  double dropout_;
+  uint64_t layer_;
+  bool has_own_;
   Linear in_, out_;
   WeightOperand conv_, decay_;
 };

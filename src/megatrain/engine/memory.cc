@@ -41,10 +41,9 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
     if (hbm > 0) buffers_[i] = device.allocate(hbm, resource_name(kind));
     if (host > 0) buffers_[i] = device.allocate_host(host, resource_name(kind));
   }
-  // No action writes the gaps between the head's tensors, which its norm reads over, nor a frozen record's sum of
-  // squares; what is not finite is marked over a zero.
+  // No action writes a frozen record's sum of squares; what is not finite is marked over a zero.
   const auto stream = device.make_stream("zero");
-  for (const ResourceKind kind : {ResourceKind::head_gradient_sum, ResourceKind::squares, ResourceKind::not_finite}) {
+  for (const ResourceKind kind : {ResourceKind::squares, ResourceKind::not_finite}) {
     Buffer& buffer = buffers_[static_cast<size_t>(kind)];
     if (buffer.bytes() > 0) stream->zero(buffer.data(), buffer.bytes());
   }
@@ -72,7 +71,7 @@ StatePlanes EngineMemory::planes_to_update(const Action& update) const {
   if (!update.has(Operand::moments)) return planes;
   std::byte* slab = address(update.at(Operand::moments));
   if (plan_.weights_on_disk(update.record)) {
-    if (workload_.dtype == DType::bf16) {
+    if (workload_.record(update.record).dtype == DType::bf16) {
       planes.weight = reinterpret_cast<bf16*>(slab);
     } else {
       planes.master = reinterpret_cast<float*>(slab);

@@ -91,7 +91,7 @@ void Pipeline::visit(const Action& a, const Operands& operands, const Copy& copy
   copy(there.v, here.v, layout.moment_bytes());
   if (comes && operands.count(Operand::to) > 1) {
     copy(operands.address(Operand::to, 1), operands.address(Operand::from, 2),
-         layout.state_elements * dtype_bytes(memory_.workload().dtype));
+         memory_.workload().gradient_bytes(a.record));
   }
 }
 
@@ -124,7 +124,7 @@ void Pipeline::to_host(Stream& stream, void* to, const void* from, int64_t bytes
 
 void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   const Workload& w = memory_.workload();
-  const int64_t row_bytes = step.rows * w.hidden * dtype_bytes(w.dtype);
+  const auto row_bytes = [&] { return step.rows * w.record(a.record).row_width * w.element_bytes(a.record); };
   const Operands operands(memory_, a, issued_);
   const auto in = [&](int64_t bytes) {
     to_device(stream, operands.address(Operand::to), operands.address(Operand::from), bytes);
@@ -134,7 +134,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   };
   switch (a.kind) {
     case ActionKind::fetch_inputs: return in(step.inputs);
-    case ActionKind::fetch_rows: return in(row_bytes);
+    case ActionKind::fetch_rows: return in(row_bytes());
     case ActionKind::fetch_weights: return in(w.weight_bytes(a.record));
     case ActionKind::fetch_activations: return in(moved_activation_bytes(w, a));
     case ActionKind::offload_activations: return out(moved_activation_bytes(w, a));
@@ -143,12 +143,12 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::return_state:
       return visit(a, operands, [&](void* there, void* here, int64_t bytes) { to_host(stream, here, there, bytes); });
     case ActionKind::offload_gradient:
-      out(a.record == 0 && !w.tied ? row_bytes : w.record(a.record).trained * dtype_bytes(w.dtype));
+      out(w.by_rows(a.record) ? row_bytes() : w.gradient_bytes(a.record));
       return to_host(stream, operands.address(Operand::to, 1), operands.address(Operand::squares),
                      w.record(a.record).norm_parts * 8);
     case ActionKind::report: return report(operands, stream);
     case ActionKind::collect_gradient: {
-      const int64_t bytes = w.record(a.record).trained * dtype_bytes(w.dtype);
+      const int64_t bytes = w.gradient_bytes(a.record);
       d2h_bytes_ += bytes;
       return lanes_.host(a.lane).run([this, operands, bytes] {
         device_.copy_now(operands.address(Operand::to), operands.address(Operand::from), static_cast<size_t>(bytes));

@@ -50,24 +50,28 @@ Block::Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, 
       channels_(std::move(channels)) {
   for (const auto& channel : channels_) {
     channels_take_all_ = channels_take_all_ || channel->takes_all_tokens();
-    own_records_ += channel->own_records();
+    channel_records_ += channel->own_records();
   }
+  for (const auto& mixer : mixers_) mixer_records_ += mixer->has_own_record();
   ensure((mixers_.empty() || mixer_norm_.exists()) && (channels_.empty() || channel_norm_.exists()),
          "each branch has its norm");
-  ensure(own_records_ == 0 || channels_.size() == 1, "a channel with records of its own is the only one of its block");
-  ensure(own_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
+  ensure(channel_records_ == 0 || channels_.size() == 1,
+         "a channel with records of its own is the only one of its block");
+  ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
 }
 
 std::vector<int64_t> Block::records() const {
   std::vector<int64_t> list;
-  for (int64_t r = 0; r <= own_records_; ++r) list.push_back(r);
+  for (int64_t r = 0; r <= mixer_records_ + channel_records_; ++r) list.push_back(r);
   return list;
 }
 
 std::vector<std::vector<int64_t>> Block::parts() const {
   if (!in_parts()) return {records()};
-  std::vector<std::vector<int64_t>> list;
-  for (const int64_t record : records()) list.push_back({record});
+  const std::vector<int64_t> all = records();
+  const auto behind_mixers = all.begin() + 1 + mixer_records_;
+  std::vector<std::vector<int64_t>> list = {{all.begin(), behind_mixers}};
+  for (auto record = behind_mixers; record != all.end(); ++record) list.push_back({*record});
   return list;
 }
 
@@ -126,6 +130,7 @@ int64_t Block::router_bytes() const {
 struct Block::Pass {
   Binding at;   // the first record
   Binding own;  // the record that this part works on
+  std::vector<Binding> own_of_mixers;
   View x;
   MicroBatchView micro_batch;
   const float* tables;
@@ -134,7 +139,7 @@ struct Block::Pass {
   RouterSlopes router;
   Work work;
 
-  Mixer::Call mixer(size_t index) const { return {*work.mixers[index], micro_batch, tables}; }
+  Mixer::Call mixer(size_t index) const { return {*work.mixers[index], own_of_mixers[index], micro_batch, tables}; }
   Channel::Call channel(size_t index, const TokenRange& range) const {
     return {.work = *work.channels[index],
             .range = range,
@@ -146,9 +151,28 @@ struct Block::Pass {
   }
 };
 
+// Each mixer's record, behind the block's first; of a part that has no mixers none.
+std::vector<Binding> Block::own_of_mixers(const Binding& first, std::span<std::byte* const> weights,
+                                          std::span<float* const> gradients) const {
+  std::vector<Binding> list;
+  size_t next = 1;
+  for (const auto& mixer : mixers_) {
+    if (!mixer->has_own_record()) {
+      list.push_back(first);
+    } else if (next < weights.size()) {
+      list.push_back(
+          {first.ops, first.stream, weights[next], gradients.empty() ? nullptr : gradients[next], first.accumulate});
+      ++next;
+    }
+  }
+  return list;
+}
+
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
-  return {.at = {ops, stream, a.weights.front()},
+  const Binding at{ops, stream, a.weights.front()};
+  return {.at = at,
           .own = {ops, stream, a.weights.back()},
+          .own_of_mixers = own_of_mixers(at, a.weights),
           .x = a.x,
           .micro_batch = a.micro_batch,
           .tables = a.tables,
@@ -160,8 +184,10 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
 
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
   const bool grads = !a.weight_grads.empty();  // recompute() has none
-  return {.at = {ops, stream, a.weights.front(), grads ? a.weight_grads.front() : nullptr, a.accumulate},
+  const Binding at{ops, stream, a.weights.front(), grads ? a.weight_grads.front() : nullptr, a.accumulate};
+  return {.at = at,
           .own = {ops, stream, a.weights.back(), grads ? a.weight_grads.back() : nullptr, a.accumulate},
+          .own_of_mixers = own_of_mixers(at, a.weights, a.weight_grads),
           .x = a.x,
           .micro_batch = a.micro_batch,
           .tables = a.tables,
@@ -374,7 +400,7 @@ bool Block::cache_rewinds() const {
 }
 
 bool Block::decode_chooses(int64_t record, int64_t tokens) const {
-  return record > 0 && channels_[0]->decode_chooses(tokens);
+  return record > mixer_records_ && channels_[0]->decode_chooses(tokens);
 }
 
 // From x to h in args.y.
@@ -382,9 +408,11 @@ void Block::decode_mixers(const Binding& at, const Decode& a, const DecodeWork& 
   const bool behind = behind_mixers_.exists();
   const View sum = behind ? w.sum : a.y;
   SequenceCache cache = a.cache;
+  const std::vector<Binding> own = own_of_mixers(at, a.weights);
   mixer_norm_.forward(at, a.x, w.normed, w.inv_rms);
   for (size_t i = 0; i < mixers_.size(); ++i) {
     mixers_[i]->decode(at, {.work = *w.mixers[i],
+                            .own = own[i],
                             .x = w.normed,
                             .residual = i > 0    ? sum
                                         : behind ? View{}
@@ -410,9 +438,9 @@ void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork
                                        : behind ? View{}
                                                 : h,
                            .y = sum,
-                           .own = a.weights.subspan(1),
+                           .own = a.weights.subspan(static_cast<size_t>(1 + mixer_records_)),
                            .fetch = {}};
-    if (a.fetch) decode.fetch = [&](int64_t own, const auto& wanted) { a.fetch(1 + own, wanted); };
+    if (a.fetch) decode.fetch = [&](int64_t own, const auto& wanted) { a.fetch(1 + mixer_records_ + own, wanted); };
     channels_[i]->decode(at, decode);
   }
   if (behind) behind_channels_.forward(at, sum, a.y, w.inv_rms, h);

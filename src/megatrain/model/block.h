@@ -9,8 +9,8 @@
 // Everything but Mixer::mix() runs over ranges of tokens, unless a channel takes all of a micro-batch at once: then the
 // channels do. So what grows with the tokens of a micro-batch is what the mixers need.
 //
-// The block's first record has the weights of both branches; a channel may have more (experts), and with several of
-// these the phase runs in parts: everything of the first record, then one part a record.
+// The block's first record has the weights of both branches. Behind it come records of the mixers' own, then those of a
+// channel's own (experts). With several of the latter the phase runs in parts: everything else, then one part a record.
 #pragma once
 
 #include <cstdint>
@@ -64,11 +64,13 @@ class Block final : public Phase {
     int64_t workspace, carried, kept;
   };
   struct DecodeWork;  // views of generation's workspace
-  bool in_parts() const { return own_records_ > 1; }
+  bool in_parts() const { return channel_records_ > 1; }
   Bytes bytes(Keep keep, bool backward) const;
   Work carve(const Space& space) const;
   Work carve(std::byte* workspace, std::byte* carried, Keep keep, std::byte* kept, bool backward) const;
   DecodeWork carve_decode(Carver& carver, int64_t tokens) const;
+  std::vector<Binding> own_of_mixers(const Binding& first, std::span<std::byte* const> weights,
+                                     std::span<float* const> gradients = {}) const;
   Pass begin(Ops& ops, Stream& stream, const Forward& args) const;
   Pass begin(Ops& ops, Stream& stream, const Backward& args) const;
   View h_of(const Pass& pass, const TokenRange& range, const View& y) const;
@@ -90,7 +92,8 @@ class Block final : public Phase {
   Mixers mixers_;
   Channels channels_;
   bool channels_take_all_ = false;
-  int64_t own_records_ = 0;  // of the channels
+  int64_t mixer_records_ = 0;    // of their own
+  int64_t channel_records_ = 0;  // likewise
 };
 
 }  // namespace megatrain

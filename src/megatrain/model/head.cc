@@ -60,8 +60,11 @@ void Head::run(Ops& ops, Stream& stream, const Args& a) const {
   const bool backward = !a.grad.empty();
   for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
     const TokenRange range{begin, std::min(chunk_, tokens_ - begin)};
-    const Binding own = Binding{ops, stream, a.weights, a.weight_grads, a.accumulate}.at(range);
-    const Binding table = tied_ ? Binding{ops, stream, a.table, a.table_grads, own.accumulate} : own;
+    const auto bind = [&](size_t record) {
+      return Binding{ops, stream, a.weights[record], backward ? a.weight_grads[record] : nullptr, a.accumulate}.at(
+          range);
+    };
+    const Binding own = bind(0), table = tied_ ? bind(1) : own;
     const View x = a.x.slice_rows(begin, range.count);
     const View normed = w.normed.slice_rows(0, range.count), logits = w.logits.slice_rows(0, range.count);
     const View grad_normed = w.grad_normed.slice_rows(0, range.count);

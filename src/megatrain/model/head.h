@@ -26,19 +26,17 @@ class Head {
   int64_t workspace_bytes() const;
 
   struct Args {
-    std::byte* weights;  // its slab
-    std::byte* table;    // the embedding's slab; not used unless tied
-    View x;              // (T, H)
-    float scale;         // 1 / trained tokens of the step
-    float* loss;         // (T)
-    int32_t* correct;    // (T)
+    std::span<std::byte* const> weights;  // slabs: its own, and when tied the embedding's
+    View x;                               // (T, H)
+    float scale;                          // 1 / trained tokens of the step
+    float* loss;                          // (T)
+    int32_t* correct;                     // (T)
     MicroBatchView micro_batch;
     std::byte* workspace;
     // Backward; grad empty: loss only.
-    View grad;            // (T, H) out: gradient of x
-    bool grad_is_used;    // something below is trained
-    float* weight_grads;  // slab; not used when all of its own is frozen
-    float* table_grads;   // the embedding's slab; null: not tied, or frozen
+    View grad;                             // (T, H) out: gradient of x
+    bool grad_is_used;                     // something below is trained
+    std::span<float* const> weight_grads;  // slabs; null: frozen
     bool accumulate;
   };
   void run(Ops& ops, Stream& stream, const Args& args) const;

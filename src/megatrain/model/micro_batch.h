@@ -2,10 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "megatrain/ops/attention.h"
 
 namespace megatrain {
+
+// What random numbers of a training step depend on, beside who draws them and for which element: so no plan changes
+// them, and a recomputed forward draws the same ones (base/rng.h).
+struct StepRandom {
+  uint64_t seed;
+  int64_t step;         // from 1
+  int64_t micro_batch;  // of the step
+};
 
 struct MicroBatchView {
   int64_t tokens = 0;                  // T
@@ -19,6 +28,8 @@ struct MicroBatchView {
   const int32_t* segment_begin = nullptr;  // (U + 1)
   const int32_t* segment_row = nullptr;    // (U)
   int64_t segments = 0;                    // U
+
+  std::optional<StepRandom> random{};  // not in evaluation
 };
 
 }  // namespace megatrain

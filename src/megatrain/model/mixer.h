@@ -30,8 +30,12 @@ class Mixer {
   };
   virtual std::unique_ptr<Work> carve(const Space& space) const = 0;
 
+  // It has a record of its own, for tensors that stream in another type than the block's: fp32 ones of a bf16 model.
+  virtual bool has_own_record() const { return false; }
+
   struct Call {
     const Work& work;
+    Binding own;  // its own record, of the whole micro-batch; where it has none the block's
     const MicroBatchView& micro_batch;
     const float* tables;  // Model::make_tables()
   };
@@ -54,6 +58,7 @@ class Mixer {
   virtual std::unique_ptr<Work> carve_decode(Carver& carver, int64_t tokens) const = 0;
   struct Decode {
     const Work& work;
+    Binding own;
     View x;  // (T, H) normalised
     View residual;
     View y;  // may be the residual

@@ -14,7 +14,9 @@ namespace megatrain {
 namespace {
 
 LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
-  for (TensorSpec& tensor : tensors) tensor.dtype = dtype;
+  for (TensorSpec& tensor : tensors) {
+    if (tensor.dtype != DType::f32) tensor.dtype = dtype;  // a family's fp32 tensors stream so in every precision
+  }
   return make_layout(std::move(tensors));
 }
 
@@ -117,6 +119,11 @@ int64_t Model::phases() const {
   int64_t count = 2;
   for (const Layer& layer : layers) count += std::ssize(layer.phases);
   return count;
+}
+
+std::vector<int64_t> Model::head_records() const {
+  const int64_t own = records() - 1;
+  return config.tied ? std::vector<int64_t>{own, 0} : std::vector<int64_t>{own};
 }
 
 std::vector<Model::NumberedPhase> Model::layer_phases() const& {

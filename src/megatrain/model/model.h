@@ -35,6 +35,7 @@ struct Model {
     std::vector<int64_t> records;
     std::vector<std::vector<int64_t>> parts;  // the records of each
   };
+  std::vector<int64_t> head_records() const;         // in the order of Head::Args::weights
   std::vector<NumberedPhase> layer_phases() const&;  // that of number p is at p - 1
   std::vector<NumberedPhase> layer_phases() && = delete;
 

@@ -1,6 +1,7 @@
 #include "megatrain/model/step_notes.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "megatrain/device/device.h"
@@ -161,9 +162,11 @@ std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape) {
   const bool table_trained = model.embedding.record().state_elements > 0;
   OpNotes ops;
   NoStream stream;
+  const std::array<std::byte*, 2> weights = {made_up(8), made_up(11)};
+  const std::array<float*, 2> sums = {reinterpret_cast<float*>(made_up(10)),
+                                      table_trained ? reinterpret_cast<float*>(made_up(14)) : nullptr};
   model.head.run(ops, stream,
-                 {.weights = made_up(8),
-                  .table = made_up(11),
+                 {.weights = weights,
                   .x = matrix(made_up(5), shape.dtype, tokens, hidden),
                   .scale = 1.0f,
                   .loss = reinterpret_cast<float*>(made_up(12)),
@@ -172,8 +175,7 @@ std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape) {
                   .workspace = made_up(9),
                   .grad = matrix(made_up(7), shape.dtype, tokens, hidden),
                   .grad_is_used = first_trained_record(model) + 1 < model.records(),
-                  .weight_grads = reinterpret_cast<float*>(made_up(10)),
-                  .table_grads = table_trained ? reinterpret_cast<float*>(made_up(14)) : nullptr,
+                  .weight_grads = sums,
                   .accumulate = shape.accumulate});
   return ops.take();
 }

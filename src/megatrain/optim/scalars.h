@@ -16,7 +16,7 @@ struct AdamWStep {
   double weight_decay = 0;  // 0 for tensors without decay
   double clip_factor = 1;
   int64_t t = 1;      // this update's number, from 1
-  uint64_t seed = 0;  // of rounding by chance
+  uint64_t seed = 0;  // of a step's random numbers
 };
 
 AdamWScalars adamw_scalars(const AdamWStep& step);

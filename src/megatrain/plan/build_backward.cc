@@ -39,7 +39,7 @@ void ScheduleBuilder::head() {
     add(Lane::compute, of_phase(ActionKind::head, phase, group), std::move(accesses));
   }
   if (training_ && last_sweep_ && w_.is_trained(w_.head_record()))
-    leave(w_.head_record(), {Kind::head_gradient_out, w_.head_record()});
+    leave(w_.head_record(), {Kind::record_gradient_out, w_.head_record()});
 }
 
 void ScheduleBuilder::balance_experts() {
@@ -120,18 +120,19 @@ void ScheduleBuilder::backward_part(int64_t phase, int64_t part, const Place& bo
 }
 
 void ScheduleBuilder::embed_backward() {
-  const Resource rows{Kind::row_gradient_sum};
+  const Resource rows{Kind::row_gradient_sum, 0};
   for (const Group& group : groups_) {
     add(Lane::compute, of_phase(ActionKind::embed_backward, 0, group),
         {reads(Operand::grad_y, stream(group)), reads(Operand::inputs, {Kind::inputs}), writes(Operand::sum, rows)});
   }
   if (!last_sweep_) return;
-  // tied: rows join the table's gradient once all micro-batches of both are summed, so that sweeps change no bit
-  if (w_.tied) {
+  // Rows join the gradient of a table that the head needs too once all micro-batches of both are summed, so that
+  // sweeps change no bit.
+  if (!w_.by_rows(0)) {
     add(Lane::compute, {.kind = ActionKind::merge_rows, .record = 0},
         {reads(Operand::rows, rows), reads(Operand::inputs, {Kind::inputs}), writes(Operand::sum, sum_of(0))});
   }
-  leave(0, w_.tied ? Resource{Kind::head_gradient_out, 0} : Resource{Kind::row_gradient_out});
+  leave(0, {Kind::record_gradient_out, 0});
 }
 
 void ScheduleBuilder::leave(int64_t record, Resource out) {
@@ -163,8 +164,7 @@ void ScheduleBuilder::leave(int64_t record, Resource out) {
 
 Resource ScheduleBuilder::sum_of(int64_t record) const {
   if (w_.is_layer_record(record)) return gradient_sum_of(w_, plan_, record);
-  if (record == 0 && !w_.tied) return {Kind::row_gradient_sum};
-  return {Kind::head_gradient_sum, record};
+  return {w_.by_rows(record) ? Kind::row_gradient_sum : Kind::gradient_sum, record};
 }
 
 }  // namespace megatrain

@@ -59,8 +59,7 @@ void ScheduleBuilder::fetch(int64_t record, Resource into) {
 
 Resource ScheduleBuilder::hold_record(int64_t record) {
   if (plan_.state_on_device(record)) return {Kind::record_weights, record};
-  Resource at{Kind::resident_weights, record};
-  if (!w_.is_layer_record(record)) at.kind = Kind::head_slot;
+  const Resource at{Kind::resident_weights, record};
   if (w_.is_layer_record(record) && plan_.streams(record))
     return {Kind::weight_slot, slots_.hold(record, [&](int64_t slot) { fetch(record, {Kind::weight_slot, slot}); })};
   if (resident_.insert(record).second) fetch(record, at);
@@ -109,7 +108,7 @@ void ScheduleBuilder::forward_phase(int64_t phase, const PlaceOf& x, const Place
 void ScheduleBuilder::forward() {
   Place in = place_for(1);
   for (const Group& group : groups_) {
-    const Resource rows = plan_.state_on_device(0) ? Resource{Kind::record_weights, 0} : Resource{Kind::device_rows};
+    const Resource rows = plan_.state_on_device(0) ? Resource{Kind::record_weights, 0} : Resource{Kind::device_rows, 0};
     add(Lane::compute, of_phase(ActionKind::embed_forward, 0, group),
         {reads(Operand::rows, rows), reads(Operand::inputs, {Kind::inputs}), writes(Operand::y, in.resource(group))});
     offload_boundary(in, group);

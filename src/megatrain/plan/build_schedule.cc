@@ -73,13 +73,16 @@ Action ScheduleBuilder::of_phase(ActionKind kind, int64_t phase, const Group& gr
 void ScheduleBuilder::fetch_inputs() {
   add(Lane::h2d, {.kind = ActionKind::fetch_inputs},
       {reads(Operand::from, {Kind::staged_inputs}), writes(Operand::to, {Kind::inputs})});
-  if (plan_.state_on_device(0)) return;
-  std::vector<Access> accesses = {writes(Operand::to, {Kind::staged_rows}),
-                                  {Operand::from, {Kind::record_weights, 0}, w_.is_trained(0)}};
-  if (w_.is_trained(0)) accesses.push_back(writes(Operand::state, {Kind::record_state, 0}));  // deferred row updates
-  add(Lane::gather, {.kind = ActionKind::gather_rows, .record = 0}, std::move(accesses));
-  add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = 0},
-      {reads(Operand::from, {Kind::staged_rows}), writes(Operand::to, {Kind::device_rows})});
+  for (int64_t record = 0; record < w_.record_count(); ++record) {
+    if (!w_.is_looked_up(record) || plan_.state_on_device(record)) continue;
+    const bool trained = w_.is_trained(record);
+    std::vector<Access> accesses = {writes(Operand::to, {Kind::staged_rows, record}),
+                                    {Operand::from, {Kind::record_weights, record}, trained}};
+    if (trained) accesses.push_back(writes(Operand::state, {Kind::record_state, record}));  // deferred row updates
+    add(Lane::gather, {.kind = ActionKind::gather_rows, .record = record}, std::move(accesses));
+    add(Lane::h2d, {.kind = ActionKind::fetch_rows, .record = record},
+        {reads(Operand::from, {Kind::staged_rows, record}), writes(Operand::to, {Kind::device_rows, record})});
+  }
 }
 
 std::vector<Access> ScheduleBuilder::all_squares() const {

@@ -43,18 +43,19 @@ class ActionCosts {
   double operator()(const Action& a) const {
     const double tokens = as_double(a.micro_batches * w_.micro_tokens);
     switch (a.kind) {
-      case ActionKind::gather_rows: return update_seconds(0, rows());
+      case ActionKind::gather_rows: return update_seconds(a.record, w_.row_elements(a.record));
       case ActionKind::fetch_inputs: return as_double(w_.input_bytes) / m_.h2d_bytes_per_s;
-      case ActionKind::fetch_rows: return as_double(rows() * element()) / m_.h2d_bytes_per_s;
+      case ActionKind::fetch_rows:
+        return as_double(w_.row_elements(a.record) * w_.element_bytes(a.record)) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_weights: return as_double(w_.weight_bytes(a.record)) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_activations: return as_double(activation_bytes(a)) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_state:
         return as_double(w_.visiting_bytes(a.record) +
-                         (plan_.takes_turns(a.record) ? gradient(a.record) * element() : 0)) /
+                         (plan_.takes_turns(a.record) ? w_.gradient_bytes(a.record) : 0)) /
                m_.h2d_bytes_per_s;
       case ActionKind::offload_activations: return as_double(activation_bytes(a)) / m_.d2h_bytes_per_s;
       case ActionKind::collect_gradient:
-      case ActionKind::offload_gradient: return as_double(gradient(a.record) * element()) / m_.d2h_bytes_per_s;
+      case ActionKind::offload_gradient: return as_double(w_.gradient_bytes(a.record)) / m_.d2h_bytes_per_s;
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
       case ActionKind::forward: {
         const bool spared = a.again && a.part == 0;
@@ -66,15 +67,16 @@ class ActionCosts {
                (forward_seconds(w_.phases.back(), 0, m_) + backward_seconds(w_.phases.back(), 0, m_, Keep::everything));
       case ActionKind::recompute: return tokens * recompute_seconds(w_.phase(a.phase), m_, a.keep);
       case ActionKind::backward: return tokens * backward_seconds(w_.phase(a.phase), a.part, m_, a.keep);
-      case ActionKind::finish_gradient: return as_double(gradient(a.record)) * kFinishBytes / m_.hbm_bytes_per_s;
+      case ActionKind::finish_gradient:
+        return as_double(w_.gradient_elements(a.record)) * kFinishBytes / m_.hbm_bytes_per_s;
       case ActionKind::update_on_device:
-        return (as_double(w_.record(a.record).trained * (a.has(Operand::sum) ? 4 : element())) +
+        return (as_double(w_.record(a.record).trained * (a.has(Operand::sum) ? 4 : w_.element_bytes(a.record))) +
                 2 * as_double(w_.visiting_bytes(a.record))) /
                m_.hbm_bytes_per_s;
       case ActionKind::update: {
         // the other rows of an embedding are brought up to date a slice at a time
-        const int64_t others = by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
-        return update_seconds(a.record, gradient(a.record) + others);
+        const int64_t others = w_.by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
+        return update_seconds(a.record, w_.gradient_elements(a.record) + others);
       }
       case ActionKind::stage_weights: return as_double(w_.disk_weight_bytes(a.record)) / m_.disk_read_bytes_per_s;
       case ActionKind::fetch_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_read_bytes_per_s);
@@ -103,10 +105,6 @@ class ActionCosts {
   double beside(double disk_bytes_per_s) const {
     return m_.disk_both_bytes_per_s > 0 ? std::min(disk_bytes_per_s, m_.disk_both_bytes_per_s / 2) : disk_bytes_per_s;
   }
-  int64_t element() const { return dtype_bytes(w_.dtype); }
-  int64_t rows() const { return w_.touched_rows() * w_.hidden; }  // elements
-  bool by_rows(int64_t record) const { return record == 0 && !w_.tied; }
-  int64_t gradient(int64_t record) const { return by_rows(record) ? rows() : w_.record(record).trained; }
   int64_t disk_bytes(int64_t record) const { return update_slab_bytes(w_, plan_, record); }
   int64_t stored_bytes(const Action& a) const {
     return a.micro_batches * round_up(moved_activation_bytes(w_, a), kDiskAlignment);
@@ -115,7 +113,9 @@ class ActionCosts {
   // Moved for an element: its gradient is read, its weight and state are read and written.
   double host_update_bytes(int64_t record) const {
     const int64_t trained = w_.record(record).trained;
-    return trained > 0 ? as_double(element()) + 2 * as_double(w_.visiting_bytes(record)) / as_double(trained) : 0;
+    return trained > 0
+               ? as_double(w_.element_bytes(record)) + 2 * as_double(w_.visiting_bytes(record)) / as_double(trained)
+               : 0;
   }
 
   const Workload& w_;

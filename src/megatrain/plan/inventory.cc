@@ -20,16 +20,11 @@ template <class Visit>
 class ResourceList {
  public:
   ResourceList(const Workload& w, const Plan& plan, const Visit& visit)
-      : w_(w),
-        plan_(plan),
-        visit_(visit),
-        element_(dtype_bytes(w.dtype)),
-        rows_(w.touched_rows() * w.hidden),
-        widest_(*std::max_element(plan.sweeps.begin(), plan.sweeps.end())) {}
+      : w_(w), plan_(plan), visit_(visit), widest_(*std::max_element(plan.sweeps.begin(), plan.sweeps.end())) {}
 
   void all() const {
     records();
-    head();
+    own_places();
     rows();
     activations();
     rest();
@@ -43,7 +38,7 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    int64_t streamed = 0, leaving = 0, partials = 0;    // the largest, in bytes, elements and partials
+    int64_t streamed = 0, leaving = 0, partials = 0;    // the largest, in bytes and partials
     int64_t visiting = 0, coming = 0;                   // state and gradient of visits that take turns, in bytes
     std::vector<int64_t> shared;                        // the largest sum at each place of a phase, in elements
     int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
@@ -62,7 +57,7 @@ class ResourceList {
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (plan_.takes_turns(r)) {
         visiting = std::max(visiting, w_.visiting_bytes(r));
-        coming = std::max(coming, trained * element_);
+        coming = std::max(coming, w_.gradient_bytes(r));
       } else if (plan_.visiting(r)) {
         device(Kind::visiting_state, r, w_.visiting_bytes(r));
       }
@@ -75,15 +70,15 @@ class ResourceList {
         most = std::max(most, trained);
       }
       if (const auto place = waiting_gradient_of(w_, plan_, r); place && place->kind == Kind::device_gradient)
-        device(Kind::device_gradient, r, trained * element_);
+        device(Kind::device_gradient, r, w_.gradient_bytes(r));
       if (!plan_.gradient_leaves(r)) continue;
       if (plan_.record(r).gradient != Tier::host) carried = std::max(carried, w_.disk_gradient_bytes(r));
       if (plan_.record(r).gradient == Tier::hbm) continue;
-      leaving = std::max(leaving, trained);
+      leaving = std::max(leaving, w_.gradient_bytes(r));
       if (plan_.gradient_on_disk(r)) {
         visit_(Kind::disk_gradient, Tier::disk, r, w_.disk_gradient_bytes(r), 1);
       } else if (w_.clip && !waits[static_cast<size_t>(w_.home(r))]) {
-        host(Kind::host_gradient, w_.home(r), trained * element_);
+        host(Kind::host_gradient, w_.home(r), w_.gradient_bytes(r));
         waits[static_cast<size_t>(w_.home(r))] = true;
       }
     }
@@ -95,10 +90,8 @@ class ResourceList {
       device(Kind::visiting_state, slot, round_up(visiting, 256));
       device(Kind::visiting_gradient, slot, round_up(coming, 256));
     }
-    for (int64_t slab = 0; leaving > 0 && slab < rings.gradients_out; ++slab)
-      device(Kind::gradient_out, slab, leaving * element_);
-    for (int64_t slab = 0; !w_.clip && slab < rings.host_gradients; ++slab)
-      host(Kind::host_gradient, slab, leaving * element_);
+    for (int64_t slab = 0; leaving > 0 && slab < rings.gradients_out; ++slab) device(Kind::gradient_out, slab, leaving);
+    for (int64_t slab = 0; !w_.clip && slab < rings.host_gradients; ++slab) host(Kind::host_gradient, slab, leaving);
     for (int64_t slab = 0; passing > 0 && slab < rings.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
     for (int64_t slab = 0; staged > 0 && slab < rings.weight_slabs; ++slab) host(Kind::weight_slab, slab, staged);
     for (int64_t slab = 0; carried > 0 && slab < rings.gradient_slabs; ++slab) host(Kind::gradient_slab, slab, carried);
@@ -125,32 +118,29 @@ class ResourceList {
     visit_(kind, tier, r, round_up(bytes, kRecordPlaneAlignment), 1);
   }
 
-  // The head, and the table it is tied to.
-  void head() const {
-    for (const int64_t r : {w_.head_record(), int64_t{0}}) {
-      if (r == 0 && !w_.tied) continue;
+  // Records that are no layer's take no turns: weights that are needed whole, and gradients, have places of their own.
+  void own_places() const {
+    for (const int64_t r : {int64_t{0}, w_.head_record()}) {
       const bool here = plan_.state_on_device(r);
-      if (!here) device(Kind::head_slot, r, w_.weight_bytes(r));
+      if (!here && !w_.by_rows(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (!w_.is_trained(r)) continue;
-      device(Kind::head_gradient_sum, r, w_.record(r).trained * 4);
+      if (!w_.by_rows(r)) device(Kind::gradient_sum, r, w_.record(r).trained * 4);
       if (here) continue;
-      device(Kind::head_gradient_out, r, w_.record(r).trained * element_);
-      host(Kind::host_record_gradient, r, w_.record(r).trained * element_);
+      device(Kind::record_gradient_out, r, w_.gradient_bytes(r));
+      host(Kind::host_record_gradient, r, w_.gradient_bytes(r));
     }
   }
 
-  // The embedding's rows. Of a tied table their gradients join the table's and leave with it.
+  // Rows that a step looks up, and their gradients.
   void rows() const {
-    const bool here = plan_.state_on_device(0);
-    if (!here) {
-      device(Kind::device_rows, 0, rows_ * element_);
-      host(Kind::staged_rows, 0, rows_ * element_);
+    for (int64_t r = 0; r < w_.record_count(); ++r) {
+      if (!w_.is_looked_up(r)) continue;
+      if (!plan_.state_on_device(r)) {
+        device(Kind::device_rows, r, w_.row_elements(r) * w_.element_bytes(r));
+        host(Kind::staged_rows, r, w_.row_elements(r) * w_.element_bytes(r));
+      }
+      if (w_.is_trained(r)) device(Kind::row_gradient_sum, r, w_.row_elements(r) * 4);
     }
-    if (!w_.is_trained(0)) return;
-    device(Kind::row_gradient_sum, 0, rows_ * 4);
-    if (w_.tied || here) return;
-    device(Kind::row_gradient_out, 0, rows_ * element_);
-    host(Kind::host_record_gradient, 0, rows_ * element_);
   }
 
   // Activations of a phase that wait on disk; `slab` grows to what they pass through.
@@ -205,7 +195,7 @@ class ResourceList {
     if (phase == w_.head_phase()) return 0;
     const int64_t record = w_.phase(phase).records.front();
     const auto waits = waiting_gradient_of(w_, plan_, record);
-    return waits && *waits == Resource{Kind::boundary, phase} ? w_.record(record).trained * element_ : 0;
+    return waits && *waits == Resource{Kind::boundary, phase} ? w_.gradient_bytes(record) : 0;
   }
 
   void rest() const {
@@ -231,9 +221,7 @@ class ResourceList {
   const Workload& w_;
   const Plan& plan_;
   const Visit& visit_;
-  int64_t element_;  // bytes of a weight or an activation
-  int64_t rows_;     // elements of the rows that a step touches at most
-  int64_t widest_;   // micro-batches of the widest sweep
+  int64_t widest_;  // micro-batches of the widest sweep
 };
 
 template <class Visit>
@@ -255,15 +243,12 @@ const char* resource_name(ResourceKind kind) {
     case Kind::resident_weights: return "resident weights";
     case Kind::visiting_state: return "visiting state";
     case Kind::visiting_gradient: return "visiting gradients";
-    case Kind::head_slot: return "head slot";
     case Kind::gradient_sum: return "gradient sums";
     case Kind::shared_gradient_sum: return "shared gradient sums";
     case Kind::device_gradient: return "gradients waiting on the device";
-    case Kind::head_gradient_sum: return "head gradient sum";
     case Kind::row_gradient_sum: return "row gradient sums";
     case Kind::gradient_out: return "gradients leaving";
-    case Kind::head_gradient_out: return "head gradient leaving";
-    case Kind::row_gradient_out: return "row gradients leaving";
+    case Kind::record_gradient_out: return "head and row gradients leaving";
     case Kind::device_rows: return "embedding rows";
     case Kind::kept: return "kept activations";
     case Kind::kept_slot: return "slots of kept outputs";

@@ -55,13 +55,13 @@ int64_t forward_weight_bytes(const Workload& w, const Plan& plan) {
   return bytes;
 }
 
-// Bytes of gradients that leave the device in a step. Those of an embedding that is not tied grow with its tokens.
+// Bytes of gradients that leave the device in a step. Those of rows grow with its tokens and are left out.
 int64_t leaving_gradient_bytes(const Workload& w, const Plan& plan) {
-  int64_t elements = 0;
-  for (int64_t r = w.tied ? 0 : 1; r < w.record_count(); ++r) {
-    if (plan.gradient_leaves(r)) elements += w.record(r).trained;
+  int64_t bytes = 0;
+  for (int64_t r = 0; r < w.record_count(); ++r) {
+    if (plan.gradient_leaves(r) && !w.by_rows(r)) bytes += w.gradient_bytes(r);
   }
-  return elements * dtype_bytes(w.dtype);
+  return bytes;
 }
 
 // Of one token through the phases whose outputs are computed again, as they do not wait.
@@ -105,10 +105,9 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
 int64_t tokens_to_hide_host_update(const Workload& w, const MachineProfile& m) {
   double bytes = 0, parameters = 0;
   for (int64_t r = 0; r < w.record_count(); ++r) {
-    if (!w.is_trained(r) || (r == 0 && !w.tied))
-      continue;  // of an embedding that is not tied, the rows of a step alone
+    if (!w.is_trained(r) || w.by_rows(r)) continue;
     parameters += as_double(w.record(r).trained);
-    bytes += as_double(w.record(r).trained * dtype_bytes(w.dtype) + 2 * w.visiting_bytes(r));
+    bytes += as_double(w.gradient_bytes(r) + 2 * w.visiting_bytes(r));
   }
   const TokenSeconds token = token_seconds(w, m, [](int64_t) { return Keep::nothing; });
   return tokens_that_take(m.update_seconds(parameters, bytes, w.state.moments), token.hides_update(w));

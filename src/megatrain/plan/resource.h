@@ -19,23 +19,20 @@ enum class ResourceKind : uint8_t {
   resident_weights,     // a = record: a copy of its own
   visiting_state,       // a = record, or the slot where visits take turns: what is trained of its weights and state
   visiting_gradient,    // a = slot: rounded, of the record that visits there
-  head_slot,            // a = record: the head's own tensors, or the tied table
   gradient_sum,         // a = record: a slab of its own
   shared_gradient_sum,  // a = place: the slab that layers share for their records at that place of a phase
   device_gradient,      // a = record: rounded, until the device may update it, where it takes no boundary's place
-  head_gradient_sum,    // a = record: the head's own tensors, or the tied table
-  row_gradient_sum,
-  gradient_out,       // a = slab: rounded, on its way out
-  head_gradient_out,  // a = record
-  row_gradient_out,
-  device_rows,      // rows of the embedding
-  kept,             // a = phase, b = micro-batch of the sweep: inner activations in a place of their own
-  kept_slot,        // a = slot, b = micro-batch of the sweep: kept outputs that wait elsewhere
-  carried,          // b = micro-batch of the sweep: what parts of a phase hand on
-  boundary,         // a = phase, b = micro-batch of the sweep: its input in a place of its own
-  boundary_slot,    // a = slot, b = micro-batch of the sweep
-  recomputed,       // a = phases above the boundary, b = micro-batch of the sweep: a phase's input, computed again
-  gradient_stream,  // a = 0 or 1, b = micro-batch of the sweep: 1 only where a phase changes the width
+  row_gradient_sum,     // a = record: of the rows that a step looks up
+  gradient_out,         // a = slab: rounded, on its way out
+  record_gradient_out,  // a = record: the same, of one that takes no turns
+  device_rows,          // a = record: the rows that a step looks up
+  kept,                 // a = phase, b = micro-batch of the sweep: inner activations in a place of their own
+  kept_slot,            // a = slot, b = micro-batch of the sweep: kept outputs that wait elsewhere
+  carried,              // b = micro-batch of the sweep: what parts of a phase hand on
+  boundary,             // a = phase, b = micro-batch of the sweep: its input in a place of its own
+  boundary_slot,        // a = slot, b = micro-batch of the sweep
+  recomputed,           // a = phases above the boundary, b = micro-batch of the sweep: a phase's input, computed again
+  gradient_stream,      // a = 0 or 1, b = micro-batch of the sweep: 1 only where a phase changes the width
   workspace,
   ops_scratch,
   inputs,
@@ -52,11 +49,11 @@ enum class ResourceKind : uint8_t {
   // on the host
   process,
   host_gradient,         // a = record with clipping, unless it waits elsewhere; else the slab of the ring
-  host_record_gradient,  // a = record: the embedding's or the head's
+  host_record_gradient,  // a = record that takes no turns
   host_boundary,         // a = phase, b = micro-batch
   host_kept,             // a = phase, b = micro-batch: its kept outputs
   boundary_slab,  // a = slab of the ring: an input or kept outputs of one micro-batch on their way to disk or back
-  staged_rows,
+  staged_rows,    // a = record
   staged_inputs,
   host_report,   // sums of squares, sums of losses, what is not finite, what was counted of routers
   host_squares,  // a = record

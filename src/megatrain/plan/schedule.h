@@ -36,7 +36,7 @@ enum class ActionKind : uint8_t {
   balance_experts,  // the slopes of the loss that does so, from the whole step's choices
   backward,
   embed_backward,
-  merge_rows,       // tied: the embedding's row gradients into the head's table gradient
+  merge_rows,       // the gradients of rows that were looked up into the gradient of their whole table
   finish_gradient,  // round once, sum the squares
   finish_losses,
   clip_factor,       // from the sums of squares: of all records, or of this one without clipping

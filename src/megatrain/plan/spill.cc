@@ -99,7 +99,7 @@ Plan spill_gradients(const Workload& w, const Plan& plan, const Budgets& budgets
     int64_t saved = 0, slab = 0, disk = 0;  // bytes; slab: the largest that passes
     for (const int64_t record : chosen(records, count, order)) {
       spilled.record(record).gradient = Tier::disk;
-      saved += w.record(record).trained * dtype_bytes(w.dtype);
+      saved += w.gradient_bytes(record);
       disk += w.disk_gradient_bytes(record);
       slab = std::max(slab, w.disk_gradient_bytes(record));
     }

@@ -32,11 +32,17 @@ inline constexpr int64_t kRecordPlaneAlignment = 256;
 // Elements of a record's layout, padding included.
 struct RecordWork {
   int64_t elements = 0;
-  int64_t trained = 0;     // of its gradient and its moments; 0: frozen
-  int64_t blocks = 0;      // of moments that share a scale
-  int64_t low = 0;         // of its low bits, where the state has them: frozen ones of a bf16 source have none
-  int64_t place = 0;       // among the records that its phase, or its part of one, needs at once
-  int64_t norm_parts = 1;  // of its gradient, that the norm sums by themselves: its experts
+  int64_t trained = 0;        // of its gradient and its moments; 0: frozen
+  int64_t blocks = 0;         // of moments that share a scale
+  int64_t low = 0;            // of its low bits, where the state has them: frozen ones of a bf16 source have none
+  int64_t place = 0;          // among the records that its phase, or its part of one, needs at once
+  int64_t norm_parts = 1;     // of its gradient, that the norm sums by themselves: its experts
+  DType dtype = DType::bf16;  // of its weights, and of its gradient where that leaves the device
+
+  // A table whose rows are looked up by token has these; elsewhere 0.
+  int64_t rows = 0;
+  int64_t row_width = 0;  // elements
+  bool whole = true;      // a phase needs all of it; false: a step's rows alone reach the device and have gradients
 };
 
 struct PartWork {
@@ -86,10 +92,7 @@ struct Workload {
   int64_t parameters = 0;  // padding not included
   int64_t trained_parameters = 0;
   int64_t active_parameters = 0;  // that work on a token (model/model.h)
-  bool tied = false;              // the head also needs record 0, the embedding's table
-  int64_t hidden = 0;             // of a row of the embedding
-  int64_t vocab = 0;
-  DType dtype = DType::bf16;  // of weights and activations on the device, and of gradients that leave it
+  DType activation_dtype = DType::bf16;
   StateFormat state;
   int64_t micro_batches = 1;  // of a step
   int64_t micro_tokens = 0;   // T of one
@@ -172,8 +175,9 @@ struct Workload {
     return false;
   }
 
-  int64_t weight_bytes(int64_t r) const { return record(r).elements * dtype_bytes(dtype); }
-  int64_t low_bytes(int64_t r) const { return record(r).low * low_bytes_an_element(); }
+  int64_t element_bytes(int64_t r) const { return dtype_bytes(record(r).dtype); }  // of a weight
+  int64_t weight_bytes(int64_t r) const { return record(r).elements * element_bytes(r); }
+  int64_t low_bytes(int64_t r) const { return record(r).low * low_bytes_an_element(r); }
   int64_t moment_bytes(int64_t r) const {  // of m, and of v
     return record(r).trained * moment_element_bytes(state.moments) +
            (state.moments == MomentFormat::int8 ? 4 * record(r).blocks : 0);
@@ -183,18 +187,25 @@ struct Workload {
   // Of weights and low bits where they live on disk: each starts at a block there too.
   int64_t disk_weight_bytes(int64_t r) const { return round_up(weight_bytes(r), kDiskAlignment); }
   int64_t disk_low_bytes(int64_t r) const { return round_up(low_bytes(r), kDiskAlignment); }
+  // Rows of a table that a step looks up, at most.
+  int64_t touched_rows(int64_t r) const { return std::min(tokens(), record(r).rows); }
+  int64_t row_elements(int64_t r) const { return touched_rows(r) * record(r).row_width; }
+  bool is_looked_up(int64_t r) const { return record(r).row_width > 0; }
+  bool by_rows(int64_t r) const { return is_looked_up(r) && !record(r).whole; }
+  int64_t gradient_elements(int64_t r) const { return by_rows(r) ? row_elements(r) : record(r).trained; }
+  int64_t gradient_bytes(int64_t r) const { return gradient_elements(r) * element_bytes(r); }  // rounded
   // Of a rounded gradient where it waits on disk, and in a slab on its way.
-  int64_t disk_gradient_bytes(int64_t r) const {
-    return round_up(record(r).trained * dtype_bytes(dtype), kDiskAlignment);
-  }
+  int64_t disk_gradient_bytes(int64_t r) const { return round_up(gradient_bytes(r), kDiskAlignment); }
   int64_t visiting_bytes(int64_t r) const {  // weights and state of what is trained
-    return record(r).trained * (dtype_bytes(dtype) + low_bytes_an_element()) + 2 * moment_bytes(r);
+    return record(r).trained * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
   int64_t checkpoint_bytes(int64_t r) const {  // every tensor has its whole master there
-    return record(r).elements * (dtype_bytes(dtype) + low_bytes_an_element()) + 2 * moment_bytes(r);
+    return record(r).elements * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
   // Of the fp32 master, beside bf16 weights.
-  int64_t low_bytes_an_element() const { return dtype == DType::bf16 && state.master == MasterFormat::fp32 ? 2 : 0; }
+  int64_t low_bytes_an_element(int64_t r) const {
+    return record(r).dtype == DType::bf16 && state.master == MasterFormat::fp32 ? 2 : 0;
+  }
   int64_t all_elements() const {
     int64_t sum = 0;
     for (const RecordWork& r : records) sum += r.elements;
@@ -211,11 +222,10 @@ struct Workload {
     }
     return sum;
   }
-  int64_t touched_rows() const { return tokens() < vocab ? tokens() : vocab; }  // most distinct ids of a step
   // Of a phase's input and one micro-batch, padded so that every micro-batch starts equally aligned: kernels may be
   // chosen by alignment.
   int64_t activation_bytes(int64_t p) const {
-    return round_up(micro_tokens * phase(p).width * dtype_bytes(dtype), 256);
+    return round_up(micro_tokens * phase(p).width * dtype_bytes(activation_dtype), 256);
   }
   // Of what Keep::outputs keeps of a phase and one micro-batch.
   int64_t output_bytes(int64_t p) const { return phase(p).kept_bytes[static_cast<size_t>(Keep::outputs)]; }

@@ -1,5 +1,6 @@
 #include "megatrain/train/model_work.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -65,7 +66,8 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .trained = layout.state_elements,
                          .blocks = layout.state_blocks,
                          .low = layout.low_elements,
-                         .norm_parts = std::ssize(layout.norm_parts())});
+                         .norm_parts = std::ssize(layout.norm_parts()),
+                         .dtype = layout.dtype()});
   }
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
   const std::vector<PhaseCost> costs = layer_costs(model, shape);
@@ -77,16 +79,16 @@ Workload model_work(const Model& model, const NotesShape& shape) {
     }
   }
   const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
-  w.phases.push_back({.records = {w.head_record()},
+  w.phases.push_back({.records = model.head_records(),
                       .width = model.config.hidden,
                       .forward_flops = head_cost(model, shape).flops / tokens});  // with its backward: one action
   w.active_parameters = w.parameters - idle_parameters(model.config);
-  w.tied = model.config.tied;
-  if (w.tied) w.phases.back().records.push_back(0);
-  w.hidden = model.config.hidden;
+  RecordWork& table = w.records.front();
+  table.rows = model.config.vocab;
+  table.row_width = model.config.hidden;
+  table.whole = std::ranges::count(w.phases.back().records, 0) > 0;
   w.experts = w.router_bytes() > 0 ? model.config.experts.count : 0;
-  w.vocab = model.config.vocab;
-  w.dtype = model.shape.dtype;
+  w.activation_dtype = model.shape.dtype;
   w.state = model.shape.state;
   w.micro_tokens = model.shape.tokens;
   w.sequences = shape.sequences;

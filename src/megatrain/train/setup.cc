@@ -194,7 +194,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   const OpsShape shape = ops_shape(config, model, identity);
   w.scratch_bytes = scratch_bytes(shape, site);
   w.whole_attention = site.gpu && has_whole_attention(shape);
-  w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows());
+  w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows(0));
   w.device_base_bytes = site.device_base_bytes;
   w.host_base_bytes = site.host_base_bytes;
   if (site.gpu && config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);

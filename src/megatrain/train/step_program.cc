@@ -173,6 +173,11 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
                                             .segments = segments};
 }
 
+std::optional<StepRandom> StepProgram::step_random(int64_t micro_batch) const {
+  if (optim_.adamw.t == 0) return {};
+  return StepRandom{.seed = optim_.adamw.seed, .step = optim_.adamw.t, .micro_batch = micro_batch};
+}
+
 MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operands) const {
   const int64_t tokens = workload_.micro_tokens, base = a.micro_batch * micro_batch_words(tokens);
   const MicroBatchTables at(tokens);
@@ -191,12 +196,14 @@ MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operand
           .segment_order = device + at.segment_order,
           .segment_begin = device + at.segment_begin,
           .segment_row = device + at.segment_row,
-          .segments = staged.segments};
+          .segments = staged.segments,
+          .random = step_random(a.micro_batch)};
 }
 
 View StepProgram::activation(const Operands& operands, Operand operand, int64_t phase) const {
   if (!operands.has(operand)) return {};  // of another part of the phase
-  return matrix(operands.address(operand), workload_.dtype, workload_.micro_tokens, workload_.phase(phase).width);
+  return matrix(operands.address(operand), workload_.activation_dtype, workload_.micro_tokens,
+                workload_.phase(phase).width);
 }
 
 void StepProgram::compute(const Action& a, const Operands& operands, Stream& stream) {
@@ -208,7 +215,7 @@ void StepProgram::compute(const Action& a, const Operands& operands, Stream& str
     case ActionKind::balance_experts: return balance_experts(operands, stream);
     case ActionKind::backward: return backward(a, operands, stream);
     case ActionKind::embed_backward: return embed_backward(a, operands, stream);
-    case ActionKind::merge_rows: return merge_rows(operands, stream);
+    case ActionKind::merge_rows: return merge_rows(a, operands, stream);
     case ActionKind::finish_gradient: return finish_gradient(a, operands, stream);
     case ActionKind::finish_losses: return finish_losses(operands, stream);
     case ActionKind::clip_factor:  // of one record, without clipping: the guard is per record
@@ -231,10 +238,10 @@ void StepProgram::finish_losses(const Operands& operands, Stream& stream) {
 }
 
 void StepProgram::embed_forward(const Action& a, const Operands& operands, Stream& stream) {
-  const Workload& w = workload_;
-  const int64_t rows = rows_on_host_ ? rows_ : w.vocab;
+  const RecordWork& table = workload_.record(a.record);
+  const int64_t rows = rows_on_host_ ? rows_ : table.rows;
   model_.embedding.forward(ops_, stream,
-                           {.table = matrix(operands.address(Operand::rows), w.dtype, rows, w.hidden),
+                           {.table = matrix(operands.address(Operand::rows), table.dtype, rows, table.row_width),
                             .index = micro_batch(a, operands).row,
                             .out = activation(operands, Operand::y, 1)});
 }
@@ -293,6 +300,14 @@ float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nt
   return sum;
 }
 
+std::vector<float*> StepProgram::sums_of(const Action& a, const Operands& operands, Stream& stream) {
+  std::vector<float*> sums;
+  int64_t nth = 0;  // of what is trained
+  for (const int64_t record : workload_.phase(a.phase).records_of(a.part))
+    sums.push_back(workload_.is_trained(record) ? sum_of(a, operands, nth++, record, stream) : nullptr);
+  return sums;
+}
+
 Phase::Backward StepProgram::backward_args(const Action& a, const Operands& operands,
                                            std::span<std::byte* const> weights, std::span<float* const> sums) const {
   return {.part = a.part,
@@ -317,42 +332,34 @@ void StepProgram::recompute(const Action& a, const Operands& operands, Stream& s
 }
 
 void StepProgram::backward(const Action& a, const Operands& operands, Stream& stream) {
-  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
-  std::vector<float*> sums;
-  int64_t nth = 0;  // of what is trained
-  for (const int64_t record : numbered.parts[static_cast<size_t>(a.part)])
-    sums.push_back(workload_.is_trained(record) ? sum_of(a, operands, nth++, record, stream) : nullptr);
-  numbered.phase->backward(ops_, stream, backward_args(a, operands, weights_of(operands), sums));
+  const std::vector<float*> sums = sums_of(a, operands, stream);
+  phases_[static_cast<size_t>(a.phase - 1)].phase->backward(ops_, stream,
+                                                            backward_args(a, operands, weights_of(operands), sums));
 }
 
 void StepProgram::head(const Action& a, const Operands& operands, Stream& stream) {
-  const Workload& w = workload_;
-  // sums are there in training, of what is trained
-  const bool own_trained = w.is_trained(w.head_record()), table_trained = w.tied && w.is_trained(0);
-  float* own_sum = own_trained && operands.has(Operand::sum) ? operands.at<float>(Operand::sum) : nullptr;
-  float* table_sum =
-      table_trained && operands.has(Operand::sum) ? operands.at<float>(Operand::sum, own_trained) : nullptr;
+  const bool training = operands.has(Operand::grad_x);
+  const std::vector<std::byte*> weights = weights_of(operands);
+  const std::vector<float*> sums = training ? sums_of(a, operands, stream) : std::vector<float*>();
   model_.head.run(ops_, stream,
-                  {.weights = operands.address(Operand::weights),
-                   .table = w.tied ? operands.address(Operand::weights, 1) : nullptr,
+                  {.weights = weights,
                    .x = activation(operands, Operand::x, a.phase),
                    .scale = loss_scale_,
                    .loss = operands.at<float>(Operand::losses),
                    .correct = operands.at<int32_t>(Operand::correct),
                    .micro_batch = micro_batch(a, operands),
                    .workspace = operands.address(Operand::workspace),
-                   .grad = operands.has(Operand::grad_x) ? activation(operands, Operand::grad_x, a.phase) : View{},
+                   .grad = training ? activation(operands, Operand::grad_x, a.phase) : View{},
                    .grad_is_used = below_head_is_trained_,
-                   .weight_grads = own_sum,
-                   .table_grads = table_sum,
+                   .weight_grads = sums,
                    .accumulate = a.micro_batch > 0});
 }
 
 void StepProgram::embed_backward(const Action& a, const Operands& operands, Stream& stream) {
-  const Workload& w = workload_;
+  const int64_t width = workload_.record(a.record).row_width;
   const MicroBatchView& micro = micro_batch(a, operands);
   float* sum = operands.at<float>(Operand::sum);
-  if (a.micro_batch == 0) stream.zero(sum, static_cast<size_t>(rows_ * w.hidden) * 4);
+  if (a.micro_batch == 0) stream.zero(sum, static_cast<size_t>(rows_ * width) * 4);
   if (micro.segments == 0) return;  // nothing but padding
   model_.embedding.backward(ops_, stream,
                             {.grad_out = activation(operands, Operand::grad_y, 1),
@@ -360,47 +367,48 @@ void StepProgram::embed_backward(const Action& a, const Operands& operands, Stre
                              .begin = micro.segment_begin,
                              .row = micro.segment_row,
                              .segments = micro.segments,
-                             .grad = matrix(sum, DType::f32, rows_, w.hidden)});
+                             .grad = matrix(sum, DType::f32, rows_, width)});
 }
 
-void StepProgram::merge_rows(const Operands& operands, Stream& stream) {
-  const Workload& w = workload_;
+void StepProgram::merge_rows(const Action& a, const Operands& operands, Stream& stream) {
+  const auto& [rows, width] = std::pair(workload_.record(a.record).rows, workload_.record(a.record).row_width);
   const int32_t* counting = operands.at<int32_t>(Operand::inputs) + row_tables_at();
-  ops_.embedding_backward(stream, {.grad_out = matrix(operands.address(Operand::rows), DType::f32, rows_, w.hidden),
+  ops_.embedding_backward(stream, {.grad_out = matrix(operands.address(Operand::rows), DType::f32, rows_, width),
                                    .order = counting,
                                    .begin = counting,
                                    .row = counting + rows_ + 1,
                                    .segments = rows_,
-                                   .grad = matrix(operands.address(Operand::sum), DType::f32, w.vocab, w.hidden)});
+                                   .grad = matrix(operands.address(Operand::sum), DType::f32, rows, width)});
 }
 
 void StepProgram::finish_gradient(const Action& a, const Operands& operands, Stream& stream) {
-  const Workload& w = workload_;
-  const PartRun rows{.elements = rows_ * w.hidden};
-  const bool by_rows = a.record == 0 && !w.tied;
-  const auto runs = by_rows ? std::span(&rows, 1) : std::span<const PartRun>(part_runs_[static_cast<size_t>(a.record)]);
+  const RecordWork& record = workload_.record(a.record);
+  const PartRun rows{.elements = rows_ * record.row_width};
+  const auto runs = workload_.by_rows(a.record) ? std::span(&rows, 1)
+                                                : std::span<const PartRun>(part_runs_[static_cast<size_t>(a.record)]);
   std::byte* rounded = operands.optional(Operand::rounded);
   for (const PartRun& run : runs) {
     ops_.finish_gradient(
-        stream, {.grad = vector(operands.at<float>(Operand::sum) + run.begin, DType::f32, run.elements),
-                 .dtype = w.dtype,
-                 .out = rounded ? vector(rounded + run.begin * dtype_bytes(w.dtype), w.dtype, run.elements) : View{},
-                 .parts = run.parts,
-                 .partials = operands.at<double>(Operand::partials),
-                 .sums_of_squares = operands.at<double>(Operand::squares) + run.first});
+        stream,
+        {.grad = vector(operands.at<float>(Operand::sum) + run.begin, DType::f32, run.elements),
+         .dtype = record.dtype,
+         .out = rounded ? vector(rounded + run.begin * dtype_bytes(record.dtype), record.dtype, run.elements) : View{},
+         .parts = run.parts,
+         .partials = operands.at<double>(Operand::partials),
+         .sums_of_squares = operands.at<double>(Operand::squares) + run.first});
   }
 }
 
 void StepProgram::update_on_device(const Action& a, const Operands& operands, Stream& stream) {
-  const Workload& w = workload_;
+  const RecordWork& record = workload_.record(a.record);
   const AdamWScalars decayed = adamw_scalars(optim_.adamw);
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
   const StatePlanes planes = operands.planes(Operand::state);
   const bool rounded = operands.has(Operand::rounded);
   const std::byte* gradient = operands.address(rounded ? Operand::rounded : Operand::sum);
-  const bool narrow = rounded && w.dtype == DType::bf16;
-  const bool rows = a.record == 0 && !w.tied, visits = operands.visits();
+  const bool narrow = rounded && record.dtype == DType::bf16;
+  const bool rows = workload_.by_rows(a.record), visits = operands.visits();
   for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
     if (!tensor.trainable) continue;
     const auto at = [&](auto* plane, int64_t offset) {
@@ -423,7 +431,7 @@ void StepProgram::update_on_device(const Action& a, const Operands& operands, St
     if (rows) {
       update.rows = operands.at<int32_t>(Operand::inputs) + row_tables_at() + rows_ + 1;
       update.row_count = rows_;
-      update.cols = w.hidden;
+      update.cols = record.row_width;
     }
     ops_.adamw(stream, update);
   }
@@ -442,7 +450,7 @@ void StepProgram::update(const Action& a, const Operands& operands, int64_t sequ
   const int64_t parts = clip ? w.norm_parts() : w.record(a.record).norm_parts;
   const std::span<const double> squares(operands.at<double>(Operand::after), static_cast<size_t>(parts));
   if (clip) adamw.clip_factor = clip_factor(squares, step.optim.clip);
-  const bool rows = a.record == 0 && !w.tied;
+  const bool rows = w.by_rows(a.record);
   updater_.update(a.record, operands.planes_to_update(), adamw,
                   {.data = operands.address(Operand::from), .rows = rows ? &step.touched : nullptr},
                   clip ? std::span<const double>{} : squares);

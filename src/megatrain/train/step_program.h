@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "megatrain/data/batch.h"
@@ -25,7 +26,7 @@ struct PartRun {
 };
 
 struct OptimStep {
-  AdamWStep adamw;  // clip_factor still 1
+  AdamWStep adamw;  // clip_factor still 1; t = 0: nothing is updated
   double clip = 0;  // 0: no clipping
 };
 
@@ -67,12 +68,14 @@ class StepProgram : public StepHandler {
   void balance_experts(const Operands& operands, Stream& stream);
   void backward(const Action& action, const Operands& operands, Stream& stream);
   void embed_backward(const Action& action, const Operands& operands, Stream& stream);
-  void merge_rows(const Operands& operands, Stream& stream);
+  void merge_rows(const Action& action, const Operands& operands, Stream& stream);
   void finish_gradient(const Action& action, const Operands& operands, Stream& stream);
   void finish_losses(const Operands& operands, Stream& stream);
   void update_on_device(const Action& action, const Operands& operands, Stream& stream);
   float* sum_of(const Action& action, const Operands& operands, int64_t nth, int64_t record, Stream& stream);
+  std::vector<float*> sums_of(const Action& action, const Operands& operands, Stream& stream);  // nullptr: frozen
   RouterSlopes router_slopes(const Operands& operands) const;
+  std::optional<StepRandom> step_random(int64_t micro_batch) const;
   double routed() const;
   Phase::Backward backward_args(const Action& action, const Operands& operands, std::span<std::byte* const> weights,
                                 std::span<float* const> sums) const;

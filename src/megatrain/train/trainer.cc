@@ -176,7 +176,7 @@ StepReport Trainer::evaluate(const Batch& batch) {
     evaluation_ = std::make_unique<Pipeline>(*machine_.device, lanes_, verified(workload_, plan_, StepMode::evaluate),
                                              memory_, records_, disk_, program_);
   }
-  const StepReport report = run(*evaluation_, batch, {});
+  const StepReport report = run(*evaluation_, batch, {.adamw = {.t = 0}});
   drain();
   if (!std::isfinite(report.loss))
     throw NonFiniteLoss(fmt::format("the loss of an evaluation is {}: not finite", number_text(report.loss)),
@@ -224,14 +224,14 @@ void Trainer::device_gradients(const Updater::Observer& look) {
   for (const Action& action : training_->schedule().actions) {
     if (action.kind != ActionKind::update_on_device) continue;
     const std::vector<int32_t>& touched = program_.touched(training_->next_sequence() - 1);
-    const bool rows = action.record == 0 && !workload_.tied;
-    const int64_t count =
-        rows ? static_cast<int64_t>(touched.size()) * workload_.hidden : workload_.record(action.record).trained;
+    const RecordWork& record = workload_.record(action.record);
+    const bool rows = workload_.by_rows(action.record);
+    const int64_t count = rows ? std::ssize(touched) * record.row_width : record.trained;
     ensure(workload_.gradients_stay, "gradients on the device are read of a run that keeps them");
     std::vector<float> sum(static_cast<size_t>(count));
     machine_.device->copy_now(sum.data(), memory_.address(action.at(Operand::sum)), sum.size() * sizeof(float));
     std::vector<bf16> rounded;
-    if (workload_.dtype == DType::bf16) {
+    if (record.dtype == DType::bf16) {
       rounded.resize(sum.size());
       std::transform(sum.begin(), sum.end(), rounded.begin(), [](float x) { return to_bf16(x); });
     }
