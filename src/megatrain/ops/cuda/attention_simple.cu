@@ -107,6 +107,34 @@ __device__ void add_visible(float& sum, float weight, float value) {
   if (weight != 0.0f) sum += weight * value;
 }
 
+// A lane's columns of one row.
+template <class T, int kColumns>
+__device__ __forceinline__ void write_row(T* to, const float (&value)[kColumns], int lane, int64_t size) {
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    if (lane + 32 * c < size) to[lane + 32 * c] = narrow<T>(value[c]);
+  }
+}
+
+// The same of a row of weighted sums, divided by the sum of the weights.
+template <class T, int kColumns>
+__device__ __forceinline__ void write_mean(T* to, const float (&sum)[kColumns], float total, int lane, int64_t size) {
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    if (lane + 32 * c < size) to[lane + 32 * c] = narrow<T>(sum[c] / total);
+  }
+}
+
+// A sink joins the softmax of a row as a score without a value.
+template <int kColumns>
+__device__ __forceinline__ void join_sink(float sink, float& most, float& total, float (&sum)[kColumns]) {
+  const float higher = fmaxf(most, sink), shrink = expf(most - higher);
+  total = total * shrink + expf(sink - higher);
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) sum[c] *= shrink;
+  most = higher;
+}
+
 template <class T, int kColumns>
 __global__ void forward_kernel(Problem problem, Heads q, Heads k, Heads v, Sinks sinks, Heads out, float* lse) {
   constexpr int R = kRows<kColumns>, kW = kWidth<kColumns>, kT = kTileWidth<kColumns>;
@@ -174,23 +202,13 @@ __global__ void forward_kernel(Problem problem, Heads q, Heads k, Heads v, Sinks
   if (sinks.data) {
     const float sink = sinks.at(head);
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const float higher = fmaxf(most[r], sink), shrink = expf(most[r] - higher);
-      total[r] = total[r] * shrink + expf(sink - higher);
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) sum[r][c] *= shrink;
-      most[r] = higher;
-    }
+    for (int r = 0; r < R; ++r) join_sink(sink, most[r], total[r], sum[r]);
   }
 
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     if (token[r] >= tokens) continue;
-    T* to = out.row<T>(token[r], head, size);
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      if (lane + 32 * c < size) to[lane + 32 * c] = narrow<T>(sum[r][c] / total[r]);
-    }
+    write_mean(out.row<T>(token[r], head, size), sum[r], total[r], lane, size);
     if (lane == 0) lse[lse_index(problem, token[r], head)] = most[r] + logf(total[r]);
   }
 }
@@ -276,11 +294,7 @@ __global__ void grad_query_kernel(Problem problem, Heads q, Heads k, Heads v, He
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     if (token[r] >= tokens) continue;
-    T* to = grad_q.row<T>(token[r], head, size);
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      if (lane + 32 * c < size) to[lane + 32 * c] = narrow<T>(sum[r][c]);
-    }
+    write_row(grad_q.row<T>(token[r], head, size), sum[r], lane, size);
   }
 }
 
@@ -360,15 +374,8 @@ __global__ void grad_key_kernel(Problem problem, Heads q, Heads k, Heads v, Head
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     if (token[r] >= tokens) continue;
-    T* key = grad_k.row<T>(token[r], kv_head, size);
-    T* value = grad_v.row<T>(token[r], kv_head, size);
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      if (lane + 32 * c < size) {
-        key[lane + 32 * c] = narrow<T>(key_sum[r][c]);
-        value[lane + 32 * c] = narrow<T>(value_sum[r][c]);
-      }
-    }
+    write_row(grad_k.row<T>(token[r], kv_head, size), key_sum[r], lane, size);
+    write_row(grad_v.row<T>(token[r], kv_head, size), value_sum[r], lane, size);
   }
 }
 
