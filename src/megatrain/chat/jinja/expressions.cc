@@ -69,15 +69,7 @@ Value Interpreter::evaluate_parts(const Expression& expression) {
       return Value::list(std::move(values),
                          expression.kind == ExpressionKind::list ? SequenceKind::list : SequenceKind::tuple);
     }
-    case ExpressionKind::dict: {
-      std::vector<std::pair<Value, Value>> entries;
-      for (size_t i = 0; i < items.size(); i += 2) {
-        const Value key = evaluate(*items[i]);
-        touch(entries.size() * 8 + weight(key));
-        set_entry(entries, key, evaluate(*items[i + 1]));
-      }
-      return make_dict(std::move(entries));
-    }
+    case ExpressionKind::dict: return evaluate_dict(expression);
     case ExpressionKind::attribute: return attribute(evaluate(*items[0]), expression.name);
     case ExpressionKind::item: {
       const Value object = evaluate(*items[0]);
@@ -102,16 +94,7 @@ Value Interpreter::evaluate_parts(const Expression& expression) {
       return Value::of(apply_test(expression.name, value, evaluate_arguments(expression)));
     }
     case ExpressionKind::negative:
-    case ExpressionKind::positive: {
-      const Value value = evaluate(*items[0]);
-      if (const Undefined* undefined = value.get<Undefined>()) raise(*undefined->message);
-      const bool negative = expression.kind == ExpressionKind::negative;
-      if (const double* real = value.get<double>()) return Value::of(negative ? -*real : *real);
-      if (!is_number(value)) {
-        raise(fmt::format("bad operand type for unary {}: '{}'", negative ? '-' : '+', type_name(value)));
-      }
-      return binary(negative ? "-" : "+", Value::of(int64_t{0}), value);
-    }
+    case ExpressionKind::positive: return evaluate_sign(expression);
     case ExpressionKind::logical_not: return Value::of(!truth(evaluate(*items[0])));
     case ExpressionKind::logical_and: {
       Value left = evaluate(*items[0]);
@@ -138,6 +121,28 @@ Value Interpreter::evaluate_parts(const Expression& expression) {
     case ExpressionKind::namespace_field: break;
   }
   raise("this expression is not supported");
+}
+
+Value Interpreter::evaluate_dict(const Expression& expression) {
+  const auto& items = expression.items;
+  std::vector<std::pair<Value, Value>> entries;
+  for (size_t i = 0; i < items.size(); i += 2) {
+    const Value key = evaluate(*items[i]);
+    touch(entries.size() * 8 + weight(key));
+    set_entry(entries, key, evaluate(*items[i + 1]));
+  }
+  return make_dict(std::move(entries));
+}
+
+Value Interpreter::evaluate_sign(const Expression& expression) {
+  const Value value = evaluate(*expression.items[0]);
+  if (const Undefined* undefined = value.get<Undefined>()) raise(*undefined->message);
+  const bool negative = expression.kind == ExpressionKind::negative;
+  if (const double* real = value.get<double>()) return Value::of(negative ? -*real : *real);
+  if (!is_number(value)) {
+    raise(fmt::format("bad operand type for unary {}: '{}'", negative ? '-' : '+', type_name(value)));
+  }
+  return binary(negative ? "-" : "+", Value::of(int64_t{0}), value);
 }
 
 Value Interpreter::evaluate_compare(const Expression& expression) {

@@ -81,6 +81,8 @@ class Interpreter {
 
   Value evaluate(const Expression& expression);
   Value evaluate_parts(const Expression& expression);
+  Value evaluate_dict(const Expression& expression);
+  Value evaluate_sign(const Expression& expression);
   Value evaluate_compare(const Expression& expression);
   Value evaluate_slice(const Value& object, const Expression& slice);
   Value evaluate_concat(const Expression& expression);
