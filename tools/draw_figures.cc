@@ -25,6 +25,7 @@ namespace {
 using namespace megatrain;
 
 constexpr double kWidth = 1060, kHead = 34, kMargin = 12, kLetter = 6.9;
+constexpr double kChartLeft = 58, kLanesLeft = 74, kRight = 14;  // the padding that the page's style gives
 constexpr double kSmoothedSteps = 20;
 
 // The report's charts have curves of two colours; these are more.
@@ -39,7 +40,7 @@ struct Panel {
 };
 
 double height_of(const Panel& panel) {
-  const std::regex view("viewBox=\"0 0 1060 ([0-9.]+)\"");
+  const std::regex view("<svg class=\"[a-z]+\"[^>]* height=\"([0-9.]+)\"");
   std::smatch height;
   ensure(std::regex_search(panel.figure, height, view), "a figure has a height");
   return std::stod(height[1]) + kHead;
@@ -60,8 +61,9 @@ std::string draw_panel(const Panel& panel) {
     x += 32 + static_cast<double>(name.size()) * kLetter;
   }
   const size_t begin = panel.figure.find('>', panel.figure.find("<svg")) + 1, end = panel.figure.rfind("</svg>");
-  return fmt::format("{}\n<g transform=\"translate(0 {})\">{}</g>\n", head, kHead,
-                     panel.figure.substr(begin, end - begin));
+  const double left = panel.figure.find("<svg class=\"lanes\"") == std::string::npos ? kChartLeft : kLanesLeft;
+  return fmt::format("{}\n<svg x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</svg>\n", head, left, kHead,
+                     kWidth - left - kRight, height_of(panel) - kHead, panel.figure.substr(begin, end - begin));
 }
 
 // An SVG file with the panels below each other.

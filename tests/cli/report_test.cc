@@ -43,7 +43,7 @@ void expect_sound(const std::string& page) {
   for (const char* bad : {"src=", "href=", "@import", "url(", "\"nan", "\"inf", "nan,", ",nan", ">-nan", "\"-nan",
                           ",-nan", " -nan", "innerHTML"})
     EXPECT_EQ(page.find(bad), std::string::npos) << bad;
-  EXPECT_EQ(count(page, "http"), 1);  // the name of SVG's namespace
+  EXPECT_EQ(count(page, "http"), 0);
 }
 
 std::string page_of(const std::string& run) {
@@ -71,7 +71,7 @@ std::vector<std::pair<double, double>> points_of(const std::string& page, const 
   return points;
 }
 
-// What the page's script draws.
+// What the page holds for other programs.
 json data_of(const std::string& page) {
   const size_t at = page.find('>', page.find("id=\"data\"")) + 1;
   return json::parse(page.substr(at, page.find("</script>", at) - at));
@@ -155,7 +155,7 @@ TEST(Report, ThousandsOfStepsStaySmallAndKeepTheirExtremes) {
     lines += metrics_line_of(step, step == 7777 ? 9.0 : step == 12345 ? 0.5 : 2.0);
   write_bytes(place.run() + "/metrics.jsonl", lines);
   const std::string page = page_of(place.run());
-  EXPECT_LT(page.size(), 250'000u);
+  EXPECT_LT(page.size(), 400'000u);
   const auto points = points_of(page, "training");
   EXPECT_LE(points.size(), 1000u);
   double low = 1e9, high = -1e9;

@@ -44,6 +44,12 @@ TEST(Ticks, OfLogarithmsBytesAndTimeHaveTheirUnits) {
   EXPECT_EQ(labels(logarithmic_ticks(0.15, 12)), (Labels{"0.2", "0.5", "1", "2", "5", "10"}));
   EXPECT_EQ(labels(logarithmic_ticks(0.01, 1000)), (Labels{"0.01", "0.1", "1", "10", "100", "1000"}));
   EXPECT_EQ(labels(byte_ticks(3.1 * (1 << 30), 3)), (Labels{"0 GiB", "1 GiB", "2 GiB", "3 GiB"}));
+  EXPECT_EQ(labels(logarithmic_ticks(2.5, 3.5)), (Labels{"2.6", "2.8", "3.0", "3.2", "3.4"}))
+      << "too narrow for powers";
+  EXPECT_EQ(labels(logarithmic_ticks(0.9, 7.5)), (Labels{"1", "1.5", "2", "3", "4", "5", "7"}));
+  EXPECT_EQ(labels(clock_ticks(90, 4)), (Labels{"0s", "50s"}));
+  EXPECT_EQ(labels(clock_ticks(600, 5)), (Labels{"0s", "2m00s", "4m00s", "6m00s", "8m00s", "10m00s"}));
+  EXPECT_EQ(labels(clock_ticks(9000, 3)), (Labels{"0s", "1h00m", "2h00m"}));
   EXPECT_EQ(labels(time_ticks(0.25, 5)), (Labels{"0 ms", "50 ms", "100 ms", "150 ms", "200 ms", "250 ms"}));
 }
 
@@ -166,6 +172,33 @@ TEST(Curves, AnAbsurdValueMakesNoAxisLogarithmic) {
   chart.curves[0].points[19].y = 20;
   EXPECT_NE(svg_chart(chart).find("data-log=\"0\""), std::string::npos);
   EXPECT_EQ(svg_chart(chart).find("beyond"), std::string::npos) << "what a logarithmic axis has room for";
+}
+
+// The page's script looks values up; it has no numbers of its own.
+TEST(Curves, CarryTheStepsAndValuesThatThePointerShows) {
+  Chart chart{.title = "Loss", .across = Across::time, .curves = {{.name = "a<b", .style = "smooth"}}};
+  chart.curves[0].points = {{1, 3.25}, {2, 3}, {10, 2.125}};
+  chart.curves[0].across = [](double step) { return 60 * step; };
+  const std::string svg = svg_chart(chart);
+  for (const char* part : {"data-name=\"a&lt;b\"", "data-steps=\"1 2 10\"", "data-values=\"3.25 3 2.125\"",
+                           "data-at=\"1m00s 2m00s 10m00s\"", "points=\"100,", " 1000,", ">time in steps<"})
+    EXPECT_NE(svg.find(part), std::string::npos) << part << svg;
+}
+
+TEST(Curves, OfTheLossAreLogarithmicWhenAskedWhateverTheirSpread) {
+  Chart chart{.title = "Loss", .always_logarithmic = true, .curves = {{.name = "training", .style = "raw"}}};
+  for (int i = 1; i <= 40; ++i) chart.curves[0].points.push_back({static_cast<double>(i), 2 + 0.01 * i});
+  EXPECT_NE(svg_chart(chart).find("data-log=\"1\""), std::string::npos);
+  chart.curves[0].points[5].y = 0;
+  EXPECT_NE(svg_chart(chart).find("data-log=\"0\""), std::string::npos) << "zero has no logarithm";
+}
+
+TEST(Lanes, ShowTheFloorOfTheStepAndOfEachLane) {
+  LaneTracks tracks{.step = 3, .floor_s = 0.5, .machine = "a<b", .lanes = {{.name = "compute", .floor_s = 0.25}}};
+  tracks.lanes[0].spans = {{"block forward", 1, 0, 0.75}, {"block backward", 1, 0.75, 1}};
+  const std::string svg = svg_lanes(tracks);
+  for (const char* part : {"100% busy", "floor 500 ms on a&lt;b", "takes on a&lt;b: 250 ms", "width=\"75%\""})
+    EXPECT_NE(svg.find(part), std::string::npos) << part << svg;
 }
 
 TEST(Lanes, ManyShortActionsBecomeFewBoxes) {

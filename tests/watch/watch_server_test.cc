@@ -1,7 +1,9 @@
 #include "megatrain/watch/watch_server.h"
 
+#include <set>
 #include <thread>
 
+#include "megatrain/report/report_page.h"
 #include "tests/support/http_client.h"
 #include "tests/watch/made_run.h"
 
@@ -41,9 +43,73 @@ std::vector<nlohmann::json> events_until(HttpClient& client, const std::function
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
+// The drawings of a page's charts.
+std::vector<std::string> charts_in(const std::string& page) {
+  std::vector<std::string> found;
+  for (size_t at = page.find("<svg class=\"chart\""); at != std::string::npos;) {
+    const size_t end = page.find("</figure>", at);
+    found.push_back(page.substr(at, end - at));
+    at = page.find("<svg class=\"chart\"", end);
+  }
+  return found;
+}
+
 }  // namespace
 
-TEST(WatchServer, HasFourPathsAndNoneOfTheFileSystem) {
+TEST(WatchServer, ShowsTheDrawingsOfTheReport) {
+  const MadeRun made;
+  made.live(now());
+  for (int64_t step = 1; step <= 40; ++step) made.step(step, 4.0 / static_cast<double>(step));
+  made.append("eval.jsonl", "{\"step\":20,\"loss\":1.5}\n");
+  const std::vector<std::string> report = charts_in(report_page(read_report(made.path())));
+  ASSERT_EQ(report.size(), 18u) << "six of the loss, three of each other metric";
+  const Serving serving({made.path()});
+  const std::vector<std::string> page = charts_in(ask(serving.port(), "GET", "/").body);
+  ASSERT_EQ(page.size(), 5u);
+  EXPECT_EQ(page[0], report[0]);
+  std::set<std::string> seen;
+  for (const ChartChoice& choice : all_chart_choices()) {
+    const std::string query =
+        fmt::format("/figures?run=0&across={}&log={:d}", across_name(choice.across), choice.logarithmic_loss);
+    const ClientReply figures = ask(serving.port(), "GET", query);
+    EXPECT_EQ(figures.status, 200) << query;
+    const std::vector<std::string> drawn = charts_in(figures.body);
+    EXPECT_EQ(drawn.size(), 5u) << query;
+    seen.insert(drawn.begin(), drawn.end());
+    for (const char* part : {"id=\"charts\"", "id=\"lanes\"", "id=\"memory\"", "id=\"samples\""})
+      EXPECT_NE(figures.body.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(seen, std::set<std::string>(report.begin(), report.end()));
+}
+
+TEST(WatchServer, RefusesAChoiceOfFiguresThatIsNone) {
+  const MadeRun made;
+  made.live(now());
+  made.step(1, 4);
+  const Serving serving({made.path()});
+  EXPECT_EQ(ask(serving.port(), "GET", "/figures?run=1&across=step&log=0").status, 404);
+  for (const char* query : {"/figures", "/figures?run=0", "/figures?run=0&across=epoch&log=0",
+                            "/figures?run=0&across=step&log=2", "/figures?run=0&across=step&log=0&more=1"}) {
+    const ClientReply refused = ask(serving.port(), "GET", query);
+    EXPECT_EQ(refused.status, 400) << query;
+    EXPECT_NE(refused.body.find("across=step|tokens|time"), std::string::npos) << refused.body;
+  }
+}
+
+TEST(WatchServer, ComparesSeveralRunsInOneDrawing) {
+  const MadeRun made, other;
+  for (const MadeRun* run : {&made, &other}) {
+    run->live(now());
+    for (int64_t step = 1; step <= 30; ++step) run->step(step, 3.0 + 0.01 * static_cast<double>(step % 3));
+  }
+  const Serving serving({made.path(), other.path()});
+  const std::string loss = charts_in(ask(serving.port(), "GET", "/figures?run=1&across=tokens&log=1").body).at(0);
+  for (const char* part :
+       {"curve raw run0", "curve raw run1", "smooth some run1", "smooth more run0", "data-log=\"1\""})
+    EXPECT_NE(loss.find(part), std::string::npos) << part;
+}
+
+TEST(WatchServer, HasFivePathsAndNoneOfTheFileSystem) {
   const MadeRun made;
   made.live(now());
   made.step(1, 4);
@@ -89,21 +155,23 @@ TEST(WatchServer, TellsWhatTheRunHasAndWhatComes) {
   EXPECT_NE(reply.head.find("text/event-stream"), std::string::npos);
   const auto first = events_until(client, [](const nlohmann::json& event) { return event.at("run") == 1; });
   ASSERT_EQ(first.size(), 2u);
-  EXPECT_TRUE(first[0].at("whole"));
   EXPECT_EQ(first[0].at("of"), 2);
-  EXPECT_EQ(first[0].at("rows").at("loss"), nlohmann::json({4.0, 2.0, 1.333333}));
-  EXPECT_EQ(first[0].at("rows").at("tokens"), nlohmann::json({1024, 2048, 3072}));
+  EXPECT_EQ(first[0].at("steps"), 3);
+  EXPECT_EQ(first[1].at("steps"), 0);
   made.step(4, 1);
   made.append("samples.jsonl", "{\"step\":4,\"prompt\":\"<b>\",\"text\":\"b\"}\n");
-  const auto grown = events_until(client, [](const nlohmann::json& event) { return event.contains("rows"); });
-  EXPECT_EQ(grown.back().at("rows").at("step"), nlohmann::json({4}));
-  EXPECT_EQ(grown.back().at("rows").at("tokens"), nlohmann::json({4096}));
-  EXPECT_FALSE(grown.back().contains("whole"));
-  // a resumed run: the page is told all again
+  const auto grown = events_until(
+      client, [](const nlohmann::json& event) { return event.at("steps") == 4 && event.at("samples") == 1; });
+  EXPECT_EQ(grown.back().at("run"), 0);
+  const std::string figures = ask(serving.port(), "GET", "/figures?run=0&across=step&log=0").body;
+  EXPECT_NE(figures.find("data-values=\"4 2 1.33333 1\""), std::string::npos) << figures;
+  EXPECT_NE(figures.find("<pre>&lt;b&gt;</pre>"), std::string::npos) << "a sample is text";
+  // a resumed run: what was taken back is no longer drawn
   made.append("resumed", step_line(1, 9).dump() + "\n");
   std::filesystem::rename(made.path() + "/resumed", made.path() + "/metrics.jsonl");
-  const auto again = events_until(client, [](const nlohmann::json& event) { return event.contains("whole"); });
-  EXPECT_EQ(again.back().at("rows").at("loss"), nlohmann::json({9.0}));
+  events_until(client, [](const nlohmann::json& event) { return event.at("back") == 1 && event.at("steps") == 1; });
+  EXPECT_NE(ask(serving.port(), "GET", "/figures?run=0&across=step&log=0").body.find("data-values=\"9\""),
+            std::string::npos);
 }
 
 }  // namespace megatrain

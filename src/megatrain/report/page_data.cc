@@ -6,15 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/base/units.h"
-
 namespace megatrain {
 
 namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostRows = 1000, kMostSamples = 200;
+constexpr size_t kMostRows = 1000;
 
 json rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
@@ -30,11 +28,10 @@ constexpr size_t kWithExtremes = 2;  // the first of these
 
 }  // namespace
 
-json rows_json(const std::vector<RunStep>& steps, size_t limit, size_t from) {
+json rows_json(const std::vector<RunStep>& steps, size_t limit) {
   json rows;
   for (const char* name : {"step", "tokens", "time", "count"}) rows[name] = json::array();
-  const size_t shown = steps.size() - std::min(from, steps.size());
-  const size_t group = shown <= limit ? 1 : (shown + limit - 1) / limit;
+  const size_t group = steps.size() <= limit ? 1 : (steps.size() + limit - 1) / limit;
   for (size_t c = 0; c < std::size(kColumns); ++c) {
     rows[kColumns[c].first] = json::array();
     if (group == 1 || c >= kWithExtremes) continue;
@@ -42,11 +39,7 @@ json rows_json(const std::vector<RunStep>& steps, size_t limit, size_t from) {
   }
   int64_t tokens = 0;
   double time = 0;
-  for (size_t i = 0; i < std::min(from, steps.size()); ++i) {
-    tokens += steps[i].tokens;
-    time += steps[i].seconds;
-  }
-  for (size_t begin = from; begin < steps.size(); begin += group) {
+  for (size_t begin = 0; begin < steps.size(); begin += group) {
     const size_t end = std::min(begin + group, steps.size());
     for (size_t i = begin; i < end; ++i) {
       tokens += steps[i].tokens;
@@ -80,32 +73,15 @@ json cards_json(const ReportData& data) {
   return cards;
 }
 
-json memory_json(const std::vector<TierMemory>& memory) {
-  json tiers = json::array();
-  for (const TierMemory& tier : memory) {
-    json tags = json::array();
-    for (const auto& [tag, bytes] : tier.planned) tags.push_back({tag, bytes});
-    tiers.push_back(
-        {{"title", tier.title}, {"planned", tags}, {"peak", tier.peak}, {"used", tier.used}, {"limit", tier.limit}});
-  }
-  return tiers;
-}
-
-json samples_json(const RunHistory& history) {
-  json samples = json::array();
-  const size_t from = history.samples.size() - std::min(history.samples.size(), kMostSamples);
-  for (size_t i = from; i < history.samples.size(); ++i) {
-    const RunSample& sample = history.samples[i];
-    samples.push_back({{"step", sample.step}, {"prompt", sample.prompt}, {"text", sample.text}});
-  }
-  return samples;
-}
+namespace {
 
 json evaluations_json(const RunHistory& history) {
   json evaluations = json::array();
   for (const RunEvaluation& e : history.evaluations) evaluations.push_back({e.step, rounded(e.loss)});
   return evaluations;
 }
+
+}  // namespace
 
 json run_json(const ReportData& data) {
   return {{"name", data.name()},
@@ -116,9 +92,7 @@ json run_json(const ReportData& data) {
           {"progress", progress_of(data)},
           {"rows", rows_json(data.history.steps, kMostRows)},
           {"evaluations", evaluations_json(data.history)},
-          {"cards", cards_json(data)},
-          {"lanes", data.lanes ? lanes_json(*data.lanes) : json()},
-          {"memory", memory_json(data.memory)}};
+          {"cards", cards_json(data)}};
 }
 
 }  // namespace megatrain

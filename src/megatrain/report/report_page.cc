@@ -5,33 +5,14 @@
 #include <fmt/format.h>
 
 #include "megatrain/io/json_text.h"
+#include "megatrain/report/charts.h"
 #include "megatrain/report/html.h"
 #include "megatrain/report/page_data.h"
 #include "megatrain/report/report_style.h"
-#include "megatrain/report/svg_chart.h"
-#include "megatrain/report/usual_range.h"
 
 namespace megatrain {
 
 namespace {
-
-constexpr double kSmall = 520;     // width of one of two charts in a row
-constexpr size_t kFewPoints = 20;  // a curve of few points needs no smoothing
-
-template <class Value>
-std::vector<Point> curve_of(const RunHistory& history, const Value& value) {
-  std::vector<Point> points;
-  points.reserve(history.steps.size());
-  for (const RunStep& step : history.steps) points.push_back({static_cast<double>(step.step), value(step)});
-  return points;
-}
-
-std::vector<Curve> raw_and_smooth(const std::string& name, const std::vector<Point>& points, bool logarithmic = false) {
-  if (points.size() < kFewPoints) return {{.name = name, .style = "smooth", .points = points}};
-  const double half = smoothing_half_width(points.back().x - points.front().x + 1);
-  return {{.name = name, .style = "raw", .points = points},
-          {.name = "smoothed", .style = "smooth", .points = smoothed(usual_points(points, logarithmic), half)}};
-}
 
 std::string header(const ReportData& d) {
   return fmt::format(
@@ -52,62 +33,21 @@ std::string cards(const ReportData& d) {
   return text + "</section>\n";
 }
 
-Chart loss_chart(const RunHistory& h) {
-  Chart loss{.title = "Loss (nats a token)",
-             .metric = "loss",
-             .curves = raw_and_smooth("training", curve_of(h, [](const RunStep& s) { return s.loss; }))};
-  Curve evaluation{.name = "evaluation", .style = "evaluation", .dots = h.evaluations.size() <= 100};
-  for (const RunEvaluation& e : h.evaluations) evaluation.points.push_back({static_cast<double>(e.step), e.loss});
-  loss.curves.push_back(std::move(evaluation));
-  return loss;
-}
-
-Chart rate_chart(const RunHistory& h) {
-  Chart rate{.title = "Learning rate", .width = kSmall, .height = 240, .metric = "lr", .from_zero = true};
-  rate.curves = {
-      {.name = "learning rate", .style = "smooth", .points = curve_of(h, [](const RunStep& s) { return s.lr; })}};
-  return rate;
-}
-
-Chart norm_chart(const RunHistory& h) {
-  Chart norm{.title = "Gradient norm", .width = kSmall, .height = 240, .metric = "grad_norm", .logarithmic = true};
-  norm.curves = raw_and_smooth("before clipping", curve_of(h, [](const RunStep& s) { return s.grad_norm; }), true);
-  return norm;
-}
-
-Chart speed_chart(const RunHistory& h) {
-  Chart speed{.title = "Speed (tokens/s)", .width = kSmall, .height = 240, .metric = "tokens_per_s", .from_zero = true};
-  speed.curves = raw_and_smooth("tokens/s", curve_of(h, [](const RunStep& s) { return s.tokens_per_s; }));
-  return speed;
-}
-
-Chart time_chart(const RunHistory& h) {
-  Chart time{.title = "Time of a step (s)",
-             .width = kSmall,
-             .height = 240,
-             .metric = "seconds",
-             .logarithmic = true,
-             .from_zero = true};
-  time.curves = raw_and_smooth("seconds", curve_of(h, [](const RunStep& s) { return s.seconds; }), true);
-  return time;
-}
-
-// One chart after the other: a long run's points need not all be there at once.
-std::string curves(const ReportData& d) {
-  std::string text = svg_chart(loss_chart(d.history)) + "<div class=\"pair\">\n";
-  for (const auto& chart : {rate_chart, norm_chart, speed_chart, time_chart}) text += svg_chart(chart(d.history));
-  return text + "</div>\n";
-}
-
 std::string memory(const ReportData& d) {
   int64_t largest = 0;
-  for (const TierMemory& tier : d.memory) largest = std::max({largest, tier.planned_bytes(), tier.peak});
-  if (largest == 0) return "";
-  std::string text = "<h2>Memory by tier</h2>\n";
+  for (const TierMemory& tier : d.memory) largest = std::max({largest, tier.planned_bytes(), tier.peak, tier.used});
+  if (largest == 0) return "<section id=\"memory\"></section>\n";
+  std::string text = "<section id=\"memory\"><h2>Memory by tier</h2>\n";
   if (d.aliased)
     text += "<p>The device is the CPU: its memory is host memory too, so the host's peak holds both.</p>\n";
   for (const TierMemory& tier : d.memory) text += memory_figure(tier, largest);
-  return text;
+  return text + "</section>\n";
+}
+
+std::string lanes(const ReportData& d) {
+  std::string figure = d.lanes ? svg_lanes(*d.lanes) : "";
+  if (figure.empty()) figure = "<figure class=\"lanes\"><p class=\"none\">nothing yet</p></figure>\n";
+  return "<div id=\"lanes\">" + figure + "</div>\n";
 }
 
 // A row a step, the newest first; a column a prompt.
@@ -182,20 +122,19 @@ std::string damage(const ReportData& d) {
   return text;
 }
 
-std::string body(const ReportData& d) {
+std::string body(const ReportData& d, const std::string& drawn) {
   std::string text = header(d) + "<section id=\"alerts\"></section>\n" + damage(d) + cards(d);
   if (d.history.steps.empty()) text += "<p class=\"none\">The run has not told of a step yet.</p>\n";
-  text += "<h2>Training</h2>\n<div id=\"controls\"></div>\n" + curves(d);
-  text += "<h2>Where a step's time goes</h2>\n";
-  text += d.lanes ? svg_lanes(*d.lanes) : "<figure class=\"lanes\"><p class=\"none\">nothing yet</p></figure>\n";
-  return text + memory(d) + samples(d) + configuration(d);
+  text += "<h2>Training</h2>\n<div id=\"controls\"></div>\n" + drawn;
+  return text + "<h2>Where a step's time goes</h2>\n" + lanes(d) + memory(d) + samples(d) + configuration(d);
 }
 
 }  // namespace
 
 std::string report_page(const ReportData& d) {
-  const nlohmann::json data = {{"runs", {run_json(d)}}, {"selected", 0}, {"live", false}};
-  return head(d.name(), fmt::format("<style>{}</style>", kReportStyle)) + "<body><main>\n" + body(d) +
+  const nlohmann::json data = {{"runs", {run_json(d)}}};
+  return head(d.name(), fmt::format("<style>{}</style>", kReportStyle)) + "<body><main>\n" +
+         body(d, charts({&d}, all_chart_choices())) +
          fmt::format(
              "</main><div id=\"tip\" hidden></div>\n<script type=\"application/json\" id=\"data\">{}</script>\n"
              "<script>{}</script></body></html>\n",
@@ -217,8 +156,13 @@ std::string live_page(const std::vector<const ReportData*>& runs, size_t selecte
               "style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:\">\n<link rel=\"icon\" "
               "href=\"data:,\">"
               "<link rel=\"stylesheet\" href=\"style.css\">") +
-         fmt::format("<body data-live=\"{}\"><main>\n", selected) + choose + body(shown) +
+         fmt::format("<body data-live=\"{}\"><main>\n", selected) + choose + body(shown, charts(runs, {{}})) +
          "</main><div id=\"tip\" hidden></div>\n<script src=\"script.js\"></script></body></html>\n";
+}
+
+std::string live_figures(const std::vector<const ReportData*>& runs, size_t selected, const ChartChoice& choice) {
+  const ReportData& shown = *runs.at(selected);
+  return charts(runs, {choice}) + lanes(shown) + memory(shown) + samples(shown);
 }
 
 }  // namespace megatrain

@@ -16,7 +16,7 @@ body { margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main { max-width: 1124px; margin: 0 auto; padding: 32px 32px 64px; }
 h1 { margin: 0; font-size: 28px; line-height: 1.2; letter-spacing: -.01em; overflow-wrap: anywhere; }
-main > h2, #samples > h2 { margin: 40px 0 8px; font-size: 19px; }
+main > h2, #memory > h2, #samples > h2 { margin: 40px 0 8px; font-size: 19px; }
 p { margin: 4px 0; color: var(--soft); }
 .state { display: inline-block; padding: 0 9px; border-radius: 9px; font-size: 13px; color: var(--page);
   background: var(--orange); }
@@ -39,7 +39,11 @@ figcaption { display: flex; flex-wrap: wrap; gap: 2px 18px; align-items: baselin
 .key i.evaluation { background: var(--orange); }
 .key i.box { height: 10px; width: 10px; border-radius: 2px; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 8px 20px; }
-svg { display: block; width: 100%; height: auto; overflow: visible; }
+svg { overflow: visible; }
+figure > svg { display: block; width: 100%; }
+svg.chart { padding: 0 14px 0 58px; touch-action: pan-y; }
+svg.lanes { padding: 0 14px 0 74px; }
+body[data-smooth="0"] .some, body[data-smooth="2"] .some, body:not([data-smooth="2"]) .more { display: none; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft);
   font-variant-numeric: tabular-nums; }
 svg text.lane { fill: var(--ink); font-size: 13px; }
@@ -48,14 +52,18 @@ svg text.lane { fill: var(--ink); font-size: 13px; }
 svg text.busy { font-size: 10.5px; }
 line.floor { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 4 3; }
 rect.floor { fill: var(--ink); opacity: .65; }
-.curve { fill: none; stroke: var(--blue); stroke-width: 1.8; stroke-linejoin: round; }
+.curve { fill: none; stroke: var(--blue); stroke-width: 1.8; stroke-linejoin: round;
+  vector-effect: non-scaling-stroke; }
 .curve.raw { stroke-width: 1; stroke-opacity: .4; }
+body[data-smooth="0"] .curve.raw { stroke-width: 1.8; stroke-opacity: 1; }
+body[data-smooth="0"] .key i.raw { opacity: 1; }
 .curve.evaluation { stroke: var(--orange); }
 .run0 { --run: var(--blue); } .run1 { --run: var(--update); } .run2 { --run: var(--head); }
 .run3 { --run: var(--backward); } .run4 { --run: var(--state); } .run5 { --run: var(--red); }
 .dot { fill: var(--blue); } .dot.evaluation { fill: var(--orange); }
 .curve[class*="run"] { stroke: var(--run); } .dot[class*="run"] { fill: var(--run); }
-.curve.raw[class*="run"] { stroke-opacity: .22; } .curve.evaluation[class*="run"] { stroke-dasharray: 5 4; }
+body:not([data-smooth="0"]) .curve.raw[class*="run"] { stroke-opacity: .22; }
+.curve.evaluation[class*="run"] { stroke-dasharray: 5 4; }
 .key i[class*="run"] { background: var(--run); }
 .key i.evaluation[class*="run"] { background: repeating-linear-gradient(90deg, var(--run) 0 5px, transparent 5px 8px); }
 path.beyond { fill: var(--red); } p.beyond { margin: 2px 0 0; color: var(--soft); font-size: 12.5px; }
@@ -69,7 +77,8 @@ path.beyond { fill: var(--red); } p.beyond { margin: 2px 0 0; color: var(--soft)
 .box.activations, .tag6 { fill: var(--activations); background: var(--activations); }
 .box.state, .tag7 { fill: var(--state); background: var(--state); }
 .box.other, i.tags, rect.tags { fill: var(--other); background: var(--other); }
-.bar { position: relative; display: flex; height: 26px; margin: 6px 0 8px; border-radius: 4px; background: var(--card); }
+.bar { position: relative; display: flex; height: 26px; margin: 6px 0 8px; border-radius: 4px;
+  background: var(--card); }
 .bar i { height: 100%; border-right: 1px solid var(--page); }
 .bar b { position: absolute; top: -4px; bottom: -4px; width: 2px; margin-left: -1px; background: var(--ink); }
 ul.tags { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 2px 28px; margin: 6px 0 0;
@@ -113,16 +122,17 @@ pre.config { padding: 14px 16px; border-radius: 8px; background: var(--card); co
 #tip { position: fixed; z-index: 1; padding: 6px 10px; border-radius: 6px; pointer-events: none; font-size: 12.5px;
   color: var(--ink); background: var(--card); border: 1px solid var(--line); box-shadow: 0 2px 10px rgb(0 0 0 / .18);
   font-variant-numeric: tabular-nums; white-space: nowrap; }
-svg.chart { touch-action: pan-y; }
-@media (max-width: 640px) { main { padding: 20px 16px 48px; } h1 { font-size: 24px; }
+@media (max-width: 640px) { .fine { display: none; } main { padding: 20px 16px 48px; } h1 { font-size: 24px; }
   .cards { grid-template-columns: 1fr 1fr; gap: 8px; } .card { padding: 10px 12px; } .card b { font-size: 20px; }
   ul.tags { grid-template-columns: 1fr; }
   pre.config { columns: 1; }
-  table.samples thead { display: none; } table.samples td, table.samples th { display: block; border: 0; padding: 2px 0; }
+  table.samples thead { display: none; }
+  table.samples td, table.samples th { display: block; border: 0; padding: 2px 0; }
   table.samples th:first-child { margin-top: 10px; padding-top: 8px; border-top: 1px solid var(--line); }
   table.samples th:first-child::before { content: "step "; }
   table.samples td::before { content: attr(data-prompt); display: block; color: var(--soft); white-space: pre-wrap; } }
-@media print { #tip, #controls { display: none; } main > h2, #samples > h2 { break-after: avoid; } figure { break-inside: avoid; } }
+@media print { #tip, #controls { display: none; } figure { break-inside: avoid; }
+  main > h2, #memory > h2, #samples > h2 { break-after: avoid; } }
 )css";
 
 }  // namespace megatrain

@@ -49,5 +49,6 @@ std::vector<Point> smoothed(const std::vector<Point>& points, double half_width)
 }
 
 double smoothing_half_width(double steps) { return std::max(4.0, steps / 25); }
+double wide_smoothing_half_width(double steps) { return std::max(4.0, steps / 8); }
 
 }  // namespace megatrain

@@ -22,5 +22,6 @@ std::vector<Point> smoothed(const std::vector<Point>& points, double half_width)
 
 // For a curve of so many steps.
 double smoothing_half_width(double steps);
+double wide_smoothing_half_width(double steps);  // of a reader who asks for more
 
 }  // namespace megatrain

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -71,11 +73,14 @@ std::vector<Tick> whole_ticks(double low, double high, int count) {
 }
 
 std::vector<Tick> logarithmic_ticks(double low, double high) {
-  const bool few = std::log10(high / low) < 3;
+  const double decades = std::log10(high / low);
+  if (decades < 0.5) return linear_ticks(low, high, 5);
+  const std::vector<double> factors = decades < 1   ? std::vector<double>{1, 1.5, 2, 3, 4, 5, 7}
+                                      : decades < 3 ? std::vector<double>{1, 2, 5}
+                                                    : std::vector<double>{1};
   std::vector<Tick> ticks;
   for (double power = std::floor(std::log10(low)); power <= std::log10(high); ++power) {
-    for (const double factor : {1.0, 2.0, 5.0}) {
-      if (factor > 1 && !few) continue;
+    for (const double factor : factors) {
       const double value = factor * std::pow(10.0, power);
       if (value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9)) ticks.push_back({value, fmt::format("{:g}", value)});
     }
@@ -94,6 +99,27 @@ std::vector<Tick> byte_ticks(double high, int count) {
 std::vector<Tick> time_ticks(double high_s, int count) {
   if (high_s >= 1) return ticks_in_unit(high_s, count, 1, "s");
   return high_s >= 1e-3 ? ticks_in_unit(high_s, count, 1e-3, "ms") : ticks_in_unit(high_s, count, 1e-6, "us");
+}
+
+std::vector<Tick> clock_ticks(double high_s, int count) {
+  constexpr double kDay = 86400;
+  constexpr double kSteps[] = {60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, kDay};
+  const double raw = high_s / count;
+  double step = std::ceil(raw / kDay) * kDay;
+  if (raw <= 30)
+    step = round_step(raw);
+  else if (const auto found = std::lower_bound(std::begin(kSteps), std::end(kSteps), raw); found != std::end(kSteps))
+    step = *found;
+  std::vector<Tick> ticks;
+  for (double i = 0; i * step <= high_s * (1 + 1e-9); ++i) ticks.push_back({i * step, clock_time(i * step)});
+  return ticks;
+}
+
+std::string clock_time(double seconds) {
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  const int64_t hours = whole / 3600, minutes = whole / 60 % 60;
+  if (hours > 0) return fmt::format("{}h{:02}m", hours, minutes);
+  return minutes > 0 ? fmt::format("{}m{:02}s", minutes, whole % 60) : fmt::format("{:.3g}s", seconds);
 }
 
 std::string pixels(double value) {

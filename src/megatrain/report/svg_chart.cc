@@ -14,8 +14,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr size_t kMostPoints = 400;
-constexpr double kLeft = 58, kRight = 14, kTop = 10, kBottom = 34;
+constexpr double kTop = 10, kBottom = 34;
+constexpr double kAcross = 1000;  // units of the plot's width, whatever its pixels are
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -26,33 +26,64 @@ struct Range {
   }
 };
 
-std::string path_of(const std::vector<Point>& points, const Scale& x, const Scale& y) {
+double place(const Curve& curve, const Point& p) { return curve.across ? curve.across(p.x) : p.x; }
+
+std::string percent(double x) { return pixels(100 * x / kAcross) + "%"; }
+
+std::string classes(const Curve& curve) {
+  constexpr int kColours = 6;
+  return curve.run < 0 ? curve.style : fmt::format("{} run{}", curve.style, curve.run % kColours);
+}
+
+// Words that a value has each, separated by spaces.
+template <class Word>
+std::string attribute(const char* name, const std::vector<Point>& points, const Word& word) {
   std::string text;
-  for (const Point& p : points)
-    text += fmt::format("{}{},{}", text.empty() ? "" : " ", pixels(x(p.x)), pixels(y(std::clamp(p.y, y.low, y.high))));
-  return text;
+  for (const Point& p : points) text += (text.empty() ? "" : " ") + word(p);
+  return fmt::format(" {}=\"{}\"", name, text);
 }
 
 // The title says what raw and smoothed curves are of.
 std::string describe(const Curve& curve, const Point& p) {
-  const bool titled = curve.style == "raw" || curve.style == "smooth";
+  const bool titled = curve.run < 0 && curve.style != "evaluation";
   return fmt::format("{}step {}: {:.6g}", titled ? "" : curve.name + ", ", p.x, p.y);
 }
 
-std::string draw_curve(const Curve& curve, const Scale& x, const Scale& y) {
-  const std::vector<Point> points = thin_out(curve.points, kMostPoints);
-  std::string text = fmt::format("<polyline class=\"curve {}\" data-name=\"{}\" points=\"{}\"/>\n", curve.style,
-                                 escape_html(curve.name), path_of(points, x, y));
-  if (curve.dots || points.size() == 1) {
-    for (const Point& p : points)
-      text += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>\n", curve.style, pixels(x(p.x)),
-                          pixels(y(std::clamp(p.y, y.low, y.high))));
+struct Axes {
+  Scale x, y;
+  Across across;
+
+  double level(const Point& p) const { return y(std::clamp(p.y, y.low, y.high)); }
+};
+
+std::string draw_curve(const Curve& curve, const std::vector<Point>& points, const Axes& axes) {
+  std::string text =
+      fmt::format("<polyline class=\"curve {}\" data-name=\"{}\"", classes(curve), escape_html(curve.name));
+  text += attribute("data-steps", points, [](const Point& p) { return fmt::format("{:.0f}", p.x); });
+  text += attribute("data-values", points, [](const Point& p) { return fmt::format("{:.6g}", p.y); });
+  if (axes.across != Across::step) {
+    text += attribute("data-at", points, [&](const Point& p) {
+      return axes.across == Across::time ? clock_time(place(curve, p)) : short_number(place(curve, p));
+    });
   }
+  text += attribute("points", points,
+                    [&](const Point& p) { return pixels(axes.x(place(curve, p))) + "," + pixels(axes.level(p)); });
+  return text + "/>\n";
+}
+
+// What keeps its shape however wide the plot is: dots, and marks of values beyond the axis.
+std::string draw_marks(const Curve& curve, const std::vector<Point>& points, const Axes& axes) {
+  std::string text;
   for (const Point& p : points) {
-    if (p.y >= y.low && p.y <= y.high) continue;
-    const double at = x(p.x), edge = p.y > y.high ? y.to : y.from, inwards = p.y > y.high ? 7 : -7;
-    text += fmt::format("<path class=\"beyond {}\" d=\"M{},{} l4,{} h-8 z\"><title>{}</title></path>\n", curve.style,
-                        pixels(at), pixels(edge), inwards, escape_html(describe(curve, p)));
+    const std::string at = percent(axes.x(place(curve, p)));
+    if (curve.dots || points.size() == 1)
+      text += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>\n", classes(curve), at,
+                          pixels(axes.level(p)));
+    if (p.y >= axes.y.low && p.y <= axes.y.high) continue;
+    const bool above = p.y > axes.y.high;
+    text += fmt::format(
+        "<svg x=\"{}\" y=\"{}\"><path class=\"beyond {}\" d=\"M0,0 l4,{} h-8 z\"><title>{}</title></path></svg>\n", at,
+        pixels(above ? axes.y.to : axes.y.from), classes(curve), above ? 7 : -7, escape_html(describe(curve, p)));
   }
   return text;
 }
@@ -93,7 +124,7 @@ std::string beyond(const std::vector<Curve>& curves, const Scale& y) {
 // Room above and below the curves; a flat curve stands in the middle.
 void widen(Range& range, bool logarithmic, bool from_zero) {
   if (logarithmic) {
-    const double room = std::pow(range.high / range.low, 0.05);
+    const double room = std::max(1.02, std::pow(range.high / range.low, 0.05));
     range = {range.low / room, range.high * room};
     return;
   }
@@ -105,69 +136,113 @@ void widen(Range& range, bool logarithmic, bool from_zero) {
   range = {at_zero ? 0 : range.low - room, range.high + room};
 }
 
-// Of one curve alone the title says enough.
+// One curve alone needs no legend: the title names it. Among several runs the raw curves share the smoothed ones'
+// colour.
 std::string legend(const std::vector<Curve>& curves) {
   const auto drawn = [](const Curve& curve) { return !curve.points.empty(); };
   if (std::count_if(curves.begin(), curves.end(), drawn) < 2) return "";
   std::string text;
   for (const Curve& curve : curves) {
-    if (drawn(curve))
-      text += fmt::format("<span class=\"key\"><i class=\"{}\"></i>{}</span>", curve.style, escape_html(curve.name));
+    if (drawn(curve) && !(curve.run >= 0 && curve.style == "raw"))
+      text += fmt::format("<span class=\"key {}\"><i class=\"{}\"></i>{}</span>", curve.style, classes(curve),
+                          escape_html(curve.name));
   }
   return text;
 }
 
+std::vector<Tick> ticks_across(const Scale& x, Across across, int count) {
+  switch (across) {
+    case Across::step: return whole_ticks(x.low, x.high, count);
+    case Across::tokens: return linear_ticks(x.low, x.high, count);
+    case Across::time: return clock_ticks(x.high, count);
+  }
+  return {};
+}
+
+// Every second tick across is "fine": a narrow page leaves it out.
+std::string draw_axes(const Chart& chart, const Axes& axes) {
+  std::string text;
+  const int rows = std::max(3, static_cast<int>(chart.height / 55)), columns = static_cast<int>(chart.width / 110);
+  const Scale &x = axes.x, &y = axes.y;
+  for (const Tick& tick : y.logarithmic ? logarithmic_ticks(y.low, y.high) : linear_ticks(y.low, y.high, rows)) {
+    const std::string at = pixels(y(tick.value));
+    text += fmt::format(
+        "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"end\" "
+        "x=\"-8\" y=\"{}\" dy=\".32em\">{}</text>\n",
+        at, at, at, tick.label);
+  }
+  bool fine = false;
+  for (const Tick& tick : ticks_across(x, chart.across, columns)) {
+    const std::string at = percent(x(tick.value));
+    text += fmt::format(
+        "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick{}\" text-anchor=\"middle\" "
+        "x=\"{}\" y=\"{}\">{}</text>\n",
+        at, at, pixels(y.from), pixels(y.from + 4), fine ? " fine" : "", at, pixels(y.from + 17), tick.label);
+    fine = !fine;
+  }
+  const char* const name = chart.across == Across::time ? "time in steps" : across_name(chart.across);
+  return text + fmt::format(
+                    "<line class=\"axis\" x1=\"0\" x2=\"100%\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" "
+                    "text-anchor=\"end\" x=\"100%\" y=\"{}\">{}</text>\n",
+                    pixels(y.from), pixels(y.from), pixels(y.from + 30), name);
+}
+
+Axes axes_of(const Chart& chart, Range across, bool positive) {
+  if (chart.across != Across::step) across.add(0);
+  if (across.high == across.low) across.add(across.low + 1);
+  const bool may_be = positive && (chart.logarithmic || chart.always_logarithmic);
+  Range up = usual_values(chart.curves, may_be);
+  const bool logarithmic = may_be && (chart.always_logarithmic || up.high / up.low > 30);
+  widen(up, logarithmic, chart.from_zero);
+  return {.x = {.low = across.low, .high = across.high, .from = 0, .to = kAcross},
+          .y = {.low = up.low, .high = up.high, .from = chart.height - kBottom, .to = kTop, .logarithmic = logarithmic},
+          .across = chart.across};
+}
+
 }  // namespace
+
+const char* across_name(Across across) {
+  switch (across) {
+    case Across::step: return "step";
+    case Across::tokens: return "tokens";
+    case Across::time: return "time";
+  }
+  return "?";
+}
 
 std::string svg_chart(const Chart& chart) {
   Range across;
   bool positive = true;
   for (const Curve& curve : chart.curves) {
     for (const Point& p : curve.points) {
-      across.add(p.x);
+      across.add(place(curve, p));
       positive = positive && p.y > 0;
     }
   }
-  std::string head = fmt::format("<figure{}><figcaption>{}<span class=\"keys\">{}</span></figcaption>\n",
-                                 chart.metric.empty() ? "" : fmt::format(" data-metric=\"{}\"", chart.metric),
-                                 escape_html(chart.title), legend(chart.curves));
-  if (across.empty()) return head + "<p class=\"none\">nothing yet</p></figure>\n";
-  if (across.high == across.low) across.add(across.low + 1);
-  Range up = usual_values(chart.curves, chart.logarithmic && positive);
-  const bool logarithmic = chart.logarithmic && positive && up.high / up.low > 30;
-  widen(up, logarithmic, chart.from_zero);
-  const Scale x{.low = across.low, .high = across.high, .from = kLeft, .to = chart.width - kRight};
-  const Scale y{.low = up.low, .high = up.high, .from = chart.height - kBottom, .to = kTop, .logarithmic = logarithmic};
-
-  std::string text = head;
+  std::string text = fmt::format("<figure{}><figcaption>{}<span class=\"keys\">{}</span></figcaption>\n",
+                                 chart.attributes, escape_html(chart.title), legend(chart.curves));
+  if (across.empty()) return text + "<p class=\"none\">nothing yet</p></figure>\n";
+  const Axes axes = axes_of(chart, across, positive);
   text += fmt::format(
-      "<svg class=\"chart\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {} {}\" data-x=\"{:.17g} {:.17g} {} {}\" "
+      "<svg class=\"chart\" role=\"img\" aria-label=\"{}\" height=\"{}\" data-x=\"{:.17g} {:.17g} {} {}\" "
       "data-y=\"{:.17g} {:.17g} {} {}\" data-log=\"{:d}\">\n",
-      escape_html(chart.title), chart.width, chart.height, x.low, x.high, pixels(x.from), pixels(x.to), y.low, y.high,
-      pixels(y.from), pixels(y.to), logarithmic);
-  const int rows = std::max(3, static_cast<int>(chart.height / 55)), columns = static_cast<int>(chart.width / 110);
-  for (const Tick& tick : logarithmic ? logarithmic_ticks(y.low, y.high) : linear_ticks(y.low, y.high, rows)) {
-    const std::string at = pixels(y(tick.value));
-    text += fmt::format(
-        "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"end\" "
-        "x=\"{}\" y=\"{}\" dy=\".32em\">{}</text>\n",
-        pixels(x.from), pixels(x.to), at, at, pixels(x.from - 8), at, tick.label);
-  }
-  for (const Tick& tick : whole_ticks(x.low, x.high, columns)) {
-    const std::string at = pixels(x(tick.value));
-    text += fmt::format(
-        "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"middle\" "
-        "x=\"{}\" y=\"{}\">{}</text>\n",
-        at, at, pixels(y.from), pixels(y.from + 4), at, pixels(y.from + 17), tick.label);
-  }
-  text += fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", pixels(x.from), pixels(x.to),
-                      pixels(y.from), pixels(y.from));
-  text += fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{}\">step</text>\n", pixels(x.to),
-                      pixels(y.from + 30));
+      escape_html(chart.title), chart.height, axes.x.low, axes.x.high, pixels(axes.x.from), pixels(axes.x.to),
+      axes.y.low, axes.y.high, pixels(axes.y.from), pixels(axes.y.to), axes.y.logarithmic);
+  text += draw_axes(chart, axes);
+  std::string plot, marks;
   for (const Curve& curve : chart.curves) {
-    if (!curve.points.empty()) text += draw_curve(curve, x, y);
+    if (curve.points.empty()) continue;
+    const bool raw = curve.style == "raw";
+    const std::vector<Point> points = thin_out(curve.points, static_cast<size_t>(chart.width * (raw ? 0.4 : 0.2)));
+    plot += draw_curve(curve, points, axes);
+    marks += draw_marks(curve, points, axes);
   }
-  return text + "</svg>" + beyond(chart.curves, y) + "</figure>\n";
+  text += fmt::format(
+      "<svg class=\"plot\" width=\"100%\" height=\"{}\" viewBox=\"0 0 {} {}\" "
+      "preserveAspectRatio=\"none\">\n{}</svg>\n{}",
+      chart.height, kAcross, chart.height, plot, marks);
+  text += fmt::format("<line class=\"cursor\" y1=\"{}\" y2=\"{}\" visibility=\"hidden\"/>", kTop, pixels(axes.y.from));
+  return text + "</svg>" + beyond(chart.curves, axes.y) + "</figure>\n";
 }
 
 }  // namespace megatrain

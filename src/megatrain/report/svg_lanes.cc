@@ -16,7 +16,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr double kWidth = 1060, kLeft = 74, kRight = 14, kTop = 4, kRow = 30, kBar = 22, kBottom = 30;
+constexpr double kLeft = 74, kTop = 4, kRow = 30, kBar = 20, kBottom = 30;  // kLeft is the page's padding, too
 
 // What an action is for; the page has a colour for each.
 struct Purpose {
@@ -194,59 +194,75 @@ LaneTracks read_live_lanes(const nlohmann::json& live, const std::string& where)
   return tracks;
 }
 
-nlohmann::json lanes_json(const LaneTracks& tracks) {
-  constexpr double kBoxes = 1500;  // that can be told apart across the page
-  const double end_s = end_of(tracks);
-  nlohmann::json out = {{"step", tracks.step},
-                        {"end_s", end_s},
-                        {"floor_s", tracks.floor_s},
-                        {"machine", tracks.machine},
-                        {"purposes", nlohmann::json::array()},
-                        {"lanes", nlohmann::json::array()}};
-  for (const Purpose& purpose : kPurposes)
-    out["purposes"].push_back({{"style", purpose.style}, {"name", purpose.name}});
-  for (const LaneTracks::Lane& lane : tracks.lanes) {
-    nlohmann::json boxes = nlohmann::json::array();
-    for (const Box& box : boxes_of(lane.spans, end_s / kBoxes))
-      boxes.push_back({std::round(box.start_s * 1e7) / 1e7, std::round((box.end_s - box.start_s) * 1e7) / 1e7,
-                       box.purpose - kPurposes, describe(box)});
-    out["lanes"].push_back(
-        {{"name", lane.name}, {"busy_s", busy_of(lane)}, {"floor_s", lane.floor_s}, {"boxes", boxes}});
+namespace {
+
+constexpr double kPixels = 1000;  // that can be told apart across the page
+
+std::string percent(double seconds, double end_s) { return pixels(100 * seconds / end_s) + "%"; }
+
+std::string draw_lane(const LaneTracks::Lane& lane, double top, double step_s, double end_s,
+                      const std::string& machine) {
+  std::string text = fmt::format(
+      "<text class=\"lane\" x=\"-{}\" y=\"{}\" dy=\".32em\">{}<title>{} busy of {}</title></text>"
+      "<text class=\"busy\" x=\"-{}\" y=\"{}\" dy=\".32em\">{:.0f}% busy</text>\n",
+      kLeft, pixels(top + kRow / 2 - 5), escape_html(lane.name), duration(busy_of(lane)), duration(step_s), kLeft,
+      pixels(top + kRow / 2 + 8), 100 * busy_of(lane) / step_s);
+  for (const Box& box : boxes_of(lane.spans, end_s / kPixels)) {
+    text += fmt::format(
+        "<rect class=\"box {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n",
+        box.purpose->style, percent(box.start_s, end_s), pixels(top + (kRow - kBar) / 2),
+        percent(std::max(0.4 * end_s / kPixels, box.end_s - box.start_s), end_s), kBar, escape_html(describe(box)));
   }
-  return out;
+  if (lane.floor_s > 0)
+    text += fmt::format(
+        "<rect class=\"floor\" x=\"0\" y=\"{}\" width=\"{}\" height=\"2.5\"><title>the least this lane&#39;s work "
+        "takes on "
+        "{}: {}</title></rect>\n",
+        pixels(top + (kRow + kBar) / 2 + 1), percent(lane.floor_s, end_s), escape_html(machine),
+        duration(lane.floor_s));
+  return text;
 }
 
+// The least time of the whole step, as a line over all lanes.
+std::string draw_floor(const LaneTracks& tracks, double top, double bottom, double end_s) {
+  if (!(tracks.floor_s > 0)) return "";
+  const std::string at = percent(tracks.floor_s, end_s);
+  const bool late = tracks.floor_s > end_s / 2;
+  return fmt::format(
+      "<line class=\"floor\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"{}\" x=\"{}\" "
+      "dx=\"{}\" y=\"{}\">floor {} on {}</text>\n",
+      at, at, top - 6, pixels(bottom), late ? "end" : "start", at, late ? -5 : 5, top - 6, duration(tracks.floor_s),
+      escape_html(tracks.machine));
+}
+
+}  // namespace
+
 std::string svg_lanes(const LaneTracks& tracks) {
-  const double end_s = end_of(tracks);
-  if (end_s == 0) return "";
-  const double bottom = kTop + kRow * static_cast<double>(tracks.lanes.size()), height = bottom + kBottom;
-  const Scale x{.low = 0, .high = end_s, .from = kLeft, .to = kWidth - kRight};
+  const double step_s = end_of(tracks);
+  if (step_s == 0) return "";
+  double end_s = std::max(step_s, tracks.floor_s);
+  for (const LaneTracks::Lane& lane : tracks.lanes) end_s = std::max(end_s, lane.floor_s);
+  const double first = tracks.floor_s > 0 ? 16 : kTop;
+  const double bottom = first + kRow * static_cast<double>(tracks.lanes.size());
   std::string text = fmt::format(
       "<figure class=\"lanes\"><figcaption>Lanes of step {}<span class=\"keys\">{}</span></figcaption>\n<svg "
-      "class=\"lanes\" "
-      "role=\"img\" aria-label=\"Lanes of step {}\" viewBox=\"0 0 {} {}\">\n",
-      tracks.step, legend(tracks), tracks.step, kWidth, height);
+      "class=\"lanes\" role=\"img\" aria-label=\"Lanes of step {}\" height=\"{}\">\n",
+      tracks.step, legend(tracks), tracks.step, bottom + kBottom);
+  bool fine = false;
   for (const Tick& tick : time_ticks(end_s, 9)) {
-    const std::string at = pixels(x(tick.value));
+    const std::string at = percent(tick.value, end_s);
     text += fmt::format(
-        "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick\" text-anchor=\"middle\" "
+        "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick{}\" text-anchor=\"middle\" "
         "x=\"{}\" y=\"{}\">{}</text>\n",
-        at, at, kTop, pixels(bottom), at, pixels(bottom + 17), tick.label);
+        at, at, first, pixels(bottom), fine ? " fine" : "", at, pixels(bottom + 17), tick.label);
+    fine = !fine;
   }
-  const double pixel_s = end_s / (x.to - x.from);
-  double top = kTop;
+  double top = first;
   for (const LaneTracks::Lane& lane : tracks.lanes) {
-    text += fmt::format("<text class=\"lane\" x=\"0\" y=\"{}\" dy=\".32em\">{}<title>{} busy of {}</title></text>\n",
-                        pixels(top + kRow / 2), escape_html(lane.name), duration(busy_of(lane)), duration(end_s));
-    for (const Box& box : boxes_of(lane.spans, pixel_s)) {
-      text +=
-          fmt::format("<rect class=\"box {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n",
-                      box.purpose->style, pixels(x(box.start_s)), pixels(top + (kRow - kBar) / 2),
-                      pixels(std::max(0.4, x(box.end_s) - x(box.start_s))), kBar, escape_html(describe(box)));
-    }
+    text += draw_lane(lane, top, step_s, end_s, tracks.machine);
     top += kRow;
   }
-  return text + "</svg></figure>\n";
+  return text + draw_floor(tracks, first, bottom, end_s) + "</svg></figure>\n";
 }
 
 }  // namespace megatrain

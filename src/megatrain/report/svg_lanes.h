@@ -34,10 +34,6 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where);
 // The same of the lanes in RUN/live.json (run/live_file.h).
 LaneTracks read_live_lanes(const nlohmann::json& live, const std::string& where);
 
-// For the page's script: step, end_s, floor_s, machine, purposes[]{style, name} and lanes[]{name, busy_s, floor_s,
-// boxes[][start_s, seconds, purpose, text]}.
-nlohmann::json lanes_json(const LaneTracks& tracks);
-
 // A <figure>. Spans too short to be seen apart become one, so that the chart is at most a few thousand boxes.
 std::string svg_lanes(const LaneTracks& tracks);
 

@@ -14,8 +14,7 @@ struct ValueRange {
 
 // What medians of nine neighbours span, with room around it: four times as much or four times its largest value, or of
 // positive values a thousand times where the axis may be logarithmic. A fall from a high first loss is inside, since
-// its neighbours are high too; a value that stands alone far from all others is not. report_script.cc has the same
-// rule.
+// its neighbours are high too; a value that stands alone far from all others is not.
 ValueRange usual_range(const std::vector<Point>& points, bool logarithmic);
 
 // The points within: what smoothing takes, which one absurd value would bend.

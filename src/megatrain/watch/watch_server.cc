@@ -17,18 +17,36 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLookEvery = 0.5;         // seconds
-constexpr size_t kWholeAgainAfter = 2000;  // steps: what a page holds is then brought together again
+constexpr double kLookEvery = 0.5;  // seconds
+
+// A number up to the end of the text.
+std::optional<size_t> number_of(std::string_view text) {
+  size_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return number;
+}
 
 // None: there is no such run.
-std::optional<size_t> selected_of(const std::string& query, size_t runs) {
+std::optional<size_t> selected_of(std::string_view query, size_t runs) {
   constexpr std::string_view kKey = "run=";
-  size_t index = 0;
   if (!query.starts_with(kKey)) return 0;
-  const char* end = query.data() + query.size();
-  const auto [stop, error] = std::from_chars(query.data() + kKey.size(), end, index);
-  if (error != std::errc() || stop != end || index >= runs) return std::nullopt;
-  return index;
+  const std::optional<size_t> index = number_of(query.substr(kKey.size(), query.find('&') - kKey.size()));
+  return index && *index < runs ? index : std::nullopt;
+}
+
+// Behind the run: "&across=tokens&log=1". None: it is no choice.
+std::optional<ChartChoice> choice_of(std::string_view query) {
+  const size_t end = query.find('&');
+  const std::string_view words = end == std::string_view::npos ? "" : query.substr(end + 1);
+  for (const ChartChoice& choice : all_chart_choices()) {
+    if (words == fmt::format("across={}&log={:d}", across_name(choice.across), choice.logarithmic_loss)) return choice;
+  }
+  return std::nullopt;
+}
+
+void refuse_run(const HttpReply& reply, size_t runs) {
+  reply.send(404, "text/plain; charset=utf-8", fmt::format("there is no such run; ?run= takes 0 to {}\n", runs - 1));
 }
 
 json alerts_json(const std::vector<std::string>& raised) {
@@ -43,6 +61,8 @@ json alerts_json(const std::vector<std::string>& raised) {
 WatchServer::WatchServer(Watcher& watcher, const HttpOptions& options)
     : watcher_(watcher), server_(options), told_(watcher.runs().size()) {
   server_.on("GET", "/", [this](const HttpRequest& request, const HttpReply& reply) { page(request, reply); });
+  server_.on("GET", "/figures",
+             [this](const HttpRequest& request, const HttpReply& reply) { figures(request, reply); });
   server_.on("GET", "/style.css", [](const HttpRequest&, const HttpReply& reply) {
     reply.send(200, "text/css; charset=utf-8", kReportStyle);
   });
@@ -54,21 +74,39 @@ WatchServer::WatchServer(Watcher& watcher, const HttpOptions& options)
   look();
 }
 
-void WatchServer::page(const HttpRequest& request, const HttpReply& reply) const {
+namespace {
+
+std::vector<const ReportData*> data_of(const Watcher& watcher) {
   std::vector<const ReportData*> runs;
-  for (const auto& run : watcher_.runs()) runs.push_back(&run->follower.data());
+  for (const auto& run : watcher.runs()) runs.push_back(&run->follower.data());
+  return runs;
+}
+
+}  // namespace
+
+void WatchServer::page(const HttpRequest& request, const HttpReply& reply) const {
+  const std::vector<const ReportData*> runs = data_of(watcher_);
   const std::optional<size_t> selected = selected_of(request.query, runs.size());
-  if (!selected) {
-    reply.send(404, "text/plain; charset=utf-8",
-               fmt::format("there is no such run; ?run= takes 0 to {}\n", runs.size() - 1));
+  if (!selected) return refuse_run(reply, runs.size());
+  reply.send(200, "text/html; charset=utf-8", live_page(runs, *selected));
+}
+
+void WatchServer::figures(const HttpRequest& request, const HttpReply& reply) const {
+  const std::vector<const ReportData*> runs = data_of(watcher_);
+  const std::optional<size_t> selected = selected_of(request.query, runs.size());
+  if (!selected) return refuse_run(reply, runs.size());
+  const std::optional<ChartChoice> choice = choice_of(request.query);
+  if (!choice) {
+    reply.send(400, "text/plain; charset=utf-8",
+               "/figures takes ?run=NUMBER&across=step|tokens|time&log=0|1, in this order\n");
     return;
   }
-  reply.send(200, "text/html; charset=utf-8", live_page(runs, *selected));
+  reply.send(200, "text/html; charset=utf-8", live_figures(runs, *selected, *choice));
 }
 
 void WatchServer::follow(const HttpReply& reply) {
   reply.begin_events();
-  for (size_t i = 0; i < told_.size(); ++i) reply.event(json_text(whole(i)), "run");
+  for (const std::string& event : told_) reply.event(event, "run");
   followers_.push_back(reply);
 }
 
@@ -76,63 +114,34 @@ void WatchServer::look() {
   watcher_.poll();
   std::erase_if(followers_, [](const HttpReply& reply) { return reply.gone(); });
   for (size_t i = 0; i < told_.size(); ++i) {
-    const json event = news(i);
-    if (event.is_null()) continue;
-    const std::string text = json_text(event);
-    for (const HttpReply& reply : followers_) reply.event(text, "run");
+    std::string event = event_of(i);
+    if (event == told_[i]) continue;
+    for (const HttpReply& reply : followers_) reply.event(event, "run");
+    told_[i] = std::move(event);
   }
 }
 
-json WatchServer::whole(size_t index) const {
-  const WatchedRun& run = *watcher_.runs()[index];
-  json event = run_json(run.follower.data());
-  event["samples"] = samples_json(run.follower.data().history);
-  event["alerts"] = alerts_json(run.raised);
-  event["run"] = index;
-  event["of"] = told_.size();
-  event["whole"] = true;
-  return event;
-}
-
-json WatchServer::news(size_t index) {
+std::string WatchServer::event_of(size_t index) const {
   const WatchedRun& run = *watcher_.runs()[index];
   const ReportData& data = run.follower.data();
-  Told& told = told_[index];
-  const size_t steps = data.history.steps.size();
-  const bool again =
-      run.follower.times_back() != told.back || steps < told.steps || told.since_whole > kWholeAgainAfter;
-  json event = {{"run", index},
-                {"of", told_.size()},
-                {"state", data.state},
-                {"why", data.why},
-                {"complete", data.complete},
-                {"progress", progress_of(data)},
-                {"cards", cards_json(data)},
-                {"memory", memory_json(data.memory)}};
-  const std::string state = json_text(event);
-  const int64_t lanes_step = data.lanes ? data.lanes->step : -1;
-  const bool changed = again || state != told.state || steps != told.steps || lanes_step != told.lanes_step ||
-                       data.history.evaluations.size() != told.evaluations ||
-                       data.history.samples.size() != told.samples || run.raised.size() != told.alerts;
-  if (!changed) return nullptr;
-  if (again) {
-    event = whole(index);
-  } else {
-    if (steps > told.steps) event["rows"] = rows_json(data.history.steps, steps, told.steps);
-    if (data.history.evaluations.size() != told.evaluations) event["evaluations"] = evaluations_json(data.history);
-    if (data.history.samples.size() != told.samples) event["samples"] = samples_json(data.history);
-    if (run.raised.size() != told.alerts) event["alerts"] = alerts_json(run.raised);
-    if (lanes_step != told.lanes_step && data.lanes) event["lanes"] = lanes_json(*data.lanes);
-  }
-  told = {.steps = steps,
-          .evaluations = data.history.evaluations.size(),
-          .samples = data.history.samples.size(),
-          .alerts = run.raised.size(),
-          .back = run.follower.times_back(),
-          .lanes_step = lanes_step,
-          .since_whole = again ? 0 : told.since_whole + steps - told.steps,
-          .state = state};
-  return event;
+  json used = json::array();
+  for (const TierMemory& tier : data.memory) used.push_back(tier.used);
+  const json event = {{"run", index},
+                      {"of", told_.size()},
+                      {"name", data.name()},
+                      {"state", data.state},
+                      {"why", data.why},
+                      {"complete", data.complete},
+                      {"progress", progress_of(data)},
+                      {"cards", cards_json(data)},
+                      {"alerts", alerts_json(run.raised)},
+                      {"steps", data.history.steps.size()},
+                      {"evaluations", data.history.evaluations.size()},
+                      {"samples", data.history.samples.size()},
+                      {"back", run.follower.times_back()},
+                      {"lanes_step", data.lanes ? data.lanes->step : -1},
+                      {"used", used}};
+  return json_text(event);
 }
 
 }  // namespace megatrain

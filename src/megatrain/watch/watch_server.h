@@ -1,9 +1,9 @@
-// The report's page, served and growing: GET of four paths (/, /style.css, /script.js, /events) and nothing else. No
-// path of the file system is part of any.
+// The report's page, served and growing: GET of five paths (/, /figures, /style.css, /script.js, /events) and nothing
+// else. No path of the file system is part of any.
 #pragma once
 
 #include <csignal>
-#include <map>
+#include <string>
 #include <vector>
 
 #include "megatrain/http/server.h"
@@ -21,23 +21,16 @@ class WatchServer {
   void stop() { server_.stop(); }
 
  private:
-  // What the pages have been told of a run.
-  struct Told {
-    size_t steps = 0, evaluations = 0, samples = 0, alerts = 0;
-    int64_t back = 0, lanes_step = -1;
-    size_t since_whole = 0;  // steps that came one by one
-    std::string state;       // the text that changes with every look
-  };
-
   void page(const HttpRequest& request, const HttpReply& reply) const;
+  void figures(const HttpRequest& request, const HttpReply& reply) const;
   void follow(const HttpReply& reply);
   void look();
-  nlohmann::json whole(size_t index) const;
-  nlohmann::json news(size_t index);
+  // What the pages are told of a run; another text when something that they show is new.
+  std::string event_of(size_t index) const;
 
   Watcher& watcher_;
   HttpServer server_;
-  std::vector<Told> told_;
+  std::vector<std::string> told_;  // the last event of each run
   std::vector<HttpReply> followers_;
 };
 
