@@ -8,15 +8,20 @@
 
 #include <nlohmann/json.hpp>
 
-#define MEGATRAIN_JSON_PARSE(prefix, Json, Input) \
-  prefix template Json Json::parse<Input>(std::add_rvalue_reference_t<Input>, Json::parser_callback_t, bool, bool);
-#define MEGATRAIN_JSON(prefix, Json)                             \
-  prefix template class Json;                                    \
-  MEGATRAIN_JSON_PARSE(prefix, Json, std::string)                \
-  MEGATRAIN_JSON_PARSE(prefix, Json, std::string&)               \
-  MEGATRAIN_JSON_PARSE(prefix, Json, const std::string&)         \
-  prefix template Json Json::parse<std::string::const_iterator>( \
-      std::string::const_iterator, std::string::const_iterator, Json::parser_callback_t, bool, bool);
+// parse is specialised, as `extern` would not do: g++ compiles inline members all the same, here the whole parser.
+#define MEGATRAIN_JSON_PARSE(Json, Input) \
+  template <>                             \
+  template <>                             \
+  Json Json::parse<Input>(std::add_rvalue_reference_t<Input>, Json::parser_callback_t, bool, bool);
+#define MEGATRAIN_JSON(Json)                                                                              \
+  extern template class Json;                                                                             \
+  MEGATRAIN_JSON_PARSE(Json, std::string)                                                                 \
+  MEGATRAIN_JSON_PARSE(Json, std::string&)                                                                \
+  MEGATRAIN_JSON_PARSE(Json, const std::string&)                                                          \
+  template <>                                                                                             \
+  template <>                                                                                             \
+  Json Json::parse<std::string::const_iterator>(std::string::const_iterator, std::string::const_iterator, \
+                                                Json::parser_callback_t, bool, bool);
 
-MEGATRAIN_JSON(extern, nlohmann::basic_json<>)
-MEGATRAIN_JSON(extern, nlohmann::basic_json<nlohmann::ordered_map>)
+MEGATRAIN_JSON(nlohmann::basic_json<>)
+MEGATRAIN_JSON(nlohmann::basic_json<nlohmann::ordered_map>)

@@ -1,3 +1,3 @@
-#include "megatrain/io/json.h"
+#include "megatrain/io/json_members.h"
 
-MEGATRAIN_JSON(, nlohmann::basic_json<nlohmann::ordered_map>)
+MEGATRAIN_JSON_MEMBERS(nlohmann::basic_json<nlohmann::ordered_map>)
