@@ -93,9 +93,19 @@ TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpe
   w.clip = true;
   w.state.moments = MomentFormat::int8;  // the cores take 60 ms, the memory less
   EXPECT_EQ(look().optimizer_tokens, 15'000);
-  plan.record(1).weights = Tier::hbm;  // still fetched once a step
   plan.sweeps = {1, 1};
-  EXPECT_EQ(look().weights_tokens, 1364) << "one block once, the other in each sweep";
+  plan.rings.weight_slots = 1;
+  EXPECT_EQ(look().weights_tokens, 1364) << "the second sweep finds the first block in the slot";
+  plan.record(1).weights = Tier::hbm;  // still fetched once a step
+  EXPECT_EQ(look().weights_tokens, 910) << "and the other block stays in it";
+  plan.sweeps = {2};
+  for (const int64_t r : {1, 2}) plan.record(r).gradient = Tier::hbm;
+  plan.rings.gradient_slabs = 2;
+  plan.rings.host_gradients = 0;
+  ASSERT_NO_THROW(check_plan(w, plan));
+  EXPECT_EQ(look().gradients_tokens, 56) << "the blocks' leave once the norm is known";
+  m.dram_bytes_per_s = m.int8_updates_per_s = 1e15;
+  EXPECT_EQ(look().optimizer_tokens, 500) << "4 MB leave in 2 ms, and the update waits for them";
 
   Outlook o = look();
   o.estimate.bound_by = "compute";
@@ -106,7 +116,7 @@ TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpe
   w.active_parameters = w.parameters;
   o.estimate.bound_by = "update";
   EXPECT_TRUE(size_matters(w, o));
-  EXPECT_NE(outlook_text(w, o, m, {}).find("within forward from 1,364 tokens"), std::string::npos);
+  EXPECT_NE(outlook_text(w, o, m, {}).find("within forward from 910 tokens"), std::string::npos);
   o.weights_tokens = o.gradients_tokens = o.optimizer_tokens = 0;
   EXPECT_FALSE(size_matters(w, o)) << "there is nothing to hide";
 }

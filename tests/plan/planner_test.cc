@@ -625,6 +625,41 @@ TEST(Estimate, NoStepIsShorterThanItsLeast) {
   }
 }
 
+TEST(Estimate, ForwardAndBackwardAreAllTheComputeThatGrowsWithTokens) {
+  MachineProfile machine;
+  machine.hbm_bytes_per_s = 1e30;  // so that updates and rounding on the device take no time
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
+    const Plan plan = random_plan(w, seed);
+    const StepParts parts = step_parts(w, plan, machine);
+    const double compute_s = estimate(w, plan, machine).compute_s;
+    EXPECT_NEAR(parts.forward_s + parts.backward_s, compute_s, 1e-9 * compute_s) << plan_to_json(plan);
+  }
+}
+
+TEST(Estimate, WhatAStepMovesByPartIsWithinWhatItsLanesMove) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
+    const Plan plan = random_plan(w, seed);
+    SCOPED_TRACE(plan_to_json(plan).dump());
+    const StepParts parts = step_parts(w, plan, kMachine);
+    const Estimate e = estimate(w, plan, kMachine);
+    constexpr double kUp = 1 + 1e-9;
+    EXPECT_LE(parts.gradients_s + parts.collected_s, e.d2h_s * kUp);
+    EXPECT_LE(parts.update_s, e.update_s * kUp);
+    const double h2d = kMachine.h2d_bytes_per_s;
+    EXPECT_LE(parts.weights_s, static_cast<double>(fetched_weight_bytes(w, plan)) / h2d * kUp);
+    // every record that comes does so once, and those that stream no more than once in each sweep
+    int64_t once = 0, streamed = 0;
+    for (int64_t r = 1; r < w.head_record(); ++r) {
+      if (plan.copied(r) || plan.streams(r)) once += w.weight_bytes(r);
+      if (plan.streams(r)) streamed += w.weight_bytes(r);
+    }
+    EXPECT_GE(parts.weights_s * kUp, static_cast<double>(once) / h2d);
+    EXPECT_LE(parts.weights_s, static_cast<double>(once + (std::ssize(plan.sweeps) - 1) * streamed) / h2d * kUp);
+  }
+}
+
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(Planner, EightyBlocksAndSixtyFourMicroBatchesArePlannedWithinASecond) {
   Workload w = some_workload(0);

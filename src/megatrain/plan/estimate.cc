@@ -282,6 +282,34 @@ int64_t fetched_weight_bytes(const Workload& w, const Plan& plan) {
   return bytes;
 }
 
+StepParts step_parts(const Workload& w, const Plan& plan, const MachineProfile& m) {
+  const ActionCosts costs(w, plan, m);
+  StepParts parts;
+  bool forward = true;  // a forward pass begins with the embedding and ends before the head
+  for (const Action& a : grouped_actions(w, plan, 1)) {
+    const double seconds = costs(a);
+    switch (a.kind) {
+      case ActionKind::embed_forward: forward = true; break;
+      case ActionKind::forward: (a.again ? parts.backward_s : parts.forward_s) += seconds; break;
+      case ActionKind::head: forward = false; [[fallthrough]];
+      case ActionKind::recompute:
+      case ActionKind::backward: parts.backward_s += seconds; break;
+      case ActionKind::fetch_weights:
+        if (forward && w.is_layer_record(a.record)) parts.weights_s += seconds;
+        break;
+      case ActionKind::offload_gradient:
+        if (!w.by_rows(a.record)) parts.gradients_s += seconds;
+        break;
+      case ActionKind::collect_gradient: parts.collected_s += seconds; break;
+      case ActionKind::update:
+        if (!w.by_rows(a.record)) parts.update_s += seconds;
+        break;
+      default: break;
+    }
+  }
+  return parts;
+}
+
 double attention_flops(const Workload& w, const Plan& plan) {
   double sum = 0;
   for (const Action& a : grouped_actions(w, plan, 1)) {

@@ -31,6 +31,20 @@ std::string bounding_lane(double step_s, double compute_s, const std::map<std::s
 // Weight bytes that cross to the device in one step.
 int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
 
+// Seconds of a step by what they are for, each action by itself: sums over the schedule.
+struct StepParts {
+  // Grow with the tokens of a step.
+  double forward_s = 0;   // of the layers
+  double backward_s = 0;  // with the head, and with all that is computed again
+  // Do not.
+  double weights_s = 0;  // layers' weights that the forward passes fetch
+  // Gradients that leave in backward, and those that waited on the device and leave once the norm is known. An
+  // embedding's that is updated row by row grow with the tokens and are not counted, here and in update_s.
+  double gradients_s = 0, collected_s = 0;
+  double update_s = 0;  // of the host
+};
+StepParts step_parts(const Workload& workload, const Plan& plan, const MachineProfile& machine);
+
 // Of attention in one step, what is computed again included.
 double attention_flops(const Workload& workload, const Plan& plan);
 

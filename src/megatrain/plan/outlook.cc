@@ -18,59 +18,36 @@ double as_double(int64_t value) { return static_cast<double>(value); }
 // host, whose drive wrote 1.5 GB/s past the page cache. Before that every byte is gathered, hashed and copied.
 constexpr double kSaveShare = 0.75, kSavePasses = 4;
 
-// Of one token through all layers; backward has what it computes again, and the head.
-struct TokenSeconds {
-  double forward = 0;
-  double backward = 0;
+// Tokens of a step whose part that may hide something takes as long. With clipping updates follow the norm and hide
+// behind the next forward; without, gradients come during backward, and what comes last is needed first.
+class Hiding {
+ public:
+  Hiding(const Workload& w, const StepParts& parts)
+      : forward_s_(parts.forward_s / as_double(w.tokens())),
+        backward_s_(parts.backward_s / as_double(w.tokens())),
+        clip_(w.clip) {}
 
-  // That an update may hide behind: with clipping updates follow the norm; without, gradients come during backward, and
-  // what comes last is needed first.
-  double hides_update(const Workload& w) const { return w.clip ? forward : backward; }
+  int64_t behind_forward(double seconds) const { return tokens(seconds, forward_s_); }
+  int64_t behind_backward(double seconds) const { return tokens(seconds, backward_s_); }
+  int64_t update(double seconds) const { return clip_ ? behind_forward(seconds) : behind_backward(seconds); }
+
+ private:
+  static int64_t tokens(double seconds, double token_s) {
+    constexpr double kRounding = 1e-9;  // sums in another order do not take a token more
+    return seconds > 0 ? static_cast<int64_t>(std::ceil(seconds / token_s * (1 - kRounding))) : 0;
+  }
+
+  double forward_s_, backward_s_;  // of one token
+  bool clip_;
 };
 
-// `keep` by layer phase.
-template <class KeepOf>
-TokenSeconds token_seconds(const Workload& w, const MachineProfile& m, const KeepOf& keep_of) {
-  double forward = 0, backward = w.phases.back().forward_flops + w.phases.back().backward_flops;
-  for (int64_t p = 1; p < w.head_phase(); ++p) {
-    const PhaseWork& phase = w.phase(p);
-    forward += phase.forward_flops;
-    if (p < w.first_trained_phase()) continue;
-    backward += phase.backward_flops + phase.recomputed_flops[static_cast<size_t>(keep_of(p))];
-  }
-  return {.forward = forward / m.flops_per_s, .backward = backward / m.flops_per_s};
-}
-
-int64_t tokens_that_take(double seconds, double token_s) {
-  return seconds > 0 ? static_cast<int64_t>(std::ceil(seconds / token_s)) : 0;
-}
-
-// Bytes of layers' weights that cross to the device in the forward passes of a step.
-int64_t forward_weight_bytes(const Workload& w, const Plan& plan) {
-  int64_t bytes = 0;
-  for (int64_t r = 1; r < w.head_record(); ++r) {
-    if (plan.streams(r)) bytes += std::ssize(plan.sweeps) * w.weight_bytes(r);
-    if (plan.copied(r)) bytes += w.weight_bytes(r);
-  }
-  return bytes;
-}
-
-// Bytes of gradients that leave the device in a step. Those of rows grow with its tokens and are left out.
-int64_t leaving_gradient_bytes(const Workload& w, const Plan& plan) {
-  int64_t bytes = 0;
-  for (int64_t r = 0; r < w.record_count(); ++r) {
-    if (plan.gradient_leaves(r) && !w.by_rows(r)) bytes += w.gradient_bytes(r);
-  }
-  return bytes;
-}
-
-// Of one token through the phases whose outputs are computed again, as they do not wait.
-double again_seconds(const Workload& w, const Plan& plan, const MachineProfile& m) {
-  double flops = 0;
-  for (int64_t p = std::max<int64_t>(1, w.first_trained_phase()); p + 1 < w.head_phase(); ++p) {
-    if (plan.above_boundary(p + 1, w.first_trained_phase()) != 0) flops += w.phase(p).forward_flops;
-  }
-  return flops / m.flops_per_s;
+// All state lives in host memory, and nothing is kept.
+Plan plan_on_host(const Workload& w) {
+  return {.experts_per_record = w.experts_per_record,
+          .records = std::vector<RecordPlan>(w.records.size()),
+          .phases = std::vector<PhasePlan>(w.phases.size()),
+          .rings = {.weight_slots = w.records_at_once(), .host_gradients = w.record_count()},
+          .sweeps = {w.micro_batches}};
 }
 
 // "12,340", of a whole number.
@@ -91,11 +68,11 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   const Estimate& e = o.estimate;
   o.attention_s = attention_flops(w, plan) / (m.attention_flops_per_s > 0 ? m.attention_flops_per_s : m.flops_per_s);
   o.tokens_per_s = as_double(w.tokens()) / e.step_s;
-  TokenSeconds token = token_seconds(w, m, [&](int64_t p) { return plan.phase(p).keep; });
-  o.optimizer_tokens = tokens_that_take(std::max({e.update_s, e.disk_read_s, e.disk_write_s}), token.hides_update(w));
-  token.backward += again_seconds(w, plan, m);
-  o.weights_tokens = tokens_that_take(as_double(forward_weight_bytes(w, plan)) / m.h2d_bytes_per_s, token.forward);
-  o.gradients_tokens = tokens_that_take(as_double(leaving_gradient_bytes(w, plan)) / m.d2h_bytes_per_s, token.backward);
+  const StepParts parts = step_parts(w, plan, m);
+  const Hiding hiding(w, parts);
+  o.optimizer_tokens = hiding.update(std::max({e.update_s, parts.collected_s, e.disk_read_s, e.disk_write_s}));
+  o.weights_tokens = hiding.behind_forward(parts.weights_s);
+  o.gradients_tokens = hiding.behind_backward(parts.gradients_s);
   for (int64_t r = 0; r < w.record_count(); ++r) o.checkpoint_bytes += w.checkpoint_bytes(r);
   o.checkpoint_s = as_double(o.checkpoint_bytes) / (kSaveShare * m.disk_write_bytes_per_s) +
                    kSavePasses * as_double(o.checkpoint_bytes) / m.dram_bytes_per_s;
@@ -103,14 +80,8 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
 }
 
 int64_t tokens_to_hide_host_update(const Workload& w, const MachineProfile& m) {
-  double bytes = 0, parameters = 0;
-  for (int64_t r = 0; r < w.record_count(); ++r) {
-    if (!w.is_trained(r) || w.by_rows(r)) continue;
-    parameters += as_double(w.record(r).trained);
-    bytes += as_double(w.gradient_bytes(r) + 2 * w.visiting_bytes(r));
-  }
-  const TokenSeconds token = token_seconds(w, m, [](int64_t) { return Keep::nothing; });
-  return tokens_that_take(m.update_seconds(parameters, bytes, w.state.moments), token.hides_update(w));
+  const StepParts parts = step_parts(w, plan_on_host(w), m);
+  return Hiding(w, parts).update(parts.update_s);
 }
 
 bool size_matters(const Workload& w, const Outlook& o) {

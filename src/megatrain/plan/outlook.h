@@ -15,10 +15,11 @@ struct Outlook {
   double tokens_per_s = 0;
 
   // Tokens a step from which on compute takes as long as what must move or be updated whatever the tokens are; 0:
-  // nothing does. Visits are not counted: they take what is left of the link.
+  // nothing does. Visits are not counted: they take what is left of the link. All are sums over the schedule.
   int64_t weights_tokens = 0;    // forward, as long as the weights that it needs take to come
-  int64_t gradients_tokens = 0;  // backward, as long as the gradients of what the host updates take to leave
-  int64_t optimizer_tokens = 0;  // the update and its disk; with clipping they hide behind the next forward alone
+  int64_t gradients_tokens = 0;  // backward, as long as the gradients that leave in it take
+  int64_t optimizer_tokens = 0;  // the update, the gradients that waited on the device for it, and its disk; with
+                                 // clipping they hide behind the next forward alone
   int64_t link_tokens() const { return weights_tokens > gradients_tokens ? weights_tokens : gradients_tokens; }
 
   int64_t checkpoint_bytes = 0;
