@@ -3,14 +3,110 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <type_traits>
+
 #include "megatrain/base/error.h"
+#include "megatrain/ops/op_notes.h"
 #include "megatrain/plan/random_plan.h"
+#include "megatrain/train/setup.h"
+#include "megatrain/train/step_program.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain::tiny {
 namespace {
 
 constexpr Operand kLastOperand = Operand::not_finite;
+
+// No way to memory but by an operand: neither by a resource's name, nor through what operands are made from.
+template <class T>
+concept NamesResources = requires(const T& of, Resource resource) {
+  of.address(resource);
+};
+template <class T>
+concept HandsOutMemory = requires(const T& of) {
+  of.memory();
+}
+|| requires(const T& of) { of.memory_; };
+static_assert(NamesResources<EngineMemory> && !NamesResources<Operands> && !HandsOutMemory<Operands>);
+
+// Nor does what performs actions get the engine's memory or the records, when it is made or when it is called.
+static_assert(
+    std::is_constructible_v<StepProgram, const Model&, Ops&, const Workload&, const Plan&, Updater&, int32_t*>);
+static_assert(!std::is_constructible_v<StepProgram, const Model&, Ops&, const Workload&, const Plan&,
+                                       std::vector<LayerRecord>&, Updater&, int32_t*>);
+static_assert(!std::is_constructible_v<StepProgram, const Model&, Ops&, const Workload&, const Plan&, EngineMemory&,
+                                       Updater&, int32_t*>);
+static_assert(
+    std::is_same_v<decltype(&StepHandler::compute), void (StepHandler::*)(const Action&, const Operands&, Stream&)>);
+static_assert(std::is_same_v<decltype(&StepHandler::gather), void (StepHandler::*)(const Operands&, int64_t)>);
+static_assert(
+    std::is_same_v<decltype(&StepHandler::update), void (StepHandler::*)(const Action&, const Operands&, int64_t)>);
+
+Action without(Action action, Operand as) {
+  std::erase_if(action.accesses, [&](const Access& access) { return access.as == as; });
+  return action;
+}
+
+template <class Call>
+bool is_internal_error(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code() == ExitCode::internal;
+  }
+  return false;
+}
+
+// A step's actions as the real handler performs them, with ops that compute nothing.
+class Performed {
+ public:
+  Performed(const Shape& shape, uint64_t seed)
+      : session_(train_config(shape, "cpu"), {.config = model_config(shape)}),
+        workload_(session_.workload()),
+        plan_(random_plan(workload_, seed)),
+        model_(make_model(session_.model(), model_shape(session_.identity(), shape.seq_len))),
+        trainer_(on_disk(session_).make_trainer(plan_)),
+        memory_(*session_.machine().device, workload_, plan_, trainer_->records()),
+        updater_(trainer_->records(), 1),
+        program_(model_, ops_, workload_, plan_, updater_, memory_.at<int32_t>({ResourceKind::staged_inputs})),
+        stream_(session_.machine().device->make_stream("test")) {
+    program_.prepare(make_batch(shape, 0), 0, {});
+  }
+
+  const EngineMemory& memory() const { return memory_; }
+  std::vector<Action> actions() const { return build_schedule(workload_, plan_, StepMode::train).actions; }
+  void compute(const Action& action) { program_.compute(action, Operands(memory_, action, 0), *stream_); }
+
+ private:
+  static Session& on_disk(Session& session) {
+    session.machine().disk.place.directory = std::filesystem::temp_directory_path().string();
+    return session;
+  }
+
+  Session session_;
+  const Workload& workload_;
+  Plan plan_;
+  Model model_;
+  OpNotes ops_;
+  std::unique_ptr<Trainer> trainer_;
+  EngineMemory memory_;
+  Updater updater_;
+  StepProgram program_;
+  std::unique_ptr<Stream> stream_;  // last: it uses the memory
+};
+
+// An action may have none of these: a part of a phase that neither begins nor ends it, a phase without a router, one
+// that keeps nothing, a gradient that stays where it was summed, a head in an evaluation. Its handler then gets null.
+bool may_be_missing(ActionKind kind, Operand as) {
+  static const std::set<Operand> in_phases = {
+      Operand::x,       Operand::y,       Operand::grad_x,        Operand::grad_y,       Operand::kept,
+      Operand::carried, Operand::rounded, Operand::router_counts, Operand::router_slopes};
+  if (kind == ActionKind::balance_experts) return false;
+  return in_phases.contains(as);
+}
+
+bool is_computed(const Action& action) { return action.lane == Lane::compute || action.lane == Lane::visit; }
 
 const Action& first_of(const Schedule& schedule, ActionKind kind, Lane lane) {
   const auto found = std::ranges::find_if(
@@ -37,6 +133,54 @@ TEST(Operands, WhatAnActionDidNotDeclareCannotBeReached) {
     }
   }
   EXPECT_GT(refused, 1000);
+}
+
+TEST(Operands, AnActionThatReadsWhatItDoesNotDeclareIsAnInternalError) {
+  std::set<std::pair<ActionKind, Operand>> refused, declared;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    Performed step({.layers = 3, .experts = 4, .aux_loss = 0.01}, seed);
+    for (const Action& action : step.actions()) {
+      if (!is_computed(action)) continue;
+      ASSERT_NO_THROW(step.compute(action)) << action_name(action.kind);
+      for (const Access& access : action.accesses) {
+        const std::pair what{action.kind, access.as};
+        if (may_be_missing(action.kind, access.as)) continue;
+        declared.insert(what);
+        const Action less = without(action, access.as);
+        if (!refused.contains(what) && is_internal_error([&] { step.compute(less); })) refused.insert(what);
+      }
+    }
+  }
+  for (const auto& [kind, as] : declared) {
+    EXPECT_TRUE(refused.contains({kind, as}))
+        << action_name(kind) << " performs without operand " << static_cast<int>(as);
+  }
+}
+
+TEST(Operands, PlanesOfARecordAreThoseThatTheActionDeclares) {
+  int updates = 0, on_device = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    Performed step({.layers = 3}, seed);
+    for (const Action& action : step.actions()) {
+      if (action.kind == ActionKind::update) {
+        EXPECT_NO_THROW(Operands(step.memory(), action, 0).planes_to_update());
+        for (const Operand as : {Operand::weights, Operand::state, Operand::moments}) {
+          if (!action.has(as)) continue;
+          const Action less = without(action, as);
+          EXPECT_TRUE(is_internal_error([&] { Operands(step.memory(), less, 0).planes_to_update(); }));
+          ++updates;
+        }
+      }
+      if (action.kind == ActionKind::update_on_device && action.has(Operand::weights)) {
+        const Action less = without(action, Operand::weights);
+        EXPECT_NO_THROW(Operands(step.memory(), action, 0).planes(Operand::state));
+        EXPECT_TRUE(is_internal_error([&] { Operands(step.memory(), less, 0).planes(Operand::state); }));
+        ++on_device;
+      }
+    }
+  }
+  EXPECT_GT(updates, 10);
+  EXPECT_GT(on_device, 0);
 }
 
 TEST(Operands, AReportFindsTheMarksThatUpdatesOfTheStepBeforeMade) {

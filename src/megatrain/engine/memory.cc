@@ -1,6 +1,9 @@
 #include "megatrain/engine/memory.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "megatrain/base/error.h"
 
 namespace megatrain {
 
@@ -26,6 +29,16 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::process: return true;
     default: return false;
   }
+}
+
+void leave_out_weights(StatePlanes& planes) {
+  planes.weight = nullptr;
+  planes.master = nullptr;
+}
+
+void leave_out_state(StatePlanes& planes) {
+  planes.low = nullptr;
+  planes.m = planes.v = nullptr;
 }
 
 }  // namespace
@@ -55,20 +68,34 @@ std::byte* EngineMemory::address(const Resource& r) const {
   return buffers_[static_cast<size_t>(r.kind)].data() + inventory_.offset(r);
 }
 
+StatePlanes EngineMemory::planes(const Action& action, const Resource& state) const {
+  const bool weights = std::ranges::any_of(action.accesses, [&](const Access& access) {
+    return access.resource == Resource{ResourceKind::record_weights, action.record};
+  });
+  ensure(weights || state.kind != ResourceKind::record_state, "an action on a record's state declares its weights");
+  return planes(state, action.record);
+}
+
 StatePlanes EngineMemory::planes(const Resource& state, int64_t record) const {
   const LayerRecord& of = records_[static_cast<size_t>(record)];
   if (state.kind == ResourceKind::visiting_state) return StatePlanes::within(address(state), of.layout());
   StatePlanes planes = of.planes();
-  if (state.kind == ResourceKind::record_weights) {
-    planes.low = nullptr;
-    planes.m = planes.v = nullptr;
-  }
+  if (state.kind == ResourceKind::record_weights) leave_out_state(planes);
   return planes;
 }
 
 StatePlanes EngineMemory::planes_to_update(const Action& update) const {
   StatePlanes planes = records_[static_cast<size_t>(update.record)].planes();
-  if (!update.has(Operand::moments)) return planes;
+  if (!update.has(Operand::weights)) leave_out_weights(planes);
+  if (!update.has(Operand::state)) leave_out_state(planes);
+  if (update.has(Operand::moments)) take_from_slab(update, planes);
+  ensure((planes.weight || planes.master) && planes.m && planes.v &&
+             (planes.low || workload_.low_bytes(update.record) == 0),
+         "an update declares all that it changes");
+  return planes;
+}
+
+void EngineMemory::take_from_slab(const Action& update, StatePlanes& planes) const {
   std::byte* slab = address(update.at(Operand::moments));
   if (plan_.weights_on_disk(update.record)) {
     if (workload_.record(update.record).dtype == DType::bf16) {
@@ -82,7 +109,6 @@ StatePlanes EngineMemory::planes_to_update(const Action& update) const {
   }
   planes.m = slab;
   planes.v = planes.m + workload_.disk_moment_bytes(update.record);
-  return planes;
 }
 
 int64_t EngineMemory::host_correct() const {

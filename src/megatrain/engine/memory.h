@@ -31,8 +31,11 @@ class EngineMemory {
 
   // A record's planes where it lives (record_state; of record_weights those alone) or where it visits (visiting_state).
   StatePlanes planes(const Resource& state, int64_t record) const;
+  // The same for an action: an internal error where these are planes that it does not declare.
+  StatePlanes planes(const Action& action, const Resource& state) const;
 
-  // The planes that an update on the host works on: the record's, and those that live on disk in their slab.
+  // The planes that an update on the host works on, as it declares them: the record's, and those that live on disk in
+  // their slab. An internal error where it does not declare all it needs.
   StatePlanes planes_to_update(const Action& update) const;
 
   // What a step reports, on the host. Sums of squares record by record, and in a record part by part.
@@ -51,6 +54,9 @@ class EngineMemory {
   std::byte* host_router_counts() const { return reinterpret_cast<std::byte*>(host_loss_sums() + 3); }
 
  private:
+  // Planes of the record that live on disk, in the slab they are in.
+  void take_from_slab(const Action& update, StatePlanes& planes) const;
+
   Workload workload_;
   Plan plan_;
   const std::vector<LayerRecord>& records_;

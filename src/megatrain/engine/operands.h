@@ -28,7 +28,7 @@ class Operands {
 
   // The planes of the action's record where this operand says: at home, or where the state visits. Visiting planes
   // hold the trained tensors alone, all by their state_offset.
-  StatePlanes planes(Operand as, int64_t nth = 0) const { return memory_.planes(resource(as, nth), action_.record); }
+  StatePlanes planes(Operand as, int64_t nth = 0) const { return memory_.planes(action_, resource(as, nth)); }
   bool visits() const { return action_.at(Operand::state).kind == ResourceKind::visiting_state; }
   // Those that an update on the host works on: the record's, and those that live on disk in their slab.
   StatePlanes planes_to_update() const { return memory_.planes_to_update(action_); }

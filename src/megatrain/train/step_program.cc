@@ -71,9 +71,11 @@ int64_t squares_in(const Operands& operands) {
   return bytes / static_cast<int64_t>(sizeof(double));
 }
 
-std::vector<std::byte*> weights_of(const Operands& operands) {
+// Of all records that a part of a phase needs.
+std::vector<std::byte*> weights_of(const Workload& w, const Action& a, const Operands& operands) {
+  const int64_t records = std::ssize(w.phase(a.phase).records_of(a.part));
   std::vector<std::byte*> slabs;
-  for (int64_t i = 0; i < operands.count(Operand::weights); ++i) slabs.push_back(operands.address(Operand::weights, i));
+  for (int64_t i = 0; i < records; ++i) slabs.push_back(operands.address(Operand::weights, i));
   return slabs;
 }
 
@@ -90,12 +92,12 @@ int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched
   return (micro_batches * micro_batch_words(micro_tokens) + row_words(touched_rows)) * 4;
 }
 
-StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan,
-                         std::vector<LayerRecord>& records, Updater& updater, int32_t* staged)
+StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan, Updater& updater,
+                         int32_t* staged)
     : model_(model),
       ops_(ops),
       workload_(workload),
-      records_(records),
+      layouts_(model.layouts()),
       updater_(updater),
       phases_(model.layer_phases()),
       below_head_is_trained_(workload.first_trained_phase() < workload.head_phase()),
@@ -103,7 +105,7 @@ StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload,
       staged_(staged),
       micro_batches_(static_cast<size_t>(workload.micro_batches)),
       row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
-  for (const LayerRecord& record : records) part_runs_.push_back(runs_of_parts(record.layout()));
+  for (const LayerLayout& layout : layouts_) part_runs_.push_back(runs_of_parts(layout));
 }
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
@@ -247,19 +249,20 @@ void StepProgram::embed_forward(const Action& a, const Operands& operands, Strea
 }
 
 void StepProgram::forward(const Action& a, const Operands& operands, Stream& stream) {
-  phases_[static_cast<size_t>(a.phase - 1)].phase->forward(ops_, stream,
-                                                           {.part = a.part,
-                                                            .weights = weights_of(operands),
-                                                            .x = activation(operands, Operand::x, a.phase),
-                                                            .y = activation(operands, Operand::y, a.phase + 1),
-                                                            .micro_batch = micro_batch(a, operands),
-                                                            .tables = operands.at<float>(Operand::tables),
-                                                            .workspace = operands.address(Operand::workspace),
-                                                            .carried = operands.optional(Operand::carried),
-                                                            .keep = a.keep,
-                                                            .kept = operands.optional(Operand::kept),
-                                                            .again = a.again,
-                                                            .router_counts = router_counts_of(a, operands, stream)});
+  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
+  numbered.phase->forward(ops_, stream,
+                          {.part = a.part,
+                           .weights = weights_of(workload_, a, operands),
+                           .x = activation(operands, Operand::x, a.phase),
+                           .y = activation(operands, Operand::y, a.phase + 1),
+                           .micro_batch = micro_batch(a, operands),
+                           .tables = operands.at<float>(Operand::tables),
+                           .workspace = operands.address(Operand::workspace),
+                           .carried = operands.optional(Operand::carried),
+                           .keep = a.keep,
+                           .kept = operands.optional(Operand::kept),
+                           .again = a.again,
+                           .router_counts = router_counts_of(a, operands, stream)});
 }
 
 // What the router's losses are means over: the counted tokens of every layer that has a router.
@@ -295,7 +298,7 @@ RouterSlopes StepProgram::router_slopes(const Operands& operands) const {
 float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nth, int64_t record, Stream& stream) {
   float* sum = operands.at<float>(Operand::sum, nth);
   if (a.micro_batch > 0) return sum;
-  for (const ElementRange& gap : records_[static_cast<size_t>(record)].layout().state_gaps())
+  for (const ElementRange& gap : layouts_[static_cast<size_t>(record)].state_gaps())
     stream.zero(sum + gap.begin, static_cast<size_t>(gap.count) * 4);
   return sum;
 }
@@ -327,19 +330,19 @@ Phase::Backward StepProgram::backward_args(const Action& a, const Operands& oper
 }
 
 void StepProgram::recompute(const Action& a, const Operands& operands, Stream& stream) {
-  phases_[static_cast<size_t>(a.phase - 1)].phase->recompute(ops_, stream,
-                                                             backward_args(a, operands, weights_of(operands), {}));
+  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
+  numbered.phase->recompute(ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), {}));
 }
 
 void StepProgram::backward(const Action& a, const Operands& operands, Stream& stream) {
   const std::vector<float*> sums = sums_of(a, operands, stream);
   phases_[static_cast<size_t>(a.phase - 1)].phase->backward(ops_, stream,
-                                                            backward_args(a, operands, weights_of(operands), sums));
+                                                            backward_args(a, operands, weights_of(workload_, a, operands), sums));
 }
 
 void StepProgram::head(const Action& a, const Operands& operands, Stream& stream) {
   const bool training = operands.has(Operand::grad_x);
-  const std::vector<std::byte*> weights = weights_of(operands);
+  const std::vector<std::byte*> weights = weights_of(workload_, a, operands);
   const std::vector<float*> sums = training ? sums_of(a, operands, stream) : std::vector<float*>();
   model_.head.run(ops_, stream,
                   {.weights = weights,
@@ -409,7 +412,7 @@ void StepProgram::update_on_device(const Action& a, const Operands& operands, St
   const std::byte* gradient = operands.address(rounded ? Operand::rounded : Operand::sum);
   const bool narrow = rounded && record.dtype == DType::bf16;
   const bool rows = workload_.by_rows(a.record), visits = operands.visits();
-  for (const TensorSpec& tensor : records_[static_cast<size_t>(a.record)].layout().tensors) {
+  for (const TensorSpec& tensor : layouts_[static_cast<size_t>(a.record)].tensors) {
     if (!tensor.trainable) continue;
     const auto at = [&](auto* plane, int64_t offset) {
       return plane ? plane + (visits ? tensor.state_offset : offset) : nullptr;

@@ -32,10 +32,10 @@ struct OptimStep {
 
 class StepProgram : public StepHandler {
  public:
-  // All arguments outlive it. `staged` is a step's inputs on the host; of device memory it gets what an action
-  // declares.
-  StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan,
-              std::vector<LayerRecord>& records, Updater& updater, int32_t* staged);
+  // All arguments outlive it. `staged` is a step's inputs on the host; of all other memory, the records' too, it gets
+  // what an action declares.
+  StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan, Updater& updater,
+              int32_t* staged);
 
   // Fills the staging buffers for the next step to be issued; `sequence` alternates two sets of host tables, so that
   // the step before may still be updating.
@@ -89,7 +89,7 @@ class StepProgram : public StepHandler {
   const Model& model_;
   Ops& ops_;
   const Workload& workload_;
-  std::vector<LayerRecord>& records_;
+  std::vector<LayerLayout> layouts_;  // by record
   Updater& updater_;
   std::vector<std::vector<PartRun>> part_runs_;  // by record
   std::vector<Model::NumberedPhase> phases_;     // of the layers

@@ -73,7 +73,7 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
       records_(make_records(*machine.device, model_.layouts(), memory_of(plan), disk_.planes(), homes(workload))),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, team_size(update_threads)),
-      program_(model_, *machine.ops, memory_.workload(), memory_.plan(), records_, updater_,
+      program_(model_, *machine.ops, memory_.workload(), memory_.plan(), updater_,
                memory_.at<int32_t>({ResourceKind::staged_inputs})),
       plan_(plan),
       lanes_(*machine.device),
