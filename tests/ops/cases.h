@@ -109,6 +109,7 @@ struct CrossEntropyCase {
   int64_t ignore_every = 0;  // every n-th label is ignored; 0: none
   bool ties = false;         // some rows have equal largest logits
   float amplitude = 1.0f;    // of the logits
+  bool token_scales = false;
 };
 
 struct FinishGradientCase {
@@ -293,6 +294,8 @@ inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
     {DType::f32, 6, 50, 3, true},
     {DType::f32, 5, 2049, 4},
     {DType::f32, 9, 600, 0, false, 30.0f},
+    {DType::f32, 6, 50, 3, false, 1.0f, true},
+    {DType::bf16, 5, 700, 4, false, 1.0f, true},
     {DType::bf16, 6, 50, 3, true},
     {DType::bf16, 7, 1500, 5, false, 4.0f},
 };
@@ -398,7 +401,10 @@ inline std::string name_of(const ExpertsGatedCase& c) {
 }
 inline std::string name_of(const CrossEntropyCase& c) {
   return std::string("cross_entropy ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.vocab}) +
-         flags({{c.ignore_every > 0, "ignored"}, {c.ties, "ties"}, {c.amplitude > 1, "large"}});
+         flags({{c.ignore_every > 0, "ignored"},
+                {c.ties, "ties"},
+                {c.amplitude > 1, "large"},
+                {c.token_scales, "token scales"}});
 }
 inline std::string name_of(const FinishGradientCase& c) {
   return std::string("finish_gradient ") + dtype_name(c.dtype) + " " + sizes({c.count / c.parts, c.parts});

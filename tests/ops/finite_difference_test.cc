@@ -24,7 +24,10 @@ double objective(const Case& c, const Values& in) {
   if (in.contains("grad_out")) {
     sum = dot(out.at("out"), in.at("grad_out"));
   } else {
-    for (double loss : out.at("loss")) sum += loss * in.at("scale")[0];
+    const Vector& loss = out.at("loss");
+    const auto weights = in.find("token_scales");
+    for (size_t t = 0; t < loss.size(); ++t)
+      sum += loss[t] * in.at("scale")[0] * (weights == in.end() ? 1 : weights->second[t]);
   }
   for (const auto& [name, before] : in) {
     if (name.starts_with("before_")) sum += dot(in.at(name.substr(7)), before);

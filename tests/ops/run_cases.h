@@ -338,6 +338,7 @@ inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
   OpRun r;
   r.in["logits"] = h.random(c.rows * c.vocab, c.dtype, c.amplitude);
   r.in["scale"] = {stored(1.0 / static_cast<double>(c.rows), DType::f32)};
+  if (c.token_scales) r.in["token_scales"] = h.random(c.rows, DType::f32);
   std::vector<int32_t> labels(static_cast<size_t>(c.rows));
   for (int64_t t = 0; t < c.rows; ++t) {
     double* row = r.in["logits"].data() + t * c.vocab;
@@ -354,12 +355,14 @@ inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
   const Tensor logits = h.filled(c.dtype, c.rows, c.vocab, r.in["logits"]);
   const Tensor loss = h.poisoned(DType::f32, 1, c.rows), only_loss = h.poisoned(DType::f32, 1, c.rows);
   const Buffer correct = h.upload(std::vector<int32_t>(labels.size(), -1));
+  const Tensor scales = c.token_scales ? h.filled(DType::f32, 1, c.rows, r.in["token_scales"]) : Tensor{};
   CrossEntropy args{.logits = logits.view,
                     .labels = pointer<int32_t>(labels_d),
                     .scale = static_cast<float>(r.in["scale"][0]),
                     .loss = only_loss.view.as<float>(),
                     .correct = pointer<int32_t>(correct),
-                    .backward = false};
+                    .backward = false,
+                    .token_scales = c.token_scales ? scales.view.as<float>() : nullptr};
   h.launch(r.seconds["forward"], [&] { h.ops.cross_entropy(h.stream, args); });
   r.out["untouched_logits"] = h.read(logits);
   r.out["loss"] = h.read(only_loss);

@@ -52,11 +52,12 @@ class MadeModel {
   }
 
   // The state's hash after `steps` steps, and the last loss.
-  std::pair<std::string, double> train(const Plan& plan, int64_t steps) {
+  std::pair<std::string, double> train(const Plan& plan, int64_t steps, uint64_t seed = 0) {
     const auto trained = trainer(plan);
     double loss = 0;
     for (int64_t s = 1; s <= steps; ++s) {
-      const AdamWStep adamw{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .t = s};
+      const AdamWStep adamw{
+          .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .t = s, .seed = seed};
       loss = trained->step(make_batch(shape_, 0), {.adamw = adamw, .clip = shape_.clip ? 0.5 : 0}).loss;
     }
     trained->drain();

@@ -65,6 +65,7 @@ TEST_P(HybridModel, TrainsUnderEveryRandomPlanToOneStateHash) {
     ASSERT_TRUE(violations.empty()) << violations.front();
     ASSERT_EQ(made.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
   }
+  EXPECT_NE(made.train(random_plan(w, 1000), 4, 1).first, expected) << "another seed drops other outputs";
   EXPECT_LT(made.train(random_plan(w, 0), 12).second, loss) << "the loss of one batch falls";
 }
 

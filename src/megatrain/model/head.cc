@@ -75,7 +75,8 @@ void Head::run(Ops& ops, Stream& stream, const Args& a) const {
                                .scale = a.scale,
                                .loss = a.loss + begin,
                                .correct = a.correct + begin,
-                               .backward = backward});
+                               .backward = backward,
+                               .token_scales = a.token_scales ? a.token_scales + begin : nullptr});
     if (!backward) continue;
     table_.backward_weight(table, logits, normed);
     if (!a.grad_is_used && !norm_.trained()) continue;

@@ -29,8 +29,11 @@ class Head {
     std::span<std::byte* const> weights;  // slabs: its own, and when tied the embedding's
     View x;                               // (T, H)
     float scale;                          // 1 / trained tokens of the step
-    float* loss;                          // (T)
-    int32_t* correct;                     // (T)
+    // (T) a factor of each token's loss beside it; nullptr: 1. A loss over several sequences takes two passes: one of
+    // the losses alone, which are minus the log-probabilities, then one with a scale a token that is made of them.
+    const float* token_scales = nullptr;
+    float* loss;       // (T)
+    int32_t* correct;  // (T)
     MicroBatchView micro_batch;
     std::byte* workspace;
     // Backward; grad empty: loss only.

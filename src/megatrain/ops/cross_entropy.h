@@ -9,7 +9,7 @@ inline constexpr int32_t kIgnoreLabel = -100;
 
 // loss[t] = logsumexp(logits[t]) - logits[t][label[t]], 0 where the label is kIgnoreLabel.
 // correct[t] = 1 where the label's logit is the row's largest (the first of equals), else 0 (0 where ignored).
-// When `backward`, logits become d(sum of loss * scale)/d(logits); ignored rows become 0.
+// When `backward`, logits become d(sum of loss * scale * token_scales)/d(logits); ignored rows become 0.
 struct CrossEntropy {
   View logits;            // (C, V), in place
   const int32_t* labels;  // (C)
@@ -17,6 +17,7 @@ struct CrossEntropy {
   float* loss;            // (C)
   int32_t* correct;       // (C)
   bool backward;
+  const float* token_scales = nullptr;  // (C) for a loss that weighs tokens; nullptr: all are 1
 };
 
 }  // namespace megatrain

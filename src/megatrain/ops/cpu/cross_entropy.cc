@@ -55,8 +55,9 @@ void cross_entropy(const Context& context, const CrossEntropy& args) {
     args.loss[row] = static_cast<float>(std::log(sum) - below);
     args.correct[row] = maximum.first == label;
     if (!args.backward) return;
-    const float factor = static_cast<float>(static_cast<double>(args.scale) / sum);
-    const float label_grad = static_cast<float>((std::exp(below) / sum - 1.0) * static_cast<double>(args.scale));
+    const double scale = static_cast<double>(args.scale) * (args.token_scales ? args.token_scales[row] : 1.0f);
+    const float factor = static_cast<float>(scale / sum);
+    const float label_grad = static_cast<float>((std::exp(below) / sum - 1.0) * scale);
     for_chunks(logits.cols, [&](int64_t begin, int64_t count) {
       const float* x = read(logits, row, begin, count, buffer.data());
       for (int64_t i = 0; i < count; ++i) grad[i] = exp_f32(x[i] - maximum.value) * factor;

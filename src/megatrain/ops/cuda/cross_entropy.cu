@@ -12,7 +12,8 @@ constexpr int kThreads = 512;
 // One block a row. The sum of exponentials is kept relative to the largest logit a thread has seen.
 template <class T, int kVec>
 __global__ void cross_entropy_kernel(T* logits, int64_t row_stride, int64_t vocabulary, const int32_t* labels,
-                                     float scale, float* loss, int32_t* correct, bool backward) {
+                                     float scale, const float* token_scales, float* loss, int32_t* correct,
+                                     bool backward) {
   __shared__ float shared[32];
   const int64_t row = blockIdx.x;
   T* x = logits + row * row_stride;
@@ -57,6 +58,7 @@ __global__ void cross_entropy_kernel(T* logits, int64_t row_stride, int64_t voca
     correct[row] = lost ? 0 : 1;
   }
   if (!backward) return;
+  if (token_scales) scale *= token_scales[row];
   for (int64_t i = threadIdx.x * kVec; i < vocabulary; i += kThreads * kVec) {
     float v[kVec];
     load<T, kVec>(x + i, v);
@@ -74,8 +76,8 @@ void launch(const CrossEntropy& args, cudaStream_t stream) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
       cross_entropy_kernel<T, kVec><<<grid_size(args.logits.rows), kThreads, 0, stream>>>(
-          args.logits.as<T>(), args.logits.row_stride, args.logits.cols, args.labels, args.scale, args.loss,
-          args.correct, args.backward);
+          args.logits.as<T>(), args.logits.row_stride, args.logits.cols, args.labels, args.scale, args.token_scales,
+          args.loss, args.correct, args.backward);
     };
     if (packs(args.logits, kPack<T>)) {
       run.template operator()<kPack<T>>();
