@@ -2,7 +2,7 @@
 //
 //   draw_figures lanes TRACE.json OUT.svg                       a run's lanes.json, or trace.json of bench step --trace
 //   draw_figures losses OUT.svg NAME=METRICS.jsonl NAME=…       one curve each, from lines with "step" and "loss"
-//   draw_figures differences OUT.svg NAME=METRICS.jsonl NAME=…  smoothed curves; below, how each differs from the first
+//   draw_figures differences OUT.svg NAME=METRICS.jsonl NAME=…  smoothed curves, and how each differs from the first
 #include <cstdio>
 #include <fstream>
 #include <iterator>
