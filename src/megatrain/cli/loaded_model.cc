@@ -124,9 +124,10 @@ void LoadedModel::load() {
   for (const LayerLayout& layout : layouts) weight_bytes_ += layout.elements * dtype_bytes(dtype_);
   if (weight_bytes_ > host_memory_available()) {
     fail(ExitCode::cannot_fit,
-         fmt::format("the weights take {} of host memory in {}, and {} is available{}", format_bytes(weight_bytes_),
-                     dtype_name(dtype_), format_bytes(host_memory_available()),
-                     dtype_ == DType::f32 ? "; --precision=bf16 needs half" : ""));
+         fmt::format("the weights take {} of host memory in {}, and {} is available. Generation holds all of them in "
+                     "memory; only training reads weights from disk{}",
+                     format_bytes(weight_bytes_), dtype_name(dtype_), format_bytes(host_memory_available()),
+                     dtype_ == DType::f32 ? ". --precision=bf16 needs half" : ""));
   }
   load_start_s_ = now_s();
   records_ = make_records(*machine_.device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
