@@ -22,6 +22,16 @@
 
 namespace megatrain::tiny {
 
+TEST(ExpertParts, ARecordIsNamedByTheExpertsItHolds) {
+  Tiny grouped({.layers = 3, .experts = 8, .experts_per_record = 3});
+  Workload w = grouped.workload();
+  w.experts_per_record = 0;  // what was asked for; what the records hold is theirs to say
+  std::vector<std::string> names;
+  for (const int64_t record : w.phase(1).records) names.push_back(describe_record(w, record));
+  EXPECT_EQ(names, (std::vector<std::string>{"layer 1", "experts 1 to 3 of layer 1", "experts 4 to 6 of layer 1",
+                                             "experts 7 to 8 of layer 1"}));
+}
+
 TEST(ExpertParts, NeedOneRecordAtATime) {
   Tiny whole({.layers = 3, .experts = 8}), grouped({.layers = 3, .experts = 8, .experts_per_record = 3});
   EXPECT_EQ(whole.workload().records_at_once(), 2);

@@ -25,8 +25,7 @@ int64_t experts_per_record(const ModelConfig& config, const std::vector<LayerRec
   while (layer < config.layers && !config.experts.in_layer(layer)) ++layer;
   if (layer == config.layers) return 0;
   const size_t first = static_cast<size_t>(layer + 2);  // behind the embedding, dense layers and the layer's attention
-  const LayerLayout all = model_layouts(config)[first];
-  return std::ssize(records[first].layout().tensors) * config.experts.count / std::ssize(all.tensors);
+  return std::ssize(records[first].layout().norm_parts());
 }
 
 Model model_of(const ModelConfig& config, const std::vector<LayerRecord>& records, const GeneratorOptions& options) {

@@ -84,9 +84,12 @@ std::string experts_of(const Workload& w, int64_t record) {
   const std::vector<int64_t>& records = w.phase(w.phase_of(record)).records;
   const int64_t group = std::find(records.begin(), records.end(), record) - records.begin() - 1;
   if (group < 0) return "";  // attention, norms and router
-  const int64_t each = w.experts_per_record > 0 ? w.experts_per_record : w.experts;
-  if (each >= w.experts) return "experts";
-  const int64_t first = group * each + 1, last = std::min(w.experts, (group + 1) * each);
+  const int64_t held = w.record(record).norm_parts;
+  if (held == w.experts) return "experts";
+  int64_t first = 1;
+  for (int64_t before = 1; before <= group; ++before)
+    first += w.record(records[static_cast<size_t>(before)]).norm_parts;
+  const int64_t last = first + held - 1;
   return first == last ? fmt::format("expert {}", first) : fmt::format("experts {} to {}", first, last);
 }
 

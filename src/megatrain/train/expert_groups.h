@@ -1,4 +1,6 @@
-// How a layer's experts are cut into records: what changes no bit, and is the plan's to choose.
+// How a layer's experts are cut into records: what changes no bit, and is the plan's to choose. The size is decided
+// here and records are cut in model/model.cc; how many experts a record holds is then read from it
+// (LayerLayout::norm_parts, RecordWork::norm_parts), and nothing else derives it.
 #pragma once
 
 #include <cstdint>

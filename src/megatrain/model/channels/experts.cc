@@ -33,11 +33,9 @@ struct Experts::Work final : Channel::Work {
 
 Experts::Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records)
     : c_(config), dtype_(dtype), router_(records.front(), BlockOperand::router, BlockOperand::router_bias) {
-  int64_t tensors = 0;  // of all experts
-  for (const LayerLayout& record : records.subspan(1)) tensors += std::ssize(record.tensors);
   int64_t first = 0;
   for (const LayerLayout& record : records.subspan(1)) {
-    const int64_t count = std::ssize(record.tensors) * c_.count / tensors;
+    const int64_t count = std::ssize(record.norm_parts());
     groups_.push_back({first, count, record.elements,
                        ExpertLinear(record, count, ExpertOperand::gate_up, ExpertOperand::gate_up_bias),
                        ExpertLinear(record, count, ExpertOperand::down, ExpertOperand::down_bias)});
