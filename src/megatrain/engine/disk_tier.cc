@@ -30,13 +30,14 @@ std::vector<DiskPlanes> DiskTier::planes() const {
   for (int64_t record = 0; record < workload_.record_count(); ++record) {
     DiskPlanes& at = planes[static_cast<size_t>(record)];
     at.file = file_.get();
-    if (plan_.weights_on_disk(record)) {
-      at.weights = offset({ResourceKind::disk_weights, record});
-      at.low = offset({ResourceKind::disk_low_bits, record});
+    for (const DiskPlane& plane : disk_planes(workload_, plan_, record)) {
+      const int64_t begin = offset({plane.kind, record});
+      if (plane.kind == ResourceKind::disk_weights) at.weights = begin;
+      if (plane.kind == ResourceKind::disk_low_bits) at.low = begin;
+      if (plane.kind != ResourceKind::disk_moments) continue;
+      at.m = begin;
+      at.v = begin + workload_.disk_moment_bytes(record);
     }
-    if (!plan_.moments_on_disk(record)) continue;
-    at.m = offset({ResourceKind::disk_moments, record});
-    at.v = at.m + workload_.disk_moment_bytes(record);
   }
   return planes;
 }

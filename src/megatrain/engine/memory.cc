@@ -97,18 +97,21 @@ StatePlanes EngineMemory::planes_to_update(const Action& update) const {
 
 void EngineMemory::take_from_slab(const Action& update, StatePlanes& planes) const {
   std::byte* slab = address(update.at(Operand::moments));
-  if (plan_.weights_on_disk(update.record)) {
-    if (workload_.record(update.record).dtype == DType::bf16) {
-      planes.weight = reinterpret_cast<bf16*>(slab);
+  for (const DiskPlane& plane : disk_planes(workload_, plan_, update.record)) {
+    if (plane.kind == ResourceKind::disk_weights) {
+      if (workload_.record(update.record).dtype == DType::bf16) {
+        planes.weight = reinterpret_cast<bf16*>(slab);
+      } else {
+        planes.master = reinterpret_cast<float*>(slab);
+      }
+    } else if (plane.kind == ResourceKind::disk_low_bits) {
+      if (plane.bytes > 0) planes.low = reinterpret_cast<uint16_t*>(slab);
     } else {
-      planes.master = reinterpret_cast<float*>(slab);
+      planes.m = slab;
+      planes.v = slab + workload_.disk_moment_bytes(update.record);
     }
-    slab += workload_.disk_weight_bytes(update.record);
-    if (workload_.low_bytes(update.record) > 0) planes.low = reinterpret_cast<uint16_t*>(slab);
-    slab += workload_.disk_low_bytes(update.record);
+    slab += plane.bytes;
   }
-  planes.m = slab;
-  planes.v = planes.m + workload_.disk_moment_bytes(update.record);
 }
 
 int64_t EngineMemory::host_correct() const {

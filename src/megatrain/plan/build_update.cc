@@ -27,11 +27,10 @@ void ScheduleBuilder::update_on_host(int64_t record, Resource after, Resource wa
   const Lease lease = moment_slabs_.acquire();
   const Resource slab{Kind::moment_slab, lease.slab()};
   std::vector<Access> in = {writes(Operand::to, slab)}, out = {reads(Operand::from, slab)};
-  for (const Kind kind : {Kind::disk_weights, Kind::disk_low_bits, Kind::disk_moments}) {  // as they lie in the slab
-    if (kind != Kind::disk_moments && !plan_.weights_on_disk(record)) continue;
-    if (kind == Kind::disk_low_bits && w_.low_bytes(record) == 0) continue;
-    in.push_back(reads(Operand::from, {kind, record}));
-    out.push_back(writes(Operand::to, {kind, record}));
+  for (const DiskPlane& plane : disk_planes(w_, plan_, record)) {
+    if (plane.bytes == 0) continue;
+    in.push_back(reads(Operand::from, {plane.kind, record}));
+    out.push_back(writes(Operand::to, {plane.kind, record}));
   }
   add(Lane::disk_read, {.kind = ActionKind::fetch_moments, .record = record}, std::move(in));
   accesses.push_back(writes(Operand::moments, slab));

@@ -99,19 +99,14 @@ class ResourceList {
   }
 
   void state(int64_t r, Tier tier) const {
-    if (plan_.weights_on_disk(r)) {
-      visit_(Kind::disk_weights, Tier::disk, r, w_.disk_weight_bytes(r), 1);
-      visit_(Kind::disk_low_bits, Tier::disk, r, w_.disk_low_bytes(r), 1);
-    } else {
-      plane(Kind::record_weights, tier, r, w_.weight_bytes(r));
-      plane(Kind::low_bits, tier, r, w_.low_bytes(r));
-    }
-    if (plan_.moments_on_disk(r)) {
-      visit_(Kind::disk_moments, Tier::disk, r, 2 * w_.disk_moment_bytes(r), 1);
-    } else {
-      plane(Kind::first_moments, tier, r, w_.moment_bytes(r));
-      plane(Kind::second_moments, tier, r, w_.moment_bytes(r));
-    }
+    const std::vector<DiskPlane> away = disk_planes(w_, plan_, r);
+    for (const DiskPlane& plane : away) visit_(plane.kind, Tier::disk, r, plane.bytes, 1);
+    const auto here = [&](Kind on_disk) { return std::ranges::find(away, on_disk, &DiskPlane::kind) == away.end(); };
+    if (here(Kind::disk_weights)) plane(Kind::record_weights, tier, r, w_.weight_bytes(r));
+    if (here(Kind::disk_low_bits)) plane(Kind::low_bits, tier, r, w_.low_bytes(r));
+    if (!here(Kind::disk_moments)) return;
+    plane(Kind::first_moments, tier, r, w_.moment_bytes(r));
+    plane(Kind::second_moments, tier, r, w_.moment_bytes(r));
   }
 
   void plane(Kind kind, Tier tier, int64_t r, int64_t bytes) const {
@@ -329,9 +324,20 @@ nlohmann::json memory_to_json(const MemoryNeed& need) {
   return memory;
 }
 
+std::vector<DiskPlane> disk_planes(const Workload& w, const Plan& plan, int64_t record) {
+  std::vector<DiskPlane> planes;
+  if (plan.weights_on_disk(record)) {
+    planes.push_back({Kind::disk_weights, w.disk_weight_bytes(record)});
+    planes.push_back({Kind::disk_low_bits, w.disk_low_bytes(record)});
+  }
+  if (plan.moments_on_disk(record)) planes.push_back({Kind::disk_moments, 2 * w.disk_moment_bytes(record)});
+  return planes;
+}
+
 int64_t update_slab_bytes(const Workload& w, const Plan& plan, int64_t record) {
-  const int64_t weights = plan.weights_on_disk(record) ? w.disk_weight_bytes(record) + w.disk_low_bytes(record) : 0;
-  return weights + 2 * w.disk_moment_bytes(record);
+  int64_t bytes = 0;
+  for (const DiskPlane& plane : disk_planes(w, plan, record)) bytes += plane.bytes;
+  return bytes;
 }
 
 Resource gradient_sum_of(const Workload& w, const Plan& plan, int64_t record) {

@@ -38,6 +38,14 @@ MemoryNeed memory_need(const Workload& workload, const Plan& plan);
 std::string disk_contents(const MemoryNeed& need);
 nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}
 
+// A plane of a record that lives on disk, and its bytes there.
+struct DiskPlane {
+  ResourceKind kind;
+  int64_t bytes;
+};
+// Those of a record, as they lie one after the other in the slab that they pass through for its update.
+std::vector<DiskPlane> disk_planes(const Workload& workload, const Plan& plan, int64_t record);
+
 // Of what passes through a slab for the update of a record whose moments live on disk.
 int64_t update_slab_bytes(const Workload& workload, const Plan& plan, int64_t record);
 
