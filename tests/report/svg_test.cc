@@ -37,6 +37,7 @@ TEST(Ticks, OfStepsAreWhole) {
   EXPECT_EQ(labels(whole_ticks(1, 2, 4)), (Labels{"1", "2"}));
   EXPECT_EQ(labels(whole_ticks(7, 7, 4)), (Labels{"7"}));
   EXPECT_EQ(labels(whole_ticks(1, 400, 4)), (Labels{"100", "200", "300", "400"}));
+  EXPECT_EQ(labels(whole_ticks(1, 100000, 4)), (Labels{"20k", "40k", "60k", "80k", "100k"})) << "two are too few";
   EXPECT_EQ(labels(whole_ticks(1, 30000, 3)), (Labels{"10k", "20k", "30k"}));
 }
 
@@ -118,6 +119,18 @@ TEST(Curves, LongOnesAreSmoothedInFewPointsFromAllTheirNeighbours) {
   EXPECT_EQ(smooth.front().x, 0);
   EXPECT_EQ(smooth.back().x, 99'999);
   for (const Point& at : smooth) EXPECT_NEAR(at.y, 5 - 1e-5 * at.x, 0.01);
+}
+
+TEST(Curves, MeansOfNeighboursAreFewAndTakeEveryPoint) {
+  std::vector<Point> points;
+  for (int i = 0; i < 1001; ++i) points.push_back({static_cast<double>(i), i % 2 ? 3.0 : 1.0});
+  const std::vector<Point> means = neighbour_means(points, 100);
+  EXPECT_EQ(means.size(), 91u);
+  EXPECT_EQ(means[0].x, 5);
+  EXPECT_NEAR(means[0].y, 21.0 / 11, 1e-12);
+  EXPECT_EQ(means.back().x, 995);
+  EXPECT_EQ(neighbour_means(points, 1001).size(), 1001u);
+  EXPECT_TRUE(neighbour_means({}, 10).empty());
 }
 
 TEST(Curves, UsualValuesLeaveOutWhatStandsAloneFarFromAllOthers) {

@@ -103,7 +103,9 @@ TEST(WatchServer, ComparesSeveralRunsInOneDrawing) {
     for (int64_t step = 1; step <= 30; ++step) run->step(step, 3.0 + 0.01 * static_cast<double>(step % 3));
   }
   const Serving serving({made.path(), other.path()});
-  const std::string loss = charts_in(ask(serving.port(), "GET", "/figures?run=1&across=tokens&log=1").body).at(0);
+  const std::string figures = ask(serving.port(), "GET", "/figures?run=1&across=tokens&log=1").body;
+  EXPECT_NE(figures.find("<span class=\"key raw off\"><i class=\"raw run1\">"), std::string::npos);
+  const std::string loss = charts_in(figures).at(0);
   for (const char* part :
        {"curve raw run0", "curve raw run1", "smooth some run1", "smooth more run0", "data-log=\"1\""})
     EXPECT_NE(loss.find(part), std::string::npos) << part;

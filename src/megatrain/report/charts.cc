@@ -11,7 +11,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr size_t kFewPoints = 20;  // a curve of few points needs no smoothing
+constexpr size_t kFewPoints = 20;     // a curve of few points needs no smoothing
+constexpr size_t kManyPoints = 4000;  // what is smoothed; a page that grows asks for it every second
 
 struct Metric {
   const char* name;  // as metrics.jsonl has it
@@ -41,7 +42,7 @@ class Progress {
     }
   }
 
-  // Of the step, or of the next that is known.
+  // At the step, or at the next one that the run has told.
   double at(double step, Across across) const {
     if (across == Across::step || steps_.empty()) return step;
     const auto found = std::lower_bound(steps_.begin(), steps_.end() - 1, step) - steps_.begin();
@@ -70,7 +71,7 @@ void add_curves(const Metric& metric, const RunHistory& history, const std::stri
     return;
   }
   const std::string smooth = run < 0 ? "smoothed" : name + ", smoothed";
-  const std::vector<Point> usual = usual_points(points, metric.logarithmic);
+  const std::vector<Point> usual = neighbour_means(usual_points(points, metric.logarithmic), kManyPoints);
   const double steps = points.back().x - points.front().x + 1;
   curves.push_back({.name = name, .style = "raw", .points = std::move(points), .run = run});
   curves.push_back({smooth, "smooth some", smoothed(usual, smoothing_half_width(steps)), false, run});

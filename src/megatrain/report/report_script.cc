@@ -37,19 +37,19 @@ const nearest = (curve, x) => {
   const index = x - at(low) < at(high) - x ? low : high, word = (name) => (curve.dataset[name] || "").split(" ")[index];
   return { name: curve.dataset.name, x: at(index), step: word("steps"), value: word("values"), at: word("at") };
 };
-let pointed = null;
+let pointed = null, pointer = null;
 const leave = () => {
   if (pointed) pointed.querySelector(".cursor").setAttribute("visibility", "hidden");
   pointed = null;
   tip.hidden = true;
 };
-document.addEventListener("pointermove", (event) => {
-  const svg = event.target.closest ? event.target.closest("svg.chart") : null;
+const point = () => {
+  const under = document.elementFromPoint(pointer.clientX, pointer.clientY), svg = under && under.closest("svg.chart");
   if (svg !== pointed) leave();
   if (!svg) return;
   const box = svg.getBoundingClientRect(), style = getComputedStyle(svg), left = parseFloat(style.paddingLeft);
   const width = box.width - left - parseFloat(style.paddingRight);
-  const x = 1000 * (event.clientX - box.left - left) / width;
+  const x = 1000 * (pointer.clientX - box.left - left) / width;
   const shown = [...svg.querySelectorAll("polyline")].filter((curve) => getComputedStyle(curve).display !== "none");
   const found = shown.map((curve) => nearest(curve, x));
   const closest = found.reduce((a, b) => Math.abs(a.x - x) <= Math.abs(b.x - x) ? a : b);
@@ -57,18 +57,19 @@ document.addEventListener("pointermove", (event) => {
   for (const name of ["x1", "x2"]) cursor.setAttribute(name, closest.x / 10 + "%");
   cursor.setAttribute("visibility", "visible");
   const lines = ["step " + closest.step + (closest.at ? ", " + closest.at : "")];
-  for (const point of found) {
-    if (Math.abs(point.x - closest.x) * width / 1000 < 12) lines.push(point.name + ": " + point.value);
+  for (const each of found) {
+    if (Math.abs(each.x - closest.x) * width / 1000 < 12) lines.push(each.name + ": " + each.value);
   }
   pointed = svg;
-  showTip(event, lines);
-});
-document.addEventListener("pointerleave", leave);
+  showTip(pointer, lines);
+};
+document.addEventListener("pointermove", (event) => { pointer = event; point(); });
+document.documentElement.addEventListener("pointerleave", leave);
 
 // Which drawing is shown
 const choose = () => {
   document.body.dataset.smooth = choice.smooth;
-  if (live) { refresh(); return; }
+  if (live) { chosen = true; pause = clearTimeout(pause); refresh(); return; }
   for (const figure of document.querySelectorAll("figure[data-metric]")) {
     const log = figure.dataset.axisLog;
     figure.hidden = figure.dataset.across !== choice.across || (log !== undefined && Number(log) !== choice.log);
@@ -121,23 +122,31 @@ const drawState = () => {
     setText(small, runs[index].state + ", " + runs[index].progress);
   });
 };
-// One request at a time, and half a second between two: a fast run has news more often.
-let asking = false, again = false;
+// One request at a time, and a pause before the next: a fast run has news more often, and a long one takes a while.
+// What a reader chose is asked for at once.
+let asking = false, again = false, chosen = false, pause;
 const refresh = () => {
-  if (asking) { again = true; return; }
+  if (asking || pause) { again = true; return; }
+  const began = performance.now();
   asking = true;
-  again = false;
+  again = chosen = false;
   fetch("figures?run=" + selected + "&across=" + choice.across + "&log=" + choice.log)
     .then((reply) => reply.ok ? reply.text() : Promise.reject(reply.status))
     .then((text) => {
-      leave();
+      const before = pointed;
       for (const part of [...new DOMParser().parseFromString(text, "text/html").body.children]) {
         const old = document.getElementById(part.id);
         if (old.outerHTML !== part.outerHTML) old.replaceWith(document.adoptNode(part));
       }
+      if (before) point();  // at what is there now
     })
     .catch(() => {})
-    .then(() => setTimeout(() => { asking = false; if (again) refresh(); }, 500));
+    .then(() => {
+      asking = false;
+      if (chosen) { refresh(); return; }
+      const next = () => { pause = undefined; if (again) refresh(); };
+      pause = setTimeout(next, Math.max(500, 9 * (performance.now() - began)));
+    });
 };
 const follow = () => {
   const source = new EventSource("events");

@@ -43,7 +43,8 @@ svg { overflow: visible; }
 figure > svg { display: block; width: 100%; }
 svg.chart { padding: 0 14px 0 58px; touch-action: pan-y; }
 svg.lanes { padding: 0 14px 0 74px; }
-body[data-smooth="0"] .some, body[data-smooth="2"] .some, body:not([data-smooth="2"]) .more { display: none; }
+body[data-smooth="0"] .some, body[data-smooth="2"] .some, body:not([data-smooth="2"]) .more,
+body:not([data-smooth="0"]) .off { display: none; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft);
   font-variant-numeric: tabular-nums; }
 svg text.lane { fill: var(--ink); font-size: 13px; }

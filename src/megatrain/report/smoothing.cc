@@ -23,6 +23,23 @@ std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit) {
   return kept;
 }
 
+std::vector<Point> neighbour_means(const std::vector<Point>& points, size_t limit) {
+  const size_t group = (points.size() + limit - 1) / limit;
+  if (group <= 1) return points;
+  std::vector<Point> means;
+  for (size_t begin = 0; begin < points.size(); begin += group) {
+    const size_t end = std::min(begin + group, points.size());
+    Point sum;
+    for (size_t i = begin; i < end; ++i) {
+      sum.x += points[i].x;
+      sum.y += points[i].y;
+    }
+    const auto count = static_cast<double>(end - begin);
+    means.push_back({sum.x / count, sum.y / count});
+  }
+  return means;
+}
+
 std::vector<Point> smoothed(const std::vector<Point>& points, double half_width) {
   std::vector<Point> out;
   const size_t count = std::min(points.size(), kMostSmoothed);

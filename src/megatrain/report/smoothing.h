@@ -13,6 +13,9 @@ struct Point {
 // At most `limit` points, the first, the last and the extremes of every stretch among them.
 std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit);
 
+// At most `limit` points: as many neighbours as it takes become one, their mean.
+std::vector<Point> neighbour_means(const std::vector<Point>& points, size_t limit);
+
 constexpr size_t kMostSmoothed = 1000;
 // A point becomes the value there of a line fitted to the points less than `half_width` away on both sides, near ones
 // weighing more (tricube). A straight line stays as it is up to its ends, so the curve does not lag behind what it

@@ -69,7 +69,11 @@ std::vector<Tick> linear_ticks(double low, double high, int count) {
 }
 
 std::vector<Tick> whole_ticks(double low, double high, int count) {
-  return multiples(low, high, std::max(1.0, round_step(std::max(high - low, 1.0) / count)));
+  constexpr double kFewest = 2.5;  // intervals
+  const double width = std::max(high - low, 1.0);
+  double step = round_step(width / count);
+  if (width / step < kFewest) step = round_step(width / (2 * count));
+  return multiples(low, high, std::max(1.0, step));
 }
 
 std::vector<Tick> logarithmic_ticks(double low, double high) {

@@ -26,12 +26,12 @@ std::vector<Tick> linear_ticks(double low, double high, int count);
 std::vector<Tick> whole_ticks(double low, double high, int count);
 // Powers of ten within [low, high], with other round values between them where there are few.
 std::vector<Tick> logarithmic_ticks(double low, double high);
-// Of bytes, in one binary unit, from 0.
+// Bytes from 0, in one binary unit.
 std::vector<Tick> byte_ticks(double high, int count);
-// Of seconds, in s, ms or us, from 0.
+// Seconds from 0, in s, ms or us.
 std::vector<Tick> time_ticks(double high_s, int count);
 
-// Of a run's time, from 0: seconds below a few minutes, then whole minutes, hours or days.
+// A run's time from 0: seconds below a few minutes, then whole minutes, hours or days.
 std::vector<Tick> clock_ticks(double high_s, int count);
 
 // "45s", "12m30s", "3h05m".

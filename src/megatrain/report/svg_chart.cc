@@ -136,16 +136,17 @@ void widen(Range& range, bool logarithmic, bool from_zero) {
   range = {at_zero ? 0 : range.low - room, range.high + room};
 }
 
-// One curve alone needs no legend: the title names it. Among several runs the raw curves share the smoothed ones'
-// colour.
+// One curve alone needs no legend: the title names it. Among several runs a raw curve has a key only where smoothing is
+// off, as it shares its run's colour with the smoothed one.
 std::string legend(const std::vector<Curve>& curves) {
   const auto drawn = [](const Curve& curve) { return !curve.points.empty(); };
   if (std::count_if(curves.begin(), curves.end(), drawn) < 2) return "";
   std::string text;
   for (const Curve& curve : curves) {
-    if (drawn(curve) && !(curve.run >= 0 && curve.style == "raw"))
-      text += fmt::format("<span class=\"key {}\"><i class=\"{}\"></i>{}</span>", curve.style, classes(curve),
-                          escape_html(curve.name));
+    const bool rarely = curve.run >= 0 && curve.style == "raw";
+    if (drawn(curve))
+      text += fmt::format("<span class=\"key {}{}\"><i class=\"{}\"></i>{}</span>", curve.style, rarely ? " off" : "",
+                          classes(curve), escape_html(curve.name));
   }
   return text;
 }
@@ -159,7 +160,7 @@ std::vector<Tick> ticks_across(const Scale& x, Across across, int count) {
   return {};
 }
 
-// Every second tick across is "fine": a narrow page leaves it out.
+// Every second of many ticks across is "fine": a narrow page leaves it out.
 std::string draw_axes(const Chart& chart, const Axes& axes) {
   std::string text;
   const int rows = std::max(3, static_cast<int>(chart.height / 55)), columns = static_cast<int>(chart.width / 110);
@@ -171,14 +172,16 @@ std::string draw_axes(const Chart& chart, const Axes& axes) {
         "x=\"-8\" y=\"{}\" dy=\".32em\">{}</text>\n",
         at, at, at, tick.label);
   }
+  constexpr size_t kMany = 5;
+  const std::vector<Tick> ticks = ticks_across(x, chart.across, columns);
   bool fine = false;
-  for (const Tick& tick : ticks_across(x, chart.across, columns)) {
+  for (const Tick& tick : ticks) {
     const std::string at = percent(x(tick.value));
     text += fmt::format(
         "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text class=\"tick{}\" text-anchor=\"middle\" "
         "x=\"{}\" y=\"{}\">{}</text>\n",
         at, at, pixels(y.from), pixels(y.from + 4), fine ? " fine" : "", at, pixels(y.from + 17), tick.label);
-    fine = !fine;
+    fine = !fine && ticks.size() > kMany;
   }
   const char* const name = chart.across == Across::time ? "time in steps" : across_name(chart.across);
   return text + fmt::format(
