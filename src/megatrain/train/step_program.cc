@@ -336,8 +336,8 @@ void StepProgram::recompute(const Action& a, const Operands& operands, Stream& s
 
 void StepProgram::backward(const Action& a, const Operands& operands, Stream& stream) {
   const std::vector<float*> sums = sums_of(a, operands, stream);
-  phases_[static_cast<size_t>(a.phase - 1)].phase->backward(ops_, stream,
-                                                            backward_args(a, operands, weights_of(workload_, a, operands), sums));
+  phases_[static_cast<size_t>(a.phase - 1)].phase->backward(
+      ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), sums));
 }
 
 void StepProgram::head(const Action& a, const Operands& operands, Stream& stream) {
