@@ -52,16 +52,16 @@ const std::vector<std::string> kSpeedNames = {"flops_per_s",
 
 Workload streamed_workload() {
   Workload w;
-  w.hidden = 1024;
-  w.vocab = 32000;
+  constexpr int64_t kHidden = 1024, kVocab = 32000;
   w.micro_batches = 2;
   w.micro_tokens = 1024;
   w.workspace_bytes = 64 * kMiB;
-  make_dense(w, {.blocks = 8,
-                 .embedding_elements = w.vocab * w.hidden,
-                 .block_elements = 12 * w.hidden * w.hidden,
-                 .head_elements = w.vocab * w.hidden,
-                 .head_flops = 2.0 * static_cast<double>(w.vocab * w.hidden)});
+  make_dense(w, {.hidden = kHidden,
+                 .vocab = kVocab,
+                 .blocks = 8,
+                 .block_elements = 12 * kHidden * kHidden,
+                 .head_elements = kVocab * kHidden,
+                 .head_flops = 2.0 * static_cast<double>(kVocab * kHidden)});
   return w;
 }
 
