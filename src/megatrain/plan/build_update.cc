@@ -16,10 +16,11 @@ ScheduleBuilder::Waiting ScheduleBuilder::waiting_of(int64_t record) {
 
 void ScheduleBuilder::update_on_host(int64_t record, Resource after, Resource waiting) {
   std::vector<Access> accesses = {reads(Operand::after, after), reads(Operand::from, waiting)};
-  if (!plan_.weights_on_disk(record)) {
-    accesses.push_back(writes(Operand::weights, {Kind::record_weights, record}));
+  const std::vector<DiskPlane> away = disk_planes(w_, plan_, record);
+  const auto here = [&](Kind on_disk) { return std::ranges::find(away, on_disk, &DiskPlane::kind) == away.end(); };
+  if (here(Kind::disk_weights)) accesses.push_back(writes(Operand::weights, {Kind::record_weights, record}));
+  if (here(Kind::disk_low_bits) || here(Kind::disk_moments))
     accesses.push_back(writes(Operand::state, {Kind::record_state, record}));
-  }
   if (!plan_.moments_on_disk(record)) {
     add(Lane::update, {.kind = ActionKind::update, .record = record}, std::move(accesses));
     return;
@@ -27,7 +28,7 @@ void ScheduleBuilder::update_on_host(int64_t record, Resource after, Resource wa
   const Lease lease = moment_slabs_.acquire();
   const Resource slab{Kind::moment_slab, lease.slab()};
   std::vector<Access> in = {writes(Operand::to, slab)}, out = {reads(Operand::from, slab)};
-  for (const DiskPlane& plane : disk_planes(w_, plan_, record)) {
+  for (const DiskPlane& plane : away) {
     if (plane.bytes == 0) continue;
     in.push_back(reads(Operand::from, {plane.kind, record}));
     out.push_back(writes(Operand::to, {plane.kind, record}));
