@@ -71,7 +71,7 @@ int64_t squares_in(const Operands& operands) {
   return bytes / static_cast<int64_t>(sizeof(double));
 }
 
-// Of all records that a part of a phase needs.
+// The slabs of all records that a part of a phase needs, in their order.
 std::vector<std::byte*> weights_of(const Workload& w, const Action& a, const Operands& operands) {
   const int64_t records = std::ssize(w.phase(a.phase).records_of(a.part));
   std::vector<std::byte*> slabs;
