@@ -150,6 +150,12 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
           ? "sweeps: 1, a fetched block serves all micro-batches\n"
           : fmt::format("sweeps: {}, of at most {}\n", p.sweeps.size(),
                         counted(*std::max_element(p.sweeps.begin(), p.sweeps.end()), "micro-batch", "micro-batches"));
+  if (w.generation_bytes > 0) {
+    const int64_t aside = std::min(need.bytes_of(ResourceKind::generation), w.generation_bytes);
+    text +=
+        fmt::format("samples: take {} of the device between steps, {} of it set aside, the rest lent by activations\n",
+                    format_bytes(w.generation_bytes), format_bytes(aside));
+  }
   for (const auto& [title, bytes, total] : {std::tuple{"device memory", &need.hbm, need.hbm_bytes()},
                                             {"host memory", &need.host, need.host_bytes()},
                                             {"disk", &need.disk, need.disk_bytes()}}) {

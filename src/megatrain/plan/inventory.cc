@@ -254,6 +254,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::gradient_stream: return "gradient stream";
     case Kind::workspace: return "workspace";
     case Kind::ops_scratch: return "ops scratch";
+    case Kind::generation: return "generation";
     case Kind::inputs: return "inputs";
     case Kind::rope_table: return "rope table";
     case Kind::losses: return "losses";
@@ -288,15 +289,48 @@ const char* resource_name(ResourceKind kind) {
   return "?";
 }
 
+bool is_idle_between_steps(ResourceKind kind) {
+  switch (kind) {
+    case Kind::weight_slot:
+    case Kind::kept:
+    case Kind::kept_slot:
+    case Kind::carried:
+    case Kind::boundary:
+    case Kind::boundary_slot:
+    case Kind::recomputed:
+    case Kind::gradient_stream:
+    case Kind::workspace: return true;
+    default: return false;
+  }
+}
+
 int64_t MemoryNeed::hbm_bytes() const { return std::accumulate(hbm.begin(), hbm.end(), int64_t{0}); }
 int64_t MemoryNeed::host_bytes() const { return std::accumulate(host.begin(), host.end(), int64_t{0}); }
 int64_t MemoryNeed::disk_bytes() const { return std::accumulate(disk.begin(), disk.end(), int64_t{0}); }
+
+namespace {
+
+// Idle memory is one allocation then, and grows where generating takes more. Never less with more of it, so that the
+// planner's climb stays monotonic.
+int64_t set_aside_for_generation(const Workload& w, const MemoryNeed& need) {
+  if (w.generation_bytes == 0) return 0;
+  int64_t idle = 0, aligned = 0;
+  for (size_t kind = 0; kind < need.hbm.size(); ++kind) {
+    if (!is_idle_between_steps(static_cast<Kind>(kind))) continue;
+    idle += need.hbm[kind];
+    aligned += round_up(need.hbm[kind], kKindAlignment);
+  }
+  return std::max(aligned, w.generation_bytes) - idle;
+}
+
+}  // namespace
 
 MemoryNeed memory_need(const Workload& w, const Plan& plan) {
   MemoryNeed need;
   each_resource(w, plan, [&](Kind kind, Tier tier, int64_t, int64_t bytes, int64_t count) {
     need.of(tier)[static_cast<size_t>(kind)] += bytes * count;
   });
+  need.hbm[static_cast<size_t>(Kind::generation)] = set_aside_for_generation(w, need);
   return need;
 }
 

@@ -35,6 +35,7 @@ enum class ResourceKind : uint8_t {
   gradient_stream,      // a = 0 or 1, b = micro-batch of the sweep: 1 only where a phase changes the width
   workspace,
   ops_scratch,
+  generation,  // what generating between steps takes beyond the memory that is idle then
   inputs,
   rope_table,
   losses,   // b = micro-batch
@@ -71,6 +72,13 @@ enum class ResourceKind : uint8_t {
 };
 inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_kept) + 1;
 const char* resource_name(ResourceKind kind);
+
+// Activations, the workspace and weights on their way: a step or an evaluation writes them before it reads them, so
+// that between two of them anything may be there. On the device alone.
+bool is_idle_between_steps(ResourceKind kind);
+
+// Kinds that share one allocation start at multiples of it: kernels may be chosen by alignment.
+inline constexpr int64_t kKindAlignment = 256;
 
 struct Resource {
   ResourceKind kind;

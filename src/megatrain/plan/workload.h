@@ -118,6 +118,7 @@ struct Workload {
   bool whole_attention = false;  // it is long and has a window, so it is not cut: scratch grows with its square
   int64_t input_bytes = 0;       // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
+  int64_t generation_bytes = 0;   // that generating between steps takes of the device; 0: nothing is generated
   int64_t device_base_bytes = 0;  // what the driver holds beside what we allocate
   int64_t host_base_bytes = 0;    // of the process: code, libraries, the driver's own
 
