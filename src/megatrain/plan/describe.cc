@@ -65,6 +65,15 @@ std::string kept_text(std::span<const PhasePlan> blocks_with_backward) {
   return text.empty() ? "nothing: no block has a backward" : text;
 }
 
+// Lent: activations, workspace and weight slots.
+std::string samples_text(const Workload& w, const MemoryNeed& need) {
+  const int64_t aside = std::min(need.bytes_of(ResourceKind::generation), w.generation_bytes);
+  return fmt::format("samples: take {} of device memory between steps, {}\n", format_bytes(w.generation_bytes),
+                     aside == 0
+                         ? "all lent by the training"
+                         : fmt::format("{} of it set aside, the rest lent by the training", format_bytes(aside)));
+}
+
 }  // namespace
 
 std::string describe(StateFormat format) {
@@ -150,12 +159,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
           ? "sweeps: 1, a fetched block serves all micro-batches\n"
           : fmt::format("sweeps: {}, of at most {}\n", p.sweeps.size(),
                         counted(*std::max_element(p.sweeps.begin(), p.sweeps.end()), "micro-batch", "micro-batches"));
-  if (w.generation_bytes > 0) {
-    const int64_t aside = std::min(need.bytes_of(ResourceKind::generation), w.generation_bytes);
-    text +=
-        fmt::format("samples: take {} of the device between steps, {} of it set aside, the rest lent by activations\n",
-                    format_bytes(w.generation_bytes), format_bytes(aside));
-  }
+  if (w.generation_bytes > 0) text += samples_text(w, need);
   for (const auto& [title, bytes, total] : {std::tuple{"device memory", &need.hbm, need.hbm_bytes()},
                                             {"host memory", &need.host, need.host_bytes()},
                                             {"disk", &need.disk, need.disk_bytes()}}) {
