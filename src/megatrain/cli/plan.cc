@@ -91,6 +91,7 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
           {"active_parameters", p.workload.active_parameters},
           {"placement", placement(p.workload, plan)},
           {"slots", plan.rings.weight_slots},
+          {"small_slots", plan.rings.small_slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
           {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},

@@ -275,6 +275,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
                   .y = y,
                   .tokens = fresh,
                   .cache = cache_of(p),
+                  .read = phases_[p].reads < 0 ? SequenceCache{} : cache_of(static_cast<size_t>(phases_[p].reads - 1)),
                   .tables = reinterpret_cast<const float*>(tables_.data()),
                   .workspace = workspace_.data()});
     for (size_t i = 0; i < count; ++i) weights_.done(stream, range + i);

@@ -33,8 +33,9 @@ std::string places(std::span<const Value> values, const TierOf& tier_of, const c
 std::string weights_text(const Plan& p, const char* things) {
   const int64_t streamed = p.streaming(), all = std::ssize(p.layer_records());
   if (streamed == 0) return fmt::format("all {} {} stay on the device", all, things);
+  const std::string small = p.rings.small_slots > 0 ? fmt::format(" and {} small", p.rings.small_slots) : "";
   const std::string through =
-      fmt::format("stream through {}{}", counted(p.rings.weight_slots, "slot"), p.serial ? ", serially" : "");
+      fmt::format("stream through {}{}{}", counted(p.rings.weight_slots, "slot"), small, p.serial ? ", serially" : "");
   if (streamed == all) return fmt::format("all {} {} {}", all, things, through);
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }

@@ -7,6 +7,7 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/plan/estimate.h"
+#include "megatrain/plan/slot_rings.h"
 
 namespace megatrain {
 
@@ -43,11 +44,13 @@ class Hiding {
 
 // All state lives in host memory, and nothing is kept.
 Plan plan_on_host(const Workload& w) {
-  return {.experts_per_record = w.experts_per_record,
-          .records = std::vector<RecordPlan>(w.records.size()),
-          .phases = std::vector<PhasePlan>(w.phases.size()),
-          .rings = {.weight_slots = w.records_at_once(), .host_gradients = w.record_count()},
-          .sweeps = {w.micro_batches}};
+  Plan plan{.experts_per_record = w.experts_per_record,
+            .records = std::vector<RecordPlan>(w.records.size()),
+            .phases = std::vector<PhasePlan>(w.phases.size()),
+            .rings = {.host_gradients = w.record_count()},
+            .sweeps = {w.micro_batches}};
+  SlotRings(w).set(1, plan.rings);
+  return plan;
 }
 
 // "12,340", of a whole number.
