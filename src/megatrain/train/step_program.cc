@@ -105,6 +105,8 @@ StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload,
       staged_(staged),
       micro_batches_(static_cast<size_t>(workload.micro_batches)),
       row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
+  ensure(layouts_.size() == workload.records.size() && phases_.size() + 2 == workload.phases.size(),
+         "the workload is this model's");
   for (const LayerLayout& layout : layouts_) part_runs_.push_back(runs_of_parts(layout));
 }
 
