@@ -56,7 +56,8 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
   cache_bytes = 0;
   for (const Model::NumberedPhase& p : built.layer_phases()) {
     for (const int64_t number : p.records) {
-      ranges.push_back({number, 0, layouts[static_cast<size_t>(number)].elements * element});
+      const LayerLayout& layout = layouts[static_cast<size_t>(number)];
+      ranges.push_back({number, 0, layout.elements * dtype_bytes(layout.dtype())});
       block_bytes = std::max(block_bytes, ranges.back().bytes);
     }
     at_once = std::max(at_once, std::ssize(p.records));

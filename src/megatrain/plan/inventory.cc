@@ -307,6 +307,7 @@ const char* resource_name(ResourceKind kind) {
 bool is_idle_between_steps(ResourceKind kind) {
   switch (kind) {
     case Kind::weight_slot:
+    case Kind::small_slot:
     case Kind::kept:
     case Kind::kept_slot:
     case Kind::carried:
@@ -314,6 +315,8 @@ bool is_idle_between_steps(ResourceKind kind) {
     case Kind::boundary_slot:
     case Kind::recomputed:
     case Kind::gradient_stream:
+    case Kind::shared:
+    case Kind::shared_gradient:
     case Kind::workspace: return true;
     default: return false;
   }
