@@ -1,4 +1,4 @@
-// Device memory that somebody else has no use for meanwhile, and the device's own where that is not enough.
+// Device memory that its owner lends for a while, and further allocations where that is not enough.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Generation between the steps of a run (sample.every): the one answer to how many sequences of how many tokens, for
-// the plan that has memory for it and for the run that generates.
+// Generation between the steps of a run (sample.every): how many sequences at once and how many tokens each. The plan
+// that has memory for it and the run that generates both use these.
 #pragma once
 
 #include <cstdint>
