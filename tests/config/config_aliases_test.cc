@@ -7,12 +7,12 @@
 namespace megatrain {
 namespace {
 
-TrainConfig parse(const std::string& text, const std::vector<std::string>& words = {}) {
+TrainConfig parse_aliases(const std::string& text, const std::vector<std::string>& words = {}) {
   return parse_config(text, "c.yaml", words);
 }
 
 std::string alias_refusal(const std::string& text, const std::vector<std::string>& words = {}) {
-  return refused_with(ExitCode::bad_config, [&] { parse(text, words); });
+  return refused_with(ExitCode::bad_config, [&] { parse_aliases(text, words); });
 }
 
 // A full fine-tuning configuration as LLaMA-Factory's examples write it.
@@ -56,7 +56,7 @@ eval_steps: 200
 )";
 
 TEST(ConfigAliases, ALlamaFactoryConfigurationIsUnderstood) {
-  const TrainConfig config = parse(kLlamaFactory);
+  const TrainConfig config = parse_aliases(kLlamaFactory);
   EXPECT_EQ(config.model.path, "models/qwen");
   ASSERT_EQ(config.data.train.size(), 2u);
   EXPECT_EQ(config.data.train[0].path, "identity");
@@ -98,17 +98,17 @@ TEST(ConfigAliases, TwoNamesOfOneThingInOnePlaceAreRefusedAndTheCommandLineWins)
   const std::string base = std::string(kBase) + "steps: 5\n";
   EXPECT_EQ(alias_refusal(base + "learning_rate: 1\noptim: {lr: 2}\n"),
             "c.yaml:4: learning_rate means optim.lr, which is given too (c.yaml:5); keep one");
-  EXPECT_EQ(parse(base + "learning_rate: 1\n", {"--optim.lr=2"}).optim.lr, 2);
-  EXPECT_EQ(parse(base + "optim: {lr: 2}\n", {"--learning_rate=1"}).optim.lr, 1);
-  EXPECT_EQ(parse(base, {"--skip-bad", "7"}).data.skip_bad, 7);
+  EXPECT_EQ(parse_aliases(base + "learning_rate: 1\n", {"--optim.lr=2"}).optim.lr, 2);
+  EXPECT_EQ(parse_aliases(base + "optim: {lr: 2}\n", {"--learning_rate=1"}).optim.lr, 1);
+  EXPECT_EQ(parse_aliases(base, {"--skip-bad", "7"}).data.skip_bad, 7);
 }
 
 TEST(ConfigAliases, TheirOptimizerOnTheCommandLineMeansWhatItMeansInAFile) {
   const std::string ours = std::string(kBase) + "steps: 5\n", theirs = ours + "optim: adamw_bnb_8bit\n";
-  EXPECT_EQ(parse(ours, {"--optim=adamw_torch", "--optim.lr=2"}).optim.lr, 2);
-  EXPECT_EQ(parse(ours, {"--optim", "adamw_bnb_8bit"}).state.moments, "int8");
-  EXPECT_EQ(parse(theirs).state.moments, "int8");
-  EXPECT_EQ(parse(theirs, {"--optim=adamw_torch"}).state.moments, "fp32");
+  EXPECT_EQ(parse_aliases(ours, {"--optim=adamw_torch", "--optim.lr=2"}).optim.lr, 2);
+  EXPECT_EQ(parse_aliases(ours, {"--optim", "adamw_bnb_8bit"}).state.moments, "int8");
+  EXPECT_EQ(parse_aliases(theirs).state.moments, "int8");
+  EXPECT_EQ(parse_aliases(theirs, {"--optim=adamw_torch"}).state.moments, "fp32");
   EXPECT_TRUE(is_config_override("--optim=adamw_torch"));
   EXPECT_EQ(alias_refusal(ours, {"--optim=lion"}).rfind("--optim: optim is 'lion', expected adamw_torch", 0), 0u);
   EXPECT_EQ(alias_refusal(ours, {"--optim=adamw_bnb_8bit", "--state.moments=bf16"}),
@@ -118,13 +118,13 @@ TEST(ConfigAliases, TheirOptimizerOnTheCommandLineMeansWhatItMeansInAFile) {
 }
 
 TEST(ConfigAliases, MaxStepsDecidesOverEpochsAndMinusOneDoesNot) {
-  EXPECT_EQ(parse(std::string(kBase) + "num_train_epochs: 3\nmax_steps: 7\n").steps, 7);
-  EXPECT_EQ(parse(std::string(kBase) + "num_train_epochs: 3\nmax_steps: -1\n").epochs, 3);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "num_train_epochs: 3\nmax_steps: 7\n").steps, 7);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "num_train_epochs: 3\nmax_steps: -1\n").epochs, 3);
 }
 
 TEST(ConfigAliases, PackingAndNeatPackingTogetherAreOnWhenOneIs) {
   const auto packing = [](const char* packing, const char* neat) {
-    return parse(fmt::format("{}steps: 1\npacking: {}\nneat_packing: {}\n", kBase, packing, neat)).data.packing;
+    return parse_aliases(fmt::format("{}steps: 1\npacking: {}\nneat_packing: {}\n", kBase, packing, neat)).data.packing;
   };
   EXPECT_TRUE(packing("true", "true"));
   EXPECT_TRUE(packing("false", "true"));
@@ -138,14 +138,14 @@ TEST(ConfigLength, IsOneOfStepsEpochsAndTokens) {
             "c.yaml:4: both steps and epochs are given; keep the one that says how long the run is");
   EXPECT_EQ(alias_refusal(std::string(kBase) + "epochs: 2\n", {"--steps=2"}),
             "--steps: c.yaml:3 gives epochs too; add --epochs=null to go by steps alone");
-  EXPECT_EQ(parse(std::string(kBase) + "epochs: 0.5\n").epochs, 0.5);
-  EXPECT_EQ(parse(std::string(kBase) + "tokens: 1000000\n").tokens, 1'000'000);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "epochs: 0.5\n").epochs, 0.5);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "tokens: 1000000\n").tokens, 1'000'000);
   EXPECT_NE(alias_refusal(std::string(kBase) + "epochs: 0\n").find("expected a number above 0"), std::string::npos);
 }
 
 TEST(ConfigDatasets, AreAPathPathsOrAListWithOptions) {
   const auto train = [](const std::string& text) {
-    return parse("model: {path: m}\nsteps: 1\ndata:\n  train: " + text + "\n").data.train;
+    return parse_aliases("model: {path: m}\nsteps: 1\ndata:\n  train: " + text + "\n").data.train;
   };
   ASSERT_EQ(train("a.jsonl").size(), 1u);
   EXPECT_EQ(train("a.jsonl")[0].path, "a.jsonl");
@@ -176,11 +176,11 @@ TEST(ConfigDatasets, AWrongOptionIsRefused) {
 }
 
 TEST(ConfigDatasets, TheResolvedConfigurationReadsBackToTheSame) {
-  const TrainConfig config = parse(
+  const TrainConfig config = parse_aliases(
       "model: {path: m}\nepochs: 1.5\ndata:\n  train: [{path: \"a, \\\"b\", weight: 0.25, columns: {text: t}}, c]\n"
       "  eval_split: 3\nsample: {every: 2, prompts: [\"one, two\", three]}\n");
   EXPECT_EQ(config.sample.prompts, (std::vector<std::string>{"one, two", "three"}));
-  EXPECT_EQ(parse(resolved_yaml(config)), config);
+  EXPECT_EQ(parse_aliases(resolved_yaml(config)), config);
 }
 
 }  // namespace
