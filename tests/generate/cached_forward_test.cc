@@ -92,7 +92,8 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
                                       .weight = table,
                                       .bias = {},
                                       .residual = {},
-                                      .out = matrix(logits.data(), DType::f32, tokens, c.vocab)});
+                                      .out = matrix(logits.data(), DType::f32, tokens, c.vocab),
+                                      .scale = static_cast<float>(c.logits_scale)});
   stream->synchronize();
   return logits;
 }

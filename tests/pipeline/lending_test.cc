@@ -4,17 +4,17 @@ namespace megatrain::tiny {
 
 // Under a sanitizer every step is many times slower.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kPlans = 3;
+constexpr uint64_t kLendingPlans = 3;
 #else
-constexpr uint64_t kPlans = 10;
+constexpr uint64_t kLendingPlans = 10;
 #endif
 
 TEST(Lending, WhateverIsWrittenThereBetweenStepsChangesNoBit) {
-  for (const Shape& shape : sampling_shapes()) expect_lent_memory_may_change(shape, "cpu", kPlans);
+  for (const Shape& shape : sampling_shapes()) expect_lent_memory_may_change(shape, "cpu", kLendingPlans);
 }
 
 TEST(Lending, AnswersComeFromLentMemoryAloneAndChangeNoBit) {
-  for (const Shape& shape : sampling_shapes()) expect_answers_in_lent_memory(shape, "cpu", kPlans);
+  for (const Shape& shape : sampling_shapes()) expect_answers_in_lent_memory(shape, "cpu", kLendingPlans);
 }
 
 TEST(Lending, TheDeviceHoldsWhatThePlanSaid) {
@@ -22,7 +22,7 @@ TEST(Lending, TheDeviceHoldsWhatThePlanSaid) {
     Tiny tiny(shape);
     const Workload& w = tiny.workload();
     EXPECT_GT(w.generation_bytes, 0);
-    for (uint64_t seed = 0; seed < kPlans; ++seed) {
+    for (uint64_t seed = 0; seed < kLendingPlans; ++seed) {
       const Plan plan = random_plan(w, seed);
       const auto trainer = tiny.trainer(plan);
       const Ledger& ledger = tiny.machine().device->ledger();

@@ -16,22 +16,22 @@ namespace megatrain::tiny {
 namespace {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kPlans = 4;
+constexpr int kSharingPlans = 4;
 #else
-constexpr int kPlans = 40;
+constexpr int kSharingPlans = 40;
 #endif
-constexpr int64_t kWidth = 10;
+constexpr int64_t kSharedWidth = 10;
 
 // Layer 0 gives, layers 2 and 4 take; attention between them.
 Model sharing(const ModelConfig& config, const ModelShape& shape) {
   Model model = make_model(config, shape);
-  model.layers[0] = toy::giver_layer("giver", config.hidden, kWidth, shape.dtype);
+  model.layers[0] = toy::giver_layer("giver", config.hidden, kSharedWidth, shape.dtype);
   for (const size_t l : {2, 4})
-    model.layers[l] = toy::taker_layer("taker." + std::to_string(l), config.hidden, kWidth, shape.dtype, 0);
+    model.layers[l] = toy::taker_layer("taker." + std::to_string(l), config.hidden, kSharedWidth, shape.dtype, 0);
   return model;
 }
 
-float* element(Trainer& trainer, int64_t at) {
+float* giver_weight(Trainer& trainer, int64_t at) {
   const LayerRecord& giver = trainer.records()[1];
   EXPECT_EQ(giver.layout().tensors.front().name, "giver.first.weight");
   return reinterpret_cast<float*>(giver.weights()) + giver.layout().tensors.front().offset + at;
@@ -44,11 +44,11 @@ class SharedActivations : public ::testing::TestWithParam<Shape> {};
 TEST_P(SharedActivations, TrainUnderEveryRandomPlanToOneStateHash) {
   MadeModel made(GetParam(), sharing);
   const Workload& w = made.workload();
-  ASSERT_EQ(w.phase(1).shared_width, kWidth);
+  ASSERT_EQ(w.phase(1).shared_width, kSharedWidth);
   ASSERT_EQ(w.phase(3).reads, 1);
   ASSERT_EQ(w.last_reader(1), 5);
   const auto [expected, loss] = made.train(random_plan(w, 1000), 4);
-  for (uint64_t seed = 0; seed < kPlans; ++seed) {
+  for (uint64_t seed = 0; seed < kSharingPlans; ++seed) {
     const Plan plan = random_plan(w, seed);
     for (const StepMode mode : {StepMode::train, StepMode::evaluate}) {
       const auto violations = verify(build_schedule(w, plan, mode));
@@ -74,13 +74,13 @@ TEST(SharedActivation, HasTheGradientOfAllItsReaders) {
   constexpr double kRate = 1e-3, kEps = 1e6, kStep = 1e-2;
   const auto loss_with = [&](int64_t at, double change, double* gradient) {
     const auto trainer = made.trainer(plan);
-    float* weight = element(*trainer, at);
+    float* weight = giver_weight(*trainer, at);
     *weight += static_cast<float>(change);
     const double before = *weight;
     const AdamWStep adamw{.lr = kRate * kEps, .beta1 = 0, .beta2 = 0, .eps = kEps, .weight_decay = 0, .t = 1};
     const double loss = trainer->step(make_batch(shape, 0), {.adamw = adamw, .clip = 0}).loss;
     trainer->drain();
-    if (gradient) *gradient = (before - *element(*trainer, at)) / kRate;
+    if (gradient) *gradient = (before - *giver_weight(*trainer, at)) / kRate;
     return loss;
   };
   double largest = 0;

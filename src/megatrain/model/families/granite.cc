@@ -10,7 +10,7 @@ namespace megatrain {
 
 namespace {
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_granite(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.max_position = 2048}, c);
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);
   c.mlp_bias = r.boolean("mlp_bias", false);
@@ -31,7 +31,7 @@ Family granite_family() {
   return {.architecture = "GraniteForCausalLM",
           .model_type = "granite",
           .fields = {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"},
-          .read = read,
+          .read = read_granite,
           .tensors = dense_tensors,
           .phases = dense_phases};
 }
