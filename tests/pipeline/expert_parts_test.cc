@@ -140,7 +140,10 @@ TEST(ExpertParts, AreAsManyAsTheDeviceWants) {
 
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
   config.memory.gpu_bytes = 12 * layer;
-  EXPECT_EQ(Session(config, {.config = model}).workload().experts_per_record, 4);
+  const std::vector<int64_t> sizes = group_sizes(model, DType::bf16, 12 * layer);
+  EXPECT_EQ(sizes, (std::vector<int64_t>{4, 1, 1}));
+  // which of the first two, the estimates for this machine decide
+  EXPECT_GE(std::ranges::count(sizes, Session(config, {.config = model}).workload().experts_per_record), 1);
 }
 
 // The smallest records need the least: what a run that does not fit is told to have is then enough.
