@@ -34,6 +34,8 @@ class Companions : public testing::Test {
   const std::string model_ = directory_ / "model";
 };
 
+}  // namespace
+
 TEST_F(Companions, LinksWithinTheDirectoryAreFollowed) {
   write_bytes(model_ + "/files/real", "text");
   link("files/real", "LICENSE");
@@ -119,5 +121,4 @@ TEST_F(Companions, OfASnapshotTheModelsOwnFolderOfTheCacheIsAllowedAndNoOther) {
   EXPECT_EQ(find_companions(hub.snapshot(), true), both);
 }
 
-}  // namespace
 }  // namespace megatrain

@@ -35,6 +35,8 @@ class StrictJson : public testing::Test {
   }
 };
 
+}  // namespace
+
 using Orders = testing::Types<nlohmann::json, nlohmann::ordered_json>;
 TYPED_TEST_SUITE(StrictJson, Orders);
 
@@ -82,5 +84,4 @@ TEST(TextPlace, CountsLinesAndColumnsFromOne) {
   }
 }
 
-}  // namespace
 }  // namespace megatrain
