@@ -64,12 +64,16 @@ TEST(LongestContext, IsWhatTryingEveryLengthFinds) {
   chunks.head_chunk = 512;
   TrainConfig exact;
   exact.precision = "fp32";
+  TrainConfig sampling;  // more than the workspace lends
+  sampling.sample = {.every = 1, .prompts = std::vector<std::string>(8, "What is it?"), .max_tokens = 20000};
   int64_t longer = 0;  // cases in which a shorter length does not fit
   for (const Case& c : {Case{"qwen2.5-0.5b", 3 * kGiB, 1},
                         {"qwen2.5-0.5b", 4 * kGiB, 2},
                         {"qwen2.5-0.5b", 6 * kGiB, 1},
                         {"qwen2.5-0.5b", 6 * kGiB, 1, chunks},
                         {"qwen2.5-0.5b", 7 * kGiB, 1, exact},
+                        {"qwen2.5-0.5b", 4 * kGiB, 1, sampling},
+                        {"qwen2.5-0.5b", 6 * kGiB, 1, sampling},
                         {"qwen2.5-1.5b", 6 * kGiB, 1},
                         {"qwen2.5-1.5b", 8 * kGiB, 1},
                         {"llama3-1b", 5 * kGiB, 1},

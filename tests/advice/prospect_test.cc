@@ -3,6 +3,7 @@
 #include "megatrain/plan/estimate.h"
 
 #include <ctime>
+#include <utility>
 
 #include "megatrain/advice/what_fits.h"
 #include "megatrain/base/units.h"
@@ -61,6 +62,47 @@ TEST(Prospect, AMachineThatIsNotThereHasTheMemoryOfItsProfileLessWhatIsLeftFree)
   ASSERT_TRUE(found);
   EXPECT_LE(found->need.hbm_bytes(), site.budgets.gpu_bytes);
   EXPECT_LE(found->need.host_bytes(), site.budgets.host_bytes);
+}
+
+TEST(Prospect, SamplesHaveALineOfTheirOwnThatFollowsPromptsAndAnswers) {
+  const Site site = site_of(named_machine("h200"));
+  for (const char* name : {"qwen2.5-7b", "gpt-oss-20b"}) {
+    const ModelConfig model = preset(name);
+    const auto workload = [&](const TrainConfig::Sample& sample, int64_t prompt_tokens = 0) {
+      TrainConfig config = step_of(8, 8);
+      config.sample = sample;
+      Site counted = site;
+      counted.prompt_tokens = prompt_tokens;
+      return prospect_of_group(config, model, counted, {}, 0).workload;
+    };
+    const Workload none = workload({}), one = workload({.every = 1, .prompts = {"a"}});
+    EXPECT_EQ(none.generation_bytes, 0);
+    EXPECT_GT(one.generation_bytes, 2 * one.weight_bytes(1)) << "the weights of two blocks";
+    for (const Workload* w : {&none, &one}) {
+      EXPECT_EQ(w->device_base_bytes, site.device_base_bytes);
+      EXPECT_EQ(w->scratch_bytes, none.scratch_bytes);
+    }
+    const auto bytes = [&](std::vector<std::string> prompts, int64_t max_tokens, int64_t counted = 0) {
+      return workload({.every = 1, .prompts = std::move(prompts), .max_tokens = max_tokens}, counted).generation_bytes;
+    };
+    EXPECT_GT(bytes({std::string(2000, 'a')}, 128), one.generation_bytes);
+    EXPECT_GT(bytes({"a", "b"}, 128), one.generation_bytes);
+    EXPECT_GT(bytes({"a"}, 4096), one.generation_bytes);
+    EXPECT_LT(bytes({"a"}, 128, 10), one.generation_bytes) << "a tokenizer has counted them";
+    EXPECT_EQ(bytes(std::vector<std::string>(8, "a"), 128), bytes(std::vector<std::string>(20, "a"), 128));
+  }
+}
+
+TEST(Prospect, SamplesTakeNoMoreThanWhatActivationsDoNotLend) {
+  const Site site = site_of(named_machine("4090"));
+  TrainConfig config = step_of(8, 8);
+  const auto plain = fit(prospect_of(config, preset("qwen2.5-3b"), site));
+  config.sample = {.every = 1, .prompts = std::vector<std::string>(8, "What is the answer?")};
+  const Prospect p = prospect_of(config, preset("qwen2.5-3b"), site);
+  const auto sampling = fit(p);
+  ASSERT_TRUE(plain && sampling);
+  EXPECT_LE(sampling->need.hbm_bytes(), site.budgets.gpu_bytes);
+  EXPECT_LT(sampling->need.bytes_of(ResourceKind::generation), p.workload.generation_bytes / 4);
 }
 
 TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpToATile) {

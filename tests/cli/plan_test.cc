@@ -61,6 +61,22 @@ TEST(PlanVerb, PrintsEveryKeyOfTheContract) {
       3);
 }
 
+TEST(PlanVerb, SaysWhatSamplesTakeByName) {
+  const Words words = {"qwen2.5-3b", "--machine=4090", "--micro_batch=1"};
+  const json plain = plan_of(words);
+  EXPECT_TRUE(plain.at("generation").is_null());
+  EXPECT_FALSE(plain.at("memory").at("hbm").contains("generation"));
+  Words sampling = words;
+  sampling.insert(sampling.end(), {"--sample.every=10", "--sample.prompts=What is it?", "--sample.max_tokens=20000"});
+  const json plan = plan_of(sampling);
+  const int64_t aside = plan.at("generation").at("set_aside");
+  EXPECT_EQ(plan.at("memory").at("hbm").value("generation", int64_t{0}), aside);
+  EXPECT_LT(aside, plan.at("generation").at("bytes"));
+  EXPECT_EQ(plan.at("memory").at("hbm").at("driver"), plain.at("memory").at("hbm").at("driver"));
+  sampling.insert(sampling.begin(), "plan");
+  EXPECT_NE(succeed(sampling).out.find("\nsamples: "), std::string::npos);
+}
+
 TEST(PlanVerb, SaysThatSequencesAreLongerThanTheModelWasMadeFor) {
   const Outcome within = succeed({"plan", golden("llama_linear") + "/model", "--device=cpu", "--seq_len=64"});
   EXPECT_EQ(within.err.find("max_position_embeddings"), std::string::npos) << within.err;

@@ -7,12 +7,12 @@
 namespace megatrain {
 namespace {
 
-TrainConfig parse(const std::string& text, const std::vector<std::string>& words = {}) {
+TrainConfig parse_aliases(const std::string& text, const std::vector<std::string>& words = {}) {
   return parse_config(text, "c.yaml", words);
 }
 
-std::string refusal(const std::string& text, const std::vector<std::string>& words = {}) {
-  return refused_with(ExitCode::bad_config, [&] { parse(text, words); });
+std::string alias_refusal(const std::string& text, const std::vector<std::string>& words = {}) {
+  return refused_with(ExitCode::bad_config, [&] { parse_aliases(text, words); });
 }
 
 // A full fine-tuning configuration as LLaMA-Factory's examples write it.
@@ -56,7 +56,7 @@ eval_steps: 200
 )";
 
 TEST(ConfigAliases, ALlamaFactoryConfigurationIsUnderstood) {
-  const TrainConfig config = parse(kLlamaFactory);
+  const TrainConfig config = parse_aliases(kLlamaFactory);
   EXPECT_EQ(config.model.path, "models/qwen");
   ASSERT_EQ(config.data.train.size(), 2u);
   EXPECT_EQ(config.data.train[0].path, "identity");
@@ -79,52 +79,52 @@ TEST(ConfigAliases, ALlamaFactoryConfigurationIsUnderstood) {
 constexpr const char* kBase = "model: {path: m}\ndata: {train: a.jsonl}\n";
 
 TEST(ConfigAliases, WhatMegatrainDoesNotDoIsRefused) {
-  EXPECT_NE(refusal("finetuning_type: lora\n").find("c.yaml:1: finetuning_type: lora asks for adapters (LoRA)"),
+  EXPECT_NE(alias_refusal("finetuning_type: lora\n").find("c.yaml:1: finetuning_type: lora asks for adapters (LoRA)"),
             std::string::npos);
-  EXPECT_NE(refusal("finetuning_type: half\n").find("c.yaml:1: finetuning_type is 'half', expected full;"),
+  EXPECT_NE(alias_refusal("finetuning_type: half\n").find("c.yaml:1: finetuning_type is 'half', expected full;"),
             std::string::npos);
-  EXPECT_NE(refusal("stage: grpo\n").find("expected sft or pt"), std::string::npos);
-  EXPECT_NE(refusal("optim: adafactor\n").find("the optimizer is AdamW"), std::string::npos);
-  EXPECT_EQ(refusal(std::string(kBase) + "optim: adamw_torch\nsteps: 1\n"), "accepted");
-  EXPECT_NE(refusal("lr_scheduler_type: polynomial\n").find("expected constant"), std::string::npos);
+  EXPECT_NE(alias_refusal("stage: grpo\n").find("expected sft or pt"), std::string::npos);
+  EXPECT_NE(alias_refusal("optim: adafactor\n").find("the optimizer is AdamW"), std::string::npos);
+  EXPECT_EQ(alias_refusal(std::string(kBase) + "optim: adamw_torch\nsteps: 1\n"), "accepted");
+  EXPECT_NE(alias_refusal("lr_scheduler_type: polynomial\n").find("expected constant"), std::string::npos);
 }
 
 TEST(ConfigAliases, AValueThatIsRefusedIsNamedInTheirWordsAndOurs) {
-  EXPECT_EQ(refusal(std::string(kBase) + "steps: 1\nlearning_rate: 5000\n"),
+  EXPECT_EQ(alias_refusal(std::string(kBase) + "steps: 1\nlearning_rate: 5000\n"),
             "c.yaml:4: learning_rate (optim.lr) is '5000', expected a number from 0 to 1000");
 }
 
 TEST(ConfigAliases, TwoNamesOfOneThingInOnePlaceAreRefusedAndTheCommandLineWins) {
   const std::string base = std::string(kBase) + "steps: 5\n";
-  EXPECT_EQ(refusal(base + "learning_rate: 1\noptim: {lr: 2}\n"),
+  EXPECT_EQ(alias_refusal(base + "learning_rate: 1\noptim: {lr: 2}\n"),
             "c.yaml:4: learning_rate means optim.lr, which is given too (c.yaml:5); keep one");
-  EXPECT_EQ(parse(base + "learning_rate: 1\n", {"--optim.lr=2"}).optim.lr, 2);
-  EXPECT_EQ(parse(base + "optim: {lr: 2}\n", {"--learning_rate=1"}).optim.lr, 1);
-  EXPECT_EQ(parse(base, {"--skip-bad", "7"}).data.skip_bad, 7);
+  EXPECT_EQ(parse_aliases(base + "learning_rate: 1\n", {"--optim.lr=2"}).optim.lr, 2);
+  EXPECT_EQ(parse_aliases(base + "optim: {lr: 2}\n", {"--learning_rate=1"}).optim.lr, 1);
+  EXPECT_EQ(parse_aliases(base, {"--skip-bad", "7"}).data.skip_bad, 7);
 }
 
 TEST(ConfigAliases, TheirOptimizerOnTheCommandLineMeansWhatItMeansInAFile) {
   const std::string ours = std::string(kBase) + "steps: 5\n", theirs = ours + "optim: adamw_bnb_8bit\n";
-  EXPECT_EQ(parse(ours, {"--optim=adamw_torch", "--optim.lr=2"}).optim.lr, 2);
-  EXPECT_EQ(parse(ours, {"--optim", "adamw_bnb_8bit"}).state.moments, "int8");
-  EXPECT_EQ(parse(theirs).state.moments, "int8");
-  EXPECT_EQ(parse(theirs, {"--optim=adamw_torch"}).state.moments, "fp32");
+  EXPECT_EQ(parse_aliases(ours, {"--optim=adamw_torch", "--optim.lr=2"}).optim.lr, 2);
+  EXPECT_EQ(parse_aliases(ours, {"--optim", "adamw_bnb_8bit"}).state.moments, "int8");
+  EXPECT_EQ(parse_aliases(theirs).state.moments, "int8");
+  EXPECT_EQ(parse_aliases(theirs, {"--optim=adamw_torch"}).state.moments, "fp32");
   EXPECT_TRUE(is_config_override("--optim=adamw_torch"));
-  EXPECT_EQ(refusal(ours, {"--optim=lion"}).rfind("--optim: optim is 'lion', expected adamw_torch", 0), 0u);
-  EXPECT_EQ(refusal(ours, {"--optim=adamw_bnb_8bit", "--state.moments=bf16"}),
+  EXPECT_EQ(alias_refusal(ours, {"--optim=lion"}).rfind("--optim: optim is 'lion', expected adamw_torch", 0), 0u);
+  EXPECT_EQ(alias_refusal(ours, {"--optim=adamw_bnb_8bit", "--state.moments=bf16"}),
             "--optim: optim means state.moments, which is given too (--state.moments); keep one");
-  EXPECT_EQ(refusal(ours, {"--data=a"}),
+  EXPECT_EQ(alias_refusal(ours, {"--data=a"}),
             "--data: 'data' is a section of keys, expected keys such as 'data.tokens' in it");
 }
 
 TEST(ConfigAliases, MaxStepsDecidesOverEpochsAndMinusOneDoesNot) {
-  EXPECT_EQ(parse(std::string(kBase) + "num_train_epochs: 3\nmax_steps: 7\n").steps, 7);
-  EXPECT_EQ(parse(std::string(kBase) + "num_train_epochs: 3\nmax_steps: -1\n").epochs, 3);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "num_train_epochs: 3\nmax_steps: 7\n").steps, 7);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "num_train_epochs: 3\nmax_steps: -1\n").epochs, 3);
 }
 
 TEST(ConfigAliases, PackingAndNeatPackingTogetherAreOnWhenOneIs) {
   const auto packing = [](const char* packing, const char* neat) {
-    return parse(fmt::format("{}steps: 1\npacking: {}\nneat_packing: {}\n", kBase, packing, neat)).data.packing;
+    return parse_aliases(fmt::format("{}steps: 1\npacking: {}\nneat_packing: {}\n", kBase, packing, neat)).data.packing;
   };
   EXPECT_TRUE(packing("true", "true"));
   EXPECT_TRUE(packing("false", "true"));
@@ -133,19 +133,19 @@ TEST(ConfigAliases, PackingAndNeatPackingTogetherAreOnWhenOneIs) {
 }
 
 TEST(ConfigLength, IsOneOfStepsEpochsAndTokens) {
-  EXPECT_EQ(refusal(kBase), "c.yaml: how long is the run? Give steps, epochs or tokens");
-  EXPECT_EQ(refusal(std::string(kBase) + "steps: 1\nepochs: 2\n"),
+  EXPECT_EQ(alias_refusal(kBase), "c.yaml: how long is the run? Give steps, epochs or tokens");
+  EXPECT_EQ(alias_refusal(std::string(kBase) + "steps: 1\nepochs: 2\n"),
             "c.yaml:4: both steps and epochs are given; keep the one that says how long the run is");
-  EXPECT_EQ(refusal(std::string(kBase) + "epochs: 2\n", {"--steps=2"}),
+  EXPECT_EQ(alias_refusal(std::string(kBase) + "epochs: 2\n", {"--steps=2"}),
             "--steps: c.yaml:3 gives epochs too; add --epochs=null to go by steps alone");
-  EXPECT_EQ(parse(std::string(kBase) + "epochs: 0.5\n").epochs, 0.5);
-  EXPECT_EQ(parse(std::string(kBase) + "tokens: 1000000\n").tokens, 1'000'000);
-  EXPECT_NE(refusal(std::string(kBase) + "epochs: 0\n").find("expected a number above 0"), std::string::npos);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "epochs: 0.5\n").epochs, 0.5);
+  EXPECT_EQ(parse_aliases(std::string(kBase) + "tokens: 1000000\n").tokens, 1'000'000);
+  EXPECT_NE(alias_refusal(std::string(kBase) + "epochs: 0\n").find("expected a number above 0"), std::string::npos);
 }
 
 TEST(ConfigDatasets, AreAPathPathsOrAListWithOptions) {
   const auto train = [](const std::string& text) {
-    return parse("model: {path: m}\nsteps: 1\ndata:\n  train: " + text + "\n").data.train;
+    return parse_aliases("model: {path: m}\nsteps: 1\ndata:\n  train: " + text + "\n").data.train;
   };
   ASSERT_EQ(train("a.jsonl").size(), 1u);
   EXPECT_EQ(train("a.jsonl")[0].path, "a.jsonl");
@@ -164,23 +164,23 @@ TEST(ConfigDatasets, AreAPathPathsOrAListWithOptions) {
 
 TEST(ConfigDatasets, AWrongOptionIsRefused) {
   const auto with = [](const std::string& text) {
-    return refusal("model: {path: m}\nsteps: 1\ndata:\n  train: " + text + "\n");
+    return alias_refusal("model: {path: m}\nsteps: 1\ndata:\n  train: " + text + "\n");
   };
   for (const char* text : {"[{path: a, format: parquet}]", "[{path: a, weight: 0}]", "[{weight: 1}]",
                            "[{path: a, colums: {text: b}}]", "[]", "[[a]]"})
     EXPECT_EQ(with(text).find("c.yaml:4: data.train"), 0u) << text << ": " << with(text);
-  EXPECT_EQ(refusal(std::string(kBase) + "steps: 1\neval: {every: 5}\n"),
+  EXPECT_EQ(alias_refusal(std::string(kBase) + "steps: 1\neval: {every: 5}\n"),
             "c.yaml:4: eval.every needs data to evaluate on: give data.eval or data.eval_split");
-  EXPECT_EQ(refusal("model: {path: m}\nsteps: 1\ndata: {train: a, tokens: b}\n"),
+  EXPECT_EQ(alias_refusal("model: {path: m}\nsteps: 1\ndata: {train: a, tokens: b}\n"),
             "c.yaml:3: both data.train and data.tokens are given; keep one");
 }
 
 TEST(ConfigDatasets, TheResolvedConfigurationReadsBackToTheSame) {
-  const TrainConfig config = parse(
+  const TrainConfig config = parse_aliases(
       "model: {path: m}\nepochs: 1.5\ndata:\n  train: [{path: \"a, \\\"b\", weight: 0.25, columns: {text: t}}, c]\n"
       "  eval_split: 3\nsample: {every: 2, prompts: [\"one, two\", three]}\n");
   EXPECT_EQ(config.sample.prompts, (std::vector<std::string>{"one, two", "three"}));
-  EXPECT_EQ(parse(resolved_yaml(config)), config);
+  EXPECT_EQ(parse_aliases(resolved_yaml(config)), config);
 }
 
 }  // namespace

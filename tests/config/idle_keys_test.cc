@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-std::string refusal(const std::string& text, const Words& words = {}, const ConfigNeeds& needs = {}) {
+std::string idle_refusal(const std::string& text, const Words& words = {}, const ConfigNeeds& needs = {}) {
   return refused_with(ExitCode::bad_config, [&] { parse_config(text, "c.yaml", words, needs); });
 }
 
@@ -55,17 +55,17 @@ const IdleCase kCases[] = {
 TEST(IdleKeys, AreRefusedByNameInAFileAndOnTheCommandLine) {
   for (const IdleCase& c : kCases) {
     const std::string line = std::string(c.key) + ": " + c.value + "\n", said = std::string(c.key) + " has no effect: ";
-    EXPECT_NE(refusal(c.beside + line).find(said), std::string::npos) << refusal(c.beside + line);
-    const std::string typed = refusal(c.beside, {"--" + std::string(c.key) + "=" + c.value});
+    EXPECT_NE(idle_refusal(c.beside + line).find(said), std::string::npos) << idle_refusal(c.beside + line);
+    const std::string typed = idle_refusal(c.beside, {"--" + std::string(c.key) + "=" + c.value});
     EXPECT_EQ(typed.find("--" + std::string(c.key) + ": " + said), 0u) << typed;
     if (std::string(c.value) != "0") {
-      EXPECT_EQ(refusal(c.obeyed + line), "accepted") << c.key;
+      EXPECT_EQ(idle_refusal(c.obeyed + line), "accepted") << c.key;
     }
     if (*c.off) {
-      EXPECT_EQ(refusal(c.beside + c.key + ": " + c.off + "\n"), "accepted") << c.key;
-      EXPECT_EQ(refusal(c.beside, {"--" + std::string(c.key) + "=" + c.off}), "accepted") << c.key;
+      EXPECT_EQ(idle_refusal(c.beside + c.key + ": " + c.off + "\n"), "accepted") << c.key;
+      EXPECT_EQ(idle_refusal(c.beside, {"--" + std::string(c.key) + "=" + c.off}), "accepted") << c.key;
     }
-    EXPECT_EQ(refusal(c.beside + line, {}, {.idle = true}), "accepted") << c.key;
+    EXPECT_EQ(idle_refusal(c.beside + line, {}, {.idle = true}), "accepted") << c.key;
   }
 }
 
@@ -82,27 +82,27 @@ TEST(IdleKeys, EveryRuleHasACase) {
 TEST(IdleKeys, DefaultsThatAFileWritesOutAreAccepted) {
   for (const std::string& text : {kTokens, kText, kTokens + "optim.schedule: wsd\n"}) {
     const TrainConfig config = parse_config(text, "c.yaml");
-    EXPECT_EQ(refusal(resolved_yaml(config)), "accepted");
+    EXPECT_EQ(idle_refusal(resolved_yaml(config)), "accepted");
     EXPECT_EQ(parse_config(resolved_yaml(config), "r.yaml"), config);
   }
-  EXPECT_EQ(refusal(kTokens + "optim.decay: 0.1\nsample.max_tokens: 128\ndata.packing: true\n"), "accepted");
+  EXPECT_EQ(idle_refusal(kTokens + "optim.decay: 0.1\nsample.max_tokens: 128\ndata.packing: true\n"), "accepted");
 }
 
 TEST(IdleKeys, OfAnotherTrainersFileAreNotRefused) {
   const std::string theirs =
       "model_name_or_path: m\nfinetuning_type: full\ndataset: a\nmax_steps: 5\noutput_dir: o\nval_size: 0.1\n"
       "early_stopping_steps: 3\nlr_scheduler_type: linear\nwarmup_steps: 10\n";
-  EXPECT_EQ(refusal(theirs), "accepted");
+  EXPECT_EQ(idle_refusal(theirs), "accepted");
   const TrainConfig config = parse_config(theirs + "eval_strategy: \"no\"\n", "c.yaml");
   EXPECT_EQ(config.eval.patience, 0);
-  EXPECT_EQ(refusal(resolved_yaml(config)), "accepted");
+  EXPECT_EQ(idle_refusal(resolved_yaml(config)), "accepted");
 }
 
 // The rate rises all through the run: that is what was asked for, though hardly what was meant.
 TEST(IdleKeys, AWarmupLongerThanTheRunIsWarnedAbout) {
   const auto log = [&](const std::string& text) {
     testing::internal::CaptureStderr();
-    EXPECT_EQ(refusal(text), "accepted");
+    EXPECT_EQ(idle_refusal(text), "accepted");
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_NE(log(kTokens + "optim.warmup: 4\n").find("optim.warmup is too long: 4 steps of warmup in a run of 3"),
@@ -123,12 +123,12 @@ TEST(IdleKeys, WhatTheCommandLineMakesIdleInAFileIsWarnedAbout) {
 }
 
 TEST(IdleKeys, ARunThatOnlyExportsTakesTheKeysOfItsTraining) {
-  EXPECT_EQ(refusal(kTokens + "trace: 3\noptim.warmup: 3\n", {"--steps=0"}), "accepted");
+  EXPECT_EQ(idle_refusal(kTokens + "trace: 3\noptim.warmup: 3\n", {"--steps=0"}), "accepted");
 }
 
 TEST(IdleKeys, NullIsNoCoefficient) {
-  EXPECT_NE(refusal(kTokens + "moe.aux_loss: null\n").find("expected auto or a number"), std::string::npos);
-  EXPECT_EQ(refusal(kTokens + "moe.aux_loss: auto\n"), "accepted");
+  EXPECT_NE(idle_refusal(kTokens + "moe.aux_loss: null\n").find("expected auto or a number"), std::string::npos);
+  EXPECT_EQ(idle_refusal(kTokens + "moe.aux_loss: auto\n"), "accepted");
 }
 
 }  // namespace megatrain

@@ -13,7 +13,7 @@ namespace {
 
 using Feed = CachedForward::Feed;
 
-constexpr GeneratorOptions kRoomy{.max_context = 100, .max_batch = 2, .memory_bytes = kPlenty};
+constexpr GeneratorOptions kRoomyCache{.max_context = 100, .max_batch = 2, .memory_bytes = kPlenty};
 
 std::vector<float> last_row(std::span<const float> logits, int64_t vocab) {
   return {logits.end() - vocab, logits.end()};
@@ -22,7 +22,7 @@ std::vector<float> last_row(std::span<const float> logits, int64_t vocab) {
 TEST(CachedForward, LogitsAreThoseOfTransformersAtTheFirstAndTheLastToken) {
   for (const std::string& name : model_names()) {
     TinyModel model(name);
-    CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomy);
+    CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomyCache);
     for (const nlohmann::json& answer : goldens().at(name)) {
       const std::vector<int32_t> prompt = answer.at("prompt"), ids = answer.at("ids");
       const auto near = [&](std::span<const float> got, const char* key) {
@@ -92,7 +92,8 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
                                       .weight = table,
                                       .bias = {},
                                       .residual = {},
-                                      .out = matrix(logits.data(), DType::f32, tokens, c.vocab)});
+                                      .out = matrix(logits.data(), DType::f32, tokens, c.vocab),
+                                      .scale = static_cast<float>(c.logits_scale)});
   stream->synchronize();
   return logits;
 }
@@ -101,7 +102,7 @@ TEST(CachedForward, TokenByTokenGivesTheBitsOfTheTrainingStepsForward) {
   for (const std::string& name : model_names()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       TinyModel model(name, dtype);
-      CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomy);
+      CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomyCache);
       const std::vector<int32_t> ids = goldens().at(name)[3].at("prompt");
       const std::vector<float> wanted = training_logits(model, ids, dtype);
       const size_t vocab = static_cast<size_t>(model.config.vocab);
@@ -123,7 +124,7 @@ TEST(CachedForward, TokenByTokenGivesTheBitsOfTheTrainingStepsForward) {
 TEST(CachedForward, RaggedFeedsOfOnePassGiveTheBitsOfEachAlone) {
   for (const char* name : {"qwen2_yarn", "mistral_packed"}) {
     TinyModel model(name, DType::bf16);
-    CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomy);
+    CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomyCache);
     const int64_t vocab = model.config.vocab;
     const std::vector<int32_t> a = goldens().at(name)[3].at("prompt"), b = goldens().at(name)[2].at("prompt");
     const std::vector<float> alone_a = last_row(forward.run({{0, 0, a, true}}), vocab),
@@ -149,7 +150,7 @@ int64_t rows_computed(OpNotes& notes) {
 TEST(CachedForward, EveryTokenIsComputedOnceAndLogitsAreMadeForTheLastAlone) {
   TinyModel model("llama_packed");
   OpNotes notes;
-  CachedForward forward(*model.device, notes, model.config, model.records, kRoomy);
+  CachedForward forward(*model.device, notes, model.config, model.records, kRoomyCache);
   const int64_t products = 4 * model.config.layers;  // qkv, o, gate and up, down
   const int64_t pieces = [&] {                       // the head's products, of one row each
     forward.run({{0, 0, std::vector<int32_t>{1}, true}});

@@ -10,7 +10,7 @@
 namespace megatrain::generation {
 namespace {
 
-constexpr GeneratorOptions kRoomy{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
+constexpr GeneratorOptions kRoomyTraining{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
 
 TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   const TemporaryDirectory directory;
@@ -37,7 +37,7 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
     }
   };
   const auto answers = [&](const std::vector<LayerRecord>& records) {
-    Generator generator(session.device(), *session.machine().ops, session.model(), records, kRoomy);
+    Generator generator(session.device(), *session.machine().ops, session.model(), records, kRoomyTraining);
     return ids_of(generator.generate(golden_requests(name), {}));
   };
 

@@ -7,6 +7,7 @@
 #include "megatrain/plan/verify.h"
 #include "tests/parity/parity.h"
 #include "tests/pipeline/expert_groups_check.h"
+#include "tests/pipeline/lending_check.h"
 #include "tests/pipeline/non_finite_check.h"
 #include "tests/pipeline/tiny.h"
 
@@ -65,6 +66,14 @@ TEST(CudaExpertGroups, AndEveryRandomPlanGiveOneStateHash) {
   constexpr int64_t kSteps = 4;
   constexpr uint64_t kPlans = 30;
   for (const tiny::Shape& shape : tiny::expert_shapes()) tiny::expect_one_hash(shape, "cuda", kPlans, kSteps);
+}
+
+TEST(CudaLending, WhateverIsWrittenThereBetweenStepsChangesNoBit) {
+  for (const tiny::Shape& shape : tiny::sampling_shapes()) tiny::expect_lent_memory_may_change(shape, "cuda", 10);
+}
+
+TEST(CudaLending, AnswersComeFromLentMemoryAloneAndChangeNoBit) {
+  for (const tiny::Shape& shape : tiny::sampling_shapes()) tiny::expect_answers_in_lent_memory(shape, "cuda", 10);
 }
 
 TEST(CudaNonFinite, AnInfiniteMomentIsNamedByStepLayerAndTensorWhereverItIsUpdated) {

@@ -34,8 +34,6 @@ class Companions : public testing::Test {
   const std::string model_ = directory_ / "model";
 };
 
-}  // namespace
-
 TEST_F(Companions, LinksWithinTheDirectoryAreFollowed) {
   write_bytes(model_ + "/files/real", "text");
   link("files/real", "LICENSE");
@@ -121,4 +119,5 @@ TEST_F(Companions, OfASnapshotTheModelsOwnFolderOfTheCacheIsAllowedAndNoOther) {
   EXPECT_EQ(find_companions(hub.snapshot(), true), both);
 }
 
+}  // namespace
 }  // namespace megatrain

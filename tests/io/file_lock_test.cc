@@ -33,8 +33,6 @@ class FileLock : public testing::Test {
   std::string directory_, path_;
 };
 
-}  // namespace
-
 TEST_F(FileLock, IsHeldByOneAtATimeUntilItsFileIsClosed) {
   EXPECT_EQ(look_at_lock(path_), LockState::absent);
   Descriptor first = open();
@@ -86,4 +84,5 @@ TEST_F(FileLock, TheTextOfAnOwnerReplacesALongerOne) {
   EXPECT_EQ(read_text_file(path_, 100), "pid 1\n");
 }
 
+}  // namespace
 }  // namespace megatrain

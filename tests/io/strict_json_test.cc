@@ -35,8 +35,6 @@ class StrictJson : public testing::Test {
   }
 };
 
-}  // namespace
-
 using Orders = testing::Types<nlohmann::json, nlohmann::ordered_json>;
 TYPED_TEST_SUITE(StrictJson, Orders);
 
@@ -84,4 +82,5 @@ TEST(TextPlace, CountsLinesAndColumnsFromOne) {
   }
 }
 
+}  // namespace
 }  // namespace megatrain

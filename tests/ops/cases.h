@@ -46,6 +46,7 @@ struct LinearCase {
   bool accumulate = false;
   int64_t gap = 0;
   bool wide_out = false;  // out and grad_x are fp32 whatever dtype is
+  float scale = 1;        // of a case without a bias
 };
 
 struct AttentionCase {
@@ -183,6 +184,11 @@ inline const std::vector<LinearCase> kLinearCases = {
     {DType::bf16, 2, 264, 33, false, true, 0, true},
     {DType::bf16, 3, 8, 5, true},
     {DType::bf16, 4, 1000, 129, true, false, 16, true},
+    {DType::f32, 65, 33, 257, false, true, 1, false, 0.22f},
+    {DType::f32, 2, 36, 130, false, false, 0, false, -3.5f},
+    {DType::bf16, 66, 130, 258, false, true, 8, false, 0.22f},
+    {DType::bf16, 129, 600, 70, false, true, 0, true, 1.7f},
+    {DType::bf16, 3, 264, 33, false, true, 0, false, 0.125f},
 };
 
 inline const std::vector<AttentionCase> kAttentionCases = {
@@ -346,7 +352,11 @@ inline std::string name_of(const RopeCase& c) {
 }
 inline std::string name_of(const LinearCase& c) {
   return std::string("linear ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.in, c.out}) +
-         flags({{c.bias, "bias"}, {c.accumulate, "accumulate"}, {c.gap > 0, "gap"}, {c.wide_out, "wide-out"}});
+         flags({{c.bias, "bias"},
+                {c.accumulate, "accumulate"},
+                {c.gap > 0, "gap"},
+                {c.wide_out, "wide-out"},
+                {c.scale != 1, "scale"}});
 }
 inline std::string name_of(const AttentionCase& c) {
   std::string text = std::string("attention ") + dtype_name(c.dtype) + " " + sizes({c.heads, c.kv_heads, c.head_dim});

@@ -186,20 +186,27 @@ inline OpRun run(Harness& h, const LinearCase& c, uint64_t seed) {
   const Tensor grad_weight = target(DType::f32, c.out, c.in, "before_weight");
   const Tensor grad_bias = c.bias ? target(DType::f32, 1, c.out, "before_bias") : Tensor{};
   h.launch(r.seconds["forward"], [&] {
-    h.ops.linear_forward(
-        h.stream, {.x = x.view, .weight = weight.view, .bias = bias.view, .residual = residual.view, .out = out.view});
+    h.ops.linear_forward(h.stream, {.x = x.view,
+                                    .weight = weight.view,
+                                    .bias = bias.view,
+                                    .residual = residual.view,
+                                    .out = out.view,
+                                    .scale = c.scale});
   });
   h.launch(r.seconds["backward_input"], [&] {
-    h.ops.linear_backward_input(
-        h.stream,
-        {.grad_out = grad_out.view, .weight = weight.view, .grad_x = grad_x.view, .accumulate = c.accumulate});
+    h.ops.linear_backward_input(h.stream, {.grad_out = grad_out.view,
+                                           .weight = weight.view,
+                                           .grad_x = grad_x.view,
+                                           .accumulate = c.accumulate,
+                                           .scale = c.scale});
   });
   h.launch(r.seconds["backward_weight"], [&] {
     h.ops.linear_backward_weight(h.stream, {.grad_out = grad_out.view,
                                             .x = x.view,
                                             .grad_weight = grad_weight.view,
                                             .grad_bias = grad_bias.view,
-                                            .accumulate = c.accumulate});
+                                            .accumulate = c.accumulate,
+                                            .scale = c.scale});
   });
   r.out["out"] = h.read(out);
   r.out["grad_x"] = h.read(grad_x);

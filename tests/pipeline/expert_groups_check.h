@@ -15,7 +15,8 @@
 namespace megatrain::tiny {
 
 inline std::vector<Shape> expert_shapes() {
-  return {Shape{.layers = 4, .experts = 8}, Shape{.layers = 3, .clip = false, .precision = "fp32", .experts = 5},
+  // Attention of the first is small beside its experts, and has slots of its own.
+  return {Shape{.layers = 4, .experts = 12}, Shape{.layers = 3, .clip = false, .precision = "fp32", .experts = 5},
           Shape{.layers = 3,
                 .freezing = {.freeze = {"*.experts.[2-4].*", "*.mlp.gate.weight"}},
                 .moments = "int8",

@@ -34,9 +34,8 @@ TEST(ExpertParts, ARecordIsNamedByTheExpertsItHolds) {
 
 TEST(ExpertParts, NeedOneRecordAtATime) {
   Tiny whole({.layers = 3, .experts = 8}), grouped({.layers = 3, .experts = 8, .experts_per_record = 3});
-  EXPECT_EQ(whole.workload().records_at_once(), 2);
+  EXPECT_EQ(whole.workload().phase(1).records_of(0).size(), 2u);
   const Workload& w = grouped.workload();
-  EXPECT_EQ(w.records_at_once(), 1);
   ASSERT_EQ(w.phase(1).part_count(), 4);  // attention and router, then 3, 3 and 2 experts
   EXPECT_EQ(w.phase(1).records_of(0), std::vector<int64_t>{1});
   EXPECT_EQ(w.phase(1).records_of(3), std::vector<int64_t>{4});
@@ -141,7 +140,10 @@ TEST(ExpertParts, AreAsManyAsTheDeviceWants) {
 
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
   config.memory.gpu_bytes = 12 * layer;
-  EXPECT_EQ(Session(config, {.config = model}).workload().experts_per_record, 4);
+  const std::vector<int64_t> sizes = group_sizes(model, DType::bf16, 12 * layer);
+  EXPECT_EQ(sizes, (std::vector<int64_t>{4, 1, 1}));
+  // which of the first two, the estimates for this machine decide
+  EXPECT_GE(std::ranges::count(sizes, Session(config, {.config = model}).workload().experts_per_record), 1);
 }
 
 // The smallest records need the least: what a run that does not fit is told to have is then enough.

@@ -16,13 +16,13 @@ namespace megatrain::tiny {
 namespace {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kPlansAShape = 2;
+constexpr uint64_t kFreezePlans = 2;
 #else
-constexpr uint64_t kPlansAShape = 10;
+constexpr uint64_t kFreezePlans = 10;
 #endif
-constexpr int64_t kSteps = 3;
+constexpr int64_t kFrozenSteps = 3;
 
-struct Case {
+struct FreezeCase {
   const char* name;
   FreezeRules freezing;
   Shape shape = {};
@@ -33,8 +33,8 @@ struct Case {
   }
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list = {
+const std::vector<FreezeCase>& cases() {
+  static const std::vector<FreezeCase> list = {
       {"embedding", {.freeze = {"model.embed_tokens.*"}}},
       {"first_blocks", {.freeze = {"model.embed_tokens.*", "model.layers.[0-2].*"}}},
       {"first_blocks_tied", {.freeze = {"model.embed_tokens.*", "model.layers.[0-3].*"}}, {.tied = true}},
@@ -114,9 +114,7 @@ std::map<std::string, std::vector<float>> masters(const std::vector<LayerRecord>
   return values;
 }
 
-class Freezing : public ::testing::TestWithParam<Case> {};
-
-}  // namespace
+class Freezing : public ::testing::TestWithParam<FreezeCase> {};
 
 TEST_P(Freezing, TrainedTensorsGetTheirGradientsAndTheNormIsOverThemAlone) {
   Shape all = GetParam().shape, some = GetParam().frozen();
@@ -139,7 +137,7 @@ TEST_P(Freezing, FrozenTensorsStayBitForBitAndTheOthersMove) {
   const auto trainer = tiny.trainer(random_plan(tiny.workload(), 3));
   const auto frozen = masters(trainer->records(), false), trained = masters(trainer->records(), true);
   ASSERT_FALSE(frozen.empty());
-  for (int64_t step = 1; step <= kSteps; ++step) tiny.step(*trainer, step);
+  for (int64_t step = 1; step <= kFrozenSteps; ++step) tiny.step(*trainer, step);
   trainer->drain();
   EXPECT_EQ(masters(trainer->records(), false), frozen);
   for (const auto& [name, values] : masters(trainer->records(), true)) EXPECT_NE(values, trained.at(name)) << name;
@@ -147,10 +145,10 @@ TEST_P(Freezing, FrozenTensorsStayBitForBitAndTheOthersMove) {
 
 TEST_P(Freezing, EveryRandomPlanGivesOneStateHash) {
   Tiny tiny(GetParam().frozen());
-  const std::string expected = tiny.train(tiny.default_plan(), kSteps);
-  for (uint64_t seed = 0; seed < kPlansAShape; ++seed) {
+  const std::string expected = tiny.train(tiny.default_plan(), kFrozenSteps);
+  for (uint64_t seed = 0; seed < kFreezePlans; ++seed) {
     const Plan plan = random_plan(tiny.workload(), seed);
-    ASSERT_EQ(tiny.train(plan, kSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    ASSERT_EQ(tiny.train(plan, kFrozenSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
   }
 }
 
@@ -222,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, Freezing, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Freezing, FrozenTensorsOfABf16SourceHaveNoLowBitsAndEveryBitIsTheSame) {
-  for (const Case& with : cases()) {
+  for (const FreezeCase& with : cases()) {
     if (with.shape.precision == "fp32") continue;
     Shape some = with.frozen();
     some.rounded = true;
@@ -254,7 +252,7 @@ TEST(Freezing, FrozenTensorsOfABf16SourceHaveNoLowBitsAndEveryBitIsTheSame) {
 }
 
 TEST(Freezing, DroppingAnySingleWaitIsFound) {
-  for (const Case& with : cases()) {
+  for (const FreezeCase& with : cases()) {
     Tiny tiny(with.frozen());
     const Plan plan = random_plan(tiny.workload(), 4);
     ASSERT_FALSE(plan.serial);
@@ -264,4 +262,5 @@ TEST(Freezing, DroppingAnySingleWaitIsFound) {
   }
 }
 
+}  // namespace
 }  // namespace megatrain::tiny

@@ -13,9 +13,9 @@ namespace megatrain::tiny {
 namespace {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kSteps = 2;
+constexpr int64_t kKeptSteps = 2;
 #else
-constexpr int64_t kSteps = 4;
+constexpr int64_t kKeptSteps = 4;
 #endif
 
 // The outputs of every block wait there.
@@ -34,14 +34,14 @@ TEST(KeptOutputs, ChangeNoBitWhereverTheyWait) {
        {Shape{}, Shape{.layers = 5, .freezing = {.freeze = {"model.embed_tokens.*", "model.layers.0.*"}}},
         Shape{.layers = 4, .experts = 8, .experts_per_record = 3}}) {
     Tiny tiny(shape);
-    const std::string expected = tiny.train(tiny.default_plan(), kSteps);
+    const std::string expected = tiny.train(tiny.default_plan(), kKeptSteps);
     for (const std::vector<Tier>& tiers : places) {
       for (const int64_t every : {1, 3}) {
         for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{1, 3}}) {
           Plan plan = with_outputs(tiny.default_plan(), tiers, 2 + every / 2);
           plan.input_every = every;
           plan.sweeps = sweeps;
-          EXPECT_EQ(tiny.train(plan, kSteps), expected) << plan_to_json(plan).dump();
+          EXPECT_EQ(tiny.train(plan, kKeptSteps), expected) << plan_to_json(plan).dump();
         }
       }
     }

@@ -15,7 +15,7 @@ namespace megatrain::tiny {
 
 namespace {
 
-constexpr int64_t kSteps = 3;
+constexpr int64_t kRouterSteps = 3;
 const Shape kBoth{.layers = 5, .precision = "fp32", .experts = 8, .aux_loss = 0.2, .z_loss = 0.01};
 
 std::vector<double> values(const RouterFigures& f) {
@@ -38,7 +38,7 @@ TEST(RouterLosses, EachMovesTheWeightsAndIsReportedWhereItIsOn) {
     shape.aux_loss = aux;
     shape.z_loss = z;
     Tiny tiny(shape);
-    hashes.insert(tiny.train(tiny.default_plan(), kSteps));
+    hashes.insert(tiny.train(tiny.default_plan(), kRouterSteps));
     const RouterFigures figures = figures_of(tiny, tiny.default_plan());
     EXPECT_EQ(figures.aux_loss.has_value(), aux > 0);
     EXPECT_EQ(figures.z_loss.has_value(), z > 0);
@@ -143,7 +143,7 @@ TEST(RouterLosses, AFrozenRouterStaysAsItIs) {
       }
     };
     read("before ");
-    for (int64_t step = 1; step <= kSteps; ++step) tiny.step(*trainer, step);
+    for (int64_t step = 1; step <= kRouterSteps; ++step) tiny.step(*trainer, step);
     trainer->drain();
     read("");
     return found;
@@ -169,7 +169,7 @@ TEST(RouterLosses, DocumentsInWhichNothingIsTrainedDoNotCount) {
   const auto train = [&](int32_t padding) {
     const auto trainer = tiny.trainer(tiny.default_plan());
     std::vector<double> figures;
-    for (int64_t step = 1; step <= kSteps; ++step) {
+    for (int64_t step = 1; step <= kRouterSteps; ++step) {
       Batch batch = make_batch(kBoth, step - 1);
       for (MicroBatch& micro : batch.micro_batches) {
         const size_t last = micro.document_begin.size() - 2;
@@ -187,7 +187,7 @@ TEST(RouterLosses, DocumentsInWhichNothingIsTrainedDoNotCount) {
       figures.insert(figures.end(), more.begin(), more.end());
     }
     trainer->drain();
-    return std::pair{hash_state(trainer->records(), kSteps).state, figures};
+    return std::pair{hash_state(trainer->records(), kRouterSteps).state, figures};
   };
   EXPECT_EQ(train(7), train(52));
 }

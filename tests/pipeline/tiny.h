@@ -36,8 +36,9 @@ struct Shape {
   int64_t experts_per_record = 0;
   double aux_loss = 0;  // coefficients of the router's losses
   double z_loss = 0;
-  bool rounded = false;      // the first weights are such that bf16 holds them
-  bool bf16_source = false;  // and the session knows it: frozen tensors have no low bits
+  bool rounded = false;                   // the first weights are such that bf16 holds them
+  bool bf16_source = false;               // and the session knows it: frozen tensors have no low bits
+  std::vector<std::string> prompts = {};  // answered between steps; weights come to the device for it, as to a GPU
 };
 
 inline ModelConfig model_config(const Shape& shape) {
@@ -90,6 +91,10 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   config.freeze = shape.freezing.freeze;
   config.train_only = shape.freezing.train_only;
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 33;
+  if (!shape.prompts.empty()) {
+    config.sample = {.every = 1, .prompts = shape.prompts, .max_tokens = 8};
+    config.memory.nvme_path = std::filesystem::temp_directory_path().string();
+  }
   return config;
 }
 
@@ -173,6 +178,8 @@ class Tiny {
 };
 
 // True when the streamed blocks are more than the slots can hold at once.
-inline bool streams_more_than_slots_hold(const Plan& plan) { return plan.streaming() > plan.rings.weight_slots; }
+inline bool streams_more_than_slots_hold(const Plan& plan) {
+  return plan.streaming() > plan.rings.weight_slots + plan.rings.small_slots;
+}
 
 }  // namespace megatrain::tiny

@@ -312,6 +312,34 @@ TEST_F(DatasetRun, SamplesAreWrittenAndChangeNothing) {
   EXPECT_EQ(count, 6);
 }
 
+// The device's peak is what the plan says, answers included: nothing is taken beside it.
+TEST_F(DatasetRun, SamplesAreAnsweredWithinWhatThePlanHasForThem) {
+  write("data.jsonl", conversations(30));
+  TrainConfig config = run_config("plain");
+  config.steps = 4;
+  const auto planned = [&](const std::string& name) {
+    const nlohmann::json memory = nlohmann::json::parse(read_text_file(at(name + "/memory.json"), 1 << 20));
+    return memory.at("hbm").get<std::map<std::string, int64_t>>();
+  };
+  run_training(config, {});
+  EXPECT_FALSE(planned("plain").contains("generation"));
+  config.sample.every = 1;
+  for (const int64_t prompts : {1, 3, 10}) {
+    config.run_dir = at("samples-" + std::to_string(prompts));
+    config.sample.prompts.assign(static_cast<size_t>(prompts), "question " + std::to_string(prompts));
+    config.sample.max_tokens = 200;  // to the end of the model's context
+    int64_t peak = 0;
+    RunHooks hooks;
+    hooks.on_step = [&](const StepMetrics& metrics) { peak = metrics.hbm_peak; };
+    run_training(config, hooks);
+    int64_t bytes = 0;
+    for (const auto& [tag, of_it] : planned("samples-" + std::to_string(prompts))) bytes += of_it;
+    EXPECT_EQ(peak, bytes) << prompts;
+    std::ifstream lines(at("samples-" + std::to_string(prompts) + "/samples.jsonl"));
+    EXPECT_EQ(std::count(std::istreambuf_iterator<char>(lines), {}, '\n'), 4 * prompts);
+  }
+}
+
 TEST_F(DatasetRun, AnswersThatAKillCutOffAreMadeByTheResumedRunOnce) {
   write("data.jsonl", conversations(30));
   TrainConfig config = run_config("run");

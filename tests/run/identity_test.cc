@@ -77,6 +77,8 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.activation = Activation::gelu_tanh; },
           [](ModelConfig& c) { c.embedding_scale = 2; },
           [](ModelConfig& c) { c.attention_scale = 0.5; },
+          [](ModelConfig& c) { c.branch_scale = 0.5; },
+          [](ModelConfig& c) { c.logits_scale = 0.5; },
           [](ModelConfig& c) { c.window[1] = 8; },
           [](ModelConfig& c) { c.sinks = true; },
           [](ModelConfig& c) { c.experts.count = 4; },
@@ -220,6 +222,15 @@ TEST_F(Identity, ACheckpointFromBeforeSumsHadANumberGetsALineWhereTheyChanged) {
 
 TEST_F(Identity, TheSameRunIsAcceptedWithoutALine) {
   EXPECT_EQ(lines_of(saved(), identity_json({}, model(), {}, nullptr)), "");
+}
+
+TEST_F(Identity, ACheckpointFromBeforeMultipliersHadNamesHadNone) {
+  nlohmann::json before = saved();
+  for (const char* field : {"branch_scale", "logits_scale"}) before.at("model").erase(field);
+  EXPECT_EQ(lines_of(before, identity_json({}, model(), {}, nullptr)), "");
+  ModelConfig scaled = model();
+  scaled.branch_scale = 0.5;
+  EXPECT_THROW(check_identity(before, identity_json({}, scaled, {}, nullptr), "step-2"), Error);
 }
 
 TEST_F(Identity, AChangedSettingOfTheOptimizerAndAnotherLengthGetALineEach) {

@@ -30,8 +30,6 @@ class AlgorithmsTest : public testing::Test {
   TemporaryDirectory directory_;
 };
 
-}  // namespace
-
 TEST_F(AlgorithmsTest, ASecondRunGetsTheFirstOnesChoice) {
   const AlgorithmCache cache(directory_ / "not/yet/there", "GPU 1, library 2");
   const AlgorithmTable first = tune(cache, "x");
@@ -69,4 +67,5 @@ TEST_F(AlgorithmsTest, APlaceThatCannotBeWrittenDoesNotStopARun) {
   EXPECT_EQ(tune(cache, "y").at("b"), "y");
 }
 
+}  // namespace
 }  // namespace megatrain

@@ -107,6 +107,7 @@ class Lengths {
     Workload w = workload(grains);
     w.workspace_bytes = 0;
     w.scratch_bytes = bytes;
+    w.generation_bytes = std::max<int64_t>(0, w.generation_bytes - bytes);  // which lends it the workspace
     return can_fit(w, budgets_, site_.profile);
   }
 

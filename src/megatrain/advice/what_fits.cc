@@ -36,7 +36,7 @@ constexpr size_t kFullModes = 4;  // by state format, the exact one first
 constexpr int64_t kMostTokens = 1 << 17;  // of a step: more hides no more where the link or compute binds
 constexpr int64_t kLongest = 1 << 17;     // of a sequence
 constexpr int64_t kMicroTokens = 8192;    // of a micro-batch, unless a sequence is longer
-constexpr int64_t kUnlimited = int64_t{1} << 54;
+constexpr int64_t kNoLimit = int64_t{1} << 54;
 
 // One model on a machine.
 class ModelFits {
@@ -108,11 +108,11 @@ class ModelFits {
     if (!needs) return row;
     Prospect made = prospect(mode, seq_len, 1, row);
     row.mode = as.name;
-    made.budgets.host_bytes = kUnlimited;
+    made.budgets.host_bytes = kNoLimit;
     made.budgets.disk_bytes = 0;
     auto found = fit(made);
     if (!found) {
-      made.budgets.gpu_bytes = kUnlimited;
+      made.budgets.gpu_bytes = kNoLimit;
       found = fit(made);
     }
     take(row, *found);

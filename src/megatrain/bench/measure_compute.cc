@@ -96,7 +96,7 @@ struct Total {
   double rate() const { return work / seconds; }
 };
 
-constexpr int kSamples = 3;
+constexpr int kMachineSamples = 3;
 constexpr double kSustainedSeconds = 1;
 
 // A GPU that draws all the power it may lowers its clocks: what a call takes by itself, and while it follows itself
@@ -105,7 +105,7 @@ struct CallSeconds {
   double alone, sustained;
 };
 CallSeconds seconds_of(CallTimer& timer, const std::function<void()>& call) {
-  const double alone = timer.median_s(call, kSamples);
+  const double alone = timer.median_s(call, kMachineSamples);
   const int calls = static_cast<int>(std::clamp(kSustainedSeconds / alone, 1.0, 1e5));
   return {alone, timer.once_s(call, calls) / calls};
 }
@@ -155,7 +155,7 @@ std::vector<TimedLayer> long_attention(DeviceKind kind) {
 }
 
 ComputeRates measure_compute(Machine& machine, double most_s) {
-  constexpr int kCallsOfASample = kSamples + 2;
+  constexpr int kCallsOfASample = kMachineSamples + 2;
   const double start = now_s();
   Device& device = *machine.device;
   const std::unique_ptr<Stream> stream = device.make_stream("compute");
@@ -176,7 +176,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     Total product, attention, small, layer;
     for (const auto& [note, times] : calls) {
       const OpNote placed = memory.place(note);
-      const double seconds = timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kSamples);
+      const double seconds = timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kMachineSamples);
       const double of_note = note_flops(note);
       layer.add(of_note, seconds, times);
       if (attention_length(note)) {
@@ -209,7 +209,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     double of_one = 0;  // expert
     for (const auto& [note, times] : calls)
       of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
-    const Total products = all_of(calls, [&](const auto& call) { return timer.median_s(call, kSamples); });
+    const Total products = all_of(calls, [&](const auto& call) { return timer.median_s(call, kMachineSamples); });
     rates.experts.push_back({of_one / static_cast<double>(products.calls), products.rate()});
   }
   if (heaviest) {

@@ -46,7 +46,7 @@ constexpr const char* kTypedHelp =
 volatile std::sig_atomic_t interrupted = 0;
 volatile std::sig_atomic_t ended_by = 0;
 
-void on_signal(int signal) {
+void on_interrupt(int signal) {
   if (signal != SIGINT) ended_by = signal;
   interrupted = signal;
 }
@@ -55,7 +55,7 @@ void say(const std::string& sentence) { log_info(sentence); }
 
 void print(const std::string& text) { print_result(text, "answer"); }
 
-std::string trimmed(std::string_view text) {
+std::string trimmed_line(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return "";
   return std::string(text.substr(begin, text.find_last_not_of(" \t") + 1 - begin));
@@ -93,7 +93,7 @@ class Conversation {
       return true;
     }
     const size_t space = std::min(line.find(' '), line.size());
-    const std::string name = line.substr(0, space), rest = trimmed(std::string_view(line).substr(space));
+    const std::string name = line.substr(0, space), rest = trimmed_line(std::string_view(line).substr(space));
     if (!rest.empty() && (name == "/quit" || name == "/help" || name == "/reset"))
       fail_config(fmt::format("{} takes nothing, and {} stands behind it", name, printable(rest)));
     if (name == "/quit") return false;
@@ -235,7 +235,7 @@ int read_lines(Conversation& conversation) {
 
 int converse(Conversation& conversation) {
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_handler = on_interrupt;
   for (const int signal : {SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
   action.sa_flags = SA_RESTART;  // ctrl-C stops an answer, not the writing of what came of it
   ::sigaction(SIGINT, &action, nullptr);

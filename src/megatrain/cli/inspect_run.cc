@@ -91,7 +91,7 @@ std::string active_text(const ordered_json& json) {
   return fmt::format(" ({} active)", format_count(json.at("active_parameters").get<int64_t>()));
 }
 
-void row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, escape_line(value)); }
+void run_row(const std::string& name, const std::string& value) { fmt::print("{:<14}{}\n", name, escape_line(value)); }
 
 }  // namespace
 
@@ -111,34 +111,34 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   }
   const TrainConfig& c = run.config;
   const char* const state = run.hash ? "complete" : run.complete_step ? "complete, its model is gone" : "not complete";
-  row("run", fmt::format("{}, {}", run.path, state));
+  run_row("run", fmt::format("{}, {}", run.path, state));
   if (json.contains("architecture"))
-    row("model", fmt::format("{}, {} parameters{}, from {}", json.at("architecture").get<std::string>(),
-                             format_count(json.at("parameters").get<int64_t>()), active_text(json),
-                             json.at("config").at("model").get<std::string>()));
-  row("step", fmt::format("{} of {}", json.at("step").get<int64_t>(), json.at("steps").get<int64_t>()));
+    run_row("model", fmt::format("{}, {} parameters{}, from {}", json.at("architecture").get<std::string>(),
+                                 format_count(json.at("parameters").get<int64_t>()), active_text(json),
+                                 json.at("config").at("model").get<std::string>()));
+  run_row("step", fmt::format("{} of {}", json.at("step").get<int64_t>(), json.at("steps").get<int64_t>()));
   if (!history.steps.empty()) {
-    row("loss", fmt::format("{:.4f}, at first {:.4f}", history.steps.back().loss, history.steps.front().loss));
+    run_row("loss", fmt::format("{:.4f}, at first {:.4f}", history.steps.back().loss, history.steps.front().loss));
     if (const RunEvaluation* best = history.best_evaluation())
-      row("evaluation", fmt::format("best loss {:.4f}, at step {}", best->loss, best->step));
-    row("time", fmt::format("{}, {} tokens, {:.0f} tokens/s", format_duration(history.seconds()), history.tokens(),
-                            history.tokens_per_s()));
-    row("memory", fmt::format("device {}, host {}", format_bytes(history.steps.back().hbm_peak),
-                              format_bytes(history.steps.back().host_peak)));
+      run_row("evaluation", fmt::format("best loss {:.4f}, at step {}", best->loss, best->step));
+    run_row("time", fmt::format("{}, {} tokens, {:.0f} tokens/s", format_duration(history.seconds()), history.tokens(),
+                                history.tokens_per_s()));
+    run_row("memory", fmt::format("device {}, host {}", format_bytes(history.steps.back().hbm_peak),
+                                  format_bytes(history.steps.back().host_peak)));
   }
-  row("training", fmt::format("{}, {} x {} tokens a step, lr {:g} {}, clip {:g}, seed {}", c.precision, c.batch,
-                              c.seq_len, c.optim.lr, c.optim.schedule, c.optim.clip, c.seed));
+  run_row("training", fmt::format("{}, {} x {} tokens a step, lr {:g} {}, clip {:g}, seed {}", c.precision, c.batch,
+                                  c.seq_len, c.optim.lr, c.optim.schedule, c.optim.clip, c.seed));
   for (const ordered_json& checkpoint : json.at("checkpoints"))
-    row("checkpoint",
-        fmt::format("step {}, {}{}", checkpoint.at("step").get<int64_t>(), checkpoint.at("path").get<std::string>(),
-                    checkpoint.contains("damage") ? " (damaged)" : ""));
+    run_row("checkpoint",
+            fmt::format("step {}, {}{}", checkpoint.at("step").get<int64_t>(), checkpoint.at("path").get<std::string>(),
+                        checkpoint.contains("damage") ? " (damaged)" : ""));
   if (const ordered_json& best = json.at("best_model"); !best.is_null())
-    row("best model", fmt::format("{}, of step {}, evaluation loss {:.4f}", best.at("path").get<std::string>(),
-                                  best.at("step").get<int64_t>(), best.at("loss").get<double>()));
+    run_row("best model", fmt::format("{}, of step {}, evaluation loss {:.4f}", best.at("path").get<std::string>(),
+                                      best.at("step").get<int64_t>(), best.at("loss").get<double>()));
   if (run.hash) {
-    row("result", run.path + "/model");
+    run_row("result", run.path + "/model");
   } else if (!run.complete_step) {
-    row("go on with", resume_command(run));
+    run_row("go on with", resume_command(run));
   }
   return exit_code(json);
 }

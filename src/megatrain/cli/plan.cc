@@ -84,10 +84,14 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
   for (const PhasePlan& phase : plan.layer_phases()) recompute.push_back(recomputed(phase.keep));
   const MemoryNeed need = memory_need(p.workload, plan);
   const Estimate& e = o.estimate;
+  nlohmann::json generation;
+  if (p.workload.generation_bytes > 0)
+    generation = {{"bytes", p.workload.generation_bytes}, {"set_aside", need.bytes_of(ResourceKind::generation)}};
   return {{"parameters", p.workload.parameters},
           {"active_parameters", p.workload.active_parameters},
           {"placement", placement(p.workload, plan)},
           {"slots", plan.rings.weight_slots},
+          {"small_slots", plan.rings.small_slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
           {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},
@@ -108,6 +112,7 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
             {"disk_read", e.disk_read_s},
             {"disk_write", e.disk_write_s}}},
           {"bound_by", e.bound_by},
+          {"generation", generation},
           {"plan_hash", plan_hash(plan)},
           {"plan", plan_to_json(plan)},
           {"memory", memory_to_json(need)}};

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kCount = 1'000'000'000;
 constexpr int64_t kMostBatch = int64_t{1} << 16;  // beyond it a plan alone takes minutes
-constexpr int64_t kTokens = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
 // Null, also as printed: epochs or tokens say how long the run is.
 ConfigKey steps_key() {
@@ -149,9 +149,9 @@ std::vector<ConfigKey> step_keys() {
 
 std::vector<ConfigKey> chunk_keys() {
   return {
-      integer_key("head_chunk", "", 0, kTokens, "Tokens whose logits exist at once; 0: chosen by size.",
+      integer_key("head_chunk", "", 0, kMostTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)),
-      integer_key("mlp_chunk", "", 0, kTokens,
+      integer_key("mlp_chunk", "", 0, kMostTokens,
                   "Tokens of one pass through a block's products and norms; 0: chosen by size.",
                   MEGATRAIN_FIELD(mlp_chunk)),
   };

@@ -22,14 +22,12 @@
 namespace megatrain {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int64_t kReadBytes = 4 * kMiB;
 constexpr int64_t kSettledNs = 2'000'000'000;  // a file changed later may change again under the same time stamp
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
-Json to_json(const std::string& path, const ContentHash& content) {
+nlohmann::json to_json(const std::string& path, const ContentHash& content) {
   const FileStamp& stamp = content.stamp;
   return {path, stamp.bytes, stamp.modified_ns, stamp.changed_ns, stamp.inode, stamp.device, content.hash};
 }
@@ -39,7 +37,7 @@ std::optional<std::string> recall(const std::string& memory, const std::string& 
   std::error_code error;
   if (!std::filesystem::is_regular_file(memory, error)) return std::nullopt;
   try {
-    const Json json = Json::parse(read_text_file(memory, kMiB), nullptr, false);
+    const nlohmann::json json = nlohmann::json::parse(read_text_file(memory, kMiB), nullptr, false);
     if (!json.is_array() || json.empty() || !json.back().is_string()) return std::nullopt;
     const std::string hash = json.back().get<std::string>();
     if (json != to_json(path, {.hash = hash, .stamp = stamp})) return std::nullopt;

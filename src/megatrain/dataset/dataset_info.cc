@@ -18,8 +18,6 @@
 namespace megatrain {
 namespace {
 
-using Json = nlohmann::json;
-
 struct Field {
   std::string_view key;
   std::string DatasetColumns::*column;
@@ -66,9 +64,9 @@ struct Entry {
 // What an entry may have. `subset` and `folder` are of hubs, where a file needs neither.
 constexpr std::string_view kEntryKeys[] = {"file_name", "formatting", "columns", "tags", "ranking", "split"};
 
-bool is_set(const Json& value) { return !value.is_null() && value != false && value != ""; }
+bool is_set(const nlohmann::json& value) { return !value.is_null() && value != false && value != ""; }
 
-void check_refused(const Entry& entry, const std::string& key, const Json& value) {
+void check_refused(const Entry& entry, const std::string& key, const nlohmann::json& value) {
   if (!is_set(value)) return;
   if (key == "hf_hub_url" && value.is_string()) {
     const std::string name = value.get<std::string>();
@@ -82,7 +80,7 @@ void check_refused(const Entry& entry, const std::string& key, const Json& value
   }
 }
 
-void read_fields(const Entry& entry, const Json& object, const char* group, std::span<const Field> fields,
+void read_fields(const Entry& entry, const nlohmann::json& object, const char* group, std::span<const Field> fields,
                  DatasetColumns& columns) {
   if (object.is_null()) return;
   if (!object.is_object()) entry.refuse(fmt::format("\"{}\" has to be an object of names", group));
@@ -97,14 +95,16 @@ void read_fields(const Entry& entry, const Json& object, const char* group, std:
   }
 }
 
-DatasetForm read_form(const Entry& entry, const Json& value) {
+DatasetForm read_form(const Entry& entry, const nlohmann::json& value) {
   if (value.is_null() || value == "alpaca") return DatasetForm::alpaca;
   if (value == "sharegpt") return DatasetForm::sharegpt;
   if (value == "openai") return DatasetForm::messages;
   entry.refuse(fmt::format("\"formatting\" is {}, where alpaca, sharegpt or openai is expected", value.dump()));
 }
 
-Json member(const Json& object, const char* key) { return object.contains(key) ? object[key] : Json(); }
+nlohmann::json member(const nlohmann::json& object, const char* key) {
+  return object.contains(key) ? object[key] : nlohmann::json();
+}
 
 // What LLaMA-Factory does not read: of an entry with "columns", the optional ones that these do not name; of one
 // without, those that have no default there.
@@ -148,14 +148,14 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   const std::string path = info_directory + "/dataset_info.json";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
-  const Json info = read_json_file(path);
+  const nlohmann::json info = read_json_file(path);
   if (!info.is_object()) fail_input(fmt::format("{} has to hold an object with a dataset under each name.", path));
   if (!info.contains(name)) {
     for (const auto& [key, value] : info.items()) known.push_back(key);
     return std::nullopt;
   }
   const Entry entry{path, name};
-  const Json& json = info[name];
+  const nlohmann::json& json = info[name];
   if (!json.is_object()) entry.refuse("has to be an object with \"file_name\"");
   for (const auto& [key, value] : json.items()) {
     check_refused(entry, key, value);
@@ -164,14 +164,14 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   }
   if (is_set(member(json, "ranking")))
     entry.refuse("\"ranking\" makes it one of preferences, which are not trained on");
-  const Json split = member(json, "split");
+  const nlohmann::json split = member(json, "split");
   if (!split.is_null() && split != "train") entry.refuse("\"split\" names a part of it; write that part to a file");
-  const Json file = member(json, "file_name");
+  const nlohmann::json file = member(json, "file_name");
   if (!file.is_string() || file == "")
     entry.refuse("has to have a \"file_name\", of a file or folder beside dataset_info.json");
 
   Dataset dataset{.name = name, .form = read_form(entry, member(json, "formatting"))};
-  const Json columns = member(json, "columns");
+  const nlohmann::json columns = member(json, "columns");
   read_fields(entry, columns, "columns", kColumns, dataset.columns);
   read_fields(entry, member(json, "tags"), "tags", kTags, dataset.columns);
   close_optional(dataset.columns, columns.is_object());

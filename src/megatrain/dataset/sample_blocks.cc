@@ -21,12 +21,13 @@ constexpr int64_t kSkipBytes = kMiB;
 
 using Phase = ReadPlace::Phase;
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(kBlank) == std::string_view::npos; }
+bool is_blank_line(std::string_view text) { return text.find_first_not_of(kBlank) == std::string_view::npos; }
 
 // Of an object that is written over several lines; no whole JSON is one brace.
 bool is_open_brace(std::string_view line) {
   const size_t brace = line.find('{');
-  return brace != std::string_view::npos && is_blank(line.substr(0, brace)) && is_blank(line.substr(brace + 1));
+  return brace != std::string_view::npos && is_blank_line(line.substr(0, brace)) &&
+         is_blank_line(line.substr(brace + 1));
 }
 
 int64_t lines_in(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
@@ -247,7 +248,7 @@ void SampleBlocks::read_lines(SampleBlock& block) {
       add_bad(block, place_.line,
               "an object goes on over the next lines; put each object on one line (jq -c . does it), or all of them "
               "into an array: [{...}, {...}]");
-    } else if (!is_blank(std::string_view(block.bytes).substr(begin, last - begin))) {
+    } else if (!is_blank_line(std::string_view(block.bytes).substr(begin, last - begin))) {
       add(block, place_.line, place_.offset + static_cast<int64_t>(begin - base), begin, last);
     }
     place_.line += newline < end ? 1 : 0;
@@ -392,7 +393,7 @@ void SampleBlocks::read_document(SampleBlock& block) {
     block.bytes.resize(end);
   }
   const std::string_view text = std::string_view(block.bytes).substr(base);
-  if (!is_blank(text)) add(block, place_.line, place_.offset, base, end);
+  if (!is_blank_line(text)) add(block, place_.line, place_.offset, base, end);
   place_.line += lines_in(text);
   place_.offset += static_cast<int64_t>(end - base);
 }

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSpaces = " \t\r\n";
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(kSpaces) == std::string_view::npos; }
+bool has_no_text(std::string_view text) { return text.find_first_not_of(kSpaces) == std::string_view::npos; }
 
 std::string with_line_feeds(std::string_view text) {
   std::string out;
@@ -33,7 +33,7 @@ bool says_something(const Json& message) {
   for (const char* const key : {"content", "tool_calls", "reasoning_content", "reasoning", "thinking"}) {
     const auto found = message.find(key);
     if (found == message.end()) continue;
-    if (found->is_string() && !is_blank(found->get_ref<const std::string&>())) return true;
+    if (found->is_string() && !has_no_text(found->get_ref<const std::string&>())) return true;
     if (found->is_array() && !found->empty()) return true;
   }
   return false;
@@ -60,7 +60,7 @@ bool leaves_out_reasoning(const RenderedChat& chat, const Json& messages) {
     for (const char* const key : kReasoningKeys) {
       const auto found = messages[i].find(key);
       if (found == messages[i].end() || found->is_null()) continue;
-      if (!found->is_string() || is_blank(found->get_ref<const std::string&>())) return false;
+      if (!found->is_string() || has_no_text(found->get_ref<const std::string&>())) return false;
       std::string_view line = found->get_ref<const std::string&>();
       line.remove_prefix(line.find_first_not_of(kSpaces));
       line = line.substr(0, line.find('\n'));

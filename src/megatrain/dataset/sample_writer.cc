@@ -16,8 +16,6 @@
 namespace megatrain {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int64_t kMaxJournalBytes = kGiB;
 constexpr int64_t kHashBytes = 4 * kMiB;  // read at once
 
@@ -25,12 +23,12 @@ static_assert(std::endian::native == std::endian::little, "stores are little-end
 static_assert(sizeof(SampleStore::Record) == 24);
 
 // The numbers of a journal's line, which end in their own checksum.
-std::string checksum_of(const Json& numbers) {
+std::string checksum_of(const nlohmann::json& numbers) {
   const std::string text = numbers.dump();
   return xxh3_128(text.data(), text.size());
 }
 
-bool is_journal_line(Json line) {
+bool is_journal_line(nlohmann::json line) {
   if (!line.is_array() || line.size() != 13 || !line.back().is_string()) return false;
   const std::string checksum = line.back().get<std::string>();
   line.erase(line.size() - 1);
@@ -74,8 +72,8 @@ void SampleWriter::read_journal() {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     if (end == std::string::npos) break;
-    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    const nlohmann::json line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                      text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     if (!is_journal_line(line)) break;
     state_ = {.place = {.file = line[0], .offset = line[1], .line = line[2], .phase = line[3].get<ReadPlace::Phase>()},
               .samples = line[4],
@@ -104,10 +102,10 @@ bool SampleWriter::read_bad() {
     const size_t end = text.find('\n', begin);
     if (end == std::string::npos) return false;
     try {
-      const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                    text.begin() + static_cast<std::ptrdiff_t>(end));
+      const nlohmann::json line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                        text.begin() + static_cast<std::ptrdiff_t>(end));
       bad_.push_back({.file = line.at("file"), .line = line.at("line"), .what = line.at("what")});
-    } catch (const Json::exception&) {
+    } catch (const nlohmann::json::exception&) {
       return false;
     }
     begin = end + 1;
@@ -148,18 +146,18 @@ void SampleWriter::save() {
   if (state_.place == saved_.place) return;
   sync();
   const ReadPlace& place = state_.place;
-  Json line = {place.file,
-               place.offset,
-               place.line,
-               static_cast<int32_t>(place.phase),
-               state_.samples,
-               state_.tokens,
-               state_.trained_tokens,
-               state_.bad,
-               state_.bad_bytes,
-               state_.notes.endless,
-               state_.notes.guessed,
-               state_.notes.unreasoned};
+  nlohmann::json line = {place.file,
+                         place.offset,
+                         place.line,
+                         static_cast<int32_t>(place.phase),
+                         state_.samples,
+                         state_.tokens,
+                         state_.trained_tokens,
+                         state_.bad,
+                         state_.bad_bytes,
+                         state_.notes.endless,
+                         state_.notes.guessed,
+                         state_.notes.unreasoned};
   line.push_back(checksum_of(line));
   const std::string text = json_text(line) + '\n';
   journal_.write_at(journal_bytes_, text.data(), static_cast<int64_t>(text.size()));

@@ -26,6 +26,7 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::disk_kept:
     case ResourceKind::driver:
     case ResourceKind::ops_scratch:
+    case ResourceKind::generation:  // part of what is lent
     case ResourceKind::process: return true;
     default: return false;
   }
@@ -46,9 +47,10 @@ void leave_out_state(StatePlanes& planes) {
 EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan& plan,
                            const std::vector<LayerRecord>& records)
     : workload_(workload), plan_(plan), records_(records), inventory_(workload, plan) {
+  if (workload.generation_bytes > 0) place_in_lent(device);
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const ResourceKind kind = static_cast<ResourceKind>(i);
-    if (is_elsewhere(kind)) continue;
+    if (is_elsewhere(kind) || buffers_[i].bytes() > 0) continue;
     const size_t hbm = static_cast<size_t>(inventory_.need().hbm[i]),
                  host = static_cast<size_t>(inventory_.need().host[i]);
     if (hbm > 0) buffers_[i] = device.allocate(hbm, resource_name(kind));
@@ -61,6 +63,23 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
     if (buffer.bytes() > 0) stream->zero(buffer.data(), buffer.bytes());
   }
   stream->synchronize();
+}
+
+// One allocation for all that is idle between steps, and for what generating takes beyond it.
+void EngineMemory::place_in_lent(Device& device) {
+  const auto& need = inventory_.need().hbm;
+  int64_t bytes = need[static_cast<size_t>(ResourceKind::generation)];
+  for (size_t i = 0; i < need.size(); ++i) {
+    if (is_idle_between_steps(static_cast<ResourceKind>(i))) bytes += need[i];
+  }
+  lent_ = device.allocate(static_cast<size_t>(bytes), "activations and generation");
+  int64_t at = 0;
+  for (size_t i = 0; i < need.size(); ++i) {
+    if (!is_idle_between_steps(static_cast<ResourceKind>(i)) || need[i] == 0) continue;
+    buffers_[i] = Buffer(lent_.data() + at, static_cast<size_t>(need[i]), [](void*, size_t) {});
+    at += round_up(need[i], kKindAlignment);
+  }
+  ensure(at <= bytes, "what is idle between steps fits its allocation");
 }
 
 std::byte* EngineMemory::address(const Resource& r) const {

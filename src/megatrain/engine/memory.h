@@ -22,6 +22,10 @@ class EngineMemory {
   const Workload& workload() const { return workload_; }
   const Plan& plan() const { return plan_; }
 
+  // What is idle between steps (is_idle_between_steps) in one piece, of at least the workload's generation_bytes: its
+  // contents may change while no lane works. Empty for a workload without generation.
+  std::span<std::byte> idle() const { return {lent_.data(), lent_.bytes()}; }
+
   std::byte* address(const Resource& resource) const;
   int64_t bytes(const Resource& resource) const { return inventory_.bytes(resource); }
   template <class T>
@@ -54,6 +58,7 @@ class EngineMemory {
   std::byte* host_router_counts() const { return reinterpret_cast<std::byte*>(host_loss_sums() + 3); }
 
  private:
+  void place_in_lent(Device& device);
   // Planes of the record that live on disk, in the slab they are in.
   void take_from_slab(const Action& update, StatePlanes& planes) const;
 
@@ -61,7 +66,8 @@ class EngineMemory {
   Plan plan_;
   const std::vector<LayerRecord>& records_;
   Inventory inventory_;
-  std::array<Buffer, kResourceKinds> buffers_;
+  Buffer lent_;
+  std::array<Buffer, kResourceKinds> buffers_;  // those within lent_ own nothing
 };
 
 }  // namespace megatrain

@@ -7,7 +7,7 @@
 namespace megatrain {
 namespace {
 
-constexpr RenamedKey kRenamed[] = {
+constexpr RenamedKey kAxolotlRenamed[] = {
     {"base_model", "model.path", ForeignKind::text, nullptr, "null"},
     {"tokenizer_config", "data.tokenizer", ForeignKind::text, nullptr, "null"},
     {"sequence_len", "seq_len", ForeignKind::whole, "512"},
@@ -32,9 +32,9 @@ constexpr const char* kAllWeights =
     "all weights are trained, and fit on one GPU without adapters: --adapter=null --load_in_4bit=false "
     "--load_in_8bit=false behind the file do so (choose learning_rate anew), and freeze or train_only (patterns over "
     "tensor names) train a part of them";
-constexpr const char* kEvaluation = "evaluation measures the loss; `megatrain eval` also counts right answers";
+constexpr const char* kAxolotlEvaluation = "evaluation measures the loss; `megatrain eval` also counts right answers";
 
-constexpr ForeignIdle kIdle[] = {
+constexpr ForeignIdle kAxolotlIdle[] = {
     {"strict", nullptr, "unknown keys are always refused"},
     {"base_model_config", "null", kModel},
     {"base_model_ignore_patterns", nullptr, kModel},
@@ -150,10 +150,10 @@ constexpr ForeignIdle kIdle[] = {
     {"hub_strategy", nullptr, kNoNetwork},
     {"hub_revision", nullptr, kNoNetwork},
     {"eval_batch_size", nullptr, kMicroBatches},
-    {"do_bench_eval", "false", kEvaluation},
-    {"bench_*", nullptr, kEvaluation},
-    {"do_causal_lm_eval", nullptr, kEvaluation},
-    {"eval_causal_lm_metrics", nullptr, kEvaluation},
+    {"do_bench_eval", "false", kAxolotlEvaluation},
+    {"bench_*", nullptr, kAxolotlEvaluation},
+    {"do_causal_lm_eval", nullptr, kAxolotlEvaluation},
+    {"eval_causal_lm_metrics", nullptr, kAxolotlEvaluation},
     {"eval_table_size", nullptr, "sample.every and sample.prompts show answers"},
     {"eval_max_new_tokens", nullptr, "sample.every and sample.prompts show answers"},
     {"generate_samples", "false", "sample.every and sample.prompts show answers"},
@@ -204,8 +204,8 @@ const ForeignTrainer& axolotl() {
   static const ForeignTrainer kTrainer{
       .name = "Axolotl",
       .is_file = [](const std::set<std::string>& keys) { return keys.count("base_model") != 0; },
-      .renamed = {kRenamed},
-      .idle = {kIdle, hf_idle_keys()},
+      .renamed = {kAxolotlRenamed},
+      .idle = {kAxolotlIdle, hf_idle_keys()},
       .values = {{"rl", "dpo", "preferences (DPO)", kNoRl},
                  {"rl", "ipo", "preferences (IPO)", kNoRl},
                  {"rl", "kto", "preferences (KTO)", kNoRl},

@@ -20,8 +20,8 @@ constexpr const char* kTypes = "alpaca, chat_template, completion or sharegpt";
 constexpr const char* kLoaders[] = {"json", "text", "csv", "parquet", "arrow"};
 
 // Options of a dataset that say where it comes from or how it is prepared: they ask for nothing of a file that is here.
-constexpr const char* kIdle[] = {"name",          "revision",    "trust_remote_code", "preprocess_shards",
-                                 "chat_template", "temperature", "logprobs_field",    "strict"};
+constexpr const char* kIdleOfDatasets[] = {"name",          "revision",    "trust_remote_code", "preprocess_shards",
+                                           "chat_template", "temperature", "logprobs_field",    "strict"};
 
 // Options that would change what is trained, and what to do instead.
 struct Refused {
@@ -268,7 +268,7 @@ class Element {
   }
 
   void check_rest() {
-    for (const char* const name : kIdle) left_.erase(name);
+    for (const char* const name : kIdleOfDatasets) left_.erase(name);
     left_.erase("ds_type");
     for (const Refused& each : kRefused) {
       const auto found = left_.find(each.name);

@@ -63,7 +63,7 @@ void datasets(ForeignReader& r) {
 }
 
 // Without sample_packing, pretraining_sample_concatenation fills sequences with whole texts.
-void packing(ForeignReader& r) {
+void axolotl_packing(ForeignReader& r) {
   const bool packed = r.flag("sample_packing"), texts = r.find("pretraining_dataset") != nullptr;
   const bool joined = texts && !packed && r.flag("pretraining_sample_concatenation");
   if (joined) {
@@ -93,7 +93,7 @@ bool has_conversations(const ForeignReader& r) {
                                                       [&](const ForeignItem& item) { return talks(item.entries); }));
 }
 
-void masks(ForeignReader& r) {
+void axolotl_masks(ForeignReader& r) {
   const bool all = r.flag("train_on_inputs");
   Translation& t = r.add("train_on_inputs", "false", "data.train_on", all ? "all" : "assistant");
   if (all && has_conversations(r) && !r.own("data.train_on")) {
@@ -110,7 +110,7 @@ void masks(ForeignReader& r) {
 }
 
 // Two of micro_batch_size, gradient_accumulation_steps and batch_size say the third.
-void batch(ForeignReader& r) {
+void axolotl_batch(ForeignReader& r) {
   const char *const size = "micro_batch_size", *const turns = "gradient_accumulation_steps", *const all = "batch_size";
   const bool asked = r.is_given(size) || r.find(turns) || r.find(all);
   if (!asked && r.own("batch")) return;
@@ -130,7 +130,7 @@ void batch(ForeignReader& r) {
   if (r.is_given(turns) && !r.find(turns)) r.idle(turns, "batch_size decides");
 }
 
-void length(ForeignReader& r) {
+void axolotl_length(ForeignReader& r) {
   if (hf_steps(r, "num_epochs")) return;
   if (r.find("pretraining_dataset") && !r.own("steps") && !r.own("tokens"))
     fail_config(fmt::format("{}: pretraining_dataset needs max_steps", r.find("pretraining_dataset")->where));
@@ -156,7 +156,7 @@ void schedule(ForeignReader& r) {
 }
 
 // Theirs is int(0.03 * steps), at most 100; and two steps where it comes to one.
-void warmup(ForeignReader& r) {
+void axolotl_warmup(ForeignReader& r) {
   const Foreign *steps = r.find("warmup_steps"), *part = r.find("warmup_ratio");
   if (steps && part)
     fail_config(fmt::format("{}: warmup_steps and warmup_ratio are both given; keep one", part->where));
@@ -175,7 +175,7 @@ void warmup(ForeignReader& r) {
   if (steps) r.idle("warmup_ratio", "warmup_steps decides");
 }
 
-void precision(ForeignReader& r) {
+void axolotl_precision(ForeignReader& r) {
   const std::string mixed = r.text("bf16", r.is_given("bf16") ? "false" : "auto");
   const bool on =
       mixed == "auto" || mixed == "full" ||
@@ -204,7 +204,7 @@ void refuse_mismatch(const ForeignReader& r, const char* strategy, const char* s
                             count->where, strategy, when->text, steps, count->text, strategy, steps));
 }
 
-void saves(ForeignReader& r) {
+void axolotl_saves(ForeignReader& r) {
   const Foreign *steps = r.find("save_steps"), *times = r.find("saves_per_epoch");
   if (steps && times && is_on(*steps) && is_on(*times))
     fail_config(fmt::format("{}: save_steps and saves_per_epoch are both given; keep one", times->where));
@@ -227,7 +227,7 @@ void saves(ForeignReader& r) {
         most && is_on(*most) ? foreign_whole("save_total_limit", *most) : "4");
 }
 
-void evaluations(ForeignReader& r) {
+void axolotl_evaluations(ForeignReader& r) {
   const Foreign *steps = r.find("eval_steps"), *times = r.find("evals_per_epoch");
   const char* const name = r.is_given("evaluation_strategy") ? "evaluation_strategy" : "eval_strategy";
   const std::string when = hf_strategy(r, name, "no");
@@ -322,7 +322,7 @@ void plugins(ForeignReader& r) {
   r.idle("plugins", kFused);
 }
 
-void resume(ForeignReader& r) {
+void axolotl_resume(ForeignReader& r) {
   if (r.find("resume_from_checkpoint")) return hf_resume(r);
   r.idle("resume_from_checkpoint", "give --resume to go on");
   if (r.flag("auto_resume_from_checkpoints"))
@@ -347,8 +347,9 @@ void warnings(ForeignReader& r) {
 }  // namespace
 
 void axolotl_rules(ForeignReader& r) {
-  for (void (*each)(ForeignReader&) : {datasets, packing, masks, batch, length, schedule, warmup, precision, saves,
-                                       evaluations, tokenizer, plugins, resume, warnings})
+  for (void (*each)(ForeignReader&) :
+       {datasets, axolotl_packing, axolotl_masks, axolotl_batch, axolotl_length, schedule, axolotl_warmup,
+        axolotl_precision, axolotl_saves, axolotl_evaluations, tokenizer, plugins, axolotl_resume, warnings})
     r.attempt([&] { each(r); });
   r.attempt([&] { hf_optimizer(r, "optimizer"); });
   check_deepspeed(r, "micro_batch_size", 1);

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kLowest = "the best model is the one with the lowest evaluation loss";
 constexpr const char* kEvaluation = "evaluation measures the loss, in the training's micro-batches";
 
-constexpr ForeignIdle kIdle[] = {
+constexpr ForeignIdle kTrainerIdle[] = {
     {"deepspeed", nullptr, kPlan},
     {"gradient_checkpointing", nullptr, kPlan},
     {"gradient_checkpointing_kwargs", nullptr, kPlan},
@@ -142,7 +142,7 @@ void least_rate(ForeignReader& reader, const std::string& schedule, const char* 
 
 }  // namespace
 
-std::span<const ForeignIdle> hf_idle_keys() { return kIdle; }
+std::span<const ForeignIdle> hf_idle_keys() { return kTrainerIdle; }
 
 void hf_optimizer(ForeignReader& reader, const char* key) {
   const Foreign* value = reader.find(key);

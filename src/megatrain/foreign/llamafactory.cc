@@ -15,7 +15,7 @@
 namespace megatrain {
 namespace {
 
-constexpr RenamedKey kRenamed[] = {
+constexpr RenamedKey kLlamaFactoryRenamed[] = {
     {"model_name_or_path", "model.path", ForeignKind::text, nullptr, "null"},
     {"dataset", "data.train", ForeignKind::text, nullptr, "null"},
     {"eval_dataset", "data.eval", ForeignKind::text, nullptr, "null"},
@@ -41,7 +41,7 @@ constexpr RenamedKey kRenamed[] = {
 
 constexpr const char* kNoTower = "models of text are trained, which have nothing that sees";
 
-constexpr ForeignIdle kIdle[] = {
+constexpr ForeignIdle kLlamaFactoryIdle[] = {
     {"template", nullptr, kOwnTemplate},
     {"disable_gradient_checkpointing", nullptr, kPlan},
     {"use_reentrant_gc", nullptr, kPlan},
@@ -181,8 +181,8 @@ const ForeignTrainer& llamafactory() {
   static const ForeignTrainer kTrainer{
       .name = "LLaMA-Factory",
       .is_file = [](const std::set<std::string>& keys) { return keys.count("model_name_or_path") != 0; },
-      .renamed = {kRenamed},
-      .idle = {kIdle, hf_idle_keys()},
+      .renamed = {kLlamaFactoryRenamed},
+      .idle = {kLlamaFactoryIdle, hf_idle_keys()},
       .values = {{"stage", "dpo", "preferences (DPO)", kStages},
                  {"stage", "kto", "preferences (KTO)", kStages},
                  {"stage", "rm", "a reward model", kStages},

@@ -59,7 +59,7 @@ void method(ForeignReader& r) {
       "finetuning_type: full";
 }
 
-void packing(ForeignReader& r) {
+void llamafactory_packing(ForeignReader& r) {
   const bool asked = r.is_given("packing") || r.is_given("neat_packing");
   if (!asked && !r.theirs()) return;
   const bool neat = r.flag("neat_packing");
@@ -84,7 +84,7 @@ void packing(ForeignReader& r) {
   if (r.is_given("packing")) r.idle("neat_packing", "packing keeps samples apart in any case");
 }
 
-void masks(ForeignReader& r) {
+void llamafactory_masks(ForeignReader& r) {
   const bool last = r.flag("mask_history"), all = r.flag("train_on_prompt");
   if (last && all)
     fail_config(fmt::format("{}: mask_history and train_on_prompt are both true; keep one",
@@ -101,7 +101,7 @@ void masks(ForeignReader& r) {
     r.idle("train_on_prompt", "only what the assistant says is trained");
 }
 
-void batch(ForeignReader& r) {
+void llamafactory_batch(ForeignReader& r) {
   const char *const size = "per_device_train_batch_size", *const turns = "gradient_accumulation_steps";
   const bool asked = r.is_given(size) || r.is_given(turns);
   if (!asked && (!r.theirs() || r.own("batch"))) return;
@@ -112,11 +112,11 @@ void batch(ForeignReader& r) {
   batch.given = asked;
 }
 
-void length(ForeignReader& r) {
+void llamafactory_length(ForeignReader& r) {
   if (!hf_steps(r, "num_train_epochs")) hf_epochs(r, "num_train_epochs", "3.0");
 }
 
-void warmup(ForeignReader& r) {
+void llamafactory_warmup(ForeignReader& r) {
   const Foreign *steps = r.find("warmup_steps"), *part = r.find("warmup_ratio");
   if (!steps && !part && !r.theirs()) return;
   const double in_steps = r.number("warmup_steps", 0), in_parts = hf_warmup_ratio(r, 0);
@@ -129,7 +129,7 @@ void warmup(ForeignReader& r) {
   if (steps && part) r.idle(by_steps ? "warmup_ratio" : "warmup_steps", fmt::format("{} decides", name));
 }
 
-void precision(ForeignReader& r) {
+void llamafactory_precision(ForeignReader& r) {
   const bool asked = r.is_given("bf16") || r.is_given("pure_bf16") || r.is_given("fp16");
   if (asked || r.theirs()) {
     const bool half = r.flag("fp16"), mixed = r.flag("bf16") || r.flag("pure_bf16");
@@ -151,7 +151,7 @@ void precision(ForeignReader& r) {
   }
 }
 
-void saves(ForeignReader& r) {
+void llamafactory_saves(ForeignReader& r) {
   if (!r.is_given("save_steps") && !r.is_given("save_strategy") && !r.theirs()) return;
   const std::string when = hf_strategy(r, "save_strategy", "steps");
   if (when != "steps") {
@@ -164,7 +164,7 @@ void saves(ForeignReader& r) {
   r.idle("save_strategy", "checkpoint.every says when");
 }
 
-void evaluations(ForeignReader& r) {
+void llamafactory_evaluations(ForeignReader& r) {
   const char* const name = r.is_given("evaluation_strategy") ? "evaluation_strategy" : "eval_strategy";
   const Foreign *steps = r.find("eval_steps"), *logging = r.find("logging_steps");
   const std::string when = hf_strategy(r, name, r.theirs() ? "no" : "steps");
@@ -191,7 +191,9 @@ void evaluations(ForeignReader& r) {
 
 void llamafactory_rules(ForeignReader& r) {
   method(r);
-  for (void (*each)(ForeignReader&) : {data, packing, masks, batch, length, warmup, precision, saves, evaluations})
+  for (void (*each)(ForeignReader&) :
+       {data, llamafactory_packing, llamafactory_masks, llamafactory_batch, llamafactory_length, llamafactory_warmup,
+        llamafactory_precision, llamafactory_saves, llamafactory_evaluations})
     r.attempt([&] { each(r); });
   r.attempt([&] { hf_optimizer(r, "optim_type"); });
   r.attempt([&] { hf_schedule(r, "lr_scheduler_type", "linear", "5e-5"); });

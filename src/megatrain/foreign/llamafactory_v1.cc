@@ -16,7 +16,7 @@
 namespace megatrain {
 namespace {
 
-constexpr RenamedKey kRenamed[] = {
+constexpr RenamedKey kV1Renamed[] = {
     {"model", "model.path", ForeignKind::text, nullptr, "null"},
     {"train_dataset", "data.train", ForeignKind::text, nullptr, "null",
      "of Alpaca rows input stands on a line of its own and history is trained; there neither"},
@@ -28,7 +28,7 @@ constexpr RenamedKey kRenamed[] = {
     {"save_total_limit", "checkpoint.keep", ForeignKind::whole, "null", kAllCheckpoints},
 };
 
-constexpr ForeignIdle kIdle[] = {
+constexpr ForeignIdle kV1Idle[] = {
     {"model_class", "llm", "models of text are trained"},
     {"kernel_config", nullptr, kFused},
     {"init_config", nullptr, kPlan},
@@ -94,7 +94,7 @@ void refuse_plugins(const ForeignTrainer&, const ForeignKeys& given) {
   if (!refused.empty()) fail_config(fmt::format("{}", fmt::join(refused, ". Also: ")));
 }
 
-void batch(ForeignReader& r) {
+void v1_batch(ForeignReader& r) {
   const int64_t micro = r.count("micro_batch_size", 1);
   const int64_t all = r.find("global_batch_size") ? r.count("global_batch_size", 1) : micro;
   r.add("micro_batch_size", "1", "micro_batch", std::to_string(micro));
@@ -110,7 +110,7 @@ void batch(ForeignReader& r) {
   r.idle("batching_strategy", "a step has as many samples, and padding is not trained");
 }
 
-void length(ForeignReader& r) {
+void v1_length(ForeignReader& r) {
   if (hf_steps(r, "num_train_epochs")) return;
   if (Translation* epochs = hf_epochs(r, "num_train_epochs", "3"))
     epochs->warning =
@@ -118,7 +118,7 @@ void length(ForeignReader& r) {
         "number of steps";
 }
 
-void saves(ForeignReader& r) {
+void v1_saves(ForeignReader& r) {
   const Foreign *steps = r.find("save_steps"), *epochs = r.find("save_epochs");
   if (epochs && foreign_number("save_epochs", *epochs) != "1" && foreign_number("save_epochs", *epochs) != "1.0")
     fail_config(
@@ -130,7 +130,7 @@ void saves(ForeignReader& r) {
   if (epochs) r.idle("save_steps", "save_epochs decides");
 }
 
-void resume(ForeignReader& r) {
+void v1_resume(ForeignReader& r) {
   const Foreign* value = r.find("resume_from_checkpoint");
   if (value && value->text == "auto")
     r.add("resume_from_checkpoint", "", "resume", "true", "from the newest checkpoint of run_dir");
@@ -139,7 +139,7 @@ void resume(ForeignReader& r) {
 }
 
 void rules(ForeignReader& r) {
-  for (void (*each)(ForeignReader&) : {batch, length, saves, resume}) r.attempt([&] { each(r); });
+  for (void (*each)(ForeignReader&) : {v1_batch, v1_length, v1_saves, v1_resume}) r.attempt([&] { each(r); });
   r.attempt([&] {
     const bool half = !r.is_given("bf16") || r.flag("bf16");
     r.add("bf16", "true", "precision", half ? "bf16" : "fp32", "weights and their state stay fp32");
@@ -170,8 +170,8 @@ const ForeignTrainer& llamafactory_v1() {
             return has("model") && (has("train_dataset") || has("model_class") || has("peft_config") ||
                                     has("dist_config") || has("kernel_config"));
           },
-      .renamed = {kRenamed},
-      .idle = {kIdle},
+      .renamed = {kV1Renamed},
+      .idle = {kV1Idle},
       .values = {},
       .switches = {},
       .choices = {},

@@ -28,31 +28,37 @@ int64_t experts_per_record(const ModelConfig& config, const std::vector<LayerRec
   return std::ssize(records[first].layout().norm_parts());
 }
 
-Model model_of(const ModelConfig& config, const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
-  return make_model(config, {.dtype = records.front().dtype(),
+Model model_of(const ModelConfig& config, DType dtype, int64_t experts_per_record, const GeneratorOptions& options) {
+  return make_model(config, {.dtype = dtype,
                              .tokens = std::max({options.chunk_tokens, options.max_batch, int64_t{1}}),
                              .positions = options.max_context,
-                             .experts_per_record = experts_per_record(config, records)});
+                             .experts_per_record = experts_per_record});
+}
+
+Model model_of(const ModelConfig& config, const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
+  return model_of(config, records.front().dtype(), experts_per_record(config, records), options);
+}
+
+bool computes_in_place(const Device& device, const GeneratorOptions& options) {
+  return options.in_place && device.kind() == DeviceKind::cpu;
 }
 
 }  // namespace
 
-CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const Model& built,
-                            const std::vector<LayerRecord>& records, const GeneratorOptions& options)
-    : dtype(built.shape.dtype),
-      in_place(options.in_place && device.kind() == DeviceKind::cpu),
-      tokens(built.shape.tokens) {
+CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
+    : dtype(built.shape.dtype), tokens(built.shape.tokens) {
   const ModelConfig& model = built.config;
-  ensure(static_cast<int64_t>(records.size()) == built.records(), "records are the model's");
+  const std::vector<LayerLayout> layouts = built.layouts();
+  const int64_t last = std::ssize(layouts) - 1;
   const int64_t element = dtype_bytes(dtype), row_bytes = model.hidden * element;
   int64_t block_bytes = 0, width = model.hidden, halves = 1;
   workspace_bytes = built.head.decode_workspace_bytes(options.max_batch);
   cache_bytes = 0;
   for (const Model::NumberedPhase& p : built.layer_phases()) {
     for (const int64_t number : p.records) {
-      const LayerRecord& record = records[static_cast<size_t>(number)];
-      ranges.push_back({&record, 0, record.weight_bytes()});
-      block_bytes = std::max(block_bytes, record.weight_bytes());
+      const LayerLayout& layout = layouts[static_cast<size_t>(number)];
+      ranges.push_back({number, 0, layout.elements * dtype_bytes(layout.dtype())});
+      block_bytes = std::max(block_bytes, ranges.back().bytes);
     }
     at_once = std::max(at_once, std::ssize(p.records));
     cache_at.push_back(cache_bytes);
@@ -63,15 +69,15 @@ CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const Model& 
   }
   layer_ranges = ranges.size();
   // Pieces no larger than a block, whether they stream or not: how the table is cut must not depend on the memory.
-  const LayerRecord& table = model.tied ? records.front() : records.back();
+  const int64_t table = model.tied ? 0 : last;
   const int64_t table_at = built.head.table().offset * element;
   const int64_t piece = std::max<int64_t>(block_bytes / row_bytes / 8 * 8, 8);
   for (int64_t row = 0; row < model.vocab; row += piece) {
     table_begin.push_back(row);
-    ranges.push_back({&table, table_at + row * row_bytes, std::min(piece, model.vocab - row) * row_bytes});
+    ranges.push_back({table, table_at + row * row_bytes, std::min(piece, model.vocab - row) * row_bytes});
   }
   table_begin.push_back(model.vocab);
-  norm = {&records.back(), built.head.norm().offset * element, row_bytes};
+  norm = {last, built.head.norm().offset * element, row_bytes};
 
   table_bytes = built.table_bytes();
   x_bytes = halves * rounded(tokens * width * element);
@@ -82,18 +88,42 @@ CachedForward::Shape::Shape(const Device& device, Ops& device_ops, const Model& 
          .hidden = model.hidden,
          .ff = model.ff,
          .generating = true};
-  scratch_bytes = device_ops.scratch_bytes(ops);
 }
 
 int64_t CachedForward::Shape::fixed_bytes() const {
-  return cache_bytes + table_bytes + norm.bytes + workspace_bytes + x_bytes + logits_bytes + input_bytes +
-         scratch_bytes;
+  int64_t sum = 0;
+  for (const int64_t bytes :
+       {cache_bytes, table_bytes, norm.bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes})
+    sum += LentMemory::piece_bytes(bytes);
+  return sum;
+}
+
+std::vector<WeightRange> CachedForward::Shape::weights_in(const std::vector<LayerRecord>& records) const {
+  ensure(std::ssize(records) == norm.record + 1, "records are the model's");
+  std::vector<WeightRange> weights;
+  for (const Range& range : ranges) {
+    const LayerRecord& record = records[static_cast<size_t>(range.record)];
+    ensure(range.begin + range.bytes <= record.weight_bytes(), "records have the model's sizes");
+    weights.push_back({&record, range.begin, range.bytes});
+  }
+  return weights;
 }
 
 int64_t CachedForward::least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
                                    const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
-  const Shape shape(device, ops, model_of(model, records, options), records, options);
-  return shape.fixed_bytes() + DeviceWeights::least_bytes(shape.ranges, shape.in_place, shape.at_once);
+  const Shape shape(model_of(model, records, options), options);
+  return shape.fixed_bytes() + ops.scratch_bytes(shape.ops) +
+         DeviceWeights::least_bytes(shape.weights_in(records), computes_in_place(device, options), shape.at_once);
+}
+
+GenerationNeed CachedForward::most_needed(const ModelConfig& model, DType dtype, int64_t experts_per_record,
+                                          const GeneratorOptions& options, bool in_place) {
+  const Shape shape(model_of(model, dtype, experts_per_record, options), options);
+  std::vector<int64_t> coming;
+  for (const Shape::Range& range : shape.ranges) {
+    if (!in_place) coming.push_back(range.bytes);
+  }
+  return {.bytes = shape.fixed_bytes() + DeviceWeights::least_bytes(coming, shape.at_once), .ops = shape.ops};
 }
 
 namespace {
@@ -113,6 +143,14 @@ CachedForward::CachedForward(Device& device, Ops& ops, const ModelConfig& model,
                              const std::vector<LayerRecord>& records, const GeneratorOptions& options)
     : CachedForward(device, ops, model_of(model, records, options), records, options) {}
 
+std::span<std::byte> CachedForward::checked_memory(const Device& device) const {
+  const int64_t needed =
+      shape_.fixed_bytes() + DeviceWeights::least_bytes(shape_.weights_in(records_), in_place_, shape_.at_once);
+  if (needed <= std::ssize(options_.lent)) return options_.lent;
+  check_fit(device, needed + ops_.scratch_bytes(shape_.ops), shape_.cache_bytes, options_);
+  return {};
+}
+
 CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
                              const GeneratorOptions& options)
     : ops_(ops),
@@ -120,28 +158,27 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       phases_(model_.layer_phases()),
       records_(records),
       options_(options),
-      shape_(device, ops, model_, records, options),
-      cache_(
-          (check_fit(device,
-                     shape_.fixed_bytes() + DeviceWeights::least_bytes(shape_.ranges, shape_.in_place, shape_.at_once),
-                     shape_.cache_bytes, options),
-           device.allocate(static_cast<size_t>(shape_.cache_bytes), "keys and values"))),
-      tables_(device.allocate(static_cast<size_t>(shape_.table_bytes), "generation")),
-      norm_(device.allocate(static_cast<size_t>(shape_.norm.bytes), "generation")),
-      workspace_(device.allocate(static_cast<size_t>(shape_.workspace_bytes), "generation")),
-      x_(device.allocate(static_cast<size_t>(shape_.x_bytes), "generation")),
-      logits_(device.allocate(static_cast<size_t>(shape_.logits_bytes), "generation")),
-      inputs_(device.allocate(static_cast<size_t>(shape_.input_bytes), "generation")),
+      shape_(model_, options),
+      in_place_(computes_in_place(device, options)),
+      memory_(device, checked_memory(device)),
+      own_bytes_(memory_.left().empty() ? options.memory_bytes - shape_.fixed_bytes() - ops.scratch_bytes(shape_.ops)
+                                        : std::max<int64_t>(options.memory_bytes, 0)),
+      cache_(memory_.take(shape_.cache_bytes, "keys and values")),
+      tables_(memory_.take(shape_.table_bytes, "generation")),
+      norm_(memory_.take(shape_.norm.bytes, "generation")),
+      workspace_(memory_.take(shape_.workspace_bytes, "generation")),
+      x_(memory_.take(shape_.x_bytes, "generation")),
+      logits_(memory_.take(shape_.logits_bytes, "generation")),
+      inputs_(memory_.take(shape_.input_bytes, "generation")),
       host_rows_(device.allocate_host(static_cast<size_t>(shape_.x_bytes), "generation")),
       host_inputs_(device.allocate_host(static_cast<size_t>(shape_.input_bytes), "generation")),
       host_logits_(device.allocate_host(static_cast<size_t>(shape_.logits_bytes), "generation")),
-      weights_(device, shape_.ranges, options.memory_bytes - shape_.fixed_bytes(), shape_.in_place, shape_.at_once),
+      weights_(device, shape_.weights_in(records), own_bytes_, in_place_, shape_.at_once, memory_.left()),
       compute_(device.make_stream("generate")) {
   ops.reserve(shape_.ops);
   const std::vector<float> tables = model_.make_tables();
   device.copy_now(tables_.data(), tables.data(), tables.size() * sizeof(float));
-  device.copy_now(norm_.data(), shape_.norm.record->weights() + shape_.norm.begin,
-                  static_cast<size_t>(shape_.norm.bytes));
+  device.copy_now(norm_.data(), records.back().weights() + shape_.norm.begin, static_cast<size_t>(shape_.norm.bytes));
 }
 
 bool CachedForward::rewinds() const {
@@ -239,6 +276,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
                   .y = y,
                   .tokens = fresh,
                   .cache = cache_of(p),
+                  .read = phases_[p].reads < 0 ? SequenceCache{} : cache_of(static_cast<size_t>(phases_[p].reads - 1)),
                   .tables = reinterpret_cast<const float*>(tables_.data()),
                   .workspace = workspace_.data()});
     for (size_t i = 0; i < count; ++i) weights_.done(stream, range + i);

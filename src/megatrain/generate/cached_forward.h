@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatrain/generate/device_weights.h"
+#include "megatrain/generate/lent_memory.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/store/record.h"
@@ -18,8 +19,17 @@ struct GeneratorOptions {
   int64_t max_context = 0;     // tokens of a sequence, prompt and answer
   int64_t max_batch = 1;       // sequences at once
   int64_t chunk_tokens = 512;  // new tokens of one pass; long prompts take several
-  int64_t memory_bytes = 0;    // device memory that may be taken, ops' scratch included
+  int64_t memory_bytes = 0;    // device memory that may be taken, ops' scratch included unless some is lent
   bool in_place = true;        // on the CPU device host memory is computed on where it lies; false: as on a GPU
+  // Device memory that is used first and outlives the generator. Where it has GenerationNeed::bytes, nothing else is
+  // needed; with less it is not used. The ops then have their scratch already.
+  std::span<std::byte> lent = {};
+};
+
+// What generating takes where nothing is known of where the weights will be.
+struct GenerationNeed {
+  int64_t bytes = 0;  // of the device, without the ops' scratch
+  OpsShape ops;       // which decides that scratch
 };
 
 class CachedForward {
@@ -32,6 +42,11 @@ class CachedForward {
   // Device bytes without which it cannot run.
   static int64_t least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
                              const std::vector<LayerRecord>& records, const GeneratorOptions& options);
+
+  // The most that least_bytes() can be without the ops' scratch, wherever records lie; `in_place`: all of them where
+  // the device computes. `experts_per_record` as ModelShape has it. Needs no device and no weights.
+  static GenerationNeed most_needed(const ModelConfig& model, DType dtype, int64_t experts_per_record,
+                                    const GeneratorOptions& options, bool in_place);
 
   // New tokens of one sequence, that follow the `position` tokens already fed.
   struct Feed {
@@ -54,25 +69,29 @@ class CachedForward {
  private:
   // Sizes that follow from model and options; see cached_forward.cc.
   struct Shape {
-    Shape(const Device& device, Ops& ops, const Model& model, const std::vector<LayerRecord>& records,
-          const GeneratorOptions& options);
+    Shape(const Model& model, const GeneratorOptions& options);
 
+    struct Range {  // bytes of a record's weights
+      int64_t record, begin, bytes;
+    };
     DType dtype;
-    int64_t at_once = 1;  // records that a phase needs
-    bool in_place;
+    int64_t at_once = 1;               // records that a phase needs
     int64_t tokens;                    // of a pass
-    std::vector<WeightRange> ranges;   // the records of each phase, then the table's rows in pieces
+    std::vector<Range> ranges;         // the records of each phase, then the table's rows in pieces
     size_t layer_ranges;               // of `ranges`, those of phases
     std::vector<int64_t> table_begin;  // first row of each piece, then V
-    WeightRange norm;                  // the final norm
+    Range norm;                        // the final norm
     OpsShape ops;
     std::vector<int64_t> cache_at;  // of each phase: where its keys begin
-    int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes, scratch_bytes;
-    int64_t fixed_bytes() const;  // all but the weights
+    int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes;
+    int64_t fixed_bytes() const;  // all but the weights and the ops' scratch
+    std::vector<WeightRange> weights_in(const std::vector<LayerRecord>& records) const;
   };
 
   CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
                 const GeneratorOptions& options);
+  // options_.lent where it is enough. Else none, and Error(cannot_fit) unless memory_bytes are.
+  std::span<std::byte> checked_memory(const Device& device) const;
   int64_t stage(const std::vector<Feed>& feeds, int64_t* wanted);
   SequenceCache cache_of(size_t phase) const;
   std::vector<DeviceWeights::Turn> turns(int64_t tokens, bool with_head) const;
@@ -84,6 +103,9 @@ class CachedForward {
   const std::vector<LayerRecord>& records_;
   GeneratorOptions options_;
   Shape shape_;
+  bool in_place_;
+  LentMemory memory_;
+  int64_t own_bytes_;  // that weights may take of the device beside what is lent
   Buffer cache_, tables_, norm_, workspace_, x_, logits_, inputs_;
   Buffer host_rows_, host_inputs_, host_logits_;
   DeviceWeights weights_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatrain/base/error.h"
+#include "megatrain/generate/lent_memory.h"
 
 namespace megatrain {
 
@@ -20,38 +21,65 @@ const std::byte* source(const WeightRange& range, std::vector<std::byte>& staged
   return staged.data();
 }
 
-struct Need {
-  int64_t all = 0;      // bytes of the ranges that do not lie ready
-  int64_t largest = 0;  // of them
-  int64_t count = 0;
-};
-
-Need need_of(const std::vector<WeightRange>& ranges, bool in_place) {
-  Need need;
+// Bytes of the ranges that do not lie ready.
+std::vector<int64_t> coming_of(const std::vector<WeightRange>& ranges, bool in_place) {
+  std::vector<int64_t> coming;
   for (const WeightRange& range : ranges) {
-    if (lies_ready(range, in_place)) continue;
-    need.all += range.bytes;
-    need.largest = std::max(need.largest, range.bytes);
-    ++need.count;
+    if (!lies_ready(range, in_place)) coming.push_back(range.bytes);
   }
-  return need;
+  return coming;
 }
+
+int64_t largest_of(const std::vector<int64_t>& coming) {
+  return coming.empty() ? 0 : *std::max_element(coming.begin(), coming.end());
+}
+
+// What is left as LentMemory takes pieces.
+struct Room {
+  int64_t lent, own;
+
+  void take(int64_t bytes) {
+    if (const int64_t piece = LentMemory::piece_bytes(bytes); piece <= lent) {
+      lent -= piece;
+    } else {
+      own -= bytes;
+    }
+  }
+};
 
 }  // namespace
 
+int64_t DeviceWeights::least_bytes(const std::vector<int64_t>& coming, int64_t at_once) {
+  int64_t all = 0;
+  for (const int64_t bytes : coming) all += LentMemory::piece_bytes(bytes);
+  return std::min(all, (at_once + 1) * LentMemory::piece_bytes(largest_of(coming)));
+}
+
 int64_t DeviceWeights::least_bytes(const std::vector<WeightRange>& ranges, bool in_place, int64_t at_once) {
-  const Need need = need_of(ranges, in_place);
-  return std::min(need.all, (at_once + 1) * need.largest);
+  return least_bytes(coming_of(ranges, in_place), at_once);
 }
 
 DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place,
-                             int64_t at_once)
+                             int64_t at_once, std::span<std::byte> lent)
     : ranges_(std::move(ranges)), slots_(static_cast<size_t>(at_once) + 1), copies_(device.make_stream("weights")) {
-  const Need need = need_of(ranges_, in_place);
-  const bool all_stay = need.all <= memory_bytes;
-  const int64_t staying =
-      all_stay ? need.count : (memory_bytes - std::ssize(slots_) * need.largest) / std::max<int64_t>(need.largest, 1);
-  ensure(all_stay || staying >= 0, "the slots fit the memory");
+  const std::vector<int64_t> coming = coming_of(ranges_, in_place);
+  const int64_t count = std::ssize(coming), largest = largest_of(coming);
+  const Room whole{.lent = std::ssize(lent), .own = memory_bytes};
+  Room with_all = whole, with_slots = whole;
+  for (const int64_t bytes : coming) with_all.take(bytes);
+  const bool all_stay = with_all.own >= 0;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) with_slots.take(largest);
+  ensure(all_stay || with_slots.own >= 0, "the slots fit the memory");
+  LentMemory memory(device, lent);
+  int64_t staying = count;
+  if (!all_stay) {
+    staying = with_slots.lent / LentMemory::piece_bytes(largest) + with_slots.own / largest;
+    for (Slot& slot : slots_) {
+      slot.buffer = memory.take(largest, "weight slots");
+      slot.arrived = device.make_event();
+      slot.free = device.make_event();
+    }
+  }
   int64_t seen = 0;
   for (const WeightRange& range : ranges_) {
     if (lies_ready(range, in_place)) {
@@ -59,22 +87,15 @@ DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, in
       continue;
     }
     // spread evenly, so that copies have the time of those between them
-    const bool stays = (seen + 1) * staying / need.count > seen * staying / need.count;
+    const bool stays = (seen + 1) * staying / count > seen * staying / count;
     ++seen;
     addresses_.push_back(nullptr);
     if (!stays) continue;
-    residents_.push_back(device.allocate(static_cast<size_t>(range.bytes), "resident weights"));
+    residents_.push_back(memory.take(range.bytes, "resident weights"));
     addresses_.back() = residents_.back().data();
     std::vector<std::byte> staged;
     copies_->copy(addresses_.back(), source(range, staged), static_cast<size_t>(range.bytes));
     if (!staged.empty()) copies_->synchronize();
-  }
-  if (!all_stay) {
-    for (Slot& slot : slots_) {
-      slot.buffer = device.allocate(static_cast<size_t>(need.largest), "weight slots");
-      slot.arrived = device.make_event();
-      slot.free = device.make_event();
-    }
   }
   copies_->synchronize();
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "megatrain/device/device.h"
@@ -21,13 +22,17 @@ struct WeightRange {
 
 class DeviceWeights {
  public:
-  // What stays within `memory_bytes`; ranges that lie on the device, or in place, cost nothing. `in_place`: host memory
-  // is memory the device computes on. Ranges are copied now: the records' weights must not change while this lives.
-  // A pass takes no more than `at_once` ranges before it is done with the first of them; there is one slot more.
-  DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place, int64_t at_once);
+  // What stays within `lent` and `memory_bytes` of the device's own; ranges that lie on the device, or in place, cost
+  // nothing. `in_place`: host memory is memory the device computes on. Ranges are copied now: the records' weights must
+  // not change while this lives. A pass takes no more than `at_once` ranges before it is done with the first of them;
+  // there is one slot more.
+  DeviceWeights(Device& device, std::vector<WeightRange> ranges, int64_t memory_bytes, bool in_place, int64_t at_once,
+                std::span<std::byte> lent = {});
 
-  // With less than this nothing runs; with what all ranges need together everything stays.
+  // With less than this, lent or own, nothing runs; with what all ranges need together everything stays.
   static int64_t least_bytes(const std::vector<WeightRange>& ranges, bool in_place, int64_t at_once);
+  // The same of ranges with so many bytes, none of which lies ready: with any others among them it is no less.
+  static int64_t least_bytes(const std::vector<int64_t>& coming, int64_t at_once);
 
   // A pass takes ranges in ascending order, each of these once, and is done with them in that order. Of one that is
   // `chosen` from only what fetch() says comes, and not before.

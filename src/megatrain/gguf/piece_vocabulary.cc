@@ -13,9 +13,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kMark = "\xE2\x96\x81";  // ▁
+constexpr const char* kPieceMark = "\xE2\x96\x81";  // ▁
 
-[[noreturn]] void refuse(const TokenizerFile& file, const std::string& what) {
+[[noreturn]] void refuse_pieces(const TokenizerFile& file, const std::string& what) {
   fail_input(
       fmt::format("{} {}, which llama.cpp's tokenizer for SentencePiece does not; this tokenizer cannot be exported",
                   file.path, what));
@@ -24,7 +24,7 @@ constexpr const char* kMark = "\xE2\x96\x81";  // ▁
 // A Replace of " " by the mark.
 bool marks_spaces(const TokenizerNode& node) {
   return node.type() == "Replace" && node.at("pattern").has("String") && node.at("pattern").text("String") == " " &&
-         node.text("content") == kMark;
+         node.text("content") == kPieceMark;
 }
 
 // A Split at spaces, which finds none once they are marks.
@@ -40,7 +40,7 @@ std::pair<std::string, std::string> parts_of(const json& merge) {
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-bool mark_inside(const std::string& token) { return token.find(kMark, 1) != std::string::npos; }
+bool mark_inside(const std::string& token) { return token.find(kPieceMark, 1) != std::string::npos; }
 
 }  // namespace
 
@@ -49,18 +49,18 @@ bool piece_space_prefix(const TokenizerFile& file) {
   bool prepends = false, marks = false;
   if (root.has("normalizer")) {
     for (const TokenizerNode& node : flatten_sequence(root.at("normalizer"), "normalizers")) {
-      if (node.type() == "Prepend" && node.text("prepend") == kMark && !prepends) {
+      if (node.type() == "Prepend" && node.text("prepend") == kPieceMark && !prepends) {
         prepends = true;
       } else if (marks_spaces(node)) {
         marks = true;
       } else {
-        refuse(file, fmt::format("changes text by a normalizer of type {}", printable(node.type())));
+        refuse_pieces(file, fmt::format("changes text by a normalizer of type {}", printable(node.type())));
       }
     }
   }
   if (root.has("pre_tokenizer")) {
     for (const TokenizerNode& node : flatten_sequence(root.at("pre_tokenizer"), "pretokenizers")) {
-      if (node.type() == "Metaspace" && !marks && node.text("replacement") == kMark) {
+      if (node.type() == "Metaspace" && !marks && node.text("replacement") == kPieceMark) {
         marks = true;
         prepends = node.text_or("prepend_scheme", "always") != "never";
         if (prepends)
@@ -72,13 +72,13 @@ bool piece_space_prefix(const TokenizerFile& file) {
               const auto [left, right] = parts_of(merge);
               return mark_inside(left + right);
             }))
-          refuse(file, "keeps words apart (Metaspace's split) that its merges would join");
+          refuse_pieces(file, "keeps words apart (Metaspace's split) that its merges would join");
       } else if (!(marks && splits_spaces(node))) {
-        refuse(file, fmt::format("cuts text by a pre-tokenizer of type {}", printable(node.type())));
+        refuse_pieces(file, fmt::format("cuts text by a pre-tokenizer of type {}", printable(node.type())));
       }
     }
   }
-  if (!marks) refuse(file, "does not write spaces as \u2581");
+  if (!marks) refuse_pieces(file, "does not write spaces as \u2581");
   return prepends;
 }
 
@@ -94,7 +94,8 @@ std::vector<float> piece_scores(const TokenizerFile& file, const Tokenizer& toke
     if (id < 0 || id >= vocab) continue;
     const auto at = static_cast<size_t>(id);
     if (made[at] > 0 && last != id)
-      refuse(file, fmt::format("has merges that make {} between merges of other tokens", printable(left + right)));
+      refuse_pieces(file,
+                    fmt::format("has merges that make {} between merges of other tokens", printable(left + right)));
     if (made[at]++ == 0) scores[at] = -static_cast<float>(rank++);
     last = id;
   }
@@ -115,7 +116,7 @@ std::vector<float> piece_scores(const TokenizerFile& file, const Tokenizer& toke
   const std::string what = fmt::format("has {} tokens, {} among them, that two others make and no merge of theirs does",
                                        unlisted, printable(example));
   constexpr int64_t kFew = 100;  // one of so many tokens
-  if (unlisted * kFew > std::ssize(vocabulary)) refuse(file, what);
+  if (unlisted * kFew > std::ssize(vocabulary)) refuse_pieces(file, what);
   log_warn(fmt::format("{} {}; llama.cpp does join them, and gives other tokens where they stand", file.path, what));
   return scores;
 }

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kHeaderSlack = 256;  // length, metadata, padding
 constexpr const char* kPrevious = ".previous";
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 bool holds_only(const fs::path& directory, bool (*wanted)(const fs::directory_entry&)) {
   std::error_code error;
@@ -50,7 +50,7 @@ bool is_own(const fs::directory_entry& entry) {
   std::error_code ignored;
   if (name == kNamedTemplates && !entry.is_symlink(ignored)) return holds_only(entry.path(), is_own_template);
   return entry.is_regular_file(ignored) &&
-         (is_companion_name(name) || shard || name == kIndex || name == "config.json");
+         (is_companion_name(name) || shard || name == kIndexFile || name == "config.json");
 }
 
 bool holds_only_own_files(const std::string& directory) { return holds_only(directory, is_own); }
@@ -185,7 +185,7 @@ void ModelExport::open_shards() {
   }
   for (size_t i = 0; i < shards.size(); ++i) {
     report_.shards.push_back(
-        shards.size() == 1 ? kSingle : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
+        shards.size() == 1 ? kSingleFile : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
     shards_.push_back(std::make_unique<SafetensorsWriter>(partial_.path() + "/" + report_.shards.back(),
                                                           std::move(shards[i]),
                                                           std::map<std::string, std::string>{{"format", "pt"}}));
@@ -214,7 +214,7 @@ ExportReport ModelExport::finish() {
     nlohmann::json index;
     index["metadata"]["total_size"] = report_.tensor_bytes;
     for (const auto& [name, shard] : shard_by_tensor_) index["weight_map"][name] = report_.shards[shard];
-    write_text_file(partial_.path() + "/" + kIndex, index.dump(2) + "\n");
+    write_text_file(partial_.path() + "/" + kIndexFile, index.dump(2) + "\n");
   }
   report_.kept = put_in_place(partial_, request_.directory);
   return report_;

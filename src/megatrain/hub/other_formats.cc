@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const fs::path& path) {
+bool stands_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -51,7 +51,7 @@ bool has_ending(const fs::path& path, std::initializer_list<const char*> endings
 
 void refuse_other_formats(const std::string& path) {
   std::error_code ignored;
-  if (!is_there(path)) return;
+  if (!stands_there(path)) return;
   if (!fs::is_directory(path, ignored)) {
     if (has_ending(path, {".gguf"})) refuse_gguf(path);
     if (has_ending(path, {".bin", ".pt", ".pth", ".ckpt"}))
@@ -65,10 +65,10 @@ void refuse_other_formats(const std::string& path) {
   const fs::path directory = path;
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
-  if (is_there(directory / "config.resolved.yaml")) return;  // a run, whatever stands beside it
+  if (stands_there(directory / "config.resolved.yaml")) return;  // a run, whatever stands beside it
   // Trainers put the base model's config.json beside an adapter; beside whole weights it would be ignored.
-  if (const fs::path file = directory / "adapter_config.json"; is_there(file)) refuse_adapter(plain, file.string());
-  if (is_there(directory / "config.json")) return;
+  if (const fs::path file = directory / "adapter_config.json"; stands_there(file)) refuse_adapter(plain, file.string());
+  if (stands_there(directory / "config.json")) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
     if (has_ending(entry.path(), {".gguf"})) refuse_gguf(entry.path().string());
 }

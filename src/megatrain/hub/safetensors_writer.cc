@@ -16,7 +16,7 @@
 namespace megatrain {
 namespace {
 
-constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kHeaderLengthBytes = 8;
 constexpr int64_t kDataAlign = 64;
 constexpr int64_t kChunkElements = int64_t{1} << 18;
 
@@ -63,18 +63,18 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorDeclara
     data_bytes = end;
   }
   header += '}';
-  const int64_t data_begin = round_up(kLengthBytes + static_cast<int64_t>(header.size()), kDataAlign);
-  header.resize(static_cast<size_t>(data_begin - kLengthBytes), ' ');
+  const int64_t data_begin = round_up(kHeaderLengthBytes + static_cast<int64_t>(header.size()), kDataAlign);
+  header.resize(static_cast<size_t>(data_begin - kHeaderLengthBytes), ' ');
   for (auto& [name, slot] : slots_) slot.begin += data_begin;
   file_bytes_ = data_begin + data_bytes;
 
-  std::byte length[kLengthBytes];
-  for (int i = 0; i < kLengthBytes; ++i) length[i] = static_cast<std::byte>((header.size() >> (8 * i)) & 0xFF);
+  std::byte length[kHeaderLengthBytes];
+  for (int i = 0; i < kHeaderLengthBytes; ++i) length[i] = static_cast<std::byte>((header.size() >> (8 * i)) & 0xFF);
   file_ = File::create(partial_.path());
   partial_.created();
   file_.reserve(file_bytes_);
-  file_.write_at(0, length, kLengthBytes);
-  file_.write_at(kLengthBytes, header.data(), static_cast<int64_t>(header.size()));
+  file_.write_at(0, length, kHeaderLengthBytes);
+  file_.write_at(kHeaderLengthBytes, header.data(), static_cast<int64_t>(header.size()));
 }
 
 SafetensorsWriter::Slot& SafetensorsWriter::slot_of(const std::string& name) {

@@ -28,7 +28,7 @@ constexpr const char* kLock = "lock";
 constexpr const char* kContents = "model";                            // and with .partial, while it is written itself
 constexpr std::string_view kMark = "megatrain export writes here: ";  // how the lock begins; who holds it follows
 
-[[noreturn]] void fail_errno(const char* deed, const std::string& path, int error) {
+[[noreturn]] void fail_partial(const char* deed, const std::string& path, int error) {
   fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
 }
 
@@ -116,13 +116,13 @@ bool NewOutput::take_over() {
     const int error = errno;
     if (error == ENOENT) return false;
     if (error == ENOTDIR || error == ELOOP) refuse_other(partial_);
-    fail_errno("open", partial_, error);
+    fail_partial("open", partial_, error);
   }
   Descriptor lock(::openat(directory.get(), kLock, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!lock.is_open()) {
     const int error = errno;
     if (!directory.is_at(partial_)) return false;
-    if (error == EACCES || error == EPERM || error == EROFS) fail_errno("open", partial_ + "/" + kLock, error);
+    if (error == EACCES || error == EPERM || error == EROFS) fail_partial("open", partial_ + "/" + kLock, error);
     refuse_other(partial_);
   }
   if (!is_marked(lock)) refuse_other(partial_);
@@ -145,12 +145,12 @@ bool NewOutput::take_over() {
 // False where OUT.partial has appeared.
 bool NewOutput::make() {
   PartialPath fresh(make_directory_beside(out_));
-  if (fresh.path().empty()) fail_errno("create", partial_, errno);
+  if (fresh.path().empty()) fail_partial("create", partial_, errno);
   fresh.created();
   const std::string path = fresh.path() + "/" + kLock;
   Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!lock.is_open()) fail_errno("create", path, errno);
-  if (!write_owner(lock, mark_of_this_process())) fail_errno("write", path, errno);
+  if (!lock.is_open()) fail_partial("create", path, errno);
+  if (!write_owner(lock, mark_of_this_process())) fail_partial("write", path, errno);
   if (!lock_output(lock, path) || !rename_to_new(fresh.path(), partial_)) return false;
   fresh.keep();
   lock_ = std::move(lock);

@@ -53,6 +53,9 @@ Block::Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, 
     channel_records_ += channel->own_records();
   }
   for (const auto& mixer : mixers_) mixer_records_ += mixer->has_own_record();
+  ensure(std::ranges::count_if(mixers_, [](const auto& mixer) { return mixer->shared_width() > 0; }) < 2 &&
+             std::ranges::count_if(mixers_, [](const auto& mixer) { return mixer->reads_shared().has_value(); }) < 2,
+         "one mixer of a block shares, and one reads");
   ensure((mixers_.empty() || mixer_norm_.exists()) && (channels_.empty() || channel_norm_.exists()),
          "each branch has its norm");
   ensure(channel_records_ == 0 || channels_.size() == 1,
@@ -73,6 +76,19 @@ std::vector<std::vector<int64_t>> Block::parts() const {
   std::vector<std::vector<int64_t>> list = {{all.begin(), behind_mixers}};
   for (auto record = behind_mixers; record != all.end(); ++record) list.push_back({*record});
   return list;
+}
+
+int64_t Block::shared_width() const {
+  int64_t width = 0;
+  for (const auto& mixer : mixers_) width += mixer->shared_width();
+  return width;
+}
+
+std::optional<SharedRead> Block::reads_shared() const {
+  for (const auto& mixer : mixers_) {
+    if (const auto read = mixer->reads_shared()) return read;
+  }
+  return {};
 }
 
 Block::Work Block::carve(const Space& space) const {
@@ -135,11 +151,14 @@ struct Block::Pass {
   MicroBatchView micro_batch;
   const float* tables;
   Keep keep;
+  SharedViews shared;
   std::byte* router_counts;
   RouterSlopes router;
   Work work;
 
-  Mixer::Call mixer(size_t index) const { return {*work.mixers[index], own_of_mixers[index], micro_batch, tables}; }
+  Mixer::Call mixer(size_t index) const {
+    return {*work.mixers[index], own_of_mixers[index], micro_batch, tables, shared};
+  }
   Channel::Call channel(size_t index, const TokenRange& range) const {
     return {.work = *work.channels[index],
             .range = range,
@@ -177,6 +196,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
           .micro_batch = a.micro_batch,
           .tables = a.tables,
           .keep = a.keep,
+          .shared = a.shared,
           .router_counts = a.router_counts,
           .router = {},
           .work = carve(a.workspace, a.carried, a.keep, a.kept, a.kept != nullptr)};
@@ -192,6 +212,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
           .micro_batch = a.micro_batch,
           .tables = a.tables,
           .keep = a.keep,
+          .shared = a.shared,
           .router_counts = nullptr,
           .router = a.router,
           .work = carve(a.workspace, a.carried, a.keep, a.kept, true)};
@@ -420,6 +441,7 @@ void Block::decode_mixers(const Binding& at, const Decode& a, const DecodeWork& 
                             .y = sum,
                             .tokens = a.tokens,
                             .cache = cache,
+                            .read = a.read,
                             .tables = a.tables});
     cache.bytes += mixers_[i]->cache_bytes(cache.sequences, cache.context);
   }

@@ -44,6 +44,8 @@ class Block final : public Phase {
   std::vector<std::vector<int64_t>> parts() const override;
   int64_t in_width() const override { return s_.hidden; }
   int64_t out_width() const override { return s_.hidden; }
+  int64_t shared_width() const override;
+  std::optional<SharedRead> reads_shared() const override;
   int64_t workspace_bytes() const override;
   int64_t kept_bytes(Keep keep) const override;
   int64_t carried_bytes() const override;

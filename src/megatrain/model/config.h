@@ -79,6 +79,8 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   double embedding_scale = 1;
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
+  double branch_scale = 1;     // multiplies what attention and the MLP add to the residual stream
+  double logits_scale = 1;
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of the layers with a sliding window; none: as the others
   std::vector<int64_t> window;            // (layers) sliding window, 0: none

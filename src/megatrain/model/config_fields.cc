@@ -77,7 +77,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   // A field added to either struct does not compile until it is bound here, and an unbound name does not go unused.
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
                init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
-               attention_scale, rope, window_rope, window, sinks, experts, dtype] = config;
+               attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, experts, dtype] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   return {
@@ -102,6 +102,8 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"hidden_act", activation_name(activation), true},
       {"embedding_scale", embedding_scale, true},
       {"attention_scale", attention_scale, true},
+      {"branch_scale", branch_scale, true},
+      {"logits_scale", logits_scale, true},
       {"sliding_window", window, true},
       {"sinks", sinks, true},
       {"experts", experts_json(experts), true},

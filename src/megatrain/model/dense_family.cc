@@ -257,7 +257,7 @@ std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config
                                                        int64_t layer, std::span<const LayerLayout> records) {
   const LayerLayout& record = records.front();
   Block::Channels channels;
-  channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, record));
+  channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, record, config.branch_scale));
   return one_block(config, shape, record, attention_of(config, shape, layer, record), std::move(channels));
 }
 

@@ -12,6 +12,13 @@ namespace {
 
 enum HeadOperand : int { kNorm, kTable };
 
+// The head's own table, or the embedding's in a slab of its own.
+Linear table_of(const ModelConfig& config, const ModelShape& shape, const LayerLayout& record) {
+  if (!config.tied) return {record, kTable};
+  return Linear(
+      WeightOperand{.offset = 0, .state_offset = 0, .rows = config.vocab, .cols = config.hidden, .dtype = shape.dtype});
+}
+
 }  // namespace
 
 std::vector<TensorSpec> head_tensors(const ModelConfig& c) {
@@ -32,11 +39,7 @@ struct Head::Work {
 Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record)
     : record_(std::move(record)),
       norm_(record_, kNorm, norm_shape(config)),
-      table_(
-          config.tied
-              ? Linear(WeightOperand{
-                    .offset = 0, .state_offset = 0, .rows = config.vocab, .cols = config.hidden, .dtype = shape.dtype})
-              : Linear(record_, kTable)),
+      table_(table_of(config, shape, record_).times(config.logits_scale)),
       tied_(config.tied),
       dtype_(shape.dtype),
       tokens_(shape.tokens),

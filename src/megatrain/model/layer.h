@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,19 @@ struct RouterSlopes {
   float squared_lse = 0;
 };
 
+// What phases read of an earlier one beside its output, as layers do that use the keys and values of another:
+// (T, width) of the activations' dtype, there for all micro-batches of a sweep. Its readers add to its gradient, from
+// the highest to the lowest, before the backward of the phase that made it.
+struct SharedViews {
+  View made, grad_made;  // the phase's own: written in forward; in backward, with the whole gradient
+  View read, grad_read;  // of the phase that it reads; the gradient is added to, or empty: not wanted
+};
+struct SharedRead {
+  int64_t layer = 0;  // whose it is
+  int64_t phase = 0;  // of that layer
+  int64_t width = 0;
+};
+
 class Phase {
  public:
   virtual ~Phase() = default;
@@ -69,6 +83,9 @@ class Phase {
   virtual std::vector<std::vector<int64_t>> parts() const { return {records()}; }
   virtual int64_t in_width() const = 0;   // of x (T, in)
   virtual int64_t out_width() const = 0;  // of y (T, out)
+
+  virtual int64_t shared_width() const { return 0; }  // of what later phases read beside y; 0: none does
+  virtual std::optional<SharedRead> reads_shared() const { return {}; }
 
   // Scratch one call needs; forward and backward share it, and nothing in it outlives a call.
   virtual int64_t workspace_bytes() const = 0;
@@ -91,6 +108,7 @@ class Phase {
     std::byte* carried = nullptr;  // carried_bytes()
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;           // kept_bytes(keep); nullptr: no backward follows
+    SharedViews shared = {};             // of the first part, likewise in backward and recompute; no gradients
     bool again = false;                  // it has run before and left `kept`, so that this need not be made again
     std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: nothing is counted
   };
@@ -111,6 +129,7 @@ class Phase {
     std::byte* carried = nullptr;
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // as the forward left it; overwritten
+    SharedViews shared = {};    // what is made may be made again
     RouterSlopes router;
   };
   virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
@@ -137,7 +156,8 @@ class Phase {
     View x;  // (T, in)
     View y;  // (T, out); may be x itself when the widths are equal
     NewTokens tokens;
-    SequenceCache cache;  // the new tokens are added, those before them read
+    SequenceCache cache;      // the new tokens are added, those before them read
+    SequenceCache read = {};  // of the phase whose shared activation it reads, the new tokens in it
     const float* tables;
     std::byte* workspace;
   };

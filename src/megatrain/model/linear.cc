@@ -41,9 +41,17 @@ Linear::Linear(const LayerLayout& layout, int weight, int bias)
 Linear::Linear(const WeightOperand& table)
     : weight_(table), gradients_{{.begin = 0, .rows = table.rows, .weight = table.state_offset}} {}
 
+Linear Linear::times(double scale) const {
+  Linear scaled = *this;
+  scaled.scale_ *= static_cast<float>(scale);
+  ensure(scaled.scale_ == 1 || bias_.offset < 0, "a scaled product has no bias");
+  return scaled;
+}
+
 Linear Linear::rows_at_start(int64_t count) const {
   Linear rows;
   rows.weight_ = weight_;
+  rows.scale_ = scale_;
   rows.weight_.offset = 0;
   rows.weight_.rows = count;
   return rows;
@@ -54,12 +62,16 @@ void Linear::forward(const Binding& at, const View& x, const View& residual, con
                                     .weight = weight_.weight(at.weights),
                                     .bias = bias_.weight(at.weights),
                                     .residual = residual,
-                                    .out = out});
+                                    .out = out,
+                                    .scale = scale_});
 }
 
 void Linear::backward_input(const Binding& at, const View& grad_out, const View& grad_x, bool add) const {
-  at.ops.linear_backward_input(
-      at.stream, {.grad_out = grad_out, .weight = weight_.weight(at.weights), .grad_x = grad_x, .accumulate = add});
+  at.ops.linear_backward_input(at.stream, {.grad_out = grad_out,
+                                           .weight = weight_.weight(at.weights),
+                                           .grad_x = grad_x,
+                                           .accumulate = add,
+                                           .scale = scale_});
 }
 
 void Linear::backward_weight(const Binding& at, const View& grad_out, const View& x) const {
@@ -72,7 +84,8 @@ void Linear::backward_weight(const Binding& at, const View& grad_out, const View
                                               .x = x,
                                               .grad_weight = gradient(part.weight, part.rows, x.cols),
                                               .grad_bias = gradient(part.bias, 1, part.rows),
-                                              .accumulate = at.accumulate});
+                                              .accumulate = at.accumulate,
+                                              .scale = scale_});
   }
 }
 

@@ -1,7 +1,8 @@
 // A matmul with a weight of the record: every one of a block, of its router and of the head goes through here. The unit
-// knows the weight with its bias and what of both is trained.
+// knows the weight with its bias, what of both is trained, and the number that multiplies its output. Multipliers of
+// branches, heads and inputs are that number of some Linear.
 //
-//   out = x weight^T + bias + residual      x: (T, in)  out, residual: (T, out)
+//   out = scale x weight^T + bias + residual      x: (T, in)  out, residual: (T, out); a scaled one has no bias
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ class Linear {
   Linear(const LayerLayout& layout, int weight, int bias = kNoOperand);
   // One trained tensor without a bias, wherever it lies. A null Binding::gradients says that it is frozen.
   explicit Linear(const WeightOperand& table);
+  Linear times(double scale) const;
 
   int64_t in_width() const { return weight_.cols; }
   int64_t out_width() const { return weight_.rows; }
@@ -45,6 +47,7 @@ class Linear {
  private:
   WeightOperand weight_, bias_;
   std::vector<LinearGradient> gradients_;
+  float scale_ = 1;
 };
 
 }  // namespace megatrain

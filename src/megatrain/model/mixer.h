@@ -33,11 +33,16 @@ class Mixer {
   // It has a record of its own, for tensors that stream in another type than the block's: fp32 ones of a bf16 model.
   virtual bool has_own_record() const { return false; }
 
+  // As Phase has them; one mixer of a block at most.
+  virtual int64_t shared_width() const { return 0; }
+  virtual std::optional<SharedRead> reads_shared() const { return {}; }
+
   struct Call {
     const Work& work;
     Binding own;  // its own record, of the whole micro-batch; where it has none the block's
     const MicroBatchView& micro_batch;
     const float* tables;  // Model::make_tables()
+    SharedViews shared;
   };
   // in() of every range, then mix(), then out() of every range. `x` is normalised. `residual` may be empty.
   virtual void in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const = 0;
@@ -64,6 +69,7 @@ class Mixer {
     View y;  // may be the residual
     NewTokens tokens;
     SequenceCache cache;
+    SequenceCache read;  // Phase::Decode::read
     const float* tables;
   };
   virtual void decode(const Binding& at, const Decode& args) const = 0;

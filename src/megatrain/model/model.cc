@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/rope_table.h"
@@ -128,10 +129,19 @@ std::vector<int64_t> Model::head_records() const {
 
 std::vector<Model::NumberedPhase> Model::layer_phases() const& {
   std::vector<NumberedPhase> all;
-  int64_t first = 1;  // record of the layer
+  std::vector<int64_t> first_phases;  // of the layers so far
+  int64_t first = 1;                  // record of the layer
   for (const Layer& layer : layers) {
+    first_phases.push_back(std::ssize(all) + 1);
     for (const auto& phase : layer.phases) {
       NumberedPhase numbered{phase.get(), phase->records(), phase->parts()};
+      if (const auto read = phase->reads_shared()) {
+        ensure(read->layer >= 0 && read->layer < std::ssize(first_phases), "a phase reads what one below it has made");
+        numbered.reads = first_phases[static_cast<size_t>(read->layer)] + read->phase;
+        ensure(numbered.reads <= std::ssize(all) &&
+                   all[static_cast<size_t>(numbered.reads - 1)].phase->shared_width() == read->width,
+               "a phase reads what one below it has made, in its width");
+      }
       for (int64_t& record : numbered.records) record += first;
       for (std::vector<int64_t>& part : numbered.parts) {
         for (int64_t& record : part) record += first;
@@ -139,6 +149,11 @@ std::vector<Model::NumberedPhase> Model::layer_phases() const& {
       all.push_back(std::move(numbered));
     }
     first += std::ssize(layer.records);
+  }
+  for (int64_t p = 1; p <= std::ssize(all); ++p) {
+    ensure(all[static_cast<size_t>(p - 1)].phase->shared_width() == 0 ||
+               std::ranges::count(all, p, &NumberedPhase::reads) > 0,
+           "what a phase shares is read");
   }
   return all;
 }

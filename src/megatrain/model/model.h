@@ -34,6 +34,7 @@ struct Model {
     const Phase* phase;
     std::vector<int64_t> records;
     std::vector<std::vector<int64_t>> parts;  // the records of each
+    int64_t reads = -1;                       // the phase whose shared activation it reads, by number; -1: none
   };
   std::vector<int64_t> head_records() const;         // in the order of Head::Args::weights
   std::vector<NumberedPhase> layer_phases() const&;  // that of number p is at p - 1

@@ -50,17 +50,27 @@ struct MadeUp {
         grad_y(matrix(made_up(7), shape.dtype, tokens, phase.out_width())),
         grad_x(phase.in_width() == phase.out_width() ? grad_y
                                                      : matrix(made_up(15), shape.dtype, tokens, phase.in_width())),
-        micro_batch(made_up_batch(shape)) {}
+        micro_batch(made_up_batch(shape)) {
+    const auto of_width = [&](int place, int64_t width) {
+      return width == 0 ? View{} : matrix(made_up(place), shape.dtype, tokens, width);
+    };
+    const int64_t read = phase.reads_shared().value_or(SharedRead{}).width;
+    shared = {.made = of_width(18, phase.shared_width()),
+              .grad_made = of_width(19, phase.shared_width()),
+              .read = of_width(20, read),
+              .grad_read = of_width(21, read)};
+  }
 
   int64_t tokens;
   View x, y, grad_y, grad_x;
   MicroBatchView micro_batch;
+  SharedViews shared;
 };
 
 // The slabs of a part's records.
 struct MadeUpSlabs {
   explicit MadeUpSlabs(const std::vector<int64_t>& records) {
-    constexpr int kSlabs = 18;  // two a record from here on
+    constexpr int kSlabs = 22;  // two a record from here on
     for (const int64_t r : records) {
       weights.push_back(made_up(kSlabs + 2 * static_cast<int>(r)));
       grads.push_back(reinterpret_cast<float*>(made_up(kSlabs + 2 * static_cast<int>(r) + 1)));
@@ -89,7 +99,8 @@ PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
                            .workspace = made_up(9),
                            .carried = made_up(16),
                            .keep = keep,
-                           .kept = made_up(10)};
+                           .kept = made_up(10),
+                           .shared = made.shared};
     phase.forward(ops, stream, forward);
     notes.forward.push_back(ops.take());
     if (part == 0) {
@@ -109,7 +120,8 @@ PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
                                    .workspace = made_up(9),
                                    .carried = made_up(16),
                                    .keep = keep,
-                                   .kept = made_up(10)};
+                                   .kept = made_up(10),
+                                   .shared = made.shared};
     phase.backward(ops, stream, backward);
     notes.backward.push_back(ops.take());
     if (part > 0 || parts.size() == 1) continue;

@@ -5,30 +5,33 @@
 
 namespace megatrain {
 
-// out = x weight^T + bias + residual, rounded once
+// out = scale x weight^T + bias + residual, rounded once. A scaled product has no bias.
 struct LinearForward {
   View x;         // (T, K), strided rows
   View weight;    // (N, K)
   View bias;      // (N) or empty
   View residual;  // (T, N) of out's dtype, strided rows, or empty; may be out itself
   View out;       // (T, N), strided rows; dtype of x or fp32
+  float scale = 1;
 };
 
-// grad_x = grad_out weight
+// grad_x = scale grad_out weight
 struct LinearBackwardInput {
   View grad_out;            // (T, N), strided rows
   View weight;              // (N, K)
   View grad_x;              // (T, K); dtype of grad_out or fp32
   bool accumulate = false;  // grad_x += (added in fp32, rounded once)
+  float scale = 1;
 };
 
-// grad_weight = grad_out^T x, grad_bias = column sums of grad_out
+// grad_weight = scale grad_out^T x, grad_bias = column sums of grad_out
 struct LinearBackwardWeight {
   View grad_out;     // (T, N), strided rows
   View x;            // (T, K), strided rows
   View grad_weight;  // (N, K) fp32, or empty: only the bias is wanted
   View grad_bias;    // (N) fp32 or empty
   bool accumulate;   // += (true) or = (false)
+  float scale = 1;
 };
 
 }  // namespace megatrain

@@ -60,8 +60,11 @@ void ScheduleBuilder::fetch(int64_t record, Resource into) {
 Resource ScheduleBuilder::hold_record(int64_t record) {
   if (plan_.state_on_device(record)) return {Kind::record_weights, record};
   const Resource at{Kind::resident_weights, record};
-  if (w_.is_layer_record(record) && plan_.streams(record))
-    return {Kind::weight_slot, slots_.hold(record, [&](int64_t slot) { fetch(record, {Kind::weight_slot, slot}); })};
+  if (w_.is_layer_record(record) && plan_.streams(record)) {
+    const Kind kind = slot_rings_.of(record).kind;
+    WarmSlots& slots = slots_[slot_rings_.is_small(record)];
+    return {kind, slots.hold(record, [&](int64_t slot) { fetch(record, {kind, slot}); })};
+  }
   if (resident_.insert(record).second) fetch(record, at);
   return at;
 }
@@ -81,7 +84,22 @@ std::vector<Access> ScheduleBuilder::of_part(const std::vector<Access>& weights,
   accesses.push_back(writes(Operand::workspace, {Kind::workspace}));
   if (w_.phase(action.phase).in_parts()) accesses.push_back(writes(Operand::carried, {Kind::carried, 0, group.local}));
   add_kept(action, accesses, group);
+  if (action.part == 0) add_shared(action, accesses, group);
   return accesses;
+}
+
+void ScheduleBuilder::add_shared(const Action& action, std::vector<Access>& accesses, const Group& group) const {
+  const PhaseWork& phase = w_.phase(action.phase);
+  const bool backward = action.kind == ActionKind::backward;
+  if (phase.shared_width > 0) {
+    accesses.push_back(writes(Operand::shared, {Kind::shared, action.phase, group.local}));
+    if (backward) accesses.push_back(writes(Operand::grad_shared, {Kind::shared_gradient, action.phase, group.local}));
+  }
+  if (phase.reads >= 0) {
+    accesses.push_back(reads(Operand::read, {Kind::shared, phase.reads, group.local}));
+    if (backward && has_backward(phase.reads))
+      accesses.push_back(writes(Operand::grad_read, {Kind::shared_gradient, phase.reads, group.local}));
+  }
 }
 
 void ScheduleBuilder::forward_phase(int64_t phase, const PlaceOf& x, const PlaceOf& y, const Written& written,

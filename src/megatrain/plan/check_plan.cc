@@ -8,6 +8,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/plan/describe.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/slot_rings.h"
 
 namespace megatrain {
 
@@ -167,8 +168,9 @@ class PlanCheck {
 
   void rings() const {
     const Rings& rings = p_.rings;
-    const int64_t at_once = w_.records_at_once(), phases = w_.layer_phases();
-    ring("weight_slots", rings.weight_slots, at_once, std::max(at_once, w_.layer_records()));
+    const int64_t phases = w_.layer_phases();
+    const SlotRings slot_rings(w_);
+    for (const SlotRing& slots : slot_rings.all()) ring(slots.name, rings.*slots.slots, slots.at_once, slots.records);
     ring("input_slots", rings.input_slots, 2, phases + 3);
     const bool away = p_.outputs_wait_elsewhere();
     ring("output_slots", rings.output_slots, away ? 2 : 0, away ? phases + 3 : 0,

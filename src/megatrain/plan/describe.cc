@@ -33,8 +33,9 @@ std::string places(std::span<const Value> values, const TierOf& tier_of, const c
 std::string weights_text(const Plan& p, const char* things) {
   const int64_t streamed = p.streaming(), all = std::ssize(p.layer_records());
   if (streamed == 0) return fmt::format("all {} {} stay on the device", all, things);
+  const std::string small = p.rings.small_slots > 0 ? fmt::format(" and {} small", p.rings.small_slots) : "";
   const std::string through =
-      fmt::format("stream through {}{}", counted(p.rings.weight_slots, "slot"), p.serial ? ", serially" : "");
+      fmt::format("stream through {}{}{}", counted(p.rings.weight_slots, "slot"), small, p.serial ? ", serially" : "");
   if (streamed == all) return fmt::format("all {} {} {}", all, things, through);
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }
@@ -63,6 +64,15 @@ std::string kept_text(std::span<const PhasePlan> blocks_with_backward) {
     text += fmt::format("{}{} in {}{}", text.empty() ? "" : ", ", keep_name(keep), counted(blocks, "block"), where);
   }
   return text.empty() ? "nothing: no block has a backward" : text;
+}
+
+// Lent: activations, workspace and weight slots.
+std::string samples_text(const Workload& w, const MemoryNeed& need) {
+  const int64_t aside = std::min(need.bytes_of(ResourceKind::generation), w.generation_bytes);
+  return fmt::format("samples: take {} of device memory between steps, {}\n", format_bytes(w.generation_bytes),
+                     aside == 0
+                         ? "all lent by the training"
+                         : fmt::format("{} of it set aside, the rest lent by the training", format_bytes(aside)));
 }
 
 }  // namespace
@@ -150,6 +160,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
           ? "sweeps: 1, a fetched block serves all micro-batches\n"
           : fmt::format("sweeps: {}, of at most {}\n", p.sweeps.size(),
                         counted(*std::max_element(p.sweeps.begin(), p.sweeps.end()), "micro-batch", "micro-batches"));
+  if (w.generation_bytes > 0) text += samples_text(w, need);
   for (const auto& [title, bytes, total] : {std::tuple{"device memory", &need.hbm, need.hbm_bytes()},
                                             {"host memory", &need.host, need.host_bytes()},
                                             {"disk", &need.disk, need.disk_bytes()}}) {

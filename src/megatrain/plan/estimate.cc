@@ -7,6 +7,7 @@
 
 #include "megatrain/plan/inventory.h"
 #include "megatrain/plan/schedule.h"
+#include "megatrain/plan/slot_rings.h"
 
 namespace megatrain {
 
@@ -238,7 +239,9 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
     if (action.again) compute += all_parts(ActionKind::forward);
   }
   double update = 0, disk_read = 0, disk_write = 0;
-  int64_t fetched = 0, streamed = 0, largest = 0;  // bytes
+  const SlotRings slots(w);
+  int64_t fetched = 0, streamed = 0;  // bytes
+  std::array<int64_t, 2> largest{};   // of each ring
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (w.is_trained(record)) {
       compute += costs({.kind = ActionKind::finish_gradient, .record = record});
@@ -259,10 +262,11 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
     if (plan.copied(record)) fetched += bytes;
     if (!plan.streams(record)) continue;
     streamed += bytes;
-    largest = std::max(largest, bytes);
+    largest[slots.is_small(record)] = std::max(largest[slots.is_small(record)], bytes);
   }
   // once a sweep in forward; in backward and in the next forward what was used last is still in its slot
-  const int64_t kept = std::min(plan.rings.weight_slots * largest, streamed), above = first_trained <= 1 ? streamed : 0;
+  const int64_t held = plan.rings.weight_slots * largest[0] + plan.rings.small_slots * largest[1];
+  const int64_t kept = std::min(held, streamed), above = first_trained <= 1 ? streamed : 0;
   fetched += sweeps * streamed + std::max<int64_t>(sweeps * above - (2 * sweeps - 1) * kept, -(sweeps - 1) * kept);
   return std::max({compute, update, disk_read, disk_write, as_double(fetched) / m.h2d_bytes_per_s});
 }

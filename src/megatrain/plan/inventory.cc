@@ -7,6 +7,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/io/json.h"
+#include "megatrain/plan/slot_rings.h"
 
 namespace megatrain {
 
@@ -38,7 +39,9 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    int64_t streamed = 0, leaving = 0, partials = 0;    // the largest, in bytes and partials
+    const SlotRings slots(w_);
+    std::array<int64_t, 2> streamed{};                  // the largest of each ring, in bytes
+    int64_t leaving = 0, partials = 0;                  // the largest, in bytes and partials
     int64_t visiting = 0, coming = 0;                   // state and gradient of visits that take turns, in bytes
     std::vector<int64_t> shared;                        // the largest sum at each place of a phase, in elements
     int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
@@ -53,7 +56,8 @@ class ResourceList {
       device(Kind::squares, r, 8 * w_.record(r).norm_parts);
       host(Kind::host_squares, r, 8 * w_.record(r).norm_parts);
       if (!w_.is_layer_record(r)) continue;
-      if (plan_.streams(r)) streamed = std::max(streamed, w_.weight_bytes(r));
+      int64_t& largest = streamed[slots.is_small(r)];
+      if (plan_.streams(r)) largest = std::max(largest, w_.weight_bytes(r));
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (plan_.takes_turns(r)) {
         visiting = std::max(visiting, w_.visiting_bytes(r));
@@ -85,7 +89,10 @@ class ResourceList {
     const Rings& rings = plan_.rings;
     for (size_t place = 0; place < shared.size(); ++place)
       device(Kind::shared_gradient_sum, static_cast<int64_t>(place), shared[place] * 4);
-    for (int64_t slot = 0; streamed > 0 && slot < rings.weight_slots; ++slot) device(Kind::weight_slot, slot, streamed);
+    for (size_t i = 0; i < streamed.size(); ++i) {
+      const SlotRing& ring = slots.all()[i];
+      for (int64_t slot = 0; streamed[i] > 0 && slot < rings.*ring.slots; ++slot) device(ring.kind, slot, streamed[i]);
+    }
     for (int64_t slot = 0; slot < rings.visit_slots; ++slot) {
       device(Kind::visiting_state, slot, round_up(visiting, 256));
       device(Kind::visiting_gradient, slot, round_up(coming, 256));
@@ -173,6 +180,11 @@ class ResourceList {
       if (waits && plan_.phase(p).input == Tier::disk) disk(Kind::disk_boundary, p, bytes, stored);
       if (backward && !waits) again = std::max(again, bytes);
     }
+    for (int64_t p = 1; p < w_.head_phase(); ++p) {
+      if (w_.phase(p).shared_width == 0) continue;
+      device(Kind::shared, p, w_.shared_bytes(p), widest_);
+      if (p >= first) device(Kind::shared_gradient, p, w_.shared_bytes(p), widest_);
+    }
     if (carried > 0) device(Kind::carried, 0, carried, widest_);
     for (int64_t slab = 0; stored > 0 && slab < plan_.rings.activation_slabs; ++slab)
       host(Kind::boundary_slab, slab, stored);
@@ -235,6 +247,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::second_moments: return "second moments";
     case Kind::driver: return "driver";
     case Kind::weight_slot: return "weight slots";
+    case Kind::small_slot: return "small weight slots";
     case Kind::resident_weights: return "resident weights";
     case Kind::visiting_state: return "visiting state";
     case Kind::visiting_gradient: return "visiting gradients";
@@ -248,12 +261,15 @@ const char* resource_name(ResourceKind kind) {
     case Kind::kept: return "kept activations";
     case Kind::kept_slot: return "slots of kept outputs";
     case Kind::carried: return "activations between parts";
+    case Kind::shared: return "shared activations";
+    case Kind::shared_gradient: return "gradients of shared activations";
     case Kind::boundary: return "kept boundaries";
     case Kind::boundary_slot: return "boundary slots";
     case Kind::recomputed: return "recomputed boundaries";
     case Kind::gradient_stream: return "gradient stream";
     case Kind::workspace: return "workspace";
     case Kind::ops_scratch: return "ops scratch";
+    case Kind::generation: return "generation";
     case Kind::inputs: return "inputs";
     case Kind::rope_table: return "rope table";
     case Kind::losses: return "losses";
@@ -288,15 +304,51 @@ const char* resource_name(ResourceKind kind) {
   return "?";
 }
 
+bool is_idle_between_steps(ResourceKind kind) {
+  switch (kind) {
+    case Kind::weight_slot:
+    case Kind::small_slot:
+    case Kind::kept:
+    case Kind::kept_slot:
+    case Kind::carried:
+    case Kind::boundary:
+    case Kind::boundary_slot:
+    case Kind::recomputed:
+    case Kind::gradient_stream:
+    case Kind::shared:
+    case Kind::shared_gradient:
+    case Kind::workspace: return true;
+    default: return false;
+  }
+}
+
 int64_t MemoryNeed::hbm_bytes() const { return std::accumulate(hbm.begin(), hbm.end(), int64_t{0}); }
 int64_t MemoryNeed::host_bytes() const { return std::accumulate(host.begin(), host.end(), int64_t{0}); }
 int64_t MemoryNeed::disk_bytes() const { return std::accumulate(disk.begin(), disk.end(), int64_t{0}); }
+
+namespace {
+
+// Idle memory is one allocation then, and grows where generating takes more. Never less with more of it, so that the
+// planner's climb stays monotonic.
+int64_t set_aside_for_generation(const Workload& w, const MemoryNeed& need) {
+  if (w.generation_bytes == 0) return 0;
+  int64_t idle = 0, aligned = 0;
+  for (size_t kind = 0; kind < need.hbm.size(); ++kind) {
+    if (!is_idle_between_steps(static_cast<Kind>(kind))) continue;
+    idle += need.hbm[kind];
+    aligned += round_up(need.hbm[kind], kKindAlignment);
+  }
+  return std::max(aligned, w.generation_bytes) - idle;
+}
+
+}  // namespace
 
 MemoryNeed memory_need(const Workload& w, const Plan& plan) {
   MemoryNeed need;
   each_resource(w, plan, [&](Kind kind, Tier tier, int64_t, int64_t bytes, int64_t count) {
     need.of(tier)[static_cast<size_t>(kind)] += bytes * count;
   });
+  need.hbm[static_cast<size_t>(Kind::generation)] = set_aside_for_generation(w, need);
   return need;
 }
 

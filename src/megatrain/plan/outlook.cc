@@ -7,12 +7,13 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/plan/estimate.h"
+#include "megatrain/plan/slot_rings.h"
 
 namespace megatrain {
 
 namespace {
 
-double as_double(int64_t value) { return static_cast<double>(value); }
+double to_double(int64_t value) { return static_cast<double>(value); }
 
 // A save goes through the page cache and ends when the drive has everything: 18.5 GB took 14.3 to 19.4 s on an H200's
 // host, whose drive wrote 1.5 GB/s past the page cache. Before that every byte is gathered, hashed and copied.
@@ -23,8 +24,8 @@ constexpr double kSaveShare = 0.75, kSavePasses = 4;
 class Hiding {
  public:
   Hiding(const Workload& w, const StepParts& parts)
-      : forward_s_(parts.forward_s / as_double(w.tokens())),
-        backward_s_(parts.backward_s / as_double(w.tokens())),
+      : forward_s_(parts.forward_s / to_double(w.tokens())),
+        backward_s_(parts.backward_s / to_double(w.tokens())),
         clip_(w.clip) {}
 
   int64_t behind_forward(double seconds) const { return tokens(seconds, forward_s_); }
@@ -43,11 +44,13 @@ class Hiding {
 
 // All state lives in host memory, and nothing is kept.
 Plan plan_on_host(const Workload& w) {
-  return {.experts_per_record = w.experts_per_record,
-          .records = std::vector<RecordPlan>(w.records.size()),
-          .phases = std::vector<PhasePlan>(w.phases.size()),
-          .rings = {.weight_slots = w.records_at_once(), .host_gradients = w.record_count()},
-          .sweeps = {w.micro_batches}};
+  Plan plan{.experts_per_record = w.experts_per_record,
+            .records = std::vector<RecordPlan>(w.records.size()),
+            .phases = std::vector<PhasePlan>(w.phases.size()),
+            .rings = {.host_gradients = w.record_count()},
+            .sweeps = {w.micro_batches}};
+  SlotRings(w).set(1, plan.rings);
+  return plan;
 }
 
 // "12,340", of a whole number.
@@ -58,7 +61,7 @@ std::string thousands(double value) {
 }
 
 std::string from_tokens(int64_t tokens) {
-  return tokens > 0 ? fmt::format("from {} tokens a step on", thousands(as_double(tokens))) : "at any size of a step";
+  return tokens > 0 ? fmt::format("from {} tokens a step on", thousands(to_double(tokens))) : "at any size of a step";
 }
 
 }  // namespace
@@ -67,15 +70,15 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   Outlook o{.estimate = estimate(w, plan, m)};
   const Estimate& e = o.estimate;
   o.attention_s = attention_flops(w, plan) / (m.attention_flops_per_s > 0 ? m.attention_flops_per_s : m.flops_per_s);
-  o.tokens_per_s = as_double(w.tokens()) / e.step_s;
+  o.tokens_per_s = to_double(w.tokens()) / e.step_s;
   const StepParts parts = step_parts(w, plan, m);
   const Hiding hiding(w, parts);
   o.optimizer_tokens = hiding.update(std::max({e.update_s, parts.collected_s, e.disk_read_s, e.disk_write_s}));
   o.weights_tokens = hiding.behind_forward(parts.weights_s);
   o.gradients_tokens = hiding.behind_backward(parts.gradients_s);
   for (int64_t r = 0; r < w.record_count(); ++r) o.checkpoint_bytes += w.checkpoint_bytes(r);
-  o.checkpoint_s = as_double(o.checkpoint_bytes) / (kSaveShare * m.disk_write_bytes_per_s) +
-                   kSavePasses * as_double(o.checkpoint_bytes) / m.dram_bytes_per_s;
+  o.checkpoint_s = to_double(o.checkpoint_bytes) / (kSaveShare * m.disk_write_bytes_per_s) +
+                   kSavePasses * to_double(o.checkpoint_bytes) / m.dram_bytes_per_s;
   return o;
 }
 
@@ -96,7 +99,7 @@ std::string outlook_text(const Workload& w, const Outlook& o, const MachineProfi
   text += fmt::format("of the compute attention takes {}, the rest {}\n", format_seconds(o.attention_s),
                       format_seconds(o.estimate.compute_s - o.attention_s));
   text += fmt::format("the link hides behind compute {}, the optimizer {}; this step has {}\n",
-                      from_tokens(o.link_tokens()), from_tokens(o.optimizer_tokens), thousands(as_double(w.tokens())));
+                      from_tokens(o.link_tokens()), from_tokens(o.optimizer_tokens), thousands(to_double(w.tokens())));
   if (size_matters(w, o))
     text += fmt::format(
         "  weights come within forward {}, gradients leave within backward {}, the update hides behind {}\n",

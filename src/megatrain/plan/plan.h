@@ -62,6 +62,7 @@ struct PhasePlan {
 struct Rings {
   // of the device
   int64_t weight_slots = 2;   // that layers' records stream through, each as large as the largest; kept when none does
+  int64_t small_slots = 0;    // likewise, of records far smaller than the largest (slot_rings.h)
   int64_t visit_slots = 0;    // that visiting states take turns in, each with its gradient, which has waited on the
                               // host; 0: each has a place of its own, and its gradient has stayed
   int64_t input_slots = 2;    // of phases' inputs that wait elsewhere, or do not wait; at least 2
@@ -78,6 +79,7 @@ struct Rings {
   template <class Visit>
   static void each_field(Visit&& visit) {
     visit("weight_slots", &Rings::weight_slots);
+    visit("small_slots", &Rings::small_slots);
     visit("visit_slots", &Rings::visit_slots);
     visit("input_slots", &Rings::input_slots);
     visit("output_slots", &Rings::output_slots);

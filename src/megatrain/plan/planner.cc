@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/slot_rings.h"
 #include "megatrain/plan/spill.h"
 
 namespace megatrain {
@@ -63,8 +65,9 @@ Plan start_plan(const Workload& w, const Start& start) {
   Plan plan{.experts_per_record = w.experts_per_record,
             .records = std::vector<RecordPlan>(w.records.size()),
             .phases = std::vector<PhasePlan>(w.phases.size()),
-            .rings = {.weight_slots = w.records_at_once(), .gradients_out = 1},
+            .rings = {.gradients_out = 1},
             .sweeps = {}};
+  SlotRings(w).set(1, plan.rings);
   for (PhasePlan& phase : plan.layer_phases()) phase.input = Tier::host;
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
@@ -107,7 +110,8 @@ void settle(const Workload& w, Plan& plan) {
 // memory always reaches at least as far up the same ladder. No step makes a plan slower or takes more of the host.
 class Climber {
  public:
-  Climber(const Workload& w, int64_t gpu_bytes, Plan& plan) : w_(w), gpu_bytes_(gpu_bytes), plan_(plan) {}
+  Climber(const Workload& w, int64_t gpu_bytes, Plan& plan)
+      : w_(w), slot_rings_(w), gpu_bytes_(gpu_bytes), plan_(plan) {}
 
   // `change` makes the first `count` of `most` changes to a plan; as many as fit are made.
   template <class Change>
@@ -135,16 +139,21 @@ class Climber {
   // The device's basics: overlap, then inputs that need not move; between them what saves most where sequences are
   // long.
   void basics(bool outputs_first) {
-    const int64_t records = w_.layer_records(), once = w_.records_at_once();
-    const auto slots = [&](int64_t phases) { return std::min(phases * once, records); };  // that so many phases need
-    climb(slots(2) - slots(1), [](Plan& p, int64_t n) { p.rings.weight_slots += n; });
-    climb(std::min<int64_t>(2, records) - 1, [](Plan& p, int64_t n) { p.rings.gradients_out += n; });
+    slots(2);
+    climb(std::min<int64_t>(2, w_.layer_records()) - 1, [](Plan& p, int64_t n) { p.rings.gradients_out += n; });
     climb(1, [](Plan& p, int64_t n) { p.rings.input_slots += n; });
     if (outputs_first) outputs();
     climb(w_.layer_phases(), [](Plan& p, int64_t n) {
       for (PhasePlan& phase : p.layer_phases().last(static_cast<size_t>(n))) phase.input = Tier::hbm;
     });
-    climb(slots(3) - slots(2), [](Plan& p, int64_t n) { p.rings.weight_slots += n; });
+    slots(3);
+  }
+  // From the slots that one phase less needs to those that so many need at once, the small ones first.
+  void slots(int64_t phases) {
+    for (const SlotRing& ring : slot_rings_.all() | std::views::reverse) {
+      const auto needed = [&](int64_t n) { return std::min(n * ring.at_once, ring.records); };
+      climb(needed(phases) - needed(phases - 1), [&](Plan& p, int64_t n) { p.rings.*ring.slots += n; });
+    }
   }
   void weights() {
     if (w_.alias_records > 0) return;  // what shares its memory streams
@@ -177,6 +186,7 @@ class Climber {
 
  private:
   const Workload& w_;
+  SlotRings slot_rings_;
   int64_t gpu_bytes_;
   Plan& plan_;
   bool ended_ = false;

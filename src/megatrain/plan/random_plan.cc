@@ -4,6 +4,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/slot_rings.h"
 
 namespace megatrain {
 
@@ -40,10 +41,13 @@ class RandomPlan {
   }
 
   void slots() {
-    const int64_t at_once = w_.records_at_once();
-    const int64_t most = std::max(w_.layer_records() - at_once + 1, int64_t{1});
-    // mostly few: streaming is the hard case
-    plan_.rings.weight_slots = at_once + below(below(3) ? std::min<int64_t>(3, most) : most);
+    const SlotRings slot_rings(w_);
+    for (const SlotRing& ring : slot_rings.all()) {
+      const int64_t most = ring.records - ring.at_once + 1;
+      // mostly few: streaming is the hard case
+      plan_.rings.*ring.slots =
+          ring.records == 0 ? 0 : ring.at_once + below(below(3) ? std::min<int64_t>(3, most) : most);
+    }
     plan_.input_every = below(3) ? 1 : 1 + below(std::min<int64_t>(4, w_.layer_phases()));
     plan_.rings.input_slots = 2 + below(3);
     plan_.rings.gradients_out = 1 + below(3);

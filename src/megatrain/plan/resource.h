@@ -16,6 +16,7 @@ enum class ResourceKind : uint8_t {
   // on the device
   driver,               // what the driver holds
   weight_slot,          // a = slot of the ring
+  small_slot,           // a = slot of the ring of small records (slot_rings.h)
   resident_weights,     // a = record: a copy of its own
   visiting_state,       // a = record, or the slot where visits take turns: what is trained of its weights and state
   visiting_gradient,    // a = slot: rounded, of the record that visits there
@@ -33,8 +34,11 @@ enum class ResourceKind : uint8_t {
   boundary_slot,        // a = slot, b = micro-batch of the sweep
   recomputed,           // a = phases above the boundary, b = micro-batch of the sweep: a phase's input, computed again
   gradient_stream,      // a = 0 or 1, b = micro-batch of the sweep: 1 only where a phase changes the width
+  shared,               // a = phase, b = micro-batch of the sweep: what later phases read beside its output
+  shared_gradient,      // a = phase, b = micro-batch of the sweep: the gradient of that
   workspace,
   ops_scratch,
+  generation,  // what generating between steps takes beyond the memory that is idle then
   inputs,
   rope_table,
   losses,   // b = micro-batch
@@ -71,6 +75,13 @@ enum class ResourceKind : uint8_t {
 };
 inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_kept) + 1;
 const char* resource_name(ResourceKind kind);
+
+// Activations, the workspace and weights on their way: a step or an evaluation writes them before it reads them, so
+// that between two of them anything may be there. On the device alone.
+bool is_idle_between_steps(ResourceKind kind);
+
+// Kinds that share one allocation start at multiples of it: kernels may be chosen by alignment.
+inline constexpr int64_t kKindAlignment = 256;
 
 struct Resource {
   ResourceKind kind;

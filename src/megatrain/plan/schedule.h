@@ -64,18 +64,22 @@ const char* action_name(ActionKind kind);
 
 // What a resource is to an action.
 enum class Operand : uint8_t {
-  from,       // of a copy
-  to,         // of a copy
-  weights,    // of a phase: one for each of its records, in their order
-  rows,       // of the embedding
-  inputs,     // ids, labels, positions, documents
-  tables,     // of cosines and sines
-  x,          // a phase's input
-  y,          // its output
-  grad_y,     // the gradient of its output
-  grad_x,     // the gradient of its input
-  kept,       // inner activations that wait for backward
-  carried,    // what parts of a phase hand on
+  from,     // of a copy
+  to,       // of a copy
+  weights,  // of a phase: one for each of its records, in their order
+  rows,     // of the embedding
+  inputs,   // ids, labels, positions, documents
+  tables,   // of cosines and sines
+  x,        // a phase's input
+  y,        // its output
+  grad_y,   // the gradient of its output
+  grad_x,   // the gradient of its input
+  kept,     // inner activations that wait for backward
+  carried,  // what parts of a phase hand on
+  shared,   // what a phase makes for later ones beside its output
+  grad_shared,
+  read,  // what another phase has made so
+  grad_read,
   workspace,  // of a phase
   sum,        // the fp32 sum of a gradient; of a phase one for each of its trained records, in their order
   rounded,    // that gradient on its way out, or waiting; more than one where it lies over inputs of a phase

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -10,6 +11,7 @@
 
 #include "megatrain/plan/schedule.h"
 #include "megatrain/plan/slab_pool.h"
+#include "megatrain/plan/slot_rings.h"
 
 namespace megatrain {
 
@@ -56,7 +58,8 @@ class ScheduleBuilder {
         training_(mode == StepMode::train),
         most_groups_(groups),
         first_trained_(workload.first_trained_phase()),
-        slots_(plan.rings.weight_slots),
+        slot_rings_(workload),
+        slots_{WarmSlots(plan.rings.weight_slots), WarmSlots(plan.rings.small_slots)},
         kept_slots_(plan.rings.output_slots),
         boundary_slots_(plan.rings.input_slots),
         boundary_ring_(plan.rings.activation_slabs),
@@ -114,6 +117,8 @@ class ScheduleBuilder {
   void forward_phase(int64_t phase, const PlaceOf& x, const PlaceOf& y, const Written& written, bool again);
   // What every call of a part has: its weights, the inputs, the workspace, what is kept and what parts hand on.
   std::vector<Access> of_part(const std::vector<Access>& weights, Action& action, const Group& group) const;
+
+  void add_shared(const Action& action, std::vector<Access>& accesses, const Group& group) const;
 
   void fetch(int64_t record, Resource into);
   Resource hold_record(int64_t record);  // its weights on the device
@@ -204,7 +209,9 @@ class ScheduleBuilder {
   int64_t most_groups_;    // of a sweep
   int64_t first_trained_;  // phase
   std::vector<Action> actions_;
-  WarmSlots slots_, kept_slots_;
+  SlotRings slot_rings_;
+  std::array<WarmSlots, 2> slots_;  // by ring
+  WarmSlots kept_slots_;
   SlabPool boundary_slots_, boundary_ring_, out_slabs_, host_slabs_, moment_slabs_, weight_slabs_, visit_slots_,
       gradient_ring_;
   std::set<int64_t> resident_;  // records already fetched to their own place

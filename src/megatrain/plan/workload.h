@@ -75,6 +75,10 @@ struct PhaseWork {
 
   int64_t router_bytes = 0;  // of what a step counts of its router; 0: it has none
 
+  // What later phases read beside its output, (T, width), and the phase whose it reads itself; -1: none.
+  int64_t shared_width = 0;
+  int64_t reads = -1;
+
   // Where it runs in several parts, and then what they hand on, of one micro-batch. Backward begins with recomputing.
   std::vector<PartWork> parts;
   int64_t carried_bytes = 0;
@@ -118,6 +122,7 @@ struct Workload {
   bool whole_attention = false;  // it is long and has a window, so it is not cut: scratch grows with its square
   int64_t input_bytes = 0;       // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
+  int64_t generation_bytes = 0;   // that generating between steps takes of the device; 0: nothing is generated
   int64_t device_base_bytes = 0;  // what the driver holds beside what we allocate
   int64_t host_base_bytes = 0;    // of the process: code, libraries, the driver's own
 
@@ -128,15 +133,6 @@ struct Workload {
   int64_t layer_records() const { return record_count() - 2; }  // all but the embedding's and the head's
   int64_t layer_phases() const { return phase_count() - 2; }
   bool is_layer_record(int64_t record) const { return record > 0 && record < head_record(); }
-
-  int64_t records_at_once() const {  // that the part of a layers' phase which needs most of them needs
-    size_t most = 1;
-    for (int64_t p = 1; p < head_phase(); ++p) {
-      for (int64_t part = 0; part < phase(p).part_count(); ++part)
-        most = std::max(most, phase(p).records_of(part).size());
-    }
-    return static_cast<int64_t>(most);
-  }
 
   const RecordWork& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
   int64_t phase_of(int64_t record) const {  // that needs it, the lowest
@@ -226,6 +222,14 @@ struct Workload {
   // chosen by alignment.
   int64_t activation_bytes(int64_t p) const {
     return round_up(micro_tokens * phase(p).width * dtype_bytes(activation_dtype), 256);
+  }
+  int64_t shared_bytes(int64_t p) const {  // likewise, of what later phases read
+    return round_up(micro_tokens * phase(p).shared_width * dtype_bytes(activation_dtype), 256);
+  }
+  int64_t last_reader(int64_t p) const {  // of what a phase shares; -1: there is none
+    int64_t reader = phase_count() - 1;
+    while (reader >= 0 && phase(reader).reads != p) --reader;
+    return reader;
   }
   // Of what Keep::outputs keeps of a phase and one micro-batch.
   int64_t output_bytes(int64_t p) const { return phase(p).kept_bytes[static_cast<size_t>(Keep::outputs)]; }

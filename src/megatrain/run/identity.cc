@@ -171,6 +171,9 @@ class Comparison {
     for (const auto& [field, value] : now.items()) {
       if (before.contains(field)) {
         compare_field(group, of + field, before.at(field), value, refused);
+      } else if (group == kModel &&
+                 (field == "branch_scale" || field == "logits_scale")) {  // it was 1 until it had a name
+        compare_field(group, of + field, 1.0, value, refused);
       } else {
         unknown_.push_back(name_of(group, of + field));
       }

@@ -96,6 +96,7 @@ class Run {
     schedule_ = learning_rate_of(config_);
     check_schedule(schedule_);
     session_.emplace(config_, source_);
+    if (samples_) session_->count_prompts(samples_->longest_prompt());
     say_router_losses();
     find_checkpoint();
     choose_algorithms();  // before anything else takes device memory

@@ -16,12 +16,13 @@
 #include "megatrain/io/line_file.h"
 #include "megatrain/io/line_reader.h"
 #include "megatrain/io/replace.h"
+#include "megatrain/train/sampling.h"
 
 namespace megatrain {
 
 Samples::Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text)
-    : path_(std::move(path)), texts_(sample.prompts), model_(model), text_(text) {
-  for (const std::string& asked : texts_) {
+    : path_(std::move(path)), sample_(sample), model_(model), text_(text) {
+  for (const std::string& asked : sample_.prompts) {
     const bool chat = text_.chat_template.has_value();
     Prompt prompt{.chat = chat, .max_tokens = sample.max_tokens};
     prompt.ids = chat ? text_.encode_chat(nlohmann::ordered_json::array({{{"role", "user"}, {"content", asked}}}))
@@ -45,40 +46,55 @@ std::vector<size_t> Samples::missing(int64_t step) const {
     }
   }
   std::vector<size_t> missing;
-  for (size_t i = 0; i < texts_.size(); ++i) {
-    if (answered[texts_[i]]-- <= 0) missing.push_back(i);
+  for (size_t i = 0; i < sample_.prompts.size(); ++i) {
+    if (answered[sample_.prompts[i]]-- <= 0) missing.push_back(i);
   }
   return missing;
 }
 
+int64_t Samples::longest_prompt() const {
+  int64_t longest = 0;
+  for (const Prompt& prompt : prompts_) longest = std::max(longest, std::ssize(prompt.ids));
+  return longest;
+}
+
+// In the memory that the plan has for them, with `more_bytes` of the device's for weights that then need not stream.
+std::vector<Answer> Samples::answers(Machine& machine, Trainer& trainer, int64_t more_bytes,
+                                     const volatile std::sig_atomic_t* stop) const {
+  GeneratorOptions options = sample_options(sample_, model_, longest_prompt());
+  options.lent = trainer.lend();
+  options.memory_bytes = more_bytes;
+  Generator generator(*machine.device, *machine.ops, model_, trainer.records(), options);
+  return answer(generator, text_, prompts_, {.stop = stop});
+}
+
 void Samples::write(int64_t step, Machine& machine, Trainer& trainer, const volatile std::sig_atomic_t* stop) {
-  if (!fits_) return;
   const Work work(fmt::format("the answers to sample.prompts after step {}", step),
                   {.expected_s = seconds_, .ends_at_stop = true});
   const double start_s = now_s();
   constexpr int64_t kMargin = 64 * kMiB;
-  trainer.drain();
-  std::vector<Answer> answers;
-  try {
-    const bool cuda = machine.device->kind() == DeviceKind::cuda;
-    Generator generator(*machine.device, *machine.ops, model_, trainer.records(),
-                        {.max_context = context_of(prompts_, model_.max_position),
-                         .max_batch = std::min<int64_t>(std::ssize(prompts_), 8),
-                         .memory_bytes = cuda ? machine.device->memory_free() - kMargin : host_memory_available() / 2});
-    answers = answer(generator, text_, prompts_, {.stop = stop});
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::cannot_fit) throw;
-    log_warn(fmt::format("no samples in this run: {}; lower memory.gpu to leave room for them", error.what()));
-    fits_ = false;
-    return;
+  const bool cuda = machine.device->kind() == DeviceKind::cuda;
+  const int64_t free =
+      std::max<int64_t>(cuda ? machine.device->memory_free() - kMargin : host_memory_available() / 2, 0);
+  std::vector<Answer> answered;
+  for (const int64_t more_bytes : {free, int64_t{0}}) {  // another process may take what was free
+    try {
+      answered = answers(machine, trainer, more_bytes, stop);
+      break;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::cannot_fit) throw;
+      if (more_bytes > 0) continue;
+      log_warn(fmt::format("no samples after step {}: {}", step, error.what()));  // host memory: the device's is lent
+      return;
+    }
   }
   if (stop && *stop) return;
   seconds_ = now_s() - start_s;
   LineFile file(path_);
   for (const size_t i : missing(step)) {
-    const nlohmann::ordered_json line = {{"step", step}, {"prompt", texts_[i]}, {"text", answers[i].text}};
+    const nlohmann::ordered_json line = {{"step", step}, {"prompt", sample_.prompts[i]}, {"text", answered[i].text}};
     file.append(json_text(line));
-    log_info(fmt::format("step {}: {} -> {}", step, printable(texts_[i]), printable(answers[i].text)));
+    log_info(fmt::format("step {}: {} -> {}", step, printable(sample_.prompts[i]), printable(answered[i].text)));
   }
 }
 

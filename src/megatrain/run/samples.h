@@ -17,9 +17,10 @@ class Samples {
   // leaves no room in the model's context. `text` outlives this.
   Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text);
 
-  // Answers greedily with the weights as they are after `step`. What does not fit beside the training is a warning, and
-  // no more samples then: a run does not end for them. Answers that the file has are not written twice. Writes nothing
-  // once `stop` is not 0.
+  int64_t longest_prompt() const;  // tokens; Session::count_prompts() has to know them
+
+  // Answers greedily with the weights as they are after `step`, in memory that the trainer lends and, where the device
+  // has more free, in that. Answers that the file has are not written twice. Writes nothing once `stop` is not 0.
   void write(int64_t step, Machine& machine, Trainer& trainer, const volatile std::sig_atomic_t* stop);
 
   // Whether the file has all answers of a step.
@@ -27,13 +28,14 @@ class Samples {
 
  private:
   std::vector<size_t> missing(int64_t step) const;  // prompts without an answer of that step
+  std::vector<Answer> answers(Machine& machine, Trainer& trainer, int64_t more_bytes,
+                              const volatile std::sig_atomic_t* stop) const;
 
   std::string path_;
-  std::vector<std::string> texts_;
+  TrainConfig::Sample sample_;
   ModelConfig model_;
   const ModelText& text_;
   std::vector<Prompt> prompts_;
-  bool fits_ = true;
   double seconds_ = 0;  // that the last ones took
 };
 

@@ -12,7 +12,7 @@
 namespace megatrain {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
 std::string joined(const std::vector<std::string>& tokens, std::string_view between) {
   std::string result;
@@ -49,7 +49,7 @@ void decode_fallback(std::vector<std::string>& tokens) {
     if (find_invalid_utf8(bytes) == std::string::npos) {
       result.push_back(bytes);
     } else {
-      result.insert(result.end(), bytes.size(), std::string(kReplacement));
+      result.insert(result.end(), bytes.size(), std::string(kReplacementCharacter));
     }
     bytes.clear();
   };

@@ -35,7 +35,7 @@ const CodePointMap<uint8_t>& combining_marks() {
   return made;
 }
 
-const CodePointSet& spaces() {
+const CodePointSet& stripped_spaces() {
   static const auto made = CodePointSet::of(tokenizer_unicode::kRustSpace, tokenizer_unicode::kRustSpace_size);
   return made;
 }
@@ -80,7 +80,7 @@ AlignedText stripped(const AlignedText& text, bool left, bool right) {
   size_t first = 0, last = text.text.size(), content_end = 0;
   bool inside = false;
   for_each_code(text.text, [&](uint32_t code, size_t begin, size_t end) {
-    if (spaces().contains(code)) return;
+    if (stripped_spaces().contains(code)) return;
     if (!inside) first = begin;
     inside = true;
     content_end = end;

@@ -75,13 +75,13 @@ void join_sections(SplitBehavior behavior, std::vector<Section>& sections) {
 }
 
 // What one thread cuts with.
-struct Scratch {
+struct SplitScratch {
   std::vector<ByteRange> matches;
   std::vector<Section> sections;
 };
 
-Scratch& this_threads_scratch() {
-  thread_local Scratch scratch;
+SplitScratch& this_threads_split_scratch() {
+  thread_local SplitScratch scratch;
   return scratch;
 }
 
@@ -92,20 +92,20 @@ void emit(const TextPiece& piece, const std::vector<Section>& sections, std::vec
 }
 
 void cut_at_matches(const TextPiece& piece, SplitBehavior behavior, bool invert, std::vector<TextPiece>& out) {
-  Scratch& scratch = this_threads_scratch();
+  SplitScratch& scratch = this_threads_split_scratch();
   to_sections(scratch.matches, piece.text.size(), invert, scratch.sections);
   join_sections(behavior, scratch.sections);
   emit(piece, scratch.sections, out);
 }
 
 void cut_with(const TokenizerRegex& regex, const TextPiece& piece, std::vector<TextPiece>& out) {
-  regex.find_all(piece.text, this_threads_scratch().matches);
+  regex.find_all(piece.text, this_threads_split_scratch().matches);
   cut_at_matches(piece, SplitBehavior::isolated, false, out);
 }
 
 void cut_on_set(const CodePointMap<uint8_t>& set, SplitBehavior behavior, const TextPiece& piece,
                 std::vector<TextPiece>& out) {
-  std::vector<ByteRange>& matches = this_threads_scratch().matches;
+  std::vector<ByteRange>& matches = this_threads_split_scratch().matches;
   matches.clear();
   const char* const begin = piece.text.data();
   for (const char* at = begin; at < begin + piece.text.size();) {
@@ -261,7 +261,7 @@ void PreTokenizer::apply_byte_level(const ByteLevel& step, TextPiece piece, Text
 
 void PreTokenizer::apply_metaspace(const Metaspace& step, const TextPiece& piece, TextPool& pool, bool track,
                                    std::vector<TextPiece>& out) {
-  Scratch& scratch = this_threads_scratch();
+  SplitScratch& scratch = this_threads_split_scratch();
   AlignedText text = as_aligned(piece, track);
   scratch.matches.clear();
   for (size_t at = text.text.find(' '); at != std::string::npos; at = text.text.find(' ', at + 1)) {
@@ -292,7 +292,7 @@ void PreTokenizer::apply(const Step& step, TextPiece piece, TextPool& pool, bool
         } else if constexpr (std::is_same_v<T, Metaspace>) {
           apply_metaspace(chosen, piece, pool, track, out);
         } else if constexpr (std::is_same_v<T, Split>) {
-          chosen.pattern.find_all(piece.text, this_threads_scratch().matches);
+          chosen.pattern.find_all(piece.text, this_threads_split_scratch().matches);
           cut_at_matches(piece, chosen.behavior, chosen.invert, out);
         } else if constexpr (std::is_same_v<T, SplitOnSet>) {
           cut_on_set(chosen.set, chosen.behavior, piece, out);

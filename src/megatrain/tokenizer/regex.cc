@@ -14,6 +14,15 @@
 #include "megatrain/tokenizer/linear_regex.h"
 
 namespace megatrain {
+
+template <auto Free>
+struct Pcre2Freed {
+  template <typename T>
+  void operator()(T* pointer) const {
+    Free(pointer);
+  }
+};
+
 namespace {
 
 constexpr size_t kFirstStackBytes = 64 << 10;
@@ -27,19 +36,12 @@ constexpr uint32_t kMatchLimit = 100'000;
 constexpr uint32_t kLoneMatchLimit = 10'000'000;
 constexpr size_t kLooksPerCode = 1000;
 
-template <auto Free>
-struct Freed {
-  template <typename T>
-  void operator()(T* pointer) const {
-    Free(pointer);
-  }
-};
-
 // What one thread matches with.
 struct Matcher {
-  std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>> data{pcre2_match_data_create(1, nullptr)};
-  std::unique_ptr<pcre2_match_context, Freed<pcre2_match_context_free>> context{pcre2_match_context_create(nullptr)};
-  std::unique_ptr<pcre2_jit_stack, Freed<pcre2_jit_stack_free>> stack{
+  std::unique_ptr<pcre2_match_data, Pcre2Freed<pcre2_match_data_free>> data{pcre2_match_data_create(1, nullptr)};
+  std::unique_ptr<pcre2_match_context, Pcre2Freed<pcre2_match_context_free>> context{
+      pcre2_match_context_create(nullptr)};
+  std::unique_ptr<pcre2_jit_stack, Pcre2Freed<pcre2_jit_stack_free>> stack{
       pcre2_jit_stack_create(kFirstStackBytes, kMaxStackBytes, nullptr)};
   std::string classes;
 
@@ -80,7 +82,7 @@ void to_classes(std::string_view text, const CodePointMap<uint8_t>& classes, std
 }  // namespace
 
 struct TokenizerRegex::Compiled {
-  std::unique_ptr<pcre2_code, Freed<pcre2_code_free>> code;
+  std::unique_ptr<pcre2_code, Pcre2Freed<pcre2_code_free>> code;
   bool jit = false;
   std::optional<LinearRegex> linear;
 

@@ -38,6 +38,8 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
       .backward_flops = cost.backward.flops / tokens,
       .attention = {.forward = cost.forward.attention / tokens, .backward = cost.backward.attention / tokens},
       .router_bytes = numbered.phase->router_bytes(),
+      .shared_width = numbered.phase->shared_width(),
+      .reads = numbered.reads,
       .carried_bytes = numbered.phase->carried_bytes()};
   for (size_t part = 0; numbered.parts.size() > 1 && part < numbered.parts.size(); ++part) {
     work.parts.push_back({.records = numbered.parts[part],

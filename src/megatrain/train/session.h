@@ -45,6 +45,8 @@ class Session {
   void alias_layers(int64_t layers);
   // Records of experts hold so many (Workload::experts_per_record). Before the workload is asked for.
   void group_experts(int64_t per_record) { experts_per_record_ = per_record; }
+  // The longest of sample.prompts has so many tokens (Site::prompt_tokens). Before the workload is asked for.
+  void count_prompts(int64_t longest_tokens) { prompt_tokens_ = longest_tokens; }
   Budgets budgets() const { return make_budgets(config_, site_here(machine_, config_.threads)); }
   MachineProfile profile() const { return profile_for(machine_profile(*machine_.device), config_, model(), identity_); }
 
@@ -75,6 +77,7 @@ class Session {
   RunIdentity identity_;
   std::optional<int64_t> experts_per_record_;
   int64_t alias_layers_ = 0;
+  int64_t prompt_tokens_ = 0;
   std::optional<Workload> workload_;
   std::optional<Plan> plan_;
   std::unique_ptr<Trainer> trainer_;

@@ -17,6 +17,7 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/planner.h"
 #include "megatrain/train/model_work.h"
+#include "megatrain/train/sampling.h"
 #include "megatrain/train/site.h"
 #include "megatrain/train/step_program.h"
 
@@ -162,15 +163,14 @@ bool has_whole_attention(const OpsShape& shape) {
   });
 }
 
-// Device memory that samples take beside the training: records on their way, keys and values, and the rest.
-int64_t sample_bytes(const TrainConfig& config, const ModelConfig& model, DType dtype) {
-  constexpr int64_t kRest = 512 * kMiB, kPromptTokens = 1024, kAtOnce = 8;
-  const int64_t element = dtype_bytes(dtype);
-  const int64_t context = std::min(model.max_position, kPromptTokens + config.sample.max_tokens);
-  const int64_t sequences = std::min<int64_t>(std::ssize(config.sample.prompts), kAtOnce);
-  const int64_t slots = model.experts.count > 0 ? 3 : 2;  // the records of a phase, and one more
-  return slots * largest_layer_record(model) * element +
-         2 * model.layers * sequences * context * model.kv_dim() * element + kRest;
+// What generating between steps takes, wherever the plan puts the weights. The ops' scratch serves steps and answers.
+void add_generation(const TrainConfig& config, const ModelConfig& model, const Site& site, Workload& w) {
+  const int64_t prompt = site.prompt_tokens > 0 ? site.prompt_tokens : most_prompt_tokens(config.sample);
+  const bool in_place = !site.gpu && config.memory.nvme_path.empty();  // weights on disk come as they do to a GPU
+  const GenerationNeed need = CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,
+                                                         sample_options(config.sample, model, prompt), in_place);
+  w.generation_bytes = need.bytes;
+  w.scratch_bytes = std::max(w.scratch_bytes, scratch_bytes(need.ops, site));
 }
 
 }  // namespace
@@ -197,7 +197,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows(0));
   w.device_base_bytes = site.device_base_bytes;
   w.host_base_bytes = site.host_base_bytes;
-  if (site.gpu && config.sample.every > 0) w.device_base_bytes += sample_bytes(config, model, identity.dtype);
+  if (config.sample.every > 0) add_generation(config, model, site, w);
   return w;
 }
 

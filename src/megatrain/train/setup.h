@@ -75,6 +75,7 @@ struct Site {
   int64_t device_base_bytes = 0;  // what the driver holds
   int64_t host_base_bytes = 0;    // what the process holds
   Ops* ops = nullptr;             // of the device, where it is there to be asked
+  int64_t prompt_tokens = 0;      // of the longest of sample.prompts, where a tokenizer has counted them; 0: not known
 };
 
 // Of a device's ops: asked of them, or where they are not there to be asked, a bound.

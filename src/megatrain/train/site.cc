@@ -68,6 +68,7 @@ Site site_of(const MachineProfile& machine) {
 int64_t cuda_scratch_bound(const OpsShape& shape) {
   constexpr int64_t kSeen = 640 * kMiB;  // an H200 had 561 MiB at most shapes
   int64_t bytes = kSeen;
+  if (shape.generating) return bytes;  // the workspace of products alone
   AttentionShape attention = shape.attention;
   const bool ragged = shape.max_documents * shape.longest_document != attention.tokens;
   for (const int64_t window : shape.windows) {

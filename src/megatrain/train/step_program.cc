@@ -105,6 +105,8 @@ StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload,
       staged_(staged),
       micro_batches_(static_cast<size_t>(workload.micro_batches)),
       row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
+  ensure(layouts_.size() == workload.records.size() && phases_.size() + 2 == workload.phases.size(),
+         "the workload is this model's");
   for (const LayerLayout& layout : layouts_) part_runs_.push_back(runs_of_parts(layout));
 }
 
@@ -261,8 +263,26 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
                            .carried = operands.optional(Operand::carried),
                            .keep = a.keep,
                            .kept = operands.optional(Operand::kept),
+                           .shared = shared_of(a, operands, stream),
                            .again = a.again,
                            .router_counts = router_counts_of(a, operands, stream)});
+}
+
+// The gradient that readers add to is zeroed before the first of them, which is the highest.
+SharedViews StepProgram::shared_of(const Action& a, const Operands& operands, Stream& stream) const {
+  const auto view = [&](Operand as, int64_t phase) {
+    if (!operands.has(as)) return View{};
+    return matrix(operands.address(as), workload_.activation_dtype, workload_.micro_tokens,
+                  workload_.phase(phase).shared_width);
+  };
+  const int64_t read = workload_.phase(a.phase).reads;
+  const SharedViews views{.made = view(Operand::shared, a.phase),
+                          .grad_made = view(Operand::grad_shared, a.phase),
+                          .read = view(Operand::read, read),
+                          .grad_read = view(Operand::grad_read, read)};
+  if (!views.grad_read.empty() && workload_.last_reader(read) == a.phase)
+    stream.zero(views.grad_read.data, static_cast<size_t>(views.grad_read.bytes()));
+  return views;
 }
 
 // What the router's losses are means over: the counted tokens of every layer that has a router.
@@ -312,7 +332,8 @@ std::vector<float*> StepProgram::sums_of(const Action& a, const Operands& operan
 }
 
 Phase::Backward StepProgram::backward_args(const Action& a, const Operands& operands,
-                                           std::span<std::byte* const> weights, std::span<float* const> sums) const {
+                                           std::span<std::byte* const> weights, std::span<float* const> sums,
+                                           Stream& stream) const {
   return {.part = a.part,
           .weights = weights,
           .x = activation(operands, Operand::x, a.phase),
@@ -326,18 +347,19 @@ Phase::Backward StepProgram::backward_args(const Action& a, const Operands& oper
           .carried = operands.optional(Operand::carried),
           .keep = a.keep,
           .kept = operands.optional(Operand::kept),
+          .shared = shared_of(a, operands, stream),
           .router = router_slopes(operands)};
 }
 
 void StepProgram::recompute(const Action& a, const Operands& operands, Stream& stream) {
   const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
-  numbered.phase->recompute(ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), {}));
+  numbered.phase->recompute(ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), {}, stream));
 }
 
 void StepProgram::backward(const Action& a, const Operands& operands, Stream& stream) {
   const std::vector<float*> sums = sums_of(a, operands, stream);
   phases_[static_cast<size_t>(a.phase - 1)].phase->backward(
-      ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), sums));
+      ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), sums, stream));
 }
 
 void StepProgram::head(const Action& a, const Operands& operands, Stream& stream) {

@@ -78,7 +78,8 @@ class StepProgram : public StepHandler {
   std::optional<StepRandom> step_random(int64_t micro_batch) const;
   double routed() const;
   Phase::Backward backward_args(const Action& action, const Operands& operands, std::span<std::byte* const> weights,
-                                std::span<float* const> sums) const;
+                                std::span<float* const> sums, Stream& stream) const;
+  SharedViews shared_of(const Action& action, const Operands& operands, Stream& stream) const;
   // (T, width of the phase's input)
   View activation(const Operands& operands, Operand operand, int64_t phase) const;
   MicroBatchView micro_batch(const Action& action, const Operands& operands) const;

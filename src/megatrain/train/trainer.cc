@@ -199,6 +199,11 @@ void Trainer::drain() {
   updater_.settle(memory_.planes({ResourceKind::record_state, 0}, 0));
 }
 
+std::span<std::byte> Trainer::lend() {
+  drain();
+  return memory_.idle();
+}
+
 void Trainer::settle() {
   drain();
   if (const auto update = updater_.not_finite()) fail_not_finite(*update);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,10 @@ class Trainer {
 
   // Until every update is done: the state is then at one version. Throws what a lane threw.
   void drain();
+
+  // Drains. Device memory for any use until the next step or evaluation, with no lane at work on it: at least
+  // Workload::generation_bytes; empty where these are 0.
+  std::span<std::byte> lend();
 
   // Drains. Throws Error(non_finite), which names step, layer and tensor, when the last updates tore the state or made
   // a weight or a moment infinite or NaN: it must not be saved.

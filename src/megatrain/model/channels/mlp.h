@@ -1,4 +1,4 @@
-// The gated MLP: y = residual + down(gated(gate_up(x))), over ranges of tokens.
+// The gated MLP: y = residual + out_scale down(gated(gate_up(x))), over ranges of tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace megatrain {
 
 class Mlp final : public Channel {
  public:
-  Mlp(Activation activation, DType dtype, const LayerLayout& record);
+  Mlp(Activation activation, DType dtype, const LayerLayout& record, double out_scale = 1);
 
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
   bool reads_input_again(Keep keep) const override { return keep < Keep::products; }

@@ -7,6 +7,7 @@ namespace megatrain {
 
 Family gemma3_family();
 Family gpt_oss_family();
+Family granite_family();
 Family llama_family();
 Family mistral_family();
 Family mixtral_family();

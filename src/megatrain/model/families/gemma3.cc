@@ -25,8 +25,8 @@ std::vector<bool> read_local(const ConfigReader& r, int64_t layers) {
 }
 
 // The RoPE of one kind of layers: its part of rope_parameters, or the older fields beside it.
-RopeConfig read_rope(const ConfigReader& r, const char* kind, const char* theta_key, double theta, bool scaled,
-                     int64_t max_position) {
+RopeConfig read_gemma3_rope(const ConfigReader& r, const char* kind, const char* theta_key, double theta, bool scaled,
+                            int64_t max_position) {
   json object = json::object();
   if (r.has("rope_parameters")) {
     const json& parameters = r.at("rope_parameters");
@@ -54,7 +54,7 @@ RopeConfig read_rope(const ConfigReader& r, const char* kind, const char* theta_
   return parse_rope(ConfigReader(object, fmt::format("{}: {}", r.where(), kind)), max_position);
 }
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_gemma3(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 4, .null_kv_heads = false, .head_dim = 256, .max_position = 131072}, c);
   c.tied = r.boolean("tie_word_embeddings", true);
   if (!r.object().contains("pad_token_id")) c.pad_id = 0;  // what transformers then takes
@@ -76,8 +76,8 @@ void read(const ConfigReader& r, ModelConfig& c) {
   c.activation = Activation::gelu_tanh;
   c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
   c.attention_scale = 1 / std::sqrt(r.positive_number("query_pre_attn_scalar", 256));
-  c.rope = read_rope(r, "full_attention", "rope_theta", 1e6, true, c.max_position);
-  c.window_rope = read_rope(r, "sliding_attention", "rope_local_base_freq", 1e4, false, c.max_position);
+  c.rope = read_gemma3_rope(r, "full_attention", "rope_theta", 1e6, true, c.max_position);
+  c.window_rope = read_gemma3_rope(r, "sliding_attention", "rope_local_base_freq", 1e4, false, c.max_position);
   const bool none = r.object().contains("sliding_window") && !r.has("sliding_window");
   const int64_t window = r.positive("sliding_window", 4096);
   for (const bool local : read_local(r, c.layers)) {
@@ -86,7 +86,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
   }
 }
 
-std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+std::vector<std::vector<TensorSpec>> gemma3_tensors(const ModelConfig& c, int64_t layer) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
   const auto matrix = [&](int operand, const char* module, int64_t rows, int64_t cols) {
     return TensorSpec{
@@ -119,7 +119,7 @@ int64_t period_of(const ModelConfig& c) {
   return 0;
 }
 
-std::string unlike_llama_cpp(const ModelConfig& c) {
+std::string gemma3_unlike_llama_cpp(const ModelConfig& c) {
   constexpr int64_t kLayersOf27B = 62;  // llama.cpp knows Gemma 3 27B by it
   const double scale = c.layers == kLayersOf27B
                            ? 1 / std::sqrt(static_cast<double>(c.hidden) / static_cast<double>(c.heads))
@@ -135,7 +135,7 @@ std::string unlike_llama_cpp(const ModelConfig& c) {
   return "";
 }
 
-std::vector<LlamaCpp::Key> llama_cpp_keys(const ModelConfig& c) {
+std::vector<LlamaCpp::Key> gemma3_llama_cpp_keys(const ModelConfig& c) {
   if (c.longest_window() == 0) return {};
   std::vector<LlamaCpp::Key> keys = {{"attention.sliding_window", c.longest_window()},
                                      {"rope.freq_base_swa", c.window_rope.value_or(c.rope).theta}};
@@ -152,13 +152,13 @@ Family gemma3_family() {
           .fields = {"hidden_activation", "hidden_act", "query_pre_attn_scalar", "rope_local_base_freq",
                      "sliding_window_pattern", "attn_logit_softcapping", "final_logit_softcapping",
                      "use_bidirectional_attention", "_sliding_window_pattern"},
-          .read = read,
-          .tensors = tensors,
+          .read = read_gemma3,
+          .tensors = gemma3_tensors,
           .phases = dense_phases,
           .llama_cpp = LlamaCpp{.name = "gemma3",
                                 .has_windows = true,
-                                .unlike = unlike_llama_cpp,
-                                .keys = llama_cpp_keys,
+                                .unlike = gemma3_unlike_llama_cpp,
+                                .keys = gemma3_llama_cpp_keys,
                                 .tensors = {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
                                             {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
                                             {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}}};

@@ -21,7 +21,7 @@ json absent_scaling() {
           {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
 }
 
-RopeConfig read_rope(const ConfigReader& r, int64_t max_position) {
+RopeConfig read_gpt_oss_rope(const ConfigReader& r, int64_t max_position) {
   constexpr double kTheta = 150000;
   if (r.has("rope_scaling") || r.has("rope_parameters")) return parse_rope(r, max_position, kTheta);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -61,14 +61,14 @@ void check_quantization(const ConfigReader& r) {
                            q.has("quant_method") ? q.at("quant_method").dump() : "missing"));
 }
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_gpt_oss(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 8, .null_kv_heads = false, .head_dim = 64, .max_position = 131072}, c);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", true);
   must_be(r, "mlp_bias", nullptr, c.architecture);
   for (const char* key : {"use_sliding_window", "max_window_layers"}) must_be(r, key, nullptr, c.architecture);
   c.sinks = true;
-  c.rope = read_rope(r, c.max_position);
+  c.rope = read_gpt_oss_rope(r, c.max_position);
   c.window = read_window(r, c.layers);
   check_quantization(r);
 
@@ -94,7 +94,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
                     .up_offset = 1};
 }
 
-std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+std::vector<std::vector<TensorSpec>> gpt_oss_tensors(const ModelConfig& c, int64_t layer) {
   return expert_tensors(c, layer,
                         {.router = "mlp.router",
                          .experts = "mlp.experts",
@@ -104,7 +104,7 @@ std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer
                          .fused = true});
 }
 
-std::string unlike_llama_cpp(const ModelConfig& c) {
+std::string gpt_oss_unlike_llama_cpp(const ModelConfig& c) {
   constexpr double kLimit = 7;  // in llama.cpp's code
   if (c.tied) return "with a head that is the embedding (tie_word_embeddings)";
   if (!c.qkv_bias) return "without attention_bias";
@@ -114,11 +114,11 @@ std::string unlike_llama_cpp(const ModelConfig& c) {
   return "";
 }
 
-std::vector<LlamaCpp::Key> llama_cpp_keys(const ModelConfig& c) {
+std::vector<LlamaCpp::Key> gpt_oss_llama_cpp_keys(const ModelConfig& c) {
   return {{"attention.sliding_window", c.longest_window()}};
 }
 
-Family::Preset preset(const char* name, int64_t layers, int64_t experts) {
+Family::Preset gpt_oss_preset(const char* name, int64_t layers, int64_t experts) {
   json config = preset_json("GptOssForCausalLM", "gpt_oss", {2880, 2880, layers, 64, 8, 201088, false, 1e-5, 150000});
   config.update({{"head_dim", 64},
                  {"attention_bias", true},
@@ -140,15 +140,15 @@ Family gpt_oss_family() {
           .model_type = "gpt_oss",
           .fields = expert_fields(
               {"experts_per_token", "initial_context_length", "quantization_config", "swiglu_alpha", "swiglu_limit"}),
-          .read = read,
-          .tensors = tensors,
+          .read = read_gpt_oss,
+          .tensors = gpt_oss_tensors,
           .phases = expert_phases,
           .llama_cpp = LlamaCpp{.name = "gpt-oss",
                                 .has_windows = true,
-                                .unlike = unlike_llama_cpp,
-                                .keys = llama_cpp_keys,
+                                .unlike = gpt_oss_unlike_llama_cpp,
+                                .keys = gpt_oss_llama_cpp_keys,
                                 .tensors = {{"post_attention_layernorm.weight", "post_attention_norm.weight"}}},
-          .presets = {preset("gpt-oss-20b", 24, 32), preset("gpt-oss-120b", 36, 128)}};
+          .presets = {gpt_oss_preset("gpt-oss-20b", 24, 32), gpt_oss_preset("gpt-oss-120b", 36, 128)}};
 }
 
 }  // namespace megatrain

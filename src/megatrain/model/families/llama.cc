@@ -7,7 +7,7 @@ namespace megatrain {
 
 namespace {
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_llama(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.max_position = 2048}, c);
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);
   c.mlp_bias = r.boolean("mlp_bias", false);
@@ -15,7 +15,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
   c.window = read_no_window(r, c);
 }
 
-Family::Preset preset(const char* name, const PresetSizes& sizes) {
+Family::Preset llama_preset(const char* name, const PresetSizes& sizes) {
   return {name, preset_json("LlamaForCausalLM", "llama", sizes)};
 }
 
@@ -25,15 +25,15 @@ Family llama_family() {
   constexpr double kEps = 1e-5, kTheta = 5e5;
   return {.architecture = "LlamaForCausalLM",
           .model_type = "llama",
-          .read = read,
+          .read = read_llama,
           .tensors = dense_tensors,
           .phases = dense_phases,
           .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true},
-          .presets = {preset("llama3-1b", {2048, 8192, 16, 32, 8, 128256, true, kEps, kTheta}),
-                      preset("llama3-3b", {3072, 8192, 28, 24, 8, 128256, true, kEps, kTheta}),
-                      preset("llama3-8b", {4096, 14336, 32, 32, 8, 128256, false, kEps, kTheta}),
-                      preset("llama3-70b", {8192, 28672, 80, 64, 8, 128256, false, kEps, kTheta}),
-                      preset("120b", {10240, 32768, 94, 80, 8, 128256, false, kEps, kTheta})}};
+          .presets = {llama_preset("llama3-1b", {2048, 8192, 16, 32, 8, 128256, true, kEps, kTheta}),
+                      llama_preset("llama3-3b", {3072, 8192, 28, 24, 8, 128256, true, kEps, kTheta}),
+                      llama_preset("llama3-8b", {4096, 14336, 32, 32, 8, 128256, false, kEps, kTheta}),
+                      llama_preset("llama3-70b", {8192, 28672, 80, 64, 8, 128256, false, kEps, kTheta}),
+                      llama_preset("120b", {10240, 32768, 94, 80, 8, 128256, false, kEps, kTheta})}};
 }
 
 }  // namespace megatrain

@@ -7,7 +7,7 @@ namespace megatrain {
 
 namespace {
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_mistral(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 8, .null_kv_heads = false, .max_position = 131072}, c);
   must_be(r, "attention_bias", false, c.architecture);
   must_be(r, "mlp_bias", false, c.architecture);
@@ -20,7 +20,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
 Family mistral_family() {
   return {.architecture = "MistralForCausalLM",
           .model_type = "mistral",
-          .read = read,
+          .read = read_mistral,
           .tensors = dense_tensors,
           .phases = dense_phases,
           .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true}};

@@ -11,7 +11,7 @@ namespace megatrain {
 
 namespace {
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_mixtral(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 8, .null_kv_heads = false, .max_position = 131072}, c);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
   must_be(r, "attention_bias", false, c.architecture);
@@ -25,7 +25,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
   c.experts.ff = c.ff;
 }
 
-std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+std::vector<std::vector<TensorSpec>> mixtral_tensors(const ModelConfig& c, int64_t layer) {
   return expert_tensors(c, layer,
                         {.router = "block_sparse_moe.gate",
                          .experts = "block_sparse_moe.experts",
@@ -34,7 +34,7 @@ std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer
                          .down = "w2"});
 }
 
-nlohmann::json preset() {
+nlohmann::json mixtral_preset() {
   nlohmann::json config =
       preset_json("MixtralForCausalLM", "mixtral", {4096, 14336, 32, 32, 8, 32000, false, 1e-5, 1e6});
   config.update({{"num_local_experts", 8},
@@ -50,11 +50,11 @@ Family mixtral_family() {
   return {.architecture = "MixtralForCausalLM",
           .model_type = "mixtral",
           .fields = expert_fields({"router_jitter_noise"}),
-          .read = read,
-          .tensors = tensors,
+          .read = read_mixtral,
+          .tensors = mixtral_tensors,
           .phases = expert_phases,
           .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true},
-          .presets = {{"mixtral-8x7b", preset()}}};
+          .presets = {{"mixtral-8x7b", mixtral_preset()}}};
 }
 
 }  // namespace megatrain

@@ -50,7 +50,7 @@ json rope_object(const ConfigReader& r) {
   return rope;
 }
 
-RopeConfig read_rope(const ConfigReader& model, const ModelConfig& c) {
+RopeConfig read_phi3_rope(const ConfigReader& model, const ModelConfig& c) {
   const json object = rope_object(model);
   const ConfigReader r(object, model.where() + ": RoPE");
   check_fields_of(r, {"rope_type", "type", "rope_theta", "partial_rotary_factor", "short_factor", "long_factor",
@@ -98,7 +98,7 @@ RopeConfig read_rope(const ConfigReader& model, const ModelConfig& c) {
   return rope;
 }
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_phi3(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.max_position = 4096}, c);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
   if (!r.object().contains("pad_token_id")) {  // what transformers then takes
@@ -114,12 +114,12 @@ void read(const ConfigReader& r, ModelConfig& c) {
   for (const char* key : {"full_attn_mod", "interpolate_factor"}) must_be(r, key, 1, c.architecture);
   for (const char* key : {"use_sliding_window", "max_window_layers", "layer_types"})
     must_be(r, key, nullptr, c.architecture);
-  c.rope = read_rope(r, c);
+  c.rope = read_phi3_rope(r, c);
   const int64_t window = r.has("sliding_window") ? r.positive("sliding_window") : 0;
   c.window.assign(static_cast<size_t>(c.layers), window);
 }
 
-std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+std::vector<std::vector<TensorSpec>> phi3_tensors(const ModelConfig& c, int64_t layer) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
   const auto matrix = [&](int operand, const char* module, int64_t rows, int64_t cols) {
     return TensorSpec{
@@ -144,8 +144,8 @@ Family phi3_family() {
           .model_type = "phi3",
           .fields = {"partial_rotary_factor", "resid_pdrop", "embd_pdrop", "lm_head_bias", "full_attn_mod",
                      "interpolate_factor"},
-          .read = read,
-          .tensors = tensors,
+          .read = read_phi3,
+          .tensors = phi3_tensors,
           .phases = dense_phases,
           .llama_cpp = LlamaCpp{.name = "phi3", .unlike = heads_that_do_not_fill, .keys = [](const ModelConfig&) {
                                   return std::vector<LlamaCpp::Key>{{"attention.sliding_window", int64_t{0}}};

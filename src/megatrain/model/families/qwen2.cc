@@ -7,7 +7,7 @@ namespace megatrain {
 
 namespace {
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_qwen2(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 32, .max_position = 32768}, c);
   must_be(r, "attention_bias", false, c.architecture);
   c.qkv_bias = true;
@@ -16,7 +16,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
   c.window = read_switched_window(r, c);
 }
 
-Family::Preset preset(const char* name, const PresetSizes& sizes) {
+Family::Preset qwen2_preset(const char* name, const PresetSizes& sizes) {
   return {name, preset_json("Qwen2ForCausalLM", "qwen2", sizes)};
 }
 
@@ -26,17 +26,17 @@ Family qwen2_family() {
   constexpr double kEps = 1e-6, kTheta = 1e6;
   return {.architecture = "Qwen2ForCausalLM",
           .model_type = "qwen2",
-          .read = read,
+          .read = read_qwen2,
           .tensors = dense_tensors,
           .phases = dense_phases,
           .llama_cpp = LlamaCpp{.name = "qwen2", .unlike = heads_that_do_not_fill},
-          .presets = {preset("qwen2.5-0.5b", {896, 4864, 24, 14, 2, 151936, true, kEps, kTheta}),
-                      preset("qwen2.5-1.5b", {1536, 8960, 28, 12, 2, 151936, true, kEps, kTheta}),
-                      preset("qwen2.5-3b", {2048, 11008, 36, 16, 2, 151936, true, kEps, kTheta}),
-                      preset("qwen2.5-7b", {3584, 18944, 28, 28, 4, 152064, false, kEps, kTheta}),
-                      preset("qwen2.5-14b", {5120, 13824, 48, 40, 8, 152064, false, kEps, kTheta}),
-                      preset("qwen2.5-32b", {5120, 27648, 64, 40, 8, 152064, false, kEps, kTheta}),
-                      preset("qwen2.5-72b", {8192, 29568, 80, 64, 8, 152064, false, kEps, kTheta})}};
+          .presets = {qwen2_preset("qwen2.5-0.5b", {896, 4864, 24, 14, 2, 151936, true, kEps, kTheta}),
+                      qwen2_preset("qwen2.5-1.5b", {1536, 8960, 28, 12, 2, 151936, true, kEps, kTheta}),
+                      qwen2_preset("qwen2.5-3b", {2048, 11008, 36, 16, 2, 151936, true, kEps, kTheta}),
+                      qwen2_preset("qwen2.5-7b", {3584, 18944, 28, 28, 4, 152064, false, kEps, kTheta}),
+                      qwen2_preset("qwen2.5-14b", {5120, 13824, 48, 40, 8, 152064, false, kEps, kTheta}),
+                      qwen2_preset("qwen2.5-32b", {5120, 27648, 64, 40, 8, 152064, false, kEps, kTheta}),
+                      qwen2_preset("qwen2.5-72b", {8192, 29568, 80, 64, 8, 152064, false, kEps, kTheta})}};
 }
 
 }  // namespace megatrain

@@ -33,7 +33,7 @@ std::vector<bool> read_expert_layers(const ConfigReader& r, int64_t layers) {
   return experts;
 }
 
-void read(const ConfigReader& r, ModelConfig& c) {
+void read_qwen3_moe(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 4, .max_position = 32768}, c);
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);
   must_be(r, "mlp_bias", false, c.architecture);
@@ -47,7 +47,7 @@ void read(const ConfigReader& r, ModelConfig& c) {
   c.experts.score = r.boolean("norm_topk_prob", false) ? RouterScore::softmax_of_chosen : RouterScore::softmax_of_all;
 }
 
-std::vector<std::vector<TensorSpec>> tensors(const ModelConfig& c, int64_t layer) {
+std::vector<std::vector<TensorSpec>> qwen3_moe_tensors(const ModelConfig& c, int64_t layer) {
   if (!c.experts.in_layer(layer)) return dense_tensors(c, layer);
   return expert_tensors(
       c, layer,
@@ -59,7 +59,7 @@ std::vector<std::unique_ptr<const Phase>> phases(const ModelConfig& config, cons
   return (config.experts.in_layer(layer) ? expert_phases : dense_phases)(config, shape, layer, records);
 }
 
-std::string unlike_llama_cpp(const ModelConfig& c) {
+std::string qwen3_moe_unlike_llama_cpp(const ModelConfig& c) {
   if (c.o_bias) return "with attention_bias";
   if (c.experts.score != RouterScore::softmax_of_chosen) return "with norm_topk_prob: false";
   if (std::find(c.experts.layers.begin(), c.experts.layers.end(), false) != c.experts.layers.end())
@@ -67,7 +67,7 @@ std::string unlike_llama_cpp(const ModelConfig& c) {
   return "";
 }
 
-json preset() {
+json qwen3_moe_preset() {
   json config = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", {2048, 6144, 48, 32, 4, 151936, false, 1e-6, 1e6});
   config.update({{"head_dim", 128},
                  {"max_position_embeddings", 40960},
@@ -89,11 +89,11 @@ Family qwen3_moe_family() {
       .architecture = "Qwen3MoeForCausalLM",
       .model_type = "qwen3_moe",
       .fields = expert_fields({"moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers"}),
-      .read = read,
-      .tensors = tensors,
+      .read = read_qwen3_moe,
+      .tensors = qwen3_moe_tensors,
       .phases = phases,
-      .llama_cpp = LlamaCpp{.name = "qwen3moe", .unlike = unlike_llama_cpp},
-      .presets = {{"qwen3-30b-a3b", preset()}}};
+      .llama_cpp = LlamaCpp{.name = "qwen3moe", .unlike = qwen3_moe_unlike_llama_cpp},
+      .presets = {{"qwen3-30b-a3b", qwen3_moe_preset()}}};
 }
 
 }  // namespace megatrain

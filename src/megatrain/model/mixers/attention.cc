@@ -30,6 +30,7 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .window = window,
       .scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
                                                              : 1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+      .out_scale = config.branch_scale,
       .norm = norm_shape(config),
       .dtype = shape.dtype,
       .tokens = shape.tokens,
@@ -44,7 +45,7 @@ Attention::Attention(const AttentionSizes& sizes, const LayerLayout& record)
       k_norm_(record, BlockOperand::k_norm, sizes.norm),
       sinks_(find_operand(record, BlockOperand::sinks)),
       qkv_(record, BlockOperand::qkv, BlockOperand::qkv_bias),
-      o_(record, BlockOperand::o, BlockOperand::o_bias) {}
+      o_(Linear(record, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {}
 
 std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
   auto w = std::make_unique<Work>();

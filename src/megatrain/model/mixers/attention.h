@@ -1,7 +1,7 @@
 // Attention: softmax(scale q k^T) v over the documents of a micro-batch, causal, within a window where there is one.
 //
 //   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
-//   y = residual + o(attention(q, k, v))
+//   y = residual + out_scale o(attention(q, k, v))
 //
 // Which of the optional operands there are (biases, q/k norm, sinks) is said by the record's layout. Gradients of
 // frozen tensors are not computed.
@@ -23,6 +23,7 @@ struct AttentionSizes {
   int64_t heads, kv_heads, head_dim;
   int64_t window;  // 0: none
   float scale;     // of q k^T
+  double out_scale;
   NormShape norm;  // of q and k
   DType dtype;
   int64_t tokens;     // T of a micro-batch

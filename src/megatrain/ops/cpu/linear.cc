@@ -10,7 +10,7 @@ constexpr int64_t kTileRows = 64;
 constexpr int64_t kTileCols = 256;
 constexpr int64_t kTileDepth = 512;
 
-// out = op(a) op(b) + bias + residual
+// out = scale op(a) op(b) + bias + residual
 struct TiledProduct {
   View a;
   bool transpose_a;
@@ -19,6 +19,7 @@ struct TiledProduct {
   View bias;      // (out.cols) or empty
   View residual;  // as out, or empty; may be out itself
   View out;
+  float scale;
 };
 
 // A tile of the output has one owner, who walks the whole depth in steps of kTileDepth. When the rows of `a` are the
@@ -51,6 +52,7 @@ void compute_tile(const Context& context, const TiledProduct& args, int64_t row,
   Chunk buffer;
   for (int64_t r = 0; r < rows; ++r) {
     float* sum = c + r * cols;
+    for (int64_t i = 0; args.scale != 1 && i < cols; ++i) sum[i] *= args.scale;
     if (!args.bias.empty()) {
       const float* bias = read(args.bias, 0, col, cols, buffer.data());
       for (int64_t i = 0; i < cols; ++i) sum[i] += bias[i];
@@ -97,13 +99,15 @@ void bias_gradient(const Context& context, const LinearBackwardWeight& args) {
 void linear_forward(const Context& context, const LinearForward& args) {
   ensure(args.x.rows == args.out.rows && args.x.cols == args.weight.cols && args.weight.rows == args.out.cols,
          "linear_forward: (T, K) times (N, K) transposed gives (T, N)");
+  ensure(args.bias.empty() || args.scale == 1, "a scaled product has no bias");
   tiled_product(context, {.a = args.x,
                           .transpose_a = false,
                           .b = args.weight,
                           .transpose_b = true,
                           .bias = args.bias,
                           .residual = args.residual,
-                          .out = args.out});
+                          .out = args.out,
+                          .scale = args.scale});
 }
 
 void linear_backward_input(const Context& context, const LinearBackwardInput& args) {
@@ -116,10 +120,12 @@ void linear_backward_input(const Context& context, const LinearBackwardInput& ar
                           .transpose_b = false,
                           .bias = {},
                           .residual = args.accumulate ? args.grad_x : View{},
-                          .out = args.grad_x});
+                          .out = args.grad_x,
+                          .scale = args.scale});
 }
 
 void linear_backward_weight(const Context& context, const LinearBackwardWeight& args) {
+  ensure(args.grad_bias.empty() || args.scale == 1, "a scaled product has no bias");
   if (!args.grad_bias.empty()) bias_gradient(context, args);
   if (args.grad_weight.empty()) return;
   ensure(args.grad_out.rows == args.x.rows && args.grad_out.cols == args.grad_weight.rows &&
@@ -131,7 +137,8 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
                           .transpose_b = false,
                           .bias = {},
                           .residual = args.accumulate ? args.grad_weight : View{},
-                          .out = args.grad_weight});
+                          .out = args.grad_weight,
+                          .scale = args.scale});
 }
 
 }  // namespace megatrain::cpu

@@ -56,7 +56,7 @@ double chosen_terms(RouterScore score, const float* logits, int64_t count, const
   return sum_of(choices, [&](int64_t j) { return static_cast<double>(terms[j]); }) + 1e-20;
 }
 
-void check(const View& logits, int64_t choices) {
+void check_router(const View& logits, int64_t choices) {
   ensure(logits.dtype == DType::f32, "a router's logits are fp32");
   ensure(choices > 0 && choices <= logits.cols, "a token chooses distinct experts");
 }
@@ -66,7 +66,7 @@ bool counts(const int32_t* counted, int64_t token) { return !counted || counted[
 }  // namespace
 
 void route(const Context& context, const Route& args) {
-  check(args.logits, args.choices);
+  check_router(args.logits, args.choices);
   ensure(args.choice_bias.empty() || args.score == RouterScore::sigmoid, "a choice's bias is of sigmoid scores");
   const int64_t count = args.logits.cols;
   for_rows(context.team, args.logits.rows, count, [&](int64_t token) {
@@ -91,7 +91,7 @@ void route(const Context& context, const Route& args) {
 // With w = terms / divisor and g the gradient by the scaled weights: of a softmax, scale w (g - <w, g>), where g is 0
 // for experts that were not chosen; of sigmoids over their sum, the same times 1 - sigmoid.
 void route_backward(const Context& context, const RouteBackward& args) {
-  check(args.logits, args.choices);
+  check_router(args.logits, args.choices);
   check_dtype(args.grad_logits);
   const int64_t count = args.logits.cols;
   const bool of_all = args.score == RouterScore::softmax_of_all;
@@ -152,7 +152,7 @@ void sort_by_expert(const Context&, const SortByExpert& args) {
 }
 
 void count_experts(const Context&, const CountExperts& args) {
-  check(args.logits, args.choices);
+  check_router(args.logits, args.choices);
   thread_local std::vector<float> scratch;
   const int64_t count = args.logits.cols;
   float* terms = grown(scratch, count);

@@ -12,7 +12,8 @@ constexpr int64_t kMostRows = 4;
 // turns and are summed as a tree, so the result depends on the sizes alone.
 template <class In, class Out, int kRows>
 __global__ void few_rows_kernel(int64_t n, int64_t k, const In* x, int64_t x_row, const In* weight, int64_t weight_row,
-                                const In* bias, const Out* residual, int64_t residual_row, Out* out, int64_t out_row) {
+                                const In* bias, const Out* residual, int64_t residual_row, Out* out, int64_t out_row,
+                                float scale) {
   constexpr int kCount = kPack<In>;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -33,7 +34,7 @@ __global__ void few_rows_kernel(int64_t n, int64_t k, const In* x, int64_t x_row
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    float total = warp_sum(sum[r]);
+    float total = scale * warp_sum(sum[r]);
     if (lane > 0) continue;
     if (bias) total += widen(bias[column]);
     if (residual) total += widen(residual[r * residual_row + column]);
@@ -48,7 +49,7 @@ void launch_rows(const LinearForward& args, cudaStream_t stream) {
     few_rows_kernel<In, Out, kRows><<<grid, kWarps * 32, 0, stream>>>(
         args.weight.rows, args.weight.cols, args.x.as<In>(), args.x.row_stride, args.weight.as<In>(),
         args.weight.row_stride, args.bias.as<In>(), args.residual.as<Out>(), args.residual.row_stride,
-        args.out.as<Out>(), args.out.row_stride);
+        args.out.as<Out>(), args.out.row_stride, args.scale);
   };
   switch (args.x.rows) {
     case 1: return run.template operator()<1>();

@@ -29,6 +29,7 @@ __global__ void gemm_kernel(SimpleGemm args) {
   }
   if (row >= args.m || column >= args.n) return;
   Out* c = static_cast<Out*>(args.c) + row * args.c_row + column;
+  sum *= args.scale;
   if (args.bias) sum += widen(static_cast<const In*>(args.bias)[column]);
   if (args.residual) sum += widen(static_cast<const Out*>(args.residual)[row * args.residual_row + column]);
   *c = narrow<Out>(sum);

@@ -57,8 +57,8 @@ int64_t column_sum_scratch_bytes(int64_t rows, int64_t columns);
 // out[c] (+)= sum over rows of x[row][c]
 void launch_column_sum(const View& x, float* out, bool accumulate, void* scratch, cudaStream_t stream);
 
-// gemm.cu: the product cuBLASLt has no kernel for. c = a b + bias + residual; a (m, k), b (k, n), c (m, n), any
-// strides.
+// gemm.cu: the product cuBLASLt has no kernel for. c = scale a b + bias + residual; a (m, k), b (k, n), c (m, n),
+// any strides.
 struct SimpleGemm {
   int64_t m, n, k;
   const void* a;
@@ -72,6 +72,7 @@ struct SimpleGemm {
   void* c;
   int64_t c_row;
   DType out;
+  float scale;
 };
 void launch(const SimpleGemm& args, cudaStream_t stream);
 // out[row][c] += bias[c], out fp32

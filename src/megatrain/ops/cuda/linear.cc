@@ -28,7 +28,8 @@ Product product_of(const LinearForward& args) {
           .right_transposed = true,
           .bias = bias_is_fused(args) ? args.bias : View{},
           .residual = args.residual,
-          .out = args.out};
+          .out = args.out,
+          .scale = args.scale};
 }
 
 Product product_of(const LinearBackwardInput& args) {
@@ -41,7 +42,8 @@ Product product_of(const LinearBackwardInput& args) {
           .right_transposed = false,
           .bias = {},
           .residual = args.accumulate ? args.grad_x : View{},
-          .out = args.grad_x};
+          .out = args.grad_x,
+          .scale = args.scale};
 }
 
 Product product_of(const LinearBackwardWeight& args) {
@@ -54,7 +56,8 @@ Product product_of(const LinearBackwardWeight& args) {
           .right_transposed = false,
           .bias = {},
           .residual = args.accumulate ? args.grad_weight : View{},
-          .out = args.grad_weight};
+          .out = args.grad_weight,
+          .scale = args.scale};
 }
 
 std::optional<Product> product_in(const OpNote& note) {
@@ -187,7 +190,8 @@ void CudaLinear::multiply(const Product& product, cudaStream_t stream) {
                     .residual_row = product.residual.row_stride,
                     .c = product.out.data,
                     .c_row = product.out.row_stride,
-                    .out = product.out.dtype},
+                    .out = product.out.dtype,
+                    .scale = product.scale},
          stream);
 }
 
@@ -196,6 +200,7 @@ void CudaLinear::forward(const LinearForward& args, cudaStream_t stream) {
          "a linear layer maps (T, K) to (T, N) with a weight (N, K)");
   ensure(args.bias.empty() || (args.bias.cols == args.weight.rows && args.bias.dtype == args.weight.dtype),
          "a bias is (N), of the weight's dtype");
+  ensure(args.bias.empty() || args.scale == 1, "a scaled product has no bias");
   if (has_few_rows(args)) return launch_few_rows(args, stream);
   multiply(product_of(args), stream);
   if (!bias_is_fused(args)) launch_add_bias(args.out, args.bias, stream);
@@ -211,6 +216,7 @@ void CudaLinear::backward_input(const LinearBackwardInput& args, cudaStream_t st
 void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t stream) {
   const int64_t tokens = args.grad_out.rows;
   ensure(tokens > 0, "a weight gradient sums over at least one token");
+  ensure(args.grad_bias.empty() || args.scale == 1, "a scaled product has no bias");
   if (!args.grad_weight.empty()) {
     ensure(args.x.rows == tokens && args.grad_weight.rows == args.grad_out.cols && args.grad_weight.cols == args.x.cols,
            "a linear layer's weight gradient is (N, T) times (T, K)");

@@ -136,7 +136,7 @@ bool Matmul::accepts(const cublasLtMatmulAlgo_t& algorithm, std::string* why) co
 }
 
 void Matmul::run(const cublasLtMatmulAlgo_t& algorithm, void* workspace, cudaStream_t stream) const {
-  const float alpha = 1.0f, beta = product_.residual.empty() ? 0.0f : 1.0f;
+  const float alpha = product_.scale, beta = product_.residual.empty() ? 0.0f : 1.0f;
   CUDA_CHECK(cublasLtMatmul(handle_, description_, &alpha, a_.data, layout_a_, b_.data, layout_b_, &beta, c_.data,
                             layout_c_, product_.out.data, layout_d_, &algorithm, workspace,
                             static_cast<size_t>(kWorkspaceBytes), stream));

@@ -12,8 +12,8 @@
 
 namespace megatrain {
 
-// Row-major out (m, n) = left right + bias + residual, where left is (m, k) and right is (k, n), each as stored or
-// transposed.
+// Row-major out (m, n) = scale left right + bias + residual, where left is (m, k) and right is (k, n), each as stored
+// or transposed.
 struct Product {
   int64_t m, n, k;
   View left;
@@ -23,9 +23,10 @@ struct Product {
   View bias;              // (n) or empty, dtype of the operands
   View residual;          // as out, or empty; may be out itself
   View out;
+  float scale;
 };
 
-// What an algorithm is chosen by: shapes, dtypes, strides and alignments, but no address.
+// What an algorithm is chosen by: shapes, dtypes, strides and alignments, but neither addresses nor the scale.
 using ProductKey = std::array<int64_t, 14>;
 ProductKey product_key(const Product& product);
 

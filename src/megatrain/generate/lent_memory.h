@@ -1,0 +1,36 @@
+// Device memory that its owner lends for a while, and further allocations where that is not enough.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "megatrain/base/math.h"
+#include "megatrain/device/device.h"
+
+namespace megatrain {
+
+class LentMemory {
+ public:
+  LentMemory(Device& device, std::span<std::byte> lent) : device_(device), left_(lent) {}
+
+  // What a piece takes of lent memory: all start aligned as an allocation does, as kernels may be chosen by alignment.
+  static int64_t piece_bytes(int64_t bytes) { return round_up(bytes, 256); }
+
+  // Lent memory where the whole piece fits, else an allocation. The lender's memory outlives the buffer.
+  Buffer take(int64_t bytes, const std::string& tag) {
+    const size_t piece = static_cast<size_t>(piece_bytes(bytes));
+    if (piece > left_.size()) return device_.allocate(static_cast<size_t>(bytes), tag);
+    std::byte* at = left_.data();
+    left_ = left_.subspan(piece);
+    return {at, static_cast<size_t>(bytes), [](void*, size_t) {}};
+  }
+
+  std::span<std::byte> left() const { return left_; }
+
+ private:
+  Device& device_;
+  std::span<std::byte> left_;
+};
+
+}  // namespace megatrain
