@@ -14,6 +14,24 @@ TEST(Experts, ARunThatIsResumedEndsWithTheBitsOfOneThatIsNot) {
   }
 }
 
+// The same values, in MXFP4 files whose experts stay packed and in bf16 files.
+TEST(Experts, FrozenInMxfp4TheyTakeAQuarterAndEndWithTheBitsOfBf16) {
+  const Place place("gpt_oss_mxfp4", "steps: 4\ncheckpoint.every: 2\nfreeze: ['*.experts.*']\n");
+  succeed({"train", place.config(), "--run_dir=" + (place / "unchanged"), "--steps=1", "--optim.lr=0"});
+  const std::string plain = place / "unchanged" + "/model";
+  const json packed = json::parse(succeed({"plan", place.config(), "--json"}).out);
+  const json whole = json::parse(succeed({"plan", place.config(), "--model.path=" + plain, "--json"}).out);
+  EXPECT_LT(packed.at("peaks").at("host"), whole.at("peaks").at("host"));
+
+  succeed({"train", place.config(), "--run_dir=" + (place / "bf16"), "--model.path=" + plain});
+  succeed({"train", place.config(), "--run_dir=" + (place / "straight")});
+  EXPECT_EQ(hash_of(place / "straight"), hash_of(place / "bf16"));
+  EXPECT_EQ(hash_of(place / "straight" + "/model"), hash_of(place / "bf16" + "/model"));
+  succeed({"train", place.config(), "--steps=2"});
+  succeed({"train", place.config(), "--resume"});
+  EXPECT_EQ(hash_of(place.run()), hash_of(place / "straight"));
+}
+
 TEST(Experts, AnExportIsTrainedFurther) {
   for (const char* name : {"qwen3_moe_dense", "gpt_oss"}) {
     const Place place(name, "steps: 2\n");

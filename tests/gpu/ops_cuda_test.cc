@@ -11,6 +11,7 @@
 #include "tests/ops/cpu_fixture.h"
 #include "tests/ops/expert_layer.h"
 #include "tests/ops/run_cases.h"
+#include "tests/ops/unpack_check.h"
 
 namespace megatrain::testing {
 namespace {
@@ -57,6 +58,11 @@ void expect_close(const OpRun& cuda, const OpRun& cpu, DType dtype, const std::s
     EXPECT_LE(worst, cpu.exact.contains(tensor) ? 0 : tolerance(dtype, scale_of(tensor, cpu.out)))
         << name << ": " << tensor << "[" << at << "] is " << got[at] << ", the CPU has " << wanted[at];
   }
+}
+
+TEST(CudaOps, PackedWeightsHaveTheBitsOfTheDecoder) {
+  CudaFixture cuda;
+  for (const UnpackCase& c : unpack_cases()) expect_unpacked(*cuda.device, *cuda.ops, *cuda.stream, c);
 }
 
 TEST(CudaOps, EveryCaseAgreesWithTheCpu) {

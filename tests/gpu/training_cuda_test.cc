@@ -9,6 +9,7 @@
 #include "tests/pipeline/expert_groups_check.h"
 #include "tests/pipeline/lending_check.h"
 #include "tests/pipeline/non_finite_check.h"
+#include "tests/pipeline/packed_check.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain {
@@ -37,6 +38,10 @@ TEST_P(CudaLongGolden, LossesGradientsAndClippedStepsMatchTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaLongGolden, ::testing::ValuesIn(parity::golden_names(true)),
                          [](const auto& info) { return info.param; });
+
+TEST(CudaPacked, FrozenExpertsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
+  for (const tiny::Shape& shape : tiny::packed_shapes()) tiny::expect_packed_as_unpacked(shape, "cuda", 12, 3);
+}
 
 TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
   constexpr int64_t kSteps = 4;

@@ -144,7 +144,7 @@ TEST(FrozenLayout, LowBitsAreOfTensorsWhoseMasterIsWiderThanTheirSource) {
     const bool single = tensor.name.find("o_proj") != std::string::npos;
     if (tensor.name.find("down_proj") == std::string::npos) stored[tensor.name] = single ? DType::f32 : DType::bf16;
   }
-  const LayerLayout some = without_zero_low_bits({kept}, stored).front();
+  const LayerLayout some = as_in_source({kept}, stored).front();
   EXPECT_EQ(some.elements, kept.elements);
   EXPECT_EQ(some.state_elements, kept.state_elements);
   std::vector<int> used(static_cast<size_t>(some.low_elements));

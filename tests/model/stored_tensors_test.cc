@@ -8,7 +8,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/device/device.h"
 #include "megatrain/hub/convert.h"
-#include "megatrain/hub/mxfp4.h"
+#include "megatrain/tensor/mxfp4.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"

@@ -38,6 +38,8 @@ struct Shape {
   double z_loss = 0;
   bool rounded = false;                   // the first weights are such that bf16 holds them
   bool bf16_source = false;               // and the session knows it: frozen tensors have no low bits
+  bool mxfp4_experts = false;             // the first weights of experts are such that MXFP4 holds them
+  bool mxfp4_source = false;              // and the session knows it: frozen experts are packed
   std::vector<std::string> prompts = {};  // answered between steps; weights come to the device for it, as to a GPU
 };
 
@@ -65,11 +67,16 @@ inline ModelConfig model_config(const Shape& shape) {
   return parse_model_config(config, "the tiny model");
 }
 
+inline bool is_experts(const TensorSpec& tensor) { return tensor.name.find(".experts.") != std::string::npos; }
+
 inline TensorTypes source_types(const Shape& shape) {
   TensorTypes types;
-  if (!shape.bf16_source) return types;
+  if (!shape.bf16_source && !shape.mxfp4_source) return types;
   for (const LayerLayout& layout : model_layouts(model_config(shape))) {
-    for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = DType::bf16;
+    for (const TensorSpec& tensor : layout.tensors) {
+      const bool packed = shape.mxfp4_source && is_experts(tensor);
+      types[tensor.name] = {DType::bf16, packed ? WeightPacking::mxfp4 : WeightPacking::none};
+    }
   }
   return types;
 }
@@ -146,13 +153,16 @@ class Tiny {
 
   std::unique_ptr<Trainer> trainer(const Plan& plan) {
     auto trainer = session_.make_trainer(plan);
-    if (!shape_.rounded && !shape_.bf16_source) {
+    if (!shape_.rounded && !shape_.bf16_source && !shape_.mxfp4_experts) {
       init_weights(session_.model(), 7, trainer->records(), 2);
       return trainer;
     }
     for_pieces(trainer->records(), 2, "drawing weights", [&](const TensorPiece& piece, float* values) {
       init_tensor(session_.model(), *piece.tensor, 7, piece.begin, piece.count, values);
-      std::transform(values, values + piece.count, values, [](float x) { return to_float(to_bf16(x)); });
+      const bool packed = shape_.mxfp4_experts && is_experts(*piece.tensor);
+      std::transform(values, values + piece.count, values, [&](float x) {
+        return packed ? std::clamp(std::round(8 * x), -4.0f, 4.0f) / 8 : to_float(to_bf16(x));
+      });
       piece.record->write_master(*piece.tensor, piece.begin, piece.count, values);
     });
     return trainer;

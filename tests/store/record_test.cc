@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "megatrain/base/error.h"
@@ -70,11 +71,11 @@ TEST(Record, MomentsTakeTheBytesOfTheirFormat) {
 
 TEST(Record, AFrozenTensorOfABf16SourceTakesTwoBytesAndItsNeighboursKeepEveryBit) {
   const LayerLayout layout =
-      without_zero_low_bits({make_layout({{.name = "q", .rows = 3, .cols = 100, .operand = 0},
-                                          {.name = "k", .rows = 1, .cols = 128, .operand = 0, .trainable = false},
-                                          {.name = "v", .rows = 2, .cols = 100, .operand = 0},
-                                          {.name = "o", .rows = 2, .cols = 64, .trainable = false}})},
-                            {{"q", DType::bf16}, {"k", DType::bf16}, {"o", DType::f32}})
+      as_in_source({make_layout({{.name = "q", .rows = 3, .cols = 100, .operand = 0},
+                                 {.name = "k", .rows = 1, .cols = 128, .operand = 0, .trainable = false},
+                                 {.name = "v", .rows = 2, .cols = 100, .operand = 0},
+                                 {.name = "o", .rows = 2, .cols = 64, .trainable = false}})},
+                   {{"q", DType::bf16}, {"k", DType::bf16}, {"o", DType::f32}})
           .front();
   const auto device = make_cpu_device();
   for (const Tier tier : {Tier::host, Tier::hbm}) {
@@ -102,6 +103,59 @@ TEST(Record, AFrozenTensorOfABf16SourceTakesTwoBytesAndItsNeighboursKeepEveryBit
       EXPECT_EQ(read, values_of(tensor)) << tensor.name;
     }
     EXPECT_THROW(record.write_master(record.layout().tensors[1], 0, 1, &kValues[2]), Error);
+  }
+}
+
+// Values that MXFP4 holds.
+std::vector<float> packable(int64_t count) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(std::ldexp(static_cast<float>(i % 5 - 2), static_cast<int>(i / kMxfp4Block % 9) - 4));
+  return values;
+}
+
+TEST(Record, APackedRecordTakesTheBytesOfItsPackingAndReadsAsOneThatIsNot) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const auto tensors = [&] {
+      return std::vector{make_layout({{.name = "gate", .rows = 6, .cols = 64, .operand = 0, .dtype = dtype},
+                                      {.name = "up", .rows = 2, .cols = 64, .operand = 0, .dtype = dtype},
+                                      {.name = "bias", .rows = 1, .cols = 7, .role = TensorRole::bias, .dtype = dtype},
+                                      {.name = "down", .rows = 32, .cols = 6, .dtype = dtype}})};
+    };
+    std::vector<LayerLayout> frozen = tensors();
+    for (TensorSpec& tensor : frozen.front().tensors) tensor.trainable = false;
+    const SourceType packed(DType::bf16, WeightPacking::mxfp4);
+    const TensorTypes types = {{"gate", packed}, {"up", packed}, {"bias", DType::bf16}, {"down", packed}};
+    const LayerLayout layout = as_in_source(frozen, types).front(), plain = weights_only(tensors()).front();
+    ASSERT_TRUE(layout.packed());
+    EXPECT_FALSE(as_in_source(tensors(), types).front().packed()) << "what is trained is not packed";
+    EXPECT_EQ(layout.stored_bytes(), 4 * kPackedAlignment);
+    TemporaryDirectory directory;
+    const auto device = make_cpu_device();
+    ScratchFile file({.directory = directory.path()}, {layout.stored_bytes()});
+    for (const auto& [tier, disk] : {std::pair{Tier::host, DiskPlanes{}},
+                                     {Tier::hbm, DiskPlanes{}},
+                                     {Tier::host, DiskPlanes{.file = &file, .weights = 0}}}) {
+      LayerRecord record(*device, layout, tier, disk), other(*device, plain, Tier::host);
+      for (size_t t = 0; t < layout.tensors.size(); ++t) {
+        const int64_t count = layout.tensors[t].elements();
+        const std::vector<float> values = packable(count);
+        EXPECT_TRUE(record.holds(layout.tensors[t], values.data(), count));
+        record.write_master(layout.tensors[t], 0, count, values.data());
+        other.write_master(plain.tensors[t], 0, count, values.data());
+        std::vector<float> read(values.size());
+        record.read_master(layout.tensors[t], 0, count, read.data());
+        EXPECT_EQ(read, values) << layout.tensors[t].name;
+      }
+      std::vector<std::byte> one(static_cast<size_t>(record.weight_bytes())), two(one.size());
+      record.read_weights(0, record.weight_bytes(), one.data());
+      other.read_weights(0, other.weight_bytes(), two.data());
+      EXPECT_EQ(one, two);
+      std::vector<float> wrong = packable(32);
+      wrong[3] = 1.0f / 3;
+      EXPECT_FALSE(record.holds(layout.tensors[0], wrong.data(), 32));
+      EXPECT_THROW(record.write_master(layout.tensors[0], 0, 32, wrong.data()), Error);
+    }
   }
 }
 

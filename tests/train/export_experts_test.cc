@@ -7,7 +7,7 @@
 #include "megatrain/device/device.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
-#include "megatrain/hub/mxfp4.h"
+#include "megatrain/tensor/mxfp4.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"

@@ -92,6 +92,7 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
           {"placement", placement(p.workload, plan)},
           {"slots", plan.rings.weight_slots},
           {"small_slots", plan.rings.small_slots},
+          {"packed_slots", plan.rings.packed_slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
           {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},

@@ -135,7 +135,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   switch (a.kind) {
     case ActionKind::fetch_inputs: return in(step.inputs);
     case ActionKind::fetch_rows: return in(row_bytes());
-    case ActionKind::fetch_weights: return in(w.weight_bytes(a.record));
+    case ActionKind::fetch_weights: return in(w.stored_bytes(a.record));
     case ActionKind::fetch_activations: return in(moved_activation_bytes(w, a));
     case ActionKind::offload_activations: return out(moved_activation_bytes(w, a));
     case ActionKind::fetch_state:
@@ -177,6 +177,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::balance_experts:
     case ActionKind::backward:
     case ActionKind::embed_backward:
+    case ActionKind::unpack_weights:
     case ActionKind::merge_rows:
     case ActionKind::finish_gradient:
     case ActionKind::finish_losses:

@@ -10,12 +10,12 @@ namespace megatrain {
 namespace {
 
 bool lies_ready(const WeightRange& range, bool in_place) {
-  return !range.record->weights_on_disk() && (in_place || range.record->tier() == Tier::hbm);
+  return !range.record->weights_on_disk() && !range.record->packed() && (in_place || range.record->tier() == Tier::hbm);
 }
 
-// Where a copy reads it: where it lives, or read from disk into `staged`.
+// Where a copy reads it: where it lives, or `staged` for what is read from disk or unpacked.
 const std::byte* source(const WeightRange& range, std::vector<std::byte>& staged) {
-  if (!range.record->weights_on_disk()) return range.record->weights() + range.begin;
+  if (!range.record->weights_on_disk() && !range.record->packed()) return range.record->weights() + range.begin;
   staged.resize(static_cast<size_t>(range.bytes));
   range.record->read_weights(range.begin, range.bytes, staged.data());
   return staged.data();

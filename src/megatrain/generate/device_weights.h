@@ -1,6 +1,6 @@
 // The weights of a model on the device, for passes that only read them: some ranges stay, the rest come through slots
 // on a stream of their own, the next while some are computed on. Weights that live on disk are read when they are
-// copied.
+// copied, and packed ones are unpacked by the host then.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace megatrain {
 
-// Bytes [begin, begin + bytes) of a record's weights.
+// Bytes [begin, begin + bytes) of a record's weights as they compute.
 struct WeightRange {
   const LayerRecord* record;
   int64_t begin;

@@ -53,6 +53,7 @@ struct ExpertsConfig {
   Gate gate;
   double aux_coef = 0;       // of the load balancing loss
   bool aux_in_loss = false;  // whether the loss that is trained holds it
+  bool mxfp4 = false;        // config.json says that files hold their weights so
 
   bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
 };

@@ -85,7 +85,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
                  const TensorTypes& stored) {
   const Family& family = family_of(config);
   std::vector<LayerLayout> layouts = with_format(
-      without_zero_low_bits(model_layouts(config, shape.dtype, rules, shape.experts_per_record), stored), shape.state);
+      as_in_source(model_layouts(config, shape.dtype, rules, shape.experts_per_record), stored), shape.state);
   Model model{.config = config,
               .shape = shape,
               .embedding = Embedding(config, shape, layouts.front()),

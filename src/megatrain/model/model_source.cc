@@ -85,7 +85,10 @@ TensorTypes declared_types(const ModelConfig& config) {
   TensorTypes types;
   if (!config.dtype) return types;
   for (const LayerLayout& layout : model_layouts(config)) {
-    for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = *config.dtype;
+    for (const TensorSpec& tensor : layout.tensors) {
+      const bool packed = config.experts.mxfp4 && tensor.stored.mxfp4;
+      types[tensor.name] = {*config.dtype, packed ? WeightPacking::mxfp4 : WeightPacking::none};
+    }
   }
   return types;
 }

@@ -10,7 +10,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/hub/convert.h"
-#include "megatrain/hub/mxfp4.h"
+#include "megatrain/tensor/mxfp4.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/store/pieces.h"

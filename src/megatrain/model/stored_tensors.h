@@ -24,8 +24,10 @@ struct TensorSource {
   const StoredTensor* values = nullptr;  // the tensor, the one it is part of, or the blocks of that one
   const StoredTensor* scales = nullptr;  // of the blocks; nullptr: the values are plain
 
-  DType type() const { return scales ? DType::bf16 : *parameter_type(values->dtype); }  // that holds all of them
-  std::vector<std::string> names() const;                                               // in the files
+  SourceType type() const {
+    return scales ? SourceType(DType::bf16, WeightPacking::mxfp4) : SourceType(*parameter_type(values->dtype));
+  }
+  std::vector<std::string> names() const;  // in the files
 };
 
 // Throws Error(bad_input) where files lack it, hold it in another shape or type, or in two forms.

@@ -51,6 +51,7 @@ class OpNotes final : public Ops {
   void finish_gradient(Stream&, const FinishGradient&) override {}
   void sum_losses(Stream&, const SumLosses&) override {}
   void clip_factor(Stream&, const ClipFactor&) override {}
+  void unpack_weights(Stream&, const UnpackWeights&) override {}
   void adamw(Stream&, const AdamWUpdate&) override {}
 
  private:

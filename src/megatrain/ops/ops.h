@@ -21,6 +21,7 @@
 #include "megatrain/ops/op_note.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
+#include "megatrain/ops/unpack.h"
 
 namespace megatrain {
 
@@ -90,6 +91,7 @@ class Ops {
   virtual void sum_losses(Stream&, const SumLosses&) = 0;
   virtual void clip_factor(Stream&, const ClipFactor&) = 0;
   virtual void adamw(Stream&, const AdamWUpdate&) = 0;
+  virtual void unpack_weights(Stream&, const UnpackWeights&) = 0;
 };
 
 struct CpuOpsOptions {

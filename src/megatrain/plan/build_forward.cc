@@ -57,15 +57,28 @@ void ScheduleBuilder::fetch(int64_t record, Resource into) {
       {reads(Operand::from, from), writes(Operand::to, into)});
 }
 
+void ScheduleBuilder::bring(int64_t record, Resource into) {
+  if (!w_.is_packed(record)) return fetch(record, into);
+  Resource packed{Kind::record_weights, record};
+  Lease lease;
+  if (!plan_.state_on_device(record)) {
+    lease = packed_slots_.acquire();
+    packed = {Kind::packed_slot, lease.slab()};
+    fetch(record, packed);
+  }
+  add(Lane::compute, {.kind = ActionKind::unpack_weights, .record = record},
+      {reads(Operand::from, packed), writes(Operand::to, into)});
+}
+
 Resource ScheduleBuilder::hold_record(int64_t record) {
-  if (plan_.state_on_device(record)) return {Kind::record_weights, record};
-  const Resource at{Kind::resident_weights, record};
-  if (w_.is_layer_record(record) && plan_.streams(record)) {
+  if (plan_.takes_slot(w_, record)) {
     const Kind kind = slot_rings_.of(record).kind;
     WarmSlots& slots = slots_[slot_rings_.is_small(record)];
-    return {kind, slots.hold(record, [&](int64_t slot) { fetch(record, {kind, slot}); })};
+    return {kind, slots.hold(record, [&](int64_t slot) { bring(record, {kind, slot}); })};
   }
-  if (resident_.insert(record).second) fetch(record, at);
+  if (plan_.state_on_device(record)) return {Kind::record_weights, record};
+  const Resource at{Kind::resident_weights, record};
+  if (resident_.insert(record).second) bring(record, at);
   return at;
 }
 

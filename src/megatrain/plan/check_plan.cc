@@ -171,6 +171,7 @@ class PlanCheck {
     const int64_t phases = w_.layer_phases();
     const SlotRings slot_rings(w_);
     for (const SlotRing& slots : slot_rings.all()) ring(slots.name, rings.*slots.slots, slots.at_once, slots.records);
+    ring_of("packed_slots", rings.packed_slots, p_.packed_and_coming(w_), 1);
     ring("input_slots", rings.input_slots, 2, phases + 3);
     const bool away = p_.outputs_wait_elsewhere();
     ring("output_slots", rings.output_slots, away ? 2 : 0, away ? phases + 3 : 0,

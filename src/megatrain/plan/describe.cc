@@ -123,6 +123,9 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
                         w.layer_records(), w.layer_records() - w.layer_phases());
   }
   text += fmt::format("weights: {}\n", weights_text(p, things));
+  if (const int64_t packed = std::ranges::count_if(w.records, [](const RecordWork& r) { return r.packed_bytes > 0; }))
+    text += fmt::format("packed: the weights of {} frozen {}, unpacked on the device when they are needed\n", packed,
+                        things);
   const char* all_things = several ? things : "layers";  // embedding and head too
   text +=
       fmt::format("optimizer state: {}\n",

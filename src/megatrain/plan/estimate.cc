@@ -48,7 +48,9 @@ class ActionCosts {
       case ActionKind::fetch_inputs: return as_double(w_.input_bytes) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_rows:
         return as_double(w_.row_elements(a.record) * w_.element_bytes(a.record)) / m_.h2d_bytes_per_s;
-      case ActionKind::fetch_weights: return as_double(w_.weight_bytes(a.record)) / m_.h2d_bytes_per_s;
+      case ActionKind::fetch_weights: return as_double(w_.stored_bytes(a.record)) / m_.h2d_bytes_per_s;
+      case ActionKind::unpack_weights:
+        return as_double(w_.stored_bytes(a.record) + w_.weight_bytes(a.record)) / m_.hbm_bytes_per_s;
       case ActionKind::fetch_activations: return as_double(activation_bytes(a)) / m_.h2d_bytes_per_s;
       case ActionKind::fetch_state:
         return as_double(w_.visiting_bytes(a.record) +
@@ -257,7 +259,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
       disk_read += costs({.kind = ActionKind::fetch_gradient, .record = record});
       disk_write += costs({.kind = ActionKind::store_gradient, .record = record});
     }
-    const int64_t bytes = w.weight_bytes(record);
+    const int64_t bytes = w.stored_bytes(record);
     if (!w.is_layer_record(record)) continue;
     if (plan.copied(record)) fetched += bytes;
     if (!plan.streams(record)) continue;
@@ -281,7 +283,7 @@ std::string bounding_lane(double step_s, double compute_s, const std::map<std::s
 int64_t fetched_weight_bytes(const Workload& w, const Plan& plan) {
   int64_t bytes = 0;
   for (const Action& action : grouped_actions(w, plan, 1)) {
-    if (action.kind == ActionKind::fetch_weights) bytes += w.weight_bytes(action.record);
+    if (action.kind == ActionKind::fetch_weights) bytes += w.stored_bytes(action.record);
   }
   return bytes;
 }

@@ -41,6 +41,7 @@ class ResourceList {
   void records() const {
     const SlotRings slots(w_);
     std::array<int64_t, 2> streamed{};                  // the largest of each ring, in bytes
+    int64_t packed = 0;                                 // the largest that comes, in bytes
     int64_t leaving = 0, partials = 0;                  // the largest, in bytes and partials
     int64_t visiting = 0, coming = 0;                   // state and gradient of visits that take turns, in bytes
     std::vector<int64_t> shared;                        // the largest sum at each place of a phase, in elements
@@ -57,7 +58,8 @@ class ResourceList {
       host(Kind::host_squares, r, 8 * w_.record(r).norm_parts);
       if (!w_.is_layer_record(r)) continue;
       int64_t& largest = streamed[slots.is_small(r)];
-      if (plan_.streams(r)) largest = std::max(largest, w_.weight_bytes(r));
+      if (plan_.takes_slot(w_, r)) largest = std::max(largest, w_.weight_bytes(r));
+      if (w_.is_packed(r) && !plan_.state_on_device(r)) packed = std::max(packed, w_.stored_bytes(r));
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (plan_.takes_turns(r)) {
         visiting = std::max(visiting, w_.visiting_bytes(r));
@@ -93,6 +95,7 @@ class ResourceList {
       const SlotRing& ring = slots.all()[i];
       for (int64_t slot = 0; streamed[i] > 0 && slot < rings.*ring.slots; ++slot) device(ring.kind, slot, streamed[i]);
     }
+    for (int64_t slot = 0; packed > 0 && slot < rings.packed_slots; ++slot) device(Kind::packed_slot, slot, packed);
     for (int64_t slot = 0; slot < rings.visit_slots; ++slot) {
       device(Kind::visiting_state, slot, round_up(visiting, 256));
       device(Kind::visiting_gradient, slot, round_up(coming, 256));
@@ -109,7 +112,7 @@ class ResourceList {
     const std::vector<DiskPlane> away = disk_planes(w_, plan_, r);
     for (const DiskPlane& plane : away) visit_(plane.kind, Tier::disk, r, plane.bytes, 1);
     const auto here = [&](Kind on_disk) { return std::ranges::find(away, on_disk, &DiskPlane::kind) == away.end(); };
-    if (here(Kind::disk_weights)) plane(Kind::record_weights, tier, r, w_.weight_bytes(r));
+    if (here(Kind::disk_weights)) plane(Kind::record_weights, tier, r, w_.stored_bytes(r));
     if (here(Kind::disk_low_bits)) plane(Kind::low_bits, tier, r, w_.low_bytes(r));
     if (!here(Kind::disk_moments)) return;
     plane(Kind::first_moments, tier, r, w_.moment_bytes(r));
@@ -248,6 +251,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::driver: return "driver";
     case Kind::weight_slot: return "weight slots";
     case Kind::small_slot: return "small weight slots";
+    case Kind::packed_slot: return "packed weight slots";
     case Kind::resident_weights: return "resident weights";
     case Kind::visiting_state: return "visiting state";
     case Kind::visiting_gradient: return "visiting gradients";
@@ -308,6 +312,7 @@ bool is_idle_between_steps(ResourceKind kind) {
   switch (kind) {
     case Kind::weight_slot:
     case Kind::small_slot:
+    case Kind::packed_slot:
     case Kind::kept:
     case Kind::kept_slot:
     case Kind::carried:

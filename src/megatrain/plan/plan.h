@@ -63,6 +63,7 @@ struct Rings {
   // of the device
   int64_t weight_slots = 2;   // that layers' records stream through, each as large as the largest; kept when none does
   int64_t small_slots = 0;    // likewise, of records far smaller than the largest (slot_rings.h)
+  int64_t packed_slots = 0;   // that packed weights come through on their way to a slot or a place of their own
   int64_t visit_slots = 0;    // that visiting states take turns in, each with its gradient, which has waited on the
                               // host; 0: each has a place of its own, and its gradient has stayed
   int64_t input_slots = 2;    // of phases' inputs that wait elsewhere, or do not wait; at least 2
@@ -80,6 +81,7 @@ struct Rings {
   static void each_field(Visit&& visit) {
     visit("weight_slots", &Rings::weight_slots);
     visit("small_slots", &Rings::small_slots);
+    visit("packed_slots", &Rings::packed_slots);
     visit("visit_slots", &Rings::visit_slots);
     visit("input_slots", &Rings::input_slots);
     visit("output_slots", &Rings::output_slots);
@@ -125,6 +127,10 @@ struct Plan {
   // The weights of a layer's record that does not live on the device have a place of their own there, or stream.
   bool copied(int64_t r) const { return !state_on_device(r) && record(r).weights == Tier::hbm; }
   bool streams(int64_t r) const { return !state_on_device(r) && record(r).weights == Tier::host; }
+  // A packed record that lives on the device is unpacked into a slot too.
+  bool takes_slot(const Workload& w, int64_t r) const {
+    return w.is_layer_record(r) && (streams(r) || (w.is_packed(r) && state_on_device(r)));
+  }
 
   Tier outputs_of(int64_t p) const { return phase(p).keep == Keep::outputs ? phase(p).outputs : Tier::hbm; }
   bool outputs_wait_elsewhere() const {
@@ -148,6 +154,9 @@ struct Plan {
   }
   int64_t with_weights_on_disk() const {
     return count([this](int64_t r) { return weights_on_disk(r); });
+  }
+  int64_t packed_and_coming(const Workload& w) const {  // over the link
+    return count([&](int64_t r) { return w.is_packed(r) && !state_on_device(r); });
   }
   int64_t streaming() const { return std::ranges::count(layer_records(), Tier::host, &RecordPlan::weights); }
 

@@ -102,6 +102,7 @@ void settle(const Workload& w, Plan& plan) {
     if (phase.keep != Keep::outputs) phase.outputs = Tier::hbm;
   }
   plan.rings.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
+  plan.rings.packed_slots = std::min<int64_t>(2, plan.packed_and_coming(w));
   const int64_t records = plan.waiting_on_host(w);
   plan.rings.host_gradients = w.clip ? records : std::min<int64_t>(records, 4);
 }

@@ -70,6 +70,7 @@ class RandomPlan {
       phase.keep = kKeeps[static_cast<size_t>(below(2) ? 0 : below(std::ssize(kKeeps)))];
       phase.input = below(3) < kept ? Tier::hbm : Tier::host;
     }
+    plan_.rings.packed_slots = ring(plan_.packed_and_coming(w_), 1);
     const int64_t visitors = plan_.visitors();
     if (visitors > 0 && !w_.gradients_stay && below(2)) plan_.rings.visit_slots = ring(visitors, 1);
   }

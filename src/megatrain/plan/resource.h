@@ -17,6 +17,7 @@ enum class ResourceKind : uint8_t {
   driver,               // what the driver holds
   weight_slot,          // a = slot of the ring
   small_slot,           // a = slot of the ring of small records (slot_rings.h)
+  packed_slot,          // a = slot of the ring: packed weights that have come and are not unpacked yet
   resident_weights,     // a = record: a copy of its own
   visiting_state,       // a = record, or the slot where visits take turns: what is trained of its weights and state
   visiting_gradient,    // a = slot: rounded, of the record that visits there

@@ -41,6 +41,7 @@ const char* action_name(ActionKind kind) {
     case ActionKind::balance_experts: return "balance experts";
     case ActionKind::backward: return "block backward";
     case ActionKind::embed_backward: return "embed backward";
+    case ActionKind::unpack_weights: return "unpack weights";
     case ActionKind::merge_rows: return "merge rows";
     case ActionKind::finish_gradient: return "finish gradient";
     case ActionKind::finish_losses: return "finish losses";

@@ -36,6 +36,7 @@ enum class ActionKind : uint8_t {
   balance_experts,  // the slopes of the loss that does so, from the whole step's choices
   backward,
   embed_backward,
+  unpack_weights,   // a packed record's, into the form that computes
   merge_rows,       // the gradients of rows that were looked up into the gradient of their whole table
   finish_gradient,  // round once, sum the squares
   finish_losses,

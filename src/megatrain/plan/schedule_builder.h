@@ -60,6 +60,7 @@ class ScheduleBuilder {
         first_trained_(workload.first_trained_phase()),
         slot_rings_(workload),
         slots_{WarmSlots(plan.rings.weight_slots), WarmSlots(plan.rings.small_slots)},
+        packed_slots_(plan.rings.packed_slots),
         kept_slots_(plan.rings.output_slots),
         boundary_slots_(plan.rings.input_slots),
         boundary_ring_(plan.rings.activation_slabs),
@@ -120,8 +121,9 @@ class ScheduleBuilder {
 
   void add_shared(const Action& action, std::vector<Access>& accesses, const Group& group) const;
 
-  void fetch(int64_t record, Resource into);
-  Resource hold_record(int64_t record);  // its weights on the device
+  void fetch(int64_t record, Resource into);  // in their stored form
+  void bring(int64_t record, Resource into);  // in the form that computes
+  Resource hold_record(int64_t record);       // its weights on the device
   std::vector<Access> hold_weights(int64_t phase, int64_t part = 0);
 
   bool has_backward(int64_t phase) const { return phase >= first_trained_; }
@@ -211,6 +213,7 @@ class ScheduleBuilder {
   std::vector<Action> actions_;
   SlotRings slot_rings_;
   std::array<WarmSlots, 2> slots_;  // by ring
+  SlabPool packed_slots_;
   WarmSlots kept_slots_;
   SlabPool boundary_slots_, boundary_ring_, out_slabs_, host_slabs_, moment_slabs_, weight_slabs_, visit_slots_,
       gradient_ring_;

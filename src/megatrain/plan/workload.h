@@ -38,6 +38,8 @@ struct RecordWork {
   int64_t place = 0;          // among the records that its phase, or its part of one, needs at once
   int64_t norm_parts = 1;     // of its gradient, that the norm sums by themselves: its experts
   DType dtype = DType::bf16;  // of its weights, and of its gradient where that leaves the device
+  int64_t packed_bytes = 0;   // of its weights where they live and travel, when that is not as they compute; then
+                              // nothing of it is trained. 0: they are one
 
   // A table whose rows are looked up by token has these; elsewhere 0.
   int64_t rows = 0;
@@ -171,8 +173,12 @@ struct Workload {
     return false;
   }
 
-  int64_t element_bytes(int64_t r) const { return dtype_bytes(record(r).dtype); }  // of a weight
-  int64_t weight_bytes(int64_t r) const { return record(r).elements * element_bytes(r); }
+  int64_t element_bytes(int64_t r) const { return dtype_bytes(record(r).dtype); }          // of a weight
+  int64_t weight_bytes(int64_t r) const { return record(r).elements * element_bytes(r); }  // as they compute
+  bool is_packed(int64_t r) const { return record(r).packed_bytes > 0; }
+  int64_t stored_bytes(int64_t r) const {  // of the weights as they live and travel
+    return is_packed(r) ? record(r).packed_bytes : weight_bytes(r);
+  }
   int64_t low_bytes(int64_t r) const { return record(r).low * low_bytes_an_element(r); }
   int64_t moment_bytes(int64_t r) const {  // of m, and of v
     return record(r).trained * moment_element_bytes(state.moments) +
@@ -181,7 +187,7 @@ struct Workload {
   // From a record's m to its v where they lie on disk or in a slab on the way: both start at a block of the disk.
   int64_t disk_moment_bytes(int64_t r) const { return round_up(moment_bytes(r), kDiskAlignment); }
   // Of weights and low bits where they live on disk: each starts at a block there too.
-  int64_t disk_weight_bytes(int64_t r) const { return round_up(weight_bytes(r), kDiskAlignment); }
+  int64_t disk_weight_bytes(int64_t r) const { return round_up(stored_bytes(r), kDiskAlignment); }
   int64_t disk_low_bytes(int64_t r) const { return round_up(low_bytes(r), kDiskAlignment); }
   // Rows of a table that a step looks up, at most.
   int64_t touched_rows(int64_t r) const { return std::min(tokens(), record(r).rows); }

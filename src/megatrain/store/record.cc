@@ -60,7 +60,7 @@ struct PlaneNeed {
 
 std::array<PlaneNeed, 4> plane_needs(const LayerLayout& layout, const DiskPlanes& disk) {
   const auto need = [](int64_t on_disk, int64_t bytes) { return on_disk < 0 ? round_up(bytes, kPlaneAlignment) : 0; };
-  return {{{"weights", &PlaneBuffers::weights, need(disk.weights, layout.elements * dtype_bytes(layout.dtype()))},
+  return {{{"weights", &PlaneBuffers::weights, need(disk.weights, layout.stored_bytes())},
            {"low bits", &PlaneBuffers::low, need(disk.low, layout.low_elements * 2)},
            {"first moments", &PlaneBuffers::m, need(disk.m, layout.moment_bytes())},
            {"second moments", &PlaneBuffers::v, need(disk.v, layout.moment_bytes())}}};
@@ -106,8 +106,8 @@ LayerRecord::LayerRecord(Device& device, LayerLayout layout, Tier tier, const Di
 
 LayerRecord::LayerRecord(const LayerRecord& home, LayerLayout layout)
     : device_(home.device_), layout_(std::move(layout)), tier_(home.tier_), disk_(home.disk_) {
-  ensure(layout_.elements == home.layout_.elements && layout_.state_elements == home.layout_.state_elements &&
-             layout_.low_elements == home.layout_.low_elements,
+  ensure(layout_.stored_bytes() == home.layout_.stored_bytes() && layout_.elements == home.layout_.elements &&
+             layout_.state_elements == home.layout_.state_elements && layout_.low_elements == home.layout_.low_elements,
          "a record shares the memory of one of its own size");
   const auto shared = [](const Buffer& buffer) { return Buffer(buffer.data(), buffer.bytes(), [](void*, size_t) {}); };
   weights_ = shared(home.weights_);
@@ -118,6 +118,7 @@ LayerRecord::LayerRecord(const LayerRecord& home, LayerLayout layout)
 
 StatePlanes LayerRecord::planes() const {
   const bool narrow = dtype() == DType::bf16;
+  ensure(!packed(), "nothing of a packed record is updated or looked up");
   return {.weight = narrow ? reinterpret_cast<bf16*>(weights_.data()) : nullptr,
           .low = reinterpret_cast<uint16_t*>(low_.data()),
           .master = narrow ? nullptr : reinterpret_cast<float*>(weights_.data()),
@@ -134,19 +135,17 @@ void LayerRecord::copy(void* to, const void* from, size_t bytes) const {
 
 void LayerRecord::read_master(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
   const size_t n = static_cast<size_t>(count);
-  const int64_t weight = tensor.offset + begin;
-  if (dtype() == DType::f32) return read_weights(4 * weight, 4 * count, out);
+  if (dtype() == DType::f32) return read_elements(tensor, begin, count, out);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
-  read_weights(2 * weight, 2 * count, high.data());
+  read_elements(tensor, begin, count, high.data());
   if (tensor.has_low_bits()) read_plane(low_, disk_.low, 2 * (tensor.low_offset + begin), 2 * count, low.data());
   for (size_t i = 0; i < n; ++i) out[i] = join_master(high[i], low[i]);
 }
 
 void LayerRecord::write_master(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values) {
   const size_t n = static_cast<size_t>(count);
-  const int64_t weight = tensor.offset + begin;
-  if (dtype() == DType::f32) return write_plane(weights_, disk_.weights, 4 * weight, 4 * count, values);
+  if (dtype() == DType::f32) return write_elements(tensor, begin, count, values);
   std::vector<bf16> high(n);
   std::vector<uint16_t> low(n);
   uint16_t any = 0;
@@ -156,8 +155,80 @@ void LayerRecord::write_master(const TensorSpec& tensor, int64_t begin, int64_t 
     any |= low[i];
   }
   ensure(!tensor.exact || any == 0, "a frozen tensor without low bits gets values that bf16 holds");
-  write_plane(weights_, disk_.weights, 2 * weight, 2 * count, high.data());
+  write_elements(tensor, begin, count, high.data());
   if (tensor.has_low_bits()) write_plane(low_, disk_.low, 2 * (tensor.low_offset + begin), 2 * count, low.data());
+}
+
+namespace {
+
+void to_floats(DType dtype, const void* elements, int64_t count, float* out) {
+  if (dtype == DType::f32) {
+    std::memcpy(out, elements, static_cast<size_t>(4 * count));
+  } else {
+    std::transform(static_cast<const bf16*>(elements), static_cast<const bf16*>(elements) + count, out,
+                   [](bf16 x) { return to_float(x); });
+  }
+}
+
+void from_floats(DType dtype, const float* values, int64_t count, void* out) {
+  if (dtype == DType::f32) {
+    std::memcpy(out, values, static_cast<size_t>(4 * count));
+  } else {
+    std::transform(values, values + count, static_cast<bf16*>(out), [](float x) { return to_bf16(x); });
+  }
+}
+
+}  // namespace
+
+void LayerRecord::read_elements(const TensorSpec& tensor, int64_t begin, int64_t count, void* out) const {
+  const int64_t element = dtype_bytes(dtype());
+  if (!packed()) return read_plane(weights_, disk_.weights, (tensor.offset + begin) * element, count * element, out);
+  if (tensor.packing == WeightPacking::none)
+    return read_plane(weights_, disk_.weights, tensor.packed_offset + begin * element, count * element, out);
+  const int64_t first = begin / kMxfp4Block, blocks = ceil_div(begin + count, kMxfp4Block) - first;
+  std::vector<std::byte> codes(static_cast<size_t>(blocks * kMxfp4BlockBytes)), scales(static_cast<size_t>(blocks));
+  read_plane(weights_, disk_.weights, tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes), codes.data());
+  read_plane(weights_, disk_.weights, scales_at(tensor) + first, blocks, scales.data());
+  std::vector<float> values(static_cast<size_t>(count));
+  decode_mxfp4(codes.data(), scales.data(), begin - first * kMxfp4Block, count, values.data());
+  from_floats(dtype(), values.data(), count, out);
+}
+
+void LayerRecord::write_elements(const TensorSpec& tensor, int64_t begin, int64_t count, const void* elements) {
+  const int64_t element = dtype_bytes(dtype());
+  if (!packed())
+    return write_plane(weights_, disk_.weights, (tensor.offset + begin) * element, count * element, elements);
+  if (tensor.packing == WeightPacking::none)
+    return write_plane(weights_, disk_.weights, tensor.packed_offset + begin * element, count * element, elements);
+  ensure(begin % kMxfp4Block == 0 && count % kMxfp4Block == 0, "a packed tensor is written in whole blocks");
+  const int64_t first = begin / kMxfp4Block, blocks = count / kMxfp4Block;
+  std::vector<float> values(static_cast<size_t>(count));
+  to_floats(dtype(), elements, count, values.data());
+  std::vector<std::byte> codes(static_cast<size_t>(blocks * kMxfp4BlockBytes)), scales(static_cast<size_t>(blocks));
+  ensure(encode_mxfp4(values.data(), count, codes.data(), scales.data()),
+         "a packed tensor gets values that it can hold");
+  write_plane(weights_, disk_.weights, tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes),
+              codes.data());
+  write_plane(weights_, disk_.weights, scales_at(tensor) + first, blocks, scales.data());
+}
+
+bool LayerRecord::holds(const TensorSpec& tensor, const float* values, int64_t count) const {
+  if (tensor.exact && std::any_of(values, values + count, [](float x) { return master_low(x) != 0; })) return false;
+  if (!packed() || tensor.packing == WeightPacking::none) return true;
+  std::vector<std::byte> packed(static_cast<size_t>(packed_bytes(tensor.packing, count)));
+  return encode_mxfp4(values, count, packed.data(), packed.data() + count / 2);
+}
+
+void LayerRecord::read_weights(int64_t begin, int64_t bytes, void* out) const {
+  if (!packed()) return read_plane(weights_, disk_.weights, begin, bytes, out);
+  const int64_t element = dtype_bytes(dtype()), end = begin + bytes;
+  std::memset(out, 0, static_cast<size_t>(bytes));  // the gaps
+  for (const TensorSpec& tensor : layout_.tensors) {
+    const int64_t at = tensor.offset * element;
+    const int64_t from = std::max(begin, at), to = std::min(end, at + tensor.elements() * element);
+    if (from >= to) continue;
+    read_elements(tensor, (from - at) / element, (to - from) / element, static_cast<std::byte*>(out) + (from - begin));
+  }
 }
 
 void LayerRecord::read_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, void* out) const {

@@ -5,6 +5,8 @@
 //
 // In other formats (tensor/state_format.h) there are no low bits, and m and v take less.
 //
+// Weights are there in their stored form (tensor/layout.h): of a packed record that is no plane of elements.
+//
 // Weights hold every tensor, by its offset; m and v the trained ones, by their state_offset; low bits those whose
 // master is wider than bf16, by their low_offset. Of frozen tensors that come from a bf16 source weights are all.
 // Addresses are the tier's: on Tier::hbm they are the device's, and only read_ and write_ reach the values from here.
@@ -84,21 +86,24 @@ class LayerRecord {
   const LayerLayout& layout() const { return layout_; }
   DType dtype() const { return layout_.dtype(); }
   Tier tier() const { return tier_; }
-  int64_t weight_bytes() const { return layout_.elements * dtype_bytes(dtype()); }
+  bool packed() const { return layout_.packed(); }
+  int64_t weight_bytes() const { return layout_.weight_bytes(); }
 
-  std::byte* weights() const { return weights_.data(); }  // not of weights on disk
+  std::byte* weights() const { return weights_.data(); }  // in their stored form; not of weights on disk
   bool weights_on_disk() const { return disk_.weights >= 0; }
   StatePlanes planes() const;
 
-  // Bytes [begin, begin + bytes) of the weights as they stream, to host memory. The lanes must be idle. Any thread.
-  void read_weights(int64_t begin, int64_t bytes, void* out) const {
-    read_plane(weights_, disk_.weights, begin, bytes, out);
-  }
+  // Bytes [begin, begin + bytes) of the weights as they compute, to host memory. The lanes must be idle. Any thread.
+  void read_weights(int64_t begin, int64_t bytes, void* out) const;
 
   // Elements [begin, begin + count) of a tensor's logical fp32 master, whichever form it is stored in. The lanes must
-  // be idle. Any thread. Values written to an exact tensor are such that its weights hold them.
+  // be idle. Any thread. Values written to an exact tensor are such that its weights hold them; to a packed one, such
+  // that its packing does, and whole blocks of them.
   void read_master(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const;
   void write_master(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values);
+
+  // Whether write_master() may be given these values: a frozen tensor holds no more than its source did.
+  bool holds(const TensorSpec& tensor, const float* values, int64_t count) const;
 
   // The same of a trained tensor's moments. Written values are in the format already (fp32 anything, bf16 what it can
   // hold); codes are written as they are.
@@ -114,6 +119,10 @@ class LayerRecord {
 
  private:
   void copy(void* to, const void* from, size_t bytes) const;
+  // Elements [begin, begin + count) of a tensor in the dtype that computes, from and to their stored form.
+  void read_elements(const TensorSpec& tensor, int64_t begin, int64_t count, void* out) const;
+  void write_elements(const TensorSpec& tensor, int64_t begin, int64_t count, const void* elements);
+  int64_t scales_at(const TensorSpec& tensor) const { return tensor.packed_offset + tensor.elements() / 2; }
   // Bytes [begin, begin + bytes) of a plane, in memory or at `disk` in the file.
   void read_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, void* out) const;
   void write_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, const void* data);

@@ -1,5 +1,6 @@
 #include "megatrain/tensor/layout.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "megatrain/base/error.h"
@@ -12,6 +13,21 @@ uint64_t TensorSpec::name_hash() const {
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return hash;
 }
+
+namespace {
+
+// The stored form of a layout that is packed: nothing of it is trained, and some tensor has a packing.
+void place_packed(LayerLayout& layout) {
+  const auto has_packing = [](const TensorSpec& tensor) { return tensor.packing != WeightPacking::none; };
+  if (layout.state_elements > 0 || std::ranges::none_of(layout.tensors, has_packing)) return;
+  for (TensorSpec& tensor : layout.tensors) {
+    tensor.packed_offset = round_up(layout.packed_bytes, kPackedAlignment);
+    layout.packed_bytes = tensor.packed_offset + tensor.packed_bytes();
+  }
+  layout.packed_bytes = round_up(layout.packed_bytes, kPackedAlignment);
+}
+
+}  // namespace
 
 LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments) {
   LayerLayout layout;
@@ -40,15 +56,17 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments) {
   layout.elements = round_up(layout.elements, kTensorAlign);
   layout.state_elements = round_up(layout.state_elements, kTensorAlign);
   layout.low_elements = round_up(layout.low_elements, kTensorAlign);
+  place_packed(layout);
   return layout;
 }
 
-std::vector<LayerLayout> without_zero_low_bits(std::vector<LayerLayout> layouts, const TensorTypes& stored) {
+std::vector<LayerLayout> as_in_source(std::vector<LayerLayout> layouts, const TensorTypes& stored) {
   for (LayerLayout& layout : layouts) {
     for (TensorSpec& tensor : layout.tensors) {
       const auto found = stored.find(tensor.name);
-      tensor.exact =
-          !tensor.trainable && tensor.master != tensor.dtype && found != stored.end() && found->second == tensor.dtype;
+      const bool frozen = !tensor.trainable && found != stored.end();
+      tensor.exact = frozen && tensor.master != tensor.dtype && found->second.dtype == tensor.dtype;
+      tensor.packing = frozen ? found->second.packing : WeightPacking::none;
     }
     layout = make_layout(std::move(layout.tensors), layout.moments);
   }
@@ -60,6 +78,7 @@ std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts) {
     for (TensorSpec& tensor : layout.tensors) {
       tensor.master = tensor.dtype;
       tensor.trainable = false;
+      tensor.packing = WeightPacking::none;
     }
     layout = make_layout(std::move(layout.tensors));
   }

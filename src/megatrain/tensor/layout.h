@@ -5,6 +5,10 @@
 // `low_offset`, the tensors whose master is wider than what streams. When nothing is frozen, all that a tensor has are
 // equal. Unless it is of its predecessor's operand a tensor starts at a multiple of kTensorAlign elements (256 bytes in
 // bf16); the gaps are zero in every plane and stay zero.
+//
+// The weights have a compute form, which the above describes, and a stored form, in which they live and travel. The two
+// are one unless a record is packed: nothing of it is trained, and its source has some of its tensors in fewer bits.
+// The stored form then has these as the source has them, the others as they compute, by `packed_offset` in bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +18,7 @@
 
 #include "megatrain/base/math.h"
 #include "megatrain/tensor/dtype.h"
+#include "megatrain/tensor/packing.h"
 #include "megatrain/tensor/state_format.h"
 
 namespace megatrain {
@@ -50,10 +55,12 @@ struct TensorSpec {
   DType master = DType::f32;  // that updates work on; `dtype` itself: what is written is rounded to it
   bool trainable = true;      // false: frozen
   bool exact = false;         // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
-  int64_t offset = 0;         // elements from the start of the layer's weights; set by make_layout
-  int64_t state_offset = -1;  // elements from the start of its gradient and moments, -1: frozen; set by make_layout
-  int64_t low_offset = -1;    // elements from the start of the low bits, -1: it has none; set by make_layout
-  int64_t first_block = -1;   // of its moments, among the layer's; -1: frozen; set by make_layout
+  WeightPacking packing = WeightPacking::none;  // of a frozen tensor, as its source has it
+  int64_t offset = 0;                           // elements from the start of the layer's weights; set by make_layout
+  int64_t state_offset = -1;   // elements from the start of its gradient and moments, -1: frozen; set by make_layout
+  int64_t low_offset = -1;     // elements from the start of the low bits, -1: it has none; set by make_layout
+  int64_t first_block = -1;    // of its moments, among the layer's; -1: frozen; set by make_layout
+  int64_t packed_offset = -1;  // bytes from the start of a packed record's stored form; set by make_layout
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const { return role == TensorRole::norm || role == TensorRole::bias; }  // (cols), not (rows, cols)
@@ -65,6 +72,11 @@ struct TensorSpec {
   int64_t row_blocks() const { return row_state_blocks(block_row()); }
   int64_t blocks() const { return elements() == 0 ? 0 : elements() / block_row() * row_blocks(); }
   int64_t block_of(int64_t element) const { return state_block_of(element, block_row()); }  // among the tensor's
+
+  int64_t packed_bytes() const {  // in the stored form of a packed record
+    return packing == WeightPacking::none ? elements() * dtype_bytes(dtype)
+                                          : megatrain::packed_bytes(packing, elements());
+  }
 
   uint64_t name_hash() const;  // of the name: one stream of random numbers a tensor
 };
@@ -88,6 +100,7 @@ struct LayerLayout {
   int64_t state_elements = 0;  // the same of the trained tensors; 0: all are frozen
   int64_t low_elements = 0;    // the same of the tensors with low bits
   int64_t state_blocks = 0;    // of the trained tensors' moments
+  int64_t packed_bytes = 0;    // of the stored form of a packed record; 0: it is not packed
   MomentFormat moments = MomentFormat::fp32;
 
   int64_t parameters() const {
@@ -99,6 +112,10 @@ struct LayerLayout {
   // Of every tensor.
   DType dtype() const { return tensors.front().dtype; }
   DType master() const { return tensors.front().master; }
+
+  bool packed() const { return packed_bytes > 0; }
+  int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // as they compute
+  int64_t stored_bytes() const { return packed() ? packed_bytes : weight_bytes(); }  // as they live and travel
 
   // Of the plane of m, and of v: the elements by state_offset, and behind those of int8 the scales by block.
   int64_t scales_offset() const { return state_elements * moment_element_bytes(moments); }
@@ -116,11 +133,20 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments = 
 // The layouts with their state stored in this format. A stochastic master is the weight that streams itself.
 std::vector<LayerLayout> with_format(std::vector<LayerLayout> layouts, StateFormat format);
 
-using TensorTypes = std::map<std::string, DType>;  // by name
+// What a source has a tensor in: the type that holds all its values, and how they are packed there.
+struct SourceType {
+  DType dtype = DType::bf16;
+  WeightPacking packing = WeightPacking::none;
 
-// The layouts without low bits of the frozen tensors that come from a source in the type that streams; `stored` has the
-// types of the source's tensors. One that it does not name keeps its low bits.
-std::vector<LayerLayout> without_zero_low_bits(std::vector<LayerLayout> layouts, const TensorTypes& stored);
+  SourceType() = default;
+  SourceType(DType type, WeightPacking packed = WeightPacking::none) : dtype(type), packing(packed) {}
+  operator DType() const { return dtype; }
+};
+using TensorTypes = std::map<std::string, SourceType>;  // by name
+
+// The layouts with frozen tensors as their source has them, which `stored` says: without low bits where it has them in
+// the type that streams, and packed where it has them so. A tensor that it does not name keeps its low bits.
+std::vector<LayerLayout> as_in_source(std::vector<LayerLayout> layouts, const TensorTypes& stored);
 
 // The layouts without a master and with nothing trained, for what only reads weights.
 std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts);

@@ -69,7 +69,8 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .blocks = layout.state_blocks,
                          .low = layout.low_elements,
                          .norm_parts = std::ssize(layout.norm_parts()),
-                         .dtype = layout.dtype()});
+                         .dtype = layout.dtype(),
+                         .packed_bytes = layout.packed_bytes});
   }
   w.phases.push_back({.records = {0}, .width = model.config.hidden});
   const std::vector<PhaseCost> costs = layer_costs(model, shape);

@@ -166,7 +166,9 @@ bool has_whole_attention(const OpsShape& shape) {
 // What generating between steps takes, wherever the plan puts the weights. The ops' scratch serves steps and answers.
 void add_generation(const TrainConfig& config, const ModelConfig& model, const Site& site, Workload& w) {
   const int64_t prompt = site.prompt_tokens > 0 ? site.prompt_tokens : most_prompt_tokens(config.sample);
-  const bool in_place = !site.gpu && config.memory.nvme_path.empty();  // weights on disk come as they do to a GPU
+  // packed weights, and those on disk, come as they do to a GPU
+  const bool in_place = !site.gpu && config.memory.nvme_path.empty() &&
+                        std::ranges::all_of(w.records, [](const RecordWork& r) { return r.packed_bytes == 0; });
   const GenerationNeed need = CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,
                                                          sample_options(config.sample, model, prompt), in_place);
   w.generation_bytes = need.bytes;

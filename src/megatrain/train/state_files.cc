@@ -9,7 +9,6 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/finite.h"
 #include "megatrain/base/number_text.h"
-#include "megatrain/base/split_master.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
@@ -46,6 +45,11 @@ struct Plane {
   }
   bool coded() const { return stored_type() == DType::u8; }
 };
+
+// What the source of a frozen tensor has it in.
+const char* source_name(const TensorSpec& tensor) {
+  return tensor.packing == WeightPacking::mxfp4 ? "MXFP4" : dtype_name(tensor.dtype);
+}
 
 std::vector<int64_t> scale_shape(const TensorSpec& tensor) {
   if (tensor.block_row() == tensor.elements()) return {tensor.blocks()};
@@ -242,11 +246,11 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
     };
     const std::vector<int64_t> shape = tensor_shape(tensor);
     const float* master = read(tensor.name, shape, piece.begin, piece.count);
-    if (tensor.exact && std::any_of(master, master + piece.count, [](float x) { return master_low(x) != 0; }))
+    if (!piece.record->holds(tensor, master, piece.count))
       fail_config(
-          fmt::format("{} holds values of the frozen tensor {} that bf16 cannot hold, but model.path has it in "
-                      "bf16: it is not the model that the run began with; name that one, or start a new run_dir",
-                      path, tensor.name));
+          fmt::format("{} holds values of the frozen tensor {} that {} cannot hold, but model.path has it in {}: it is "
+                      "not the model that the run began with; name that one, or start a new run_dir",
+                      path, tensor.name, source_name(tensor), source_name(tensor)));
     piece.record->write_master(tensor, piece.begin, piece.count, master);
     if (!tensor.trainable) return;
     for (const auto& [suffix, moment] :

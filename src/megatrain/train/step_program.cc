@@ -107,7 +107,10 @@ StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload,
       row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
   ensure(layouts_.size() == workload.records.size() && phases_.size() + 2 == workload.phases.size(),
          "the workload is this model's");
-  for (const LayerLayout& layout : layouts_) part_runs_.push_back(runs_of_parts(layout));
+  for (const LayerLayout& layout : layouts_) {
+    part_runs_.push_back(runs_of_parts(layout));
+    unpacking_.emplace_back(layout);
+  }
 }
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
@@ -219,6 +222,9 @@ void StepProgram::compute(const Action& a, const Operands& operands, Stream& str
     case ActionKind::balance_experts: return balance_experts(operands, stream);
     case ActionKind::backward: return backward(a, operands, stream);
     case ActionKind::embed_backward: return embed_backward(a, operands, stream);
+    case ActionKind::unpack_weights:
+      return unpacking_[static_cast<size_t>(a.record)].run(ops_, stream, operands.address(Operand::from),
+                                                           operands.address(Operand::to));
     case ActionKind::merge_rows: return merge_rows(a, operands, stream);
     case ActionKind::finish_gradient: return finish_gradient(a, operands, stream);
     case ActionKind::finish_losses: return finish_losses(operands, stream);

@@ -10,6 +10,7 @@
 #include "megatrain/data/batch.h"
 #include "megatrain/engine/pipeline.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/unpacking.h"
 #include "megatrain/optim/updater.h"
 
 namespace megatrain {
@@ -93,6 +94,7 @@ class StepProgram : public StepHandler {
   std::vector<LayerLayout> layouts_;  // by record
   Updater& updater_;
   std::vector<std::vector<PartRun>> part_runs_;  // by record
+  std::vector<Unpacking> unpacking_;             // by record
   std::vector<Model::NumberedPhase> phases_;     // of the layers
   bool below_head_is_trained_;
   bool rows_on_host_;  // the embedding lives there, and the rows that a step touches come

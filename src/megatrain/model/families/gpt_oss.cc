@@ -50,15 +50,16 @@ std::vector<int64_t> read_window(const ConfigReader& r, int64_t layers) {
   return window;
 }
 
-// The weights say themselves how they are stored; what the field may hold is what they can be.
-void check_quantization(const ConfigReader& r) {
+// Whether config.json says that the experts are stored in MXFP4. Where weights are there, they say it themselves.
+bool says_mxfp4(const ConfigReader& r) {
   constexpr const char* kField = "quantization_config";
-  if (!r.has(kField)) return;
+  if (!r.has(kField)) return false;
   const ConfigReader q(r.at(kField), fmt::format("{}: {}", r.where(), kField));
   check_fields_of(q, {"quant_method", "modules_to_not_convert", "dequantize"});
   if (q.string("quant_method", "") != "mxfp4")
     fail_input(fmt::format("{}: 'quant_method' is {}; only mxfp4 is read, or weights that are not quantised", q.where(),
                            q.has("quant_method") ? q.at("quant_method").dump() : "missing"));
+  return true;
 }
 
 void read_gpt_oss(const ConfigReader& r, ModelConfig& c) {
@@ -70,9 +71,9 @@ void read_gpt_oss(const ConfigReader& r, ModelConfig& c) {
   c.sinks = true;
   c.rope = read_gpt_oss_rope(r, c.max_position);
   c.window = read_window(r, c.layers);
-  check_quantization(r);
 
   read_experts(r, {.count = 128, .chosen = 4}, c);
+  c.experts.mxfp4 = says_mxfp4(r);
   if (r.positive("experts_per_token", c.experts.chosen) != c.experts.chosen)
     fail_input(
         fmt::format("{}: 'experts_per_token' is {} and 'num_experts_per_tok' is {}; transformers goes by the second: "

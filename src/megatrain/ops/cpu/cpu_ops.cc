@@ -57,6 +57,7 @@ class CpuOps final : public Ops {
   void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }
   void clip_factor(Stream& s, const ClipFactor& a) override { run(s, cpu::clip_factor, a); }
   void adamw(Stream& s, const AdamWUpdate& a) override { run(s, cpu::adamw, a); }
+  void unpack_weights(Stream& s, const UnpackWeights& a) override { run(s, cpu::unpack_weights, a); }
 
  private:
   template <class Args>

@@ -44,5 +44,6 @@ void finish_gradient(const Context& context, const FinishGradient& args);
 void sum_losses(const Context& context, const SumLosses& args);
 void clip_factor(const Context& context, const ClipFactor& args);
 void adamw(const Context& context, const AdamWUpdate& args);
+void unpack_weights(const Context& context, const UnpackWeights& args);
 
 }  // namespace megatrain::cpu

@@ -123,6 +123,7 @@ class CudaOps final : public Ops {
   void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }
   void sum_losses(Stream& stream, const SumLosses& args) override { launch(args, native_stream(stream)); }
   void clip_factor(Stream& stream, const ClipFactor& args) override { launch(args, native_stream(stream)); }
+  void unpack_weights(Stream& stream, const UnpackWeights& args) override { launch(args, native_stream(stream)); }
   void adamw(Stream& stream, const AdamWUpdate& args) override { launch(args, native_stream(stream)); }
 
  private:

@@ -19,6 +19,7 @@
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
+#include "megatrain/ops/unpack.h"
 
 namespace megatrain {
 
@@ -48,6 +49,9 @@ void launch(const ClipFactor& args, cudaStream_t stream);
 
 // adamw.cu
 void launch(const AdamWUpdate& args, cudaStream_t stream);
+
+// unpack.cu
+void launch(const UnpackWeights& args, cudaStream_t stream);
 
 // column_sum.cu
 // out[c] (+)= sum over p of partials[p][c], in an order fixed by `count`

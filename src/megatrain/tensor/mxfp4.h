@@ -14,4 +14,8 @@ inline constexpr int64_t kMxfp4BlockBytes = 16;  // they take
 // 2^(scale - 127). Exact; what fp32 cannot hold is infinite.
 void decode_mxfp4(const std::byte* blocks, const std::byte* scales, int64_t begin, int64_t count, float* out);
 
+// Whole blocks of the values, each with the smallest power that holds its largest number. False: some value has no code
+// under the power of its block, and what was written means nothing. All that decode_mxfp4() gives but infinities has.
+bool encode_mxfp4(const float* values, int64_t count, std::byte* blocks, std::byte* scales);
+
 }  // namespace megatrain

@@ -1,9 +1,10 @@
 // MXFP4 against a formula in double, for every byte under every scale.
-#include "megatrain/hub/mxfp4.h"
+#include "megatrain/tensor/mxfp4.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "megatrain/base/bf16.h"
@@ -58,6 +59,28 @@ TEST(Mxfp4, ARunMayBeginAndEndInsideBlocks) {
     std::vector<float> run(static_cast<size_t>(count));
     decode_mxfp4(blocks.data(), scales.data(), begin, count, run.data());
     EXPECT_EQ(run, std::vector<float>(all.begin() + begin, all.begin() + begin + count));
+  }
+}
+
+TEST(Mxfp4, WhatWasDecodedIsEncodedToTheSameValues) {
+  for (unsigned scale = 0; scale < 252; ++scale) {  // all values are finite
+    const std::vector<std::byte> blocks = every_byte(), scales(16, static_cast<std::byte>(scale));
+    std::vector<float> values(512), again(512);
+    decode_mxfp4(blocks.data(), scales.data(), 0, 512, values.data());
+    std::vector<std::byte> codes(256), powers(16);
+    ASSERT_TRUE(encode_mxfp4(values.data(), 512, codes.data(), powers.data())) << scale;
+    decode_mxfp4(codes.data(), powers.data(), 0, 512, again.data());
+    EXPECT_EQ(std::memcmp(values.data(), again.data(), 512 * sizeof(float)), 0) << scale;
+  }
+}
+
+TEST(Mxfp4, AValueWithoutACodeIsNotEncoded) {
+  std::vector<std::byte> codes(16), powers(1);
+  for (const float wrong : {1.25f, 5.0f, 0.3f, 0.25f, INFINITY, NAN}) {
+    std::vector<float> values(32, 6.0f);
+    EXPECT_TRUE(encode_mxfp4(values.data(), 32, codes.data(), powers.data()));
+    values[17] = wrong;
+    EXPECT_FALSE(encode_mxfp4(values.data(), 32, codes.data(), powers.data())) << wrong;
   }
 }
 

@@ -1,0 +1,62 @@
+#include "megatrain/tensor/mxfp4.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace megatrain {
+namespace {
+
+// Twice the numbers and half the powers: 2^128 is beyond fp32, and 0.5 times it is not.
+constexpr std::array<float, 16> kTwice = {0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12};
+
+const std::array<float, 256>& half_powers() {
+  static const std::array<float, 256> powers = [] {
+    std::array<float, 256> made{};
+    for (size_t scale = 0; scale < made.size(); ++scale) made[scale] = std::ldexp(1.0f, static_cast<int>(scale) - 128);
+    return made;
+  }();
+  return powers;
+}
+
+}  // namespace
+
+void decode_mxfp4(const std::byte* blocks, const std::byte* scales, int64_t begin, int64_t count, float* out) {
+  const std::array<float, 256>& powers = half_powers();
+  for (int64_t i = begin; i < begin + count; ++i) {
+    const auto pair = std::to_integer<unsigned>(blocks[i / 2]);
+    const unsigned code = i % 2 == 0 ? pair & 15u : pair >> 4;
+    *out++ = kTwice[code] * powers[std::to_integer<unsigned>(scales[i / kMxfp4Block])];
+  }
+}
+
+namespace {
+
+// The code of a value that is so many halves of its block's power; -1: there is none.
+int code_of(float halves) {
+  const auto found = std::find(kTwice.begin(), kTwice.begin() + 8, std::abs(halves));
+  if (found == kTwice.begin() + 8) return -1;
+  return static_cast<int>(found - kTwice.begin()) + (std::signbit(halves) ? 8 : 0);
+}
+
+}  // namespace
+
+bool encode_mxfp4(const float* values, int64_t count, std::byte* blocks, std::byte* scales) {
+  for (int64_t at = 0; at < count; at += kMxfp4Block) {
+    float largest = 0;
+    for (int64_t i = 0; i < kMxfp4Block; ++i) largest = std::max(largest, std::abs(values[at + i]));
+    int exponent = 0;
+    std::frexp(largest, &exponent);  // largest = 4 or 6 times 2^(exponent - 3)
+    const int scale = largest == 0 ? 127 : std::clamp(exponent - 3 + 127, 0, 254);
+    *scales++ = static_cast<std::byte>(scale);
+    for (int64_t i = 0; i < kMxfp4Block; i += 2) {
+      const int low = code_of(std::ldexp(values[at + i], 128 - scale));
+      const int high = code_of(std::ldexp(values[at + i + 1], 128 - scale));
+      if (low < 0 || high < 0) return false;
+      *blocks++ = static_cast<std::byte>(low | high << 4);
+    }
+  }
+  return true;
+}
+
+}  // namespace megatrain

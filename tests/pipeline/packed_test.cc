@@ -1,0 +1,84 @@
+// Frozen weights that stay packed.
+#include "tests/pipeline/packed_check.h"
+
+#include "megatrain/plan/check_plan.h"
+#include "megatrain/plan/estimate.h"
+#include "megatrain/plan/inventory.h"
+
+namespace megatrain::tiny {
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kPackedPlans = 12;
+constexpr int64_t kPackedSteps = 2;
+#else
+constexpr uint64_t kPackedPlans = 40;
+constexpr int64_t kPackedSteps = 3;
+#endif
+
+TEST(Packed, FrozenExpertsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
+  for (const Shape& shape : packed_shapes()) expect_packed_as_unpacked(shape, "cpu", kPackedPlans, kPackedSteps);
+}
+
+TEST(Packed, WeightsAreCountedAndMovedInTheirStoredForm) {
+  Shape shape = packed_shapes().front();
+  Tiny packed(shape);
+  shape.mxfp4_source = false;
+  shape.bf16_source = true;
+  Tiny unpacked(shape);
+  const Workload &w = packed.workload(), &plain = unpacked.workload();
+  // every record on the host, and every record of a layer streams
+  Plan plan = packed.default_plan();
+  for (RecordPlan& record : plan.records) record = RecordPlan{};
+  plan.rings = {.weight_slots = 2, .packed_slots = 2, .host_gradients = plan.waiting_on_host(w)};
+  for (PhasePlan& phase : plan.phases) phase = PhasePlan{};
+  check_plan(w, plan);
+  Plan other = plan;
+  other.rings.packed_slots = 0;
+  check_plan(plain, other);
+  const MemoryNeed need = memory_need(w, plan), more = memory_need(plain, other);
+  int64_t stored = 0, whole = 0;
+  for (int64_t r = 0; r < w.record_count(); ++r) {
+    if (!w.is_packed(r)) continue;
+    EXPECT_LT(2 * w.stored_bytes(r), w.weight_bytes(r));
+    stored += w.stored_bytes(r);
+    whole += plain.weight_bytes(r);
+  }
+  EXPECT_GT(stored, 0);
+  EXPECT_EQ(more.bytes_of(ResourceKind::record_weights) - need.bytes_of(ResourceKind::record_weights), whole - stored);
+  EXPECT_EQ(need.bytes_of(ResourceKind::weight_slot), more.bytes_of(ResourceKind::weight_slot));
+  EXPECT_EQ(need.bytes_of(ResourceKind::packed_slot), 2 * w.stored_bytes(2));
+  EXPECT_LT(fetched_weight_bytes(w, plan), fetched_weight_bytes(plain, other));
+  other = plan;
+  other.rings.packed_slots = 0;
+  EXPECT_ANY_THROW(check_plan(w, other)) << "packed weights come through a ring";
+  EXPECT_ANY_THROW(check_plan(plain, plan)) << "nothing of this one is packed";
+}
+
+TEST(Packed, SchedulesUnpackEachRecordBeforeItsPhaseReadsIt) {
+  Tiny packed(packed_shapes().front());
+  const Workload& w = packed.workload();
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::map<Resource, int64_t> holds;  // record in each slot or place, by what wrote it last
+    for (const Action& action : build_schedule(w, random_plan(w, seed), StepMode::train).actions) {
+      if (action.kind == ActionKind::unpack_weights || action.kind == ActionKind::fetch_weights) {
+        EXPECT_EQ(action.kind == ActionKind::unpack_weights || action.at(Operand::to).kind == ResourceKind::packed_slot,
+                  w.is_packed(action.record));
+        holds[action.at(Operand::to)] = action.record;
+      }
+      if (action.kind != ActionKind::forward && action.kind != ActionKind::backward) continue;
+      const std::vector<int64_t>& records = w.phase(action.phase).records_of(action.part);
+      for (size_t i = 0; i < records.size(); ++i) {
+        const Resource& at = action.at(Operand::weights, static_cast<int64_t>(i));
+        if (at.kind == ResourceKind::record_weights) {
+          EXPECT_FALSE(w.is_packed(records[i])) << "a phase reads no packed weights";
+        } else {
+          EXPECT_EQ(holds.at(at), records[i]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megatrain::tiny
