@@ -543,7 +543,7 @@ TEST(RandomPlan, VariesEveryFieldOfAPlan) {
       for (const char* key : {"sweeps", "input_every", "serial"}) seen[key].insert(plan.at(key).dump());
     }
   }
-  EXPECT_EQ(seen.size(), 5u + 3u + 11u + 3u);
+  EXPECT_EQ(seen.size(), 5u + 3u + 12u + 3u);
   for (const char* ring : {"small_slots", "packed_slots"}) {  // slot_rings_test.cc, pipeline/packed_test.cc
     EXPECT_EQ(seen[ring], std::set<std::string>{"0"});
     seen.erase(ring);

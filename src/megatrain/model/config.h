@@ -53,7 +53,6 @@ struct ExpertsConfig {
   Gate gate;
   double aux_coef = 0;       // of the load balancing loss
   bool aux_in_loss = false;  // whether the loss that is trained holds it
-  bool mxfp4 = false;        // config.json says that files hold their weights so
 
   bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
 };
@@ -88,6 +87,7 @@ struct ModelConfig {
   bool sinks = false;                     // a learned logit of each head that takes part in softmax and has no value
   ExpertsConfig experts;
   std::optional<DType> dtype;  // in which the weights are stored, when config.json says so
+  bool mxfp4_experts = false;  // config.json says that files hold the experts' weights in MXFP4
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }

@@ -77,7 +77,8 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   // A field added to either struct does not compile until it is bound here, and an unbound name does not go unused.
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
                init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
-               attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, experts, dtype] = config;
+               attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, experts, dtype,
+               mxfp4_experts] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   return {
@@ -108,6 +109,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"sinks", sinks, true},
       {"experts", experts_json(experts), true},
       {"torch_dtype", dtype ? ordered_json(dtype_name(*dtype)) : ordered_json(), false},
+      {"quant_method", mxfp4_experts ? ordered_json("mxfp4") : ordered_json(), false},
       {"rope_type", scaling_name(scaling), true},
       {"rope_theta", theta, true},
       {"rope_scaling.factor", factor, true},

@@ -86,7 +86,7 @@ TensorTypes declared_types(const ModelConfig& config) {
   if (!config.dtype) return types;
   for (const LayerLayout& layout : model_layouts(config)) {
     for (const TensorSpec& tensor : layout.tensors) {
-      const bool packed = config.experts.mxfp4 && tensor.stored.mxfp4;
+      const bool packed = config.mxfp4_experts && tensor.stored.mxfp4;
       types[tensor.name] = {*config.dtype, packed ? WeightPacking::mxfp4 : WeightPacking::none};
     }
   }

@@ -73,7 +73,7 @@ void read_gpt_oss(const ConfigReader& r, ModelConfig& c) {
   c.window = read_window(r, c.layers);
 
   read_experts(r, {.count = 128, .chosen = 4}, c);
-  c.experts.mxfp4 = says_mxfp4(r);
+  c.mxfp4_experts = says_mxfp4(r);
   if (r.positive("experts_per_token", c.experts.chosen) != c.experts.chosen)
     fail_input(
         fmt::format("{}: 'experts_per_token' is {} and 'num_experts_per_tok' is {}; transformers goes by the second: "
