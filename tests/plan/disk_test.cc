@@ -12,6 +12,7 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/plan/spill.h"
+#include "tests/plan/least_budget.h"
 #include "tests/support/dense_workload.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
@@ -53,18 +54,8 @@ int64_t enough(const Workload& w) { return memory_need(w, planned(w, kPlenty)).h
 
 // The least host memory that can be planned for with a disk.
 int64_t least_host_bytes(const Workload& w) {
-  int64_t low = 0, high = kPlenty;
-  while (high - low > kMiB) {
-    const int64_t middle = low + (high - low) / 2;
-    try {
-      planned(w, middle);
-      high = middle;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::cannot_fit);
-      low = middle;
-    }
-  }
-  return high;
+  return least_budget(
+      w, kMachine, kPlenty, [](int64_t host) { return budgets(host, kPlenty); }, kMiB);
 }
 
 std::vector<Workload> workloads() {

@@ -15,6 +15,7 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/schedule.h"
+#include "tests/plan/least_budget.h"
 #include "tests/support/dense_workload.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
@@ -102,24 +103,10 @@ Plan planned(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
   return make_plan(w, {.gpu_bytes = gpu, .host_bytes = host}, kMachine, nullptr);
 }
 
-bool plannable(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
-  try {
-    planned(w, gpu, host);
-    return true;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::cannot_fit);
-    return false;
-  }
-}
-
 // The least device budget that can be planned for.
 int64_t least_gpu_bytes(const Workload& w) {
-  int64_t low = 0, high = kPlenty;
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (plannable(w, middle) ? high : low) = middle;
-  }
-  return high;
+  return least_budget(w, kMachine, kPlenty,
+                      [](int64_t gpu) { return Budgets{.gpu_bytes = gpu, .host_bytes = kPlenty}; });
 }
 
 // Device budgets from the least that works to more than everything needs.
@@ -165,13 +152,9 @@ TEST(Planner, RefusesOneByteBelowWhatItNeedsAndSaysHowMuchThatIs) {
     const int64_t gpu = least_gpu_bytes(w);
     expect_error(ExitCode::cannot_fit, {"device memory", format_bytes(gpu), "memory.gpu"},
                  [&] { planned(w, gpu - 1); });
-    int64_t low = 0,
-            host = memory_need(w, planned(w, gpu)).host_bytes();  // the least that can be planned for is within
-    EXPECT_TRUE(plannable(w, gpu, host));
-    while (low + 1 < host) {
-      const int64_t middle = (low + host) / 2;
-      (plannable(w, gpu, middle) ? host : low) = middle;
-    }
+    // the least that can be planned for is within what this plan needs
+    const int64_t host = least_budget(w, kMachine, memory_need(w, planned(w, gpu)).host_bytes(),
+                                      [gpu](int64_t bytes) { return Budgets{.gpu_bytes = gpu, .host_bytes = bytes}; });
     expect_error(ExitCode::cannot_fit, {"host memory", format_bytes(host), "memory.host"},
                  [&] { planned(w, gpu, host - 1); });
   }
@@ -202,14 +185,14 @@ TEST(Planner, SaysWhetherThereIsAPlanWithoutMakingIt) {
 }
 
 TEST(Planner, ALargerBudgetIsNeverSlower) {
-  for (const MachineProfile& machine :
-       {MachineProfile{},
-        MachineProfile{
-            .flops_per_s = 60e9, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 20e9}}) {
-    for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
-      const Workload w = some_workload(seed);
+  const MachineProfile slow{
+      .flops_per_s = 60e9, .h2d_bytes_per_s = 8e9, .d2h_bytes_per_s = 8e9, .dram_bytes_per_s = 20e9};
+  for (uint64_t seed = 0; seed < kWorkloads; ++seed) {
+    const Workload w = some_workload(seed);
+    const std::vector<int64_t> budgets = budgets_of(w, 6);
+    for (const MachineProfile& machine : {kMachine, slow}) {
       double before = 1e300;
-      for (const int64_t gpu : budgets_of(w, 6)) {
+      for (const int64_t gpu : budgets) {
         const Plan plan = make_plan(w, {.gpu_bytes = gpu, .host_bytes = kPlenty}, machine, nullptr);
         const double now = estimate(w, plan, machine).step_s;
         EXPECT_LE(now, before * (1 + 1e-12)) << "workload " << seed << ", " << gpu << " bytes: " << plan_to_json(plan);
@@ -347,7 +330,7 @@ TEST(Planner, ASmallHostIsSparedByKeepingInputsOnTheDevice) {
   const Workload w = some_workload(8);
   const int64_t least = memory_need(w, planned(w, kPlenty)).host_bytes();
   ASSERT_LT(least, memory_need(w, planned(w, least_gpu_bytes(w))).host_bytes());
-  EXPECT_TRUE(plannable(w, kPlenty, least));
+  EXPECT_NO_THROW(planned(w, kPlenty, least));
 }
 
 TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {

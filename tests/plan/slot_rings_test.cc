@@ -15,6 +15,7 @@
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/schedule.h"
 #include "megatrain/plan/verify.h"
+#include "tests/plan/least_budget.h"
 #include "tests/support/dense_workload.h"
 
 namespace megatrain {
@@ -124,17 +125,8 @@ TEST(SlotRings, APlanWithTooFewOrTooManySmallSlotsIsRefusedByName) {
 TEST(SlotRings, ThePlannerStreamsInLessMemoryAndALargerBudgetIsNeverSlower) {
   const Workload w = pairs(kLarge / 10), equal = pairs(kLarge / 4 + 1);
   const auto least = [](const Workload& some) {
-    int64_t low = 0, high = kPlenty;
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      try {
-        make_plan(some, {.gpu_bytes = middle, .host_bytes = kPlenty}, kMachine, nullptr);
-        high = middle;
-      } catch (const Error&) {
-        low = middle;
-      }
-    }
-    return high;
+    return least_budget(some, kMachine, kPlenty,
+                        [](int64_t gpu) { return Budgets{.gpu_bytes = gpu, .host_bytes = kPlenty}; });
   };
   const int64_t needed = least(w);
   EXPECT_LT(needed + w.weight_bytes(2) / 2, least(equal));  // one slot as large as the largest less
