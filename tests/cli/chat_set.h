@@ -59,7 +59,7 @@ inline void write_chat_set(uint64_t seed, const std::string& folder) {
     }
     train << json{{"messages", messages}} << "\n";
   }
-  write_byte_model(folder + "/model", 128, 3);
+  write_byte_model(folder + "/model", 64, 2);
   std::ofstream(folder + "/chat.yaml") << fmt::format(R"(model: {{config: {0}/model/config.json}}
 data:
   tokenizer: {0}/model
@@ -71,9 +71,9 @@ seed: {1}
 device: cpu
 precision: fp32
 seq_len: 256
-batch: 8
-epochs: 9
-optim: {{lr: 1.5e-3, beta2: 0.98, schedule: wsd, decay: 0.3, warmup: 20, weight_decay: 0}}
+batch: 4
+epochs: 6
+optim: {{lr: 3e-3, beta2: 0.98, schedule: wsd, decay: 0.3, warmup: 20, weight_decay: 0}}
 eval: {{every: 100}}
 )",
                                                       folder, seed);
