@@ -20,8 +20,12 @@ using Kind = ResourceKind;
 template <class Visit>
 class ResourceList {
  public:
-  ResourceList(const Workload& w, const Plan& plan, const Visit& visit)
-      : w_(w), plan_(plan), visit_(visit), widest_(*std::max_element(plan.sweeps.begin(), plan.sweeps.end())) {}
+  ResourceList(const Workload& w, const Plan& plan, const SlotRings& slots, const Visit& visit)
+      : w_(w),
+        plan_(plan),
+        slots_(slots),
+        visit_(visit),
+        widest_(*std::max_element(plan.sweeps.begin(), plan.sweeps.end())) {}
 
   void all() const {
     records();
@@ -39,7 +43,6 @@ class ResourceList {
 
   // Where records live, and the layers' weights and gradients on their way.
   void records() const {
-    const SlotRings slots(w_);
     std::array<int64_t, 2> streamed{};                  // the largest of each ring, in bytes
     int64_t packed = 0;                                 // the largest that comes, in bytes
     int64_t leaving = 0, partials = 0;                  // the largest, in bytes and partials
@@ -57,7 +60,7 @@ class ResourceList {
       device(Kind::squares, r, 8 * w_.record(r).norm_parts);
       host(Kind::host_squares, r, 8 * w_.record(r).norm_parts);
       if (!w_.is_layer_record(r)) continue;
-      int64_t& largest = streamed[slots.is_small(r)];
+      int64_t& largest = streamed[slots_.is_small(r)];
       if (plan_.takes_slot(w_, r)) largest = std::max(largest, w_.weight_bytes(r));
       if (w_.is_packed(r) && !plan_.state_on_device(r)) packed = std::max(packed, w_.stored_bytes(r));
       if (plan_.copied(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
@@ -92,7 +95,7 @@ class ResourceList {
     for (size_t place = 0; place < shared.size(); ++place)
       device(Kind::shared_gradient_sum, static_cast<int64_t>(place), shared[place] * 4);
     for (size_t i = 0; i < streamed.size(); ++i) {
-      const SlotRing& ring = slots.all()[i];
+      const SlotRing& ring = slots_.all()[i];
       for (int64_t slot = 0; streamed[i] > 0 && slot < rings.*ring.slots; ++slot) device(ring.kind, slot, streamed[i]);
     }
     for (int64_t slot = 0; packed > 0 && slot < rings.packed_slots; ++slot) device(Kind::packed_slot, slot, packed);
@@ -109,12 +112,14 @@ class ResourceList {
   }
 
   void state(int64_t r, Tier tier) const {
-    const std::vector<DiskPlane> away = disk_planes(w_, plan_, r);
-    for (const DiskPlane& plane : away) visit_(plane.kind, Tier::disk, r, plane.bytes, 1);
-    const auto here = [&](Kind on_disk) { return std::ranges::find(away, on_disk, &DiskPlane::kind) == away.end(); };
-    if (here(Kind::disk_weights)) plane(Kind::record_weights, tier, r, w_.stored_bytes(r));
-    if (here(Kind::disk_low_bits)) plane(Kind::low_bits, tier, r, w_.low_bytes(r));
-    if (!here(Kind::disk_moments)) return;
+    if (plan_.weights_on_disk(r) || plan_.moments_on_disk(r)) {
+      for (const DiskPlane& plane : disk_planes(w_, plan_, r)) visit_(plane.kind, Tier::disk, r, plane.bytes, 1);
+    }
+    if (!plan_.weights_on_disk(r)) {
+      plane(Kind::record_weights, tier, r, w_.stored_bytes(r));
+      plane(Kind::low_bits, tier, r, w_.low_bytes(r));
+    }
+    if (plan_.moments_on_disk(r)) return;
     plane(Kind::first_moments, tier, r, w_.moment_bytes(r));
     plane(Kind::second_moments, tier, r, w_.moment_bytes(r));
   }
@@ -230,13 +235,14 @@ class ResourceList {
 
   const Workload& w_;
   const Plan& plan_;
+  const SlotRings& slots_;
   const Visit& visit_;
   int64_t widest_;  // micro-batches of the widest sweep
 };
 
 template <class Visit>
-void each_resource(const Workload& w, const Plan& plan, const Visit& visit) {
-  ResourceList<Visit>(w, plan, visit).all();
+void each_resource(const Workload& w, const Plan& plan, const SlotRings& slots, const Visit& visit) {
+  ResourceList<Visit>(w, plan, slots, visit).all();
 }
 
 }  // namespace
@@ -348,9 +354,11 @@ int64_t set_aside_for_generation(const Workload& w, const MemoryNeed& need) {
 
 }  // namespace
 
-MemoryNeed memory_need(const Workload& w, const Plan& plan) {
+MemoryNeed memory_need(const Workload& w, const Plan& plan) { return memory_need(w, plan, SlotRings(w)); }
+
+MemoryNeed memory_need(const Workload& w, const Plan& plan, const SlotRings& slots) {
   MemoryNeed need;
-  each_resource(w, plan, [&](Kind kind, Tier tier, int64_t, int64_t bytes, int64_t count) {
+  each_resource(w, plan, slots, [&](Kind kind, Tier tier, int64_t, int64_t bytes, int64_t count) {
     need.of(tier)[static_cast<size_t>(kind)] += bytes * count;
   });
   need.hbm[static_cast<size_t>(Kind::generation)] = set_aside_for_generation(w, need);
@@ -422,7 +430,7 @@ std::optional<Resource> waiting_gradient_of(const Workload& w, const Plan& plan,
 Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w, plan)) {
   MemoryNeed placed;                                        // so far
   std::array<std::vector<int64_t>, kResourceKinds> ranges;  // on disk
-  each_resource(w, plan, [&](Kind kind, Tier tier, int64_t a, int64_t bytes, int64_t count) {
+  each_resource(w, plan, SlotRings(w), [&](Kind kind, Tier tier, int64_t a, int64_t bytes, int64_t count) {
     const size_t at = static_cast<size_t>(kind);
     int64_t& end = placed.of(tier)[at];
     std::vector<Place>& places = places_[at];

@@ -15,6 +15,8 @@
 
 namespace megatrain {
 
+class SlotRings;
+
 // Bytes by kind of resource.
 struct MemoryNeed {
   std::array<int64_t, kResourceKinds> hbm{}, host{}, disk{};
@@ -34,6 +36,8 @@ struct MemoryNeed {
   }
 };
 MemoryNeed memory_need(const Workload& workload, const Plan& plan);
+// The same, for callers that count many plans of a workload: `slots` are the workload's.
+MemoryNeed memory_need(const Workload& workload, const Plan& plan, const SlotRings& slots);
 // "weights and moments and gradients and block inputs", or which of them live on disk.
 std::string disk_contents(const MemoryNeed& need);
 nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}

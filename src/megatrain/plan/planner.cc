@@ -2,6 +2,7 @@
 #include "megatrain/plan/planner.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <ranges>
@@ -13,6 +14,7 @@
 #include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/inventory.h"
+#include "megatrain/plan/seen_plans.h"
 #include "megatrain/plan/slot_rings.h"
 #include "megatrain/plan/spill.h"
 
@@ -61,13 +63,13 @@ void take_turns(const Workload& w, int64_t of_eight, Plan& plan) {
         std::min(visitors, std::clamp<int64_t>(kVisitingBytes / std::max<int64_t>(largest, 1), 2, kSlots));
 }
 
-Plan start_plan(const Workload& w, const Start& start) {
+Plan start_plan(const Workload& w, const SlotRings& slots, const Start& start) {
   Plan plan{.experts_per_record = w.experts_per_record,
             .records = std::vector<RecordPlan>(w.records.size()),
             .phases = std::vector<PhasePlan>(w.phases.size()),
             .rings = {.gradients_out = 1},
             .sweeps = {}};
-  SlotRings(w).set(1, plan.rings);
+  slots.set(1, plan.rings);
   for (PhasePlan& phase : plan.layer_phases()) phase.input = Tier::host;
   for (int64_t i = 0; i < start.sweeps; ++i)
     plan.sweeps.push_back((w.micro_batches + start.sweeps - 1 - i) / start.sweeps);  // the widest first
@@ -111,29 +113,30 @@ void settle(const Workload& w, Plan& plan) {
 // memory always reaches at least as far up the same ladder. No step makes a plan slower or takes more of the host.
 class Climber {
  public:
-  Climber(const Workload& w, int64_t gpu_bytes, Plan& plan)
-      : w_(w), slot_rings_(w), gpu_bytes_(gpu_bytes), plan_(plan) {}
+  Climber(const Workload& w, const SlotRings& slots, int64_t gpu_bytes, Plan start)
+      : w_(w), slot_rings_(slots), gpu_bytes_(gpu_bytes), plan_(std::move(start)) {}
+
+  const Plan& plan() const { return plan_; }
 
   // `change` makes the first `count` of `most` changes to a plan; as many as fit are made.
   template <class Change>
   void climb(int64_t most, const Change& change) {
     if (ended_) return;
-    const auto changed = [&](int64_t count) {
-      Plan plan = plan_;
-      change(plan, count);
-      settle(w_, plan);
-      return plan;
-    };
     int64_t low = 0, high = most;
+    Plan highest = plan_;
     while (low < high) {
       const int64_t middle = high == most ? most : (low + high + 1) / 2;  // mostly all fits
-      if (memory_need(w_, changed(middle)).hbm_bytes() <= gpu_bytes_) {
+      Plan plan = plan_;
+      change(plan, middle);
+      settle(w_, plan);
+      if (memory_need(w_, plan, slot_rings_).hbm_bytes() <= gpu_bytes_) {
         low = middle;
+        highest = std::move(plan);
       } else {
         high = middle - 1;
       }
     }
-    plan_ = changed(low);
+    plan_ = std::move(highest);
     ended_ = low < most;
   }
 
@@ -187,9 +190,9 @@ class Climber {
 
  private:
   const Workload& w_;
-  SlotRings slot_rings_;
+  const SlotRings& slot_rings_;
   int64_t gpu_bytes_;
-  Plan& plan_;
+  Plan plan_;
   bool ended_ = false;
 };
 
@@ -206,15 +209,35 @@ bool outputs_pay_most(const Workload& w) {
   });
 }
 
-void climb(Climber& climber, Ladder ladder, bool long_sequences) {
-  climber.basics(long_sequences && ladder == Ladder::keep_attention);
-  if (long_sequences) climber.outputs();
+void climb(Climber& climber, Ladder ladder) {
   if (ladder == Ladder::weights) climber.weights();
   if (ladder != Ladder::keep_attention) climber.keep(Keep::products);
   climber.keep(Keep::attention);
   climber.keep(Keep::products);
   climber.keep(Keep::everything);
   climber.weights();
+}
+
+// The plans at the top of the ladders that begin at `base`, the plan of `start`.
+std::vector<Plan> climbed(const Workload& w, const SlotRings& slots, int64_t gpu_bytes, const Start& start,
+                          const Plan& base, bool long_sequences) {
+  const auto basics = [&](bool outputs_first) {
+    Climber climber(w, slots, gpu_bytes, base);
+    climber.basics(outputs_first);
+    if (long_sequences) climber.outputs();
+    return climber;
+  };
+  const Climber common = basics(false);
+  std::vector<Plan> plans;
+  for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
+    // where the start has taken what a ladder would climb first, it is another ladder
+    if (ladder == Ladder::weights && base.streaming() == 0) continue;
+    if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
+    Climber climber = long_sequences && ladder == Ladder::keep_attention ? basics(true) : common;
+    climb(climber, ladder);
+    plans.push_back(climber.plan());
+  }
+  return plans;
 }
 
 // 0, ..., most in about `parts` steps: fixed by the workload, so that a larger budget searches all a smaller one does.
@@ -347,28 +370,25 @@ void search(const Workload& w, const Budgets& budgets, const MachineProfile& mac
     const std::vector<Start> more = output_starts(w, state_on_host);
     list.insert(list.end(), more.begin(), more.end());
   }
+  const SlotRings slots(w);
+  std::array<SeenPlans, 2> seen;  // at the tops of ladders; [1]: of starts with outputs in host memory
   for (const Start& start : list) {
-    Plan base = start_plan(w, start);
+    Plan base = start_plan(w, slots, start);
     settle(w, base);
-    const int64_t device = memory_need(w, base).hbm_bytes() - budgets.gpu_bytes;
+    const int64_t device = memory_need(w, base, slots).hbm_bytes() - budgets.gpu_bytes;
     if (device > 0) {
       lacks_device(base, device);
       continue;
     }
-    for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
-      // where the start has taken what a ladder would climb first, it is another ladder
-      if (ladder == Ladder::weights && base.streaming() == 0) continue;
-      if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
-      Plan plan = base;
-      Climber climber(w, budgets.gpu_bytes, plan);
-      climb(climber, ladder, long_sequences);
-      if (memory_need(w, plan).host_bytes() <= budgets.host_bytes) {
+    for (const Plan& plan : climbed(w, slots, budgets.gpu_bytes, start, base, long_sequences)) {
+      if (!seen[start.outputs > 0].add(plan)) continue;
+      if (memory_need(w, plan, slots).host_bytes() <= budgets.host_bytes) {
         if (consider(plan)) return;
         continue;
       }
       Plan tight = plan;
       if (!w.clip) tight.rings.host_gradients = std::min<int64_t>(1, plan.rings.host_gradients);
-      if (memory_need(w, tight).host_bytes() <= budgets.host_bytes) {
+      if (memory_need(w, tight, slots).host_bytes() <= budgets.host_bytes) {
         if (consider(tight)) return;
         continue;
       }
@@ -412,8 +432,10 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     lacking = bytes;
     lacks_device = device;
   };
+  SeenPlans estimated;
   const auto consider = [&](const Plan& plan) {
     if (best && least_seconds(w, plan, machine) >= best_s * (1 - 1e-12)) return false;
+    if (!estimated.add(plan)) return false;
     const double seconds = estimate(w, plan, machine).step_s;
     if (best && seconds >= best_s) return false;
     best = plan;
