@@ -1,4 +1,4 @@
-// The table of keys in docs/contract.md is the program's own.
+// The table of keys in docs/reference/config.md is the program's own.
 #include <fmt/format.h>
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ std::vector<std::string> differences(const std::string& page) {
 }
 
 std::string contract() {
-  std::ifstream file(in_repository("docs/contract.md"));
+  std::ifstream file(in_repository("docs/reference/config.md"));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();

@@ -14,7 +14,7 @@ namespace {
 
 // The names behind "Presets: " up to the words that describe the last; qwen3-{4b, 8b} stands for two.
 std::set<std::string> names_in_contract() {
-  std::ifstream file(in_repository("docs/contract.md"));
+  std::ifstream file(in_repository("docs/reference/cli.md"));
   std::stringstream text;
   text << file.rdbuf();
   std::string list = text.str();

@@ -128,7 +128,7 @@ struct TrainConfig {
   int64_t steps = 0;
   double epochs = 0;   // passes over the training data
   int64_t tokens = 0;  // of all steps together, padding included
-  // How epochs, warmup and fractions are counted: megatrain | transformers | axolotl (docs/contract.md).
+  // How epochs, warmup and fractions are counted: megatrain | transformers | axolotl (docs/reference/config.md).
   std::string conventions = "megatrain";
   int64_t head_chunk = 0;  // tokens of one chunk of the head; 0: chosen by size
   int64_t mlp_chunk = 0;   // tokens of one pass through a block, attention itself apart; 0: chosen by size

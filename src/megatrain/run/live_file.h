@@ -4,7 +4,7 @@
 // file is longer than its text, so that the last text has its place where the disk is full.
 //
 // The file's lanes are those of a recent step. A step gives them when the thread asks, every few seconds, and the
-// thread does what takes time. docs/contract.md has the fields.
+// thread does what takes time. docs/reference/run-directory.md has the fields.
 #pragma once
 
 #include <condition_variable>
