@@ -161,16 +161,16 @@ TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
     Plan plan = found->plan;
     const double forward =
         static_cast<double>(w.tokens() * c.layers * c.q_dim()) * 2 * static_cast<double>(seq_len + 1);
-    const auto share = [&](Keep keep, int64_t every) {
-      megatrain::keep(plan, keep);
+    const auto share = [&](const char* level, int64_t every) {
+      keep(w, plan, level);
       plan.input_every = every;
       return attention_flops(w, plan) / forward;
     };
-    EXPECT_NEAR(share(Keep::everything, 1), 3.5, 1e-9);
-    EXPECT_NEAR(share(Keep::outputs, 1), 3.5, 1e-9);
-    EXPECT_NEAR(share(Keep::nothing, 2), 5, 1e-9);  // the lower one of every two layers runs forward again
-    EXPECT_NEAR(share(Keep::outputs, 2), 3.5, 1e-9);
-    EXPECT_NEAR(share(Keep::nothing, 1), 4.5, 1e-9);
+    EXPECT_NEAR(share("everything", 1), 3.5, 1e-9);
+    EXPECT_NEAR(share("outputs", 1), 3.5, 1e-9);
+    EXPECT_NEAR(share("nothing", 2), 5, 1e-9);  // the lower one of every two layers runs forward again
+    EXPECT_NEAR(share("outputs", 2), 3.5, 1e-9);
+    EXPECT_NEAR(share("nothing", 1), 4.5, 1e-9);
     const Outlook o = outlook(w, plan, p.profile);
     EXPECT_NEAR(o.attention_s, 4.5 * forward / p.profile.attention_flops_per_s, 1e-6 * o.attention_s);
     rest_s.push_back((o.estimate.compute_s - o.attention_s) / static_cast<double>(w.tokens()));
@@ -185,7 +185,7 @@ TEST(Prospect, AttentionOfExpertsInPartsIsCountedOnce) {
   const auto found = fit(p);
   ASSERT_TRUE(found);
   Plan plan = found->plan;
-  keep(plan, Keep::nothing);
+  keep(p.workload, plan, "nothing");
   plan.input_every = 1;
   const double forward = 4.0 * 4096 * static_cast<double>(c.layers * c.q_dim()) * 2 * 4097;
   EXPECT_NEAR(attention_flops(p.workload, plan) / forward, 4.5, 1e-9);
@@ -193,13 +193,14 @@ TEST(Prospect, AttentionOfExpertsInPartsIsCountedOnce) {
 
 TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
   const Site site = machine_with("h200", 125 * kGiB);
-  const auto found = fit(prospect_of(step_of(1, 1, 524288), preset("qwen2.5-7b"), site));
+  const Prospect p = prospect_of(step_of(1, 1, 524288), preset("qwen2.5-7b"), site);
+  const auto found = fit(p);
   ASSERT_TRUE(found);
-  EXPECT_GT(keeping(found->plan, Keep::outputs), 14);
+  EXPECT_GT(keeping(p.workload, found->plan, "outputs"), 14);
   // where sequences are short a byte of them saves less than of the rest of attention's half
   const auto brief = fit(prospect_of(step_of(64, 16, 1024), preset("qwen2.5-7b"), site));
   ASSERT_TRUE(brief);
-  EXPECT_EQ(keeping(brief->plan, Keep::outputs), 0);
+  EXPECT_EQ(keeping(p.workload, brief->plan, "outputs"), 0);
 }
 
 // What the device does not hold of attention's outputs waits in host memory: no block computes attention again.
@@ -211,11 +212,11 @@ TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRo
   const auto on_host = [](const Plan& plan) {
     return std::ranges::count(plan.phases, Tier::host, &PhasePlan::outputs);
   };
-  EXPECT_EQ(keeping(found->plan, Keep::nothing), 0);
+  EXPECT_EQ(keeping(p.workload, found->plan, "nothing"), 0);
   EXPECT_GE(on_host(found->plan), 8);
   const double step_s = estimate(p.workload, found->plan, p.profile).step_s;
   Plan nothing = found->plan;
-  keep(nothing, Keep::nothing);
+  keep(p.workload, nothing, "nothing");
   EXPECT_LT(step_s, 0.85 * estimate(p.workload, nothing, p.profile).step_s);
   // with little more than a block's activations on the device nearly all wait there, and the step is hardly longer
   Prospect small = p;

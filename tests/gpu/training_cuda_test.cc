@@ -60,7 +60,8 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
       const Plan plan = random_plan(model.workload(), seed);
       schedules.insert(build_schedule(model.workload(), plan, StepMode::train).hash());
       streaming += tiny::streams_more_than_slots_hold(plan);
-      ASSERT_EQ(model.train(plan, kSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+      ASSERT_EQ(model.train(plan, kSteps), expected)
+          << "plan " << seed << ": " << plan_to_json(model.workload(), plan).dump();
     }
     EXPECT_GE(schedules.size(), kPlans / 2);
     EXPECT_GE(3 * streaming, static_cast<int>(kPlans)) << "at least a third stream more than the slots hold";

@@ -117,7 +117,7 @@ void expect_equal(const LayerRun& found, const LayerRun& expected) {
 
 TEST(RecurrentMixer, IsALoopInFloat64) {
   const Layer layer = recurrent_layer(kLayerTokens);
-  const LayerRun run = run_layer(layer, {}, Keep::nothing);
+  const LayerRun run = run_layer(layer, {});
   const InDouble reference(layer.records[0]);
   std::vector<double> weights = widened(run.weights[0]), x = widened(run.x);
   expect_near(run.y, reference.y(weights, x), 1e-5);
@@ -146,9 +146,12 @@ TEST(RecurrentMixer, IsALoopInFloat64) {
 }
 
 TEST(RecurrentMixer, GivesTheSameBitsWhateverIsKeptAndRangesThatChangeNoOutput) {
-  const LayerRun expected = run_layer(recurrent_layer(kLayerTokens), {}, Keep::nothing);
-  for (const Keep keep : kKeeps) {
-    SCOPED_TRACE(keep_name(keep));
+  const LayerRun expected = run_layer(recurrent_layer(kLayerTokens), {});
+  const std::vector<KeepLevel> levels = recurrent_layer(kLayerTokens).phases[0]->keep_levels();
+  ASSERT_EQ(levels.size(), 3u);
+  for (int32_t level = 0; level < 3; ++level) {
+    const Keep keep{level};
+    SCOPED_TRACE(levels[keep_index(keep)].name);
     expect_equal(run_layer(recurrent_layer(kLayerTokens), {}, keep), expected);
     for (const int64_t chunk : {7, 20, 39}) {
       const LayerRun cut = run_layer(recurrent_layer(chunk), {}, keep);
@@ -160,16 +163,18 @@ TEST(RecurrentMixer, GivesTheSameBitsWhateverIsKeptAndRangesThatChangeNoOutput) 
 
 TEST(RecurrentMixer, KeepsStatesOfEveryFewTokensAlone) {
   const Layer layer = recurrent_layer(kLayerTokens);
-  const auto bytes = [&](Keep keep) { return layer.phases[0]->kept_bytes(keep); };
-  EXPECT_EQ(bytes(Keep::nothing), 0);
-  EXPECT_EQ(bytes(Keep::outputs),
+  const std::vector<KeepLevel> levels = layer.phases[0]->keep_levels();
+  EXPECT_EQ(levels[0].bytes, 0);
+  EXPECT_EQ(levels[1].name, "states");
+  EXPECT_TRUE(levels[1].may_wait);
+  EXPECT_EQ(levels[1].bytes,
             round_up(kLayerTokens * kWidth * 4, 256) + round_up(ceil_div(kLayerTokens, kEvery) * kWidth * 4, 256));
 }
 
 TEST(RecurrentMixer, RemembersASequenceInGenerationWhateverPiecesItComesIn) {
   const Layer layer = recurrent_layer(kLayerTokens);
   const Phase& phase = *layer.phases[0];
-  const LayerRun run = run_layer(layer, {}, Keep::nothing);
+  const LayerRun run = run_layer(layer, {});
   EXPECT_FALSE(phase.cache_rewinds());
   EXPECT_EQ(phase.cache_bytes(2, 100), phase.cache_bytes(2, 1)) << "its cache does not grow with the context";
   const std::unique_ptr<Device> device = make_cpu_device();
@@ -229,10 +234,9 @@ TEST_F(BlockOfAFamily, GivesTheBitsOfItsBranchesAsPhasesOfTheirOwn) {
   cut.phases.push_back(std::make_unique<Block>(block_shape(config_, shape_), record,
                                                attention_of(config_, shape_, 0, record), Block::Channels{}));
   cut.phases.push_back(std::make_unique<Block>(block_shape(config_, shape_), record, Block::Mixers{}, mlp(record)));
-  for (const Keep keep : kKeeps) {
-    SCOPED_TRACE(keep_name(keep));
-    expect_equal(run_layer(cut, model_.make_tables(), keep),
-                 run_layer(model_.layers[0], model_.make_tables(), Keep::nothing));
+  for (int32_t level = 0; level < most_levels(cut); ++level) {
+    SCOPED_TRACE(level);
+    expect_equal(run_layer(cut, model_.make_tables(), Keep{level}), run_layer(model_.layers[0], model_.make_tables()));
   }
 }
 
@@ -253,10 +257,13 @@ TEST_F(BlockOfAFamily, AddsItsMixersOutputs) {
     return made;
   };
   const std::vector<float> tables = model_.make_tables();
-  const LayerRun both = run_layer(layer(true, true), tables, Keep::nothing);
-  for (const Keep keep : kKeeps) expect_equal(run_layer(layer(true, true), tables, keep), both);
-  EXPECT_NE(both.y, run_layer(layer(true, false), tables, Keep::nothing).y);
-  EXPECT_NE(both.y, run_layer(layer(false, true), tables, Keep::nothing).y);
+  const LayerRun both = run_layer(layer(true, true), tables);
+  for (int32_t level = 0; level < most_levels(layer(true, true)); ++level) {
+    SCOPED_TRACE(level);
+    expect_equal(run_layer(layer(true, true), tables, Keep{level}), both);
+  }
+  EXPECT_NE(both.y, run_layer(layer(true, false), tables).y);
+  EXPECT_NE(both.y, run_layer(layer(false, true), tables).y);
 }
 
 }  // namespace megatrain

@@ -8,6 +8,7 @@
 #include "megatrain/model/model.h"
 #include "tests/model/run_layer.h"
 #include "tests/support/places.h"
+#include "tests/support/plan_changes.h"
 
 namespace megatrain {
 
@@ -36,10 +37,12 @@ TEST(ChunkedBlock, GivesTheSameOutputsAndGradientsAsWhole) {
   // biases, q/k norms, norms behind products with windows, fused tensors with partial rotary, experts
   for (const char* name : {"qwen2_tied", "qwen3_window", "gemma3_local", "phi3_long", "qwen3_moe", "gpt_oss"}) {
     const ModelConfig config = golden(name);
-    for (const Keep keep : kKeeps) {
+    const Model model = make_model(config, {.dtype = DType::f32, .tokens = kLayerTokens, .positions = kLayerTokens});
+    for (const KeepLevel& level : model.layers.front().phases.front()->keep_levels()) {
+      const Keep keep = level_named(model.layers.front().phases.front()->keep_levels(), level.name);
       const LayerRun whole = pass(config, 0, keep);
       for (const int64_t chunk : {7, 20, 39, 40}) {
-        SCOPED_TRACE(std::string(name) + ", keeps " + keep_name(keep) + ", chunks of " + std::to_string(chunk));
+        SCOPED_TRACE(std::string(name) + ", keeps " + level.name + ", chunks of " + std::to_string(chunk));
         const LayerRun cut = pass(config, chunk, keep);
         EXPECT_EQ(cut.y, whole.y);
         EXPECT_EQ(cut.grad_x, whole.grad_x);

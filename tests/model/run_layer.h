@@ -40,8 +40,15 @@ inline std::vector<int32_t> layer_positions() {
   return positions;
 }
 
+// The most levels that a phase of the layer has; a phase with fewer keeps everything at those that it lacks.
+inline int32_t most_levels(const Layer& layer) {
+  size_t most = 0;
+  for (const auto& phase : layer.phases) most = std::max(most, phase->keep_levels().size());
+  return static_cast<int32_t>(most);
+}
+
 // Every phase has one width. `tables` as Model::make_tables().
-inline LayerRun run_layer(const Layer& layer, const std::vector<float>& tables, Keep keep) {
+inline LayerRun run_layer(const Layer& layer, const std::vector<float>& tables, Keep wanted = Keep::nothing) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
   const std::unique_ptr<Stream> stream = device->make_stream("compute");
@@ -63,11 +70,14 @@ inline LayerRun run_layer(const Layer& layer, const std::vector<float>& tables, 
                                                  .uniform = false}};
   const auto rows = [&](std::vector<float>& values) { return matrix(values.data(), DType::f32, kLayerTokens, width); };
   std::vector<std::vector<float>> activations = {run.x};  // what each phase reads, then y
+  std::vector<Keep> keeps;
   std::vector<std::vector<std::byte>> kept;
   int64_t workspace = 0;
   for (const auto& phase : layer.phases) {
     activations.push_back(run.x);
-    kept.emplace_back(static_cast<size_t>(phase->kept_bytes(keep)));
+    const std::vector<KeepLevel> levels = phase->keep_levels();
+    keeps.push_back(std::min(wanted, Keep{static_cast<int32_t>(levels.size()) - 1}));
+    kept.emplace_back(static_cast<size_t>(levels[keep_index(keeps.back())].bytes));
     workspace = std::max(workspace, phase->workspace_bytes());
   }
   std::vector<std::byte> work(static_cast<size_t>(workspace));
@@ -88,7 +98,7 @@ inline LayerRun run_layer(const Layer& layer, const std::vector<float>& tables, 
                               .micro_batch = micro_batch,
                               .tables = tables.data(),
                               .workspace = work.data(),
-                              .keep = keep,
+                              .keep = keeps[p],
                               .kept = kept[p].data()});
   }
   for (size_t p = layer.phases.size(); p-- > 0;) {
@@ -105,7 +115,7 @@ inline LayerRun run_layer(const Layer& layer, const std::vector<float>& tables, 
                                .micro_batch = micro_batch,
                                .tables = tables.data(),
                                .workspace = work.data(),
-                               .keep = keep,
+                               .keep = keeps[p],
                                .kept = kept[p].data()});
   }
   stream->synchronize();

@@ -73,8 +73,8 @@ TEST(DiskMoments, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
       tiny.machine().disk.queue.kind = kind;
       for (uint64_t seed = 0; seed < kDiskPlans; ++seed) {
         const Plan plan = disk_plan(tiny.workload(), seed);
-        ASSERT_EQ(tiny.train(plan, 4), expected)
-            << "queue " << static_cast<int>(kind) << ", plan " << seed << ": " << plan_to_json(plan).dump();
+        ASSERT_EQ(tiny.train(plan, 4), expected) << "queue " << static_cast<int>(kind) << ", plan " << seed << ": "
+                                                 << plan_to_json(tiny.workload(), plan).dump();
       }
     }
   }
@@ -121,7 +121,8 @@ TEST(DiskWeights, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
       tiny.machine().disk.queue.kind = kind;
       for (uint64_t seed = 0; seed < kDiskPlans / 4; ++seed) {
         const Plan plan = whole_plan(tiny.workload(), seed, true);
-        ASSERT_EQ(tiny.train(plan, 4), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+        ASSERT_EQ(tiny.train(plan, 4), expected)
+            << "plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
       }
     }
   }

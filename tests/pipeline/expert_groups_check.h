@@ -45,7 +45,7 @@ inline void expect_one_hash(const Shape& shape, const std::string& device, uint6
       if (each != size_of(seed)) continue;
       const Plan plan = random_plan(tiny.workload(), seed);
       ASSERT_EQ(tiny.train(plan, steps), expected)
-          << each << " in a record, plan " << seed << ": " << plan_to_json(plan).dump();
+          << each << " in a record, plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
     }
   }
 }

@@ -171,12 +171,12 @@ TEST(ExpertParts, OfAPlanAreThoseOfTheRun) {
   Tiny grouped({.layers = 3, .experts = 8, .experts_per_record = 4}), whole({.layers = 3, .experts = 8});
   const Plan plan = grouped.default_plan();
   EXPECT_EQ(plan.experts_per_record, 4);
-  EXPECT_EQ(plan_from_json(plan_to_json(plan), "plan.json"), plan);
+  EXPECT_EQ(plan_from_json(grouped.workload(), plan_to_json(grouped.workload(), plan), "plan.json"), plan);
   expect_error(ExitCode::bad_config, {"4 experts"}, [&] { check_plan(whole.workload(), plan); });
 
   // a run that names the plan cuts its records so
   const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "expert_parts_plan.json";
-  std::ofstream(file) << plan_to_json(plan).dump();
+  std::ofstream(file) << plan_to_json(grouped.workload(), plan).dump();
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
   config.plan = file.string();
   Session session(config, {.config = model_config({.layers = 3, .experts = 8})});
@@ -184,7 +184,7 @@ TEST(ExpertParts, OfAPlanAreThoseOfTheRun) {
   EXPECT_EQ(session.plan(), plan);
 
   for (const int64_t wrong : {-3, 9}) {
-    nlohmann::json other = plan_to_json(plan);
+    nlohmann::json other = plan_to_json(grouped.workload(), plan);
     other["experts_per_record"] = wrong;
     std::ofstream(file) << other.dump();
     expect_error(ExitCode::bad_config, {file.string(), "experts_per_record", "0 to 8"},

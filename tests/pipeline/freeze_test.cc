@@ -148,7 +148,8 @@ TEST_P(Freezing, EveryRandomPlanGivesOneStateHash) {
   const std::string expected = tiny.train(tiny.default_plan(), kFrozenSteps);
   for (uint64_t seed = 0; seed < kFreezePlans; ++seed) {
     const Plan plan = random_plan(tiny.workload(), seed);
-    ASSERT_EQ(tiny.train(plan, kFrozenSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    ASSERT_EQ(tiny.train(plan, kFrozenSteps), expected)
+        << "plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
   }
 }
 

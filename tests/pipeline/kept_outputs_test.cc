@@ -19,8 +19,8 @@ constexpr int64_t kKeptSteps = 4;
 #endif
 
 // The outputs of every block wait there.
-Plan with_outputs(Plan plan, const std::vector<Tier>& tiers, int64_t slots) {
-  keep(plan, Keep::outputs);
+Plan with_outputs(const Workload& w, Plan plan, const std::vector<Tier>& tiers, int64_t slots) {
+  keep(w, plan, "outputs");
   for (size_t i = 0; i < plan.layer_phases().size(); ++i) plan.layer_phases()[i].outputs = tiers[i % tiers.size()];
   plan.rings.output_slots = plan.outputs_wait_elsewhere() ? slots : 0;
   plan.rings.activation_slabs = plan.activations_on_disk() ? 2 : 0;
@@ -38,10 +38,10 @@ TEST(KeptOutputs, ChangeNoBitWhereverTheyWait) {
     for (const std::vector<Tier>& tiers : places) {
       for (const int64_t every : {1, 3}) {
         for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{1, 3}}) {
-          Plan plan = with_outputs(tiny.default_plan(), tiers, 2 + every / 2);
+          Plan plan = with_outputs(tiny.workload(), tiny.default_plan(), tiers, 2 + every / 2);
           plan.input_every = every;
           plan.sweeps = sweeps;
-          EXPECT_EQ(tiny.train(plan, kKeptSteps), expected) << plan_to_json(plan).dump();
+          EXPECT_EQ(tiny.train(plan, kKeptSteps), expected) << plan_to_json(tiny.workload(), plan).dump();
         }
       }
     }
@@ -52,7 +52,7 @@ TEST(KeptOutputs, ChangeNoBitWhereverTheyWait) {
 TEST(KeptOutputs, LeaveOnceAndComeBackOnce) {
   Tiny tiny({.layers = 6});
   const Workload& w = tiny.workload();
-  const Plan plan = with_outputs(tiny.default_plan(), {Tier::disk}, 2);
+  const Plan plan = with_outputs(tiny.workload(), tiny.default_plan(), {Tier::disk}, 2);
   std::map<ActionKind, std::map<int64_t, int64_t>> moved;  // micro-batches by block
   for (const Action& action : build_schedule(w, plan, StepMode::train).actions) ++moved[action.kind][action.phase];
   for (int64_t block = 1; block <= 6; ++block) {

@@ -7,9 +7,11 @@
 #include "megatrain/model/channels/mlp.h"
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
+#include "megatrain/plan/slot_rings.h"
 #include "megatrain/plan/verify.h"
 #include "tests/support/recurrent_mixer.h"
 #include "tests/pipeline/made_model.h"
+#include "tests/support/fixtures.h"
 
 namespace megatrain::tiny {
 
@@ -55,7 +57,7 @@ class HybridModel : public ::testing::TestWithParam<Shape> {};
 TEST_P(HybridModel, TrainsUnderEveryRandomPlanToOneStateHash) {
   MadeModel made(GetParam(), hybrid);
   const Workload& w = made.workload();
-  ASSERT_NE(w.phase(1).kept_bytes, w.phase(2).kept_bytes) << "each kind of mixer has what it keeps";
+  ASSERT_NE(w.phase(1).levels[1].bytes, w.phase(2).levels[1].bytes) << "each kind of mixer has what it keeps";
   ASSERT_NE(w.phase(1).forward_flops, w.phase(2).forward_flops) << "and its cost";
   ASSERT_EQ(w.weight_bytes(3), 4 * w.record(3).elements) << "fp32 tensors stream as they are";
   const auto [expected, loss] = made.train(random_plan(w, 1000), 4);
@@ -63,10 +65,63 @@ TEST_P(HybridModel, TrainsUnderEveryRandomPlanToOneStateHash) {
     const Plan plan = random_plan(w, seed);
     const auto violations = verify(build_schedule(w, plan, StepMode::train));
     ASSERT_TRUE(violations.empty()) << violations.front();
-    ASSERT_EQ(made.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    ASSERT_EQ(made.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(w, plan).dump();
   }
   EXPECT_NE(made.train(random_plan(w, 1000), 4, 1).first, expected) << "another seed drops other outputs";
   EXPECT_LT(made.train(random_plan(w, 0), 12).second, loss) << "the loss of one batch falls";
+}
+
+// The levels of a phase, by name.
+std::vector<std::string> names_of(const PhaseWork& phase) {
+  std::vector<std::string> names;
+  for (const KeepWork& level : phase.levels) names.push_back(level.name);
+  return names;
+}
+
+TEST(HybridLevels, TrainToTheSameBitsAtEveryLevelOfEachMixersOwnList) {
+  MadeModel made({.layers = 4}, hybrid);
+  const Workload& w = made.workload();
+  EXPECT_EQ(names_of(w.phase(1)),
+            (std::vector<std::string>{"nothing", "outputs", "attention", "products", "everything"}));
+  EXPECT_EQ(names_of(w.phase(2)), (std::vector<std::string>{"nothing", "states", "products", "everything"}));
+  Plan nothing{.records = std::vector<RecordPlan>(w.records.size()),
+               .phases = std::vector<PhasePlan>(w.phases.size()),
+               .sweeps = {4}};
+  SlotRings(w).set(1, nothing.rings);
+  nothing.rings.host_gradients = nothing.leaving(w);
+  const std::string expected = made.train(nothing, 3).first;
+  for (const Tier tier : {Tier::hbm, Tier::host, Tier::disk}) {
+    for (const int64_t every : {1, 3}) {
+      for (int32_t level = 0; level < 5; ++level) {
+        Plan plan = nothing;
+        plan.input_every = every;
+        for (int64_t p = 1; p < w.head_phase(); ++p) {
+          PhasePlan& phase = plan.phase(p);
+          phase.keep = std::min(Keep{level}, w.phase(p).everything());
+          phase.outputs = w.phase(p).level(phase.keep).may_wait ? tier : Tier::hbm;
+        }
+        plan.rings.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
+        plan.rings.activation_slabs = plan.activations_on_disk() ? 2 : 0;
+        EXPECT_EQ(plan_from_json(w, plan_to_json(w, plan), "plan.json"), plan);
+        EXPECT_EQ(made.train(plan, 3).first, expected) << plan_to_json(w, plan).dump();
+      }
+    }
+  }
+}
+
+TEST(HybridLevels, OfAnotherPhasesListAreRefusedByName) {
+  MadeModel made({.layers = 4}, hybrid);
+  const Workload& w = made.workload();
+  nlohmann::json plan = plan_to_json(w, random_plan(w, 0));
+  plan["phases"][1]["keep"] = "attention";
+  plan["phases"][1]["outputs"] = "hbm";
+  EXPECT_NO_THROW(plan_from_json(w, plan, "plan.json"));
+  for (const auto& [phase, level] : {std::pair{2, "attention"}, {1, "states"}}) {
+    nlohmann::json other = plan;
+    other["phases"][phase]["keep"] = level;
+    expect_error(ExitCode::bad_config, {"plan.json", "phases[" + std::to_string(phase) + "].keep", level, "everything"},
+                 [&] { plan_from_json(w, other, "plan.json"); });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, HybridModel,

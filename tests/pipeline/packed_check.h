@@ -50,7 +50,7 @@ inline void expect_packed_as_unpacked(const Shape& shape, const std::string& dev
       resident += plan.copied(r);
       on_disk += plan.weights_on_disk(r);
     }
-    ASSERT_EQ(packed.train(plan, steps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    ASSERT_EQ(packed.train(plan, steps), expected) << "plan " << seed << ": " << plan_to_json(w, plan).dump();
   }
   EXPECT_GT(on_device, 0);
   EXPECT_GT(coming, 0);

@@ -44,7 +44,8 @@ TEST_P(PlanInvariance, EveryRandomPlanGivesOneStateHash) {
     const Plan plan = random_plan(tiny.workload(), seed);
     schedules.insert(build_schedule(tiny.workload(), plan, StepMode::train).hash());
     streaming += streams_more_than_slots_hold(plan);
-    ASSERT_EQ(tiny.train(plan, kSteps), expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    ASSERT_EQ(tiny.train(plan, kSteps), expected)
+        << "plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
   }
   EXPECT_GE(static_cast<int>(schedules.size()), kPlansAShape / 2);
   EXPECT_GE(2 * streaming, kPlansAShape) << "at least half of the plans stream more than the slots hold";

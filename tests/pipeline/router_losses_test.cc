@@ -63,7 +63,7 @@ TEST(RouterLosses, FiguresAreThoseOfTheStepUnderEveryPlan) {
     for (const int64_t every : {1, 2, 3, 5}) {
       Plan plan = tiny.default_plan();
       plan.input_every = every;
-      keep(plan, Keep::nothing);
+      keep(tiny.workload(), plan, "nothing");
       if (shape.aux_loss == 0) plan.sweeps = {1, 3};
       EXPECT_EQ(values(figures_of(tiny, plan)), expected) << "inputs wait at every " << every;
     }

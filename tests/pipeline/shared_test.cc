@@ -54,7 +54,7 @@ TEST_P(SharedActivations, TrainUnderEveryRandomPlanToOneStateHash) {
       const auto violations = verify(build_schedule(w, plan, mode));
       ASSERT_TRUE(violations.empty()) << violations.front();
     }
-    ASSERT_EQ(made.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    ASSERT_EQ(made.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(w, plan).dump();
     const int64_t widest = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
     EXPECT_EQ(memory_need(w, plan).bytes_of(ResourceKind::shared), widest * w.shared_bytes(1));
     EXPECT_EQ(memory_need(w, plan).bytes_of(ResourceKind::shared_gradient), widest * w.shared_bytes(1));

@@ -31,7 +31,7 @@ TEST_P(ToyLayers, TrainUnderEveryRandomPlanToOneStateHash) {
     const Plan plan = random_plan(w, seed);
     const auto violations = verify(build_schedule(w, plan, StepMode::train));
     ASSERT_TRUE(violations.empty()) << violations.front();
-    ASSERT_EQ(toy.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(plan).dump();
+    ASSERT_EQ(toy.train(plan, 4).first, expected) << "plan " << seed << ": " << plan_to_json(w, plan).dump();
   }
   EXPECT_LT(toy.train(random_plan(w, 0), 12).second, loss) << "the loss of one batch falls";
 }
@@ -64,7 +64,7 @@ TEST_P(ToyLayers, ArePlannedFor) {
     ++planned;
     EXPECT_NO_THROW(check_plan(w, plan));
     EXPECT_LE(memory_need(w, plan).hbm_bytes(), most * tenth / 10);
-    EXPECT_EQ(toy.train(plan, 3).first, expected) << plan_to_json(plan).dump();
+    EXPECT_EQ(toy.train(plan, 3).first, expected) << plan_to_json(w, plan).dump();
   }
   EXPECT_GE(planned, 3);
 }

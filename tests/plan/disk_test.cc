@@ -82,7 +82,7 @@ TEST(DiskPlans, FitEveryBudgetFromHalfTheStateOnAndMoreMemoryIsNeverSlower) {
       EXPECT_NO_THROW(check_plan(w, plan));
       EXPECT_NO_THROW(check_fit(w, plan, given));
       const double now = estimate(w, plan, kMachine).step_s;
-      EXPECT_LE(now, before * (1 + 1e-9)) << i << " " << plan_to_json(plan);
+      EXPECT_LE(now, before * (1 + 1e-9)) << i << " " << plan_to_json(w, plan);
       const int64_t disk = memory_need(w, plan).disk_bytes();
       EXPECT_LE(disk, disk_before) << i;
       before = now;
@@ -230,7 +230,7 @@ TEST(DiskPlans, KeptOutputsThatAreReadOnceGoFirst) {
   const Workload w = twelve_blocks(true);
   Plan plan = planned(w, kPlenty);
   plan.input_every = 4;
-  keep(plan, Keep::outputs);
+  keep(w, plan, "outputs");
   outputs_wait(plan, Tier::host);
   plan.rings.output_slots = 2;
   const int64_t all = memory_need(w, plan).host_bytes();

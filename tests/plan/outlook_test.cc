@@ -77,7 +77,7 @@ TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpe
   m.int8_updates_per_s = 5e7;
   Plan plan = make_plan(w, {.gpu_bytes = kGiB, .host_bytes = kGiB, .state_on_host = true}, m, nullptr);
   live_on_host(w, plan);
-  keep(plan, Keep::nothing);
+  keep(w, plan, "nothing");
   plan.sweeps = {2};
   ASSERT_NO_THROW(check_plan(w, plan));
   const auto look = [&] { return outlook(w, plan, m); };

@@ -195,7 +195,8 @@ TEST(Planner, ALargerBudgetIsNeverSlower) {
       for (const int64_t gpu : budgets) {
         const Plan plan = make_plan(w, {.gpu_bytes = gpu, .host_bytes = kPlenty}, machine, nullptr);
         const double now = estimate(w, plan, machine).step_s;
-        EXPECT_LE(now, before * (1 + 1e-12)) << "workload " << seed << ", " << gpu << " bytes: " << plan_to_json(plan);
+        EXPECT_LE(now, before * (1 + 1e-12))
+            << "workload " << seed << ", " << gpu << " bytes: " << plan_to_json(w, plan);
         before = now;
       }
     }
@@ -224,11 +225,10 @@ Workload long_workload(uint64_t seed) {
     PhaseWork& phase = w.phases[static_cast<size_t>(p)];
     const double products = phase.forward_flops, all = 2 * products;
     const int64_t input = w.activation_bytes(p);
-    phase.kept_bytes = {0, input, 3 * input, 8 * input, 12 * input};
+    phase.levels = block_levels({0, input, 3 * input, 8 * input, 12 * input}, {all, products, products / 2, 0, 0},
+                                {0, products, all - products / 2, products, products});
     phase.forward_flops = all;
     phase.backward_flops = 2 * all;
-    phase.recomputed_flops = {all, products, products / 2, 0, 0};
-    phase.spared_flops = {0, products, all - products / 2, products, products};
   }
   return w;
 }
@@ -251,7 +251,7 @@ TEST(Planner, OfLongSequencesTooALargerBudgetOfEitherMemoryIsNeverSlower) {
         for (const auto& smaller : {std::pair{gpu - 1, memory}, std::pair{gpu, memory - 1}}) {
           const auto before = seconds.find(smaller);
           if (before == seconds.end()) continue;
-          EXPECT_LE(now, before->second * (1 + 1e-12)) << seed << " " << plan_to_json(plan);
+          EXPECT_LE(now, before->second * (1 + 1e-12)) << seed << " " << plan_to_json(w, plan);
         }
       }
     }
@@ -338,7 +338,7 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Plan plan = planned(w, kPlenty);
   EXPECT_EQ(plan.streaming(), 0);
   EXPECT_EQ(std::ranges::count(plan.layer_phases(), Tier::hbm, &PhasePlan::input), w.layer_phases());
-  EXPECT_EQ(keeping(plan, Keep::everything), w.layer_phases());
+  EXPECT_EQ(keeping(w, plan, "everything"), w.layer_phases());
   const Plan on_host =
       make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true}, kMachine, nullptr);
   EXPECT_EQ(std::ranges::count(on_host.records, Tier::host, &RecordPlan::state), w.record_count());
@@ -349,7 +349,7 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
 TEST(Explain, SaysWhereKeptOutputsWait) {
   Workload w = six_blocks();
   Plan plan = planned(w, kPlenty);
-  keep(plan, Keep::outputs);
+  keep(w, plan, "outputs");
   plan.phase(6).keep = Keep::nothing;
   const auto said = [&](const std::string& part) {
     plan.rings.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
@@ -373,11 +373,11 @@ TEST(Estimate, KeptOutputsThatWaitOnTheHostCostTheLinkAndSpareTheDevice) {
   Workload w = six_blocks();
   Plan here = planned(w, kPlenty);
   here.sweeps = {4};
-  keep(here, Keep::outputs);
+  keep(w, here, "outputs");
   Plan away = here;
   outputs_wait(away, Tier::host);
   away.rings.output_slots = 2;
-  const int64_t bytes = w.micro_batches * w.output_bytes(1);
+  const int64_t bytes = w.micro_batches * w.kept_bytes(1, level_named(w, 1, "outputs"));
   const MemoryNeed before = memory_need(w, here), after = memory_need(w, away);
   EXPECT_EQ(before.hbm_bytes() - after.hbm_bytes(), 4 * bytes);
   EXPECT_EQ(after.host_bytes() - before.host_bytes(), 6 * bytes);
@@ -388,7 +388,7 @@ TEST(Estimate, KeptOutputsThatWaitOnTheHostCostTheLinkAndSpareTheDevice) {
   EXPECT_NEAR(moved.h2d_s - e.h2d_s, 4 * static_cast<double>(bytes) / kMachine.h2d_bytes_per_s, 1e-9);
   outputs_wait(away, Tier::disk);
   away.rings.activation_slabs = 3;
-  const int64_t stored = w.micro_batches * round_up(w.output_bytes(1), kDiskAlignment);
+  const int64_t stored = w.micro_batches * round_up(w.kept_bytes(1, level_named(w, 1, "outputs")), kDiskAlignment);
   EXPECT_EQ(memory_need(w, away).disk_bytes(), 6 * stored);
   EXPECT_NEAR(estimate(w, away, kMachine).disk_write_s,
               6 * static_cast<double>(stored) / kMachine.disk_write_bytes_per_s, 1e-9);
@@ -467,10 +467,10 @@ TEST(PlanJson, RoundTripsAndHashesByContent) {
   std::set<std::string> hashes, texts;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const Plan plan = random_plan(w, seed);
-    const nlohmann::json json = nlohmann::json::parse(plan_to_json(plan).dump());
-    EXPECT_EQ(plan_from_json(json, "plan.json"), plan);
-    EXPECT_EQ(plan_hash(plan_from_json(json, "plan.json")), plan_hash(plan));
-    hashes.insert(plan_hash(plan));
+    const nlohmann::json json = nlohmann::json::parse(plan_to_json(w, plan).dump());
+    EXPECT_EQ(plan_from_json(w, json, "plan.json"), plan);
+    EXPECT_EQ(plan_hash(w, plan_from_json(w, json, "plan.json")), plan_hash(w, plan));
+    hashes.insert(plan_hash(w, plan));
     texts.insert(json.dump());
   }
   EXPECT_EQ(hashes.size(), texts.size());
@@ -478,9 +478,10 @@ TEST(PlanJson, RoundTripsAndHashesByContent) {
 }
 
 // Every key of an object, at any depth, taken out, mistyped and joined by one that is not known.
-void expect_every_field_is_read(const nlohmann::json& whole, const nlohmann::json::json_pointer& at) {
-  const auto refused = [](const nlohmann::json& broken, const std::string& key) {
-    expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(broken, "plan.json"); });
+void expect_every_field_is_read(const Workload& w, const nlohmann::json& whole,
+                                const nlohmann::json::json_pointer& at) {
+  const auto refused = [&](const nlohmann::json& broken, const std::string& key) {
+    expect_error(ExitCode::bad_config, {"plan.json", key}, [&] { plan_from_json(w, broken, "plan.json"); });
   };
   for (const auto& [key, value] : whole.at(at).items()) {
     nlohmann::json broken = whole;
@@ -496,9 +497,10 @@ void expect_every_field_is_read(const nlohmann::json& whole, const nlohmann::jso
 }
 
 TEST(PlanJson, RefusesEveryMissingMistypedOrUnknownField) {
-  const nlohmann::json whole = plan_to_json(random_plan(some_workload(1), 4));
+  const Workload w = some_workload(1);
+  const nlohmann::json whole = plan_to_json(w, random_plan(w, 4));
   for (const char* at : {"", "/rings", "/records/1", "/phases/1"})
-    expect_every_field_is_read(whole, nlohmann::json::json_pointer(at));
+    expect_every_field_is_read(w, whole, nlohmann::json::json_pointer(at));
 }
 
 TEST(RandomPlan, IsValidForEveryWorkloadAndSeed) {
@@ -516,7 +518,7 @@ TEST(RandomPlan, VariesEveryFieldOfAPlan) {
   for (const bool clip : {true, false}) {
     w.clip = clip;
     for (uint64_t seed = 0; seed < 300; ++seed) {
-      const nlohmann::json plan = plan_to_json(random_plan(w, seed));
+      const nlohmann::json plan = plan_to_json(w, random_plan(w, seed));
       for (const char* list : {"records", "phases"}) {
         for (const nlohmann::json& item : plan.at(list)) {
           for (const auto& [key, value] : item.items()) seen[list + ("." + key)].insert(value.dump());
@@ -534,7 +536,7 @@ TEST(RandomPlan, VariesEveryFieldOfAPlan) {
   for (const auto& [key, values] : seen) EXPECT_GE(values.size(), 2u) << key;
   for (const char* key : {"records.state", "records.moments", "records.gradient", "phases.outputs", "phases.input"})
     EXPECT_EQ(seen[key].size(), 3u) << key;
-  EXPECT_EQ(seen["phases.keep"].size(), kKeeps.size());
+  EXPECT_EQ(seen["phases.keep"].size(), w.phase(1).levels.size());
   EXPECT_EQ(seen["weight_slots"].size(), 6u);
   EXPECT_EQ(seen["host_gradients"].size(), 7u);
   EXPECT_EQ(seen["sweeps"].size(), 8u);  // every way to write 4 as a sum
@@ -553,7 +555,7 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("weight_slots", [](Plan& p) { p.rings.weight_slots = 7; });
   refused("7 records", [](Plan& p) { p.records.pop_back(); });
   refused("7 blocks", [](Plan& p) { p.phases.push_back({}); });
-  refused("the head keeps nothing", [](Plan& p) { p.phases.back().keep = Keep::attention; });
+  refused("the head keeps nothing", [](Plan& p) { p.phases.back().keep = Keep{2}; });
   refused("the embedding keeps nothing", [](Plan& p) { p.phases.front().input = Tier::host; });
   refused("input_every is 0", [](Plan& p) { p.input_every = 0; });
   refused("disk", [](Plan& p) { p.phase(3).input = Tier::disk; });
@@ -567,12 +569,13 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("layer 2's state is on the device", [](Plan& p) { p.record(2).updated_by = UpdatedBy::host; });
   refused("layer 2's moments", [](Plan& p) { p.record(2).moments = Tier::host; });
   refused("layer 0's weights", [](Plan& p) { p.record(0) = {.weights = Tier::hbm}; });
-  refused("'outputs' says \"disk\" of block 3, which keeps attention", [](Plan& p) {
-    p.phase(3).keep = Keep::attention;
+  refused("'outputs' says \"disk\" of block 3, which keeps attention: only outputs may", [&](Plan& p) {
+    p.phase(3).keep = level_named(w, 3, "attention");
     p.phase(3).outputs = Tier::disk;
   });
-  const auto keep_on = [](Plan& p, Tier tier) {
-    p.phase(3).keep = Keep::outputs;
+  refused("block 3 keeps level 5, expected 0 to 4", [](Plan& p) { p.phase(3).keep = Keep{5}; });
+  const auto keep_on = [&](Plan& p, Tier tier) {
+    p.phase(3).keep = level_named(w, 3, "outputs");
     p.phase(3).outputs = tier;
     p.rings.output_slots = 2;
   };
@@ -600,7 +603,7 @@ TEST(Estimate, MicroBatchesTakenTogetherCostWhatTheyCostApart) {
     const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
     const Plan plan = random_plan(w, seed);
     const double apart = estimate(w, plan, kMachine, w.micro_batches).step_s;
-    EXPECT_NEAR(estimate(w, plan, kMachine).step_s, apart, 1e-3 * apart) << plan_to_json(plan);
+    EXPECT_NEAR(estimate(w, plan, kMachine).step_s, apart, 1e-3 * apart) << plan_to_json(w, plan);
   }
 }
 
@@ -608,7 +611,8 @@ TEST(Estimate, NoStepIsShorterThanItsLeast) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
     const Plan plan = random_plan(w, seed);
-    EXPECT_LE(least_seconds(w, plan, kMachine), estimate(w, plan, kMachine).step_s * (1 + 1e-12)) << plan_to_json(plan);
+    EXPECT_LE(least_seconds(w, plan, kMachine), estimate(w, plan, kMachine).step_s * (1 + 1e-12))
+        << plan_to_json(w, plan);
   }
 }
 
@@ -620,7 +624,7 @@ TEST(Estimate, ForwardAndBackwardAreAllTheComputeThatGrowsWithTokens) {
     const Plan plan = random_plan(w, seed);
     const StepParts parts = step_parts(w, plan, machine);
     const double compute_s = estimate(w, plan, machine).compute_s;
-    EXPECT_NEAR(parts.forward_s + parts.backward_s, compute_s, 1e-9 * compute_s) << plan_to_json(plan);
+    EXPECT_NEAR(parts.forward_s + parts.backward_s, compute_s, 1e-9 * compute_s) << plan_to_json(w, plan);
   }
 }
 
@@ -628,7 +632,7 @@ TEST(Estimate, WhatAStepMovesByPartIsWithinWhatItsLanesMove) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Workload w = seed % 3 ? some_workload(seed % kWorkloads) : frozen_workload(seed);
     const Plan plan = random_plan(w, seed);
-    SCOPED_TRACE(plan_to_json(plan).dump());
+    SCOPED_TRACE(plan_to_json(w, plan).dump());
     const StepParts parts = step_parts(w, plan, kMachine);
     const Estimate e = estimate(w, plan, kMachine);
     constexpr double kUp = 1 + 1e-9;

@@ -50,7 +50,7 @@ TEST(Schedule, VerifierFindsNoUnorderedPairInAnyRandomPlan) {
       const Plan plan = random_plan(w, seed);
       for (const StepMode mode : {StepMode::train, StepMode::evaluate}) {
         const auto violations = verify(build_schedule(w, plan, mode));
-        ASSERT_TRUE(violations.empty()) << plan_to_json(plan).dump() << "\n" << violations.front();
+        ASSERT_TRUE(violations.empty()) << plan_to_json(w, plan).dump() << "\n" << violations.front();
       }
     }
   }
@@ -122,7 +122,7 @@ TEST(Schedule, EstimatedWeightTrafficIsTheSchedules) {
       for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
         if (action.kind == ActionKind::fetch_weights) bytes += w.weight_bytes(action.record);
       }
-      EXPECT_EQ(fetched_weight_bytes(w, plan), bytes) << plan_to_json(plan).dump();
+      EXPECT_EQ(fetched_weight_bytes(w, plan), bytes) << plan_to_json(w, plan).dump();
     }
   }
 }

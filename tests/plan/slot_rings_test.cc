@@ -83,11 +83,11 @@ TEST(SlotRings, EveryRandomPlanIsValidOrderedAndFetchesIntoTheRecordsOwnRing) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const Plan plan = random_plan(w, seed);
     EXPECT_NO_THROW(check_plan(w, plan)) << seed;
-    EXPECT_EQ(plan_from_json(plan_to_json(plan), "the plan"), plan);
+    EXPECT_EQ(plan_from_json(w, plan_to_json(w, plan), "the plan"), plan);
     slots.insert(plan.rings.small_slots);
     const Inventory inventory(w, plan);
     const Schedule schedule = build_schedule(w, plan, StepMode::train);
-    ASSERT_TRUE(verify(schedule).empty()) << plan_to_json(plan).dump();
+    ASSERT_TRUE(verify(schedule).empty()) << plan_to_json(w, plan).dump();
     for (const Action& action : schedule.actions) {
       if (action.kind != ActionKind::fetch_weights || !plan.streams(action.record)) continue;
       if (!w.is_layer_record(action.record)) continue;

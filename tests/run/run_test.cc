@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/plan/plan_json.h"
+#include "tests/support/dense_workload.h"
+#include "tests/support/plan_changes.h"
 #include "tests/run/golden_run.h"
 
 namespace megatrain {
@@ -94,9 +96,11 @@ TEST_F(RunTest, ResumeIsExactUnderAnotherPlan) {
   plan.record(1).live_on_device();
   plan.record(2).updated_by = UpdatedBy::device;  // visits
   plan.record(3).live_on_device();
-  plan.phase(1) = {.keep = Keep::attention, .input = Tier::host};
-  plan.phase(2) = {.keep = Keep::everything, .input = Tier::host};
-  write_bytes(directory_ / "plan.json", plan_to_json(plan).dump());
+  Workload w{.phases = std::vector<PhaseWork>(4)};  // what the names of levels need
+  w.phases[1].levels = w.phases[2].levels = block_levels({}, {});
+  plan.phase(1) = {.keep = level_named(w, 1, "attention"), .input = Tier::host};
+  plan.phase(2) = {.keep = level_named(w, 2, "everything"), .input = Tier::host};
+  write_bytes(directory_ / "plan.json", plan_to_json(w, plan).dump());
   c.plan = directory_ / "plan.json";
   c.resume = true;
   EXPECT_EQ(run_training(c, {}).state_hash, expected);

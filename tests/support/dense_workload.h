@@ -1,7 +1,9 @@
 // A dense model as the planner sees it: an embedding, equal blocks, a head.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "megatrain/plan/workload.h"
 
@@ -18,6 +20,21 @@ struct DenseShape {
   double head_flops = 0;
 };
 
+// What a block of attention and an MLP may keep: bytes, flops that backward computes again, flops that a forward which
+// runs again is spared.
+inline std::vector<KeepWork> block_levels(const std::array<int64_t, 5>& bytes, const std::array<double, 5>& recomputed,
+                                          const std::array<double, 5>& spared = {}) {
+  std::vector<KeepWork> levels;
+  for (const char* name : {"nothing", "outputs", "attention", "products", "everything"}) {
+    const size_t at = levels.size();
+    KeepWork& level =
+        levels.emplace_back(KeepWork{{.name = name, .recomputed = name, .may_wait = at == 1, .bytes = bytes[at]}});
+    level.recomputed_flops = recomputed[at];
+    level.spared_flops = spared[at];
+  }
+  return levels;
+}
+
 // Gives `w`, whose other fields are set, its records and phases; everything is trained.
 inline void make_dense(Workload& w, const DenseShape& shape) {
   const auto whole = [&](int64_t elements) {
@@ -33,12 +50,12 @@ inline void make_dense(Workload& w, const DenseShape& shape) {
   const double flops = 2.0 * static_cast<double>(shape.block_elements);
   for (int64_t block = 1; block <= shape.blocks; ++block) {
     w.records.push_back(whole(shape.block_elements));
-    w.phases.push_back({.records = {block},
-                        .width = shape.hidden,
-                        .kept_bytes = {0, 4 * input, 8 * input, 12 * input},
-                        .forward_flops = flops,
-                        .backward_flops = 2 * flops,
-                        .recomputed_flops = {flops, flops / 2, 0, 0}});
+    w.phases.push_back(
+        {.records = {block},
+         .width = shape.hidden,
+         .levels = block_levels({0, 4 * input, 8 * input, 12 * input, 12 * input}, {flops, flops / 2, 0, 0, 0}),
+         .forward_flops = flops,
+         .backward_flops = 2 * flops});
   }
   w.records.push_back(whole(shape.head_elements));
   w.phases.push_back({.records = {shape.blocks + 1},

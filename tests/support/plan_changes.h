@@ -1,6 +1,10 @@
 // Changes to a plan that several tests make. They leave it valid unless they say otherwise.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "megatrain/base/error.h"
 #include "megatrain/plan/plan.h"
 
 namespace megatrain {
@@ -37,9 +41,24 @@ inline void leave_the_disk(Plan& plan) {
   plan.rings.moment_slabs = plan.rings.weight_slabs = 0;
 }
 
+// The level of this name in a list.
+template <class Level>
+Keep level_named(const std::vector<Level>& levels, const std::string& name) {
+  for (size_t at = 0; at < levels.size(); ++at) {
+    if (levels[at].name == name) return Keep{static_cast<int32_t>(at)};
+  }
+  fail_internal("no level is named " + name);
+}
+inline Keep level_named(const Workload& w, int64_t phase, const std::string& name) {
+  return level_named(w.phase(phase).levels, name);
+}
+
 // The rings of kept outputs, and of the disk, are the caller's to give.
-inline void keep(Plan& plan, Keep level) {
-  for (PhasePlan& phase : plan.layer_phases()) phase.keep = level;
+inline void keep(const Workload& w, Plan& plan, const std::string& level) {
+  for (int64_t p = 1; p < w.head_phase(); ++p) {
+    plan.phase(p).keep = level_named(w, p, level);
+    if (!w.phase(p).level(plan.phase(p).keep).may_wait) plan.phase(p).outputs = Tier::hbm;
+  }
 }
 inline void inputs_wait(Plan& plan, Tier tier) {
   for (PhasePlan& phase : plan.layer_phases()) phase.input = tier;
@@ -49,8 +68,10 @@ inline void outputs_wait(Plan& plan, Tier tier) {
 }
 
 // Blocks that keep so much.
-inline int64_t keeping(const Plan& plan, Keep level) {
-  return std::ranges::count(plan.layer_phases(), level, &PhasePlan::keep);
+inline int64_t keeping(const Workload& w, const Plan& plan, const std::string& level) {
+  int64_t blocks = 0;
+  for (int64_t p = 1; p < w.head_phase(); ++p) blocks += w.phase(p).level(plan.phase(p).keep).name == level;
+  return blocks;
 }
 
 }  // namespace megatrain

@@ -84,11 +84,17 @@ class Recurrent final : public Mixer {
 
   bool has_own_record() const override { return has_own_; }
 
+  // Beside nothing and everything: what mix() makes.
+  std::vector<Level> keep_levels() const override {
+    return {{.name = "states", .spared = "the recurrence", .mixed = true, .may_wait = true}};
+  }
+
   std::unique_ptr<Mixer::Work> carve(const Space& space) const override {
+    enum : int64_t { states = 1, everything };  // keep_levels()
     auto w = std::make_unique<Work>();
-    w->u = space.at(Keep::attention).view(dtype_, tokens_, 3 * width());
-    w->mixed = space.at(Keep::outputs).view(dtype_, tokens_, width());
-    w->states = space.at(Keep::outputs).view(DType::f32, ceil_div(tokens_, every_), width());
+    w->u = space.at(everything).view(dtype_, tokens_, 3 * width());
+    w->mixed = space.at(states).view(dtype_, tokens_, width());
+    w->states = space.at(states).view(DType::f32, ceil_div(tokens_, every_), width());
     w->grad_mixed = space.work.view(dtype_, tokens_, width());
     w->grad_u = space.work.view(dtype_, tokens_, 3 * width());
     return w;

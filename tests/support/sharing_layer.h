@@ -24,7 +24,6 @@ class Sharing : public Phase {
   int64_t in_width() const override { return first_.in_width(); }
   int64_t out_width() const override { return second_.out_width(); }
   int64_t workspace_bytes() const override { return 256; }
-  int64_t kept_bytes(Keep) const override { return 0; }
   int64_t decode_workspace_bytes(int64_t) const override { return 0; }
   void decode(Ops&, Stream&, const Decode&) const override {}
 

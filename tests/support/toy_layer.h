@@ -3,7 +3,7 @@
 //   a = gate_up(norm(x))      (T, H) -> (T, 2W)    record 0: norm, gate_up
 //   y = down(swiglu(a))       (T, 2W) -> (T, H)    record 1: down
 //
-// Keep::everything keeps what each phase computes inside, the other levels nothing.
+// A phase keeps nothing, or everything that it computes inside.
 #pragma once
 
 #include <memory>
@@ -19,6 +19,11 @@ namespace megatrain::toy {
 
 enum ToyOperand : int { kNorm, kGateUp, kDown };
 
+inline constexpr Keep kEverything{1};  // of toy_levels()
+inline std::vector<KeepLevel> toy_levels(int64_t bytes) {
+  return {{.name = "nothing", .recomputed = "all"}, {.name = "everything", .recomputed = "none", .bytes = bytes}};
+}
+
 class First final : public Phase {
  public:
   First(const ModelShape& shape, const LayerLayout& record)
@@ -28,7 +33,9 @@ class First final : public Phase {
   int64_t in_width() const override { return norm_.cols; }
   int64_t out_width() const override { return gate_up_.out_width(); }
   int64_t workspace_bytes() const override { return carve(nullptr, Keep::nothing, nullptr, shape_.tokens).bytes; }
-  int64_t kept_bytes(Keep keep) const override { return carve(nullptr, keep, nullptr, shape_.tokens).kept; }
+  std::vector<KeepLevel> keep_levels() const override {
+    return toy_levels(carve(nullptr, kEverything, nullptr, shape_.tokens).kept);
+  }
   int64_t decode_workspace_bytes(int64_t tokens) const override {
     return carve(nullptr, Keep::nothing, nullptr, tokens).bytes;
   }
@@ -41,7 +48,7 @@ class First final : public Phase {
 
   void backward(Ops& ops, Stream& stream, const Backward& a) const override {
     const Work w = carve(a.workspace, a.keep, a.kept, a.x.rows);
-    if (a.keep < Keep::everything) normalise(ops, stream, a.weights[0], a.x, w);
+    if (a.keep < kEverything) normalise(ops, stream, a.weights[0], a.x, w);
     const Binding at{ops, stream, a.weights[0], a.weight_grads[0], a.accumulate};
     gate_up_.backward_weight(at, a.grad_y, w.normed);
     gate_up_.backward_input(at, a.grad_y, w.grad_normed);
@@ -70,7 +77,7 @@ class First final : public Phase {
   };
   Work carve(std::byte* workspace, Keep keep, std::byte* kept, int64_t tokens) const {
     Carver work(workspace), keeping(kept);
-    Carver& inner = keep == Keep::everything ? keeping : work;
+    Carver& inner = keep == kEverything ? keeping : work;
     Work w{};
     w.normed = inner.view(shape_.dtype, tokens, norm_.cols);
     w.inv_rms = inner.array<float>(tokens);
@@ -97,7 +104,9 @@ class Second final : public Phase {
   int64_t in_width() const override { return 2 * down_.in_width(); }
   int64_t out_width() const override { return down_.out_width(); }
   int64_t workspace_bytes() const override { return carve(nullptr, Keep::nothing, nullptr, shape_.tokens).bytes; }
-  int64_t kept_bytes(Keep keep) const override { return carve(nullptr, keep, nullptr, shape_.tokens).kept; }
+  std::vector<KeepLevel> keep_levels() const override {
+    return toy_levels(carve(nullptr, kEverything, nullptr, shape_.tokens).kept);
+  }
   int64_t decode_workspace_bytes(int64_t tokens) const override {
     return carve(nullptr, Keep::nothing, nullptr, tokens).bytes;
   }
@@ -115,7 +124,7 @@ class Second final : public Phase {
     ops.gated_backward(stream, {.gate_up = a.x,
                                 .grad_out = w.grad_act,
                                 .grad_gate_up = a.grad_x,
-                                .out = a.keep < Keep::everything ? w.act : View{}});
+                                .out = a.keep < kEverything ? w.act : View{}});
     down_.backward_weight(at, a.grad_y, w.act);
   }
 
@@ -134,7 +143,7 @@ class Second final : public Phase {
   Work carve(std::byte* workspace, Keep keep, std::byte* kept, int64_t tokens) const {
     Carver work(workspace), keeping(kept);
     Work w{};
-    w.act = (keep == Keep::everything ? keeping : work).view(shape_.dtype, tokens, down_.in_width());
+    w.act = (keep == kEverything ? keeping : work).view(shape_.dtype, tokens, down_.in_width());
     w.grad_act = work.view(shape_.dtype, tokens, down_.in_width());
     w.bytes = work.bytes();
     w.kept = keeping.bytes();

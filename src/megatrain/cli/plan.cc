@@ -62,26 +62,15 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
   for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
     nlohmann::json& at = list[static_cast<size_t>(w.phase(phase).records.front())];
     at["boundary"] = tier_name(plan.phase(phase).input);
-    if (plan.phase(phase).keep >= Keep::outputs) at["outputs"] = tier_name(plan.outputs_of(phase));
+    if (plan.phase(phase).keep > Keep::nothing) at["outputs"] = tier_name(plan.phase(phase).outputs);
   }
   return list;
 }
 
-// What backward computes again, a word a block.
-const char* recomputed(Keep keep) {
-  switch (keep) {
-    case Keep::nothing: return "all";
-    case Keep::outputs: return "all but attention";
-    case Keep::attention: return "mlp";
-    case Keep::products: return "norms";
-    case Keep::everything: return "none";
-  }
-  return "?";
-}
-
 nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
   nlohmann::json recompute = nlohmann::json::array();
-  for (const PhasePlan& phase : plan.layer_phases()) recompute.push_back(recomputed(phase.keep));
+  for (int64_t phase = 1; phase < p.workload.head_phase(); ++phase)
+    recompute.push_back(p.workload.phase(phase).level(plan.phase(phase).keep).recomputed);
   const MemoryNeed need = memory_need(p.workload, plan);
   const Estimate& e = o.estimate;
   nlohmann::json generation;
@@ -114,8 +103,8 @@ nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
             {"disk_write", e.disk_write_s}}},
           {"bound_by", e.bound_by},
           {"generation", generation},
-          {"plan_hash", plan_hash(plan)},
-          {"plan", plan_to_json(plan)},
+          {"plan_hash", plan_hash(p.workload, plan)},
+          {"plan", plan_to_json(p.workload, plan)},
           {"memory", memory_to_json(need)}};
 }
 

@@ -61,6 +61,78 @@ Block::Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, 
   ensure(channel_records_ == 0 || channels_.size() == 1,
          "a channel with records of its own is the only one of its block");
   ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
+  make_levels();
+}
+
+void Block::make_levels() {
+  levels_.push_back({.name = "nothing",
+                     .recomputed = "all",
+                     .mixers = std::vector<int64_t>(mixers_.size()),
+                     .channels = std::vector<int64_t>(channels_.size()),
+                     .mixed = mixers_.empty(),
+                     .mixers_whole = mixers_.empty()});
+  add_mixer_levels();
+  add_channel_levels();
+  Level all = levels_.back();
+  all.name = "everything";
+  all.recomputed = "none";
+  all.may_wait = false;
+  for (size_t i = 0; i < mixers_.size(); ++i) all.mixers[i] = std::ssize(mixers_[i]->keep_levels()) + 1;
+  for (size_t i = 0; i < channels_.size(); ++i) all.channels[i] = std::ssize(channels_[i]->keep_levels()) + 1;
+  all.mixed = all.mixers_whole = true;
+  all.own = everything;
+  levels_.push_back(std::move(all));
+}
+
+// A mixer with fewer levels than the longest list stays at its last one, until the others are whole.
+void Block::add_mixer_levels() {
+  std::vector<std::vector<Mixer::Level>> lists;
+  for (const auto& mixer : mixers_) lists.push_back(mixer->keep_levels());
+  const auto longest = std::ranges::max_element(lists, {}, [](const auto& list) { return list.size(); });
+  for (size_t at = 0; longest != lists.end() && at < longest->size(); ++at) {
+    const Mixer::Level& named = (*longest)[at];
+    Level level = levels_.front();
+    level.name = named.name;
+    level.mixers_whole = named.whole;
+    level.mixed = level.may_wait = true;
+    for (size_t i = 0; i < lists.size(); ++i) {
+      const size_t last = lists[i].size(), own = std::min(at + 1, last);
+      level.mixers[i] = static_cast<int64_t>(named.whole ? last + 1 : own);
+      level.mixed = level.mixed && (named.whole || (own > 0 && lists[i][own - 1].mixed));
+      level.may_wait = level.may_wait && own > 0 && lists[i][own - 1].may_wait;
+    }
+    if (named.whole) level.own = residual;
+    level.recomputed = !named.whole ? "all but " + named.spared : channels_.empty() ? "norms" : "mlp";
+    levels_.push_back(std::move(level));
+  }
+}
+
+void Block::add_channel_levels() {
+  std::vector<std::vector<std::string>> lists;
+  for (const auto& channel : channels_) lists.push_back(channel->keep_levels());
+  const auto longest = std::ranges::max_element(lists, {}, [](const auto& list) { return list.size(); });
+  for (size_t at = 0; longest != lists.end() && at < longest->size(); ++at) {
+    const bool last = at + 1 == longest->size();
+    Level level = levels_.back();
+    level.name = (*longest)[at];
+    level.may_wait = false;
+    for (size_t i = 0; i < lists.size(); ++i)
+      level.channels[i] = static_cast<int64_t>(std::min(at + 1, lists[i].size()));
+    level.own = std::max<int64_t>(level.own, last ? channeled : residual);
+    level.recomputed = last && level.mixers_whole ? "norms" : "all but " + level.name;
+    levels_.push_back(std::move(level));
+  }
+}
+
+std::vector<KeepLevel> Block::keep_levels() const {
+  std::vector<KeepLevel> list;
+  for (const Level& level : levels_) {
+    list.push_back({.name = level.name,
+                    .recomputed = level.recomputed,
+                    .may_wait = level.may_wait,
+                    .bytes = bytes(level, true).kept});
+  }
+  return list;
 }
 
 std::vector<int64_t> Block::records() const {
@@ -91,51 +163,53 @@ std::optional<SharedRead> Block::reads_shared() const {
   return {};
 }
 
-Block::Work Block::carve(const Space& space) const {
+// `space` has the block's own level.
+Block::Work Block::carve(const Level& level, const Space& space) const {
   Work w;
-  const auto rows = [&](Keep level, bool whole) { return space.chunked(level, s_.dtype, s_.hidden, whole); };
+  const auto rows = [&](Own own, bool whole) { return space.chunked(own, s_.dtype, s_.hidden, whole); };
   const bool all = channels_take_all_;
   if (!mixers_.empty()) {
-    w.normed = rows(Keep::everything, false);
-    w.inv_rms = space.at(Keep::everything).array<float>(s_.tokens);
-    for (const auto& mixer : mixers_) w.mixers.push_back(mixer->carve(space));
+    w.normed = rows(everything, false);
+    w.inv_rms = space.at(everything).array<float>(s_.tokens);
+    for (size_t i = 0; i < mixers_.size(); ++i) w.mixers.push_back(mixers_[i]->carve(space.with(level.mixers[i])));
     if (behind_mixers_.exists()) {
-      w.mixed = rows(Keep::attention, all);
-      w.mixed_inv_rms = space.at(Keep::attention).array<float>(s_.tokens);
+      w.mixed = rows(residual, all);
+      w.mixed_inv_rms = space.at(residual).array<float>(s_.tokens);
     }
-    if (!channels_.empty()) w.h = rows(Keep::attention, all);
+    if (!channels_.empty()) w.h = rows(residual, all);
   }
   if (behind_mixers_.exists() || behind_channels_.exists())
     w.grad_behind = space.work.view(s_.dtype, s_.chunk, s_.hidden);
   w.grad_normed = space.work.view(s_.dtype, s_.chunk, s_.hidden);
   if (!channels_.empty()) {
-    w.channel_normed = rows(Keep::everything, all);
-    w.channel_inv_rms = space.chunked(Keep::everything, DType::f32, 1, all);
+    w.channel_normed = rows(everything, all);
+    w.channel_inv_rms = space.chunked(everything, DType::f32, 1, all);
     if (behind_channels_.exists()) {
-      w.channeled = rows(Keep::products, all);
-      w.behind_inv_rms = space.chunked(Keep::everything, DType::f32, 1, all);
+      w.channeled = rows(channeled, all);
+      w.behind_inv_rms = space.chunked(everything, DType::f32, 1, all);
     }
-    for (const auto& channel : channels_) w.channels.push_back(channel->carve(space));
+    for (size_t i = 0; i < channels_.size(); ++i)
+      w.channels.push_back(channels_[i]->carve(space.with(level.channels[i])));
     const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens);
     w.channel_grad_normed = shared ? w.grad_normed : space.made.view(s_.dtype, s_.tokens, s_.hidden);
   }
   return w;
 }
 
-Block::Work Block::carve(std::byte* workspace, std::byte* carried, Keep keep, std::byte* kept, bool backward) const {
+Block::Work Block::carve(std::byte* workspace, std::byte* carried, const Level& level, std::byte* kept,
+                         bool backward) const {
   Carver work(workspace), part(workspace), carrying(carried), keeping(kept);
-  return carve({s_.tokens, s_.chunk, keep, work, part, in_parts() ? carrying : work, keeping, backward});
+  return carve(level, {s_.tokens, s_.chunk, level.own, work, part, in_parts() ? carrying : work, keeping, backward});
 }
 
-Block::Bytes Block::bytes(Keep keep, bool backward) const {
+Block::Bytes Block::bytes(const Level& level, bool backward) const {
   Carver work(nullptr), part(nullptr), carrying(nullptr), keeping(nullptr);
-  carve({s_.tokens, s_.chunk, keep, work, part, in_parts() ? carrying : work, keeping, backward});
+  carve(level, {s_.tokens, s_.chunk, level.own, work, part, in_parts() ? carrying : work, keeping, backward});
   return {std::max(work.bytes(), part.bytes()), carrying.bytes(), keeping.bytes()};
 }
 
-int64_t Block::workspace_bytes() const { return bytes(Keep::nothing, false).workspace; }
-int64_t Block::carried_bytes() const { return bytes(Keep::nothing, false).carried; }
-int64_t Block::kept_bytes(Keep keep) const { return bytes(keep, true).kept; }
+int64_t Block::workspace_bytes() const { return bytes(levels_.front(), false).workspace; }
+int64_t Block::carried_bytes() const { return bytes(levels_.front(), false).carried; }
 
 int64_t Block::router_bytes() const {
   int64_t bytes = 0;
@@ -150,7 +224,7 @@ struct Block::Pass {
   View x;
   MicroBatchView micro_batch;
   const float* tables;
-  Keep keep;
+  const Level& level;
   SharedViews shared;
   std::byte* router_counts;
   RouterSlopes router;
@@ -162,7 +236,7 @@ struct Block::Pass {
   Channel::Call channel(size_t index, const TokenRange& range) const {
     return {.work = *work.channels[index],
             .range = range,
-            .keep = keep,
+            .keep = level.channels[index],
             .micro_batch = micro_batch,
             .own = own,
             .router_counts = router_counts,
@@ -195,11 +269,11 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
           .x = a.x,
           .micro_batch = a.micro_batch,
           .tables = a.tables,
-          .keep = a.keep,
+          .level = level(a.keep),
           .shared = a.shared,
           .router_counts = a.router_counts,
           .router = {},
-          .work = carve(a.workspace, a.carried, a.keep, a.kept, a.kept != nullptr)};
+          .work = carve(a.workspace, a.carried, level(a.keep), a.kept, a.kept != nullptr)};
 }
 
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
@@ -211,11 +285,11 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
           .x = a.x,
           .micro_batch = a.micro_batch,
           .tables = a.tables,
-          .keep = a.keep,
+          .level = level(a.keep),
           .shared = a.shared,
           .router_counts = nullptr,
           .router = a.router,
-          .work = carve(a.workspace, a.carried, a.keep, a.kept, true)};
+          .work = carve(a.workspace, a.carried, level(a.keep), a.kept, true)};
 }
 
 // The residual stream between the branches. Without channels it is y itself.
@@ -251,9 +325,9 @@ void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, 
   const View part = in_parts() ? View{} : y.slice_rows(range.begin, range.count);
   const bool behind = behind_channels_.exists();
   const View sum = behind ? p.work.channeled.at(range) : part;
-  const auto reads = [&](const auto& channel) { return !again || channel->reads_input_again(p.keep); };
-  if (std::any_of(channels_.begin(), channels_.end(), reads))
-    channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
+  bool reads = !again;
+  for (size_t i = 0; i < channels_.size(); ++i) reads = reads || channels_[i]->reads_input_again(p.level.channels[i]);
+  if (reads) channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i)
     channels_[i]->forward(p.at, p.channel(i, range), normed, i > 0 ? sum : behind ? View{} : h, sum, again);
   if (behind) behind_channels_.forward(p.at, sum, part, p.work.behind_inv_rms.at(range).as<float>(), h);
@@ -266,10 +340,10 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
     channels_[0]->forward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, p.work.h.view, a.y);
     return;
   }
-  const auto there = [&](Keep level) { return a.again && a.keep >= level; };
-  if (!there(Keep::outputs)) mix(p, true);
+  if (!a.again || !p.level.mixed) mix(p, true);
+  const bool has_h = a.again && p.level.own >= residual && !channels_.empty();
   for (const TokenRange& range : s_.ranges()) {
-    if (channels_.empty() || !there(Keep::attention)) sum_mixers(p, range, h_of(p, range, a.y));
+    if (!has_h) sum_mixers(p, range, h_of(p, range, a.y));
     if (!channels_.empty() && !channels_take_all_) sum_channels(p, range, a.y, a.again);
   }
   if (channels_take_all_) sum_channels(p, all, a.y, a.again);
@@ -277,15 +351,14 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
 
 // What backward needs of the mixers and was not kept; h only where channels take all tokens of it.
 void Block::recompute_mixers(const Pass& p) const {
-  if (p.keep >= Keep::attention) return;
-  mix(p, p.keep < Keep::outputs);
-  if (!channels_take_all_) return;
+  if (!p.level.mixers_whole) mix(p, !p.level.mixed);
+  if (!channels_take_all_ || p.level.own >= residual) return;
   for (const TokenRange& range : s_.ranges()) sum_mixers(p, range, p.work.h.at(range));
 }
 
 void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
   const View normed = p.work.channel_normed.at(range);
-  if (p.keep < Keep::everything)
+  if (p.level.own < everything)
     channel_norm_.forward(p.at, h_of(p, range, {}), normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at, p.channel(i, range), normed);
 }
@@ -314,11 +387,11 @@ void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
   }
   for (const TokenRange& range : s_.ranges()) {
     if (!channels_take_all_ && !channels_.empty()) {
-      if (a.keep < Keep::attention && !mixers_.empty()) sum_mixers(p, range, p.work.h.at(range));
+      if (p.level.own < residual && !mixers_.empty()) sum_mixers(p, range, p.work.h.at(range));
       recompute_channels(p, range);
       channels_backward(p, range, a);
     }
-    if (channels_.empty() && behind_mixers_.exists() && a.keep < Keep::attention)  // its input; h itself is not read
+    if (channels_.empty() && behind_mixers_.exists() && p.level.own < residual)  // its input; h itself is not read
       sum_mixers(p, range, p.work.grad_normed.slice_rows(0, range.count));
     sum_mixers_backward(p, range, grad_h(range));
   }
@@ -330,9 +403,9 @@ View Block::behind_channels_backward(const Pass& p, const TokenRange& range, con
   const Binding at = p.at.at(range);
   const View outputs = p.work.channeled.at(range), grad = p.work.grad_behind.slice_rows(0, range.count);
   float* inv_rms = p.work.behind_inv_rms.at(range).as<float>();
-  for (size_t i = 0; p.keep < Keep::products && i < channels_.size(); ++i)
+  for (size_t i = 0; p.level.own < channeled && i < channels_.size(); ++i)
     channels_[i]->recompute_output(at, p.channel(i, range), i > 0 ? outputs : View{}, outputs);
-  if (p.keep < Keep::everything) behind_channels_.forward(at, outputs, grad, inv_rms);
+  if (p.level.own < everything) behind_channels_.forward(at, outputs, grad, inv_rms);
   behind_channels_.backward(at, {.x = outputs, .inv_rms = inv_rms, .grad_out = grad_y, .grad_x = grad});
   return grad;
 }
@@ -344,7 +417,7 @@ void Block::channels_backward(const Pass& p, const TokenRange& range, const Back
   const View grad_y = a.grad_y.slice_rows(range.begin, range.count), normed = p.work.channel_normed.at(range);
   const View grad_normed = p.work.channel_grad_normed.slice_rows(0, range.count);
   const View grad = behind ? behind_channels_backward(p, range, grad_y) : grad_y;
-  const bool output_made = behind && p.keep < Keep::products;
+  const bool output_made = behind && p.level.own < channeled;
   for (size_t i = 0; i < channels_.size(); ++i)
     channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_normed, output_made, i > 0);
   channel_norm_.backward(at, {.x = h_of(p, range, {}),
@@ -376,8 +449,8 @@ void Block::mix_backward(const Pass& p, const View& grad_x) const {
     const Binding at = p.at.at(range);
     const View x = p.x.slice_rows(range.begin, range.count), grad = grad_x.slice_rows(range.begin, range.count);
     const View normed = p.work.normed.at(range), grad_normed = p.work.grad_normed.slice_rows(0, range.count);
-    const bool still_there = p.keep < Keep::attention && range.count == s_.tokens;  // mix() made it again
-    if (p.keep < Keep::everything && !still_there) mixer_norm_.forward(at, x, normed, p.work.inv_rms + range.begin);
+    const bool still_there = !p.level.mixers_whole && range.count == s_.tokens;  // mix() made it again
+    if (p.level.own < everything && !still_there) mixer_norm_.forward(at, x, normed, p.work.inv_rms + range.begin);
     for (size_t i = 0; i < mixers_.size(); ++i)
       mixers_[i]->in_backward(at, p.mixer(i), range, normed, grad_normed, i > 0);
     mixer_norm_.backward(

@@ -9,12 +9,16 @@
 // Everything but Mixer::mix() runs over ranges of tokens, unless a channel takes all of a micro-batch at once: then the
 // channels do. So what grows with the tokens of a micro-batch is what the mixers need.
 //
+// What it may keep for backward (KeepLevel) begins with nothing, goes on with the levels that its mixers name, then
+// with those of its channels, and ends with everything. Where there are several mixers the longest list has the names.
+//
 // The block's first record has the weights of both branches. Behind it come records of the mixers' own, then those of a
 // channel's own (experts). With several of the latter the phase runs in parts: everything else, then one part a record.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "megatrain/model/channel.h"
@@ -47,7 +51,7 @@ class Block final : public Phase {
   int64_t shared_width() const override;
   std::optional<SharedRead> reads_shared() const override;
   int64_t workspace_bytes() const override;
-  int64_t kept_bytes(Keep keep) const override;
+  std::vector<KeepLevel> keep_levels() const override;
   int64_t carried_bytes() const override;
   int64_t router_bytes() const override;
   void forward(Ops& ops, Stream& stream, const Forward& args) const override;
@@ -60,6 +64,24 @@ class Block final : public Phase {
   void decode(Ops& ops, Stream& stream, const Decode& args) const override;
 
  private:
+  // A level of what is kept, by those who keep it.
+  struct Level {
+    std::string name, recomputed;
+    bool may_wait = false;
+    std::vector<int64_t> mixers, channels;  // their own levels
+    bool mixed = false;                     // no mix() runs again
+    bool mixers_whole = false;              // nor any in()
+    int64_t own = 0;                        // of what the block keeps beside them, see Own
+  };
+  enum Own : int64_t {
+    residual = 1,  // h, and what the norm behind the mixers reads
+    channeled,     // what the norm behind the channels reads
+    everything,    // all norms' outputs and statistics
+  };
+  void make_levels();
+  void add_mixer_levels();
+  void add_channel_levels();
+  const Level& level(Keep keep) const { return levels_[keep_index(keep)]; }
   struct Work;  // views of what is kept and of the workspace
   struct Pass;  // one call: what it was given and its views
   struct Bytes {
@@ -67,9 +89,9 @@ class Block final : public Phase {
   };
   struct DecodeWork;  // views of generation's workspace
   bool in_parts() const { return channel_records_ > 1; }
-  Bytes bytes(Keep keep, bool backward) const;
-  Work carve(const Space& space) const;
-  Work carve(std::byte* workspace, std::byte* carried, Keep keep, std::byte* kept, bool backward) const;
+  Bytes bytes(const Level& level, bool backward) const;
+  Work carve(const Level& level, const Space& space) const;
+  Work carve(std::byte* workspace, std::byte* carried, const Level& level, std::byte* kept, bool backward) const;
   DecodeWork carve_decode(Carver& carver, int64_t tokens) const;
   std::vector<Binding> own_of_mixers(const Binding& first, std::span<std::byte* const> weights,
                                      std::span<float* const> gradients = {}) const;
@@ -93,6 +115,7 @@ class Block final : public Phase {
   Norm mixer_norm_, behind_mixers_, channel_norm_, behind_channels_;
   Mixers mixers_;
   Channels channels_;
+  std::vector<Level> levels_;  // from nothing to everything
   bool channels_take_all_ = false;
   int64_t mixer_records_ = 0;    // of their own
   int64_t channel_records_ = 0;  // likewise

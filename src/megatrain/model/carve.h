@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "megatrain/base/math.h"
-#include "megatrain/plan/keep.h"
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
@@ -47,20 +46,22 @@ struct Chunked {
   View at(const TokenRange& range) const { return view.slice_rows(whole ? range.begin : 0, range.count); }
 };
 
-// Where the buffers of one call of a phase lie. Each level of `keep` keeps what the ones below it keep.
+// Where the buffers of one call of a phase lie. A mixer, a channel and the block around them have levels of their own
+// of what is kept, counted from 1; each keeps what the ones below it keep.
 struct Space {
   int64_t tokens;  // T of a micro-batch
   int64_t chunk;   // C, the most of a range
-  Keep keep;
-  Carver& work;   // scratch and gradients of the call
-  Carver& part;   // the same for parts behind the first, over the same bytes
-  Carver& made;   // activations that are not kept; with several parts these hand it on
-  Carver& kept;   // activations that wait for backward
-  bool backward;  // one follows, or this is it
+  int64_t keep;    // the level of whom it is given to; 0: nothing
+  Carver& work;    // scratch and gradients of the call
+  Carver& part;    // the same for parts behind the first, over the same bytes
+  Carver& made;    // activations that are not kept; with several parts these hand it on
+  Carver& kept;    // activations that wait for backward
+  bool backward;   // one follows, or this is it
 
-  Carver& at(Keep level) const { return keep >= level ? kept : made; }
+  Space with(int64_t level) const { return {tokens, chunk, level, work, part, made, kept, backward}; }
+  Carver& at(int64_t level) const { return keep >= level ? kept : made; }
   // `always_whole`: it is read after other ranges were computed.
-  Chunked chunked(Keep level, DType dtype, int64_t cols, bool always_whole = false) const {
+  Chunked chunked(int64_t level, DType dtype, int64_t cols, bool always_whole = false) const {
     const bool whole = keep >= level || always_whole;
     return {at(level).view(dtype, whole ? tokens : chunk, cols), whole};
   }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "megatrain/model/binding.h"
@@ -25,7 +26,11 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // Views of its buffers. Its own levels of `Space::keep`: `products` and `everything`.
+  // The names of its levels of what is kept for backward, from 1 on. Level 0 keeps nothing; behind the last of these
+  // one more keeps everything.
+  virtual std::vector<std::string> keep_levels() const = 0;
+
+  // Views of its buffers. `Space::keep` is a level of its own.
   struct Work {
     virtual ~Work() = default;
   };
@@ -38,14 +43,14 @@ class Channel {
   struct Call {
     const Work& work;
     TokenRange range;
-    Keep keep;
+    int64_t keep;  // a level of its own
     const MicroBatchView& micro_batch;
     Binding own;  // the record of its own that this part works on
     std::byte* router_counts = nullptr;
     RouterSlopes router = {};
   };
   // Whether forward() reads x, where an earlier forward of the same micro-batch left what is kept.
-  virtual bool reads_input_again(Keep /*keep*/) const { return true; }
+  virtual bool reads_input_again(int64_t /*keep*/) const { return true; }
   // x is normalised. `residual` may be empty. `again`: what is kept is there.
   virtual void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                        bool again) const = 0;

@@ -89,8 +89,8 @@ class Phase {
 
   // Scratch one call needs; forward and backward share it, and nothing in it outlives a call.
   virtual int64_t workspace_bytes() const = 0;
-  // What one micro-batch keeps from forward to backward.
-  virtual int64_t kept_bytes(Keep keep) const = 0;
+  // What may be kept of a micro-batch from forward to backward, from the least to the most.
+  virtual std::vector<KeepLevel> keep_levels() const { return {{.name = "nothing", .recomputed = "all"}}; }
   // What one micro-batch hands from part to part, in forward or in backward; 0 with one part.
   virtual int64_t carried_bytes() const { return 0; }
 
@@ -105,9 +105,9 @@ class Phase {
     MicroBatchView micro_batch;
     const float* tables;  // Model::make_tables()
     std::byte* workspace;
-    std::byte* carried = nullptr;  // carried_bytes()
-    Keep keep = Keep::nothing;
-    std::byte* kept = nullptr;           // kept_bytes(keep); nullptr: no backward follows
+    std::byte* carried = nullptr;        // carried_bytes()
+    Keep keep = Keep::nothing;           // a place in keep_levels()
+    std::byte* kept = nullptr;           // KeepLevel::bytes of it; nullptr: no backward follows
     SharedViews shared = {};             // of the first part, likewise in backward and recompute; no gradients
     bool again = false;                  // it has run before and left `kept`, so that this need not be made again
     std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: nothing is counted

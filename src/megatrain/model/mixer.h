@@ -11,6 +11,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "megatrain/model/binding.h"
 #include "megatrain/model/carve.h"
@@ -23,8 +25,17 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
-  // Views of its buffers. Its own levels of `Space::keep`: `outputs` is what saves running mix() again, `attention` is
-  // everything that backward needs.
+  // A level of what it keeps for backward. Level 0 keeps nothing; behind the last of these one more keeps everything.
+  struct Level {
+    std::string name;       // of the block's level
+    std::string spared;     // what backward need not compute again, for people
+    bool mixed = false;     // what mix() makes for out() and mix_backward() is kept
+    bool whole = false;     // everything that its backward needs is
+    bool may_wait = false;  // KeepLevel::may_wait
+  };
+  virtual std::vector<Level> keep_levels() const = 0;
+
+  // Views of its buffers. `Space::keep` is a level of its own.
   struct Work {
     virtual ~Work() = default;
   };
@@ -50,7 +61,7 @@ class Mixer {
   virtual void out(const Binding& at, const Call& call, const TokenRange& range, const View& residual,
                    const View& y) const = 0;
 
-  // In the reverse order, after what was not kept has been made again by in() and, below Keep::outputs, mix().
+  // In the reverse order, after what was not kept has been made again by in() and, unless the level says so, mix().
   virtual void out_backward(const Binding& at, const Call& call, const TokenRange& range, const View& grad_y) const = 0;
   virtual void mix_backward(const Binding& at, const Call& call) const = 0;
   // `add`: another mixer has written grad_x, which is added to.

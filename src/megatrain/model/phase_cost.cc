@@ -36,16 +36,16 @@ CallCost backward_cost(const PhaseNotes& notes) {
 }  // namespace
 
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
-  const PhaseNotes notes = phase_notes(phase, shape, Keep::everything);
-  PhaseCost cost{
-      .forward = forward_cost(notes), .backward = backward_cost(notes), .recomputed = {}, .spared = {}, .parts = {}};
+  const int32_t levels = static_cast<int32_t>(phase.keep_levels().size());
+  const PhaseNotes notes = phase_notes(phase, shape, Keep{levels - 1});
+  PhaseCost cost{.forward = forward_cost(notes), .backward = backward_cost(notes), .levels = {}, .parts = {}};
   const auto less = [](const CallCost& a, const CallCost& b) {
     return CallCost{.flops = a.flops - b.flops, .attention = a.attention - b.attention, .bytes = a.bytes - b.bytes};
   };
-  for (const Keep keep : kKeeps) {
-    const PhaseNotes kept = phase_notes(phase, shape, keep);
-    cost.recomputed[static_cast<size_t>(keep)] = less(backward_cost(kept), cost.backward);
-    cost.spared[static_cast<size_t>(keep)] = less(cost_of(kept.forward.front()), cost_of(kept.again));
+  for (int32_t level = 0; level < levels; ++level) {
+    const PhaseNotes kept = phase_notes(phase, shape, Keep{level});
+    cost.levels.push_back({.recomputed = less(backward_cost(kept), cost.backward),
+                           .spared = less(cost_of(kept.forward.front()), cost_of(kept.again))});
   }
   for (size_t part = 0; part < notes.forward.size(); ++part)
     cost.parts.push_back({.forward = cost_of(notes.forward[part]), .backward = cost_of(notes.backward[part])});

@@ -1,7 +1,6 @@
 // What a phase costs, from the notes of its own calls.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "megatrain/model/layer.h"
@@ -18,9 +17,12 @@ struct CallCost {
 // Of one micro-batch.
 struct PhaseCost {
   CallCost forward;
-  CallCost backward;                               // when everything is kept
-  std::array<CallCost, kKeeps.size()> recomputed;  // by what is kept: what backward adds to that
-  std::array<CallCost, kKeeps.size()> spared;      // by what is kept: what a forward that runs again leaves out
+  CallCost backward;  // when everything is kept
+  struct Level {
+    CallCost recomputed;  // what backward adds to that
+    CallCost spared;      // what a forward that runs again leaves out
+  };
+  std::vector<Level> levels;  // as Phase::keep_levels() has them
   struct Part {
     CallCost forward, backward;
   };

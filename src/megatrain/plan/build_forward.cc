@@ -89,7 +89,7 @@ std::vector<Access> ScheduleBuilder::hold_weights(int64_t phase, int64_t part) {
   return accesses;
 }
 
-std::vector<Access> ScheduleBuilder::of_part(const std::vector<Access>& weights, Action& action,
+std::vector<Access> ScheduleBuilder::of_part(const std::vector<Access>& weights, const Action& action,
                                              const Group& group) const {
   std::vector<Access> accesses = weights;
   accesses.push_back(reads(Operand::inputs, {Kind::inputs}));
@@ -154,10 +154,9 @@ void ScheduleBuilder::forward() {
   }
 }
 
-void ScheduleBuilder::add_kept(Action& action, std::vector<Access>& accesses, const Group& group) const {
+void ScheduleBuilder::add_kept(const Action& action, std::vector<Access>& accesses, const Group& group) const {
   if (!training_ || !has_backward(action.phase)) return;
-  action.keep = plan_.phase(action.phase).keep;
-  if (w_.phase(action.phase).kept_bytes[static_cast<size_t>(action.keep)] > 0)
+  if (w_.kept_bytes(action.phase, action.keep) > 0)
     accesses.push_back(writes(Operand::kept, kept_at(action.phase, group)));
 }
 

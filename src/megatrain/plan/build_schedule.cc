@@ -67,7 +67,8 @@ Action ScheduleBuilder::of_phase(ActionKind kind, int64_t phase, const Group& gr
           .part = part,
           .record = w_.phase(phase).records_of(part).front(),
           .micro_batch = group.first,
-          .micro_batches = group.count};
+          .micro_batches = group.count,
+          .keep = training_ && has_backward(phase) ? plan_.phase(phase).keep : Keep::nothing};
 }
 
 void ScheduleBuilder::fetch_inputs() {

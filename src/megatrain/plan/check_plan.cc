@@ -78,6 +78,10 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optio
 
 namespace {
 
+void refuse(const std::string& what) {
+  fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
+}
+
 // Sentences are made for what fails alone: plans are checked by the hundred.
 class PlanCheck {
  public:
@@ -92,21 +96,12 @@ class PlanCheck {
   }
 
  private:
-  static void refuse(const std::string& what) {
-    fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
-  }
   void require(bool holds, int64_t record, const char* what) const {
     if (!holds) refuse(describe_record(w_, record) + what);
   }
 
   void sizes() const {
-    if (p_.experts_per_record != w_.experts_per_record)
-      refuse(fmt::format("its records hold {} experts, the run's {}", p_.experts_per_record, w_.experts_per_record));
-    if (std::ssize(p_.phases) != w_.phase_count())
-      refuse(fmt::format("it is for a model with {} blocks, this one has {}",
-                         std::max<int64_t>(0, std::ssize(p_.phases) - 2), w_.layer_phases()));
-    if (std::ssize(p_.records) != w_.record_count())
-      refuse(fmt::format("it has {} records, the model has {}", p_.records.size(), w_.record_count()));
+    check_sizes(w_, {p_.experts_per_record, std::ssize(p_.phases), std::ssize(p_.records)});
     ring("input_every", p_.input_every, 1, std::max<int64_t>(1, w_.layer_phases()));
   }
 
@@ -148,11 +143,20 @@ class PlanCheck {
     const bool layer = p > 0 && p < w_.head_phase();
     if (!layer && plan != PhasePlan{})
       refuse(fmt::format("{} keeps nothing, and its input waits on the device", p == 0 ? "the embedding" : "the head"));
-    if (plan.outputs != Tier::hbm && plan.keep != Keep::outputs)
+    const PhaseWork& work = w_.phase(p);
+    if (keep_index(plan.keep) >= work.levels.size())
       refuse(
-          fmt::format("'outputs' says \"{}\" of block {}, which keeps {}: only outputs may wait elsewhere than on "
-                      "the device",
-                      tier_name(plan.outputs), p, keep_name(plan.keep)));
+          fmt::format("block {} keeps level {}, expected 0 to {}", p, keep_index(plan.keep), work.levels.size() - 1));
+    if (plan.outputs != Tier::hbm && !work.level(plan.keep).may_wait)
+      refuse(fmt::format("'outputs' says \"{}\" of block {}, which keeps {}: {} may wait elsewhere than on the device",
+                         tier_name(plan.outputs), p, work.level(plan.keep).name, that_may_wait(work)));
+  }
+  static std::string that_may_wait(const PhaseWork& work) {
+    std::string names;
+    for (const KeepWork& level : work.levels) {
+      if (level.may_wait) names += (names.empty() ? "only " : ", ") + level.name;
+    }
+    return names.empty() ? "nothing of it" : names;
   }
 
   // Throws unless the ring is within its limits; `why` says them where they are not numbers.
@@ -211,6 +215,16 @@ class PlanCheck {
 };
 
 }  // namespace
+
+void check_sizes(const Workload& w, const PlanSizes& sizes) {
+  if (sizes.experts_per_record != w.experts_per_record)
+    refuse(fmt::format("its records hold {} experts, the run's {}", sizes.experts_per_record, w.experts_per_record));
+  if (sizes.phases != w.phase_count())
+    refuse(fmt::format("it is for a model with {} blocks, this one has {}", std::max<int64_t>(0, sizes.phases - 2),
+                       w.layer_phases()));
+  if (sizes.records != w.record_count())
+    refuse(fmt::format("it has {} records, the model has {}", sizes.records, w.record_count()));
+}
 
 void check_plan(const Workload& w, const Plan& plan) { PlanCheck(w, plan).all(); }
 

@@ -9,6 +9,12 @@
 
 namespace megatrain {
 
+// What tells a plan for another model, before its fields can be read.
+struct PlanSizes {
+  int64_t experts_per_record, phases, records;
+};
+void check_sizes(const Workload& workload, const PlanSizes& sizes);
+
 // Throws Error(bad_config) naming the field that is wrong for this workload.
 void check_plan(const Workload& workload, const Plan& plan);
 // Throws Error(cannot_fit) when the plan needs more than the budgets. `least_disk_bytes` is the disk with which some

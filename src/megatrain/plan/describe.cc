@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -40,28 +42,38 @@ std::string weights_text(const Plan& p, const char* things) {
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }
 
-// ", 8 of them in host memory and 2 on disk", where kept outputs of some of so many blocks wait elsewhere than on the
-// device.
-std::string away_text(std::span<const PhasePlan> blocks_with_backward, int64_t all) {
+// ", 8 of them in host memory and 2 on disk", where what some of these blocks keep waits elsewhere than on the device.
+std::string away_text(const std::vector<PhasePlan>& of_level) {
   std::string text;
   for (const auto& [tier, where] : {std::pair{Tier::host, "in host memory"}, {Tier::disk, "on disk"}}) {
-    const int64_t blocks = std::ranges::count(blocks_with_backward, tier, &PhasePlan::outputs);
+    const int64_t blocks = std::ranges::count(of_level, tier, &PhasePlan::outputs);
     if (blocks == 0) continue;
-    if (blocks == all) return fmt::format(", all of them {}", where);
+    if (blocks == std::ssize(of_level)) return fmt::format(", all of them {}", where);
     text += text.empty() ? fmt::format(", {} of them {}", blocks, where) : fmt::format(" and {} {}", blocks, where);
   }
   return text;
 }
 
-// What backward finds, and recomputes the rest of.
-std::string kept_text(std::span<const PhasePlan> blocks_with_backward) {
+// What backward finds, and recomputes the rest of. `first`: the lowest block with a backward. Blocks whose lists name
+// the same level are told together.
+std::string kept_text(const Workload& w, const Plan& p, int64_t first) {
+  std::vector<std::pair<std::string, std::vector<PhasePlan>>> levels;
+  const auto blocks_of = [&](const std::string& name) -> std::vector<PhasePlan>& {
+    for (auto& [known, blocks] : levels) {
+      if (known == name) return blocks;
+    }
+    return levels.emplace_back(name, std::vector<PhasePlan>{}).second;
+  };
+  for (int64_t phase = first; phase < w.head_phase(); ++phase) {
+    for (const KeepWork& level : w.phase(phase).levels) blocks_of(level.name);
+    blocks_of(w.phase(phase).level(p.phase(phase).keep).name).push_back(p.phase(phase));
+  }
   std::string text;
-  for (const Keep keep : kKeeps) {
-    const int64_t blocks = std::ranges::count(blocks_with_backward, keep, &PhasePlan::keep);
-    if (blocks == 0) continue;
-    const std::string where = keep == Keep::outputs ? away_text(blocks_with_backward, blocks) : "";
-    if (blocks == std::ssize(blocks_with_backward)) return fmt::format("{} in every block{}", keep_name(keep), where);
-    text += fmt::format("{}{} in {}{}", text.empty() ? "" : ", ", keep_name(keep), counted(blocks, "block"), where);
+  for (const auto& [name, blocks] : levels) {
+    if (blocks.empty()) continue;
+    const int64_t count = std::ssize(blocks);
+    if (count == w.head_phase() - first) return fmt::format("{} in every block{}", name, away_text(blocks));
+    text += fmt::format("{}{} in {}{}", text.empty() ? "" : ", ", name, counted(count, "block"), away_text(blocks));
   }
   return text.empty() ? "nothing: no block has a backward" : text;
 }
@@ -151,7 +163,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   if (passed > 0)
     text += fmt::format("backward stops above the first {}: what is below is frozen\n",
                         passed == 1 ? "block" : counted(passed, "block"));
-  text += fmt::format("kept for backward: {}\n", kept_text(backward));
+  text += fmt::format("kept for backward: {}\n", kept_text(w, p, passed + 1));
   if (!backward.empty()) {
     text += fmt::format("block inputs: {}", places(backward, &PhasePlan::input, "blocks'"));
     if (p.input_every > 1)

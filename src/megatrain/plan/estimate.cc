@@ -28,8 +28,8 @@ double forward_seconds(const PhaseWork& phase, int64_t part, const MachineProfil
          m.flops_per_s;
 }
 double recompute_seconds(const PhaseWork& phase, const MachineProfile& m, Keep keep) {
-  const size_t at = static_cast<size_t>(keep);
-  return phase.recomputed_flops[at] / m.flops_per_s + phase.recomputed_bytes[at] / m.hbm_bytes_per_s;
+  const KeepWork& level = phase.level(keep);
+  return level.recomputed_flops / m.flops_per_s + level.recomputed_bytes / m.hbm_bytes_per_s;
 }
 double backward_seconds(const PhaseWork& phase, int64_t part, const MachineProfile& m, Keep keep) {
   if (phase.in_parts()) return phase.parts[static_cast<size_t>(part)].backward_flops / m.flops_per_s;
@@ -62,12 +62,12 @@ class ActionCosts {
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
       case ActionKind::forward: {
         const bool spared = a.again && a.part == 0;
-        const double less = spared ? w_.phase(a.phase).spared_flops[static_cast<size_t>(a.keep)] / m_.flops_per_s : 0;
+        const double less = spared ? w_.phase(a.phase).level(a.keep).spared_flops / m_.flops_per_s : 0;
         return tokens * (forward_seconds(w_.phase(a.phase), a.part, m_) - less);
       }
       case ActionKind::head:
         return tokens *
-               (forward_seconds(w_.phases.back(), 0, m_) + backward_seconds(w_.phases.back(), 0, m_, Keep::everything));
+               (forward_seconds(w_.phases.back(), 0, m_) + backward_seconds(w_.phases.back(), 0, m_, Keep::nothing));
       case ActionKind::recompute: return tokens * recompute_seconds(w_.phase(a.phase), m_, a.keep);
       case ActionKind::backward: return tokens * backward_seconds(w_.phase(a.phase), a.part, m_, a.keep);
       case ActionKind::finish_gradient:
@@ -324,13 +324,13 @@ double attention_flops(const Workload& w, const Plan& plan) {
     if (!layers || a.part != 0) continue;  // it is in the first part
     const PhaseWork& phase = w.phase(a.phase);
     const AttentionFlops& attention = phase.attention;
-    const size_t keep = static_cast<size_t>(a.keep);
+    const KeepWork& level = phase.level(a.keep);
     double flops = 0;
     if (a.kind == ActionKind::forward) {
-      flops = attention.forward - (a.again ? attention.spared[keep] : 0);
+      flops = attention.forward - (a.again ? level.spared_attention : 0);
     } else {
       if (a.kind == ActionKind::backward) flops = attention.backward;
-      if (a.kind == ActionKind::recompute || !phase.in_parts()) flops += attention.recomputed[keep];
+      if (a.kind == ActionKind::recompute || !phase.in_parts()) flops += level.recomputed_attention;
     }
     sum += flops * as_double(a.micro_batches * w.micro_tokens);
   }
@@ -342,7 +342,7 @@ namespace {
 // Some input or kept output of a phase crosses the link, micro-batch by micro-batch.
 bool activations_move(const Workload& w, const Plan& plan) {
   for (int64_t phase = std::max<int64_t>(1, w.first_trained_phase()); phase < w.head_phase(); ++phase) {
-    if (plan.phase(phase).input != Tier::hbm || plan.outputs_of(phase) != Tier::hbm) return true;
+    if (plan.phase(phase).input != Tier::hbm || plan.phase(phase).outputs != Tier::hbm) return true;
   }
   return false;
 }

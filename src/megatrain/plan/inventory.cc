@@ -171,8 +171,8 @@ class ResourceList {
       one_width &= w_.phase(p).width == w_.phase(1).width;
       const bool layer = p < w_.head_phase(), backward = p >= first;
       if (layer && backward) {
-        const int64_t kept = w_.phase(p).kept_bytes[static_cast<size_t>(plan_.phase(p).keep)];
-        const Tier tier = plan_.outputs_of(p);
+        const int64_t kept = w_.kept_bytes(p, plan_.phase(p).keep);
+        const Tier tier = plan_.phase(p).outputs;
         if (tier == Tier::hbm) device(Kind::kept, p, kept, widest_);
         if (tier == Tier::host) host(Kind::host_kept, p, kept, w_.micro_batches);
         if (tier == Tier::disk) disk(Kind::disk_kept, p, kept, stored);

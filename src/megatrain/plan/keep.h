@@ -1,30 +1,24 @@
-// How much of a block's inner activations waits from its forward to its backward; the rest is computed again. Each
-// level keeps what the one before it keeps. Where they wait is for the plan to say.
+// How much of a phase's inner activations waits from its forward to its backward; the rest is computed again. A phase
+// names its own levels, in order: each keeps what the one before it keeps, the first nothing that can be computed
+// again, the last everything. The plan chooses one by its place in that list and says where what it keeps waits.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace megatrain {
 
-enum class Keep : uint8_t {
-  nothing,     // the block is recomputed from its input
-  outputs,     // attention's output with its row statistics: all but attention itself is recomputed
-  attention,   // q, k, v, attention's output and what it makes of the residual stream: only the MLP is recomputed
-  products,    // gate and up too: only norms and SwiGLU are recomputed
-  everything,  // nothing is recomputed
-};
-inline constexpr std::array kKeeps = {Keep::nothing, Keep::outputs, Keep::attention, Keep::products, Keep::everything};
+// A place in a phase's list of levels.
+enum class Keep : int32_t { nothing };
 
-constexpr const char* keep_name(Keep keep) {
-  switch (keep) {
-    case Keep::nothing: return "nothing";
-    case Keep::outputs: return "outputs";
-    case Keep::attention: return "attention";
-    case Keep::products: return "products";
-    case Keep::everything: return "everything";
-  }
-  return "?";
-}
+constexpr size_t keep_index(Keep keep) { return static_cast<size_t>(keep); }
+
+struct KeepLevel {
+  std::string name;        // in plans: one word, once in a list
+  std::string recomputed;  // what backward computes again, for people
+  bool may_wait = false;   // what is kept may wait on the host or on disk
+  int64_t bytes = 0;       // kept of one micro-batch
+};
 
 }  // namespace megatrain

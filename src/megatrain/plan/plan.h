@@ -45,8 +45,8 @@ struct RecordPlan {
 
 // Ignored for phases that have no backward.
 struct PhasePlan {
-  Keep keep = Keep::nothing;  // inner activations that wait for backward
-  Tier outputs = Tier::hbm;   // where they wait: elsewhere than on the device only where `keep` says outputs
+  Keep keep = Keep::nothing;  // inner activations that wait for backward: a level of the phase's list
+  Tier outputs = Tier::hbm;   // where they wait: elsewhere than on the device only where the level may
   Tier input = Tier::hbm;     // where the phase's input waits; the head's waits on the device
   bool operator==(const PhasePlan&) const = default;
 
@@ -132,7 +132,6 @@ struct Plan {
     return w.is_layer_record(r) && (streams(r) || (w.is_packed(r) && state_on_device(r)));
   }
 
-  Tier outputs_of(int64_t p) const { return phase(p).keep == Keep::outputs ? phase(p).outputs : Tier::hbm; }
   bool outputs_wait_elsewhere() const {
     return std::ranges::any_of(phases, [](const PhasePlan& p) { return p.outputs != Tier::hbm; });
   }

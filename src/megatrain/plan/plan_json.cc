@@ -2,6 +2,7 @@
 
 #include <array>
 #include <set>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -9,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
+#include "megatrain/plan/check_plan.h"
 
 namespace megatrain {
 
@@ -20,11 +22,9 @@ constexpr std::array kTiers = {Tier::hbm, Tier::host, Tier::disk};
 constexpr std::array kUpdaters = {UpdatedBy::host, UpdatedBy::device};
 
 const char* name_of(Tier tier) { return tier_name(tier); }
-const char* name_of(Keep keep) { return keep_name(keep); }
 const char* name_of(UpdatedBy by) { return by == UpdatedBy::host ? "host" : "device"; }
 
 const auto& all_of(Tier) { return kTiers; }
-const auto& all_of(Keep) { return kKeeps; }
 const auto& all_of(UpdatedBy) { return kUpdaters; }
 
 template <class Value>
@@ -40,11 +40,22 @@ json to_json(Value value) {
 }
 json to_json(int64_t value) { return value; }
 
-template <class Fields>
-json fields_to_json(const Fields& fields) {
+// `to` turns a field's value into JSON.
+template <class Fields, class To>
+json fields_to_json(const Fields& fields, const To& to) {
   json object;
-  Fields::each_field([&](const char* name, auto member) { object[name] = to_json(fields.*member); });
+  Fields::each_field([&](const char* name, auto member) { object[name] = to(fields.*member); });
   return object;
+}
+
+json phase_to_json(const PhaseWork& work, const PhasePlan& phase) {
+  return fields_to_json(phase, [&]<class Value>(Value value) -> json {
+    if constexpr (std::is_same_v<Value, Keep>) {
+      return work.level(value).name;
+    } else {
+      return to_json(value);
+    }
+  });
 }
 
 // Reads a plan and says where it is wrong.
@@ -54,6 +65,12 @@ class Reader {
 
   [[noreturn]] void bad(const std::string& what) const {
     fail_config(fmt::format("{}: {}; expected what 'megatrain plan --json' prints", file_, what));
+  }
+
+  const json& at(const json& plan, const char* key) const {
+    if (!plan.is_object()) bad("the plan is not a JSON object");
+    if (!plan.contains(key)) bad(fmt::format("'{}' is missing", key));
+    return plan[key];
   }
 
   int64_t number(const json& value, const std::string& where) const {
@@ -71,6 +88,18 @@ class Reader {
       }
     }
     bad(fmt::format("'{}' is {}, not one of {}", where, value.dump(), names_of_all<Value>()));
+  }
+  void read(const json& value, const std::string& where, Keep& into) const {
+    std::string names;
+    for (size_t level = 0; level < levels_->size(); ++level) {
+      const std::string& name = (*levels_)[level].name;
+      if (value == json(name)) {
+        into = Keep{static_cast<int32_t>(level)};
+        return;
+      }
+      names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", name);
+    }
+    bad(fmt::format("'{}' is {}, not one of {}", where, value.dump(), names));
   }
 
   // Every field, and no other.
@@ -95,39 +124,60 @@ class Reader {
     }
   }
 
-  template <class Fields>
-  std::vector<Fields> list(const json& value, const std::string& where) const {
+  const json& list(const json& value, const std::string& where) const {
     if (!value.is_array()) bad(fmt::format("'{}' must be a list", where));
-    std::vector<Fields> list;
-    for (const json& item : value) list.push_back(fields<Fields>(item, fmt::format("{}[{}]", where, list.size())));
-    return list;
+    return value;
+  }
+  std::vector<RecordPlan> records(const json& list) const {
+    std::vector<RecordPlan> records;
+    for (const json& item : list)
+      records.push_back(fields<RecordPlan>(item, fmt::format("records[{}]", records.size())));
+    return records;
+  }
+  // As many as the workload has.
+  std::vector<PhasePlan> phases(const Workload& w, const json& list) {
+    std::vector<PhasePlan> phases;
+    for (const json& item : list) {
+      levels_ = &w.phases[phases.size()].levels;
+      phases.push_back(fields<PhasePlan>(item, fmt::format("phases[{}]", phases.size())));
+    }
+    return phases;
   }
 
  private:
   const std::string& file_;
+  const std::vector<KeepWork>* levels_ = nullptr;  // of the phase that is read
 };
 
 }  // namespace
 
-json plan_to_json(const Plan& p) {
-  json plan = {{"records", json::array()}, {"phases", json::array()},      {"rings", fields_to_json(p.rings)},
-               {"sweeps", p.sweeps},       {"input_every", p.input_every}, {"experts_per_record", p.experts_per_record},
-               {"serial", p.serial}};
-  for (const RecordPlan& record : p.records) plan["records"].push_back(fields_to_json(record));
-  for (const PhasePlan& phase : p.phases) plan["phases"].push_back(fields_to_json(phase));
+json plan_to_json(const Workload& w, const Plan& p) {
+  const auto value_to_json = [](auto value) { return to_json(value); };
+  json plan = {
+      {"records", json::array()}, {"phases", json::array()},      {"rings", fields_to_json(p.rings, value_to_json)},
+      {"sweeps", p.sweeps},       {"input_every", p.input_every}, {"experts_per_record", p.experts_per_record},
+      {"serial", p.serial}};
+  for (const RecordPlan& record : p.records) plan["records"].push_back(fields_to_json(record, value_to_json));
+  for (size_t phase = 0; phase < p.phases.size(); ++phase)
+    plan["phases"].push_back(phase_to_json(w.phases[phase], p.phases[phase]));
   return plan;
 }
 
-Plan plan_from_json(const json& object, const std::string& where) {
+int64_t planned_experts_per_record(const json& object, const std::string& where) {
   const Reader reader(where);
-  if (!object.is_object()) reader.bad("the plan is not a JSON object");
-  const auto at = [&](const char* key) -> const json& {
-    if (!object.contains(key)) reader.bad(fmt::format("'{}' is missing", key));
-    return object[key];
-  };
-  Plan p{.experts_per_record = reader.number(at("experts_per_record"), "experts_per_record"),
-         .records = reader.list<RecordPlan>(at("records"), "records"),
-         .phases = reader.list<PhasePlan>(at("phases"), "phases"),
+  return reader.number(reader.at(object, "experts_per_record"), "experts_per_record");
+}
+
+Plan plan_from_json(const Workload& w, const json& object, const std::string& where) {
+  Reader reader(where);
+  const auto at = [&](const char* key) -> const json& { return reader.at(object, key); };
+  const int64_t experts_per_record = planned_experts_per_record(object, where);
+  const json& records = reader.list(at("records"), "records");
+  const json& phases = reader.list(at("phases"), "phases");
+  check_sizes(w, {experts_per_record, std::ssize(phases), std::ssize(records)});
+  Plan p{.experts_per_record = experts_per_record,
+         .records = reader.records(records),
+         .phases = reader.phases(w, phases),
          .rings = reader.fields<Rings>(at("rings"), "rings"),
          .sweeps = {},
          .input_every = reader.number(at("input_every"), "input_every")};
@@ -136,14 +186,14 @@ Plan plan_from_json(const json& object, const std::string& where) {
   if (!at("serial").is_boolean()) reader.bad("'serial' must be true or false");
   p.serial = at("serial").get<bool>();
   std::set<std::string> known;
-  const json empty = plan_to_json(Plan{});
+  const json empty = plan_to_json(w, Plan{});
   for (const auto& [key, value] : empty.items()) known.insert(key);
   reader.refuse_others(object, known, "it");
   return p;
 }
 
-std::string plan_hash(const Plan& plan) {
-  const std::string text = plan_to_json(plan).dump();
+std::string plan_hash(const Workload& w, const Plan& plan) {
+  const std::string text = plan_to_json(w, plan).dump();
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 

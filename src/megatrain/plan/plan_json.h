@@ -1,4 +1,4 @@
-// A plan as JSON, and as a hash of it.
+// A plan as JSON, and as a hash of it. What a phase keeps is written by the name that the phase's list has for it.
 #pragma once
 
 #include <string>
@@ -9,8 +9,11 @@
 
 namespace megatrain {
 
-nlohmann::json plan_to_json(const Plan& plan);
-Plan plan_from_json(const nlohmann::json& json, const std::string& where);
-std::string plan_hash(const Plan& plan);
+nlohmann::json plan_to_json(const Workload& workload, const Plan& plan);
+// Throws Error(bad_config) for what is no plan, or one for another model.
+Plan plan_from_json(const Workload& workload, const nlohmann::json& json, const std::string& where);
+// Of such a plan, before there is a workload: how it cuts experts into records.
+int64_t planned_experts_per_record(const nlohmann::json& json, const std::string& where);
+std::string plan_hash(const Workload& workload, const Plan& plan);
 
 }  // namespace megatrain

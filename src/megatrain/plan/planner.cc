@@ -28,12 +28,22 @@ struct Start {
   int64_t state;           // records whose state is on the device: trained ones first, of each the ones needed first
   int64_t visits;          // trained blocks whose state visits it: the ones needed first
   int64_t weights;         // further blocks with a place of their own
-  int64_t products;        // blocks that keep their products: the ones needed first in backward
+  int64_t keeping;         // blocks that keep all but the last level: the ones needed first in backward
   int64_t every = 1;       // of whose inputs one waits
   bool gradients = false;  // of blocks that the host updates wait on the device, where the inputs were
   int64_t turns = 0;       // of eight trained blocks so many visit, spread evenly, and take turns
-  int64_t outputs = 0;     // blocks whose attention outputs wait in host memory: the ones needed last in backward
+  int64_t outputs = 0;     // blocks whose kept outputs wait in host memory: the ones needed last in backward
 };
+
+// The last level spares backward only what memory bounds: norms and activation functions.
+Keep all_but_last(const PhaseWork& phase) {
+  return Keep{static_cast<int32_t>(std::max<int64_t>(0, std::ssize(phase.levels) - 2))};
+}
+
+// The level so many above the one that may wait elsewhere, or the last.
+Keep above_waiting(const PhaseWork& phase, int64_t levels) {
+  return std::min(phase.everything(), Keep{static_cast<int32_t>(phase.waiting_level()) + static_cast<int32_t>(levels)});
+}
 
 void leave_gradients_on_device(const Workload& w, Plan& plan) {
   constexpr int64_t kRing = 3;
@@ -86,13 +96,14 @@ Plan start_plan(const Workload& w, const SlotRings& slots, const Start& start) {
     if (plan.state_on_device(record) || weights-- > 0) layer.weights = Tier::hbm;
     if (w.is_trained(record) && visits-- > 0) layer.updated_by = UpdatedBy::device;
   }
-  for (PhasePlan& phase : plan.layer_phases().last(static_cast<size_t>(start.products))) phase.keep = Keep::products;
+  for (int64_t phase = w.head_phase() - start.keeping; phase < w.head_phase(); ++phase)
+    plan.phase(phase).keep = all_but_last(w.phase(phase));
   plan.input_every = start.every;
   if (start.gradients) leave_gradients_on_device(w, plan);
   if (start.turns > 0) take_turns(w, start.turns, plan);
   const int64_t first = std::max<int64_t>(1, w.first_trained_phase());
   for (int64_t phase = first; phase < std::min(first + start.outputs, w.head_phase()); ++phase) {
-    plan.phase(phase).keep = Keep::outputs;
+    plan.phase(phase).keep = w.phase(phase).waiting_level();
     plan.phase(phase).outputs = Tier::host;
   }
   return plan;
@@ -100,8 +111,8 @@ Plan start_plan(const Workload& w, const SlotRings& slots, const Start& start) {
 
 // What follows from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
-  for (PhasePlan& phase : plan.phases) {
-    if (phase.keep != Keep::outputs) phase.outputs = Tier::hbm;
+  for (int64_t phase = 0; phase < w.phase_count(); ++phase) {
+    if (!w.phase(phase).level(plan.phase(phase).keep).may_wait) plan.phase(phase).outputs = Tier::hbm;
   }
   plan.rings.output_slots = plan.outputs_wait_elsewhere() ? 2 : 0;
   plan.rings.packed_slots = std::min<int64_t>(2, plan.packed_and_coming(w));
@@ -177,15 +188,26 @@ class Climber {
     }
     climb(w_.layer_phases(), [&](Plan& p, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        Keep& keep = p.phase(order[static_cast<size_t>(i)]).keep;
-        keep = std::max(keep, Keep::outputs);
+        const int64_t phase = order[static_cast<size_t>(i)];
+        p.phase(phase).keep = std::max(p.phase(phase).keep, w_.phase(phase).waiting_level());
       }
     });
   }
-  void keep(Keep level) {
-    climb(w_.layer_phases(), [level](Plan& p, int64_t n) {
-      for (PhasePlan& phase : p.layer_phases().last(static_cast<size_t>(n))) phase.keep = std::max(phase.keep, level);
+  // `level_of` says the level of a phase.
+  template <class LevelOf>
+  void keep(const LevelOf& level_of) {
+    climb(w_.layer_phases(), [&](Plan& p, int64_t n) {
+      for (int64_t phase = w_.head_phase() - n; phase < w_.head_phase(); ++phase)
+        p.phase(phase).keep = std::max(p.phase(phase).keep, level_of(w_.phase(phase)));
     });
+  }
+  // The levels above what may wait elsewhere, one after the other.
+  void keep_by_level() {
+    int64_t most = 0;
+    for (const PhaseWork& phase : w_.phases)
+      most = std::max(most, static_cast<int64_t>(phase.everything()) - static_cast<int64_t>(phase.waiting_level()));
+    for (int64_t levels = 1; levels <= most; ++levels)
+      keep([levels](const PhaseWork& phase) { return above_waiting(phase, levels); });
   }
 
  private:
@@ -196,25 +218,25 @@ class Climber {
   bool ended_ = false;
 };
 
-enum class Ladder : uint8_t { keep_products, keep_attention, weights };
+// keep_most: nearly everything of a block before the next. keep_by_level: a level of every block before the next level.
+enum class Ladder : uint8_t { keep_most, keep_by_level, weights };
 
-// Whether a byte of attention's outputs saves more than a byte of what Keep::attention keeps: sequences are long.
+// Whether a byte of what may wait elsewhere saves more than a byte of the level above it: sequences are long.
 bool outputs_pay_most(const Workload& w) {
   const auto saved = [](const PhaseWork& phase, Keep keep) {
-    return (phase.recomputed_flops.front() - phase.recomputed_flops[static_cast<size_t>(keep)]) /
-           static_cast<double>(std::max<int64_t>(phase.kept_bytes[static_cast<size_t>(keep)], 1));
+    const KeepWork& level = phase.level(keep);
+    return (phase.levels.front().recomputed_flops - level.recomputed_flops) /
+           static_cast<double>(std::max<int64_t>(level.bytes, 1));
   };
   return std::any_of(w.phases.begin(), w.phases.end(), [&](const PhaseWork& phase) {
-    return saved(phase, Keep::outputs) > saved(phase, Keep::attention);
+    return saved(phase, phase.waiting_level()) > saved(phase, above_waiting(phase, 1));
   });
 }
 
 void climb(Climber& climber, Ladder ladder) {
   if (ladder == Ladder::weights) climber.weights();
-  if (ladder != Ladder::keep_attention) climber.keep(Keep::products);
-  climber.keep(Keep::attention);
-  climber.keep(Keep::products);
-  climber.keep(Keep::everything);
+  if (ladder != Ladder::keep_by_level) climber.keep(all_but_last);
+  climber.keep_by_level();
   climber.weights();
 }
 
@@ -229,11 +251,11 @@ std::vector<Plan> climbed(const Workload& w, const SlotRings& slots, int64_t gpu
   };
   const Climber common = basics(false);
   std::vector<Plan> plans;
-  for (const Ladder ladder : {Ladder::keep_products, Ladder::keep_attention, Ladder::weights}) {
+  for (const Ladder ladder : {Ladder::keep_most, Ladder::keep_by_level, Ladder::weights}) {
     // where the start has taken what a ladder would climb first, it is another ladder
     if (ladder == Ladder::weights && base.streaming() == 0) continue;
-    if (ladder == Ladder::keep_attention && start.products == w.layer_phases()) continue;
-    Climber climber = long_sequences && ladder == Ladder::keep_attention ? basics(true) : common;
+    if (ladder == Ladder::keep_by_level && start.keeping == w.layer_phases()) continue;
+    Climber climber = long_sequences && ladder == Ladder::keep_by_level ? basics(true) : common;
     climb(climber, ladder);
     plans.push_back(climber.plan());
   }
@@ -262,7 +284,7 @@ int64_t most_visitors(const Workload& w) {
   return count;
 }
 
-// Starts with attention outputs in host memory. Each is one of starts() with more memory, so they add no case that
+// Starts with kept outputs in host memory. Each is one of starts() with more memory, so they add no case that
 // fits.
 std::vector<Start> output_starts(const Workload& w, bool state_on_host) {
   std::vector<Start> list;
@@ -298,8 +320,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
     for (const auto& [state, visiting] : state_and_visits) {
       const int64_t others = std::min(w.layer_records(), w.record_count() - state);
       for (const int64_t weights : grid(w.alias_records > 0 ? 0 : others, 1)) {
-        for (const int64_t products : grid(w.layer_phases(), 4))
-          list.push_back({n, state, visiting, weights, products});
+        for (const int64_t keeping : grid(w.layer_phases(), 4)) list.push_back({n, state, visiting, weights, keeping});
         for (const int64_t every : {2, 4, 8}) {
           if (every <= w.layer_phases()) list.push_back({n, state, visiting, weights, 0, every});
         }
@@ -320,8 +341,8 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   for (const int64_t state : grid(state_on_host ? 0 : w.record_count(), 6)) {
     for (const int64_t turns : {2, 3, 4, 5, 6, 8}) {
       if (!visits || !w.clip || w.gradients_stay) break;
-      for (const int64_t products : grid(w.layer_phases(), 2))
-        list.push_back({1, state, 0, 0, products, 1, false, turns});
+      for (const int64_t keeping : grid(w.layer_phases(), 2))
+        list.push_back({1, state, 0, 0, keeping, 1, false, turns});
     }
   }
   for (const int64_t state : grid(state_on_host ? 0 : w.record_count() - 1, kEvery)) {

@@ -66,9 +66,9 @@ class RandomPlan {
       if (below(4) < resident) plan_.record(r).weights = Tier::hbm;
       if (w_.clip && below(5) == 0 && w_.is_trained(r)) plan_.record(r).updated_by = UpdatedBy::device;
     }
-    for (PhasePlan& phase : plan_.layer_phases()) {
-      phase.keep = kKeeps[static_cast<size_t>(below(2) ? 0 : below(std::ssize(kKeeps)))];
-      phase.input = below(3) < kept ? Tier::hbm : Tier::host;
+    for (int64_t p = 1; p < w_.head_phase(); ++p) {
+      plan_.phase(p).keep = Keep{static_cast<int32_t>(below(2) ? 0 : below(std::ssize(w_.phase(p).levels)))};
+      plan_.phase(p).input = below(3) < kept ? Tier::hbm : Tier::host;
     }
     plan_.rings.packed_slots = ring(plan_.packed_and_coming(w_), 1);
     const int64_t visitors = plan_.visitors();
@@ -120,9 +120,13 @@ class RandomPlan {
 
   void outputs(bool disk) {
     const bool away = below(2) == 0;
-    for (PhasePlan& phase : plan_.layer_phases()) {
-      if (away && phase.keep == Keep::nothing && below(2)) phase.keep = Keep::outputs;
-      if (away && phase.keep == Keep::outputs && below(4)) phase.outputs = disk && below(2) ? Tier::disk : Tier::host;
+    for (int64_t p = 1; away && p < w_.head_phase(); ++p) {
+      PhasePlan& phase = plan_.phase(p);
+      const Keep waiting = w_.phase(p).waiting_level();
+      if (waiting == Keep::nothing) continue;
+      if (phase.keep == Keep::nothing && below(2)) phase.keep = waiting;
+      if (w_.phase(p).level(phase.keep).may_wait && below(4))
+        phase.outputs = disk && below(2) ? Tier::disk : Tier::host;
     }
     if (plan_.outputs_wait_elsewhere()) plan_.rings.output_slots = 2 + below(3);
     if (plan_.activations_on_disk()) plan_.rings.activation_slabs = 1 + below(w_.micro_batches + 1);

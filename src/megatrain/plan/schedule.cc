@@ -85,7 +85,7 @@ int64_t moved_activation_bytes(const Workload& w, const Action& action) {
   const bool kept = std::any_of(action.accesses.begin(), action.accesses.end(), [](const Access& access) {
     return access.resource.kind == ResourceKind::kept_slot || access.resource.kind == ResourceKind::disk_kept;
   });
-  return kept ? w.output_bytes(action.phase) : w.activation_bytes(action.phase);
+  return kept ? w.kept_bytes(action.phase, action.keep) : w.activation_bytes(action.phase);
 }
 
 std::string Schedule::hash() const {

@@ -128,8 +128,8 @@ struct Action {
   int64_t record = -1;  // that it moves or updates; of a part of a phase its first
   int64_t micro_batch = -1;
   int64_t micro_batches = 1;  // more than one only where a step is costed, not run
-  Keep keep = Keep::nothing;
-  bool again = false;  // a forward that has run before, so that what is kept is there
+  Keep keep = Keep::nothing;  // of a phase that has a backward
+  bool again = false;         // a forward that has run before, so that what is kept is there
   std::vector<Access> accesses;
   std::vector<Wait> waits;
 

@@ -117,7 +117,7 @@ class ScheduleBuilder {
   // output is there. `again`: it has run before in this step, and what its router chooses has been counted.
   void forward_phase(int64_t phase, const PlaceOf& x, const PlaceOf& y, const Written& written, bool again);
   // What every call of a part has: its weights, the inputs, the workspace, what is kept and what parts hand on.
-  std::vector<Access> of_part(const std::vector<Access>& weights, Action& action, const Group& group) const;
+  std::vector<Access> of_part(const std::vector<Access>& weights, const Action& action, const Group& group) const;
 
   void add_shared(const Action& action, std::vector<Access>& accesses, const Group& group) const;
 
@@ -140,19 +140,20 @@ class ScheduleBuilder {
   Away input_away(int64_t phase) const {
     return {phase, plan_.phase(phase).input, Kind::host_boundary, Kind::disk_boundary};
   }
-  Away kept_away(int64_t phase) const { return {phase, plan_.outputs_of(phase), Kind::host_kept, Kind::disk_kept}; }
+  Away kept_away(int64_t phase) const { return {phase, plan_.phase(phase).outputs, Kind::host_kept, Kind::disk_kept}; }
   void offload(const Away& away, const Group& group, Resource from);
   void bring_back(const Away& away, const Group& group, Resource to);
   Waiting on_host(const Away& away, const Group& group);
 
   // What the phase keeps waits elsewhere than on the device.
   bool keeps_away(int64_t phase) const {
-    return training_ && has_backward(phase) && plan_.outputs_of(phase) != Tier::hbm && w_.output_bytes(phase) > 0;
+    return training_ && has_backward(phase) && plan_.phase(phase).outputs != Tier::hbm &&
+           w_.kept_bytes(phase, plan_.phase(phase).keep) > 0;
   }
   // Gives what a phase keeps a slot where it waits elsewhere. `written`: forward has run, so it comes back unless it is
   // still there.
   void hold_kept(int64_t phase, bool written);
-  void add_kept(Action& action, std::vector<Access>& accesses, const Group& group) const;
+  void add_kept(const Action& action, std::vector<Access>& accesses, const Group& group) const;
   Resource kept_at(int64_t phase, const Group& group) const {
     return keeps_away(phase) ? Resource{Kind::kept_slot, kept_slot_, group.local}
                              : Resource{Kind::kept, phase, group.local};

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -53,26 +52,32 @@ struct PartWork {
   double backward_flops = 0;
 };
 
+// A level of what a phase keeps, with what that costs and spares, for one token.
+struct KeepWork : KeepLevel {
+  double recomputed_flops = 0;  // in backward
+  double recomputed_bytes = 0;  // moved by norms, RoPE and activation functions
+  double spared_flops = 0;      // of a forward that runs again; its first part
+  // What attention has of them.
+  double recomputed_attention = 0;
+  double spared_attention = 0;
+};
+
 // What attention has of a phase's flops, as PhaseWork has them.
 struct AttentionFlops {
   double forward = 0;
   double backward = 0;
-  std::array<double, kKeeps.size()> recomputed{};
-  std::array<double, kKeeps.size()> spared{};
 };
 
 struct PhaseWork {
   std::vector<int64_t> records;
   int64_t width = 0;  // of its input (T, width), which waits for backward
 
-  std::array<int64_t, kKeeps.size()> kept_bytes{};  // of one micro-batch, by what is kept
+  // What it may keep, from nothing to everything; one level where backward finds all that it needs, or there is none.
+  std::vector<KeepWork> levels = {{{.name = "nothing", .recomputed = "all"}}};
 
   // For one token. Backward computes no gradient of a frozen tensor.
   double forward_flops = 0;
   double backward_flops = 0;
-  std::array<double, kKeeps.size()> recomputed_flops{};  // in backward, by what is kept
-  std::array<double, kKeeps.size()> recomputed_bytes{};  // moved by norms, RoPE and activation functions
-  std::array<double, kKeeps.size()> spared_flops{};  // of a forward that runs again, by what is kept; its first part
   AttentionFlops attention;
 
   int64_t router_bytes = 0;  // of what a step counts of its router; 0: it has none
@@ -84,6 +89,15 @@ struct PhaseWork {
   // Where it runs in several parts, and then what they hand on, of one micro-batch. Backward begins with recomputing.
   std::vector<PartWork> parts;
   int64_t carried_bytes = 0;
+
+  const KeepWork& level(Keep keep) const { return levels[keep_index(keep)]; }
+  Keep everything() const { return Keep{static_cast<int32_t>(levels.size()) - 1}; }
+  // The highest level that may wait elsewhere than on the device; nothing where none may.
+  Keep waiting_level() const {
+    size_t at = levels.size() - 1;
+    while (at > 0 && !levels[at].may_wait) --at;
+    return Keep{static_cast<int32_t>(at)};
+  }
 
   bool in_parts() const { return !parts.empty(); }
   int64_t part_count() const { return in_parts() ? static_cast<int64_t>(parts.size()) : 1; }
@@ -237,8 +251,7 @@ struct Workload {
     while (reader >= 0 && phase(reader).reads != p) --reader;
     return reader;
   }
-  // Of what Keep::outputs keeps of a phase and one micro-batch.
-  int64_t output_bytes(int64_t p) const { return phase(p).kept_bytes[static_cast<size_t>(Keep::outputs)]; }
+  int64_t kept_bytes(int64_t p, Keep keep) const { return phase(p).level(keep).bytes; }  // of one micro-batch
 };
 
 }  // namespace megatrain

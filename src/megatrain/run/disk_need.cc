@@ -39,7 +39,7 @@ ModelBytes bytes_of(const TrainConfig& config, const ModelConfig& model, const T
     for (const TensorSpec& tensor : layout.tensors) {
       const int64_t count = tensor.elements(), trained = tensor.trainable ? count : 0;
       const auto found = stored.find(tensor.name);
-      const DType type = found != stored.end() ? found->second : model.dtype.value_or(identity.dtype);
+      const DType type = found != stored.end() ? found->second.dtype : model.dtype.value_or(identity.dtype);
       bytes.checkpoint += kEntry + count * master + 2 * trained * moment_element_bytes(moments);
       if (moments == MomentFormat::int8 && tensor.trainable) bytes.checkpoint += 2 * 4 * tensor.blocks();
       bytes.exported += kEntry + count * dtype_bytes(type);

@@ -50,7 +50,7 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
   const auto type_of = [&](const FileTensor& tensor) {
     const std::string& name = tensor.parts.front()->name;
     const auto found = source.types.find(name);
-    return type.value_or(found == source.types.end() ? source.stored_type(name) : found->second);
+    return type.value_or(found == source.types.end() ? source.stored_type(name) : found->second.dtype);
   };
   for (const FileTensor& tensor : tensors) request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
   if (widened && source.stored_narrow())

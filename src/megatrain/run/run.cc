@@ -173,7 +173,7 @@ class Run {
     std::vector<std::string> notes;
     const Workload& workload = session_->workload();
     const Plan& plan = session_->plan(&notes);
-    plan_json_ = plan_to_json(plan);
+    plan_json_ = plan_to_json(workload, plan);
     memory_json_ = memory_to_json(memory_need(workload, plan));
     check_room_on_disk(memory_need(workload, plan).disk_bytes());
     const Device& device = session_->device();

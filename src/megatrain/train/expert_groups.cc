@@ -44,7 +44,7 @@ Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DTyp
                        bool quickly) {
   if (model.experts.count == 0) return workload_of(0);
   if (!config.plan.empty()) {
-    const int64_t planned = read_plan(config.plan).experts_per_record;
+    const int64_t planned = read_planned_experts_per_record(config.plan);
     if (planned < 0 || planned > model.experts.count)
       fail_config(fmt::format("{}: 'experts_per_record' is {}, expected 0 to {}; make a new one with 'megatrain plan'",
                               config.plan, planned, model.experts.count));

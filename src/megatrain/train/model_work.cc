@@ -34,6 +34,7 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
   PhaseWork work{
       .records = numbered.records,
       .width = numbered.phase->in_width(),
+      .levels = {},
       .forward_flops = cost.forward.flops / tokens,
       .backward_flops = cost.backward.flops / tokens,
       .attention = {.forward = cost.forward.attention / tokens, .backward = cost.backward.attention / tokens},
@@ -46,13 +47,14 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
                           .forward_flops = cost.parts[part].forward.flops / tokens,
                           .backward_flops = cost.parts[part].backward.flops / tokens});
   }
-  for (size_t keep = 0; keep < kKeeps.size(); ++keep) {
-    work.kept_bytes[keep] = numbered.phase->kept_bytes(kKeeps[keep]);
-    work.recomputed_flops[keep] = cost.recomputed[keep].flops / tokens;
-    work.recomputed_bytes[keep] = cost.recomputed[keep].bytes / tokens;
-    work.spared_flops[keep] = cost.spared[keep].flops / tokens;
-    work.attention.recomputed[keep] = cost.recomputed[keep].attention / tokens;
-    work.attention.spared[keep] = cost.spared[keep].attention / tokens;
+  for (const KeepLevel& level : numbered.phase->keep_levels()) {
+    const PhaseCost::Level& of_level = cost.levels[work.levels.size()];
+    KeepWork& kept = work.levels.emplace_back(KeepWork{level});
+    kept.recomputed_flops = of_level.recomputed.flops / tokens;
+    kept.recomputed_bytes = of_level.recomputed.bytes / tokens;
+    kept.spared_flops = of_level.spared.flops / tokens;
+    kept.recomputed_attention = of_level.recomputed.attention / tokens;
+    kept.spared_attention = of_level.spared.attention / tokens;
   }
   return work;
 }

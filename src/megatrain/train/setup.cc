@@ -263,15 +263,23 @@ std::string drop_budgets_beyond(const Site& site, TrainConfig& config) {
   return options;
 }
 
-Plan read_plan(const std::string& path) {
+namespace {
+
+nlohmann::json read_plan_json(const std::string& path) {
   const nlohmann::json file = read_given_json(path, "expected what 'megatrain plan --json' prints");
-  return plan_from_json(file.contains("plan") ? file.at("plan") : file, path);
+  return file.contains("plan") ? file.at("plan") : file;
+}
+
+}  // namespace
+
+int64_t read_planned_experts_per_record(const std::string& path) {
+  return planned_experts_per_record(read_plan_json(path), path);
 }
 
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,
                  const MachineProfile& machine, std::vector<std::string>* notes) {
   if (config.plan.empty()) return make_plan(workload, budgets, machine, notes);
-  const Plan plan = read_plan(config.plan);
+  const Plan plan = plan_from_json(workload, read_plan_json(config.plan), config.plan);
   check_plan(workload, plan);
   check_fit(workload, plan, budgets);
   if (config.memory.state == "host" && std::ranges::count(plan.records, Tier::hbm, &RecordPlan::state) > 0)

@@ -94,8 +94,8 @@ Budgets make_budgets(const TrainConfig& config, const Site& site);
 // Makes every budget above the site's limits "auto". Returns the options that do so, "--memory.host=auto"; empty: none.
 std::string drop_budgets_beyond(const Site& site, TrainConfig& config);
 
-// The plan of the file that a configuration names.
-Plan read_plan(const std::string& path);
+// How the plan in this file cuts experts into records.
+int64_t read_planned_experts_per_record(const std::string& path);
 
 // The plan the configuration names, or the planner's; checked against workload and budgets.
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,

@@ -76,7 +76,7 @@ std::unique_ptr<Channel::Work> Experts::carve(const Space& space) const {
   const int64_t tokens = space.tokens, hidden = router_.in_width();
   Carver& group = in_parts() ? space.part : space.work;  // what the first part carved there is not needed then
   auto w = std::make_unique<Work>();
-  w->routing = carve_routing(space.made, space.backward ? space.kept : space.made, space.at(Keep::everything), tokens);
+  w->routing = carve_routing(space.made, space.backward ? space.kept : space.made, space.at(everything), tokens);
   w->rows = carve_rows(group, tokens);
   if (in_parts()) w->rows.sum = space.made.view(DType::f32, tokens, hidden);
   w->grad_rows = group.view(dtype_, most_rows(tokens), hidden);
@@ -167,7 +167,7 @@ void Experts::forward_own(const Call& call, int64_t own, const View& x, const Vi
 
 void Experts::recompute(const Binding& at, const Call& call, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
-  if (call.keep < Keep::everything) router_.forward(at, x, {}, w.routing.logits);
+  if (call.keep < everything) router_.forward(at, x, {}, w.routing.logits);
   sort(at, w.routing, x.rows);
 }
 

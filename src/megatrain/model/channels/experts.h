@@ -36,6 +36,8 @@ class Experts final : public Channel {
   // `records` are the block's: the first has the router, each further one a group of experts.
   Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records);
 
+  // At `products` it keeps nothing more: the experts' matmuls are computed again whatever is kept.
+  std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
   bool takes_all_tokens() const override { return true; }
   int64_t own_records() const override { return std::ssize(groups_); }
@@ -63,6 +65,7 @@ class Experts final : public Channel {
   struct Routing;  // what the router chose, and where each pair's row is
   struct Rows;     // buffers of a group's rows
   struct Work;
+  enum Level : int64_t { products = 1, everything };  // the router's logits are kept at the last
   bool in_parts() const { return groups_.size() > 1; }
   Routing carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const;
   Rows carve_rows(Carver& work, int64_t tokens) const;

@@ -18,8 +18,8 @@ Mlp::Mlp(Activation activation, DType dtype, const LayerLayout& record, double o
 
 std::unique_ptr<Channel::Work> Mlp::carve(const Space& space) const {
   auto w = std::make_unique<Work>();
-  w->gate_up = space.chunked(Keep::products, dtype_, 2 * ff());
-  w->act = space.chunked(Keep::everything, dtype_, ff());
+  w->gate_up = space.chunked(products, dtype_, 2 * ff());
+  w->act = space.chunked(everything, dtype_, ff());
   w->grad_act = space.work.view(dtype_, space.chunk, ff());
   return w;
 }
@@ -35,7 +35,7 @@ void Mlp::forward(const Binding& at, const Call& call, const View& x, const View
 
 void Mlp::recompute(const Binding& at, const Call& call, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
-  if (call.keep < Keep::products) gate_up_.forward(at, x, {}, w.gate_up.at(call.range));
+  if (call.keep < products) gate_up_.forward(at, x, {}, w.gate_up.at(call.range));
 }
 
 void Mlp::recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const {
@@ -50,7 +50,7 @@ void Mlp::backward(const Binding& at, const Call& call, const View& x, const Vie
   const Work& w = static_cast<const Work&>(call.work);
   const View product = w.gate_up.at(call.range), act = w.act.at(call.range);
   const View grad_act = w.grad_act.slice_rows(0, call.range.count);
-  const bool has_act = call.keep >= Keep::everything || output_made;
+  const bool has_act = call.keep >= everything || output_made;
   down_.backward_input(at, grad_y, grad_act);
   at.ops.gated_backward(at.stream, {.gate_up = product,
                                     .grad_out = grad_act,

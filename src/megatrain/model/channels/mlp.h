@@ -13,8 +13,9 @@ class Mlp final : public Channel {
  public:
   Mlp(Activation activation, DType dtype, const LayerLayout& record, double out_scale = 1);
 
+  std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
-  bool reads_input_again(Keep keep) const override { return keep < Keep::products; }
+  bool reads_input_again(int64_t keep) const override { return keep < products; }
   void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                bool again) const override;
   void recompute(const Binding& at, const Call& call, const View& x) const override;
@@ -26,6 +27,7 @@ class Mlp final : public Channel {
 
  private:
   struct Work;
+  enum Level : int64_t { products = 1, everything };  // gate and up; what the activation function makes of them too
   int64_t ff() const { return down_.in_width(); }
 
   Activation activation_;

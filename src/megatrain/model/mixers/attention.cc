@@ -47,9 +47,15 @@ Attention::Attention(const AttentionSizes& sizes, const LayerLayout& record)
       qkv_(record, BlockOperand::qkv, BlockOperand::qkv_bias),
       o_(Linear(record, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {}
 
+std::vector<Mixer::Level> Attention::keep_levels() const {
+  return {{.name = "outputs", .spared = "attention", .mixed = true, .may_wait = true},
+          {.name = "attention", .spared = "attention", .mixed = true, .whole = true}};
+}
+
 std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
+  enum : int64_t { outputs = 1, attention };  // keep_levels()
   auto w = std::make_unique<Work>();
-  Carver& inner = space.at(Keep::attention);
+  Carver& inner = space.at(attention);
   w->qkv = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
   w->product = w->qkv;
   if (q_norm_.exists()) {
@@ -57,8 +63,8 @@ std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
     w->q_inv_rms = inner.array<float>(s_.tokens * s_.heads);
     w->k_inv_rms = inner.array<float>(s_.tokens * s_.kv_heads);
   }
-  w->attended = space.at(Keep::outputs).view(s_.dtype, s_.tokens, s_.q_dim());
-  w->lse = space.at(Keep::outputs).array<float>(s_.tokens * s_.heads);
+  w->attended = space.at(outputs).view(s_.dtype, s_.tokens, s_.q_dim());
+  w->lse = space.at(outputs).array<float>(s_.tokens * s_.heads);
   w->grad_attended = space.work.view(s_.dtype, s_.tokens, s_.q_dim());
   w->grad_qkv = space.work.view(s_.dtype, s_.tokens, s_.qkv_dim());
   return w;

@@ -41,6 +41,8 @@ class Attention final : public Mixer {
  public:
   Attention(const AttentionSizes& sizes, const LayerLayout& record);
 
+  // `outputs`: attention's output with its row statistics. `attention`: q, k and v too.
+  std::vector<Level> keep_levels() const override;
   std::unique_ptr<Mixer::Work> carve(const Space& space) const override;
   void in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const override;
   void mix(const Binding& at, const Call& call) const override;
