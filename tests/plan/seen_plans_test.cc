@@ -29,7 +29,7 @@ TEST(SeenPlans, APlanIsNewOnceAndAnyOtherPlanIsNew) {
   std::set<std::string> texts;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Plan plan = random_plan(w, seed);
-    const bool is_new = texts.insert(plan_to_json(plan).dump()).second;
+    const bool is_new = texts.insert(plan_to_json(w, plan).dump()).second;
     EXPECT_EQ(seen.add(plan), is_new) << seed;
     EXPECT_FALSE(seen.add(Plan(plan))) << seed;
   }
@@ -43,7 +43,7 @@ TEST(SeenPlans, EveryFieldOfAPlanMakesItAnother) {
   const auto expect_new = [&](auto&& change) {
     Plan other = plan;
     change(other);
-    EXPECT_TRUE(seen.add(other)) << plan_to_json(other);
+    EXPECT_TRUE(seen.add(other)) << plan_to_json(w, other);
   };
   expect_new([](Plan& p) { ++p.experts_per_record; });
   expect_new([](Plan& p) { ++p.input_every; });
