@@ -66,8 +66,9 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   micro.documents = {.begin = begin.data(), .host_begin = begin.data(), .count = 1, .longest = tokens, .uniform = true};
   const auto stream = model.device->make_stream("compute");
   const View embedded = matrix(x.data(), dtype, tokens, c.hidden);
-  built.embedding.forward(*model.ops, *stream, {.table = embedded, .index = positions.data(), .out = embedded});
-  for (const Model::NumberedPhase& p : built.layer_phases()) {
+  built.embedding.look_up(*model.ops, *stream, {.table = embedded, .index = positions.data(), .out = embedded});
+  for (const Model::NumberedPhase& p : built.phases()) {
+    if (!p.phase->decodes()) continue;  // the embedding and the head
     std::vector<std::byte*> weights;
     for (const int64_t record : p.records) weights.push_back(model.records[static_cast<size_t>(record)].weights());
     p.phase->forward(*model.ops, *stream,

@@ -66,19 +66,29 @@ class TwoPasses : public ::testing::TestWithParam<bool> {
       weights[i] = reinterpret_cast<std::byte*>(weights_[i].data());
       grads[i] = grads_[i].data();
     }
-    head.run(*ops_, *stream_,
-             {.weights = weights,
-              .x = matrix(x_.data(), DType::f32, kTokens, kHidden),
-              .scale = 1,
-              .token_scales = token_scales,
-              .loss = losses_.data(),
-              .correct = correct.data(),
-              .micro_batch = {.tokens = kTokens, .labels = labels_.data()},
-              .workspace = workspace.data(),
-              .grad = token_scales ? matrix(grad_x_.data(), DType::f32, kTokens, kHidden) : View{},
-              .grad_is_used = true,
-              .weight_grads = grads,
-              .accumulate = false});
+    const View x = matrix(x_.data(), DType::f32, kTokens, kHidden);
+    const MicroBatchView micro_batch{.tokens = kTokens, .labels = labels_.data()};
+    const LossViews losses{.scale = 1, .token_scales = token_scales, .loss = losses_.data(), .correct = correct.data()};
+    if (token_scales) {
+      head.backward(*ops_, *stream_,
+                    {.weights = weights,
+                     .x = x,
+                     .grad_x = matrix(grad_x_.data(), DType::f32, kTokens, kHidden),
+                     .weight_grads = grads,
+                     .accumulate = false,
+                     .micro_batch = micro_batch,
+                     .tables = nullptr,
+                     .workspace = workspace.data(),
+                     .losses = losses});
+    } else {
+      head.forward(*ops_, *stream_,
+                   {.weights = weights,
+                    .x = x,
+                    .micro_batch = micro_batch,
+                    .tables = nullptr,
+                    .workspace = workspace.data(),
+                    .losses = losses});
+    }
     stream_->synchronize();
   }
 

@@ -194,19 +194,37 @@ TEST(Model, NumbersRecordsAndPhasesInTheOrderOfItsLayers) {
   const ModelConfig config = dense();
   const Model plain = make_model(config, {.tokens = 16, .positions = 16});
   EXPECT_EQ(plain.records(), 6);
-  EXPECT_EQ(plain.phases(), 6);
-  for (size_t p = 0; p < 4; ++p)
-    EXPECT_EQ(plain.layer_phases()[p].records, std::vector<int64_t>{static_cast<int64_t>(p + 1)});
+  EXPECT_EQ(plain.phases().size(), 6u);
+  for (size_t p = 0; p < 6; ++p) EXPECT_EQ(plain.phases()[p].records, std::vector<int64_t>{static_cast<int64_t>(p)});
 
   const Model mixed = toy::make_model(config, {.tokens = 16, .positions = 16});  // dense, toy, dense, toy
   EXPECT_EQ(mixed.records(), 8);
-  EXPECT_EQ(mixed.phases(), 8);
+  EXPECT_EQ(mixed.phases().size(), 8u);
   ASSERT_EQ(mixed.layouts().size(), 8u);
   EXPECT_EQ(mixed.layouts()[2].tensors.front().name, "toy.1.norm.weight");
   EXPECT_EQ(mixed.layouts()[6].tensors.front().name, "toy.3.down.weight");
-  EXPECT_EQ(mixed.layer_phases()[2].records, std::vector<int64_t>{3});
-  EXPECT_EQ(mixed.layer_phases()[2].phase->in_width(), 36);
+  EXPECT_EQ(mixed.phases()[3].records, std::vector<int64_t>{3});
+  EXPECT_EQ(mixed.phases()[3].phase->in_width(), 36);
   EXPECT_NE(mixed.layouts()[2].elements, mixed.layouts()[3].elements);
+}
+
+TEST(Model, BeginsWithThePhaseThatLooksUpItsTableAndEndsWithTheOneThatHasTheLosses) {
+  for (const bool tied : {false, true}) {
+    ModelConfig config = dense();
+    config.tied = tied;
+    const Model model = make_model(config, {.tokens = 16, .positions = 16});
+    const std::vector<Model::NumberedPhase> phases = model.phases();
+    for (size_t p = 0; p < phases.size(); ++p) {
+      SCOPED_TRACE(p);
+      const bool first = p == 0, last = p + 1 == phases.size();
+      EXPECT_EQ(phases[p].looks_up, first ? 0 : -1);
+      EXPECT_EQ(phases[p].phase->ends(), last);
+      EXPECT_EQ(phases[p].phase->in_width(), first ? 0 : config.hidden);
+      EXPECT_EQ(phases[p].phase->out_width(), last ? 0 : config.hidden);
+      EXPECT_EQ(phases[p].phase->decodes(), !first && !last);
+    }
+    EXPECT_EQ(phases.back().records, tied ? (std::vector<int64_t>{5, 0}) : std::vector<int64_t>{5});
+  }
 }
 
 TEST(PhaseCost, OfADenseBlockIsArithmeticOnItsSizes) {

@@ -199,7 +199,6 @@ TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTr
           break;
         case ActionKind::update:
         case ActionKind::update_on_device: updated[action.record]++; [[fallthrough]];
-        case ActionKind::embed_backward:
         case ActionKind::merge_rows:
         case ActionKind::finish_gradient:
         case ActionKind::offload_gradient:

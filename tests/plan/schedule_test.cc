@@ -56,6 +56,35 @@ TEST(Schedule, VerifierFindsNoUnorderedPairInAnyRandomPlan) {
   }
 }
 
+// The embedding and the head are told by what they look up and by their losses, not by their numbers.
+TEST(Schedule, EveryPhaseRunsByTheSameKindsOfActionAndItsGradientsLeaveOnce) {
+  for (const Workload& w : workloads()) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const Plan plan = random_plan(w, seed);
+      std::map<int64_t, int64_t> forward, backward, finished;  // by phase, by phase, by record
+      for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
+        const bool head = action.kind == ActionKind::head;
+        if (head) {
+          EXPECT_TRUE(w.phase(action.phase).ends);
+        }
+        if (head || (action.kind == ActionKind::forward && !action.again)) {
+          ++forward[action.phase];
+          EXPECT_EQ(action.has(Operand::x), w.phase(action.phase).has_input());
+          EXPECT_EQ(action.has(Operand::rows), w.phase(action.phase).looks_up >= 0);
+          EXPECT_EQ(action.has(Operand::losses), w.phase(action.phase).ends);
+        }
+        if (head || action.kind == ActionKind::backward) ++backward[action.phase];
+        if (action.kind == ActionKind::finish_gradient) ++finished[action.record];
+      }
+      for (int64_t p = 0; p < w.phase_count(); ++p) {
+        EXPECT_EQ(forward[p], w.micro_batches) << p;
+        EXPECT_EQ(backward[p], p >= w.first_trained_phase() ? w.micro_batches : 0) << p;
+      }
+      for (int64_t r = 0; r < w.record_count(); ++r) EXPECT_EQ(finished[r], w.is_trained(r)) << r;
+    }
+  }
+}
+
 TEST(Schedule, DroppingAnySingleWaitIsFound) {
   for (const Workload& w : workloads()) {
     for (uint64_t seed = 0; seed < 6; ++seed) {

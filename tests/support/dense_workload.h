@@ -45,8 +45,8 @@ inline void make_dense(Workload& w, const DenseShape& shape) {
   w.records[0].rows = shape.vocab;
   w.records[0].row_width = shape.hidden;
   w.records[0].whole = shape.tied;
-  w.phases.assign(1, {.records = {0}, .width = shape.hidden});
-  const int64_t input = w.activation_bytes(0);
+  w.phases.assign(1, {.records = {0}, .looks_up = 0});
+  const int64_t input = round_up(w.micro_tokens * shape.hidden * dtype_bytes(shape.dtype), 256);
   const double flops = 2.0 * static_cast<double>(shape.block_elements);
   for (int64_t block = 1; block <= shape.blocks; ++block) {
     w.records.push_back(whole(shape.block_elements));
@@ -61,7 +61,8 @@ inline void make_dense(Workload& w, const DenseShape& shape) {
   w.phases.push_back({.records = {shape.blocks + 1},
                       .width = shape.hidden,
                       .forward_flops = shape.head_flops,
-                      .backward_flops = 2 * shape.head_flops});
+                      .backward_flops = 2 * shape.head_flops,
+                      .ends = true});
   if (shape.tied) w.phases.back().records.push_back(0);
   w.parameters = w.active_parameters = w.all_elements();
 }

@@ -170,13 +170,11 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::store_activations:
       for (int64_t i = 0; i < a.count(Operand::to); ++i) disk_write_bytes_ += disk_.bytes(a.at(Operand::to, i));
       return lanes_.host(a.lane).run([this, &a, operands] { write_disk(a, operands); });
-    case ActionKind::embed_forward:
     case ActionKind::forward:
     case ActionKind::head:
     case ActionKind::recompute:
     case ActionKind::balance_experts:
     case ActionKind::backward:
-    case ActionKind::embed_backward:
     case ActionKind::unpack_weights:
     case ActionKind::merge_rows:
     case ActionKind::finish_gradient:

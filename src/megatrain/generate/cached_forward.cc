@@ -54,14 +54,15 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
   int64_t block_bytes = 0, width = model.hidden, halves = 1;
   workspace_bytes = built.head.decode_workspace_bytes(options.max_batch);
   cache_bytes = 0;
-  for (const Model::NumberedPhase& p : built.layer_phases()) {
+  for (const Model::NumberedPhase& p : built.phases()) {
+    cache_at.push_back(cache_bytes);
+    if (!p.phase->decodes()) continue;
     for (const int64_t number : p.records) {
       const LayerLayout& layout = layouts[static_cast<size_t>(number)];
       ranges.push_back({number, 0, layout.elements * dtype_bytes(layout.dtype())});
       block_bytes = std::max(block_bytes, ranges.back().bytes);
     }
     at_once = std::max(at_once, std::ssize(p.records));
-    cache_at.push_back(cache_bytes);
     cache_bytes += p.phase->cache_bytes(options.max_batch, options.max_context);
     workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
     width = std::max(width, p.phase->out_width());
@@ -155,7 +156,7 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
                              const GeneratorOptions& options)
     : ops_(ops),
       model_(std::move(model)),
-      phases_(model_.layer_phases()),
+      phases_(model_.phases()),
       records_(records),
       options_(options),
       shape_(model_, options),
@@ -229,7 +230,7 @@ std::vector<DeviceWeights::Turn> CachedForward::turns(int64_t tokens, bool with_
   for (size_t range = 0; range < list.size(); ++range) list[range].range = range;
   size_t range = 0;
   for (const Model::NumberedPhase& p : phases_) {
-    for (int64_t i = 0; i < std::ssize(p.records); ++i, ++range)
+    for (int64_t i = 0; p.phase->decodes() && i < std::ssize(p.records); ++i, ++range)
       list[range].chosen = p.phase->decode_chooses(i, tokens);
   }
   return list;
@@ -242,9 +243,9 @@ View CachedForward::run_layers(const NewTokens& fresh) {
   if (records_.front().tier() == Tier::host) {
     stream.copy(x.data, host_rows_.data(), static_cast<size_t>(x.bytes()));
     if (model_.embedding.scale() != 1)  // in place: the ids of rows that came from the host are their places
-      model_.embedding.forward(ops_, stream, {.table = x, .index = fresh.sequences + 2 * shape_.tokens, .out = x});
+      model_.embedding.look_up(ops_, stream, {.table = x, .index = fresh.sequences + 2 * shape_.tokens, .out = x});
   } else {
-    model_.embedding.forward(ops_, stream,
+    model_.embedding.look_up(ops_, stream,
                              {.table = matrix(records_.front().weights(), shape_.dtype, model_.config.vocab, x.cols),
                               .index = fresh.sequences + 2 * shape_.tokens,
                               .out = x});
@@ -252,6 +253,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
   size_t range = 0;
   for (size_t p = 0; p < phases_.size(); ++p) {
     const Phase& phase = *phases_[p].phase;
+    if (!phase.decodes()) continue;
     const size_t count = phases_[p].records.size();
     std::vector<std::byte*> weights;
     for (size_t i = 0; i < count; ++i) weights.push_back(weights_.take(stream, range + i));
@@ -276,7 +278,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
                   .y = y,
                   .tokens = fresh,
                   .cache = cache_of(p),
-                  .read = phases_[p].reads < 0 ? SequenceCache{} : cache_of(static_cast<size_t>(phases_[p].reads - 1)),
+                  .read = phases_[p].reads < 0 ? SequenceCache{} : cache_of(static_cast<size_t>(phases_[p].reads)),
                   .tables = reinterpret_cast<const float*>(tables_.data()),
                   .workspace = workspace_.data()});
     for (size_t i = 0; i < count; ++i) weights_.done(stream, range + i);

@@ -58,9 +58,25 @@ Head::Work Head::carve(std::byte* workspace) const {
 
 int64_t Head::workspace_bytes() const { return carve(nullptr).bytes; }
 
-void Head::run(Ops& ops, Stream& stream, const Args& a) const {
+std::vector<int64_t> Head::records() const { return tied_ ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}; }
+
+void Head::forward(Ops& ops, Stream& stream, const Forward& a) const {
+  run(ops, stream,
+      {.weights = a.weights,
+       .x = a.x,
+       .accumulate = false,
+       .micro_batch = a.micro_batch,
+       .tables = a.tables,
+       .workspace = a.workspace,
+       .losses = a.losses},
+      false);
+}
+
+void Head::backward(Ops& ops, Stream& stream, const Backward& a) const { run(ops, stream, a, true); }
+
+void Head::run(Ops& ops, Stream& stream, const Backward& a, bool backward) const {
   const Work w = carve(a.workspace);
-  const bool backward = !a.grad.empty();
+  const LossViews& losses = a.losses;
   for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
     const TokenRange range{begin, std::min(chunk_, tokens_ - begin)};
     const auto bind = [&](size_t record) {
@@ -75,17 +91,18 @@ void Head::run(Ops& ops, Stream& stream, const Args& a) const {
     table_.forward(table, normed, {}, logits);
     ops.cross_entropy(stream, {.logits = logits,
                                .labels = a.micro_batch.labels + begin,
-                               .scale = a.scale,
-                               .loss = a.loss + begin,
-                               .correct = a.correct + begin,
+                               .scale = losses.scale,
+                               .loss = losses.loss + begin,
+                               .correct = losses.correct + begin,
                                .backward = backward,
-                               .token_scales = a.token_scales ? a.token_scales + begin : nullptr});
+                               .token_scales = losses.token_scales ? losses.token_scales + begin : nullptr});
     if (!backward) continue;
     table_.backward_weight(table, logits, normed);
-    if (!a.grad_is_used && !norm_.trained()) continue;
+    if (!a.grad_x_is_used && !norm_.trained()) continue;
     table_.backward_input(table, logits, grad_normed);
     norm_.backward(
-        own, {.x = x, .inv_rms = w.inv_rms, .grad_out = grad_normed, .grad_x = a.grad.slice_rows(begin, range.count)});
+        own,
+        {.x = x, .inv_rms = w.inv_rms, .grad_out = grad_normed, .grad_x = a.grad_x.slice_rows(begin, range.count)});
   }
 }
 

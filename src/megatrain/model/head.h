@@ -15,38 +15,28 @@ namespace megatrain {
 // The final norm and, unless it is tied, the output matrix.
 std::vector<TensorSpec> head_tensors(const ModelConfig& config);
 
-class Head {
+class Head final : public Phase {
  public:
   Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record);
+
+  std::vector<int64_t> records() const override;  // its own, and when tied the embedding's
+  bool ends() const override { return true; }
+  int64_t in_width() const override { return norm_.width(); }
+  int64_t out_width() const override { return 0; }
+  void forward(Ops& ops, Stream& stream, const Forward& args) const override;
+  void backward(Ops& ops, Stream& stream, const Backward& args) const override;
 
   const LayerLayout& record() const { return record_; }
   const WeightOperand& norm() const { return norm_.weight(); }    // of its record
   const WeightOperand& table() const { return table_.weight(); }  // of its record, or of the embedding's when tied
 
-  int64_t workspace_bytes() const;
-
-  struct Args {
-    std::span<std::byte* const> weights;  // slabs: its own, and when tied the embedding's
-    View x;                               // (T, H)
-    float scale;                          // 1 / trained tokens of the step
-    // (T) a factor of each token's loss beside it; nullptr: 1. A loss over several sequences takes two passes: one of
-    // the losses alone, which are minus the log-probabilities, then one with a scale a token that is made of them.
-    const float* token_scales = nullptr;
-    float* loss;       // (T)
-    int32_t* correct;  // (T)
-    MicroBatchView micro_batch;
-    std::byte* workspace;
-    // Backward; grad empty: loss only.
-    View grad;                             // (T, H) out: gradient of x
-    bool grad_is_used;                     // something below is trained
-    std::span<float* const> weight_grads;  // slabs; null: frozen
-    bool accumulate;
-  };
-  void run(Ops& ops, Stream& stream, const Args& args) const;
+  int64_t workspace_bytes() const override;
 
   // The forward for generation: fp32 logits of some rows. The table comes in ranges of its rows, so that one that does
   // not fit the device whole can pass through it.
-  int64_t decode_workspace_bytes(int64_t rows) const;
+  bool decodes() const override { return false; }
+  int64_t decode_workspace_bytes(int64_t rows) const override;
+  void decode(Ops&, Stream&, const Decode&) const override {}
 
   // The final norm of rows index[0..rows) of x, into the workspace.
   struct DecodeNorm {
@@ -71,6 +61,7 @@ class Head {
  private:
   struct Work;
   struct DecodeWork;
+  void run(Ops& ops, Stream& stream, const Backward& args, bool backward) const;
   Work carve(std::byte* workspace) const;
   DecodeWork carve_decode(std::byte* workspace, int64_t rows) const;
 

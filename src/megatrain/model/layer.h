@@ -72,16 +72,32 @@ struct SharedRead {
   int64_t width = 0;
 };
 
+// What the phase that ends a model makes of its tokens.
+struct LossViews {
+  float scale = 0;  // 1 / trained tokens of the step
+  // (T) a factor of each token's loss beside it; nullptr: 1. A loss over several sequences takes two passes: one of the
+  // losses alone, which are minus the log-probabilities, then one with a scale a token that is made of them.
+  const float* token_scales = nullptr;
+  float* loss = nullptr;       // (T)
+  int32_t* correct = nullptr;  // (T)
+};
+
 class Phase {
  public:
   virtual ~Phase() = default;
 
   // The records it needs, by their positions in the layer.
   virtual std::vector<int64_t> records() const = 0;
+  // The one of them that is a table of which it reads the rows of its tokens alone: Forward::rows. The spans of slabs
+  // below leave it out.
+  virtual std::optional<int64_t> looks_up() const { return {}; }
+  // It has the losses, and no output. Its backward runs its forward too, so that what lies between need not exist for
+  // all tokens at once; its forward makes the losses alone.
+  virtual bool ends() const { return false; }
   // The records that each part needs at once; all spans below are in this order. Several parts run from the first to
   // the last in forward; backward is recompute() of the first, then from the last to the first.
   virtual std::vector<std::vector<int64_t>> parts() const { return {records()}; }
-  virtual int64_t in_width() const = 0;   // of x (T, in)
+  virtual int64_t in_width() const = 0;   // of x (T, in); 0: it reads no activation
   virtual int64_t out_width() const = 0;  // of y (T, out)
 
   virtual int64_t shared_width() const { return 0; }  // of what later phases read beside y; 0: none does
@@ -109,6 +125,8 @@ class Phase {
     Keep keep = Keep::nothing;           // a place in keep_levels()
     std::byte* kept = nullptr;           // KeepLevel::bytes of it; nullptr: no backward follows
     SharedViews shared = {};             // of the first part, likewise in backward and recompute; no gradients
+    View rows = {};                      // (R, width) of the table that it looks up; MicroBatchView::row says which
+    LossViews losses = {};               // of the phase that ends
     bool again = false;                  // it has run before and left `kept`, so that this need not be made again
     std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: nothing is counted
   };
@@ -131,6 +149,9 @@ class Phase {
     std::byte* kept = nullptr;  // as the forward left it; overwritten
     SharedViews shared = {};    // what is made may be made again
     RouterSlopes router;
+    View row_grads = {};         // (R, width) fp32 of the rows that it looks up
+    LossViews losses = {};       // of the phase that ends
+    bool grad_x_is_used = true;  // something below is trained
   };
   virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
   // Makes again what the backward of several parts needs, into `carried`; with the first part's weights, without
@@ -143,6 +164,8 @@ class Phase {
   // Whether a sequence can go on from any earlier position. A state of all tokens so far goes on from the last alone,
   // or from position 0, which begins anew.
   virtual bool cache_rewinds() const { return true; }
+  // False: generation has other calls for it, as for what is looked up and for logits.
+  virtual bool decodes() const { return true; }
   virtual int64_t decode_workspace_bytes(int64_t tokens) const = 0;
   // Whether so few tokens read only some bytes of a record, which decode learns and then asks for.
   virtual bool decode_chooses(int64_t /*record*/, int64_t /*tokens*/) const { return false; }

@@ -116,51 +116,54 @@ int64_t Model::records() const {
   return count;
 }
 
-int64_t Model::phases() const {
-  int64_t count = 2;
-  for (const Layer& layer : layers) count += std::ssize(layer.phases);
-  return count;
+namespace {
+
+// `numbers`: of the records that the phase may name by their positions.
+Model::NumberedPhase numbered(const Phase& phase, const std::vector<int64_t>& numbers) {
+  Model::NumberedPhase made{&phase, phase.records(), phase.parts()};
+  const auto number = [&](int64_t position) { return numbers[static_cast<size_t>(position)]; };
+  for (int64_t& record : made.records) record = number(record);
+  for (std::vector<int64_t>& part : made.parts) {
+    for (int64_t& record : part) record = number(record);
+  }
+  if (const auto table = phase.looks_up()) made.looks_up = number(*table);
+  return made;
 }
 
-std::vector<int64_t> Model::head_records() const {
-  const int64_t own = records() - 1;
-  return config.tied ? std::vector<int64_t>{own, 0} : std::vector<int64_t>{own};
-}
+}  // namespace
 
-std::vector<Model::NumberedPhase> Model::layer_phases() const& {
-  std::vector<NumberedPhase> all;
+std::vector<Model::NumberedPhase> Model::phases() const& {
+  std::vector<NumberedPhase> all = {numbered(embedding, {0})};
   std::vector<int64_t> first_phases;  // of the layers so far
-  int64_t first = 1;                  // record of the layer
+  int64_t record = 1;
   for (const Layer& layer : layers) {
-    first_phases.push_back(std::ssize(all) + 1);
+    first_phases.push_back(std::ssize(all));
+    std::vector<int64_t> numbers(layer.records.size());
+    for (int64_t& number : numbers) number = record++;
     for (const auto& phase : layer.phases) {
-      NumberedPhase numbered{phase.get(), phase->records(), phase->parts()};
+      NumberedPhase made = numbered(*phase, numbers);
       if (const auto read = phase->reads_shared()) {
         ensure(read->layer >= 0 && read->layer < std::ssize(first_phases), "a phase reads what one below it has made");
-        numbered.reads = first_phases[static_cast<size_t>(read->layer)] + read->phase;
-        ensure(numbered.reads <= std::ssize(all) &&
-                   all[static_cast<size_t>(numbered.reads - 1)].phase->shared_width() == read->width,
-               "a phase reads what one below it has made, in its width");
+        made.reads = first_phases[static_cast<size_t>(read->layer)] + read->phase;
+        ensure(
+            made.reads < std::ssize(all) && all[static_cast<size_t>(made.reads)].phase->shared_width() == read->width,
+            "a phase reads what one below it has made, in its width");
       }
-      for (int64_t& record : numbered.records) record += first;
-      for (std::vector<int64_t>& part : numbered.parts) {
-        for (int64_t& record : part) record += first;
-      }
-      all.push_back(std::move(numbered));
+      all.push_back(std::move(made));
     }
-    first += std::ssize(layer.records);
   }
-  for (int64_t p = 1; p <= std::ssize(all); ++p) {
-    ensure(all[static_cast<size_t>(p - 1)].phase->shared_width() == 0 ||
-               std::ranges::count(all, p, &NumberedPhase::reads) > 0,
-           "what a phase shares is read");
+  all.push_back(numbered(head, {record, 0}));
+  for (int64_t p = 0; p < std::ssize(all); ++p) {
+    ensure(
+        all[static_cast<size_t>(p)].phase->shared_width() == 0 || std::ranges::count(all, p, &NumberedPhase::reads) > 0,
+        "what a phase shares is read");
   }
   return all;
 }
 
 int64_t Model::workspace_bytes() const {
-  int64_t most = head.workspace_bytes();
-  for (const NumberedPhase& p : layer_phases()) most = std::max(most, p.phase->workspace_bytes());
+  int64_t most = 0;
+  for (const NumberedPhase& p : phases()) most = std::max(most, p.phase->workspace_bytes());
   return most;
 }
 

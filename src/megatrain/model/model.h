@@ -27,18 +27,17 @@ struct Model {
 
   std::vector<LayerLayout> layouts() const;  // of all records
   int64_t records() const;
-  int64_t phases() const;
 
-  // A phase of a layer, with the numbers of its records.
+  // A phase with the numbers of its records.
   struct NumberedPhase {
     const Phase* phase;
     std::vector<int64_t> records;
     std::vector<std::vector<int64_t>> parts;  // the records of each
+    int64_t looks_up = -1;                    // Phase::looks_up(), by number; -1: none
     int64_t reads = -1;                       // the phase whose shared activation it reads, by number; -1: none
   };
-  std::vector<int64_t> head_records() const;         // in the order of Head::Args::weights
-  std::vector<NumberedPhase> layer_phases() const&;  // that of number p is at p - 1
-  std::vector<NumberedPhase> layer_phases() && = delete;
+  std::vector<NumberedPhase> phases() const&;  // by number
+  std::vector<NumberedPhase> phases() && = delete;
 
   int64_t workspace_bytes() const;  // the most of any phase
 

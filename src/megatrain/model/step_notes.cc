@@ -177,18 +177,19 @@ std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape) {
   const std::array<std::byte*, 2> weights = {made_up(8), made_up(11)};
   const std::array<float*, 2> sums = {reinterpret_cast<float*>(made_up(10)),
                                       table_trained ? reinterpret_cast<float*>(made_up(14)) : nullptr};
-  model.head.run(ops, stream,
-                 {.weights = weights,
-                  .x = matrix(made_up(5), shape.dtype, tokens, hidden),
-                  .scale = 1.0f,
-                  .loss = reinterpret_cast<float*>(made_up(12)),
-                  .correct = reinterpret_cast<int32_t*>(made_up(13)),
-                  .micro_batch = made_up_batch(shape),
-                  .workspace = made_up(9),
-                  .grad = matrix(made_up(7), shape.dtype, tokens, hidden),
-                  .grad_is_used = first_trained_record(model) + 1 < model.records(),
-                  .weight_grads = sums,
-                  .accumulate = shape.accumulate});
+  model.head.backward(ops, stream,
+                      {.weights = weights,
+                       .x = matrix(made_up(5), shape.dtype, tokens, hidden),
+                       .grad_x = matrix(made_up(7), shape.dtype, tokens, hidden),
+                       .weight_grads = sums,
+                       .accumulate = shape.accumulate,
+                       .micro_batch = made_up_batch(shape),
+                       .tables = nullptr,
+                       .workspace = made_up(9),
+                       .losses = {.scale = 1.0f,
+                                  .loss = reinterpret_cast<float*>(made_up(12)),
+                                  .correct = reinterpret_cast<int32_t*>(made_up(13))},
+                       .grad_x_is_used = first_trained_record(model) + 1 < model.records()});
   return ops.take();
 }
 
@@ -202,7 +203,8 @@ StepNotes step_notes(const ModelConfig& config, const NotesShape& shape, const F
                                  rules);
   const int64_t first_trained = first_trained_record(model);
   StepNotes notes;
-  for (const Model::NumberedPhase& p : model.layer_phases()) {
+  for (const Model::NumberedPhase& p : model.phases()) {
+    if (p.phase->ends()) continue;
     const PhaseNotes made = phase_notes(*p.phase, shape, Keep::nothing);
     append(notes.forward, made.all_forward());
     const bool below =

@@ -71,7 +71,8 @@ void Updater::update(int64_t index, const StatePlanes& planes, const AdamWStep& 
     team_.parallel_for(std::min(kPiecesALoop, all - first), [&](int64_t i) {
       const Piece& piece = pieces[static_cast<size_t>(first + i)];
       const TensorSpec& tensor = layout.tensors[piece.tensor];
-      const std::byte* grad = gradient.data + (tensor.state_offset + piece.begin) * dtype_bytes(layout.dtype());
+      const std::byte* grad =
+          gradient.data + (tensor.state_offset + piece.begin) * dtype_bytes(layout.gradient_dtype());
       if (!update_run(planes, tensor, tensor.decays() ? decayed : plain, grad, piece.begin, piece.count))
         note_not_finite(index, step.t);
     });

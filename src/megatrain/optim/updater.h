@@ -21,7 +21,7 @@
 
 namespace megatrain {
 
-// A gradient as it reached the host, in the dtype of the record's weights.
+// A gradient as it reached the host, in its layout's gradient_dtype().
 struct HostGradient {
   const std::byte* data = nullptr;             // the layout's state elements, or rows only
   const std::vector<int32_t>* rows = nullptr;  // sorted distinct rows of a one-tensor record; the others are zero

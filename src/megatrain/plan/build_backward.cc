@@ -17,7 +17,29 @@ std::vector<Access> ScheduleBuilder::waiting_on_device(int64_t record, Operand a
 
 void ScheduleBuilder::add_sums(std::vector<Access>& accesses, int64_t phase, int64_t part) const {
   for (const int64_t record : w_.phase(phase).records_of(part)) {
-    if (w_.is_trained(record)) accesses.push_back(writes(Operand::sum, sum_of(record)));
+    if (!w_.is_trained(record)) continue;
+    const bool rows = record == w_.phase(phase).looks_up;
+    accesses.push_back(rows ? writes(Operand::row_sum, {Kind::row_gradient_sum, record})
+                            : writes(Operand::sum, sum_of(record)));
+  }
+}
+
+void ScheduleBuilder::leave_phase(int64_t phase, int64_t part) {
+  for (const int64_t record : w_.phase(phase).records_of(part)) {
+    if (!w_.is_trained(record) || (!w_.is_layer_record(record) && w_.phase_of(record) != phase)) continue;
+    // Rows join the gradient of a table that another phase needs whole once all micro-batches of both are summed, so
+    // that sweeps change no bit.
+    if (w_.is_looked_up(record) && !w_.by_rows(record)) {
+      add(Lane::compute, {.kind = ActionKind::merge_rows, .record = record},
+          {reads(Operand::rows, {Kind::row_gradient_sum, record}), reads(Operand::inputs, {Kind::inputs}),
+           writes(Operand::sum, sum_of(record))});
+    }
+    if (!w_.is_layer_record(record)) {
+      leave(record, {Kind::record_gradient_out, record});
+      continue;
+    }
+    const Lease out = stays_on_device(record) ? Lease() : out_slabs_.acquire();
+    leave(record, {Kind::gradient_out, out.held() ? out.slab() : -1});
   }
 }
 
@@ -26,20 +48,18 @@ void ScheduleBuilder::head() {
   stream_ = 0;
   const std::vector<Access> weights = hold_weights(phase);
   for (const Group& group : groups_) {
-    std::vector<Access> accesses = weights;
-    accesses.insert(
-        accesses.end(),
-        {reads(Operand::x, {Kind::boundary, phase, group.local}), reads(Operand::inputs, {Kind::inputs}),
-         writes(Operand::losses, {Kind::losses, 0, group.first}),
-         writes(Operand::correct, {Kind::correct, 0, group.first}), writes(Operand::workspace, {Kind::workspace})});
+    Action action = of_phase(ActionKind::head, phase, group);
+    std::vector<Access> accesses = of_part(weights, action, group);
+    accesses.insert(accesses.end(), {reads(Operand::x, {Kind::boundary, phase, group.local}),
+                                     writes(Operand::losses, {Kind::losses, 0, group.first}),
+                                     writes(Operand::correct, {Kind::correct, 0, group.first})});
     if (training_) {
       accesses.push_back(writes(Operand::grad_x, stream(group)));
       add_sums(accesses, phase);
     }
-    add(Lane::compute, of_phase(ActionKind::head, phase, group), std::move(accesses));
+    add(Lane::compute, std::move(action), std::move(accesses));
   }
-  if (training_ && last_sweep_ && w_.is_trained(w_.head_record()))
-    leave(w_.head_record(), {Kind::record_gradient_out, w_.head_record()});
+  if (training_ && last_sweep_) leave_phase(phase);
 }
 
 void ScheduleBuilder::balance_experts() {
@@ -70,12 +90,14 @@ ScheduleBuilder::Place ScheduleBuilder::fetch_boundary(int64_t phase) {
 void ScheduleBuilder::backward() {
   Place boundary;  // of the phases at hand
   const int64_t top = w_.head_phase() - 1;
-  for (int64_t phase = top; phase >= std::max<int64_t>(1, first_trained_); --phase) {
-    const int64_t above = above_boundary(phase);
-    if (phase == top || above == plan_.input_every - 1) {
-      boundary = Place();
-      boundary = fetch_boundary(phase - above);
-      recompute(boundary, phase);
+  for (int64_t phase = top; phase >= first_trained_; --phase) {
+    if (w_.phase(phase).has_input()) {
+      const int64_t above = above_boundary(phase);
+      if (phase == top || above == plan_.input_every - 1) {
+        boundary = Place();
+        boundary = fetch_boundary(phase - above);
+        recompute(boundary, phase);
+      }
     }
     hold_kept(phase, true);
     if (w_.phase(phase).in_parts()) recompute_parts(phase, boundary);
@@ -83,7 +105,6 @@ void ScheduleBuilder::backward() {
     if (w_.phase(phase).width != w_.phase(phase + 1).width) stream_ = 1 - stream_;
     for (int64_t part = w_.phase(phase).part_count() - 1; part >= 0; --part) backward_part(phase, part, boundary, from);
   }
-  if (w_.is_trained(0)) embed_backward();
 }
 
 void ScheduleBuilder::recompute_parts(int64_t phase, const Place& boundary) {
@@ -102,7 +123,7 @@ void ScheduleBuilder::backward_part(int64_t phase, int64_t part, const Place& bo
     Action action = of_phase(ActionKind::backward, phase, group, part);
     std::vector<Access> accesses = of_part(weights, action, group);
     accesses.push_back(reads(Operand::grad_y, {Kind::gradient_stream, from, group.local}));
-    if (part == 0) {
+    if (part == 0 && w_.phase(phase).has_input()) {
       accesses.push_back(reads(Operand::x, input_of(phase, boundary, group)));
       accesses.push_back(writes(Operand::grad_x, stream(group)));
       if (w_.aux_loss > 0 && w_.phase(phase).router_bytes > 0)
@@ -111,28 +132,7 @@ void ScheduleBuilder::backward_part(int64_t phase, int64_t part, const Place& bo
     add_sums(accesses, phase, part);
     add(Lane::compute, std::move(action), std::move(accesses));
   }
-  if (!last_sweep_) return;
-  for (const int64_t record : w_.phase(phase).records_of(part)) {
-    if (!w_.is_trained(record)) continue;
-    const Lease out = stays_on_device(record) ? Lease() : out_slabs_.acquire();
-    leave(record, {Kind::gradient_out, out.held() ? out.slab() : -1});
-  }
-}
-
-void ScheduleBuilder::embed_backward() {
-  const Resource rows{Kind::row_gradient_sum, 0};
-  for (const Group& group : groups_) {
-    add(Lane::compute, of_phase(ActionKind::embed_backward, 0, group),
-        {reads(Operand::grad_y, stream(group)), reads(Operand::inputs, {Kind::inputs}), writes(Operand::sum, rows)});
-  }
-  if (!last_sweep_) return;
-  // Rows join the gradient of a table that the head needs too once all micro-batches of both are summed, so that
-  // sweeps change no bit.
-  if (!w_.by_rows(0)) {
-    add(Lane::compute, {.kind = ActionKind::merge_rows, .record = 0},
-        {reads(Operand::rows, rows), reads(Operand::inputs, {Kind::inputs}), writes(Operand::sum, sum_of(0))});
-  }
-  leave(0, {Kind::record_gradient_out, 0});
+  if (last_sweep_) leave_phase(phase, part);
 }
 
 void ScheduleBuilder::leave(int64_t record, Resource out) {

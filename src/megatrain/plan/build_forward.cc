@@ -84,9 +84,14 @@ Resource ScheduleBuilder::hold_record(int64_t record) {
 
 std::vector<Access> ScheduleBuilder::hold_weights(int64_t phase, int64_t part) {
   std::vector<Access> accesses;
-  for (const int64_t record : w_.phase(phase).records_of(part))
-    accesses.push_back(reads(Operand::weights, hold_record(record)));
+  for (const int64_t record : w_.phase(phase).records_of(part)) {
+    if (record != w_.phase(phase).looks_up) accesses.push_back(reads(Operand::weights, hold_record(record)));
+  }
   return accesses;
+}
+
+Resource ScheduleBuilder::rows_of(int64_t record) const {
+  return plan_.state_on_device(record) ? Resource{Kind::record_weights, record} : Resource{Kind::device_rows, record};
 }
 
 std::vector<Access> ScheduleBuilder::of_part(const std::vector<Access>& weights, const Action& action,
@@ -125,7 +130,9 @@ void ScheduleBuilder::forward_phase(int64_t phase, const PlaceOf& x, const Place
       Action action = of_phase(ActionKind::forward, phase, group, part);
       action.again = again;
       std::vector<Access> accesses = of_part(weights, action, group);
-      if (part == 0) accesses.push_back(reads(Operand::x, x(group)));
+      if (part == 0 && w_.phase(phase).has_input()) accesses.push_back(reads(Operand::x, x(group)));
+      if (part == 0 && w_.phase(phase).looks_up >= 0)
+        accesses.push_back(reads(Operand::rows, rows_of(w_.phase(phase).looks_up)));
       if (part == 0 && training_ && !again && w_.phase(phase).router_bytes > 0)
         accesses.push_back(writes(Operand::router_counts, {Kind::router_counts, phase}));
       if (part == last) accesses.push_back(writes(Operand::y, y(group)));
@@ -137,14 +144,8 @@ void ScheduleBuilder::forward_phase(int64_t phase, const PlaceOf& x, const Place
 }
 
 void ScheduleBuilder::forward() {
-  Place in = place_for(1);
-  for (const Group& group : groups_) {
-    const Resource rows = plan_.state_on_device(0) ? Resource{Kind::record_weights, 0} : Resource{Kind::device_rows, 0};
-    add(Lane::compute, of_phase(ActionKind::embed_forward, 0, group),
-        {reads(Operand::rows, rows), reads(Operand::inputs, {Kind::inputs}), writes(Operand::y, in.resource(group))});
-    offload_boundary(in, group);
-  }
-  for (int64_t phase = 1; phase < w_.head_phase(); ++phase) {
+  Place in;
+  for (int64_t phase = 0; !w_.phase(phase).ends; ++phase) {
     Place out = place_for(phase + 1);
     forward_phase(
         phase, [&](const Group& group) { return in.resource(group); },

@@ -121,9 +121,10 @@ class PlanCheck {
             "'s state visits the device, so its moments are on the host");
     require(plan.state != Tier::disk || (layer && by_host && (plan.moments == Tier::disk) == trained), r,
             "'s weights may live on disk only when it is a block that the host updates and has its moments there");
-    require(plan.moments != Tier::disk || (r > 0 && trained && by_host), r,
-            r == 0 ? ", the embedding, has its moments on disk, and its rows are updated when they are needed"
-                   : "'s moments may live on disk only when it is trained and the host updates it");
+    const bool rows = w_.is_looked_up(r);
+    require(plan.moments != Tier::disk || (!rows && trained && by_host), r,
+            rows ? ", the embedding, has its moments on disk, and its rows are updated when they are needed"
+                 : "'s moments may live on disk only when it is trained and the host updates it");
     if (plan.gradient != Tier::host) gradient(r);
     if (w_.alias_records > 0 && layer)
       require(p_.streams(r) && plan.state == Tier::host && plan.moments == Tier::host && plan.gradient != Tier::disk, r,

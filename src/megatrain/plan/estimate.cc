@@ -67,13 +67,13 @@ class ActionCosts {
       }
       case ActionKind::head:
         return tokens *
-               (forward_seconds(w_.phases.back(), 0, m_) + backward_seconds(w_.phases.back(), 0, m_, Keep::nothing));
+               (forward_seconds(w_.phase(a.phase), 0, m_) + backward_seconds(w_.phase(a.phase), 0, m_, a.keep));
       case ActionKind::recompute: return tokens * recompute_seconds(w_.phase(a.phase), m_, a.keep);
       case ActionKind::backward: return tokens * backward_seconds(w_.phase(a.phase), a.part, m_, a.keep);
       case ActionKind::finish_gradient:
         return as_double(w_.gradient_elements(a.record)) * kFinishBytes / m_.hbm_bytes_per_s;
       case ActionKind::update_on_device:
-        return (as_double(w_.record(a.record).trained * (a.has(Operand::sum) ? 4 : w_.element_bytes(a.record))) +
+        return (as_double(w_.record(a.record).trained * (a.has(Operand::sum) ? 4 : w_.rounded_bytes(a.record))) +
                 2 * as_double(w_.visiting_bytes(a.record))) /
                m_.hbm_bytes_per_s;
       case ActionKind::update: {
@@ -117,7 +117,7 @@ class ActionCosts {
   double host_update_bytes(int64_t record) const {
     const int64_t trained = w_.record(record).trained;
     return trained > 0
-               ? as_double(w_.element_bytes(record)) + 2 * as_double(w_.visiting_bytes(record)) / as_double(trained)
+               ? as_double(w_.rounded_bytes(record)) + 2 * as_double(w_.visiting_bytes(record)) / as_double(trained)
                : 0;
   }
 
@@ -220,7 +220,7 @@ class Walk {
 double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& m) {
   const ActionCosts costs(w, plan, m);
   const int64_t first_trained = w.first_trained_phase(), sweeps = static_cast<int64_t>(plan.sweeps.size());
-  double compute = costs({.kind = ActionKind::head, .micro_batches = w.micro_batches});
+  double compute = costs({.kind = ActionKind::head, .phase = w.head_phase(), .micro_batches = w.micro_batches});
   for (int64_t phase = 1; phase < w.head_phase(); ++phase) {
     Action action{.phase = phase, .micro_batches = w.micro_batches};
     if (phase >= first_trained) action.keep = plan.phase(phase).keep;
@@ -291,12 +291,14 @@ int64_t fetched_weight_bytes(const Workload& w, const Plan& plan) {
 StepParts step_parts(const Workload& w, const Plan& plan, const MachineProfile& m) {
   const ActionCosts costs(w, plan, m);
   StepParts parts;
-  bool forward = true;  // a forward pass begins with the embedding and ends before the head
+  bool forward = true;  // a forward pass ends before the head
   for (const Action& a : grouped_actions(w, plan, 1)) {
     const double seconds = costs(a);
     switch (a.kind) {
-      case ActionKind::embed_forward: forward = true; break;
-      case ActionKind::forward: (a.again ? parts.backward_s : parts.forward_s) += seconds; break;
+      case ActionKind::forward:
+        forward = forward || !a.again;
+        (a.again ? parts.backward_s : parts.forward_s) += seconds;
+        break;
       case ActionKind::head: forward = false; [[fallthrough]];
       case ActionKind::recompute:
       case ActionKind::backward: parts.backward_s += seconds; break;

@@ -130,7 +130,8 @@ class ResourceList {
 
   // Records that are no layer's take no turns: weights that are needed whole, and gradients, have places of their own.
   void own_places() const {
-    for (const int64_t r : {int64_t{0}, w_.head_record()}) {
+    for (int64_t r = 0; r < w_.record_count(); ++r) {
+      if (w_.is_layer_record(r)) continue;
       const bool here = plan_.state_on_device(r);
       if (!here && !w_.by_rows(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (!w_.is_trained(r)) continue;

@@ -10,7 +10,7 @@
 namespace megatrain {
 
 // A place in a phase's list of levels.
-enum class Keep : uint8_t { nothing };
+enum class Keep : int32_t { nothing };
 
 constexpr size_t keep_index(Keep keep) { return static_cast<size_t>(keep); }
 

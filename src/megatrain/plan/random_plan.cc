@@ -84,8 +84,8 @@ class RandomPlan {
   }
 
   void moments(bool disk) {
-    for (int64_t r = 1; r < w_.record_count(); ++r) {
-      const bool may = w_.is_trained(r) && !plan_.updated_on_device(r);
+    for (int64_t r = 0; r < w_.record_count(); ++r) {
+      const bool may = w_.is_trained(r) && !w_.is_looked_up(r) && !plan_.updated_on_device(r);
       if (disk && may && below(3) > 0) plan_.record(r).moments = Tier::disk;
     }
     plan_.rings.moment_slabs = ring(plan_.with_moments_on_disk(), 2);

@@ -34,13 +34,11 @@ const char* action_name(ActionKind kind) {
     case ActionKind::fetch_weights: return "fetch weights";
     case ActionKind::fetch_activations: return "fetch activations";
     case ActionKind::fetch_state: return "fetch state";
-    case ActionKind::embed_forward: return "embed forward";
     case ActionKind::forward: return "block forward";
     case ActionKind::head: return "head";
     case ActionKind::recompute: return "block again";
     case ActionKind::balance_experts: return "balance experts";
     case ActionKind::backward: return "block backward";
-    case ActionKind::embed_backward: return "embed backward";
     case ActionKind::unpack_weights: return "unpack weights";
     case ActionKind::merge_rows: return "merge rows";
     case ActionKind::finish_gradient: return "finish gradient";

@@ -29,13 +29,11 @@ enum class ActionKind : uint8_t {
   fetch_state,  // a visiting layer's weights and optimizer state; on visit_in, with its gradient, where visits take
                 // turns: they go on while the next step begins
   // compute
-  embed_forward,
-  forward,          // of a layer's phase
-  head,             // forward, loss and, in training, backward
+  forward,          // of a phase
+  head,             // of the phase that has the losses: forward, losses and, in training, backward
   recompute,        // of a phase in parts, whose backward then begins
   balance_experts,  // the slopes of the loss that does so, from the whole step's choices
   backward,
-  embed_backward,
   unpack_weights,   // a packed record's, into the form that computes
   merge_rows,       // the gradients of rows that were looked up into the gradient of their whole table
   finish_gradient,  // round once, sum the squares
@@ -67,8 +65,9 @@ const char* action_name(ActionKind kind);
 enum class Operand : uint8_t {
   from,     // of a copy
   to,       // of a copy
-  weights,  // of a phase: one for each of its records, in their order
-  rows,     // of the embedding
+  weights,  // of a phase: one for each of its records that it needs whole, in their order
+  rows,     // of a table that it looks up
+  row_sum,  // the fp32 sum of their gradients
   inputs,   // ids, labels, positions, documents
   tables,   // of cosines and sines
   x,        // a phase's input

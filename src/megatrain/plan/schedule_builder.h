@@ -121,10 +121,11 @@ class ScheduleBuilder {
 
   void add_shared(const Action& action, std::vector<Access>& accesses, const Group& group) const;
 
-  void fetch(int64_t record, Resource into);  // in their stored form
-  void bring(int64_t record, Resource into);  // in the form that computes
-  Resource hold_record(int64_t record);       // its weights on the device
-  std::vector<Access> hold_weights(int64_t phase, int64_t part = 0);
+  void fetch(int64_t record, Resource into);                          // in their stored form
+  void bring(int64_t record, Resource into);                          // in the form that computes
+  Resource hold_record(int64_t record);                               // its weights on the device
+  std::vector<Access> hold_weights(int64_t phase, int64_t part = 0);  // of the records that it needs whole
+  Resource rows_of(int64_t record) const;                             // of a table, where a phase looks them up
 
   bool has_backward(int64_t phase) const { return phase >= first_trained_; }
   // Phases above the one whose input waits for its backward; 0: its own does.
@@ -163,7 +164,6 @@ class ScheduleBuilder {
   void head();
   void balance_experts();
   void backward();
-  void embed_backward();
   void recompute_parts(int64_t phase, const Place& boundary);  // what their backward needs of every micro-batch
   // `from`: the gradient stream that holds the gradient of the phase's output.
   void backward_part(int64_t phase, int64_t part, const Place& boundary, int64_t from);
@@ -179,6 +179,8 @@ class ScheduleBuilder {
 
   Resource sum_of(int64_t record) const;  // the fp32 sum of its gradient
   void add_sums(std::vector<Access>& accesses, int64_t phase, int64_t part = 0) const;
+  // The gradients of the records whose lowest phase this is, which no other backward adds to.
+  void leave_phase(int64_t phase, int64_t part = 0);
   // A summed gradient is rounded and normed; carried out, unless the device will use it; and, when no update waits for
   // the norm, used at once.
   void leave(int64_t record, Resource out);

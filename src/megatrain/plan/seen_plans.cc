@@ -2,6 +2,7 @@
 
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "megatrain/io/xxh3.h"
 
@@ -24,7 +25,10 @@ bool SeenPlans::add(const Plan& plan) {
   add_bytes(hash_, std::span<const int64_t>(plan.sweeps));
   add_bytes(hash_, std::span<const Rings>(&plan.rings, 1));
   add_bytes(hash_, std::span<const RecordPlan>(plan.records));
-  add_bytes(hash_, std::span<const PhasePlan>(plan.phases));
+  std::vector<int64_t> phases;  // their plans have gaps between their fields
+  for (const PhasePlan& phase : plan.phases)
+    PhasePlan::each_field([&](const char*, auto member) { phases.push_back(static_cast<int64_t>(phase.*member)); });
+  add_bytes(hash_, std::span<const int64_t>(phases));
   return hashes_.insert(hash_.digest()).second;
 }
 

@@ -36,7 +36,7 @@ struct RecordWork {
   int64_t low = 0;            // of its low bits, where the state has them: frozen ones of a bf16 source have none
   int64_t place = 0;          // among the records that its phase, or its part of one, needs at once
   int64_t norm_parts = 1;     // of its gradient, that the norm sums by themselves: its experts
-  DType dtype = DType::bf16;  // of its weights, and of its gradient where that leaves the device
+  DType dtype = DType::bf16;  // of its weights as they compute
   int64_t packed_bytes = 0;   // of its weights where they live and travel, when that is not as they compute; then
                               // nothing of it is trained. 0: they are one
 
@@ -44,6 +44,8 @@ struct RecordWork {
   int64_t rows = 0;
   int64_t row_width = 0;  // elements
   bool whole = true;      // a phase needs all of it; false: a step's rows alone reach the device and have gradients
+
+  DType gradient_dtype() const { return dtype; }  // LayerLayout::gradient_dtype()
 };
 
 struct PartWork {
@@ -70,7 +72,7 @@ struct AttentionFlops {
 
 struct PhaseWork {
   std::vector<int64_t> records;
-  int64_t width = 0;  // of its input (T, width), which waits for backward
+  int64_t width = 0;  // of its input (T, width), which waits for backward; 0: it has none
 
   // What it may keep, from nothing to everything; one level where backward finds all that it needs, or there is none.
   std::vector<KeepWork> levels = {{{.name = "nothing", .recomputed = "all"}}};
@@ -86,6 +88,9 @@ struct PhaseWork {
   int64_t shared_width = 0;
   int64_t reads = -1;
 
+  int64_t looks_up = -1;  // the one of its records whose rows it reads by token, in its first part; -1: none
+  bool ends = false;      // it has the losses: its forward and its backward are one action
+
   // Where it runs in several parts, and then what they hand on, of one micro-batch. Backward begins with recomputing.
   std::vector<PartWork> parts;
   int64_t carried_bytes = 0;
@@ -99,6 +104,7 @@ struct PhaseWork {
     return Keep{static_cast<int32_t>(at)};
   }
 
+  bool has_input() const { return width > 0; }
   bool in_parts() const { return !parts.empty(); }
   int64_t part_count() const { return in_parts() ? static_cast<int64_t>(parts.size()) : 1; }
   const std::vector<int64_t>& records_of(int64_t part) const {
@@ -209,7 +215,8 @@ struct Workload {
   bool is_looked_up(int64_t r) const { return record(r).row_width > 0; }
   bool by_rows(int64_t r) const { return is_looked_up(r) && !record(r).whole; }
   int64_t gradient_elements(int64_t r) const { return by_rows(r) ? row_elements(r) : record(r).trained; }
-  int64_t gradient_bytes(int64_t r) const { return gradient_elements(r) * element_bytes(r); }  // rounded
+  int64_t rounded_bytes(int64_t r) const { return dtype_bytes(record(r).gradient_dtype()); }  // of a gradient's element
+  int64_t gradient_bytes(int64_t r) const { return gradient_elements(r) * rounded_bytes(r); }
   // Of a rounded gradient where it waits on disk, and in a slab on its way.
   int64_t disk_gradient_bytes(int64_t r) const { return round_up(gradient_bytes(r), kDiskAlignment); }
   int64_t visiting_bytes(int64_t r) const {  // weights and state of what is trained

@@ -25,6 +25,7 @@ struct Purpose {
   std::array<const char*, 8> actions;
 };
 constexpr Purpose kPurposes[] = {
+    // "embed …": as runs logged it before the embedding was a phase like others
     {"forward", "forward", {"block forward", "embed forward"}},
     {"head", "head and loss", {"head", "finish losses"}},
     {"backward", "backward", {"block backward", "embed backward"}},

@@ -112,6 +112,8 @@ struct LayerLayout {
   // Of every tensor.
   DType dtype() const { return tensors.front().dtype; }
   DType master() const { return tensors.front().master; }
+  // In which its rounded gradient leaves the device or waits: what AdamW takes beside weights of `dtype`.
+  DType gradient_dtype() const { return dtype(); }
 
   bool packed() const { return packed_bytes > 0; }
   int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // as they compute

@@ -21,14 +21,15 @@ GradientDump::GradientDump(const std::string& path, int64_t step, const std::vec
 
 void GradientDump::record(int64_t index, const HostGradient& gradient) {
   const LayerRecord& record = records_[static_cast<size_t>(index)];
-  const int64_t element = dtype_bytes(record.dtype());
+  const DType dtype = record.layout().gradient_dtype();
+  const int64_t element = dtype_bytes(dtype);
   if (gradient.rows) {
     const TensorSpec& table = record.layout().tensors.front();
     auto next = gradient.rows->begin();
     scratch_.resize(static_cast<size_t>(table.cols));
     for (int64_t row = 0; row < table.rows; ++row) {
       if (next != gradient.rows->end() && *next == row) {
-        widen_to_f32(gradient.data + (next - gradient.rows->begin()) * table.cols * element, record.dtype(), table.cols,
+        widen_to_f32(gradient.data + (next - gradient.rows->begin()) * table.cols * element, dtype, table.cols,
                      scratch_.data());
         ++next;
       } else {
@@ -44,7 +45,7 @@ void GradientDump::record(int64_t index, const HostGradient& gradient) {
     if (!tensor.trainable) continue;
     for (int64_t at = 0; at < tensor.elements(); at += kPiece) {
       const int64_t count = std::min(kPiece, tensor.elements() - at);
-      widen_to_f32(gradient.data + (tensor.state_offset + at) * element, record.dtype(), count, scratch_.data());
+      widen_to_f32(gradient.data + (tensor.state_offset + at) * element, dtype, count, scratch_.data());
       writer_->write_f32(tensor.name, at, scratch_.data(), count);
     }
   }

@@ -11,11 +11,11 @@ namespace megatrain {
 
 namespace {
 
-// Of the layers' phases, in order. Layers of one kind with the same tensors trained cost the same, and a long sequence
-// in many pieces has many notes.
-std::vector<PhaseCost> layer_costs(const Model& model, const NotesShape& shape) {
+// Of all phases, by number. Layers of one kind with the same tensors trained cost the same, and a long sequence in many
+// pieces has many notes.
+std::vector<PhaseCost> phase_costs(const Model& model, const NotesShape& shape) {
   std::map<std::pair<std::string, std::vector<bool>>, std::vector<PhaseCost>> of_kind;
-  std::vector<PhaseCost> all;
+  std::vector<PhaseCost> all = {phase_cost(model.embedding, shape)};
   for (const Layer& layer : model.layers) {
     std::vector<bool> trained;
     for (const LayerLayout& record : layer.records) {
@@ -26,6 +26,7 @@ std::vector<PhaseCost> layer_costs(const Model& model, const NotesShape& shape) 
       costs->second.push_back(phase_cost(*layer.phases[phase], shape));
     all.insert(all.end(), costs->second.begin(), costs->second.end());
   }
+  all.push_back({.forward = head_cost(model, shape), .backward = {}, .levels = {{}}, .parts = {}});  // in one action
   return all;
 }
 
@@ -41,6 +42,8 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
       .router_bytes = numbered.phase->router_bytes(),
       .shared_width = numbered.phase->shared_width(),
       .reads = numbered.reads,
+      .looks_up = numbered.looks_up,
+      .ends = numbered.phase->ends(),
       .carried_bytes = numbered.phase->carried_bytes()};
   for (size_t part = 0; numbered.parts.size() > 1 && part < numbered.parts.size(); ++part) {
     work.parts.push_back({.records = numbered.parts[part],
@@ -59,6 +62,21 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
   return work;
 }
 
+// What records are that some phase looks up.
+void add_tables(const Model& model, Workload& w) {
+  const std::vector<LayerLayout> layouts = model.layouts();
+  for (const PhaseWork& phase : w.phases) {
+    if (phase.looks_up < 0) continue;
+    RecordWork& record = w.records[static_cast<size_t>(phase.looks_up)];
+    const TensorSpec& table = layouts[static_cast<size_t>(phase.looks_up)].tensors.front();
+    record.rows = table.rows;
+    record.row_width = table.cols;
+    record.whole = std::ranges::any_of(w.phases, [&](const PhaseWork& other) {
+      return other.looks_up != phase.looks_up && std::ranges::count(other.records, phase.looks_up) > 0;
+    });
+  }
+}
+
 }  // namespace
 
 Workload model_work(const Model& model, const NotesShape& shape) {
@@ -74,24 +92,18 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .dtype = layout.dtype(),
                          .packed_bytes = layout.packed_bytes});
   }
-  w.phases.push_back({.records = {0}, .width = model.config.hidden});
-  const std::vector<PhaseCost> costs = layer_costs(model, shape);
-  for (const Model::NumberedPhase& numbered : model.layer_phases()) {
-    w.phases.push_back(phase_work(numbered, costs[w.phases.size() - 1], shape));
+  const std::vector<PhaseCost> costs = phase_costs(model, shape);
+  for (const Model::NumberedPhase& numbered : model.phases()) {
+    w.phases.push_back(phase_work(numbered, costs[w.phases.size()], shape));
     for (const std::vector<int64_t>& part : numbered.parts) {
-      for (size_t place = 0; place < part.size(); ++place)
-        w.records[static_cast<size_t>(part[place])].place = static_cast<int64_t>(place);
+      for (size_t place = 0; place < part.size(); ++place) {
+        if (w.is_layer_record(part[place]))
+          w.records[static_cast<size_t>(part[place])].place = static_cast<int64_t>(place);
+      }
     }
   }
-  const double tokens = static_cast<double>(shape.sequences * shape.seq_len);
-  w.phases.push_back({.records = model.head_records(),
-                      .width = model.config.hidden,
-                      .forward_flops = head_cost(model, shape).flops / tokens});  // with its backward: one action
+  add_tables(model, w);
   w.active_parameters = w.parameters - idle_parameters(model.config);
-  RecordWork& table = w.records.front();
-  table.rows = model.config.vocab;
-  table.row_width = model.config.hidden;
-  table.whole = std::ranges::count(w.phases.back().records, 0) > 0;
   w.experts = w.router_bytes() > 0 ? model.config.experts.count : 0;
   w.activation_dtype = model.shape.dtype;
   w.state = model.shape.state;

@@ -99,8 +99,9 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   // the head may have the workspace the layers need anyway
   int64_t workspace = 0;
   const Model built = make_model(one_layer_of_each_kind(model), model_shape(identity, config.seq_len));
-  for (const Model::NumberedPhase& p : built.layer_phases())
-    workspace = std::max(workspace, p.phase->workspace_bytes());
+  for (const Layer& layer : built.layers) {
+    for (const auto& phase : layer.phases) workspace = std::max(workspace, phase->workspace_bytes());
+  }
   identity.head_chunk = config.head_chunk > 0 ? std::min(config.head_chunk, tokens)
                                               : default_head_chunk(model, identity.dtype, tokens, workspace);
   return identity;

@@ -71,9 +71,16 @@ int64_t squares_in(const Operands& operands) {
   return bytes / static_cast<int64_t>(sizeof(double));
 }
 
-// The slabs of all records that a part of a phase needs, in their order.
+// The records that a part of a phase needs whole, in their order.
+std::vector<int64_t> whole_records(const Workload& w, const Action& a) {
+  std::vector<int64_t> records = w.phase(a.phase).records_of(a.part);
+  std::erase(records, w.phase(a.phase).looks_up);
+  return records;
+}
+
+// Their slabs.
 std::vector<std::byte*> weights_of(const Workload& w, const Action& a, const Operands& operands) {
-  const int64_t records = std::ssize(w.phase(a.phase).records_of(a.part));
+  const int64_t records = std::ssize(whole_records(w, a));
   std::vector<std::byte*> slabs;
   for (int64_t i = 0; i < records; ++i) slabs.push_back(operands.address(Operand::weights, i));
   return slabs;
@@ -99,13 +106,13 @@ StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload,
       workload_(workload),
       layouts_(model.layouts()),
       updater_(updater),
-      phases_(model.layer_phases()),
-      below_head_is_trained_(workload.first_trained_phase() < workload.head_phase()),
+      phases_(model.phases()),
+      first_trained_(workload.first_trained_phase()),
       rows_on_host_(!plan.state_on_device(0)),
       staged_(staged),
       micro_batches_(static_cast<size_t>(workload.micro_batches)),
       row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
-  ensure(layouts_.size() == workload.records.size() && phases_.size() + 2 == workload.phases.size(),
+  ensure(layouts_.size() == workload.records.size() && phases_.size() == workload.phases.size(),
          "the workload is this model's");
   for (const LayerLayout& layout : layouts_) {
     part_runs_.push_back(runs_of_parts(layout));
@@ -215,13 +222,12 @@ View StepProgram::activation(const Operands& operands, Operand operand, int64_t 
 
 void StepProgram::compute(const Action& a, const Operands& operands, Stream& stream) {
   switch (a.kind) {
-    case ActionKind::embed_forward: return embed_forward(a, operands, stream);
     case ActionKind::forward: return forward(a, operands, stream);
-    case ActionKind::head: return head(a, operands, stream);
+    case ActionKind::head:  // an evaluation has no gradients
+      return operands.has(Operand::grad_x) ? backward(a, operands, stream) : forward(a, operands, stream);
     case ActionKind::recompute: return recompute(a, operands, stream);
     case ActionKind::balance_experts: return balance_experts(operands, stream);
     case ActionKind::backward: return backward(a, operands, stream);
-    case ActionKind::embed_backward: return embed_backward(a, operands, stream);
     case ActionKind::unpack_weights:
       return unpacking_[static_cast<size_t>(a.record)].run(ops_, stream, operands.address(Operand::from),
                                                            operands.address(Operand::to));
@@ -247,17 +253,28 @@ void StepProgram::finish_losses(const Operands& operands, Stream& stream) {
                            .correct_sum = reinterpret_cast<int64_t*>(sums + 1)});
 }
 
-void StepProgram::embed_forward(const Action& a, const Operands& operands, Stream& stream) {
-  const RecordWork& table = workload_.record(a.record);
-  const int64_t rows = rows_on_host_ ? rows_ : table.rows;
-  model_.embedding.forward(ops_, stream,
-                           {.table = matrix(operands.address(Operand::rows), table.dtype, rows, table.row_width),
-                            .index = micro_batch(a, operands).row,
-                            .out = activation(operands, Operand::y, 1)});
+View StepProgram::looked_up_rows(const Action& a, const Operands& operands) const {
+  const int64_t record = workload_.phase(a.phase).looks_up;
+  if (record < 0 || a.part > 0) return {};
+  const RecordWork& table = workload_.record(record);
+  return matrix(operands.address(Operand::rows), table.dtype, rows_on_host_ ? rows_ : table.rows, table.row_width);
+}
+
+View StepProgram::row_gradients(const Action& a, const Operands& operands) const {
+  const int64_t record = workload_.phase(a.phase).looks_up;
+  if (record < 0 || a.part > 0 || !workload_.is_trained(record)) return {};
+  return matrix(operands.address(Operand::row_sum), DType::f32, rows_, workload_.record(record).row_width);
+}
+
+LossViews StepProgram::losses_of(const Action& a, const Operands& operands) const {
+  if (!workload_.phase(a.phase).ends) return {};
+  return {.scale = loss_scale_,
+          .loss = operands.at<float>(Operand::losses),
+          .correct = operands.at<int32_t>(Operand::correct)};
 }
 
 void StepProgram::forward(const Action& a, const Operands& operands, Stream& stream) {
-  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
+  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase)];
   numbered.phase->forward(ops_, stream,
                           {.part = a.part,
                            .weights = weights_of(workload_, a, operands),
@@ -270,6 +287,8 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
                            .keep = a.keep,
                            .kept = operands.optional(Operand::kept),
                            .shared = shared_of(a, operands, stream),
+                           .rows = looked_up_rows(a, operands),
+                           .losses = losses_of(a, operands),
                            .again = a.again,
                            .router_counts = router_counts_of(a, operands, stream)});
 }
@@ -332,7 +351,7 @@ float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nt
 std::vector<float*> StepProgram::sums_of(const Action& a, const Operands& operands, Stream& stream) {
   std::vector<float*> sums;
   int64_t nth = 0;  // of what is trained
-  for (const int64_t record : workload_.phase(a.phase).records_of(a.part))
+  for (const int64_t record : whole_records(workload_, a))
     sums.push_back(workload_.is_trained(record) ? sum_of(a, operands, nth++, record, stream) : nullptr);
   return sums;
 }
@@ -354,51 +373,21 @@ Phase::Backward StepProgram::backward_args(const Action& a, const Operands& oper
           .keep = a.keep,
           .kept = operands.optional(Operand::kept),
           .shared = shared_of(a, operands, stream),
-          .router = router_slopes(operands)};
+          .router = router_slopes(operands),
+          .row_grads = a.kind == ActionKind::recompute ? View{} : row_gradients(a, operands),
+          .losses = losses_of(a, operands),
+          .grad_x_is_used = a.phase > first_trained_};
 }
 
 void StepProgram::recompute(const Action& a, const Operands& operands, Stream& stream) {
-  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase - 1)];
+  const Model::NumberedPhase& numbered = phases_[static_cast<size_t>(a.phase)];
   numbered.phase->recompute(ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), {}, stream));
 }
 
 void StepProgram::backward(const Action& a, const Operands& operands, Stream& stream) {
   const std::vector<float*> sums = sums_of(a, operands, stream);
-  phases_[static_cast<size_t>(a.phase - 1)].phase->backward(
+  phases_[static_cast<size_t>(a.phase)].phase->backward(
       ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), sums, stream));
-}
-
-void StepProgram::head(const Action& a, const Operands& operands, Stream& stream) {
-  const bool training = operands.has(Operand::grad_x);
-  const std::vector<std::byte*> weights = weights_of(workload_, a, operands);
-  const std::vector<float*> sums = training ? sums_of(a, operands, stream) : std::vector<float*>();
-  model_.head.run(ops_, stream,
-                  {.weights = weights,
-                   .x = activation(operands, Operand::x, a.phase),
-                   .scale = loss_scale_,
-                   .loss = operands.at<float>(Operand::losses),
-                   .correct = operands.at<int32_t>(Operand::correct),
-                   .micro_batch = micro_batch(a, operands),
-                   .workspace = operands.address(Operand::workspace),
-                   .grad = training ? activation(operands, Operand::grad_x, a.phase) : View{},
-                   .grad_is_used = below_head_is_trained_,
-                   .weight_grads = sums,
-                   .accumulate = a.micro_batch > 0});
-}
-
-void StepProgram::embed_backward(const Action& a, const Operands& operands, Stream& stream) {
-  const int64_t width = workload_.record(a.record).row_width;
-  const MicroBatchView& micro = micro_batch(a, operands);
-  float* sum = operands.at<float>(Operand::sum);
-  if (a.micro_batch == 0) stream.zero(sum, static_cast<size_t>(rows_ * width) * 4);
-  if (micro.segments == 0) return;  // nothing but padding
-  model_.embedding.backward(ops_, stream,
-                            {.grad_out = activation(operands, Operand::grad_y, 1),
-                             .order = micro.segment_order,
-                             .begin = micro.segment_begin,
-                             .row = micro.segment_row,
-                             .segments = micro.segments,
-                             .grad = matrix(sum, DType::f32, rows_, width)});
 }
 
 void StepProgram::merge_rows(const Action& a, const Operands& operands, Stream& stream) {
@@ -418,15 +407,15 @@ void StepProgram::finish_gradient(const Action& a, const Operands& operands, Str
   const auto runs = workload_.by_rows(a.record) ? std::span(&rows, 1)
                                                 : std::span<const PartRun>(part_runs_[static_cast<size_t>(a.record)]);
   std::byte* rounded = operands.optional(Operand::rounded);
+  const DType dtype = record.gradient_dtype();
   for (const PartRun& run : runs) {
     ops_.finish_gradient(
-        stream,
-        {.grad = vector(operands.at<float>(Operand::sum) + run.begin, DType::f32, run.elements),
-         .dtype = record.dtype,
-         .out = rounded ? vector(rounded + run.begin * dtype_bytes(record.dtype), record.dtype, run.elements) : View{},
-         .parts = run.parts,
-         .partials = operands.at<double>(Operand::partials),
-         .sums_of_squares = operands.at<double>(Operand::squares) + run.first});
+        stream, {.grad = vector(operands.at<float>(Operand::sum) + run.begin, DType::f32, run.elements),
+                 .dtype = dtype,
+                 .out = rounded ? vector(rounded + run.begin * dtype_bytes(dtype), dtype, run.elements) : View{},
+                 .parts = run.parts,
+                 .partials = operands.at<double>(Operand::partials),
+                 .sums_of_squares = operands.at<double>(Operand::squares) + run.first});
   }
 }
 
@@ -438,7 +427,7 @@ void StepProgram::update_on_device(const Action& a, const Operands& operands, St
   const StatePlanes planes = operands.planes(Operand::state);
   const bool rounded = operands.has(Operand::rounded);
   const std::byte* gradient = operands.address(rounded ? Operand::rounded : Operand::sum);
-  const bool narrow = rounded && record.dtype == DType::bf16;
+  const bool narrow = rounded && record.gradient_dtype() == DType::bf16;
   const bool rows = workload_.by_rows(a.record), visits = operands.visits();
   for (const TensorSpec& tensor : layouts_[static_cast<size_t>(a.record)].tensors) {
     if (!tensor.trainable) continue;

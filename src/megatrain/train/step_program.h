@@ -62,13 +62,10 @@ class StepProgram : public StepHandler {
     int64_t segments = 0;
   };
 
-  void embed_forward(const Action& action, const Operands& operands, Stream& stream);
   void forward(const Action& action, const Operands& operands, Stream& stream);
-  void head(const Action& action, const Operands& operands, Stream& stream);
   void recompute(const Action& action, const Operands& operands, Stream& stream);
   void balance_experts(const Operands& operands, Stream& stream);
   void backward(const Action& action, const Operands& operands, Stream& stream);
-  void embed_backward(const Action& action, const Operands& operands, Stream& stream);
   void merge_rows(const Action& action, const Operands& operands, Stream& stream);
   void finish_gradient(const Action& action, const Operands& operands, Stream& stream);
   void finish_losses(const Operands& operands, Stream& stream);
@@ -80,6 +77,9 @@ class StepProgram : public StepHandler {
   double routed() const;
   Phase::Backward backward_args(const Action& action, const Operands& operands, std::span<std::byte* const> weights,
                                 std::span<float* const> sums, Stream& stream) const;
+  View looked_up_rows(const Action& action, const Operands& operands) const;  // Phase::Forward::rows
+  View row_gradients(const Action& action, const Operands& operands) const;
+  LossViews losses_of(const Action& action, const Operands& operands) const;
   SharedViews shared_of(const Action& action, const Operands& operands, Stream& stream) const;
   // (T, width of the phase's input)
   View activation(const Operands& operands, Operand operand, int64_t phase) const;
@@ -95,9 +95,9 @@ class StepProgram : public StepHandler {
   Updater& updater_;
   std::vector<std::vector<PartRun>> part_runs_;  // by record
   std::vector<Unpacking> unpacking_;             // by record
-  std::vector<Model::NumberedPhase> phases_;     // of the layers
-  bool below_head_is_trained_;
-  bool rows_on_host_;  // the embedding lives there, and the rows that a step touches come
+  std::vector<Model::NumberedPhase> phases_;     // by number
+  int64_t first_trained_;                        // phase
+  bool rows_on_host_;                            // the embedding lives there, and the rows that a step touches come
   int32_t* staged_;
   std::array<Step, 2> steps_;
   std::vector<Staged> micro_batches_;   // of the step being issued
