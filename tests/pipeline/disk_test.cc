@@ -19,11 +19,8 @@
 namespace megatrain::tiny {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kDiskPlans = 4;
-#else
-constexpr uint64_t kDiskPlans = 20;
-#endif
+constexpr uint64_t kDiskPlans = kSanitized ? 4 : 20;
+constexpr int64_t kDiskSteps = kSanitized ? 3 : 4;
 
 // A random plan with the moments of all records on disk that may be there, by 2 slabs or more; with clipping also the
 // gradients of most.
@@ -68,13 +65,13 @@ TEST(DiskMoments, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
   for (const Shape& shape : {Shape{}, Shape{.layers = 7, .tied = true, .clip = false, .precision = "fp32"},
                              Shape{.moments = "int8", .master = "stochastic"}}) {
     Tiny tiny(shape);
-    const std::string expected = tiny.train(tiny.default_plan(), 4);
+    const std::string expected = tiny.train(tiny.default_plan(), kDiskSteps);
     for (const DiskQueueKind kind : queues_here()) {
       tiny.machine().disk.queue.kind = kind;
       for (uint64_t seed = 0; seed < kDiskPlans; ++seed) {
         const Plan plan = disk_plan(tiny.workload(), seed);
-        ASSERT_EQ(tiny.train(plan, 4), expected) << "queue " << static_cast<int>(kind) << ", plan " << seed << ": "
-                                                 << plan_to_json(tiny.workload(), plan).dump();
+        ASSERT_EQ(tiny.train(plan, kDiskSteps), expected) << "queue " << static_cast<int>(kind) << ", plan " << seed
+                                                          << ": " << plan_to_json(tiny.workload(), plan).dump();
       }
     }
   }
@@ -116,12 +113,12 @@ TEST(DiskWeights, GiveTheBitsOfMemoryUnderEveryPlanAndByEveryQueue) {
                              Shape{.moments = "int8", .master = "stochastic"},
                              Shape{.freezing = {.train_only = {"model.layers.2.*", "model.norm.weight"}}}}) {
     Tiny tiny(shape);
-    const std::string expected = tiny.train(tiny.default_plan(), 4);
+    const std::string expected = tiny.train(tiny.default_plan(), kDiskSteps);
     for (const DiskQueueKind kind : queues_here()) {
       tiny.machine().disk.queue.kind = kind;
       for (uint64_t seed = 0; seed < kDiskPlans / 4; ++seed) {
         const Plan plan = whole_plan(tiny.workload(), seed, true);
-        ASSERT_EQ(tiny.train(plan, 4), expected)
+        ASSERT_EQ(tiny.train(plan, kDiskSteps), expected)
             << "plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
       }
     }

@@ -33,7 +33,9 @@ TEST(ExpertParts, ARecordIsNamedByTheExpertsItHolds) {
 }
 
 TEST(ExpertParts, NeedOneRecordAtATime) {
-  Tiny whole({.layers = 3, .experts = 8}), grouped({.layers = 3, .experts = 8, .experts_per_record = 3});
+  // tokens of which each expert gets a whole number, so that costs are not rounded
+  Tiny whole({.layers = 3, .seq_len = 12, .experts = 8}),
+      grouped({.layers = 3, .seq_len = 12, .experts = 8, .experts_per_record = 3});
   EXPECT_EQ(whole.workload().phase(1).records_of(0).size(), 2u);
   const Workload& w = grouped.workload();
   ASSERT_EQ(w.phase(1).part_count(), 4);  // attention and router, then 3, 3 and 2 experts

@@ -15,11 +15,9 @@ namespace megatrain::tiny {
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kFreezePlans = 2;
-#else
-constexpr uint64_t kFreezePlans = 10;
-#endif
+constexpr uint64_t kFreezePlans = kSanitized ? 2 : 10;
+constexpr uint64_t kFrozenSchedules = kSanitized ? 5 : 30;
+constexpr uint64_t kBf16SourcePlans = kSanitized ? 1 : 4;
 constexpr int64_t kFrozenSteps = 3;
 
 struct FreezeCase {
@@ -178,7 +176,7 @@ TEST_P(Freezing, MemoryIsWhatThePlanSaidAndLessThanWithoutFreezing) {
 TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTrained) {
   Tiny tiny(GetParam().frozen());
   const Workload& w = tiny.workload();
-  for (uint64_t seed = 0; seed < 30; ++seed) {
+  for (uint64_t seed = 0; seed < kFrozenSchedules; ++seed) {
     const Plan plan = random_plan(w, seed);
     const Schedule schedule = build_schedule(w, plan, StepMode::train);
     const auto violations = verify(schedule);
@@ -239,7 +237,7 @@ TEST(Freezing, FrozenTensorsOfABf16SourceHaveNoLowBitsAndEveryBitIsTheSame) {
       saved += 2 * (before.low - now.low);
     }
     EXPECT_GT(saved, 0);
-    for (uint64_t seed = 0; seed < 4; ++seed) {
+    for (uint64_t seed = 0; seed < kBf16SourcePlans; ++seed) {
       const Plan plan = random_plan(kept.workload(), seed);
       Plan in_memory = plan;  // low bits on disk are whole blocks there, and pass through slabs
       leave_the_disk(in_memory);

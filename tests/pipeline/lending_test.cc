@@ -2,12 +2,7 @@
 
 namespace megatrain::tiny {
 
-// Under a sanitizer every step is many times slower.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kLendingPlans = 3;
-#else
-constexpr uint64_t kLendingPlans = 10;
-#endif
+constexpr uint64_t kLendingPlans = kSanitized ? 2 : 10;
 
 TEST(Lending, WhateverIsWrittenThereBetweenStepsChangesNoBit) {
   for (const Shape& shape : sampling_shapes()) expect_lent_memory_may_change(shape, "cpu", kLendingPlans);
