@@ -4,17 +4,13 @@
 #include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/inventory.h"
+#include "tests/support/sanitized.h"
 
 namespace megatrain::tiny {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kPackedPlans = 12;
-constexpr int64_t kPackedSteps = 2;
-#else
-constexpr uint64_t kPackedPlans = 40;
-constexpr int64_t kPackedSteps = 3;
-#endif
+constexpr uint64_t kPackedPlans = kSanitized ? 12 : 40;
+constexpr int64_t kPackedSteps = kSanitized ? 2 : 3;
 
 TEST(Packed, FrozenExpertsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
   for (const Shape& shape : packed_shapes()) expect_packed_as_unpacked(shape, "cpu", kPackedPlans, kPackedSteps);
