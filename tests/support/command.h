@@ -46,7 +46,16 @@ class Process {
     posix_spawn_file_actions_addopen(&actions, 0, in().c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, out().c_str(), O_WRONLY | O_CREAT, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, err().c_str(), O_WRONLY | O_CREAT, 0600);
-    EXPECT_EQ(::posix_spawn(&pid_, all[0].c_str(), &actions, nullptr, argv.data(), environ), 0);
+    // Under nohup the tests ignore SIGHUP, and a child would inherit that.
+    sigset_t stopping;
+    sigemptyset(&stopping);
+    for (const int each : {SIGHUP, SIGINT, SIGTERM}) sigaddset(&stopping, each);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &stopping);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    EXPECT_EQ(::posix_spawn(&pid_, all[0].c_str(), &actions, &attributes, argv.data(), environ), 0);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
   }
 
