@@ -81,6 +81,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
                mxfp4_experts] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
+  static_cast<void>(mxfp4_experts);  // the same values in other files are the same model
   return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},
@@ -109,7 +110,6 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"sinks", sinks, true},
       {"experts", experts_json(experts), true},
       {"torch_dtype", dtype ? ordered_json(dtype_name(*dtype)) : ordered_json(), false},
-      {"quant_method", mxfp4_experts ? ordered_json("mxfp4") : ordered_json(), false},
       {"rope_type", scaling_name(scaling), true},
       {"rope_theta", theta, true},
       {"rope_scaling.factor", factor, true},
