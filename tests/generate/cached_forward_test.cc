@@ -7,6 +7,7 @@
 #include "megatrain/model/model.h"
 #include "megatrain/ops/op_notes.h"
 #include "tests/generate/tiny_models.h"
+#include "tests/support/table_layer.h"
 
 namespace megatrain::generation {
 namespace {
@@ -46,11 +47,15 @@ TEST(CachedForward, LogitsAreThoseOfTransformersAtTheFirstAndTheLastToken) {
   }
 }
 
-// Logits of every token of one document by the templates of a training step.
-std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>& ids, DType dtype) {
+ModelShape one_document(const std::vector<int32_t>& ids, DType dtype) {
+  return {.dtype = dtype, .tokens = std::ssize(ids), .positions = std::ssize(ids)};
+}
+
+// Logits of every token of one document by the templates of a training step; `built` is for one_document().
+std::vector<float> training_logits(TinyModel& model, const Model& built, const std::vector<int32_t>& ids) {
   const ModelConfig& c = model.config;
+  const DType dtype = built.shape.dtype;
   const int64_t tokens = static_cast<int64_t>(ids.size()), row = c.hidden * dtype_bytes(dtype);
-  const Model built = make_model(c, {.dtype = dtype, .tokens = tokens, .positions = tokens});
   const std::vector<float> tables = built.make_tables();
   std::vector<std::byte> x(static_cast<size_t>(tokens * row)), y(x),
       workspace(static_cast<size_t>(built.workspace_bytes()));
@@ -63,6 +68,7 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   MicroBatchView micro;
   micro.tokens = tokens;
   micro.positions = positions.data();
+  micro.row = ids.data();
   micro.documents = {.begin = begin.data(), .host_begin = begin.data(), .count = 1, .longest = tokens, .uniform = true};
   const auto stream = model.device->make_stream("compute");
   const View embedded = matrix(x.data(), dtype, tokens, c.hidden);
@@ -70,14 +76,20 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   for (const Model::NumberedPhase& p : built.phases()) {
     if (!p.phase->decodes()) continue;  // the embedding and the head
     std::vector<std::byte*> weights;
-    for (const int64_t record : p.records) weights.push_back(model.records[static_cast<size_t>(record)].weights());
+    for (const int64_t record : p.whole) weights.push_back(model.records[static_cast<size_t>(record)].weights());
+    View rows;
+    if (p.looks_up >= 0) {
+      const LayerRecord& table = model.records[static_cast<size_t>(p.looks_up)];
+      rows = matrix(table.weights(), dtype, c.vocab, table.layout().tensors.front().cols);
+    }
     p.phase->forward(*model.ops, *stream,
                      {.weights = weights,
                       .x = matrix(x.data(), dtype, tokens, c.hidden),
                       .y = matrix(y.data(), dtype, tokens, c.hidden),
                       .micro_batch = micro,
                       .tables = tables.data(),
-                      .workspace = workspace.data()});
+                      .workspace = workspace.data(),
+                      .rows = rows});
     stream->synchronize();
     std::swap(x, y);
   }
@@ -99,25 +111,60 @@ std::vector<float> training_logits(TinyModel& model, const std::vector<int32_t>&
   return logits;
 }
 
+// Fed token by token, `forward` has these logits, (T, V), of a document.
+void expect_logits(CachedForward& forward, const std::vector<int32_t>& ids, const std::vector<float>& wanted,
+                   const std::string& name) {
+  const size_t vocab = static_cast<size_t>(forward.model().vocab);
+  for (size_t t = 0; t < ids.size(); ++t) {
+    const std::span<const float> got = forward.run({{.sequence = 0,
+                                                     .position = static_cast<int64_t>(t),
+                                                     .ids = std::span(ids).subspan(t, 1),
+                                                     .logits = true,
+                                                     .length = std::ssize(ids)}});
+    ASSERT_EQ(std::vector<float>(got.begin(), got.end()),
+              std::vector<float>(wanted.begin() + static_cast<std::ptrdiff_t>(t * vocab),
+                                 wanted.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocab)))
+        << name << " token " << t;
+  }
+}
+
 TEST(CachedForward, TokenByTokenGivesTheBitsOfTheTrainingStepsForward) {
   for (const std::string& name : model_names()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       TinyModel model(name, dtype);
       CachedForward forward(*model.device, *model.ops, model.config, model.records, kRoomyCache);
       const std::vector<int32_t> ids = goldens().at(name)[3].at("prompt");
-      const std::vector<float> wanted = training_logits(model, ids, dtype);
-      const size_t vocab = static_cast<size_t>(model.config.vocab);
-      for (size_t t = 0; t < ids.size(); ++t) {
-        const std::span<const float> got = forward.run({{.sequence = 0,
-                                                         .position = static_cast<int64_t>(t),
-                                                         .ids = std::span(ids).subspan(t, 1),
-                                                         .logits = true,
-                                                         .length = std::ssize(ids)}});
-        ASSERT_EQ(std::vector<float>(got.begin(), got.end()),
-                  std::vector<float>(wanted.begin() + static_cast<std::ptrdiff_t>(t * vocab),
-                                     wanted.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocab)))
-            << name << " token " << t;
-      }
+      const Model built = make_model(model.config, one_document(ids, dtype));
+      expect_logits(forward, ids, training_logits(model, built, ids), name);
+    }
+  }
+}
+
+TEST(CachedForward, LooksUpTablesOfLayersWhereverTheyAre) {
+  const std::string name = model_names().front();
+  TinyModel model(name);
+  const auto with_tables = [&](const ModelShape& shape) {
+    Model built = make_model(model.config, shape);
+    built.layers.push_back(toy::table_layer("first", model.config, shape, 8));
+    built.layers.push_back(toy::table_layer("second", model.config, shape, 24));
+    return built;
+  };
+  const std::vector<int32_t> ids = goldens().at(name)[3].at("prompt");
+  const Model built = with_tables(one_document(ids, DType::f32));
+  std::vector<float> wanted;
+  for (const Tier tier : {Tier::host, Tier::hbm}) {
+    std::vector<Tier> tiers(built.layouts().size(), Tier::host);
+    tiers[tiers.size() - 2] = tier;  // the second table
+    model.records = make_records(*model.device, weights_only(built.layouts()), tiers);
+    model.randomize();
+    if (wanted.empty()) wanted = training_logits(model, built, ids);
+    for (const bool in_place : {true, false}) {
+      GeneratorOptions options = kRoomyCache;
+      options.in_place = in_place;
+      CachedForward forward(*model.device, *model.ops,
+                            with_tables({.dtype = DType::f32, .tokens = 16, .positions = options.max_context}),
+                            model.records, options);
+      expect_logits(forward, ids, wanted, in_place ? "in place" : "through slots");
     }
   }
 }

@@ -72,6 +72,10 @@ struct TinyModel {
     config.init_std = 0.3;
     const std::vector<LayerLayout> layouts = model_layouts(config, dtype, {}, experts_per_record);
     records = make_records(*device, weights_only(layouts), std::vector<Tier>(layouts.size(), tier));
+    randomize();
+  }
+
+  void randomize() {
     for (LayerRecord& record : records) {
       for (const TensorSpec& tensor : record.layout().tensors) {
         std::vector<float> values(static_cast<size_t>(tensor.elements()));

@@ -10,6 +10,7 @@
 #include "tests/pipeline/lending_check.h"
 #include "tests/pipeline/non_finite_check.h"
 #include "tests/pipeline/packed_check.h"
+#include "tests/pipeline/tables_check.h"
 #include "tests/pipeline/tiny.h"
 
 namespace megatrain {
@@ -39,6 +40,10 @@ TEST_P(CudaLongGolden, LossesGradientsAndClippedStepsMatchTransformers) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaLongGolden, ::testing::ValuesIn(parity::golden_names(true)),
                          [](const auto& info) { return info.param; });
 
+TEST(CudaTables, OfLayersTrainUnderEveryRandomPlanToOneStateHash) {
+  for (const tiny::Shape& shape : tiny::table_shapes()) tiny::expect_one_hash_with_tables(shape, "cuda", 12);
+}
+
 TEST(CudaPacked, FrozenExpertsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
   tiny::expect_packed_as_unpacked("cuda", 12, 3);
 }
@@ -59,7 +64,7 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
     for (uint64_t seed = 0; seed < kPlans; ++seed) {
       const Plan plan = random_plan(model.workload(), seed);
       schedules.insert(build_schedule(model.workload(), plan, StepMode::train).hash());
-      streaming += tiny::streams_more_than_slots_hold(plan);
+      streaming += tiny::streams_more_than_slots_hold(model.workload(), plan);
       ASSERT_EQ(model.train(plan, kSteps), expected)
           << "plan " << seed << ": " << plan_to_json(model.workload(), plan).dump();
     }

@@ -1,11 +1,17 @@
 // A tiny model whose layers a test makes itself, trained in process under any plan.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "megatrain/train/model_work.h"
 #include "tests/pipeline/tiny.h"
@@ -15,9 +21,12 @@ namespace megatrain::tiny {
 class MadeModel {
  public:
   using Make = std::function<Model(const ModelConfig&, const ModelShape&)>;
-  MadeModel(const Shape& shape, Make make) : shape_(shape), config_(model_config(shape)), make_(std::move(make)) {
-    machine_.device = make_cpu_device();
-    machine_.ops = make_cpu_ops({.threads = 2});
+  MadeModel(const Shape& shape, Make make, const std::string& device = "cpu")
+      : shape_(shape), config_(model_config(shape)), make_(std::move(make)) {
+    std::string why;
+    machine_.device = device == "cuda" ? make_cuda_device(&why) : make_cpu_device();
+    if (!machine_.device) throw std::runtime_error(why);
+    machine_.ops = device == "cuda" ? make_cuda_ops(*machine_.device) : make_cpu_ops({.threads = 2});
     machine_.disk.place.directory = std::filesystem::temp_directory_path().string();
     const int64_t sequences = shape.sequences / shape.micro_batches;
     model_shape_ = {.dtype = shape.precision == "fp32" ? DType::f32 : DType::bf16,
@@ -49,6 +58,35 @@ class MadeModel {
     auto trainer = std::make_unique<Trainer>(machine_, make_(config_, model_shape_), ops_, workload_, plan, 2);
     init_weights(config_, 7, trainer->records(), 2);
     return trainer;
+  }
+
+  // Elements of a record's first tensor have the gradient that differences of the loss give. The shape is one of fp32
+  // without clipping. With a huge epsilon AdamW goes down the gradient itself.
+  void expect_gradients(const Plan& plan, int64_t record, const std::vector<int64_t>& elements) {
+    constexpr double kRate = 1e-3, kEps = 1e6, kStep = 1e-2, kTolerance = 1e-4;
+    const auto value = [&](Trainer& trainer, int64_t at) {
+      const LayerRecord& of = trainer.records()[static_cast<size_t>(record)];
+      return reinterpret_cast<float*>(of.weights()) + of.layout().tensors.front().offset + at;
+    };
+    const auto loss_with = [&](int64_t at, double change, double* gradient) {
+      const auto trained = trainer(plan);
+      *value(*trained, at) += static_cast<float>(change);
+      const double before = *value(*trained, at);
+      const AdamWStep adamw{.lr = kRate * kEps, .beta1 = 0, .beta2 = 0, .eps = kEps, .weight_decay = 0, .t = 1};
+      const double loss = trained->step(make_batch(shape_, 0), {.adamw = adamw, .clip = 0}).loss;
+      trained->drain();
+      if (gradient) *gradient = (before - *value(*trained, at)) / kRate;
+      return loss;
+    };
+    double largest = 0;
+    for (const int64_t at : elements) {
+      double gradient = 0;
+      loss_with(at, 0, &gradient);
+      const double expected = (loss_with(at, kStep, nullptr) - loss_with(at, -kStep, nullptr)) / (2 * kStep);
+      EXPECT_NEAR(gradient, expected, kTolerance + 0.01 * std::abs(expected)) << at;
+      largest = std::max(largest, std::abs(expected));
+    }
+    EXPECT_GT(largest, 20 * kTolerance) << "the gradients are far above what rounding makes";
   }
 
   // The state's hash after `steps` steps, and the last loss.

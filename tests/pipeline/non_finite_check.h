@@ -24,9 +24,9 @@ inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   const auto made = [&](Tier tier, bool visits, int64_t slots = 0) {
     Plan plan = tiny.default_plan();
     tier == Tier::hbm ? live_on_device(workload, plan) : live_on_host(workload, plan);
-    for (RecordPlan& record : plan.layer_records()) {
-      record.weights = Tier::hbm;
-      if (visits) record.updated_by = UpdatedBy::device;
+    for (const int64_t record : workload.layer_records()) {
+      plan.record(record).weights = Tier::hbm;
+      if (visits) plan.record(record).updated_by = UpdatedBy::device;
     }
     plan.rings.visit_slots = slots;
     plan.rings.host_gradients = plan.leaving(workload);

@@ -39,7 +39,8 @@ static_assert(!std::is_constructible_v<StepProgram, const Model&, Ops&, const Wo
                                        Updater&, int32_t*>);
 static_assert(
     std::is_same_v<decltype(&StepHandler::compute), void (StepHandler::*)(const Action&, const Operands&, Stream&)>);
-static_assert(std::is_same_v<decltype(&StepHandler::gather), void (StepHandler::*)(const Operands&, int64_t)>);
+static_assert(
+    std::is_same_v<decltype(&StepHandler::gather), void (StepHandler::*)(const Action&, const Operands&, int64_t)>);
 static_assert(
     std::is_same_v<decltype(&StepHandler::update), void (StepHandler::*)(const Action&, const Operands&, int64_t)>);
 
@@ -69,7 +70,7 @@ class Performed {
                           model_shape(session_.identity(), shape.seq_len, workload_.experts_per_record))),
         trainer_(on_disk(session_).make_trainer(plan_)),
         memory_(*session_.machine().device, workload_, plan_, trainer_->records()),
-        updater_(trainer_->records(), 1),
+        updater_(trainer_->records(), workload_.tables(), 1),
         program_(model_, ops_, workload_, plan_, updater_, memory_.at<int32_t>({ResourceKind::staged_inputs})),
         stream_(session_.machine().device->make_stream("test")) {
     program_.prepare(make_batch(shape, 0), 0, {});

@@ -1,4 +1,5 @@
 // Frozen weights that stay packed.
+#include "tests/pipeline/lending_check.h"
 #include "tests/pipeline/packed_check.h"
 
 #include "megatrain/plan/check_plan.h"
@@ -14,6 +15,35 @@ constexpr int64_t kPackedSteps = kSanitized ? 2 : 3;
 
 TEST(Packed, FrozenExpertsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
   expect_packed_as_unpacked("cpu", kPackedPlans, kPackedSteps);
+}
+
+// Ids that a greedy answer has after one step.
+std::vector<int32_t> answer_after_a_step(Tiny& tiny, const Shape& shape) {
+  const auto trainer = tiny.trainer(tiny.default_plan());
+  tiny.step(*trainer, 1);
+  trainer->drain();
+  Generator generator(*tiny.machine().device, *tiny.machine().ops, model_config(shape), trainer->records(),
+                      {.max_context = 32, .memory_bytes = int64_t{1} << 30, .in_place = false});
+  return generator.generate({{.prompt = std::vector<int32_t>(12, 3), .max_tokens = 20}}, {})[0].ids;
+}
+
+TEST(Packed, FrozenExpertsAnswerAsUnpackedOnes) {
+  for (Shape shape : packed_shapes()) {
+    Tiny packed(shape);
+    shape.mxfp4_source = false;
+    shape.bf16_source = true;
+    Tiny unpacked(shape);
+    const std::vector<int32_t> ids = answer_after_a_step(packed, shape);
+    EXPECT_EQ(ids.size(), 20);
+    EXPECT_EQ(ids, answer_after_a_step(unpacked, shape));
+  }
+}
+
+TEST(Packed, FrozenExpertsAnswerInTheMemoryThatTrainingLends) {
+  for (Shape shape : packed_shapes()) {
+    shape.prompts = {"one", "another"};
+    expect_answers_in_lent_memory(shape, "cpu", kSanitized ? 3 : 12);
+  }
 }
 
 TEST(Packed, WeightsAreCountedAndMovedInTheirStoredForm) {

@@ -36,7 +36,7 @@ TEST_P(PlanInvariance, EveryRandomPlanGivesOneStateHash) {
   for (uint64_t seed = 0; seed < kPlansAShape; ++seed) {
     const Plan plan = random_plan(tiny.workload(), seed);
     schedules.insert(build_schedule(tiny.workload(), plan, StepMode::train).hash());
-    streaming += streams_more_than_slots_hold(plan);
+    streaming += streams_more_than_slots_hold(tiny.workload(), plan);
     ASSERT_EQ(tiny.train(plan, kSteps), expected)
         << "plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
   }

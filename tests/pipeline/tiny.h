@@ -193,8 +193,8 @@ class Tiny {
 };
 
 // True when the streamed blocks are more than the slots can hold at once.
-inline bool streams_more_than_slots_hold(const Plan& plan) {
-  return plan.streaming() > plan.rings.weight_slots + plan.rings.small_slots;
+inline bool streams_more_than_slots_hold(const Workload& w, const Plan& plan) {
+  return plan.streaming(w) > plan.rings.weight_slots + plan.rings.small_slots;
 }
 
 }  // namespace megatrain::tiny

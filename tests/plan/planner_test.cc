@@ -318,7 +318,7 @@ TEST(Planner, WhereTheHostsUpdatesBoundTheStepVisitsTakeTurns) {
 
 TEST(Planner, SaysWhatItGaveUp) {
   const Workload w = some_workload(3);
-  ASSERT_GT(w.layer_records(), 1);
+  ASSERT_GT(w.layer_record_count(), 1);
   std::vector<std::string> tight, roomy;
   make_plan(w, {.gpu_bytes = least_gpu_bytes(w), .host_bytes = kPlenty}, kMachine, &tight);
   make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty}, kMachine, &roomy);
@@ -336,7 +336,7 @@ TEST(Planner, ASmallHostIsSparedByKeepingInputsOnTheDevice) {
 TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Workload w = some_workload(5);
   const Plan plan = planned(w, kPlenty);
-  EXPECT_EQ(plan.streaming(), 0);
+  EXPECT_EQ(plan.streaming(w), 0);
   EXPECT_EQ(std::ranges::count(plan.layer_phases(), Tier::hbm, &PhasePlan::input), w.layer_phases());
   EXPECT_EQ(keeping(w, plan, "everything"), w.layer_phases());
   const Plan on_host =

@@ -146,7 +146,7 @@ int64_t alias_as_asked(Session& session, const Arguments& arguments) {
         *layers, format_bytes(distinct), format_bytes(cache), ceil_div(kCachesOfState * cache, distinct / *layers)));
   log_info(
       fmt::format("aliased: {} layers live in the memory of {}; the learning rate is 0, and loss and norm mean nothing",
-                  w.layer_records(), *layers));
+                  w.layer_record_count(), *layers));
   return *layers;
 }
 
@@ -158,7 +158,7 @@ void plan_as_asked(Session& session, const Arguments& arguments) {
   Plan plan = choose_plan(session.config(), session.workload(), budgets, session.profile(), nullptr);
   if (slots) {
     plan.rings.weight_slots = *slots;
-    for (RecordPlan& record : plan.layer_records()) record.weights = Tier::host;
+    for (const int64_t record : session.workload().layer_records()) plan.record(record).weights = Tier::host;
   }
   plan.serial = plan.serial || arguments.flag("--serial");
   session.use_plan(plan);

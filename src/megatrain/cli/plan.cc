@@ -45,9 +45,9 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
     const bool here = plan.state_on_device(record) || (block && plan.copied(record));
     list.push_back({{"record", record},
                     {"layer", w.phase_of(record)},
-                    {"kind", block         ? "block"
-                             : record == 0 ? "embedding"
-                                           : "head"},
+                    {"kind", block                    ? "block"
+                             : w.is_looked_up(record) ? "embedding"
+                                                      : "head"},
                     {"weights", here                           ? "hbm"
                                 : plan.weights_on_disk(record) ? "disk"
                                                                : "host"},

@@ -155,7 +155,8 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
       });
     }
     case ActionKind::gather_rows:
-      return lanes_.host(a.lane).run([this, operands, sequence = issued_] { handler_.gather(operands, sequence); });
+      return lanes_.host(a.lane).run(
+          [this, a, operands, sequence = issued_] { handler_.gather(a, operands, sequence); });
     case ActionKind::update:
       return lanes_.host(a.lane).run(
           [this, &a, operands, sequence = issued_] { handler_.update(a, operands, sequence); });

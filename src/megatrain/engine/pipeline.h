@@ -25,7 +25,7 @@ class StepHandler {
   // Enqueues on the stream of the action's lane.
   virtual void compute(const Action& action, const Operands& operands, Stream& stream) = 0;
   // On their lane's own thread; `sequence` counts the steps this pipeline has issued.
-  virtual void gather(const Operands& operands, int64_t sequence) = 0;
+  virtual void gather(const Action& action, const Operands& operands, int64_t sequence) = 0;
   virtual void update(const Action& action, const Operands& operands, int64_t sequence) = 0;
 };
 

@@ -14,8 +14,8 @@ namespace megatrain {
 
 namespace {
 
-// Words of a pass's inputs: sequences, positions, ids, rows whose logits are wanted, angles (T each).
-constexpr int64_t kInputArrays = 5;
+// A pass's inputs, T words each: sequences, positions, the embedding's rows, rows whose logits are wanted, angles, ids.
+constexpr int64_t kInputArrays = 6;
 
 int64_t rounded(int64_t bytes) { return round_up(bytes, 256); }
 
@@ -50,19 +50,24 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
   const ModelConfig& model = built.config;
   const std::vector<LayerLayout> layouts = built.layouts();
   const int64_t last = std::ssize(layouts) - 1;
-  const int64_t element = dtype_bytes(dtype), row_bytes = model.hidden * element;
+  const int64_t element = dtype_bytes(dtype), hidden_bytes = model.hidden * element;
   int64_t block_bytes = 0, width = model.hidden, halves = 1;
   workspace_bytes = built.head.decode_workspace_bytes(options.max_batch);
-  cache_bytes = 0;
+  cache_bytes = row_bytes = 0;
   for (const Model::NumberedPhase& p : built.phases()) {
     cache_at.push_back(cache_bytes);
     if (!p.phase->decodes()) continue;
-    for (const int64_t number : p.records) {
+    if (p.looks_up >= 0) {
+      const int64_t cols = layouts[static_cast<size_t>(p.looks_up)].tensors.front().cols;
+      tables.push_back({.phase = cache_at.size() - 1, .record = p.looks_up, .width = cols, .at = row_bytes});
+      row_bytes += rounded(tokens * cols * element);
+    }
+    for (const int64_t number : p.whole) {
       const LayerLayout& layout = layouts[static_cast<size_t>(number)];
       ranges.push_back({number, 0, layout.elements * dtype_bytes(layout.dtype())});
       block_bytes = std::max(block_bytes, ranges.back().bytes);
     }
-    at_once = std::max(at_once, std::ssize(p.records));
+    at_once = std::max(at_once, std::ssize(p.whole));
     cache_bytes += p.phase->cache_bytes(options.max_batch, options.max_context);
     workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
     width = std::max(width, p.phase->out_width());
@@ -72,13 +77,13 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
   // Pieces no larger than a block, whether they stream or not: how the table is cut must not depend on the memory.
   const int64_t table = model.tied ? 0 : last;
   const int64_t table_at = built.head.table().offset * element;
-  const int64_t piece = std::max<int64_t>(block_bytes / row_bytes / 8 * 8, 8);
+  const int64_t piece = std::max<int64_t>(block_bytes / hidden_bytes / 8 * 8, 8);
   for (int64_t row = 0; row < model.vocab; row += piece) {
     table_begin.push_back(row);
-    ranges.push_back({table, table_at + row * row_bytes, std::min(piece, model.vocab - row) * row_bytes});
+    ranges.push_back({table, table_at + row * hidden_bytes, std::min(piece, model.vocab - row) * hidden_bytes});
   }
   table_begin.push_back(model.vocab);
-  norm = {last, built.head.norm().offset * element, row_bytes};
+  norm = {last, built.head.norm().offset * element, hidden_bytes};
 
   table_bytes = built.table_bytes();
   x_bytes = halves * rounded(tokens * width * element);
@@ -94,7 +99,7 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
 int64_t CachedForward::Shape::fixed_bytes() const {
   int64_t sum = 0;
   for (const int64_t bytes :
-       {cache_bytes, table_bytes, norm.bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes})
+       {cache_bytes, table_bytes, norm.bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes, input_bytes})
     sum += LentMemory::piece_bytes(bytes);
   return sum;
 }
@@ -169,9 +174,11 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       norm_(memory_.take(shape_.norm.bytes, "generation")),
       workspace_(memory_.take(shape_.workspace_bytes, "generation")),
       x_(memory_.take(shape_.x_bytes, "generation")),
+      rows_(memory_.take(shape_.row_bytes, "generation")),
       logits_(memory_.take(shape_.logits_bytes, "generation")),
       inputs_(memory_.take(shape_.input_bytes, "generation")),
-      host_rows_(device.allocate_host(static_cast<size_t>(shape_.x_bytes), "generation")),
+      host_x_(device.allocate_host(static_cast<size_t>(shape_.x_bytes), "generation")),
+      host_rows_(device.allocate_host(static_cast<size_t>(shape_.row_bytes), "generation")),
       host_inputs_(device.allocate_host(static_cast<size_t>(shape_.input_bytes), "generation")),
       host_logits_(device.allocate_host(static_cast<size_t>(shape_.logits_bytes), "generation")),
       weights_(device, shape_.weights_in(records), own_bytes_, in_place_, shape_.at_once, memory_.left()),
@@ -192,14 +199,19 @@ SequenceCache CachedForward::cache_of(size_t phase) const {
           .context = options_.max_context};
 }
 
-// Writes the inputs and, when the embedding lies on the host, its rows; returns the number of tokens.
+void CachedForward::stage_rows(const LayerRecord& table, std::byte* rows, int64_t row, int32_t id) const {
+  if (table.tier() != Tier::host) return;
+  const TensorSpec& tensor = table.layout().tensors.front();
+  const int64_t element = dtype_bytes(shape_.dtype), bytes = tensor.cols * element;
+  std::memcpy(rows + row * bytes, table.weights() + tensor.offset * element + id * bytes, static_cast<size_t>(bytes));
+}
+
+// Writes the inputs and the rows of tables in host memory; returns the number of tokens.
 int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   int32_t* sequences = reinterpret_cast<int32_t*>(host_inputs_.data());
-  int32_t *positions = sequences + shape_.tokens, *ids = positions + shape_.tokens, *rows = ids + shape_.tokens,
-          *angles = rows + shape_.tokens;
+  int32_t *positions = sequences + shape_.tokens, *from = positions + shape_.tokens, *rows = from + shape_.tokens,
+          *angles = rows + shape_.tokens, *ids = angles + shape_.tokens;
   const LayerRecord& embedding = records_.front();
-  const int64_t row_bytes = model_.config.hidden * dtype_bytes(shape_.dtype);
-  const std::byte* table = embedding.weights() + embedding.layout().tensors.front().offset * dtype_bytes(shape_.dtype);
   int64_t tokens = 0;
   *wanted = 0;
   for (const Feed& feed : feeds) {
@@ -215,9 +227,11 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
       sequences[tokens] = static_cast<int32_t>(feed.sequence);
       positions[tokens] = static_cast<int32_t>(feed.position + i);
       angles[tokens] = static_cast<int32_t>(feed.position + i + (in_long ? options_.max_context : 0));
-      ids[tokens] = embedding.tier() == Tier::host ? static_cast<int32_t>(tokens) : id;
-      if (embedding.tier() == Tier::host)
-        std::memcpy(host_rows_.data() + tokens * row_bytes, table + id * row_bytes, static_cast<size_t>(row_bytes));
+      from[tokens] = embedding.tier() == Tier::host ? static_cast<int32_t>(tokens) : id;
+      ids[tokens] = id;
+      stage_rows(embedding, host_x_.data(), tokens, id);
+      for (const Shape::Table& table : shape_.tables)
+        stage_rows(records_[static_cast<size_t>(table.record)], host_rows_.data() + table.at, tokens, id);
     }
     if (feed.logits) rows[(*wanted)++] = static_cast<int32_t>(tokens - 1);
   }
@@ -230,10 +244,26 @@ std::vector<DeviceWeights::Turn> CachedForward::turns(int64_t tokens, bool with_
   for (size_t range = 0; range < list.size(); ++range) list[range].range = range;
   size_t range = 0;
   for (const Model::NumberedPhase& p : phases_) {
-    for (int64_t i = 0; p.phase->decodes() && i < std::ssize(p.records); ++i, ++range)
+    for (int64_t i = 0; p.phase->decodes() && i < std::ssize(p.whole); ++i, ++range)
       list[range].chosen = p.phase->decode_chooses(i, tokens);
   }
   return list;
+}
+
+View CachedForward::rows_of(size_t phase, int64_t tokens) {
+  const auto table = std::ranges::find(shape_.tables, phase, &Shape::Table::phase);
+  if (table == shape_.tables.end()) return {};
+  const LayerRecord& record = records_[static_cast<size_t>(table->record)];
+  const View rows = matrix(rows_.data() + table->at, shape_.dtype, tokens, table->width);
+  if (record.tier() == Tier::host) {
+    compute_->copy(rows.data, host_rows_.data() + table->at, static_cast<size_t>(rows.bytes()));
+  } else {
+    const int32_t* ids = reinterpret_cast<const int32_t*>(inputs_.data()) + 5 * shape_.tokens;
+    ops_.embedding_forward(
+        *compute_,
+        {.table = matrix(record.weights(), shape_.dtype, model_.config.vocab, rows.cols), .index = ids, .out = rows});
+  }
+  return rows;
 }
 
 // From the embedding to what the head reads (T, H). A phase of equal widths works in place, another on the other half.
@@ -241,8 +271,8 @@ View CachedForward::run_layers(const NewTokens& fresh) {
   Stream& stream = *compute_;
   View x = matrix(x_.data(), shape_.dtype, fresh.tokens, model_.config.hidden);
   if (records_.front().tier() == Tier::host) {
-    stream.copy(x.data, host_rows_.data(), static_cast<size_t>(x.bytes()));
-    if (model_.embedding.scale() != 1)  // in place: the ids of rows that came from the host are their places
+    stream.copy(x.data, host_x_.data(), static_cast<size_t>(x.bytes()));
+    if (model_.embedding.scale() != 1)  // in place: rows that came from the host are in the order of the tokens
       model_.embedding.look_up(ops_, stream, {.table = x, .index = fresh.sequences + 2 * shape_.tokens, .out = x});
   } else {
     model_.embedding.look_up(ops_, stream,
@@ -254,7 +284,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
   for (size_t p = 0; p < phases_.size(); ++p) {
     const Phase& phase = *phases_[p].phase;
     if (!phase.decodes()) continue;
-    const size_t count = phases_[p].records.size();
+    const size_t count = phases_[p].whole.size();
     std::vector<std::byte*> weights;
     for (size_t i = 0; i < count; ++i) weights.push_back(weights_.take(stream, range + i));
     decltype(Phase::Decode::fetch) fetch;
@@ -279,6 +309,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
                   .tokens = fresh,
                   .cache = cache_of(p),
                   .read = phases_[p].reads < 0 ? SequenceCache{} : cache_of(static_cast<size_t>(phases_[p].reads)),
+                  .rows = rows_of(p, fresh.tokens),
                   .tables = reinterpret_cast<const float*>(tables_.data()),
                   .workspace = workspace_.data()});
     for (size_t i = 0; i < count; ++i) weights_.done(stream, range + i);

@@ -38,6 +38,9 @@ class CachedForward {
   // embedding is behind (Trainer::drain()). Throws Error(cannot_fit).
   CachedForward(Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
                 const GeneratorOptions& options);
+  // The same with a model that was built for the options: tokens of a pass, positions.
+  CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
+                const GeneratorOptions& options);
 
   // Device bytes without which it cannot run.
   static int64_t least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
@@ -75,24 +78,30 @@ class CachedForward {
       int64_t record, begin, bytes;
     };
     DType dtype;
-    int64_t at_once = 1;               // records that a phase needs
+    struct Table {  // whose rows a phase of the layers looks up
+      size_t phase;
+      int64_t record, width;
+      int64_t at;  // bytes: where its rows begin, behind those of the tables before it
+    };
+    int64_t at_once = 1;               // records that a phase needs whole
     int64_t tokens;                    // of a pass
-    std::vector<Range> ranges;         // the records of each phase, then the table's rows in pieces
+    std::vector<Range> ranges;         // the whole records of each phase, then the head's table in pieces
+    std::vector<Table> tables;         // beside the embedding
     size_t layer_ranges;               // of `ranges`, those of phases
     std::vector<int64_t> table_begin;  // first row of each piece, then V
     Range norm;                        // the final norm
     OpsShape ops;
     std::vector<int64_t> cache_at;  // of each phase: where its keys begin
-    int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, logits_bytes, input_bytes;
+    int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes, input_bytes;
     int64_t fixed_bytes() const;  // all but the weights and the ops' scratch
     std::vector<WeightRange> weights_in(const std::vector<LayerRecord>& records) const;
   };
 
-  CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
-                const GeneratorOptions& options);
   // options_.lent where it is enough. Else none, and Error(cannot_fit) unless memory_bytes are.
   std::span<std::byte> checked_memory(const Device& device) const;
   int64_t stage(const std::vector<Feed>& feeds, int64_t* wanted);
+  void stage_rows(const LayerRecord& table, std::byte* rows, int64_t row, int32_t id) const;
+  View rows_of(size_t phase, int64_t tokens);  // Phase::Decode::rows
   SequenceCache cache_of(size_t phase) const;
   std::vector<DeviceWeights::Turn> turns(int64_t tokens, bool with_head) const;
   View run_layers(const NewTokens& tokens);
@@ -106,8 +115,8 @@ class CachedForward {
   bool in_place_;
   LentMemory memory_;
   int64_t own_bytes_;  // that weights may take of the device beside what is lent
-  Buffer cache_, tables_, norm_, workspace_, x_, logits_, inputs_;
-  Buffer host_rows_, host_inputs_, host_logits_;
+  Buffer cache_, tables_, norm_, workspace_, x_, rows_, logits_, inputs_;
+  Buffer host_x_, host_rows_, host_inputs_, host_logits_;
   DeviceWeights weights_;
   std::unique_ptr<Stream> compute_;
 };

@@ -88,8 +88,8 @@ class Phase {
 
   // The records it needs, by their positions in the layer.
   virtual std::vector<int64_t> records() const = 0;
-  // The one of them that is a table of which it reads the rows of its tokens alone: Forward::rows. The spans of slabs
-  // below leave it out.
+  // The one of them that is a table. A phase gets only the rows of its tokens (Forward::rows, Decode::rows), in its
+  // first part; the spans of slabs below leave the table out.
   virtual std::optional<int64_t> looks_up() const { return {}; }
   // It has the losses, and no output. Its backward runs its forward too, so that what lies between need not exist for
   // all tokens at once; its forward makes the losses alone.
@@ -148,6 +148,7 @@ class Phase {
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // as the forward left it; overwritten
     SharedViews shared = {};    // what is made may be made again
+    View rows = {};             // as in Forward; of the first part of a phase that has an input
     RouterSlopes router;
     View row_grads = {};         // (R, width) fp32 of the rows that it looks up
     LossViews losses = {};       // of the phase that ends
@@ -181,6 +182,7 @@ class Phase {
     NewTokens tokens;
     SequenceCache cache;      // the new tokens are added, those before them read
     SequenceCache read = {};  // of the phase whose shared activation it reads, the new tokens in it
+    View rows = {};           // (T, width) of the table that it looks up, one for each new token
     const float* tables;
     std::byte* workspace;
   };

@@ -120,13 +120,15 @@ namespace {
 
 // `numbers`: of the records that the phase may name by their positions.
 Model::NumberedPhase numbered(const Phase& phase, const std::vector<int64_t>& numbers) {
-  Model::NumberedPhase made{&phase, phase.records(), phase.parts()};
+  Model::NumberedPhase made{.phase = &phase, .records = phase.records(), .parts = phase.parts(), .whole = {}};
   const auto number = [&](int64_t position) { return numbers[static_cast<size_t>(position)]; };
   for (int64_t& record : made.records) record = number(record);
   for (std::vector<int64_t>& part : made.parts) {
     for (int64_t& record : part) record = number(record);
   }
   if (const auto table = phase.looks_up()) made.looks_up = number(*table);
+  made.whole = made.records;
+  std::erase(made.whole, made.looks_up);
   return made;
 }
 

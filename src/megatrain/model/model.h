@@ -34,6 +34,7 @@ struct Model {
     std::vector<int64_t> records;
     std::vector<std::vector<int64_t>> parts;  // the records of each
     int64_t looks_up = -1;                    // Phase::looks_up(), by number; -1: none
+    std::vector<int64_t> whole;               // the records without that one
     int64_t reads = -1;                       // the phase whose shared activation it reads, by number; -1: none
   };
   std::vector<NumberedPhase> phases() const&;  // by number

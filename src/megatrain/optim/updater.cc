@@ -13,8 +13,9 @@ constexpr int64_t kPieceElements = 65536;
 
 }  // namespace
 
-Updater::Updater(const std::vector<LayerRecord>& records, int threads)
-    : team_(threads, usable_cpus()), lazy_rows_(records.front().layout(), team_) {
+Updater::Updater(const std::vector<LayerRecord>& records, const std::vector<int64_t>& tables, int threads)
+    : team_(threads, usable_cpus()) {
+  for (const int64_t table : tables) lazy_rows_.try_emplace(table, records[static_cast<size_t>(table)].layout(), team_);
   for (const LayerRecord& record : records) {
     layouts_.push_back(record.layout());
     std::vector<Piece> pieces;
@@ -31,12 +32,12 @@ Updater::Updater(const std::vector<LayerRecord>& records, int threads)
   }
 }
 
-void Updater::read_rows(const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out) {
-  if (!lazy_rows_.read(planes, rows, out)) note_not_finite(0, step_);
+void Updater::read_rows(int64_t table, const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out) {
+  if (!lazy_rows_.at(table).read(planes, rows, out)) note_not_finite(table, step_);
 }
 
-void Updater::settle(const StatePlanes& planes) {
-  if (!lazy_rows_.catch_up(planes)) note_not_finite(0, step_);
+void Updater::settle(int64_t table, const StatePlanes& planes) {
+  if (!lazy_rows_.at(table).catch_up(planes)) note_not_finite(table, step_);
 }
 
 std::optional<NotFinite> Updater::not_finite() const {
@@ -60,7 +61,7 @@ void Updater::update(int64_t index, const StatePlanes& planes, const AdamWStep& 
   AdamWScalars plain = decayed;
   plain.decay = 1.0f;
   if (gradient.rows) {
-    if (!lazy_rows_.update(planes, decayed, *gradient.rows, gradient.data)) note_not_finite(index, step.t);
+    if (!lazy_rows_.at(index).update(planes, decayed, *gradient.rows, gradient.data)) note_not_finite(index, step.t);
     return;
   }
   const std::vector<Piece>& pieces = pieces_[static_cast<size_t>(index)];

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -35,8 +36,9 @@ struct NotFinite {
 
 class Updater {
  public:
-  // Of records with these layouts. Where their planes are is said at every call: they may be a staged copy.
-  Updater(const std::vector<LayerRecord>& records, int threads);
+  // For records with these layouts; `tables` are those of them whose rows are read by number. Each call says where the
+  // record's planes are: they may be a staged copy.
+  Updater(const std::vector<LayerRecord>& records, const std::vector<int64_t>& tables, int threads);
 
   // Before the pass over every record, with the record's index: for dumps.
   using Observer = std::function<void(int64_t record, const HostGradient&)>;
@@ -46,11 +48,11 @@ class Updater {
   void update(int64_t record, const StatePlanes& planes, const AdamWStep& step, const HostGradient& gradient,
               std::span<const double> squares);
 
-  // The weights of rows of record 0, a table in host memory that gets gradients by rows. Not beside an update of it.
-  void read_rows(const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out);
+  // The weights of rows of a table in host memory. Not beside an update of it.
+  void read_rows(int64_t table, const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out);
 
-  // Applies all deferred row updates of record 0, so that every record is current.
-  void settle(const StatePlanes& planes);
+  // Applies all deferred row updates of a table, so that every row is current.
+  void settle(int64_t table, const StatePlanes& planes);
 
   bool torn() const { return torn_; }           // a non-finite gradient stopped an update half-way through a step
   std::optional<NotFinite> not_finite() const;  // the first there was
@@ -68,7 +70,7 @@ class Updater {
   std::vector<LayerLayout> layouts_;
   std::vector<std::vector<Piece>> pieces_;
   ThreadTeam team_;
-  LazyRows lazy_rows_;  // of record 0
+  std::map<int64_t, LazyRows> lazy_rows_;  // by table
   Observer observer_;
   std::atomic<bool> torn_{false};
   std::atomic<int64_t> step_{0};  // of the last update

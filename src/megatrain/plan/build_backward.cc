@@ -113,6 +113,7 @@ void ScheduleBuilder::recompute_parts(int64_t phase, const Place& boundary) {
     Action action = of_phase(ActionKind::recompute, phase, group);
     std::vector<Access> accesses = of_part(weights, action, group);
     accesses.push_back(reads(Operand::x, input_of(phase, boundary, group)));
+    add_rows(accesses, phase);
     add(Lane::compute, std::move(action), std::move(accesses));
   }
 }
@@ -125,6 +126,7 @@ void ScheduleBuilder::backward_part(int64_t phase, int64_t part, const Place& bo
     accesses.push_back(reads(Operand::grad_y, {Kind::gradient_stream, from, group.local}));
     if (part == 0 && w_.phase(phase).has_input()) {
       accesses.push_back(reads(Operand::x, input_of(phase, boundary, group)));
+      add_rows(accesses, phase);
       accesses.push_back(writes(Operand::grad_x, stream(group)));
       if (w_.aux_loss > 0 && w_.phase(phase).router_bytes > 0)
         accesses.push_back(reads(Operand::router_slopes, {Kind::router_slopes}));

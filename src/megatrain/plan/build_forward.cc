@@ -90,8 +90,11 @@ std::vector<Access> ScheduleBuilder::hold_weights(int64_t phase, int64_t part) {
   return accesses;
 }
 
-Resource ScheduleBuilder::rows_of(int64_t record) const {
-  return plan_.state_on_device(record) ? Resource{Kind::record_weights, record} : Resource{Kind::device_rows, record};
+void ScheduleBuilder::add_rows(std::vector<Access>& accesses, int64_t phase) const {
+  const int64_t table = w_.phase(phase).looks_up;
+  if (table < 0) return;
+  const Kind kind = plan_.state_on_device(table) ? Kind::record_weights : Kind::device_rows;
+  accesses.push_back(reads(Operand::rows, {kind, table}));
 }
 
 std::vector<Access> ScheduleBuilder::of_part(const std::vector<Access>& weights, const Action& action,
@@ -131,8 +134,7 @@ void ScheduleBuilder::forward_phase(int64_t phase, const PlaceOf& x, const Place
       action.again = again;
       std::vector<Access> accesses = of_part(weights, action, group);
       if (part == 0 && w_.phase(phase).has_input()) accesses.push_back(reads(Operand::x, x(group)));
-      if (part == 0 && w_.phase(phase).looks_up >= 0)
-        accesses.push_back(reads(Operand::rows, rows_of(w_.phase(phase).looks_up)));
+      if (part == 0) add_rows(accesses, phase);
       if (part == 0 && training_ && !again && w_.phase(phase).router_bytes > 0)
         accesses.push_back(writes(Operand::router_counts, {Kind::router_counts, phase}));
       if (part == last) accesses.push_back(writes(Operand::y, y(group)));

@@ -141,10 +141,11 @@ class PlanCheck {
 
   void phase(int64_t p) const {
     const PhasePlan& plan = p_.phase(p);
-    const bool layer = p > 0 && p < w_.head_phase();
-    if (!layer && plan != PhasePlan{})
-      refuse(fmt::format("{} keeps nothing, and its input waits on the device", p == 0 ? "the embedding" : "the head"));
     const PhaseWork& work = w_.phase(p);
+    const bool layer = work.has_input() && !work.ends;
+    if (!layer && plan != PhasePlan{})
+      refuse(
+          fmt::format("{} keeps nothing, and its input waits on the device", work.ends ? "the head" : "the embedding"));
     if (keep_index(plan.keep) >= work.levels.size())
       refuse(
           fmt::format("block {} keeps level {}, expected 0 to {}", p, keep_index(plan.keep), work.levels.size() - 1));
@@ -181,7 +182,7 @@ class PlanCheck {
     const bool away = p_.outputs_wait_elsewhere();
     ring("output_slots", rings.output_slots, away ? 2 : 0, away ? phases + 3 : 0,
          away ? "" : ": all kept outputs wait on the device");
-    ring("gradients_out", rings.gradients_out, 1, w_.layer_records() + 2);
+    ring("gradients_out", rings.gradients_out, 1, w_.layer_record_count() + 2);
     ring("visit_slots", rings.visit_slots, 0, w_.gradients_stay ? 0 : p_.visitors(),
          w_.gradients_stay ? ": gradients are dumped" : "");
     ring_of("moment_slabs", rings.moment_slabs, p_.with_moments_on_disk(), 2);

@@ -32,8 +32,8 @@ std::string places(std::span<const Value> values, const TierOf& tier_of, const c
 }
 
 // `things`: blocks, or records where a block has several.
-std::string weights_text(const Plan& p, const char* things) {
-  const int64_t streamed = p.streaming(), all = std::ssize(p.layer_records());
+std::string weights_text(const Workload& w, const Plan& p, const char* things) {
+  const int64_t streamed = p.streaming(w), all = w.layer_record_count();
   if (streamed == 0) return fmt::format("all {} {} stay on the device", all, things);
   const std::string small = p.rings.small_slots > 0 ? fmt::format(" and {} small", p.rings.small_slots) : "";
   const std::string through =
@@ -128,13 +128,13 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
                       counted(w.micro_batches, "micro-batch", "micro-batches"), w.micro_tokens);
   if (w.trained_parameters < w.parameters)
     text += fmt::format("{} of them are trained, the others frozen\n", format_count(w.trained_parameters));
-  const bool several = w.layer_records() > w.layer_phases();  // records in some block
+  const bool several = w.layer_record_count() > w.layer_phases();  // records in some block
   const char* things = several ? "records" : "blocks";
   if (several) {
     text += fmt::format("{} records: {} of experts, the others of a block's attention, norms and router\n",
-                        w.layer_records(), w.layer_records() - w.layer_phases());
+                        w.layer_record_count(), w.layer_record_count() - w.layer_phases());
   }
-  text += fmt::format("weights: {}\n", weights_text(p, things));
+  text += fmt::format("weights: {}\n", weights_text(w, p, things));
   if (const int64_t packed = std::ranges::count_if(w.records, [](const RecordWork& r) { return r.packed_bytes > 0; }))
     text += fmt::format("packed: the weights of {} frozen {}, unpacked on the device when they are needed\n", packed,
                         things);

@@ -94,9 +94,11 @@ class ActionCosts {
 
   // How much longer the host's updates take while copies take a share of what the link can move.
   double slower_update(double link_share) const {
-    int64_t record = 1;
-    while (record < w_.head_record() && !w_.is_trained(record)) ++record;
-    return w_.is_trained(record) ? update_seconds(record, 1, link_share) / update_seconds(record, 1) : 1;
+    for (int64_t record = 0; record < w_.record_count(); ++record) {
+      if (w_.is_trained(record) && !w_.is_looked_up(record))
+        return update_seconds(record, 1, link_share) / update_seconds(record, 1);
+    }
+    return 1;
   }
 
  private:

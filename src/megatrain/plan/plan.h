@@ -110,8 +110,6 @@ struct Plan {
   PhasePlan& phase(int64_t p) { return phases[static_cast<size_t>(p)]; }
 
   // Without the embedding's and the head's.
-  std::span<const RecordPlan> layer_records() const { return std::span(records).subspan(1, records.size() - 2); }
-  std::span<RecordPlan> layer_records() { return std::span(records).subspan(1, records.size() - 2); }
   std::span<const PhasePlan> layer_phases() const { return std::span(phases).subspan(1, phases.size() - 2); }
   std::span<PhasePlan> layer_phases() { return std::span(phases).subspan(1, phases.size() - 2); }
 
@@ -157,7 +155,9 @@ struct Plan {
   int64_t packed_and_coming(const Workload& w) const {  // over the link
     return count([&](int64_t r) { return w.is_packed(r) && !state_on_device(r); });
   }
-  int64_t streaming() const { return std::ranges::count(layer_records(), Tier::host, &RecordPlan::weights); }
+  int64_t streaming(const Workload& w) const {
+    return count([&](int64_t r) { return w.is_layer_record(r) && record(r).weights == Tier::host; });
+  }
 
   // Trained layer records whose gradients leave; those of them whose gradients wait on the host, and that do not.
   int64_t leaving(const Workload& w) const {

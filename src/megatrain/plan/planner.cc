@@ -48,7 +48,7 @@ Keep above_waiting(const PhaseWork& phase, int64_t levels) {
 void leave_gradients_on_device(const Workload& w, Plan& plan) {
   constexpr int64_t kRing = 3;
   for (PhasePlan& phase : plan.layer_phases()) phase.input = Tier::hbm;
-  for (int64_t record = 1; record < w.head_record(); ++record) {
+  for (const int64_t record : w.layer_records()) {
     if (w.is_trained(record) && !plan.updated_on_device(record) && leaves_its_place(w, plan, record))
       plan.record(record).gradient = Tier::hbm;
   }
@@ -59,7 +59,7 @@ void leave_gradients_on_device(const Workload& w, Plan& plan) {
 void take_turns(const Workload& w, int64_t of_eight, Plan& plan) {
   constexpr int64_t kSlots = 3;
   int64_t seen = 0, largest = 0, visitors = 0;
-  for (int64_t record = 1; record < w.head_record(); ++record) {
+  for (const int64_t record : w.layer_records()) {
     if (!w.is_trained(record) || plan.state_on_device(record)) continue;
     const bool visits = (seen + 1) * of_eight / 8 > seen * of_eight / 8;
     ++seen;
@@ -91,7 +91,7 @@ Plan start_plan(const Workload& w, const SlotRings& slots, const Start& start) {
       --state;
     }
   }
-  for (int64_t record = 1; record < w.head_record(); ++record) {
+  for (const int64_t record : w.layer_records()) {
     RecordPlan& layer = plan.record(record);
     if (plan.state_on_device(record) || weights-- > 0) layer.weights = Tier::hbm;
     if (w.is_trained(record) && visits-- > 0) layer.updated_by = UpdatedBy::device;
@@ -155,7 +155,7 @@ class Climber {
   // long.
   void basics(bool outputs_first) {
     slots(2);
-    climb(std::min<int64_t>(2, w_.layer_records()) - 1, [](Plan& p, int64_t n) { p.rings.gradients_out += n; });
+    climb(std::min<int64_t>(2, w_.layer_record_count()) - 1, [](Plan& p, int64_t n) { p.rings.gradients_out += n; });
     climb(1, [](Plan& p, int64_t n) { p.rings.input_slots += n; });
     if (outputs_first) outputs();
     climb(w_.layer_phases(), [](Plan& p, int64_t n) {
@@ -172,8 +172,8 @@ class Climber {
   }
   void weights() {
     if (w_.alias_records > 0) return;  // what shares its memory streams
-    climb(w_.layer_records(), [](Plan& p, int64_t n) {
-      for (RecordPlan& record : p.layer_records().first(static_cast<size_t>(n))) record.weights = Tier::hbm;
+    climb(w_.layer_record_count(), [this](Plan& p, int64_t n) {
+      for (const int64_t record : w_.layer_records() | std::views::take(n)) p.record(record).weights = Tier::hbm;
     });
   }
   // Phases that also run forward again, from an earlier input, come first.
@@ -253,7 +253,7 @@ std::vector<Plan> climbed(const Workload& w, const SlotRings& slots, int64_t gpu
   std::vector<Plan> plans;
   for (const Ladder ladder : {Ladder::keep_most, Ladder::keep_by_level, Ladder::weights}) {
     // where the start has taken what a ladder would climb first, it is another ladder
-    if (ladder == Ladder::weights && base.streaming() == 0) continue;
+    if (ladder == Ladder::weights && base.streaming(w) == 0) continue;
     if (ladder == Ladder::keep_by_level && start.keeping == w.layer_phases()) continue;
     Climber climber = long_sequences && ladder == Ladder::keep_by_level ? basics(true) : common;
     climb(climber, ladder);
@@ -275,7 +275,7 @@ std::vector<int64_t> grid(int64_t most, int64_t parts) {
 // The first trained layer records whose state is at most kVisitingBytes.
 int64_t most_visitors(const Workload& w) {
   int64_t count = 0, bytes = 0;
-  for (int64_t record = 1; record < w.head_record(); ++record) {
+  for (const int64_t record : w.layer_records()) {
     if (!w.is_trained(record)) continue;
     bytes += w.visiting_bytes(record);
     if (bytes > kVisitingBytes) break;
@@ -318,7 +318,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
   }
   for (const int64_t n : sweeps) {
     for (const auto& [state, visiting] : state_and_visits) {
-      const int64_t others = std::min(w.layer_records(), w.record_count() - state);
+      const int64_t others = std::min(w.layer_record_count(), w.record_count() - state);
       for (const int64_t weights : grid(w.alias_records > 0 ? 0 : others, 1)) {
         for (const int64_t keeping : grid(w.layer_phases(), 4)) list.push_back({n, state, visiting, weights, keeping});
         for (const int64_t every : {2, 4, 8}) {
@@ -477,9 +477,9 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
     fail_internal("a plan that lacks memory fits");
   }
   if (notes) {
-    if (best->streaming() > 0 && best->rings.weight_slots < std::min<int64_t>(2, w.layer_records()))
+    if (best->streaming(w) > 0 && best->rings.weight_slots < std::min<int64_t>(2, w.layer_record_count()))
       notes->push_back("one weight slot: fetching a block waits for the block before it");
-    if (best->leaving(w) > 0 && best->rings.gradients_out < std::min<int64_t>(2, w.layer_records()))
+    if (best->leaving(w) > 0 && best->rings.gradients_out < std::min<int64_t>(2, w.layer_record_count()))
       notes->push_back("one gradient slab: a block's backward waits for the previous gradient to leave");
     const int64_t frozen = std::max<int64_t>(0, w.first_trained_phase() - 1);  // blocks without a backward
     if (std::ranges::count(best->layer_phases().subspan(static_cast<size_t>(frozen)), Tier::host, &PhasePlan::input) >

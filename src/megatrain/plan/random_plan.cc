@@ -61,7 +61,7 @@ class RandomPlan {
     for (RecordPlan& record : plan_.records) {
       if (below(6) < 2 * on_device) record.live_on_device();
     }
-    for (int64_t r = 1; r < w_.head_record(); ++r) {
+    for (const int64_t r : w_.layer_records()) {
       if (plan_.state_on_device(r)) continue;
       if (below(4) < resident) plan_.record(r).weights = Tier::hbm;
       if (w_.clip && below(5) == 0 && w_.is_trained(r)) plan_.record(r).updated_by = UpdatedBy::device;
@@ -93,7 +93,8 @@ class RandomPlan {
 
   void gradients() {
     const int64_t elsewhere = w_.clip ? below(4) : 0;  // 1: some on disk, 2: on the device, 3: on both
-    for (int64_t r = 1; elsewhere > 0 && r < w_.head_record(); ++r) {
+    for (const int64_t r : w_.layer_records()) {
+      if (elsewhere == 0) break;
       if (!w_.is_trained(r) || plan_.updated_on_device(r)) continue;
       const Tier tier = elsewhere == 1 || (elsewhere == 3 && below(2)) ? Tier::disk : Tier::hbm;
       if (below(4) > 0 && (tier == Tier::disk || leaves_its_place(w_, plan_, r))) plan_.record(r).gradient = tier;
@@ -104,8 +105,8 @@ class RandomPlan {
   }
 
   void weights(bool disk) {
-    for (int64_t r = 1; disk && r < w_.head_record(); ++r) {
-      const bool may = !plan_.updated_on_device(r) && plan_.moments_on_disk(r) == w_.is_trained(r);
+    for (const int64_t r : w_.layer_records()) {
+      const bool may = disk && !plan_.updated_on_device(r) && plan_.moments_on_disk(r) == w_.is_trained(r);
       if (may && below(3) > 0) plan_.record(r).state = Tier::disk;
     }
     plan_.rings.weight_slabs = ring(plan_.with_weights_on_disk(), 1);

@@ -125,7 +125,7 @@ class ScheduleBuilder {
   void bring(int64_t record, Resource into);                          // in the form that computes
   Resource hold_record(int64_t record);                               // its weights on the device
   std::vector<Access> hold_weights(int64_t phase, int64_t part = 0);  // of the records that it needs whole
-  Resource rows_of(int64_t record) const;                             // of a table, where a phase looks them up
+  void add_rows(std::vector<Access>& accesses, int64_t phase) const;  // of the table that it looks up
 
   bool has_backward(int64_t phase) const { return phase >= first_trained_; }
   // Phases above the one whose input waits for its backward; 0: its own does.

@@ -13,10 +13,11 @@ namespace {
 // Records whose moments may go, blocks from the last to the first, then the head.
 std::vector<int64_t> records_that_may(const Workload& w, const Plan& plan) {
   std::vector<int64_t> records;
-  for (int64_t i = 0; i <= w.layer_records(); ++i) {
-    const int64_t record = i < w.layer_records() ? w.head_record() - 1 - i : w.head_record();
+  const auto add = [&](int64_t record) {
     if (w.is_trained(record) && !plan.updated_on_device(record)) records.push_back(record);
-  }
+  };
+  for (const int64_t record : w.layer_records() | std::views::reverse) add(record);
+  add(w.head_record());
   return records;
 }
 
@@ -54,7 +55,7 @@ Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_
 // Blocks whose weights may go, from the last to the first.
 std::vector<int64_t> blocks_that_may(const Workload& w, const Plan& plan) {
   std::vector<int64_t> blocks;
-  for (int64_t record = w.head_record() - 1; record > 0; --record) {
+  for (const int64_t record : w.layer_records() | std::views::reverse) {
     if (!plan.updated_on_device(record)) blocks.push_back(record);
   }
   return blocks;

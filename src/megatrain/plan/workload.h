@@ -1,6 +1,7 @@
 // What a plan needs to know of a model and a run, in bytes and counts: no model, no device.
 //
-// Records are what travels and is updated whole: 0 the embedding, then the layers' in order, last the head. Phases are
+// Records are what travels and is updated whole: 0 the embedding, then the layers' in order, last the head. A layer
+// may have a table of its own, whose rows are looked up as the embedding's are. Phases are
 // what is computed: 0 the embedding, then the layers' in order, last the head; phase p reads the activation that phase
 // p - 1 writes. In a dense model phase p needs record p alone. A phase that needs several may run in parts, each over
 // all micro-batches of a sweep before the next.
@@ -8,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <ranges>
 #include <vector>
 
 #include "megatrain/base/math.h"
@@ -152,9 +155,22 @@ struct Workload {
   int64_t phase_count() const { return static_cast<int64_t>(phases.size()); }
   int64_t head_record() const { return record_count() - 1; }
   int64_t head_phase() const { return phase_count() - 1; }
-  int64_t layer_records() const { return record_count() - 2; }  // all but the embedding's and the head's
   int64_t layer_phases() const { return phase_count() - 2; }
-  bool is_layer_record(int64_t record) const { return record > 0 && record < head_record(); }
+
+  // A layer's record is needed whole, and may stream. Tables, whose rows are looked up, and the head's are not.
+  bool is_layer_record(int64_t r) const { return r != head_record() && !is_looked_up(r); }
+  auto layer_records() const {  // their numbers, ascending
+    return std::views::iota(int64_t{0}, record_count()) |
+           std::views::filter([this](int64_t r) { return is_layer_record(r); });
+  }
+  int64_t layer_record_count() const { return std::ranges::distance(layer_records()); }
+  std::vector<int64_t> tables() const {
+    std::vector<int64_t> numbers;
+    for (int64_t r = 0; r < record_count(); ++r) {
+      if (is_looked_up(r)) numbers.push_back(r);
+    }
+    return numbers;
+  }
 
   const RecordWork& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
   int64_t phase_of(int64_t record) const {  // that needs it, the lowest

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "megatrain/base/error.h"
 #include "megatrain/model/phase_cost.h"
 
 namespace megatrain {
@@ -62,13 +63,14 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
   return work;
 }
 
-// What records are that some phase looks up.
+// What a record is that some phase looks up.
 void add_tables(const Model& model, Workload& w) {
   const std::vector<LayerLayout> layouts = model.layouts();
   for (const PhaseWork& phase : w.phases) {
     if (phase.looks_up < 0) continue;
     RecordWork& record = w.records[static_cast<size_t>(phase.looks_up)];
     const TensorSpec& table = layouts[static_cast<size_t>(phase.looks_up)].tensors.front();
+    ensure(table.rows == layouts.front().tensors.front().rows, "a table has a row for every token");
     record.rows = table.rows;
     record.row_width = table.cols;
     record.whole = std::ranges::any_of(w.phases, [&](const PhaseWork& other) {
@@ -95,6 +97,9 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   const std::vector<PhaseCost> costs = phase_costs(model, shape);
   for (const Model::NumberedPhase& numbered : model.phases()) {
     w.phases.push_back(phase_work(numbered, costs[w.phases.size()], shape));
+  }
+  add_tables(model, w);
+  for (const Model::NumberedPhase& numbered : model.phases()) {
     for (const std::vector<int64_t>& part : numbered.parts) {
       for (size_t place = 0; place < part.size(); ++place) {
         if (w.is_layer_record(part[place]))
@@ -102,7 +107,6 @@ Workload model_work(const Model& model, const NotesShape& shape) {
       }
     }
   }
-  add_tables(model, w);
   w.active_parameters = w.parameters - idle_parameters(model.config);
   w.experts = w.router_bytes() > 0 ? model.config.experts.count : 0;
   w.activation_dtype = model.shape.dtype;

@@ -46,7 +46,7 @@ Workload Session::workload_of(int64_t experts_per_record) const {
   Site site = site_here(machine_, config_.threads);
   site.prompt_tokens = prompt_tokens_;
   Workload w = make_workload(config_, source_.config, identity_, site, source_.types, experts_per_record);
-  if (alias_layers_ > 0) w.alias_records = alias_layers_ * (w.layer_records() / model().layers);
+  if (alias_layers_ > 0) w.alias_records = alias_layers_ * (w.layer_record_count() / model().layers);
   return w;
 }
 
@@ -65,7 +65,8 @@ void Session::alias_layers(int64_t layers) {
   alias_layers_ = layers;
   workload_.reset();
   const Workload aliased = workload_of(0);
-  bool alike = aliased.layer_records() % model().layers == 0;
+  bool alike =
+      aliased.layer_record_count() % model().layers == 0 && aliased.layer_record_count() + 2 == aliased.record_count();
   for (int64_t r = 0; alike && r < aliased.record_count(); ++r) {
     const RecordWork &a = aliased.record(r), &b = aliased.record(aliased.home(r));
     alike = a.elements == b.elements && a.trained == b.trained && a.low == b.low;

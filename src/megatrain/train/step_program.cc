@@ -15,21 +15,22 @@ namespace {
 
 static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
 
-// Where the tables of a micro-batch of T tokens begin, in words. row, labels, positions, segment order, counted: T
-// each; segment begin, documents: T + 1 each; segment row: T. That is 8 T + 2, at most 9 T: so a step's inputs are as
-// large however it is cut into micro-batches.
+// Where the arrays of a micro-batch of T >= 2 tokens begin, in words: id, row, labels, positions, segment order,
+// counted and segment row have T words, segment begin and documents T + 1. A micro-batch takes 10 T words, at least
+// what they add up to, so that a step's inputs have one size however it is cut into micro-batches.
 struct MicroBatchTables {
   explicit MicroBatchTables(int64_t tokens)
-      : labels(tokens),
-        positions(2 * tokens),
-        segment_order(3 * tokens),
-        counted(4 * tokens),
-        segment_begin(5 * tokens),
+      : row(tokens),
+        labels(2 * tokens),
+        positions(3 * tokens),
+        segment_order(4 * tokens),
+        counted(5 * tokens),
+        segment_begin(6 * tokens),
         documents(segment_begin + tokens + 1),
         segment_row(documents + tokens + 1) {}
-  int64_t row = 0, labels, positions, segment_order, counted, segment_begin, documents, segment_row;
+  int64_t id = 0, row, labels, positions, segment_order, counted, segment_begin, documents, segment_row;
 };
-int64_t micro_batch_words(int64_t tokens) { return 9 * tokens; }
+int64_t micro_batch_words(int64_t tokens) { return 10 * tokens; }
 
 // Of the step, behind its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
 int64_t row_words(int64_t rows) { return 2 * rows + 1; }
@@ -108,12 +109,12 @@ StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload,
       updater_(updater),
       phases_(model.phases()),
       first_trained_(workload.first_trained_phase()),
-      rows_on_host_(!plan.state_on_device(0)),
       staged_(staged),
       micro_batches_(static_cast<size_t>(workload.micro_batches)),
       row_of_id_(static_cast<size_t>(model.config.vocab), -1) {
   ensure(layouts_.size() == workload.records.size() && phases_.size() == workload.phases.size(),
          "the workload is this model's");
+  for (const RecordPlan& record : plan.records) rows_come_.push_back(record.state != Tier::hbm);
   for (const LayerLayout& layout : layouts_) {
     part_runs_.push_back(runs_of_parts(layout));
     unpacking_.emplace_back(layout);
@@ -160,7 +161,8 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   segment_count_.assign(touched.size() + 1, 0);
   const auto row_of = [&](int64_t t) { return row_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])]; };
   for (int64_t t = 0; t < tokens; ++t) {
-    host[at.row + t] = rows_on_host_ ? row_of(t) : micro.tokens[static_cast<size_t>(t)];
+    host[at.id + t] = micro.tokens[static_cast<size_t>(t)];
+    host[at.row + t] = row_of(t);
     if (trained(t)) ++segment_count_[static_cast<size_t>(row_of(t)) + 1];
   }
   int64_t segments = 0;
@@ -196,9 +198,10 @@ MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operand
   const int64_t tokens = workload_.micro_tokens, base = a.micro_batch * micro_batch_words(tokens);
   const MicroBatchTables at(tokens);
   const Staged& staged = micro_batches_[static_cast<size_t>(a.micro_batch)];
+  const int64_t looked_up = workload_.phase(a.phase).looks_up;
   const int32_t *device = operands.at<int32_t>(Operand::inputs) + base, *host = staged_ + base;
   return {.tokens = tokens,
-          .row = device + at.row,
+          .row = device + (looked_up >= 0 && !rows_come_[static_cast<size_t>(looked_up)] ? at.id : at.row),
           .labels = device + at.labels,
           .positions = device + at.positions,
           .counted = device + at.counted,
@@ -255,9 +258,11 @@ void StepProgram::finish_losses(const Operands& operands, Stream& stream) {
 
 View StepProgram::looked_up_rows(const Action& a, const Operands& operands) const {
   const int64_t record = workload_.phase(a.phase).looks_up;
-  if (record < 0 || a.part > 0) return {};
+  const bool reads = a.kind == ActionKind::forward || workload_.phase(a.phase).has_input();
+  if (record < 0 || a.part > 0 || !reads) return {};
   const RecordWork& table = workload_.record(record);
-  return matrix(operands.address(Operand::rows), table.dtype, rows_on_host_ ? rows_ : table.rows, table.row_width);
+  const int64_t rows = rows_come_[static_cast<size_t>(record)] ? rows_ : table.rows;
+  return matrix(operands.address(Operand::rows), table.dtype, rows, table.row_width);
 }
 
 View StepProgram::row_gradients(const Action& a, const Operands& operands) const {
@@ -373,6 +378,7 @@ Phase::Backward StepProgram::backward_args(const Action& a, const Operands& oper
           .keep = a.keep,
           .kept = operands.optional(Operand::kept),
           .shared = shared_of(a, operands, stream),
+          .rows = looked_up_rows(a, operands),
           .router = router_slopes(operands),
           .row_grads = a.kind == ActionKind::recompute ? View{} : row_gradients(a, operands),
           .losses = losses_of(a, operands),
@@ -457,9 +463,9 @@ void StepProgram::update_on_device(const Action& a, const Operands& operands, St
   }
 }
 
-void StepProgram::gather(const Operands& operands, int64_t sequence) {
+void StepProgram::gather(const Action& a, const Operands& operands, int64_t sequence) {
   const Operand table = operands.has(Operand::state) ? Operand::state : Operand::from;  // frozen: the weights alone
-  updater_.read_rows(operands.planes(table), step_of(sequence).touched, operands.address(Operand::to));
+  updater_.read_rows(a.record, operands.planes(table), step_of(sequence).touched, operands.address(Operand::to));
 }
 
 void StepProgram::update(const Action& a, const Operands& operands, int64_t sequence) {

@@ -1,5 +1,5 @@
-// Joins engine and model: lays a batch out for the device, runs the model's phases the pipeline calls for, gathers
-// embedding rows, and feeds the updater.
+// Joins engine and model: lays a batch out for the device, runs the model's phases the pipeline calls for, gathers rows
+// of tables, and feeds the updater.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ class StepProgram : public StepHandler {
   StepBytes prepare(const Batch& batch, int64_t sequence, const OptimStep& optim);
 
   void compute(const Action& action, const Operands& operands, Stream& stream) override;
-  void gather(const Operands& operands, int64_t sequence) override;
+  void gather(const Action& action, const Operands& operands, int64_t sequence) override;
   void update(const Action& action, const Operands& operands, int64_t sequence) override;
 
   // Sorted distinct token ids of a step.
@@ -97,7 +97,7 @@ class StepProgram : public StepHandler {
   std::vector<Unpacking> unpacking_;             // by record
   std::vector<Model::NumberedPhase> phases_;     // by number
   int64_t first_trained_;                        // phase
-  bool rows_on_host_;                            // the embedding lives there, and the rows that a step touches come
+  std::vector<bool> rows_come_;                  // by record: the table is in host memory, so its touched rows come
   int32_t* staged_;
   std::array<Step, 2> steps_;
   std::vector<Staged> micro_batches_;   // of the step being issued

@@ -72,7 +72,7 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
       disk_(workload, plan, machine.disk),
       records_(make_records(*machine.device, model_.layouts(), memory_of(plan), disk_.planes(), homes(workload))),
       memory_(*machine.device, workload, plan, records_),
-      updater_(records_, team_size(update_threads)),
+      updater_(records_, workload.tables(), team_size(update_threads)),
       program_(model_, *machine.ops, memory_.workload(), memory_.plan(), updater_,
                memory_.at<int32_t>({ResourceKind::staged_inputs})),
       plan_(plan),
@@ -196,7 +196,8 @@ std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
 void Trainer::drain() {
   const auto watched = watching(*training_);
   lanes_.drain();
-  updater_.settle(memory_.planes({ResourceKind::record_state, 0}, 0));
+  for (const int64_t table : workload_.tables())
+    updater_.settle(table, memory_.planes({ResourceKind::record_state, table}, table));
 }
 
 std::span<std::byte> Trainer::lend() {
