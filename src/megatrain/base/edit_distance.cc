@@ -6,7 +6,7 @@
 namespace megatrain {
 
 int64_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows i - 2, i - 1 and i of the distances between beginnings of a and b.
+  // Rows i - 2, i - 1 and i of the table of distances between prefixes of a and b.
   std::vector<int64_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int64_t>(j);
   for (size_t i = 1; i <= a.size(); ++i) {

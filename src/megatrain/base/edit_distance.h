@@ -1,4 +1,4 @@
-// How near two names are, for hints in messages.
+// How similar two names are, for hints in messages.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace megatrain {
 
-// Letters to add, remove, replace or swap with their neighbour.
+// The number of letters to add, remove, replace or swap with a neighbour to turn one name into the other.
 int64_t edit_distance(std::string_view a, std::string_view b);
 
-// Above this distance a known name is no guess at what was meant by a name of this length.
+// The largest distance at which a known name is still suggested for a mistyped name of this length.
 int64_t most_typing_errors(std::string_view name);
 
 }  // namespace megatrain

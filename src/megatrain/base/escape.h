@@ -1,5 +1,5 @@
-// Text from files on its way to a terminal: nothing in it may move the cursor, set a title or hide what stands beside
-// it.
+// Escapes text from files before it goes to a terminal, so that nothing in it can move the cursor, set a title or hide
+// the text beside it.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace megatrain {
 
-// Control characters (C0 without line ends and tabs, DEL, C1), marks that turn the direction of writing, and bytes that
-// are no UTF-8 become \x1b, \u202e and the like; all else stays as it is.
+// Escapes control characters (C0 except line ends and tabs, DEL, C1), bidirectional marks and invalid UTF-8 as \x1b,
+// \u202e and the like. Everything else stays as it is.
 std::string escape_controls(std::string_view text);
 
-// The same with line ends and tabs escaped too, for what has to stay on its line.
+// Also escapes line ends and tabs, for text that has to stay on one line.
 std::string escape_line(std::string_view text);
 
 }  // namespace megatrain

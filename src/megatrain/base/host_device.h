@@ -1,5 +1,6 @@
-// Functions that the host and CUDA kernels share are written once. They are always inlined: files compiled for one
-// instruction set include them, and a copy of such a file's must never be linked into another.
+// Marks functions that the host and CUDA kernels share, so that they are written once. They are always inlined. Files
+// compiled for one instruction set include them, and an out-of-line copy from such a file must never be linked into
+// another.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -4,6 +4,6 @@
 
 namespace megatrain {
 
-std::string host_name();  // empty where this machine has none
+std::string host_name();  // empty if this machine has none
 
 }  // namespace megatrain

@@ -14,10 +14,10 @@ namespace megatrain {
 namespace {
 
 std::atomic<bool> g_quiet{false};
-std::atomic<bool> g_status_open{false};  // the terminal's cursor stands behind a status
+std::atomic<bool> g_status_open{false};  // the cursor is at the end of a status line
 
-// One call a line: stdio locks the stream, so lines of several threads never mix. Messages quote files, so what a
-// terminal would obey is escaped here, for every caller.
+// One call per line: stdio locks the stream, so lines from several threads never mix. Messages quote files, so terminal
+// escape sequences are escaped here, for every caller.
 void write_line(const std::string& prefix, const std::string& message) {
   if (g_quiet.load(std::memory_order_relaxed)) return;
   std::fprintf(stderr, "%s%s%s\n", g_status_open.exchange(false) ? "\n" : "", prefix.c_str(),
@@ -52,7 +52,7 @@ void end_log_status() {
 
 bool is_coloured(int descriptor) {
   const char *none = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
-  const bool dumb = terminal && std::string_view(terminal) == "dumb";  // obeys no escapes, as an editor's shell
+  const bool dumb = terminal && std::string_view(terminal) == "dumb";  // ignores escapes, like an editor's shell
   return ::isatty(descriptor) == 1 && !dumb && (!none || none[0] == '\0');
 }
 

@@ -42,7 +42,7 @@ inline double random_uniform(uint64_t seed, uint64_t purpose, uint64_t index) {
   return static_cast<double>(random_bits(seed, purpose, index) >> 11) * 0x1.0p-53;
 }
 
-// Below `bound` (> 0); the bias of the multiply-shift is under 2^-32 for any bound met here.
+// Uniform below `bound` (> 0). The bias of the multiply-shift is under 2^-32 for all bounds used here.
 inline uint64_t random_below(uint64_t seed, uint64_t purpose, uint64_t index, uint64_t bound) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(random_bits(seed, purpose, index)) * bound) >> 64);
 }

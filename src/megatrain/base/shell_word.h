@@ -6,8 +6,8 @@
 
 namespace megatrain {
 
-// Itself where the shell takes it as it stands; else between single quotes, or where it has control characters or bytes
-// that are no UTF-8 as $'\x1b', which bash, zsh and ksh read.
+// Returns the word itself if the shell takes it literally, otherwise in single quotes. Words with control characters or
+// invalid UTF-8 become $'\x1b', which bash, zsh and ksh read.
 std::string shell_word(std::string_view word);
 
 }  // namespace megatrain

@@ -18,7 +18,7 @@ constexpr const char* kThreads =
     "reached; raise it, or give fewer with --threads";
 constexpr const char* kFiles = "too many files are open; raise the limit of open files (ulimit -n)";
 
-// Empty: it is none.
+// Empty if the error is not a shortage.
 std::string shortage_sentence(const std::system_error& error) {
   const std::error_category& category = error.code().category();
   if (category != std::generic_category() && category != std::system_category()) return "";

@@ -1,4 +1,5 @@
-// Exceptions of the standard library as errors for a person: what the machine, or a limit of the process, is short of.
+// Turns exceptions of the standard library into errors for a person: which resource of the machine, or which limit of
+// the process, ran out.
 #pragma once
 
 #include <exception>
@@ -7,11 +8,11 @@
 
 namespace megatrain {
 
-// An errno that says that memory or file descriptors have run out, whatever the system call.
+// True for an errno that means out of memory or out of file descriptors, whatever the system call.
 bool is_shortage(int error);
 
-// An Error as it is. A shortage becomes Error(cannot_fit) with what is short and what to do, another error of the file
-// system Error(io), anything else Error(internal).
+// An Error is returned unchanged. A shortage becomes Error(cannot_fit) that says what ran out and what to do, any other
+// file system error Error(io), and everything else Error(internal).
 Error as_error(const std::exception& error);
 
 }  // namespace megatrain

@@ -22,7 +22,7 @@ int64_t columns_of_code(uint32_t code) {
   return wide ? 2 : 1;
 }
 
-// Whole words of the text that fit.
+// As many whole words of the text as fit.
 std::string words_within(const std::string& text, int64_t columns) {
   if (columns_of(text) <= columns) return text;
   std::string kept;

@@ -1,5 +1,4 @@
-// A line for a terminal made of fields, the most important first: those that fit are shown whole, none is cut inside a
-// word.
+// A terminal line made of fields, the most important first. Fields that fit are shown whole; no word is cut.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +15,16 @@ struct LogField {
   LogColour colour = LogColour::plain;
 };
 
-// Two spaces between fields, as a file gets it. What a terminal would obey is escaped.
+// All fields with two spaces between them, as written to a file. Terminal escape sequences are escaped.
 std::string joined(const std::vector<LogField>& fields);
 
-// As many of the first fields as fit `columns`; of the first at least the words that do.
+// As many leading fields as fit `columns`. If even the first does not fit, the words of it that do.
 std::string status_line(const std::vector<LogField>& fields, int64_t columns, bool coloured);
 
-// Columns that a terminal gives a text: two for the wide characters of East Asia and for emoji, none for marks that
-// combine.
+// Columns that a text takes on a terminal: two for wide East Asian characters and emoji, none for combining marks.
 int64_t columns_of(std::string_view text);
 
-// The text between the terminal's codes for a colour.
+// The text wrapped in the terminal's codes for a colour.
 std::string painted(const std::string& text, LogColour colour);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// A table for people: columns as wide as their widest cell, numbers to the right.
+// A text table: columns as wide as their widest cell, numbers right-aligned.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ class Table {
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
 
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  std::string text() const;  // the first column to the left, all others to the right
+  std::string text() const;  // first column left-aligned, all others right-aligned
 
  private:
   std::vector<std::vector<std::string>> rows_;

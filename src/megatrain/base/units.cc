@@ -16,7 +16,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The factor of "B", "kB", "KiB" ... in any case; none for an unknown unit.
+// The factor of "B", "kB", "KiB" and so on, in upper or lower case; empty for an unknown unit.
 std::optional<int64_t> unit_bytes(std::string_view unit) {
   std::string lower;
   for (const char c : unit) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -78,7 +78,7 @@ int64_t parse_bytes(const std::string& text) {
 
 namespace {
 
-// With which a number from 0.1 up has three significant digits.
+// Decimals that give a number from 0.1 up three significant digits.
 int decimals_of(double value) { return value < 0.9995 ? 3 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0; }
 
 std::string scaled_bytes(int64_t bytes, bool up) {

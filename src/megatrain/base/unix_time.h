@@ -1,4 +1,4 @@
-// The time of day, for files that other processes and machines read. What is timed goes by clock.h.
+// The time of day, for files that other processes and machines read. Durations are measured with clock.h.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// UTF-8: the one decoder and the one encoder of the tree.
+// UTF-8: the only decoder and encoder in the tree.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ namespace megatrain {
 
 inline constexpr uint32_t kLastCodePoint = 0x10FFFF;
 
-// The bytes of the valid sequence that `text` begins with, or 0; then `bad` is the length of its maximal invalid part.
-// `text` is not empty.
+// Length in bytes of the valid sequence that `text` begins with, or 0. If it is 0, `bad` is the length of the maximal
+// invalid part. `text` is not empty.
 size_t valid_utf8_length(std::string_view text, size_t& bad);
 
-// The first byte that is not part of valid UTF-8, or npos.
+// Position of the first byte that is not valid UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view text);
 inline bool is_valid_utf8(std::string_view text) { return find_invalid_utf8(text) == std::string_view::npos; }
 
@@ -23,13 +23,13 @@ std::string utf8_lossy(std::string_view bytes);
 
 void append_utf8(std::string& text, uint32_t code);
 
-// Of the character that begins with this byte, of valid UTF-8.
+// Length in bytes of the character that begins with this byte. The text is valid UTF-8.
 inline size_t utf8_length(char first) {
   const auto lead = static_cast<unsigned char>(first);
   return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-// The code point at `at`, of valid UTF-8; moves `at` past it.
+// The code point at `at`, which is moved past it. The text is valid UTF-8.
 inline uint32_t next_code(const char*& at) {
   const auto* p = reinterpret_cast<const unsigned char*>(at);
   const uint32_t lead = p[0];
@@ -56,7 +56,7 @@ inline uint32_t next_code(std::string_view text, size_t& at) {
   return code;
 }
 
-// Whether a character begins at this byte, of valid UTF-8.
+// Whether a character begins at this byte. The text is valid UTF-8.
 inline bool is_utf8_boundary(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 }  // namespace megatrain

@@ -17,10 +17,10 @@ namespace {
 
 struct WorkList {
   std::mutex lock;
-  std::vector<const Work*> works;  // the innermost last
+  std::vector<const Work*> works;  // innermost last
 };
 
-// Never destroyed: a watching thread may ask until the process is gone.
+// Never destroyed: a watching thread may read it until the process ends.
 WorkList& list() {
   static WorkList& all = *new WorkList;
   return all;

@@ -1,5 +1,5 @@
-// What the process is busy with, for another thread that has to say it: the line that answers a signal. As there is one
-// log, there is one such list; the innermost Work that stands is what the process does now.
+// What the process is doing now, for the thread that answers a signal. There is one such list, as there is one log. The
+// innermost live Work is what the process does now.
 #pragma once
 
 #include <string>
@@ -7,21 +7,21 @@
 namespace megatrain {
 
 struct WorkOptions {
-  double expected_s = 0;      // how long it should take; 0: not known
-  bool ends_at_stop = false;  // a signal to stop ends it before it is done
-  std::string then;           // what follows when the process was asked to stop; empty: as the Work around it says
+  double expected_s = 0;      // how long it should take; 0: unknown
+  bool ends_at_stop = false;  // a stop signal ends it before it is done
+  std::string then;           // what follows if the process was asked to stop; empty: what the enclosing Work says
 };
 
 class Work {
  public:
-  // `what` follows "finishing": "step 12".
+  // `what` completes "finishing …": "step 12".
   explicit Work(std::string what, WorkOptions options = {});
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // All thread-safe.
-  void advance(double fraction);  // of it that is done
+  // These are thread-safe.
+  void advance(double fraction);  // the fraction that is done
   void become(std::string what, std::string then);
 
  private:
@@ -33,7 +33,7 @@ class Work {
 };
 
 struct WorkNow {
-  std::string what;      // "step 12"; empty: nothing
+  std::string what;      // "step 12"; empty: idle
   std::string duration;  // "about 3s left", "for 5s so far"
   bool ends_at_stop = false;
   std::string then;

@@ -1,4 +1,5 @@
-// How far a long piece of work is: a status line now and then, none for short work; and the answer to a signal (Work).
+// Reports how far a long piece of work is: a status line now and then (none for short work), and the answer to a signal
+// (base/work.h).
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,7 @@ namespace megatrain {
 
 class WorkProgress {
  public:
-  // `total` in any unit; the line is "WHAT: 45%, 12s left", at most one in `between_s` seconds.
+  // `total` is in any unit. The line is "WHAT: 45%, 12s left", at most one every `between_s` seconds.
   WorkProgress(std::string what, int64_t total, double between_s = log_is_terminal() ? 1 : 10,
                WorkOptions options = {});
   ~WorkProgress();

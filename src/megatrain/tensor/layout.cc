@@ -16,7 +16,7 @@ uint64_t TensorSpec::name_hash() const {
 
 namespace {
 
-// The stored form of a layout that is packed: nothing of it is trained, and some tensor has a packing.
+// Lays out the stored form if the record is packed: no tensor is trained, and at least one has a packing.
 void place_packed(LayerLayout& layout) {
   const auto has_packing = [](const TensorSpec& tensor) { return tensor.packing != WeightPacking::none; };
   if (layout.state_elements > 0 || std::ranges::none_of(layout.tensors, has_packing)) return;
@@ -116,7 +116,8 @@ std::vector<TrainedRun> LayerLayout::trained_runs() const {
 
 std::vector<ElementRange> LayerLayout::norm_parts() const {
   std::vector<ElementRange> parts(static_cast<size_t>(tensors.back().part) + 1);
-  int64_t end = state_elements;  // of the part at hand, which reaches up to the next one that is trained
+  // End of the current part; it reaches up to the next part with a trained tensor.
+  int64_t end = state_elements;
   for (size_t part = parts.size(), t = tensors.size(); part-- > 0;) {
     int64_t begin = end;
     for (; t > 0 && tensors[t - 1].part == static_cast<int64_t>(part); --t) {

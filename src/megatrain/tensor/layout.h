@@ -1,14 +1,15 @@
-// One list of tensor specs gives a layer's layout: every size and offset derives from it.
+// A layer's layout: every size and offset is derived from one list of tensor specs.
 //
-// A layer has three coordinates. Its weights hold every tensor, by `offset`. Its gradient and moments hold the trained
-// tensors alone, by `state_offset`, so that frozen ones take no room there. The low bits of its master hold, by
-// `low_offset`, the tensors whose master is wider than what streams. When nothing is frozen, all that a tensor has are
-// equal. Unless it is of its predecessor's operand a tensor starts at a multiple of kTensorAlign elements (256 bytes in
-// bf16); the gaps are zero in every plane and stay zero.
+// A tensor has up to three offsets:
+//   offset         in the weights, which hold every tensor
+//   state_offset   in the gradient and the moments, which hold only trained tensors: frozen ones take no space there
+//   low_offset     in the low bits of the master, which hold the tensors whose master is wider than what streams
+// If nothing is frozen, the offsets that a tensor has are equal. A tensor starts at a multiple of kTensorAlign elements
+// (256 bytes in bf16), unless it continues its predecessor's operand. The gaps are zero in every plane and stay zero.
 //
-// The weights have a compute form, which the above describes, and a stored form, in which they live and travel. The two
-// are one unless a record is packed: nothing of it is trained, and its source has some of its tensors in fewer bits.
-// The stored form then has these as the source has them, the others as they compute, by `packed_offset` in bytes.
+// Weights have a compute form, described above, and a stored form, in which they live and travel. The two differ only
+// for a packed record: nothing in it is trained, and its source has some of its tensors in fewer bits. The stored form
+// then has these tensors as the source has them and the others in the compute form, at `packed_offset` in bytes.
 #pragma once
 
 #include <cstdint>
@@ -25,41 +26,44 @@ namespace megatrain {
 
 inline constexpr int64_t kTensorAlign = 128;  // elements
 
-// What a tensor is to its layer: shape in files, initial values and weight decay follow from it.
+// What a tensor is to its layer. Its shape in files, initial values and weight decay follow from this.
 enum class TensorRole : uint8_t { matrix, embedding, norm, bias };
 
-// Where files hold a tensor that is only a part of one of theirs: row r of it (element r of a vector) is row
-// first_row + r * row_step of the slice `index` of a tensor (slices, rows, cols), or (slices, rows) for vectors.
+// Where files store a tensor that is a part of a larger one. Row r of our tensor (element r of a vector) is row
+// first_row + r * row_step of slice `index` of a tensor (slices, rows, cols), or (slices, rows) for vectors.
 struct Stored {
-  std::string name;  // in the files; empty: the tensor is stored whole, under its own name
+  std::string name;  // in the files; empty: stored whole, under its own name
   int64_t slices = 0;
   int64_t index = 0;
-  int64_t rows = 0;  // of a slice
+  int64_t rows = 0;  // per slice
   int64_t first_row = 0;
   int64_t row_step = 1;
-  bool transposed = false;  // a slice lies as (cols, rows)
-  bool mxfp4 = false;       // files may hold NAME_blocks and NAME_scales in its place, their slices never transposed
+  bool transposed = false;  // slices are stored as (cols, rows)
+  // Files may hold NAME_blocks and NAME_scales instead; slices of these are never transposed.
+  bool mxfp4 = false;
 };
 
 struct TensorSpec {
-  std::string name;  // Hugging Face name; of a part of a stored tensor our own
+  std::string name;  // Hugging Face name; our own for a part of a stored tensor
   int64_t rows = 0;  // 1 for a vector
   int64_t cols = 0;
   TensorRole role = TensorRole::matrix;
-  int operand = -1;    // of the layer's maths, by the layer's own numbers; tensors of one operand that follow each
-                       // other are packed, so that they are one matrix (q, k, v); -1: it stands alone
-  int64_t part = 0;    // of its record, ascending: an expert. The gradient's norm sums each part by itself, so that it
-                       // does not depend on how many parts a record holds
-  Stored stored = {};  // how files hold it
-  DType dtype = DType::bf16;  // that streams
-  DType master = DType::f32;  // that updates work on; `dtype` itself: what is written is rounded to it
+  // Which operand of the layer's matmuls this belongs to, numbered by the layer. Consecutive tensors of one operand lie
+  // without gaps, so that they form one matrix (q, k, v). -1: an operand of its own.
+  int operand = -1;
+  // Which part of its record this belongs to, ascending: an expert. The gradient norm sums each part separately, so it
+  // does not depend on how many parts a record holds.
+  int64_t part = 0;
+  Stored stored = {};         // how files hold it
+  DType dtype = DType::bf16;  // the weights that stream
+  DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
   bool trainable = true;      // false: frozen
   bool exact = false;         // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
-  WeightPacking packing = WeightPacking::none;  // of a frozen tensor, as its source has it
+  WeightPacking packing = WeightPacking::none;  // for a frozen tensor: how its source stores it
   int64_t offset = 0;                           // elements from the start of the layer's weights; set by make_layout
-  int64_t state_offset = -1;   // elements from the start of its gradient and moments, -1: frozen; set by make_layout
-  int64_t low_offset = -1;     // elements from the start of the low bits, -1: it has none; set by make_layout
-  int64_t first_block = -1;    // of its moments, among the layer's; -1: frozen; set by make_layout
+  int64_t state_offset = -1;   // elements from the start of the gradient and moments, -1: frozen; set by make_layout
+  int64_t low_offset = -1;     // elements from the start of the low bits, -1: has none; set by make_layout
+  int64_t first_block = -1;    // index of its first moment block in the layer; -1: frozen; set by make_layout
   int64_t packed_offset = -1;  // bytes from the start of a packed record's stored form; set by make_layout
 
   int64_t elements() const { return rows * cols; }
@@ -67,25 +71,25 @@ struct TensorSpec {
   bool decays() const { return !is_vector(); }
   bool has_low_bits() const { return master != dtype && !exact; }
 
-  // Blocks of moments that share a scale begin anew after so many elements: in an embedding with every row.
+  // Moment blocks, which share a scale, restart after this many elements: every row in an embedding.
   int64_t block_row() const { return role == TensorRole::embedding ? cols : elements(); }
   int64_t row_blocks() const { return row_state_blocks(block_row()); }
   int64_t blocks() const { return elements() == 0 ? 0 : elements() / block_row() * row_blocks(); }
-  int64_t block_of(int64_t element) const { return state_block_of(element, block_row()); }  // among the tensor's
+  int64_t block_of(int64_t element) const { return state_block_of(element, block_row()); }  // index within the tensor
 
   int64_t packed_bytes() const {  // in the stored form of a packed record
     return packing == WeightPacking::none ? elements() * dtype_bytes(dtype)
                                           : megatrain::packed_bytes(packing, elements());
   }
 
-  uint64_t name_hash() const;  // of the name: one stream of random numbers a tensor
+  uint64_t name_hash() const;  // gives each tensor its own stream of random numbers
 };
 
-// Trained elements that lie one after the other in all coordinates.
+// Trained elements that are contiguous in all coordinates.
 struct TrainedRun {
   int64_t offset;
   int64_t state_offset;
-  int64_t low_offset;  // -1: there are no low bits
+  int64_t low_offset;  // -1: no low bits
   int64_t count;
 };
 
@@ -96,11 +100,11 @@ struct ElementRange {
 
 struct LayerLayout {
   std::vector<TensorSpec> tensors;
-  int64_t elements = 0;        // padding included; a multiple of kTensorAlign
-  int64_t state_elements = 0;  // the same of the trained tensors; 0: all are frozen
-  int64_t low_elements = 0;    // the same of the tensors with low bits
-  int64_t state_blocks = 0;    // of the trained tensors' moments
-  int64_t packed_bytes = 0;    // of the stored form of a packed record; 0: it is not packed
+  int64_t elements = 0;        // with padding; a multiple of kTensorAlign
+  int64_t state_elements = 0;  // the same, trained tensors only; 0: all are frozen
+  int64_t low_elements = 0;    // the same, tensors with low bits only
+  int64_t state_blocks = 0;    // moment blocks of the trained tensors
+  int64_t packed_bytes = 0;    // size of a packed record's stored form; 0: not packed
   MomentFormat moments = MomentFormat::fp32;
 
   int64_t parameters() const {
@@ -109,33 +113,33 @@ struct LayerLayout {
     return sum;
   }
 
-  // Of every tensor.
+  // All tensors of a layer share these.
   DType dtype() const { return tensors.front().dtype; }
   DType master() const { return tensors.front().master; }
-  // In which its rounded gradient leaves the device or waits: what AdamW takes beside weights of `dtype`.
+  // The dtype in which the rounded gradient leaves the device or waits: what AdamW takes with weights of `dtype`.
   DType gradient_dtype() const { return dtype(); }
 
   bool packed() const { return packed_bytes > 0; }
-  int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // as they compute
-  int64_t stored_bytes() const { return packed() ? packed_bytes : weight_bytes(); }  // as they live and travel
+  int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // in the compute form
+  int64_t stored_bytes() const { return packed() ? packed_bytes : weight_bytes(); }  // in the stored form
 
-  // Of the plane of m, and of v: the elements by state_offset, and behind those of int8 the scales by block.
+  // The planes of m and v: elements by state_offset, followed for int8 by the scales, one per block.
   int64_t scales_offset() const { return state_elements * moment_element_bytes(moments); }
   int64_t moment_bytes() const { return scales_offset() + (moments == MomentFormat::int8 ? 4 * state_blocks : 0); }
 
-  std::vector<TrainedRun> trained_runs() const;  // the longest there are, gaps between their tensors included
-  std::vector<ElementRange> state_gaps() const;  // of the gradient and the moments
-  // The gradient's parts, one after the other without gaps; those that are frozen are empty. At least one.
+  std::vector<TrainedRun> trained_runs() const;  // of maximal length, gaps between tensors included
+  std::vector<ElementRange> state_gaps() const;  // in the gradient and the moments
+  // The parts of the gradient, consecutive and without gaps; frozen parts are empty. At least one.
   std::vector<ElementRange> norm_parts() const;
 };
 
-// The tensors have one dtype and one master.
+// All tensors must have the same dtype and the same master.
 LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments = MomentFormat::fp32);
 
-// The layouts with their state stored in this format. A stochastic master is the weight that streams itself.
+// The layouts with their state stored in this format. A stochastic master is the streamed weight itself.
 std::vector<LayerLayout> with_format(std::vector<LayerLayout> layouts, StateFormat format);
 
-// What a source has a tensor in: the type that holds all its values, and how they are packed there.
+// How a source stores a tensor: the type that holds all its values, and how they are packed.
 struct SourceType {
   DType dtype = DType::bf16;
   WeightPacking packing = WeightPacking::none;
@@ -146,11 +150,12 @@ struct SourceType {
 };
 using TensorTypes = std::map<std::string, SourceType>;  // by name
 
-// The layouts with frozen tensors as their source has them, which `stored` says: without low bits where it has them in
-// the type that streams, and packed where it has them so. A tensor that it does not name keeps its low bits.
+// The layouts with frozen tensors stored as in their source, which `stored` describes. They have no low bits if the
+// source has the type that streams, and are packed if the source is. Tensors that `stored` does not name keep their low
+// bits.
 std::vector<LayerLayout> as_in_source(std::vector<LayerLayout> layouts, const TensorTypes& stored);
 
-// The layouts without a master and with nothing trained, for what only reads weights.
+// The layouts without a master and with nothing trained, for code that only reads weights.
 std::vector<LayerLayout> weights_only(std::vector<LayerLayout> layouts);
 
 }  // namespace megatrain

@@ -7,7 +7,7 @@
 namespace megatrain {
 namespace {
 
-// Twice the numbers and half the powers: 2^128 is beyond fp32, and 0.5 times it is not.
+// Numbers are doubled and powers halved: 2^128 is beyond fp32, but 0.5 * 2^128 is not.
 constexpr std::array<float, 16> kTwice = {0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12};
 
 const std::array<float, 256>& half_powers() {
@@ -32,7 +32,7 @@ void decode_mxfp4(const std::byte* blocks, const std::byte* scales, int64_t begi
 
 namespace {
 
-// The code of a value that is so many halves of its block's power; -1: there is none.
+// The code of a value given in halves of its block's power; -1 if there is none.
 int code_of(float halves) {
   const auto found = std::find(kTwice.begin(), kTwice.begin() + 8, std::abs(halves));
   if (found == kTwice.begin() + 8) return -1;

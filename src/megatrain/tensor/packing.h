@@ -1,5 +1,5 @@
-// How a frozen tensor is stored in fewer bits than it computes in. Its values are the same, so nothing that is computed
-// depends on it; what it takes in memory, on disk and on the link does.
+// How a frozen tensor is stored in fewer bits than it computes in. Its values are the same, so no result depends on it.
+// What it takes in memory, on disk and on the link does.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace megatrain {
 
 enum class WeightPacking : uint8_t {
   none,
-  mxfp4,  // blocks of four bits, then the scales of all blocks
+  mxfp4,  // blocks of four-bit numbers, then the scales of all blocks
 };
 
-// Packed tensors start at multiples of it in the stored form of their record: kernels read them 16 bytes at a time.
+// Alignment of packed tensors in the stored form of their record: kernels read them 16 bytes at a time.
 inline constexpr int64_t kPackedAlignment = 256;
 
 constexpr int64_t packed_bytes(WeightPacking packing, int64_t elements) {
