@@ -37,7 +37,7 @@ int DiskQueue::settle(Range& piece, int64_t result) const {
   if (options_.result) result = options_.result(piece.write, piece.offset, result);
   if (result == -EINTR || result == -EAGAIN) return 0;
   if (result < 0) return static_cast<int>(-result);
-  // the rest starts at a block again: what is past the last whole one is moved once more
+  // The rest has to start at a block boundary, so the bytes past the last whole block are transferred again.
   const int64_t moved = result == piece.bytes ? result : result / kDiskBlock * kDiskBlock;
   if (moved == 0) return kCut;
   piece.offset += moved;
@@ -81,7 +81,7 @@ class ThreadQueue : public DiskQueue {
   const char* name() const override { return "threads"; }
 
  private:
-  // Complete before threads are started: where one cannot be, the destructor joins the others.
+  // The base is complete before threads are started. If one of them cannot be started, the destructor joins the others.
   struct Idle {
     ScratchFile& file;
     const DiskQueueOptions& options;
@@ -113,7 +113,7 @@ class ThreadQueue : public DiskQueue {
           error_ = error;
           failed_ = piece;
         }
-        left_.bytes = 0;  // nothing more is begun
+        left_.bytes = 0;  // start no more pieces
       }
       if (left_.bytes == 0 && busy_ == 0) done_.notify_one();
     }
@@ -132,7 +132,7 @@ class ThreadQueue : public DiskQueue {
 
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_, done_;
-  Range left_;  // of the call that is under way: what no thread has taken
+  Range left_;  // what no thread has taken yet of the current call
   int busy_ = 0;
   int error_ = 0;  // the first
   Range failed_;

@@ -22,7 +22,7 @@
 namespace megatrain {
 namespace {
 
-constexpr mode_t kFileMode = 0666;  // less the umask
+constexpr mode_t kFileMode = 0666;  // minus the umask
 constexpr size_t kQuotedCharacters = 120;
 
 bool users_fault(int error) {
@@ -34,9 +34,9 @@ bool users_fault(int error) {
        fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
 }
 
-// An empty file of a name that no other writer of `path` has, on this machine or another.
+// Creates an empty file with a name that no other writer of `path` uses, on this machine or another.
 std::string reserve_name_beside(const std::string& path) {
-  constexpr int kMostNames = 10'000;  // of one process for one path, at once
+  constexpr int kMostNames = 10'000;  // of one process for one path at the same time
   for (int n = 0;; ++n) {
     std::string name = fmt::format("{}.{}-{}.partial", path, ::getpid(), n);
     const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
@@ -53,7 +53,7 @@ std::string reserve_name_beside(const std::string& path) {
 File File::open_to_read(const std::string& path) {
   File file;
   file.path_ = path;
-  // Non-blocking: opening a pipe must not hang; regular files ignore it.
+  // Non-blocking, so that opening a pipe does not hang; regular files ignore it.
   file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.descriptor_ < 0) {
     const int error = errno;
@@ -234,16 +234,16 @@ std::string read_text_file(const std::string& path, int64_t limit) {
 
 namespace {
 
-// What a link names, whether it is there or not.
+// The path that a link leads to, whether or not it exists.
 std::string behind_links(std::filesystem::path path) {
-  constexpr int kMost = 40;  // as the kernel follows
+  constexpr int kMost = 40;  // the kernel's own limit
   std::error_code error;
   for (int i = 0; i < kMost && std::filesystem::is_symlink(path, error); ++i)
     path = path.parent_path() / std::filesystem::read_symlink(path);
   return path.string();
 }
 
-// To a pipe or a device.
+// For a pipe or a device.
 void write_in_place(const std::string& path, std::string_view text) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor < 0) fail_errno("open", path, errno);

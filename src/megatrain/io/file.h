@@ -13,11 +13,11 @@ namespace megatrain {
 class File {
  public:
   File() = default;
-  // Error(bad_input) when the path leads to no file, Error(io) when it cannot be read.
+  // Error(bad_input) if the path leads to no file, Error(io) if it cannot be read.
   static File open_to_read(const std::string& path);
-  // Created, or emptied when it is there.
+  // Creates the file, or empties an existing one.
   static File create(const std::string& path);
-  // Created, or kept as it is.
+  // Creates the file, or keeps an existing one as it is.
   static File open_to_write(const std::string& path);
   ~File();
   File(File&& other) noexcept;
@@ -25,11 +25,12 @@ class File {
 
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_; }
-  int64_t bytes() const;  // refuses what is not a regular file
+  int64_t bytes() const;  // throws unless it is a regular file
 
   void read_at(int64_t offset, void* data, int64_t bytes) const;         // thread-safe
   void write_at(int64_t offset, const void* data, int64_t bytes) const;  // thread-safe
-  void reserve(int64_t bytes) const;  // the file's length from now on; fails here when the disk is too full
+  // Sets the file's length. Fails here if the disk is too full.
+  void reserve(int64_t bytes) const;
   void truncate(int64_t bytes) const;
   void sync() const;
   void close();
@@ -39,8 +40,9 @@ class File {
   int descriptor_ = -1;
 };
 
-// Held by one at a time, of all processes: a lock on a directory, given up with the object or the process. It is of the
-// directory itself, under whatever name; one that is not there is locked at once, and stands nowhere.
+// A lock on a directory that one holder at a time has, across all processes. It ends with the object or the process. It
+// locks the directory itself, whatever its name. A directory that does not exist can always be locked, and is_at() is
+// false for every path.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& directory);
@@ -49,7 +51,7 @@ class DirectoryLock {
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
   bool try_lock();
-  bool is_at(const std::string& path) const;  // the directory stands there now
+  bool is_at(const std::string& path) const;  // the path names this directory now
 
  private:
   std::string directory_;
@@ -58,7 +60,7 @@ class DirectoryLock {
 
 struct WatchedMapping;
 
-// A whole file, read-only. A read that fails, because the file was cut under it, ends the process with a sentence
+// A whole file, mapped read-only. A read that fails because the file was truncated ends the process with a message
 // (io/mapping_guard.h).
 class MappedFile {
  public:
@@ -71,8 +73,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 
-  // Error(io) where the file is shorter than when it was mapped: what was cut off its last page reads as zeros, without
-  // a fault. To be called after bytes were read that decide something.
+  // Throws Error(io) if the file is shorter than when it was mapped. The cut part of its last page reads as zeros
+  // without a fault, so call this after reading bytes that decide something.
   void check_whole() const;
 
  private:
@@ -82,7 +84,7 @@ class MappedFile {
   WatchedMapping* watched_ = nullptr;
 };
 
-// A path under construction: once created it is removed, with all below it, unless kept.
+// A path under construction: once created it is removed, with everything below it, unless kept.
 class PartialPath {
  public:
   explicit PartialPath(std::string path) : path_(std::move(path)) {}
@@ -93,7 +95,7 @@ class PartialPath {
   const std::string& path() const { return path_; }
   void created() { ours_ = true; }
   void keep() { ours_ = false; }
-  // Keeps it under the name `path`, durable when this returns. What lies in it was synced before.
+  // Renames it to `path`, durable when this returns. The caller has synced its contents.
   void put_at(const std::string& path);
   void remove() noexcept;
 
@@ -102,10 +104,11 @@ class PartialPath {
   bool ours_ = false;
 };
 
-// At most `limit` bytes; a longer file is Error(bad_input).
+// Reads at most `limit` bytes; a longer file is Error(bad_input).
 std::string read_text_file(const std::string& path, int64_t limit);
 
-// All or nothing: written and synced as NAME.PID-N.partial beside it, renamed, and durable when this returns.
+// All or nothing: the text is written and synced as NAME.PID-N.partial in the same directory, then renamed. It is
+// durable when this returns.
 void write_text_file(const std::string& path, std::string_view text);
 
 // Makes names (created, renamed, removed) in `directory` durable.
@@ -116,10 +119,10 @@ void rename_path(const std::string& from, const std::string& to);
 // "." for a bare name.
 std::string parent_directory(const std::string& path);
 
-// What to do about an errno: completes "...: what it means; ".
+// What to do about an errno; completes a message "...: what it means; ".
 const char* errno_advice(int error);
 
-// Text fit for a message: quoted, control characters escaped, long text cut.
+// Prepares text for a message: quotes it, escapes control characters, shortens long text.
 std::string printable(std::string_view text);
 
 }  // namespace megatrain

@@ -35,7 +35,7 @@ bool lock_if_free(const Descriptor& file, const std::string& path, std::string_v
     if (error == EINTR) continue;
     if (error == EWOULDBLOCK) {
       if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return false;
-      ::flock(file.get(), LOCK_UN);  // another process looked, and none holds it
+      ::flock(file.get(), LOCK_UN);  // another process was only looking; nobody holds it
       continue;
     }
     if (error != ENOLCK && error != EOPNOTSUPP && error != ENOSYS)

@@ -13,7 +13,7 @@ namespace megatrain {
 
 namespace {
 
-// The table writes a space, a tab, a line's end and a backslash as three octal digits behind a backslash.
+// The mount table writes a space, a tab, a line end and a backslash as a backslash and three octal digits.
 std::string unescaped(const std::string& text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -48,7 +48,8 @@ std::string file_system_in(const std::string& mountinfo, const std::string& path
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (dash - fields.begin() < 6 || fields.end() - dash < 2) continue;
     const std::string mount = unescaped(fields[4]);
-    if (!holds(mount, path) || mount.size() < longest.size()) continue;  // of equal ones the last lies over the others
+    // Of several mounts at one place, the last covers the others.
+    if (!holds(mount, path) || mount.size() < longest.size()) continue;
     longest = mount;
     type = *(dash + 1);
   }

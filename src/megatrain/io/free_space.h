@@ -1,4 +1,4 @@
-// How much room is left on the file system that a path lies on, or will lie on.
+// How much space is left on the file system that a path is on, or will be on.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct FreeSpace {
   int64_t bytes = 0;    // free for this user
 };
 
-// Of the nearest folder above the path that is there. Nothing where the system does not say, as of file systems without
-// a size.
+// Looks at the nearest existing folder above the path. Empty if the system does not say, as for file systems without a
+// size.
 std::optional<FreeSpace> free_space(const std::string& path);
 
 }  // namespace megatrain

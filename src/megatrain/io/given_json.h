@@ -7,8 +7,8 @@
 
 namespace megatrain {
 
-// Malformed JSON there is a mistake of usage: Error(bad_config). `expected` says what the file must be, and ends the
-// sentence. A file that is not there or cannot be read is refused as by read_text_file.
+// Malformed JSON in such a file is a usage mistake: Error(bad_config). `expected` says what the file must be and ends
+// the sentence. A missing or unreadable file fails as in read_text_file.
 nlohmann::json read_given_json(const std::string& path, const std::string& expected);
 
 }  // namespace megatrain

@@ -1,6 +1,6 @@
-// nlohmann's JSON, included in place of <nlohmann/json.hpp>. Its members are compiled once, in json.cc and
-// ordered_json.cc; without these declarations every file that names a value compiles parser, printer and destructor
-// again, which is most of the time of a sanitized build.
+// nlohmann's JSON; include this instead of <nlohmann/json.hpp>. Its members are compiled once, in json.cc and
+// ordered_json.cc. Without these declarations every file that uses a JSON value would compile the parser, printer and
+// destructor again, which is most of the time of a sanitizer build.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-// parse is specialised, as `extern` would not do: g++ compiles inline members all the same, here the whole parser.
+// parse is specialised because `extern` is not enough: g++ still compiles inline members, here the whole parser.
 #define MEGATRAIN_JSON_PARSE(Json, Input) \
   template <>                             \
   template <>                             \

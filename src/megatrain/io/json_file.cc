@@ -11,7 +11,7 @@
 namespace megatrain {
 namespace {
 
-// "line 3, column 14 (byte 57)"; all count from 1 but the byte.
+// "line 3, column 14 (byte 57)". Lines and columns count from 1, bytes from 0.
 std::string place(std::string_view text, size_t byte) {
   byte = std::min(byte, text.size());
   const TextPlace at = text_place(text, byte);

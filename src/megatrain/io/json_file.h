@@ -10,11 +10,11 @@
 
 namespace megatrain {
 
-// Strict JSON: no comments, no duplicate keys, nothing after the value, at most 64 levels. Throws Error(bad_input);
-// `where` names the text ("DIR/config.json") and `advice` ends the sentence.
+// Strict JSON: no comments, no duplicate keys, nothing after the value, at most 64 levels. Throws Error(bad_input).
+// `where` names the text ("DIR/config.json"), and `advice` ends the sentence.
 nlohmann::json parse_json(std::string_view text, const std::string& where, const std::string& advice);
 
-constexpr int64_t kMaxJsonFileBytes = 256 * kMiB;  // a longer one is refused
+constexpr int64_t kMaxJsonFileBytes = 256 * kMiB;  // longer files are refused
 
 nlohmann::json read_json_file(const std::string& path);
 

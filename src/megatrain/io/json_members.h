@@ -1,4 +1,5 @@
-// Compiles what json.h declares of one type of JSON: MEGATRAIN_JSON_MEMBERS(Json), in one source each.
+// Compiles the members that json.h declares for one JSON type. Use MEGATRAIN_JSON_MEMBERS(Json) in one source file
+// each.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Whether one path lies in another, by their names.
+// Whether one path is inside another, by their names alone.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace megatrain {
 
-// `inner` is `outer` or lies below it. Links and dots are resolved before; a final slash says nothing. Nothing lies in
-// an empty path.
+// True if `inner` is `outer` or below it. The caller has resolved links and dots; a trailing slash makes no difference.
+// Nothing is inside an empty path.
 inline bool lies_in(const std::filesystem::path& inner, const std::filesystem::path& outer) {
   if (outer.empty()) return false;
   const auto end = outer.has_filename() ? outer.end() : std::prev(outer.end());

@@ -27,10 +27,10 @@ namespace {
 
 struct LineRecord {
   int64_t step = 0;
-  std::string_view number;  // the first of LineForm's numbers that it has
+  std::string_view number;  // the first of LineForm's numbers that the record has
 };
 
-// What the parser says where the scanner knows no answer.
+// The parser's answer for lines that the scanner cannot decide.
 std::optional<LineRecord> parse_record(std::string_view line, const LineForm& form) {
   nlohmann::json object;
   try {
@@ -56,7 +56,7 @@ std::optional<LineRecord> parse_record(std::string_view line, const LineForm& fo
   return LineRecord{.step = static_cast<int64_t>(value), .number = form.numbers.empty() ? "" : *number};
 }
 
-// A long run has hundreds of thousands of lines: what the scanner knows for certain needs no tree of JSON.
+// A long run has hundreds of thousands of lines, so JSON trees are built only for lines that the scanner cannot decide.
 std::optional<LineRecord> record_of(std::string_view line, const LineForm& form) {
   std::vector<std::string_view> keys = {"step"};
   keys.insert(keys.end(), form.numbers.begin(), form.numbers.end());
@@ -75,7 +75,7 @@ std::optional<LineRecord> record_of(std::string_view line, const LineForm& form)
   return record;
 }
 
-// Tells the first records of each step from further ones.
+// Tells the first record of each step from repeated ones.
 class FirstRecords {
  public:
   explicit FirstRecords(bool several) : several_(several) {}
@@ -98,7 +98,7 @@ void add_range(const LineReader& line, std::vector<ByteRange>& ranges) {
   ranges.back().end += line.bytes();
 }
 
-// Copies the ranges to the end of `to`, and ends its last line.
+// Appends the ranges to `to` and terminates its last line.
 void append_ranges(const File& from, const std::vector<ByteRange>& ranges, const File& to) {
   constexpr int64_t kPiece = 1 << 20;
   std::string piece;
@@ -127,7 +127,7 @@ std::string places_of(const std::string& path, const std::vector<int64_t>& numbe
 
 struct DamagedLines {
   std::vector<ByteRange> ranges;
-  std::vector<int64_t> unreadable, repeated;  // numbers
+  std::vector<int64_t> unreadable, repeated;  // line numbers
 };
 
 void set_aside(const File& file, const DamagedLines& damaged) {
@@ -162,7 +162,7 @@ int64_t keep_lines_up_to(const std::string& path, int64_t last_step, const LineF
   DamagedLines damaged;
   FirstRecords first(form.several);
   int64_t bytes = 0, last = 0;
-  bool whole = true;  // every line has its end
+  bool whole = true;  // the last line has its line end
   for (LineReader line(path); line.next();) {
     bytes += line.bytes();
     whole = line.ended();

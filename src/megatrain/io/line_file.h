@@ -1,4 +1,4 @@
-// A file of lines that grows while a run goes, such as metrics.jsonl.
+// A file of lines that grows during a run, such as metrics.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace megatrain {
 
 class LineFile {
  public:
-  // Created, or gone on with: a last line that was cut is ended first, so that no line ever joins another.
+  // Creates the file, or continues an existing one. A truncated last line is terminated first, so that lines never
+  // merge.
   explicit LineFile(const std::string& path);
 
   void append(std::string_view line);  // in one write; `line` has no line end
@@ -20,23 +21,24 @@ class LineFile {
 
  private:
   File file_;
-  int64_t at_ = 0;  // the file's length
+  int64_t at_ = 0;  // file length
 };
 
-// Which lines of a history are records: objects whose "step" is a whole number from 1 to kMostSteps, without a key
-// twice.
+// Which lines of a history are records: objects without duplicate keys whose "step" is a whole number from 1 to
+// kMostSteps.
 struct LineForm {
-  std::vector<std::string_view> numbers = {};  // keys of which a record has at least one; none: it needs none
-  std::vector<std::string_view> texts = {};    // keys that a record has
-  bool several = false;                        // a step may have any number of records; else one
+  std::vector<std::string_view> numbers = {};  // a record has at least one of these keys; empty: no such condition
+  std::vector<std::string_view> texts = {};    // a record has all of these keys
+  // True: a step may have any number of records. False: one, or one for each key of `numbers`.
+  bool several = false;
 };
 
-inline constexpr int64_t kMostSteps = 1'000'000'000;  // that a configuration may ask for
+inline constexpr int64_t kMostSteps = 1'000'000'000;  // the most that a configuration may ask for
 
-// Keeps the records of steps up to `last_step`, which a resumed run goes on from, and returns the last of their steps
-// (0: there is none). Lines that are no records, and further records of a step, are moved to the end of PATH.damaged
-// first, with a warning that has their numbers: nothing that cannot be read is thrown away. All or nothing, as
-// write_text_file. A missing file is fine.
+// Keeps the records of steps up to `last_step`, which a resumed run continues from. Returns the last step kept, or 0 if
+// there is none. Lines that are not records, and repeated records of a step, are first moved to the end of
+// PATH.damaged, with a warning that gives their line numbers: unreadable lines are never thrown away. All or nothing,
+// like write_text_file. A missing file is fine.
 int64_t keep_lines_up_to(const std::string& path, int64_t last_step, const LineForm& form = {});
 
 }  // namespace megatrain

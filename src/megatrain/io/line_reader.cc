@@ -13,7 +13,7 @@ namespace megatrain {
 
 LineReader::LineReader(const std::string& path) : file_(File::open_to_read(path)) {}
 
-// Drops what is before the line and reads behind what is there; false at the end of the file.
+// Drops the bytes before the current line and reads more after the buffer; false at the end of the file.
 bool LineReader::read_more() {
   constexpr size_t kPiece = 1 << 18;
   buffer_.erase(0, begin_);

@@ -13,10 +13,10 @@
 
 namespace megatrain {
 
-// A node of a list that only grows, so that the handler can walk it at any moment; a node without a begin is free and
-// is used again.
+// A node of a list that only grows, so that the handler can walk it at any moment. A node whose `begin` is null is free
+// and is reused.
 struct WatchedMapping {
-  std::atomic<const std::byte*> begin{nullptr};  // written last, so that a node that has it is complete
+  std::atomic<const std::byte*> begin{nullptr};  // written last: a node with a begin is complete
   int64_t bytes = 0;
   std::string sentence;
   WatchedMapping* next = nullptr;
@@ -24,7 +24,7 @@ struct WatchedMapping {
 
 namespace {
 
-// A handler knows nothing but globals.
+// A signal handler can only reach globals.
 std::atomic<WatchedMapping*> first_mapping{nullptr};
 struct sigaction previous_action {};
 std::atomic_flag ending = ATOMIC_FLAG_INIT;
@@ -37,17 +37,17 @@ const WatchedMapping* find_mapping(const std::byte* address) {
   return nullptr;
 }
 
-// Calls only what a signal handler may.
+// Calls only async-signal-safe functions.
 void on_bus_error(int signal, siginfo_t* info, void*) {
-  const bool fault = info->si_code > 0;  // else a process sent it, and there is no address
+  const bool fault = info->si_code > 0;  // otherwise a process sent it, and there is no address
   const WatchedMapping* const mapping = fault ? find_mapping(static_cast<const std::byte*>(info->si_addr)) : nullptr;
   if (mapping == nullptr) {
     ::sigaction(signal, &previous_action, nullptr);
     if (!fault) ::raise(signal);
-    return;  // a fault is met again, by the handler that was there before
+    return;  // a fault occurs again, and the previous handler gets it
   }
   if (ending.test_and_set()) {
-    while (true) ::pause();  // another thread is writing the sentence
+    while (true) ::pause();  // another thread is writing the message
   }
   const std::string& sentence = mapping->sentence;
   for (size_t done = 0; done < sentence.size();) {
@@ -75,7 +75,7 @@ WatchedMapping* watch_mapping(const std::byte* begin, int64_t bytes, const std::
   WatchedMapping* node = first_mapping.load(std::memory_order_relaxed);
   while (node != nullptr && node->begin.load(std::memory_order_relaxed) != nullptr) node = node->next;
   const bool fresh = node == nullptr;
-  if (fresh) node = new WatchedMapping;  // never freed: the handler may stand on it
+  if (fresh) node = new WatchedMapping;  // never freed: the handler may be reading it
   node->bytes = bytes;
   node->sentence = fmt::format(
       "megatrain: cannot read {}: the file was cut while it was in use, or its disk gave an error; restore the file or "

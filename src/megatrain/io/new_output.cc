@@ -25,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLock = "lock";
-constexpr const char* kContents = "model";                            // and with .partial, while it is written itself
-constexpr std::string_view kMark = "megatrain export writes here: ";  // how the lock begins; who holds it follows
+constexpr const char* kContents = "model";                            // and with .partial while it is being written
+constexpr std::string_view kMark = "megatrain export writes here: ";  // first line of the lock file; the owner follows
 
 [[noreturn]] void fail_partial(const char* deed, const std::string& path, int error) {
   fail_io(fmt::format("cannot {} {}: {}; {}.", deed, path, std::strerror(error), errno_advice(error)));
@@ -58,12 +58,12 @@ std::string mark_of_this_process() {
   return fmt::format("{}pid {} on host {}\n", kMark, ::getpid(), host.empty() ? "?" : host);
 }
 
-// False: another process holds it.
+// False if another process holds it.
 bool lock_output(const Descriptor& lock, const std::string& path) {
   return lock_if_free(lock, path, "a second export from the same name");
 }
 
-// A new directory of this process's own beside `out`; empty, with errno: it cannot be made.
+// A new directory in the same parent as `out`, private to this process. If it cannot be made: empty, and errno is set.
 std::string make_directory_beside(const std::string& out) {
   constexpr int kMostNames = 10'000;
   for (int n = 0; n < kMostNames; ++n) {
@@ -96,20 +96,20 @@ NewOutput::NewOutput(const std::string& out)
   }
   for (bool held = false; !held;) held = take_over() || make();
   if (!stands(out_)) return;
-  remove();  // of a process that was done in between
+  remove();  // another process finished in the meantime
   refuse_existing(out_);
 }
 
-// A process that was killed when OUT had its name has left OUT.partial, with nothing in it but the lock.
+// A process killed after OUT got its name leaves OUT.partial behind, with nothing in it but the lock.
 void NewOutput::remove_leftover() noexcept {
   try {
     if (take_over()) remove();
   } catch (const Error&) {
-    // of another origin, or in use
+    // not an export's, or in use
   }
 }
 
-// False where OUT.partial is not there, or no more.
+// False if OUT.partial does not exist, or does not exist any more.
 bool NewOutput::take_over() {
   const Descriptor directory(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory.is_open()) {
@@ -132,17 +132,18 @@ bool NewOutput::take_over() {
                     "another name",
                     out_, partial_, kLock));
   }
-  // Until it was locked, its former owner may have removed it and another process have made a new one.
+  // Before we locked it, its previous owner may have removed it and another process may have made a new one.
   if (!directory.is_at(partial_) || !lock.is_at(partial_ + "/" + kLock)) return false;
   if (holds_others(partial_)) refuse_other(partial_);
   lock_ = std::move(lock);
   remove_contents();
-  // It is marked throughout: what is written begins as what is there. The rest of the text is for people.
+  // The mark is there at every moment, because the new text begins like the old one. The rest of the text is for
+  // people.
   write_owner(lock_, mark_of_this_process());
   return true;
 }
 
-// False where OUT.partial has appeared.
+// False if OUT.partial has appeared in the meantime.
 bool NewOutput::make() {
   PartialPath fresh(make_directory_beside(out_));
   if (fresh.path().empty()) fail_partial("create", partial_, errno);
@@ -158,7 +159,7 @@ bool NewOutput::make() {
 }
 
 void NewOutput::put_in_place() {
-  if (!lock_.is_at(partial_ + "/" + kLock))  // what is there may be another process's
+  if (!lock_.is_at(partial_ + "/" + kLock))  // it may belong to another process now
     fail_io(fmt::format("{} was removed or replaced while {} was written there; export again", partial_, out_));
   if (!rename_to_new(path_, out_))
     fail_config(

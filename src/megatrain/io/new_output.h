@@ -1,12 +1,11 @@
-// A file or directory that is made under a name where nothing is: by one process at a time, and what is there is never
-// replaced.
+// Makes a file or directory under a new name, by one process at a time. Nothing that exists is ever replaced.
 //
-// It is made in OUT.partial, a directory with a file `lock` that begins as no other program's file does. It is locked
-// (io/file_lock.h) until the output has its name. What a killed process left is taken over, or removed where the output
-// had its name already.
+// The output is made in OUT.partial, a directory with a file `lock` that begins with a text of our own. The file is
+// locked (io/file_lock.h) until the output has its name. A leftover of a killed process is taken over, or removed if
+// the output already has its name.
 //
-// OUT.partial never stands without its `lock`: it is made and removed under a name of this process's own. So whatever
-// has no such file was made by someone else and is not touched; a link is never followed.
+// OUT.partial never exists without its `lock`: it is made and removed under a name private to this process. So a
+// directory without that file was made by someone else and is not touched. Links are never followed.
 #pragma once
 
 #include <string>
@@ -17,16 +16,16 @@ namespace megatrain {
 
 class NewOutput {
  public:
-  // Error(bad_config) where `out` is there or another process makes it, Error(io) where OUT.partial is no export's.
+  // Error(bad_config) if `out` exists or another process is making it, Error(io) if OUT.partial is not an export's.
   explicit NewOutput(const std::string& out);
   ~NewOutput() { remove(); }
   NewOutput(const NewOutput&) = delete;
   NewOutput& operator=(const NewOutput&) = delete;
 
-  const std::string& path() const { return path_; }  // where the output is to be made; nothing is there
+  const std::string& path() const { return path_; }  // make the output here; nothing exists there yet
 
-  // What is at path(), synced before, becomes OUT, durable when this returns. Error(bad_config) where something has
-  // appeared under that name, Error(io) where OUT.partial is not this one's any more.
+  // Renames path() to OUT, durable when this returns; the caller has synced it. Error(bad_config) if something has
+  // appeared under that name, Error(io) if OUT.partial no longer belongs to this object.
   void put_in_place();
 
  private:
@@ -40,7 +39,7 @@ class NewOutput {
   Descriptor lock_;  // held
 };
 
-// Error(bad_config) where something has the name `out`, for those who have work to do before they make a NewOutput.
+// Error(bad_config) if `out` exists. For callers that have work to do before they make a NewOutput.
 void refuse_existing_output(const std::string& out);
 
 }  // namespace megatrain

@@ -8,12 +8,12 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Walks over one value after another. Every function is false at the first thing that it does not know.
+// Walks over one value after another. Every function returns false at the first thing it does not understand.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}
 
-  // Calls `member` with the name and the text of each value; false where it does.
+  // Calls `member` with the name and the text of each value; returns false as soon as `member` does.
   template <class Member>
   bool object(int depth, const Member& member) {
     if (!take('{')) return false;
@@ -69,7 +69,7 @@ class Scanner {
   }
 
   bool number() {
-    constexpr std::ptrdiff_t kLongest = 32, kExponent = 2;  // characters: far from infinity
+    constexpr std::ptrdiff_t kLongest = 32, kExponent = 2;  // in characters; far from infinity
     const char* const begin = at_;
     if (*at_ == '-') ++at_;
     if (at_ < end_ && *at_ == '0') {
@@ -140,7 +140,7 @@ bool scan_object(std::string_view line, std::span<const std::string_view> keys, 
     const auto found = std::find(keys.begin(), keys.end(), key);
     if (found == keys.end()) return true;
     std::string_view& kept = values[static_cast<size_t>(found - keys.begin())];
-    if (!kept.empty()) return false;  // it stands there twice
+    if (!kept.empty()) return false;  // duplicate key
     kept = value;
     return true;
   };

@@ -59,7 +59,7 @@ bool rename_to_new_in_steps(const std::string& from, const std::string& to) {
   if (!directory) ::close(made);
   if (std::rename(from.c_str(), to.c_str()) == 0) return true;
   const int error = errno;
-  std::remove(to.c_str());  // the empty one
+  std::remove(to.c_str());  // the empty file or directory
   fail_rename(from, to, error);
 }
 
@@ -68,7 +68,7 @@ int try_sync_directory(const std::string& directory) {
   if (descriptor < 0) return errno;
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
-  // Some network file systems cannot sync a directory and need not.
+  // Some network file systems cannot sync a directory and do not need to.
   return error == EINVAL || error == ENOTSUP ? 0 : error;
 }
 

@@ -23,7 +23,7 @@ namespace megatrain {
 
 namespace {
 
-// A file that has a name for as long as it takes to open it.
+// Creates a file whose name exists only until it is opened.
 std::string make_named_file(const ScratchPlace& place) {
   std::string path = place.directory + "/megatrain-scratch-XXXXXX";
   const int descriptor = ::mkostemp(path.data(), O_CLOEXEC);
@@ -119,7 +119,8 @@ void ScratchFile::read_piece(const ScratchPiece& piece, std::byte* data) const {
 
 namespace {
 
-// Calls visit(piece, at, count) for every piece that holds some of the bytes: `count` of them from byte `at` of it on.
+// Calls visit(piece, at, count) for every piece that overlaps the bytes: `count` of them, from byte `at` of the piece
+// on.
 template <class Visit>
 void for_pieces_of(const ScratchSums& sums, int64_t offset, int64_t bytes, const Visit& visit) {
   for (const int64_t end = offset + bytes; offset < end;) {
@@ -130,7 +131,7 @@ void for_pieces_of(const ScratchSums& sums, int64_t offset, int64_t bytes, const
   }
 }
 
-// Memory for a piece of which a caller has a part, taken when the first is met.
+// Memory for a piece that the caller has only a part of, allocated on first use.
 class PieceMemory {
  public:
   std::byte* get() {
@@ -165,7 +166,7 @@ void ScratchFile::write_at(int64_t offset, const void* data, int64_t bytes) {
   for_pieces_of(sums_, offset, bytes, [&](const ScratchPiece& piece, int64_t at, int64_t count) {
     const std::lock_guard lock(lock_of(piece));
     const std::byte* whole = in;
-    if (count < piece.bytes) {  // the rest of the piece is under the same checksum
+    if (count < piece.bytes) {  // the checksum covers the rest of the piece too
       read_piece(piece, around.get());
       std::memcpy(around.get() + at, in, static_cast<size_t>(count));
       whole = around.get();

@@ -11,7 +11,7 @@ namespace megatrain {
 
 ScratchSums::ScratchSums(const std::vector<int64_t>& range_bytes) {
   const std::vector<std::byte> zeros(static_cast<size_t>(kScratchPiece));
-  std::map<int64_t, uint64_t> sum_of_zeros;  // by how many
+  std::map<int64_t, uint64_t> sum_of_zeros;  // by length
   for (const int64_t bytes : range_bytes) {
     if (bytes == 0) continue;
     ranges_.push_back({bytes_, static_cast<int64_t>(sums_.size())});

@@ -1,4 +1,4 @@
-// Checksums of what a scratch file holds, kept in memory: bytes that come back from a drive are those that went there.
+// Checksums of a scratch file's contents, kept in memory: they prove that a drive returns the bytes that were written.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace megatrain {
 // The most bytes under one checksum, and the most that a queue moves at once.
 inline constexpr int64_t kScratchPiece = int64_t{1} << 20;
 
-// Bytes of the file under one checksum.
+// The bytes of the file under one checksum.
 struct ScratchPiece {
   int64_t index = 0;
   int64_t offset = 0;
@@ -17,13 +17,13 @@ struct ScratchPiece {
   int64_t end() const { return offset + bytes; }
 };
 
-// Takes 8 bytes a piece and 16 a range: 8 MB for a terabyte of large ranges. Calls for different pieces may run at
-// once.
+// Takes 8 bytes per piece and 16 per range: 8 MB for a terabyte of large ranges. Calls for different pieces may run
+// concurrently.
 class ScratchSums {
  public:
-  ScratchSums() = default;  // of no bytes
-  // Ranges lie one after the other and are zero until they are written. Each is cut into pieces from its own start on,
-  // so no piece is part of two.
+  ScratchSums() = default;  // zero bytes
+  // Ranges are consecutive and zero until written. Each is cut into pieces from its own start, so that no piece belongs
+  // to two ranges.
   explicit ScratchSums(const std::vector<int64_t>& range_bytes);
 
   int64_t bytes() const { return bytes_; }  // of all ranges

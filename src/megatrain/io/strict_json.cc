@@ -4,7 +4,7 @@ namespace megatrain {
 
 std::string json_reason(const std::string& what) {
   size_t begin = what.find("syntax error");
-  if (begin == std::string::npos) begin = std::min(what.find("] ") + 2, what.size());  // behind the library's own mark
+  if (begin == std::string::npos) begin = std::min(what.find("] ") + 2, what.size());  // after the library's own tag
   const std::string text = what.substr(begin);
   return text.substr(0, text.find("; last read"));
 }

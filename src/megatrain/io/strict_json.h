@@ -1,6 +1,6 @@
-// JSON built from the parser's events, under the guards that every reader of people's files has: UTF-8, no comments, no
-// NUL byte, no key twice in an object, at most 64 levels, nothing after the value. What is wrong comes back as a value,
-// as each reader has its own sentences.
+// Builds JSON from the parser's events, with the checks that every reader of user files needs: valid UTF-8, no
+// comments, no NUL byte, no duplicate key, at most 64 levels, nothing after the value. Faults are returned as values,
+// as each reader words its own messages.
 #pragma once
 
 #include <algorithm>
@@ -20,25 +20,24 @@ namespace megatrain {
 constexpr size_t kMaxJsonDepth = 64;
 
 struct JsonFault {
-  enum class Kind { malformed, unusable, nul_byte, too_deep, key_twice };  // unusable: a number past all doubles
+  enum class Kind { malformed, unusable, nul_byte, too_deep, key_twice };  // unusable: a number too large for a double
   Kind kind;
   size_t byte = 0;     // malformed, unusable and nul_byte: where
   std::string detail;  // malformed and unusable: the parser's reason; key_twice: the key
 };
 
-// The reason of the parser's exception without its own position, and without the text it read, which may hold any
-// bytes.
+// The reason from the parser's exception, without its position and without the text it read, which may hold any bytes.
 std::string json_reason(const std::string& what);
 
-// Where a byte of the text is; both count from 1.
+// The position of a byte in the text; both count from 1.
 struct TextPlace {
   int64_t line;
   size_t column;
 };
 TextPlace text_place(std::string_view text, size_t byte);
 
-// The library's own builder with a callback looks through all members of an object whenever one of them ends, so that
-// its time grows with their square.
+// Used instead of the library's own builder with a callback, which looks through all members of an object whenever one
+// of them ends, so that its time is quadratic.
 template <class Json>
 class StrictJsonBuilder : public nlohmann::json_sax<Json> {
   using Events = nlohmann::json_sax<Json>;
@@ -85,11 +84,12 @@ class StrictJsonBuilder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  static constexpr size_t kFewKeys = 16;  // up to so many are compared one by one
+  static constexpr size_t kFewKeys = 16;  // up to this many are compared one by one
 
   struct Frame {
     Json* value = nullptr;
-    std::unordered_set<std::string> many_keys;  // of an object in the order of its text with more than a few
+    // The keys of an ordered object that has more than kFewKeys.
+    std::unordered_set<std::string> many_keys;
   };
 
   bool refuse(JsonFault fault) {
@@ -97,7 +97,7 @@ class StrictJsonBuilder : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  // nullptr where the object has the key; `name` is then as it was.
+  // nullptr if the object already has the key; `name` is then unchanged.
   static Json* add_member(Frame& frame, string_t& name) {
     auto& members = frame.value->template get_ref<typename Json::object_t&>();
     if constexpr (std::is_same_v<Json, nlohmann::json>) {
@@ -117,7 +117,7 @@ class StrictJsonBuilder : public nlohmann::json_sax<Json> {
     }
   }
 
-  // Where the next value goes. What is open is the last of its parent, so places of open ones do not move.
+  // Where the next value goes. An open value is the last one in its parent, so addresses of open values do not change.
   Json* place_next(Json value) {
     if (frames_.empty()) {
       root_ = std::move(value);
@@ -145,15 +145,15 @@ class StrictJsonBuilder : public nlohmann::json_sax<Json> {
   }
 
   Json root_;
-  std::vector<Frame> frames_;  // objects and arrays that are open, the outermost first
-  Json* member_ = nullptr;     // of the innermost object, the one whose key was read last
+  std::vector<Frame> frames_;  // open objects and arrays, outermost first
+  Json* member_ = nullptr;     // in the innermost object: the value for the key read last
   std::optional<JsonFault> fault_;
 };
 
-// What is wrong with the text, or nothing: the builder then has its value.
+// The fault in the text, or nothing; without a fault the builder has the value.
 template <class Json>
 std::optional<JsonFault> parse_strictly(std::string_view text, StrictJsonBuilder<Json>& builder) {
-  // The parser takes a NUL for the end of its input and would leave what follows unread.
+  // The parser takes a NUL for the end of its input and would silently ignore the rest.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
     return JsonFault{.kind = JsonFault::Kind::nul_byte, .byte = nul, .detail = ""};
   Json::sax_parse(text.begin(), text.end(), &builder);

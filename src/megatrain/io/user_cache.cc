@@ -9,7 +9,7 @@ namespace megatrain {
 
 namespace {
 
-// A variable that names a folder: relative paths do not count, as the XDG specification has it.
+// The folder that a variable names. Relative paths are ignored, as the XDG specification demands.
 std::string folder_of(const char* variable) {
   const char* value = std::getenv(variable);
   return value && value[0] == '/' ? value : "";

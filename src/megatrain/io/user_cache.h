@@ -1,4 +1,4 @@
-// Where this user's caches lie: what can be made again at any time.
+// Where this user's caches are: files that can be recreated at any time.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The hash of files, states and caches: xxh3_128; of bytes that only this process compares, xxh3_64.
+// Hashes: xxh3_128 for files, states and caches, xxh3_64 for bytes that only this process compares.
 #pragma once
 
 #include <cstddef>

@@ -18,8 +18,8 @@ constexpr int64_t kMaxBytes = 4 * kMiB;
 constexpr int64_t kMaxLevels = 32;
 constexpr int64_t kMaxNodes = 100'000;
 
-// Measures what the parser reads, before anything is built of it. A node with an anchor keeps its size and its height
-// for the aliases that follow, so that a few lines of aliases of aliases are measured without being walked.
+// Measures what the parser reads before anything is built from it. A node with an anchor keeps its size and height for
+// the aliases that follow, so that aliases of aliases are measured without being expanded.
 class Measure : public YAML::EventHandler {
  public:
   explicit Measure(const std::string& name) : name_(name) {}
@@ -48,7 +48,7 @@ class Measure : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchored_.find(anchor);
-    if (found == anchored_.end()) {  // it is still open
+    if (found == anchored_.end()) {  // the anchored node is still open
       refuse(mark, "this alias stands inside what it names, which would never end; write the value out");
     }
     add(mark, found->second);
@@ -56,8 +56,8 @@ class Measure : public YAML::EventHandler {
 
  private:
   struct Size {
-    int64_t nodes = 1;   // with all it holds
-    int64_t levels = 1;  // of lists and maps below it, itself included
+    int64_t nodes = 1;   // including everything below it
+    int64_t levels = 1;  // of nested lists and maps, itself included
   };
   struct Open {
     Size size;
@@ -69,7 +69,7 @@ class Measure : public YAML::EventHandler {
     fail_config(fmt::format("{}:{}: {}", name_, mark.line + 1, what));
   }
 
-  // yaml-cpp gives what has no tag one of these two; a tag that is written out would change what a value is.
+  // yaml-cpp gives these tags to values without one. A tag that is written out would change what a value is.
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (tag.empty() || tag == "?" || tag == "!") return;
     refuse(mark, fmt::format("the tag {} is not supported; write the value without a tag", tag));
@@ -93,7 +93,7 @@ class Measure : public YAML::EventHandler {
     add(mark, size);
   }
 
-  // To what is open around it; it is never above the limits by more than one alias, so nothing overflows.
+  // Adds to the enclosing open node. A size exceeds the limits by at most one alias, so nothing overflows.
   void add(const YAML::Mark& mark, const Size& size) {
     check_levels(mark, std::ssize(open_) + size.levels);
     const int64_t nodes = size.nodes + (open_.empty() ? 0 : open_.back().size.nodes);
@@ -113,11 +113,11 @@ class Measure : public YAML::EventHandler {
   }
 
   const std::string& name_;
-  std::vector<Open> open_;  // lists and maps, the outermost first
+  std::vector<Open> open_;  // lists and maps, outermost first
   std::map<YAML::anchor_t, Size> anchored_;
 };
 
-// The first that has a tab before its text; 0: none has.
+// Number of the first line that has a tab before its text; 0 if there is none.
 int64_t line_with_tab(const std::string& text) {
   std::istringstream lines(text);
   int64_t number = 1;
@@ -128,7 +128,7 @@ int64_t line_with_tab(const std::string& text) {
   return 0;
 }
 
-// The parser's words for what people do most often, in theirs.
+// Rewords the parser's messages for the most common mistakes.
 std::string plain(const std::string& message) {
   if (message == "end of map flow not found") return "a '{' or a quote before here is never closed";
   if (message == "end of sequence flow not found") return "a '[' or a quote before here is never closed";

@@ -1,4 +1,4 @@
-// Stands in for queue.cc in a build without liburing.
+// Replaces queue.cc in a build without liburing.
 #include "megatrain/io/disk_queue.h"
 
 namespace megatrain {

@@ -1,4 +1,4 @@
-// The queue on io_uring: one thread puts pieces in and takes results out.
+// The queue on io_uring: one thread submits pieces and takes their results.
 #include <liburing.h>
 
 #include <array>
@@ -20,7 +20,7 @@ class UringQueue : public DiskQueue {
     if (open_) ::io_uring_queue_exit(&ring_);
   }
 
-  // 0, or the errno that the system refuses it with.
+  // 0, or the errno with which the system refuses it.
   int open() {
     const int result = ::io_uring_queue_init(kPieces, &ring_, 0);
     open_ = result == 0;
@@ -30,7 +30,7 @@ class UringQueue : public DiskQueue {
   const char* name() const override { return "io_uring"; }
 
  private:
-  static constexpr unsigned kPieces = 32;  // on their way at once
+  static constexpr unsigned kPieces = 32;  // in flight at once
 
   void move(const Range& range) override {
     Range left = range;
@@ -62,7 +62,7 @@ class UringQueue : public DiskQueue {
 
   void enqueue(unsigned which) {
     const Range& piece = pieces_[which];
-    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // there is one: no more pieces than entries
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // never null: no more pieces than entries
     const unsigned bytes = static_cast<unsigned>(piece.bytes);
     const auto offset = static_cast<uint64_t>(piece.offset);
     if (piece.write) {
@@ -73,8 +73,8 @@ class UringQueue : public DiskQueue {
     ::io_uring_sqe_set_data64(entry, which);
   }
 
-  // The piece that is done; result_ is what it came to. A call that is interrupted or finds the system busy is made
-  // again: pieces that are on their way cannot be left alone, as they use the caller's memory.
+  // Returns a piece that is done, with its result in result_. A call that is interrupted or finds the system busy is
+  // repeated: pieces in flight use the caller's memory, so they cannot be abandoned.
   unsigned wait_for_one() {
     io_uring_cqe* entry = nullptr;
     while (::io_uring_peek_cqe(&ring_, &entry) != 0) check(::io_uring_submit_and_wait(&ring_, 1));
