@@ -10,7 +10,7 @@
 namespace megatrain {
 namespace {
 
-constexpr size_t kMaxTokenBytes = 4096;  // a text may look like the beginning of a token at each of its bytes
+constexpr size_t kMaxTokenBytes = 4096;  // bounds the search: every byte may look like a token's beginning
 
 const CodePointSet& spaces() {
   static const auto made = CodePointSet::of(tokenizer_unicode::kRustSpace, tokenizer_unicode::kRustSpace_size);
@@ -146,7 +146,7 @@ AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToke
   }
 }
 
-// A token whose text is known takes the place of what has that text.
+// A token replaces an existing one with the same text and keeps its id.
 void AddedTokens::add(AddedToken token, const Bpe& model, const Normalizer& normalizer) {
   if (token.content.empty()) return;
   if (const auto known = ids_.find(token.content); known != ids_.end()) {
@@ -178,7 +178,7 @@ void AddedTokens::cut(const TextPiece& piece, bool after_normalizing, std::vecto
     const AddedToken& token = by_id_.at(id);
     size_t begin = range.begin, end = range.end;
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
-    // Spaces that the token before has taken stay with it.
+    // Spaces that the previous token has taken stay with it.
     if (token.left_strip) begin = std::max(skip_spaces_left(text, begin), done);
     if (token.right_strip) end = skip_spaces_right(text, end);
     if (done < begin) out.push_back(piece.part(done, begin));

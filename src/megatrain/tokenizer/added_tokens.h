@@ -1,4 +1,4 @@
-// Tokens added to a vocabulary: found in the text whole, before anything cuts it.
+// Tokens added to a vocabulary. They are matched as a whole, before the text is split.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace megatrain {
 struct AddedToken {
   int32_t id = -1;
   std::string content;
-  std::string written;  // as it stands in normalized text; the content itself when not `normalized`
+  std::string written;  // as it appears in normalized text; the content itself if not `normalized`
   bool single_word = false;
   bool left_strip = false;
   bool right_strip = false;
@@ -28,30 +28,30 @@ struct AddedToken {
   bool operator==(const AddedToken&) const = default;
 };
 
-// A token of a file beside tokenizer.json; its id, where it has one, is what that file says, not what it gets.
+// A token from a file beside tokenizer.json. If it has an id, that is the id in its file, not the one it will get.
 struct ConfigToken {
   enum class Priority {
-    always,         // also over a token of tokenizer.json that has its text
-    if_id_is_free,  // no token of tokenizer.json has its id
-    if_not_added,   // no added token has its text
-    if_known,       // neither, and the vocabulary has it
+    always,         // even over a token of tokenizer.json with the same text
+    if_id_is_free,  // if no token of tokenizer.json has its id
+    if_not_added,   // if no added token has its text
+    if_known,       // if no added token has its text, and the vocabulary does
   };
   AddedToken token;
   Priority priority = Priority::always;
 };
 
-// Finds the leftmost and there the longest of a set of texts.
+// Finds the leftmost match of a set of texts, and the longest one there.
 class TextFinder {
  public:
   TextFinder() { nodes_.emplace_back(); }
   bool empty() const { return nodes_.size() == 1; }
-  bool add(std::string_view text, int32_t value);  // false when it is there already
-  // From `from` on; false when there is none.
+  bool add(std::string_view text, int32_t value);  // false if it exists already
+  // Searches from `from` on; false if there is no match.
   bool find(std::string_view text, size_t from, ByteRange& range, int32_t& value) const;
 
  private:
   struct Node {
-    std::vector<std::pair<char, int32_t>> next;  // in order of the byte
+    std::vector<std::pair<char, int32_t>> next;  // sorted by byte
     int32_t value = -1;
   };
   int32_t child(int32_t node, char byte) const;
@@ -63,20 +63,20 @@ class TextFinder {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // `list` is tokenizer.json's "added_tokens"; ids of tokens that the model lacks follow its vocabulary, in the order
-  // of the file, then of `more`.
+  // `list` is tokenizer.json's "added_tokens". Tokens that the model lacks get the ids after its vocabulary, in the
+  // order of the file, then of `more`.
   AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Bpe& model,
               const Normalizer& normalizer);
 
-  // Appends `piece`, cut where tokens of one kind stand: those found before normalizing, or those found after.
+  // Appends `piece`, split at tokens of one kind: those matched before normalizing, or those matched after.
   void cut(const TextPiece& piece, bool after_normalizing, std::vector<TextPiece>& out) const;
 
   const AddedToken* find(int32_t id) const;
   const AddedToken* find(std::string_view content) const;
   const std::unordered_map<int32_t, AddedToken>& by_id() const { return by_id_; }
-  // Those of `more` that are not as tokenizer.json alone has them, in order.
+  // The tokens of `more` that differ from tokenizer.json alone, in order.
   const std::vector<AddedToken>& beyond_file() const { return beyond_file_; }
-  // A token's text names a special token.
+  // Whether the text is that of a special token.
   bool is_special(const std::string& text) const { return special_.contains(text); }
 
  private:

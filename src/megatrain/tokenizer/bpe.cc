@@ -13,9 +13,9 @@
 namespace megatrain {
 namespace {
 
-constexpr size_t kFewSymbols = 48;  // up to here the next merge is searched for, beyond it is queued
+constexpr size_t kFewSymbols = 48;  // up to here the next merge is searched for, beyond it a queue is used
 
-// Short words and their tokens. A new word takes the place of the one that was in its slot.
+// Short words and their tokens. A new word replaces the one in its slot.
 class WordCache {
  public:
   static constexpr size_t kMaxBytes = 40;
@@ -34,7 +34,7 @@ class WordCache {
   Entry& slot(uint64_t hash) { return entries_[hash >> 32 & (entries_.size() - 1)]; }
 
  private:
-  std::vector<Entry> entries_ = std::vector<Entry>(1 << 15);  // 4.3 MB a thread
+  std::vector<Entry> entries_ = std::vector<Entry>(1 << 15);  // 4.3 MB per thread
 };
 
 WordCache& this_threads_cache() {
@@ -44,7 +44,7 @@ WordCache& this_threads_cache() {
 
 }  // namespace
 
-// A token of the word so far, in a list; `pair` is what it merges into with the next one.
+// A token of the word so far, in a linked list; `pair` is its merge with the next one.
 struct Bpe::Symbol {
   int32_t id = 0;
   int32_t previous = -1;
@@ -155,7 +155,7 @@ void Bpe::read_merges(const TokenizerNode& node) {
                               nlohmann::json(token).dump()));
     }
     merges_.insert(ids[0], ids[1], {rank++, ids[2]});
-    // A mark after another character, within or at the seam.
+    // A mark after another character, in one of the two parts or where they meet.
     for (size_t at = joined.find(mark); separable && at != std::string::npos;
          at = joined.find(mark, at + mark.size())) {
       separable = at == 0 || joined.compare(at - std::min(at, mark.size()), mark.size(), mark) == 0;
@@ -200,7 +200,7 @@ void Bpe::encode(std::string_view word, std::vector<BpeToken>& tokens) const {
     encode_part(word, 0, tokens);
     return;
   }
-  // No merge reaches over the start of a word, so words are encoded alone.
+  // No merge crosses the start of a word, so each word is encoded on its own.
   size_t begin = 0;
   while (begin < word.size()) {
     size_t at = begin;
@@ -229,7 +229,7 @@ void Bpe::encode_part(std::string_view part, uint32_t shift, std::vector<BpeToke
     }
     encode_uncached(part, tokens);
     const size_t count = tokens.size() - first;
-    bool whole = count <= WordCache::kMaxTokens;  // and no byte is left out
+    bool whole = count <= WordCache::kMaxTokens;  // and the tokens cover every byte
     for (size_t i = 0; whole && i < count; i++)
       whole = tokens[first + i].begin == (i == 0 ? 0 : tokens[first + i - 1].end);
     if (whole) {
@@ -270,7 +270,8 @@ void Bpe::to_symbols(std::string_view word, std::vector<Symbol>& symbols) const 
   const auto push = [&](int32_t id, size_t begin, size_t end) {
     symbols.push_back({.id = id, .begin = static_cast<uint32_t>(begin), .end = static_cast<uint32_t>(end)});
   };
-  // An unknown token waits for what follows it: another may join it, and bytes go in front of it.
+  // An unknown token is held back until the next character: another unknown one may be fused with it, and fallback
+  // bytes go in front of it.
   bool waiting = false;
   size_t waiting_begin = 0, waiting_end = 0;
   const auto release = [&] {
@@ -309,8 +310,8 @@ void Bpe::to_symbols(std::string_view word, std::vector<Symbol>& symbols) const 
   for (size_t i = 0; i + 1 < symbols.size(); i++) symbols[i].pair = merges_.find(symbols[i].id, symbols[i + 1].id);
 }
 
-// The token of the character that begins at `begin`, and its end; -1: none, then `written` is how the vocabulary would
-// write it.
+// The token of the character that starts at `begin`, and the character's end. -1 if there is none; `written` is then
+// how the vocabulary would spell the character.
 int32_t Bpe::character_id(std::string_view word, size_t begin, size_t& end, std::string& written) const {
   if (words_are_bytes_) {
     end = begin + 1;
@@ -337,7 +338,7 @@ int32_t Bpe::character_id(std::string_view word, size_t begin, size_t& end, std:
   return words_.find(written);
 }
 
-// A token for each byte, when each has one.
+// Pushes a token for each byte, if every byte has one.
 bool Bpe::push_bytes(std::string_view character, size_t begin, size_t end, std::vector<Symbol>& symbols) const {
   const bool all = std::all_of(character.begin(), character.end(),
                                [&](char c) { return fallback_ids_[static_cast<unsigned char>(c)] >= 0; });
@@ -355,7 +356,7 @@ void Bpe::refresh_pair(std::vector<Symbol>& symbols, int32_t left) const {
   symbol.pair = symbol.next < 0 ? Merge{} : merges_.find(symbol.id, symbols[static_cast<size_t>(symbol.next)].id);
 }
 
-// Lowest rank first, leftmost first among equals.
+// Merges the lowest rank first, the leftmost among equals.
 void Bpe::merge_few(std::vector<Symbol>& symbols) const {
   if (symbols.empty()) return;
   for (;;) {
@@ -379,7 +380,7 @@ void Bpe::merge_few(std::vector<Symbol>& symbols) const {
   }
 }
 
-// The same order from a queue of (rank, place); an entry whose pair is gone by then is passed over. O(n log n).
+// Merges in the same order, from a queue of (rank, place). Entries whose pair no longer exists are skipped. O(n log n).
 void Bpe::merge_many(std::vector<Symbol>& symbols, std::vector<uint64_t>& queue) const {
   queue.clear();
   const auto push = [&](int32_t at) {

@@ -22,10 +22,10 @@ struct BpeToken {
 
 class Bpe {
  public:
-  // With `words_are_bytes`, words come as bytes where the vocabulary is written in byte characters.
+  // With `words_are_bytes`, words are given as raw bytes although the vocabulary is written in byte characters.
   Bpe(const TokenizerNode& model, bool words_are_bytes);
 
-  // Appends the tokens of a word, from this thread's cache where it is there. Thread-safe.
+  // Appends the tokens of a word, from this thread's cache if it has the word. Thread-safe.
   void encode(std::string_view word, std::vector<BpeToken>& tokens) const;
 
   int32_t id_of(std::string_view token) const { return vocabulary_.find(token); }  // -1: none
@@ -49,23 +49,25 @@ class Bpe {
   void merge_many(std::vector<Symbol>& symbols, std::vector<uint64_t>& queue) const;
   void refresh_pair(std::vector<Symbol>& symbols, int32_t left) const;
 
-  std::vector<std::string> tokens_;  // by id; ids the vocabulary skips are empty and not in `present_`
+  std::vector<std::string> tokens_;  // by id; ids that the vocabulary skips are empty and not in `present_`
   std::vector<bool> present_;
   StringTable vocabulary_;  // as written in the file
-  StringTable words_;       // as words come
+  StringTable words_;       // in the form of the words that are encoded
   PairTable merges_;
   bool words_are_bytes_ = false;
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
   bool byte_fallback_ = false;
   int32_t unknown_ = -1;
-  std::optional<std::string> unknown_missing_;  // the unk_token, when the vocabulary lacks it
+  std::optional<std::string> unknown_missing_;  // the unk_token, if the vocabulary lacks it
   std::string prefix_, suffix_;                 // continuing_subword_prefix, end_of_word_suffix
-  std::array<int32_t, 256> byte_ids_{};         // of a byte of a word, -1: none (words_are_bytes_)
-  std::array<int32_t, 256> fallback_ids_{};     // of <0xNN>, -1: none
-  CodePointMap<int32_t> character_ids_;         // of a character of a word, -1: none
-  std::string word_start_;                      // no token holds it after another character; empty: none is such
-  uint64_t number_ = 0;                         // tells this model's cache entries from those of others
+  std::array<int32_t, 256> byte_ids_{};         // id of each byte of a word, -1: none (words_are_bytes_)
+  std::array<int32_t, 256> fallback_ids_{};     // id of <0xNN>, -1: none
+  CodePointMap<int32_t> character_ids_;         // id of each character of a word, -1: none
+  // A character that no token holds after another character, so that words can be split before it; empty: there is
+  // none.
+  std::string word_start_;
+  uint64_t number_ = 0;  // marks this model's entries in the cache
 };
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// Open-addressed tables that a model looks into for every word and every pair.
+// Open-addressed tables that a model consults for every word and every pair.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,10 @@ inline uint64_t hash_bytes(std::string_view text) {
   return mix_hash(hash ^ rest);
 }
 
-// Strings to ids that are not negative.
+// Maps strings to non-negative ids.
 class StringTable {
  public:
-  // Room for `count` strings; empties the table.
+  // Empties the table and makes space for `count` strings.
   void reserve(size_t count) {
     size_t slots = 16;
     while (slots < 2 * count) slots *= 2;
@@ -45,7 +45,7 @@ class StringTable {
   }
   size_t size() const { return size_; }
 
-  // False when it is there already. At most the reserved count.
+  // False if it exists already. At most the reserved count may be inserted.
   bool insert(std::string_view text, int32_t id) {
     size_t at = hash_bytes(text) & (slots_.size() - 1);
     for (; slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1)) {
@@ -78,7 +78,7 @@ class StringTable {
   size_t size_ = 0;
 };
 
-// What a pair of tokens merges into, and how early.
+// The token that a pair merges into, and the merge's priority.
 struct Merge {
   uint32_t rank = UINT32_MAX;
   int32_t id = -1;
@@ -91,14 +91,14 @@ class PairTable {
     while (slots < 2 * count) slots *= 2;
     slots_.assign(slots, {});
   }
-  // A later merge of the same pair takes the place of an earlier one.
+  // A later merge of the same pair replaces an earlier one.
   void insert(int32_t left, int32_t right, Merge merge) {
     const uint64_t key = key_of(left, right);
     size_t at = mix_hash(key) & (slots_.size() - 1);
     while (slots_[at].merge.id >= 0 && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
     slots_[at] = {key, merge};
   }
-  // rank UINT32_MAX: none.
+  // Rank UINT32_MAX if there is none.
   Merge find(int32_t left, int32_t right) const {
     const uint64_t key = key_of(left, right);
     for (size_t at = mix_hash(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {

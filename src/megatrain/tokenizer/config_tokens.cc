@@ -32,7 +32,7 @@ bool flag(const Json& object, const char* key, bool otherwise) {
   return found != object.end() && found->is_boolean() ? found->get<bool>() : otherwise;
 }
 
-// A token as {"content", flags} or, where `special` says so, as its text alone. Nothing where it is neither.
+// A token written as {"content", flags} or, if `special` is set, as its text alone. Empty if it is neither.
 std::optional<AddedToken> token_of(const Json& value, bool special) {
   if (value.is_string() && special)
     return AddedToken{.content = value.get<std::string>(), .normalized = false, .special = true};
@@ -70,7 +70,7 @@ void add_decoder(const TokenizerConfigFiles& files, std::map<int64_t, AddedToken
   }
 }
 
-// A token's text to its id; special are those that another file names so.
+// Reads a map from token text to id. Tokens are special if another file names them as special.
 void add_legacy(const TokenizerConfigFiles& files, const std::set<std::string>& special,
                 std::map<int64_t, AddedToken>& declared) {
   for (const auto& [text, id] : files.added_tokens.items()) {
@@ -118,7 +118,8 @@ std::vector<ConfigToken> config_tokens(const TokenizerConfigFiles& files) {
     if (auto token = token_of(value, true)) named.push_back({.token = std::move(*token), .priority = priority});
   };
   for (const char* const key : kNamed) {
-    // An end token that no file knows would be trained as an id that the model never had: it is left to be refused.
+    // An end token that no file knows would be trained as an id that the model never had. It is not added, so that it
+    // is refused later.
     if (all.contains(key)) add(all[key], key == kEnd ? Priority::if_known : Priority::if_not_added);
   }
   for (const char* const key : kLists) {

@@ -29,7 +29,7 @@ void decode_bytes(std::vector<std::string>& tokens) {
   tokens = {utf8_lossy(all)};
 }
 
-// The byte of "<0x41>", or -1. A sign counts as a digit in the first place, as in the library that writes these files.
+// The byte of "<0x41>", or -1. A plus sign is accepted as the first digit, as in the library that writes these files.
 int fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   const std::string digits = token.substr(token[3] == '+' ? 4 : 3, token[3] == '+' ? 1 : 2);

@@ -24,7 +24,7 @@ class Decoder {
   struct Fuse {};
   struct Metaspace {
     std::string replacement;
-    bool drop_first = true;  // marks of the first token are no spaces
+    bool drop_first = true;  // marks of the first token are dropped, not turned into spaces
   };
   struct Strip {
     std::string content;  // one character

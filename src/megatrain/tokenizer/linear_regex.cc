@@ -17,12 +17,12 @@ struct Unsupported {};
 
 }  // namespace
 
-// Reads the pattern into a tree, then lays out states from the end to the start, so that each knows what follows it.
+// Parses the pattern into a tree, then lays out states from the end to the start, so that each knows its successor.
 struct LinearRegex::Compiler {
   enum class NodeKind { set, sequence, either, repeat, ahead, behind, atomic, begin, end };
   struct Node {
     NodeKind kind = NodeKind::sequence;
-    bool negated = false;  // of assertions
+    bool negated = false;  // for assertions
     bool lazy = false;
     int least = 0, most = 0;
     int32_t set = -1;
@@ -181,7 +181,7 @@ struct LinearRegex::Compiler {
     return add({.kind = Kind::choice, .next = first, .other = second, .index = static_cast<int32_t>(regex.choices_++)});
   }
 
-  // The state from which `node` and then `next` is matched.
+  // The state that matches `node` and then `next`.
   int32_t emit(const Node& node, int32_t next) {
     switch (node.kind) {
       case NodeKind::set: return add({.kind = Kind::set, .next = next, .index = node.set});
@@ -292,7 +292,7 @@ bool LinearRegex::Search::looks(int32_t state, size_t at) {
   return found != here.negated;
 }
 
-// Depth first with choices on a stack of its own: texts are long, and only assertions and atomic groups recurse.
+// Depth first, with an explicit stack of choices, because texts are long. Only assertions and atomic groups recurse.
 bool LinearRegex::Search::matches(int32_t state, size_t at) {
   const size_t base = frames_.size();
   for (;;) {
@@ -324,7 +324,7 @@ bool LinearRegex::Search::matches(int32_t state, size_t at) {
       }
       if (going) state = here.next;
     }
-    // What waits for this outcome has it as well, or tries its second way.
+    // Frames that wait for this outcome take it too, or try their second alternative.
     bool retry = false;
     while (frames_.size() > base && !retry) {
       Frame& frame = frames_.back();

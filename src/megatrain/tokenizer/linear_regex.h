@@ -1,8 +1,8 @@
-// Patterns over classes in time that grows as the text, whatever the pattern: the fallback where PCRE2 would go over
-// the same characters again and again.
+// Matches class patterns in time linear in the text, whatever the pattern: the fallback where PCRE2 would backtrack
+// over the same characters again and again.
 //
-// Without captures and back references, what a place in the pattern makes of a place in the text depends on nothing
-// else. So each such pair is decided once, also inside look-aheads, over all matches of a text.
+// Without captures and back references, whether a place in the pattern matches at a place in the text depends on
+// nothing else. So each such pair is decided once for all matches in a text, also inside look-aheads.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace megatrain {
 
 class LinearRegex {
  public:
-  // Takes what translate_pattern() writes. None for a pattern that it cannot decide: one that repeats what may match
-  // nothing, looks behind by no fixed length, or has repetition counts of more than some thousands.
+  // Takes the output of translate_pattern(). Empty for a pattern that it cannot decide: one that repeats something that
+  // may match nothing, has a look-behind of no fixed length, or repetition counts of more than some thousands.
   static std::optional<LinearRegex> compile(std::string_view pattern);
 
-  // Searches in one text; what was decided stays known from match to match. Refers to both.
+  // Searches in one text. Decisions are remembered from match to match. Keeps references to both arguments.
   class Search {
    public:
     Search(const LinearRegex& regex, std::string_view text);
@@ -29,8 +29,8 @@ class LinearRegex {
     struct Match {
       size_t begin = 0, end = 0;
     };
-    // The first match that begins at `from` or later, the one that a backtracking matcher finds; `from` must not
-    // decrease. None also when more memory than kMaxMemoryBytes would be needed; then exhausted().
+    // The first match at `from` or later: the one that a backtracking matcher finds. `from` must not decrease. Also
+    // empty if it would need more memory than kMaxMemoryBytes; exhausted() is then true.
     std::optional<Match> find(size_t from);
     bool exhausted() const { return exhausted_; }
 
@@ -43,15 +43,15 @@ class LinearRegex {
     };
 
     bool matches(int32_t state, size_t at);
-    size_t end_of(int32_t state, size_t at);  // of what matches()
+    size_t end_of(int32_t state, size_t at);  // where the match of matches() ends
     bool looks(int32_t state, size_t at);
     Decision& decision(int32_t state, size_t at);
 
     const LinearRegex& regex_;
     std::string_view text_;
     std::vector<Frame> frames_;
-    std::vector<std::unique_ptr<Decision[]>> blocks_;  // kBlock positions each, of every choice
-    size_t freed_ = 0;                                 // blocks below it are not needed any more
+    std::vector<std::unique_ptr<Decision[]>> blocks_;  // kBlock positions each, for every choice
+    size_t freed_ = 0;                                 // blocks below this are no longer needed
     size_t held_ = 0;
     bool exhausted_ = false;
   };
@@ -64,8 +64,8 @@ class LinearRegex {
   struct State {
     Kind kind = Kind::accept;
     bool negated = false;
-    int32_t next = -1;   // of a choice, what is tried first
-    int32_t other = -1;  // of a choice, what is tried second; of ahead and atomic, what they hold
+    int32_t next = -1;   // of a choice: the first alternative
+    int32_t other = -1;  // of a choice: the second alternative; of ahead and atomic: their contents
     int32_t index = -1;  // of a set, a choice or a list of lengths
   };
   struct Behind {

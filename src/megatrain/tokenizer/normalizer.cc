@@ -13,11 +13,11 @@
 namespace megatrain {
 namespace {
 
-// What a text may become: Unicode's forms and byte characters grow it less than 64 times, and so does what Replace and
-// Prepend are for. Beyond that a tokenizer.json would fill the memory with a few lines.
+// Limits the growth of a text. Unicode's forms and byte characters, and the usual uses of Replace and Prepend, grow it
+// by less than 64 times. Without a limit a tokenizer.json could fill the memory with a few lines.
 constexpr size_t kFreeBytes = 4096, kMostGrowth = 64;
 
-const CodePointMap<uint16_t>& lowercase_index() {  // index + 1 in kLowercase; 0: stays
+const CodePointMap<uint16_t>& lowercase_index() {  // index + 1 in kLowercase; 0: unchanged
   static const CodePointMap<uint16_t> made = [] {
     using namespace tokenizer_unicode;
     std::vector<CodePointMap<uint16_t>::Entry> entries;

@@ -1,4 +1,4 @@
-// The normalizer of a tokenizer.json: what happens to a text before it is cut.
+// The normalizer of a tokenizer.json: what happens to a text before it is split.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@
 
 namespace megatrain {
 
-// A text or a regular expression, as Split and Replace have it.
+// A literal text or a regular expression, as used by Split and Replace.
 class TextPattern {
  public:
   explicit TextPattern(const TokenizerNode& node);  // {"String": …} or {"Regex": …}
-  // Matches from left to right, none overlapping.
+  // Non-overlapping matches from left to right.
   void find_all(std::string_view text, std::vector<ByteRange>& matches) const;
-  bool may_be_in(std::string_view text) const;  // cheap: false only when there is no match
+  bool may_be_in(std::string_view text) const;  // cheap; false only if there is no match
   bool may_match_nothing() const { return regex_ && regex_->may_match_nothing(); }
 
  private:
@@ -34,8 +34,8 @@ class Normalizer {
   Normalizer() = default;
   explicit Normalizer(const TokenizerNode& node);
 
-  // Nothing when the text stays as it is (then it is a copy saved); Error(bad_input) when it grows past 64 times its
-  // size and 4 KiB. Origins in `text` count from `origin` on.
+  // Empty if the text does not change, which saves a copy. Error(bad_input) if it grows beyond 4 KiB and 64 times its
+  // size. Origins in `text` count from `origin` on.
   std::optional<AlignedText> normalize(std::string_view text, uint32_t origin, bool track) const;
   bool empty() const { return steps_.empty(); }
 
@@ -61,16 +61,16 @@ class Normalizer {
   void refuse_above(size_t most, size_t bytes) const;
 
   std::vector<Step> steps_;
-  std::string where_;  // the place in tokenizer.json
+  std::string where_;  // place in tokenizer.json
 };
 
-// Each character of a text with where it came from.
+// Each character of a text with its origin.
 AlignedText align_text(std::string_view text, uint32_t origin, bool track);
 
-// Every match becomes `content`, which comes from where the match's last character came from.
+// Replaces every match with `content`, whose origin is that of the match's last character.
 AlignedText replace_all(const AlignedText& text, const std::vector<ByteRange>& matches, std::string_view content);
 
-AlignedText prepended(const AlignedText& text, std::string_view prefix);  // of a text that is not empty
+AlignedText prepended(const AlignedText& text, std::string_view prefix);  // `text` is not empty
 
 AlignedText to_byte_characters(const AlignedText& text);
 

@@ -1,5 +1,5 @@
-// Oniguruma's syntax (Ruby's), read atom by atom: what matches one code point becomes a set, the rest is kept as PCRE2
-// writes it.
+// Translates Oniguruma's (Ruby's) syntax atom by atom. An atom that matches one code point becomes a set; the rest is
+// kept in PCRE2's syntax.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -75,18 +75,18 @@ class Translator {
     parts_.push_back({"", static_cast<int>(sets_.size())});
     sets_.push_back(std::move(set));
   }
-  // What stands from `begin` on becomes a group that a quantifier can follow.
+  // Wraps everything from `begin` on in a group that a quantifier can follow.
   void wrap(size_t begin) {
     parts_.insert(parts_.begin() + static_cast<std::ptrdiff_t>(begin), Part{"(?:", -1});
     keep(")");
   }
 
-  // Up to the ) that ends the group, or the end of the pattern.
+  // Reads up to the ) that ends the group, or the end of the pattern.
   void read_group(int depth) {
     if (depth > kMaxNesting) refuse("more than 64 nested groups");
     const bool caseless = caseless_;
-    size_t atom = kNothing;  // where the last thing that can be repeated begins
-    int closing = 0;         // groups opened by (?i), which reach to the end of this one
+    size_t atom = kNothing;  // where the last repeatable atom begins
+    int closing = 0;         // groups opened by (?i), which extend to the end of this one
     while (more() && !looking_at(")")) {
       if (take("|")) {
         keep("|");
@@ -129,7 +129,7 @@ class Translator {
           refuse("a group (?" + std::string(pattern_.substr(at_, 1)));
         }
       }
-      if (take(")")) {  // to the end of the group around it, alternatives included
+      if (take(")")) {  // until the end of the enclosing group, alternatives included
         keep("(?:");
         closing++;
         atom = kNothing;
@@ -147,7 +147,7 @@ class Translator {
     if (!repeatable) atom = kNothing;
   }
 
-  // {n}, {n,}, {,m}, {n,m}: Oniguruma takes anything else for a literal brace.
+  // {n}, {n,}, {,m}, {n,m}. Oniguruma treats anything else as a literal brace.
   bool read_interval(std::string& text, bool& exact) {
     size_t at = at_ + 1;
     std::string numbers[2];
@@ -228,7 +228,7 @@ class Translator {
       keep_set(single(code));
       return;
     }
-    // Two letters may together be the lower case of one: ß, ﬀ, ﬁ, ﬂ, ﬆ.
+    // Two letters together may be the lower case of one: ß, ﬀ, ﬁ, ﬂ, ﬆ.
     const uint32_t lower = code < 0x80 ? static_cast<uint32_t>(std::tolower(static_cast<int>(code))) : code;
     const bool joined = (last_caseless_ == 's' && (lower == 's' || lower == 't')) ||
                         (last_caseless_ == 'f' && (lower == 'f' || lower == 'i' || lower == 'l'));
@@ -237,7 +237,7 @@ class Translator {
     keep_set(folded(single(code)));
   }
 
-  // With both cases of each ASCII letter, and the two letters outside ASCII whose lower case is inside.
+  // Adds both cases of each ASCII letter, and the two letters outside ASCII whose lower case is inside.
   CodePointSet folded(const CodePointSet& set) const {
     std::vector<CodeRange> ranges = set.ranges();
     for (uint32_t letter = 'a'; letter <= 'z'; letter++) {
@@ -342,7 +342,7 @@ class Translator {
     return true;
   }
 
-  // After the "[": up to and with its "]". Sets may nest, and && intersects all that stands on either side of it.
+  // Reads from after the "[" through its "]". Sets may nest, and && intersects everything on its left with its right.
   CodePointSet read_class(int depth) {
     if (depth > kMaxNesting) refuse("more than 64 nested classes");
     const bool negated = take("^");
@@ -389,7 +389,7 @@ class Translator {
     return negated ? set.complement() : set;
   }
 
-  // One code point of a class; false when it was a set, which `add` took.
+  // Reads one code point of a class. False if it was a set, which was passed to `add`.
   template <typename Add>
   bool read_class_code(uint32_t& code, const Add& add) {
     if (!take("\\")) {
@@ -410,7 +410,7 @@ class Translator {
     return true;
   }
 
-  // Numbers the classes that the sets tell apart and writes each set as the bytes of its classes.
+  // Numbers the classes that the sets distinguish and writes each set as the bytes of its classes.
   ClassPattern emit() {
     std::vector<uint32_t> cuts = {0};
     for (const CodePointSet& set : sets_) {
@@ -458,7 +458,7 @@ class Translator {
   const std::string& where_;
   size_t at_ = 0;
   bool caseless_ = false;
-  uint32_t last_caseless_ = 0;  // the letter just before, where one stands under (?i)
+  uint32_t last_caseless_ = 0;  // the previous letter, if it is under (?i)
   std::vector<Part> parts_;
   std::vector<CodePointSet> sets_;
 };

@@ -25,7 +25,7 @@ struct Section {
   bool match = false;
 };
 
-// The text in order, in and between its matches.
+// The whole text in order: matches and what is between them.
 void to_sections(const std::vector<ByteRange>& matches, size_t size, bool invert, std::vector<Section>& sections) {
   sections.clear();
   uint32_t done = 0;
@@ -37,7 +37,7 @@ void to_sections(const std::vector<ByteRange>& matches, size_t size, bool invert
   if (done != size) sections.push_back({{done, static_cast<uint32_t>(size)}, invert});
 }
 
-// Joins sections as the behaviour says, and drops those it removes.
+// Joins sections according to the behaviour, and drops those it removes.
 void join_sections(SplitBehavior behavior, std::vector<Section>& sections) {
   size_t kept = 0;
   bool previous = false;
@@ -74,7 +74,7 @@ void join_sections(SplitBehavior behavior, std::vector<Section>& sections) {
   }
 }
 
-// What one thread cuts with.
+// Scratch memory of one thread.
 struct SplitScratch {
   std::vector<ByteRange> matches;
   std::vector<Section> sections;
@@ -115,7 +115,7 @@ void cut_on_set(const CodePointMap<uint8_t>& set, SplitBehavior behavior, const 
   cut_at_matches(piece, behavior, false, out);
 }
 
-// 0: a space, 1: of a word, 2: other.
+// 0: space, 1: word character, 2: other.
 const CodePointMap<uint8_t>& word_kinds() {
   static const CodePointMap<uint8_t> made = [] {
     const auto space = CodePointSet::of(tokenizer_unicode::kRustSpace, tokenizer_unicode::kRustSpace_size);
@@ -208,7 +208,7 @@ PreTokenizer::Step PreTokenizer::read_step(const TokenizerNode& node) {
   using namespace tokenizer_unicode;
   const std::string type = node.type();
   if (type == "ByteLevel") {
-    node.boolean("trim_offsets");  // of offsets, not of text
+    node.boolean("trim_offsets");  // concerns offsets, not text
     return ByteLevel{node.boolean("add_prefix_space"), node.boolean_or("use_regex", true)};
   }
   if (type == "Split") {

@@ -1,4 +1,4 @@
-// The pre-tokenizer of a tokenizer.json: cuts a text into the words that the model sees one by one.
+// The pre-tokenizer of a tokenizer.json: splits a text into the words that the model encodes one by one.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace megatrain {
 // A piece of text, or a token already found in it.
 struct TextPiece {
   std::string_view text;
-  const ByteRange* origins = nullptr;  // of each byte; null: the text is the input itself, from `origin` on
-  uint32_t origin = 0;                 // where in the input it begins; exact only when origins are tracked
+  const ByteRange* origins = nullptr;  // one per byte; null: the text is the input itself, from `origin` on
+  uint32_t origin = 0;                 // where it starts in the input; exact only if origins are tracked
   int32_t token = -1;
 
   TextPiece part(size_t begin, size_t end) const {
@@ -27,11 +27,11 @@ struct TextPiece {
     return {text.substr(begin, end - begin), from,
             from == nullptr ? origin + static_cast<uint32_t>(begin) : from->begin, -1};
   }
-  // Where bytes [begin, end) of it came from: whole characters of the input.
+  // Where bytes [begin, end) came from: whole characters of the input.
   ByteRange origin_of(size_t begin, size_t end) const;
 };
 
-// Texts that pieces point into.
+// Owns the texts that pieces point into.
 class TextPool {
  public:
   const AlignedText& keep(AlignedText text) { return texts_.emplace_back(std::move(text)); }
@@ -41,7 +41,7 @@ class TextPool {
   std::deque<AlignedText> texts_;
 };
 
-// A piece that is all of a kept text; `origin` as of the piece it came from.
+// A piece that covers a whole kept text; `origin` is that of the piece it was made from.
 TextPiece whole_piece(const AlignedText& text, uint32_t origin);
 
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
@@ -51,12 +51,13 @@ class PreTokenizer {
   PreTokenizer() = default;
   explicit PreTokenizer(const TokenizerNode& node);
 
-  // The last step writes words in byte characters: the model may take the bytes instead.
+  // Whether the last step writes words in byte characters; the model may then take the bytes instead.
   bool ends_in_bytes() const { return ends_in_bytes_; }
-  // Whether a step asks where in the input a piece began.
+  // Whether a step needs to know where in the input a piece started.
   bool needs_origins() const { return needs_origins_; }
 
-  // Cuts every piece that is not a token. With ends_in_bytes() the words are left as bytes. `spare` is scratch.
+  // Splits every piece that is not a token. With ends_in_bytes() the words are left as bytes. `spare` is scratch
+  // memory.
   void cut(std::vector<TextPiece>& pieces, std::vector<TextPiece>& spare, TextPool& pool, bool track) const;
 
  private:

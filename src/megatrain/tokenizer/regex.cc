@@ -26,17 +26,17 @@ struct Pcre2Freed {
 namespace {
 
 constexpr size_t kFirstStackBytes = 64 << 10;
-constexpr size_t kMaxStackBytes = 256 << 20;  // grown into only by deep repetitions of groups
+constexpr size_t kMaxStackBytes = 256 << 20;  // only deep repetitions of groups use that much
 
-// A backtracking matcher may look at the same characters once for every match, or far more often. So it is given a few
-// characters at a time, and what it cannot decide by them, or within a number of steps, linear_regex.h decides. The
-// last two are for patterns that it cannot take.
+// A backtracking matcher may look at the same characters once for every match, or far more often. So it gets a limited
+// window and a limited number of steps; what it cannot decide within them, linear_regex.h decides. The last two limits
+// are for patterns that linear_regex.h cannot take.
 constexpr size_t kWindow = 1024;  // code points after the start of a match
 constexpr uint32_t kMatchLimit = 100'000;
 constexpr uint32_t kLoneMatchLimit = 10'000'000;
 constexpr size_t kLooksPerCode = 1000;
 
-// What one thread matches with.
+// What a thread needs for matching.
 struct Matcher {
   std::unique_ptr<pcre2_match_data, Pcre2Freed<pcre2_match_data_free>> data{pcre2_match_data_create(1, nullptr)};
   std::unique_ptr<pcre2_match_context, Pcre2Freed<pcre2_match_context_free>> context{
@@ -57,7 +57,7 @@ Matcher& this_threads_matcher() {
   return matcher;
 }
 
-// Not an answer: the window ended, or there were too many steps.
+// Undecided: the window ended, or there were too many steps.
 bool is_undecided(int result) {
   return result == PCRE2_ERROR_PARTIAL || result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_JIT_STACKLIMIT ||
          result == PCRE2_ERROR_DEPTHLIMIT || result == PCRE2_ERROR_HEAPLIMIT;
@@ -107,7 +107,7 @@ TokenizerRegex::TokenizerRegex(std::string_view pattern, const std::string& wher
         fmt::format("{}: the regular expression \"{}\" cannot be used: {}; correct the file or download it again.",
                     where, pattern.substr(0, 200), pcre2_reason(error)));
   }
-  // PCRE2 10.42's compiled code misses matches of a lazy repetition in an atomic group; its interpreter does not.
+  // PCRE2 10.42's JIT misses matches of a lazy repetition in an atomic group; its interpreter does not.
   const bool atomic = translated.pattern.find("(?>") != std::string::npos;
   compiled_->jit =
       !atomic && pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
@@ -134,7 +134,7 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
   const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(matcher.data.get());
   pcre2_set_match_limit(matcher.context.get(), compiled_->linear ? kMatchLimit : kLoneMatchLimit);
 
-  // Byte offset of the code point of a given number; numbers asked for only grow.
+  // Byte offset of a code point by its number; calls must use ascending numbers.
   size_t code_at = 0, byte_at = 0;
   const auto byte_of = [&](size_t code) {
     if (ascii) return static_cast<uint32_t>(code);
@@ -171,14 +171,14 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
     } else if (result != PCRE2_ERROR_NOMATCH) {
       fail_on(text, pcre2_reason(result));
     }
-    // An assertion at the window's end has not seen what follows.
+    // An assertion at the end of the window has not seen what follows.
     if (result == PCRE2_ERROR_NOMATCH || (!whole && begin == reach && result >= 0)) {
       if (whole) break;
       from = reach;
       continue;
     }
     window = kWindow;
-    if (begin == end && any && last_end == end) {  // nothing, just after a match
+    if (begin == end && any && last_end == end) {  // an empty match right after a match
       from++;
       continue;
     }

@@ -1,9 +1,7 @@
-// Regular expressions as tokenizer files write them: the syntax and the character classes of Oniguruma (Ruby), run by
-// PCRE2.
+// Regular expressions as written in tokenizer files: Oniguruma's (Ruby's) syntax and character classes, run by PCRE2.
 //
-// The code points that no part of a pattern tells apart form one class; a text is matched as one byte for each code
-// point, its class. So matching is byte work, and the Unicode version is ours, not that of the library that is
-// installed.
+// Code points that no part of a pattern distinguishes form one class. A text is matched as one byte per code point: its
+// class. So matching works on bytes, and the Unicode version is ours, not that of the installed library.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +18,10 @@ namespace megatrain {
 // A pattern over classes of code points.
 struct ClassPattern {
   std::string pattern;            // for a matcher of bytes
-  CodePointMap<uint8_t> classes;  // the byte that stands for a code point
+  CodePointMap<uint8_t> classes;  // the byte for each code point
 };
 
-// Throws Error(bad_input) on syntax it does not know; `where` names the pattern's place.
+// Throws Error(bad_input) on unknown syntax; `where` names the pattern's place.
 ClassPattern translate_pattern(std::string_view pattern, const std::string& where);
 
 class TokenizerRegex {
@@ -35,7 +33,7 @@ class TokenizerRegex {
 
   bool may_match_nothing() const;
 
-  // Matches of valid UTF-8 from left to right, none overlapping, in time that grows as the text unless linear_regex.h
+  // Non-overlapping matches in valid UTF-8, from left to right. Takes time linear in the text, unless linear_regex.h
   // cannot decide the pattern. Thread-safe.
   void find_all(std::string_view text, std::vector<ByteRange>& matches) const;
 

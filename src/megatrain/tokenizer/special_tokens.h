@@ -1,4 +1,4 @@
-// Tokens that a tokenizer takes whole, found in text.
+// Finds special tokens, which a tokenizer takes as a whole, in text.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ class SpecialTokens {
     size_t end() const { return begin + token.size(); }
   };
 
-  void add(const std::string& token);  // an empty or known one changes nothing
+  void add(const std::string& token);  // empty and known tokens are ignored
   const std::vector<std::string>& all() const { return all_; }
   bool empty() const { return all_.empty(); }
   bool contains(std::string_view token) const { return known_.find(token) != known_.end(); }
 
-  // The longest that begins at the byte; empty where none does.
+  // The longest token that starts at the byte; empty if there is none.
   std::string_view at(std::string_view text, size_t byte) const;
-  // The first that begins at `from` or later.
+  // The first token that starts at `from` or later.
   Found next(std::string_view text, size_t from) const;
 
  private:
@@ -35,9 +35,9 @@ class SpecialTokens {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
   };
 
-  std::vector<std::string> all_;  // in the order they were added
+  std::vector<std::string> all_;  // in order of addition
   std::unordered_set<std::string, Hash, std::equal_to<>> known_;
-  std::array<std::vector<size_t>, 256> lengths_;  // of the tokens with this first byte, the longest first
+  std::array<std::vector<size_t>, 256> lengths_;  // of the tokens with this first byte, longest first
 };
 
 }  // namespace megatrain

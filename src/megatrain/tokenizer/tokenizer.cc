@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// What one thread encodes with.
+// Scratch memory of one thread.
 struct Scratch {
   std::vector<TextPiece> pieces, spare;
   std::vector<BpeToken> tokens;
@@ -73,7 +73,7 @@ Tokenizer::Tokenizer(const TokenizerNode& root, const std::vector<ConfigToken>& 
 void Tokenizer::read_post_processor(const TokenizerNode& node) {
   for (const TokenizerNode& step : flatten_sequence(node, "processors")) {
     const std::string type = step.type();
-    if (type == "ByteLevel") continue;  // offsets only
+    if (type == "ByteLevel") continue;  // affects offsets only
     if (type != "TemplateProcessing") step.unsupported(fmt::format("a post-processor of type \"{}\"", type));
     if (!template_.empty()) step.unsupported("a second template");
     for (const TokenizerNode& item : step.at("single").items()) {
@@ -193,8 +193,8 @@ bool Tokenizer::is_special(int32_t id) const {
   return added != nullptr && added->special;
 }
 
-// What the ids after those given add to the text. Bytes may turn out to be no text only after some were given; then
-// those ids are decoded alone.
+// The text that the ids after the given ones add. Later bytes may show that text already given was not valid; then the
+// new ids are decoded on their own.
 std::string StreamDecoder::fresh() const {
   std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
   if (text.starts_with(given_)) return text.substr(given_.size());
@@ -205,9 +205,9 @@ std::string StreamDecoder::add(int32_t id) {
   ids_.push_back(id);
   std::string text = fresh();
   if (text.empty()) return text;
-  constexpr size_t kMaxHeld = 16;  // a character's bytes are fewer
+  constexpr size_t kMaxHeld = 16;  // more than the bytes of a character
   if (text.ends_with(kReplacement) && ids_.size() - given_count_ < kMaxHeld) return "";
-  // What comes next is decoded with the ids of this step in front of it, so that it is known to be no beginning.
+  // The ids of this step stay in front of the next ones, so that those are not decoded as the beginning of a text.
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(given_count_));
   given_ = tokenizer_.decode(ids_, skip_special_tokens_);
   given_count_ = ids_.size();

@@ -1,7 +1,8 @@
-// Text to token ids and back, as a model's tokenizer.json says; the same ids as the `tokenizers` library gives.
+// Text to token ids and back, following a model's tokenizer.json. The ids are those of the `tokenizers` library.
 //
-// Byte-level BPE (GPT-2, Llama 3, Qwen, Tekken, DeepSeek) and SentencePiece-style BPE (Llama 2, Mistral). What a file
-// asks for and is not here is Error(bad_input) at loading. "truncation" and "padding" are left to who builds batches.
+// Supports byte-level BPE (GPT-2, Llama 3, Qwen, Tekken, DeepSeek) and SentencePiece-style BPE (Llama 2, Mistral).
+// Anything unsupported in a file is Error(bad_input) at loading. "truncation" and "padding" are left to the code that
+// builds batches.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@
 
 namespace megatrain {
 
-// Ids, and for each the bytes of the input it came from: whole characters, spaces included. A token that nothing in the
-// input stands for (of the post-processor) has an empty range.
+// Ids, and for each the bytes of the input it came from: whole characters, spaces included. Tokens that the
+// post-processor adds have an empty range.
 struct Encoding {
   std::vector<int32_t> ids;
   std::vector<ByteRange> ranges;
@@ -28,22 +29,22 @@ struct Encoding {
 
 class Tokenizer {
  public:
-  // `more` are tokens of the files beside it.
+  // `more` are tokens from the files beside it.
   static Tokenizer from_file(const std::string& path, const std::vector<ConfigToken>& more = {});
   // `file` names the text in errors.
   static Tokenizer from_json(std::string_view text, const std::string& file, const std::vector<ConfigToken>& more = {});
 
-  // All of these are thread-safe. A text that is not UTF-8 is Error(bad_input); texts are below 4 GiB.
+  // These are thread-safe. Text that is not UTF-8 is Error(bad_input). Texts must be below 4 GiB.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   Encoding encode_with_ranges(std::string_view text, bool add_special_tokens) const;
-  // Ids the vocabulary lacks are passed over; bytes that are no text become U+FFFD.
+  // Ids that the vocabulary lacks are skipped; invalid UTF-8 becomes U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   int32_t id_of(std::string_view token) const;  // -1: none
   std::string token_of(int32_t id) const;       // empty: none
   bool is_special(int32_t id) const;
   int64_t vocab_size() const { return vocab_size_; }  // one above the highest id
-  // Added tokens that are not as tokenizer.json alone has them.
+  // Added tokens that differ from tokenizer.json alone.
   const std::vector<AddedToken>& tokens_beyond_file() const { return added_.beyond_file(); }
   const AddedTokens& added() const { return added_; }
 
@@ -51,7 +52,7 @@ class Tokenizer {
   Tokenizer(const TokenizerNode& root, const std::vector<ConfigToken>& more);
 
   struct TemplatePart {
-    bool text = false;  // the input's tokens stand here
+    bool text = false;  // the place of the input's tokens
     std::vector<int32_t> ids;
   };
   void read_post_processor(const TokenizerNode& node);
@@ -63,17 +64,17 @@ class Tokenizer {
   Bpe model_;
   AddedTokens added_;
   Decoder decoder_;
-  std::vector<TemplatePart> template_;  // empty: the input's tokens alone
+  std::vector<TemplatePart> template_;  // empty: only the input's tokens
   int64_t vocab_size_ = 0;
 };
 
-// Decodes ids one by one; holds back bytes until they are whole characters.
+// Decodes ids one by one and holds back bytes until they form whole characters.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
-  std::string add(int32_t id);  // the text that is certain now, often empty
+  std::string add(int32_t id);  // the text that is certain by now, often empty
   std::string finish();         // what was held back
 
  private:
@@ -81,7 +82,7 @@ class StreamDecoder {
 
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // the last ones, from one whose text was already given
+  std::vector<int32_t> ids_;  // the last ones, starting with those whose text was already given
   std::string given_;         // the text of the first `given_count_` of them
   size_t given_count_ = 0;
 };

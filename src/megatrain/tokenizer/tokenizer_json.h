@@ -1,4 +1,4 @@
-// A tokenizer.json read with errors that name the file and the place in it.
+// Reads a tokenizer.json with errors that name the file and the place in it.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace megatrain {
 
-// A value of the file and its path there, as "pre_tokenizer.pretokenizers[1]". Throws Error(bad_input) on what it does
-// not find.
+// A value of the file and its path there, such as "pre_tokenizer.pretokenizers[1]". Throws Error(bad_input) if
+// something is missing.
 class TokenizerNode {
  public:
   TokenizerNode(const nlohmann::json& json, std::string file, std::string path)
@@ -34,7 +34,7 @@ class TokenizerNode {
   bool boolean(const char* key) const;
   bool boolean_or(const char* key, bool otherwise) const { return has(key) ? boolean(key) : otherwise; }
   int64_t whole(const char* key) const;
-  uint32_t code(const char* key) const;  // a text of one code point
+  uint32_t code(const char* key) const;  // a string of one code point
 
  private:
   const nlohmann::json* json_;
@@ -42,7 +42,7 @@ class TokenizerNode {
   std::string path_;
 };
 
-// The object itself, or with {"type": "Sequence", key: […]} all it holds, in order.
+// The object itself, or all members of {"type": "Sequence", key: […]} in order.
 std::vector<TokenizerNode> flatten_sequence(const TokenizerNode& node, const char* key);
 
 }  // namespace megatrain

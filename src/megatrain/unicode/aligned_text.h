@@ -1,4 +1,4 @@
-// Text on its way from the input to the model, and where in the input each of its bytes came from.
+// Text between the input and the model, and where in the input each of its bytes came from.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,7 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-// Valid UTF-8. `origins` has one entry for each byte (the input's characters it came from), or is empty when not
-// tracked.
+// Valid UTF-8. `origins` has one entry per byte (the characters of the input it came from), or is empty if not tracked.
 struct AlignedText {
   std::string text;
   std::vector<ByteRange> origins;
@@ -38,7 +37,7 @@ struct AlignedText {
     append_utf8(text, code);
     if (tracked) origins.resize(text.size(), origin);
   }
-  // Bytes [begin, end) of another text.
+  // Appends bytes [begin, end) of another text.
   void append_part(const AlignedText& other, size_t begin, size_t end) {
     text.append(other.text, begin, end - begin);
     if (tracked) {

@@ -5,7 +5,7 @@
 namespace megatrain {
 namespace {
 
-// The byte of a character below U+0144, or -1.
+// The byte for each character below U+0144, or -1.
 constexpr std::array<int16_t, 324> kCharacterBytes = [] {
   std::array<int16_t, 324> bytes{};
   for (int16_t& byte : bytes) byte = -1;

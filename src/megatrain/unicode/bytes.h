@@ -1,5 +1,4 @@
-// The byte-level alphabet: each byte stands for one visible character, so that any text is made of characters of a
-// vocabulary.
+// The byte-level alphabet: each byte is written as one visible character, so that a vocabulary can spell any text.
 #pragma once
 
 #include <array>
@@ -9,7 +8,7 @@
 
 namespace megatrain {
 
-// Printable bytes stand for themselves; the others, in order, for U+0100 and up.
+// Printable bytes map to themselves, the others, in order, to U+0100 and up.
 inline constexpr std::array<uint16_t, 256> kByteCharacters = [] {
   std::array<uint16_t, 256> characters{};
   uint16_t next = 256;
@@ -20,7 +19,7 @@ inline constexpr std::array<uint16_t, 256> kByteCharacters = [] {
   return characters;
 }();
 
-// The bytes that a text of byte characters stands for; false when it holds another character.
+// Decodes a text of byte characters; false if it holds any other character.
 bool to_bytes(std::string_view text, std::string& bytes);
 
 }  // namespace megatrain

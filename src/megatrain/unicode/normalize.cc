@@ -18,10 +18,10 @@ constexpr uint32_t kSyllableCount = kLeadCount * kVowelCount * kTailCount;
 bool is_syllable(uint32_t code) { return code >= kSyllables && code < kSyllables + kSyllableCount; }
 
 struct Tables {
-  CodePointMap<uint16_t> canonical;   // index + 1 in kCanonical of the entry; 0: none
-  CodePointMap<uint16_t> compatible;  // in kCompatible; 0: as canonical
+  CodePointMap<uint16_t> canonical;   // index + 1 of its entry in kCanonical; 0: none
+  CodePointMap<uint16_t> compatible;  // the same in kCompatible; 0: use `canonical`
   CodePointMap<uint8_t> combining;
-  CodePointMap<uint8_t> unsettled;  // bit of a form: the code point may not stay as it is, or may move
+  CodePointMap<uint8_t> unsettled;  // one bit per form: the code point may change or move
 };
 
 CodePointMap<uint16_t> index_of(const uint32_t* entries, int size) {
@@ -105,7 +105,7 @@ void decompose(uint32_t code, bool compatible, ByteRange origin, std::vector<Sca
   for (uint32_t i = 0; i < entry[1]; i++) out.push_back({entry[2 + i], t.combining[entry[2 + i]], origin});
 }
 
-// Marks between starters go in order of their classes.
+// Sorts the marks between starters by combining class.
 void reorder(std::vector<Scalar>& scalars) {
   auto begin = scalars.begin();
   while (begin != scalars.end()) {
@@ -120,7 +120,7 @@ void reorder(std::vector<Scalar>& scalars) {
   }
 }
 
-// 0 when the two do not compose.
+// 0 if the two do not compose.
 uint32_t composed(uint32_t first, uint32_t second) {
   if (first >= kLeads && first < kLeads + kLeadCount && second >= kVowels && second < kVowels + kVowelCount) {
     return kSyllables + ((first - kLeads) * kVowelCount + (second - kVowels)) * kTailCount;

@@ -1,4 +1,4 @@
-// Unicode normalisation forms (UAX #15), of the Unicode version the `tokenizers` library normalises by.
+// Unicode normalisation forms (UAX #15), in the Unicode version that the `tokenizers` library uses.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@ namespace megatrain {
 
 enum class UnicodeForm { nfd, nfkd, nfc, nfkc };
 
-// True when the text is known to be in the form; false says nothing.
+// True if the text is known to be in the form. False means unknown.
 bool is_surely_normal(UnicodeForm form, std::string_view text);
 
 AlignedText to_unicode_form(UnicodeForm form, const AlignedText& text);

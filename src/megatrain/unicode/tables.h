@@ -1,7 +1,6 @@
-// Properties of every code point as the `tokenizers` library sees them (tools/make_tokenizer_unicode.py writes the
-// values). Sets are pairs (first, last); maps are entries (code point, length, what it becomes).
-// chat/jinja/unicode.h is another: tokens follow the library, templates follow Python, and their versions of Unicode
-// differ.
+// Properties of every code point as the `tokenizers` library sees them; tools/make_tokenizer_unicode.py writes the
+// values. Sets are pairs (first, last), maps are entries (code point, length, replacement). chat/jinja/unicode.h has
+// another table: tokens follow the library, templates follow Python, and their Unicode versions differ.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@ namespace megatrain::tokenizer_unicode {
 extern const uint32_t kCategoryRuns[];  // (first code point << 5 | category), in order
 extern const int kCategoryRuns_size;
 
-extern const uint32_t kOnigSpace[], kOnigWord[], kOnigDigit[];  // of regular expressions
+extern const uint32_t kOnigSpace[], kOnigWord[], kOnigDigit[];  // as regular expressions see them
 extern const int kOnigSpace_size, kOnigWord_size, kOnigDigit_size;
 extern const uint32_t kRustSpace[], kRustNumeric[], kRustWord[], kPunctuation[], kCombiningMark[];
 extern const int kRustSpace_size, kRustNumeric_size, kRustWord_size, kPunctuation_size, kCombiningMark_size;
@@ -21,11 +20,11 @@ extern const int kScriptRanges_size;
 extern const char* const kScriptNames[];
 extern const int kScriptNames_size;
 
-extern const uint32_t kCanonical[], kCompatible[], kLowercase[];  // full decompositions, Hangul syllables left out
+extern const uint32_t kCanonical[], kCompatible[], kLowercase[];  // full decompositions, without Hangul syllables
 extern const int kCanonical_size, kCompatible_size, kLowercase_size;
 extern const uint32_t kCombiningClass[];  // (code point << 8 | class), in order
 extern const int kCombiningClass_size;
-extern const uint32_t kCompositions[];  // (first, second, composed), in order of the first two
+extern const uint32_t kCompositions[];  // (first, second, composed), sorted by the first two
 extern const int kCompositions_size;
 
 }  // namespace megatrain::tokenizer_unicode

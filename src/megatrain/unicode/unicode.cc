@@ -9,7 +9,7 @@
 namespace megatrain {
 namespace {
 
-// The letters of a property's name that count.
+// A property's name without the characters that make no difference.
 std::string plain(std::string_view name) {
   std::string result;
   for (const char c : name) {
@@ -25,7 +25,7 @@ struct CategoryName {
   const char* words;
 };
 
-// In the order of the numbers in kCategoryRuns.
+// In the order of the category numbers in kCategoryRuns.
 constexpr CategoryName kCategories[] = {
     {"lu", "uppercaseletter"},    {"ll", "lowercaseletter"},  {"lt", "titlecaseletter"},
     {"lm", "modifierletter"},     {"lo", "otherletter"},      {"mn", "nonspacingmark"},

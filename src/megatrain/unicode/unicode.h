@@ -38,7 +38,7 @@ class CodePointSet {
   std::vector<CodeRange> ranges_;
 };
 
-// A value for each code point, in pages of 256 of which equal ones are kept once.
+// A value for each code point, in pages of 256; equal pages are stored once.
 template <typename T>
 class CodePointMap {
  public:
@@ -47,7 +47,7 @@ class CodePointMap {
     CodeRange range;
     T value;
   };
-  // Entries in order of their ranges, which do not overlap.
+  // Entries are in ascending order and do not overlap.
   CodePointMap(T other, const std::vector<Entry>& entries) : values_(256, other) {
     std::unordered_map<std::string, uint16_t> known;  // by the page's bytes
     std::vector<T> page(256);
@@ -76,8 +76,8 @@ class CodePointMap {
 
 CodePointMap<uint8_t> membership(const CodePointSet& set);  // 1 inside
 
-// "L", "Lu", "Letter", "Uppercase_Letter", "Han", "Any" …, in any case, with or without "_", "-" and spaces. False when
-// unknown.
+// "L", "Lu", "Letter", "Uppercase_Letter", "Han", "Any" and so on, in upper or lower case, with or without "_", "-" and
+// spaces. False if unknown.
 bool find_property(std::string_view name, CodePointSet& set);
 
 }  // namespace megatrain
