@@ -55,7 +55,7 @@ void ChatLayout::add_data(Place& place, Bytes bytes) {
   place.data_size += bytes.size();
 }
 
-// Nothing but a few words of the template stands between.
+// True if only a few words of the template are in between.
 bool ChatLayout::continues(const Place& place, size_t begin, int32_t message) const {
   const std::string_view between = std::string_view(text_.bytes()).substr(0, begin).substr(place.bytes.end);
   return last_written_ == message && between.find('\n') == std::string_view::npos && !tokens_.next(between, 0);

@@ -1,4 +1,4 @@
-// Where a rendered conversation holds each of its messages.
+// Where each message appears in a rendered conversation.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,20 @@ class ChatLayout {
     size_t size() const { return end - begin; }
   };
 
-  // What a message's turn wrote without a gap, or a run of its data outside of its turn.
+  // A contiguous part that a message's turn wrote, or a run of the message's data outside its turn.
   struct Place {
     Bytes bytes;
-    size_t from = 0;            // where the text before the data begins that no other message wrote
-    std::optional<Bytes> data;  // from the first byte of the message's data to the last
+    size_t from = 0;            // start of the text before the data that no other message wrote
+    std::optional<Bytes> data;  // from the first to the last byte of the message's data
     size_t data_size = 0;
-    bool own = false;  // its turn wrote it
+    bool own = false;  // written by the message's own turn
   };
 
   ChatLayout(const jinja::Text& text, const std::vector<std::string>& roles, const SpecialTokens& tokens);
 
   const std::vector<Place>& places(size_t message) const { return places_[message]; }
-  const Place* main_place(size_t message) const;  // where most of the message's data stands
+  // The place with most of the message's data; places that its own turn wrote come first. Null if there is none.
+  const Place* main_place(size_t message) const;
 
  private:
   bool is_message(int32_t index) const { return index >= 0 && static_cast<size_t>(index) < roles_.size(); }
@@ -44,7 +45,7 @@ class ChatLayout {
   const std::vector<std::string>& roles_;
   std::vector<std::vector<Place>> places_;
   int32_t last_written_ = -1;
-  size_t written_end_ = 0;  // of the last run that a message's turn wrote or that is its data
+  size_t written_end_ = 0;  // end of the last run that is a message's data or that a turn wrote
 };
 
 }  // namespace megatrain

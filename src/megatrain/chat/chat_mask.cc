@@ -13,7 +13,7 @@ namespace {
 using jinja::Text;
 
 constexpr std::string_view kSpaces = " \t\r\n";
-constexpr size_t kMaxVariants = 16;  // renderings made to see prompts, plain answers or ends, each
+constexpr size_t kMaxVariants = 16;  // most renderings for prompts, for plain answers and for ends, each
 
 using Place = ChatLayout::Place;
 
@@ -58,7 +58,7 @@ class Masker {
   }
 
  private:
-  // Where a turn holds several answers, the bytes from where a later one begins are its own.
+  // If a turn holds several answers, each one ends where the next begins.
   static void make_disjoint(std::vector<TrainedSpan>& spans) {
     std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     size_t end = 0;
@@ -73,12 +73,14 @@ class Masker {
 
   bool is_assistant(size_t message) const { return inputs_.roles[message] == "assistant"; }
 
-  // Tokens of the template that end turns, as this conversation shows: those between an answer and the header of the
-  // next message (which is what stood before the first message of that role), and those that stand first between
-  // messages, before an answer and behind one, but not before the first message. What stands first between two answers
-  // may be the second one's header, so it shows nothing.
+  // Learns from this conversation which of the template's tokens end turns:
+  // - tokens between an answer and the header of the next message (the text before the first message of that role)
+  // - tokens that come first between two messages, both before an answer and after one, but not before the first
+  //   message
+  //
+  // The first token between two answers may belong to the second one's header, so it proves nothing.
   void learn_ends() {
-    std::map<std::string_view, std::string_view> headers;  // what stands before the first message of each role
+    std::map<std::string_view, std::string_view> headers;  // the text before the first message of each role
     std::string_view beginning;                            // before the first message
     SpecialTokens before_answers, behind_answers;
     for (size_t i = 0; i < inputs_.roles.size(); ++i) {
@@ -119,15 +121,15 @@ class Masker {
     return std::min(text.find_first_not_of(kSpaces, at), text.size());
   }
 
-  // What the template writes to ask for an answer, from where the text before the answer begins (Place::from).
+  // The text that asks for an answer, starting at Place::from.
   struct Prompt {
     std::string text;
-    bool asks = false;   // some of it is written for add_generation_prompt alone
+    bool asks = false;   // part of it is written only for add_generation_prompt
     std::string header;  // that part
   };
 
-  // It depends on the message before, so one answer behind each role is rendered; where the template refuses that, a
-  // few more.
+  // The prompt depends on the previous message, so one answer after each role is rendered. If the template refuses that
+  // rendering, others are tried, up to kMaxVariants.
   const Prompt& prompt_of(size_t i) {
     if (i == 0) return prompt_of_all();
     const auto known = prompts_.find(inputs_.roles[i - 1]);
@@ -158,7 +160,7 @@ class Masker {
     if (common_prefix(bytes_, bytes) >= place.from) return prompt(bytes.substr(place.from));
     const ChatLayout layout(*prefix, inputs_.roles, inputs_.special_tokens);
     for (size_t j = i; j-- > 0;) {
-      // The last turn that both wrote, up to this one: what the prefix has beyond it.
+      // Start from the last earlier turn that both renderings have, and take what the prefix has beyond it.
       const Place* const here = layout_.main_place(j);
       const Place* const there = layout.main_place(j);
       if (!here || !there || here->bytes.begin >= place.from) continue;
@@ -169,7 +171,7 @@ class Masker {
     return std::nullopt;
   }
 
-  // What the generation prompt adds to the whole conversation.
+  // What the generation prompt adds to the complete conversation.
   const Prompt& prompt_of_all() {
     if (!prompt_of_all_) {
       const size_t count = inputs_.roles.size();
@@ -189,8 +191,8 @@ class Masker {
     return *prompt_of_all_;
   }
 
-  // What the template writes before the content of message i where that is all the message has. Every answer of the
-  // conversation is such a one, or `alone` this one, which is then the last message.
+  // The text before the content of message i when the message has content only. Either every answer of the conversation
+  // is reduced to its content, or, with `alone`, only this one, which is then the last message.
   std::optional<std::string> plain_header(size_t i, bool alone) {
     if (!alone) {
       if (!plain_) {
@@ -220,7 +222,7 @@ class Masker {
 
   struct Begin {
     size_t byte = 0;
-    bool sure = true;  // the answer begins as its prompt, or as a plain answer does
+    bool sure = true;  // the answer begins like its prompt or like a plain answer
   };
 
   Begin answer_begin(size_t i, const Place& place, bool main) {
@@ -228,7 +230,7 @@ class Masker {
     const std::string_view written = bytes_.substr(place.from, place.bytes.end - place.from);
     const size_t most = place.data ? place.data->begin - place.from : written.size();
     const Prompt& prompt = prompt_of(i);
-    Begin header{.byte = most};  // counted from where the place begins
+    Begin header{.byte = most};  // relative to place.from
     if (const size_t size = prompt.asks ? prompt_size(written, prompt.text) : 0; size > 0) {
       header.byte = size;
     } else if (main) {
@@ -237,15 +239,15 @@ class Masker {
     return {after_role(place.from + header.byte, place, static_cast<int32_t>(i)), header.sure};
   }
 
-  // The prompt where the text begins with it; white space at its end may differ.
+  // Length of the prompt if the text begins with it, otherwise 0. White space at the prompt's end may differ.
   static size_t prompt_size(std::string_view text, std::string_view prompt) {
     const size_t visible = prompt.find_last_not_of(kSpaces);
     const size_t common = common_prefix(text, prompt);
     return common == prompt.size() || (visible != std::string_view::npos && common > visible) ? common : 0;
   }
 
-  // The header of an answer that does not begin with its prompt: a plain answer's, else what it shares with both.
-  // `header` has what the answer begins with, too.
+  // The header of an answer that does not begin with its prompt: that of a plain answer, otherwise what the answer
+  // shares with both. `header` may extend into the answer itself.
   Begin header_size(size_t i, std::string_view header, bool has_data, const Prompt& prompt) {
     const size_t asked = whole_part(header, prompt.text);
     Begin begin{.byte = asked, .sure = false};
@@ -254,7 +256,7 @@ class Masker {
       const auto plain = plain_header(i, alone);
       if (!plain) continue;
       blind = false;
-      // Without a generation prompt the template may still begin the answer, with a space say.
+      // Without a generation prompt the template may still write something before the answer, such as a space.
       const bool begins = !prompt.asks && plain->starts_with(prompt.text) &&
                           is_blank(std::string_view(*plain).substr(prompt.text.size()));
       const std::string_view text = begins ? std::string_view(prompt.text) : *plain;
@@ -267,7 +269,7 @@ class Masker {
     return begin;
   }
 
-  // How much of the header the text begins with; where they part, up to the last line or special token.
+  // Length of the common prefix. If the two differ within it, it is cut back to the last whole line or special token.
   size_t whole_part(std::string_view header, std::string_view text) const {
     const size_t common = common_prefix(header, text);
     if (common == header.size() || common == text.size()) return common;
@@ -280,7 +282,8 @@ class Masker {
     return whole;
   }
 
-  // A role that the template wrote into the turn is header, whatever the prompt: the answer begins with data after it.
+  // A role that the template wrote into the turn belongs to the header, whatever the prompt. The answer then begins
+  // with the data after it.
   size_t after_role(size_t begin, const Place& place, int32_t message) const {
     if (!place.data || place.data->begin <= begin) return begin;
     for (auto run = run_at(begin); run != text_.runs().end() && begin_of(run) < place.data->begin; ++run) {
@@ -298,16 +301,16 @@ class Masker {
 
   struct End {
     size_t byte = 0;
-    bool ends = false;   // by a token, or by any text where no tokens are known
-    bool known = false;  // by a token that is known to end an answer
+    bool ends = false;   // with a token, or with any text if no tokens are known
+    bool known = false;  // with a token that is known to end an answer
   };
 
   End answer_end(size_t i, const Place& place, bool main, size_t begin) {
     const std::string& prompt = prompt_of(i).header;
     End end = written_end(place, begin, prompt);
     if (end.known) return end;
-    // Behind a token that closes the turn, one known to end an answer is the model's where the next turn begins with
-    // it.
+    // After the token that closes the turn, the next turn may begin with a token known to end an answer. The model has
+    // to write that one too.
     const auto later = end_in_next(end.byte, end.ends ? inputs_.end_tokens : ends_);
     if (later && (!end.ends || text_.origin_at(*later - 1).turn >= 0)) end = {*later, true};
     if (main && place.data) {
@@ -321,7 +324,7 @@ class Masker {
     const size_t last = std::max(begin, place.data ? place.data->end : begin);
     const auto token_end = [&](size_t stop) { return end_of_turn(bytes_.substr(0, stop), last, prompt); };
     if (const auto end = token_end(place.bytes.end)) return *end;
-    Run run = run_at(place.bytes.end);  // the turn may be ended by text outside its iteration
+    Run run = run_at(place.bytes.end);  // text outside the turn's loop iteration may end it
     while (run != text_.runs().end() && run->origin.turn < 0 && run->origin.message < 0) ++run;
     const size_t after = std::max(begin_of(run), place.bytes.end);
     if (const auto end = token_end(after)) return *end;
@@ -330,10 +333,10 @@ class Masker {
     return {end, end > last && inputs_.special_tokens.empty()};
   }
 
-  // The end of the first end token, or else of the last special token that is not of the next prompt.
+  // The end of the first end token, otherwise of the last special token that does not belong to the next prompt.
   std::optional<End> end_of_turn(std::string_view text, size_t from, std::string_view prompt) const {
     std::optional<End> end;
-    bool header = false;  // of what follows
+    bool header = false;  // a header has begun
     for (auto token = inputs_.special_tokens.next(text, from); token;
          token = inputs_.special_tokens.next(text, token.end())) {
       if (inputs_.end_tokens.contains(token.token)) return End{token.end(), true, true};
@@ -343,8 +346,8 @@ class Masker {
     return end;
   }
 
-  // How much of the text behind the answer's data closes it: what the template writes there when the answer is the last
-  // message, but for a prompt, where the conversation has the same. It is learned once for equal texts.
+  // How much of the text after the answer's data closes the answer. That is what the template writes there, without a
+  // prompt, when the answer is the last message, provided that the conversation has the same text. Cached by that text.
   size_t close_of(size_t i, const Place& place, std::string_view prompt) {
     const std::string_view behind = bytes_.substr(place.data->end, data_after(place.data->end) - place.data->end);
     const auto known = closes_.find(behind);
@@ -364,7 +367,7 @@ class Masker {
     return closes_.emplace(behind, 0).first->second;
   }
 
-  // Where a prompt begins in the text, up to its end; its size where none does.
+  // Where a prompt, or its beginning at the end of the text, starts in the text; the text's size if there is none.
   size_t prompt_in(std::string_view text, std::string_view prompt) const {
     for (auto token = inputs_.special_tokens.next(text, 0); token && !prompt.empty();
          token = inputs_.special_tokens.next(text, token.end())) {
@@ -374,14 +377,14 @@ class Masker {
     return text.size();
   }
 
-  // Where the next data of a message begins, other than its role.
+  // Where the next message data other than a role begins.
   size_t data_after(size_t byte) const {
     Run run = run_at(byte);
     while (run != text_.runs().end() && (run->origin.message < 0 || run->origin.role)) ++run;
     return run == text_.runs().end() ? bytes_.size() : std::max(byte, begin_of(run));
   }
 
-  // The end of those end tokens that stand at `from` with nothing but white space before and between them.
+  // The end of the end tokens at `from`, with only white space before and between them.
   std::optional<size_t> end_in_next(size_t from, const SpecialTokens& ends) const {
     const std::string_view text = bytes_.substr(0, data_after(from));
     std::optional<size_t> end;
@@ -397,15 +400,15 @@ class Masker {
   const MaskInputs& inputs_;
   const Text& text_;
   std::string_view bytes_;
-  SpecialTokens ends_;  // the end tokens, and what this conversation shows to be ones
+  SpecialTokens ends_;  // the given end tokens and those learned from this conversation
   ChatLayout layout_;
-  std::map<std::string, Prompt> prompts_;  // by the role of the message before
+  std::map<std::string, Prompt> prompts_;  // by the role of the previous message
   size_t prompts_rendered_ = 0;
   std::optional<Prompt> prompt_of_all_;
   std::optional<Text> plain_;
   std::optional<ChatLayout> plain_layout_;
-  std::map<std::string, std::optional<std::string>> plain_headers_;  // by the role of the message before
-  std::map<std::string, size_t, std::less<>> closes_;                // by the text behind an answer's data
+  std::map<std::string, std::optional<std::string>> plain_headers_;  // by the role of the previous message
+  std::map<std::string, size_t, std::less<>> closes_;                // by the text after an answer's data
 };
 
 }  // namespace
@@ -414,7 +417,7 @@ ChatMask find_trained(const MaskInputs& inputs) { return Masker(inputs).run(); }
 
 ChatMask find_generated(const jinja::Text& text, const SpecialTokens& special_tokens) {
   ChatMask mask;
-  size_t begin = 0, data_end = 0;  // of the last span, where the message's data ends
+  size_t begin = 0, data_end = 0;  // where the message's data ends in the last span
   for (const Text::Run& run : text.runs()) {
     const ChatLayout::Bytes bytes{begin, run.end};
     begin = run.end;

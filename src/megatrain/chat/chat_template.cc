@@ -36,7 +36,7 @@ Json read_json(const std::filesystem::path& path) {
   }
 }
 
-// A token stands as a string or as {"content": "..."}.
+// A token is written as a string or as {"content": "..."}.
 std::optional<std::string> token_text(const Json& token) {
   if (token.is_string()) return token.get<std::string>();
   if (token.is_object() && token.contains("content") && token["content"].is_string()) {
@@ -49,7 +49,7 @@ void add_once(std::vector<std::string>& tokens, const std::string& token) {
   if (!token.empty() && std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
 }
 
-// What stands in the source as <|...|>, or between DeepSeek's full-width bars.
+// Finds tokens written in the source as <|...|>, or between DeepSeek's full-width bars.
 void add_bar_tokens(std::vector<std::string>& tokens, std::string_view source) {
   constexpr size_t kLongest = 64;
   for (const auto& [open, close] : {std::pair<std::string_view, std::string_view>{"<|", "|>"}, {"<｜", "｜>"}}) {
@@ -69,8 +69,8 @@ bool is_given(const Json& message, const char* key) {
   return found != message.end() && !found->is_null();
 }
 
-// Reasoning goes by several names, and a template may read any. In the order of the keys as transformers passes it,
-// which leaves "reasoning" out.
+// Reasoning has several names, and a template may read any of them. The keys are in the order in which transformers
+// passes them, which leaves out "reasoning".
 Json with_reasoning(const Json& message) {
   const auto* const found = std::find_if(std::begin(kReasoningKeys), std::end(kReasoningKeys),
                                          [&](const char* key) { return is_given(message, key); });
@@ -205,7 +205,7 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_director
   const std::filesystem::path directory(model_directory);
   const std::filesystem::path config_path = directory / "tokenizer_config.json";
   const Json config = read_json(config_path);
-  // The map counts before the configuration where that has no added_tokens_decoder, else not at all.
+  // The map overrides the configuration if that has no added_tokens_decoder; otherwise the map is ignored.
   if (!config.contains("added_tokens_decoder") || config["added_tokens_decoder"].is_null()) {
     const std::filesystem::path map_path = directory / "special_tokens_map.json";
     chat.read_config(read_json(map_path), map_path.string());

@@ -33,7 +33,7 @@ json read_optional(const fs::path& path) {
   return can_read(path.string()) ? read_json_file(path.string()) : json::object();
 }
 
-// Of every file that a chat template's text depends on, and of the end tokens, which its mask depends on.
+// A hash of every file that the rendered text depends on, and of the end tokens, which the loss mask depends on.
 std::string template_hash(const fs::path& directory, const std::string& template_file,
                           const std::vector<std::string>& ends) {
   std::vector<fs::path> files = {directory / "tokenizer_config.json", directory / "special_tokens_map.json",
@@ -53,8 +53,8 @@ std::string template_hash(const fs::path& directory, const std::string& template
   return hash.digest();
 }
 
-// The id of a token that a configuration names, as a text or as {"content": text}; -1: it names none. A name that the
-// tokenizer lacks is -1 too, unless it is `needed`.
+// The id of a token that a configuration names, as a text or as {"content": text}. -1 if it names none, or names one
+// that the tokenizer lacks; the latter is an error if it is `needed`.
 int32_t named_id(const json& config, const char* key, const Tokenizer& tokenizer, const std::string& file,
                  bool needed) {
   if (!config.contains(key) || config.at(key).is_null()) return -1;
@@ -67,7 +67,7 @@ int32_t named_id(const json& config, const char* key, const Tokenizer& tokenizer
   return id;
 }
 
-// Of tokenizer.json and, where the files beside it change the tokens, of these changes.
+// A hash of tokenizer.json and of the changes that the files beside it make to the tokens, if any.
 std::string identity_of(const std::string& text, const Tokenizer& tokenizer) {
   Xxh3 hash;
   hash.update(text.data(), text.size());
@@ -79,7 +79,7 @@ std::string identity_of(const std::string& text, const Tokenizer& tokenizer) {
   return hash.digest();
 }
 
-// Ids follow the order of the tokens, as in transformers, whatever the file says.
+// Ids follow the order of the tokens, as in transformers, even if the file says otherwise.
 void warn_of_other_ids(const std::vector<ConfigToken>& tokens, const Tokenizer& tokenizer, const std::string& file) {
   for (const auto& [token, priority] : tokens) {
     const int32_t id = tokenizer.id_of(token.content);
@@ -155,7 +155,7 @@ void ModelText::read_end_ids(const std::string& directory) {
   }
 }
 
-// What ends the answer of a small conversation; a template that refuses it leaves the other end tokens.
+// Renders a small conversation to learn what ends an answer. If the template refuses it, the other end tokens remain.
 void ModelText::find_turn_end() {
   RenderedChat chat;
   try {

@@ -21,7 +21,7 @@ enum class ExpressionKind {
   item,       // items[0][items[1]]
   slice,      // items: start, stop, step, each may be null
   call,       // items[0](items[1...], named)
-  filter,     // items[0] | name(items[1...], named); items[0] is null where a block is filtered
+  filter,     // items[0] | name(items[1...], named); items[0] is null for a filter block
   test,       // items[0] is name(items[1...], named)
   negative,
   positive,

@@ -7,7 +7,7 @@
 namespace megatrain::jinja {
 namespace {
 
-// Operations on a text, filters and methods alike, by how they read it. Those that are in no list take it apart.
+// Filters and methods of text, by how they read it. All others make a value of each character.
 constexpr std::string_view kCopied[] = {"string",     "safe",     "format",       "length",
                                         "startswith", "endswith", "removeprefix", "removesuffix"};
 constexpr std::string_view kSearched[] = {"trim",   "strip", "lstrip",    "rstrip",     "replace", "truncate",
@@ -34,7 +34,7 @@ size_t argument_bytes(const Arguments& arguments) {
   return bytes;
 }
 
-// Each character is looked for among those that are stripped.
+// Each character is looked up among those to strip.
 size_t strip_steps(size_t bytes, const Arguments& arguments) {
   return search_steps(bytes) * (1 + copy_steps(argument_bytes(arguments)));
 }
@@ -45,7 +45,7 @@ size_t shallow_weight(const Value& value) {
   if (value.text()) return weight(value);
   if (const Sequence* sequence = value.sequence()) return sequence->items.size() * sizeof(Value);
   if (const Dict* dict = value.as_dict()) return dict->entries.size() * 2 * sizeof(Value);
-  if (const BigInteger* big = value.big()) return big->limbs() * big->limbs();  // of a product
+  if (const BigInteger* big = value.big()) return big->limbs() * big->limbs();  // cost of a multiplication
   return 0;
 }
 
@@ -58,7 +58,7 @@ size_t contains_steps(const Value& container, const Value& item) {
   return (container.text() ? search_steps(bytes) : copy_steps(bytes)) + copy_steps(shallow_weight(item));
 }
 
-// A key is compared with all keys of its length.
+// A key is compared with all keys of the same length.
 size_t find_steps(const Dict& dict, size_t key_bytes) {
   constexpr size_t kShort = 64;
   const size_t compared = key_bytes > kShort ? std::min(dict.weight, dict.entries.size() * key_bytes) : key_bytes;
@@ -79,7 +79,7 @@ size_t filter_steps(std::string_view name, const Value& value, const Arguments& 
     return given + text_steps(name == "count" ? "length" : name, weight(value));
   }
   constexpr std::string_view kOutside[] = {
-      // they read the list, and not what is in it
+      // These read the list itself, not its items.
       "attr", "batch", "count",  "d",          "default", "dictsort", "first",      "items", "last", "length",
       "list", "map",   "reject", "rejectattr", "reverse", "select",   "selectattr", "slice", "sum"};
   if (!among(kOutside, name)) return given + weight(value);
@@ -106,7 +106,7 @@ size_t method_steps(const Callable& method, const Arguments& arguments) {
     return copy_steps(bytes) + (of_text ? iterate_steps(arguments.positional[0]) : given);
   }
   const bool within =
-      arguments.positional.size() > 1 || !arguments.named.empty();  // of a window, whose ends are counted
+      arguments.positional.size() > 1 || !arguments.named.empty();  // a window, whose ends are counted in characters
   if (within && (name == "startswith" || name == "endswith")) return search_steps(bytes) + given;
   return text_steps(name, bytes) + given;
 }

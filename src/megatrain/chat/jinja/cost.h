@@ -1,7 +1,7 @@
-// What an operation costs by the bytes that it reads, in steps of the interpreter's meter: all of it in one place.
+// What each operation costs, by the bytes that it reads, in steps of the interpreter's meter. All costs are here.
 //
-// A step is about 50 ns. The rates below were measured, so that a million steps take about as long whichever operation
-// they are spent on: a slow one that is charged too little would hold a server for minutes.
+// A step is about 50 ns. The rates below were measured, so that a million steps take about the same time whatever they
+// are spent on. A slow operation that is charged too little could block a server for minutes.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace megatrain::jinja {
 
-constexpr size_t copy_steps(size_t bytes) { return bytes / 32; }       // whole blocks: copied, compared, counted
+constexpr size_t copy_steps(size_t bytes) { return bytes / 32; }       // in blocks: copied, compared, counted
 constexpr size_t search_steps(size_t bytes) { return bytes / 4; }      // byte by byte
-constexpr size_t character_steps(size_t bytes) { return bytes; }       // decoded, written again
-constexpr size_t take_apart_steps(size_t bytes) { return 8 * bytes; }  // a value for each character
+constexpr size_t character_steps(size_t bytes) { return bytes; }       // decoded and written again
+constexpr size_t take_apart_steps(size_t bytes) { return 8 * bytes; }  // one value per character
 
 size_t iterate_steps(const Value& value);                          // iterate()
 size_t contains_steps(const Value& container, const Value& item);  // contains()
@@ -23,7 +23,7 @@ size_t slice_steps(const Value& object, bool with_step);           // slice_valu
 size_t filter_steps(std::string_view name, const Value& value, const Arguments& arguments);
 size_t method_steps(const Callable& method, const Arguments& arguments);
 
-// Bytes of the value without what is in it.
+// Bytes of the value without its contents.
 size_t shallow_weight(const Value& value);
 
 }  // namespace megatrain::jinja

@@ -1,4 +1,4 @@
-// How the interpreter computes values; its statements are in jinja_interpreter.cc.
+// How the interpreter computes values; its statements are in interpreter.cc.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace megatrain::jinja {
 namespace {
 
-// The first message that the value holds data of; -1: none.
+// The first message whose data the value holds; -1 if there is none.
 int32_t first_message(const Value& value) {
   if (const Text* text = value.text()) {
     for (const Text::Run& run : text->runs()) {

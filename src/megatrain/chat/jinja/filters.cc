@@ -21,7 +21,7 @@ using Items = std::vector<Value>;
 
 bool flag(const Value* value, bool absent = false) { return value ? truth(*value) : absent; }
 
-// The value of "a.b.0" in an item, each part looked up as by x["a"].
+// The value at "a.b.0" in an item, each part looked up like x["a"].
 Value walk(Interpreter& interpreter, Value item, const Value& path, const Value* absent) {
   std::vector<Value> parts;
   if (const Text* text = path.text()) {
@@ -468,7 +468,7 @@ bool is_filter(std::string_view name) { return filters().find(name) != filters()
 Value run_filter(Interpreter& interpreter, const std::string& name, const Value& value, const Arguments& arguments) {
   Value result = filters().find(name)->second(interpreter, value, arguments);
   if (value.source >= 0 && result.source < 0) result.source = value.source;
-  // What Python's methods of str keep marked; other filters make plain strings of marked ones.
+  // Python's str methods keep the safe mark; other filters turn marked strings into plain ones.
   constexpr std::string_view kKeep[] = {"upper", "lower", "capitalize", "trim", "reverse", "center", "indent"};
   if (value.markup && std::find(std::begin(kKeep), std::end(kKeep), name) != std::end(kKeep)) result.markup = true;
   return result;

@@ -8,7 +8,7 @@
 namespace megatrain::jinja {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // the sandbox's
+constexpr int64_t kMaxRange = 100'000;  // the sandbox's limit
 
 Value range(const Arguments& arguments) {
   const auto& given = arguments.positional;
@@ -64,7 +64,7 @@ Value make_namespace(Interpreter& interpreter, const Arguments& arguments) {
     if (name.starts_with("_")) {
       raise("Chat templates cannot store underscore-prefixed attributes on a namespace, but got " + show_string(name));
     }
-    Value::list({value});  // refuses what may not be inside
+    Value::list({value});  // raises for values that must not be stored
     space->attributes.emplace_back(name, value);
   }
   return {space};
@@ -76,7 +76,7 @@ Value strftime_now(const Interpreter& interpreter, const Arguments& arguments) {
   if (format.empty()) return Value::of("");
   if (format.size() > 256) raise("a date's format of more than 256 bytes is not supported");
   std::string out(4096, '\0');
-  const std::string marked = format + "x";  // so that an empty result is told from a failure
+  const std::string marked = format + "x";  // to distinguish an empty result from a failure
   const size_t written = std::strftime(out.data(), out.size(), marked.c_str(), &interpreter.now());
   if (written == 0) raise("the date could not be formatted");
   out.resize(written - 1);

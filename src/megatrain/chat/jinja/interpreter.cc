@@ -7,7 +7,7 @@
 namespace megatrain::jinja {
 namespace {
 
-constexpr int kMaxCalls = 100;  // of macros, one inside another
+constexpr int kMaxCalls = 100;  // nested macro calls
 
 template <class T>
 class Restore {
@@ -71,7 +71,7 @@ Value Interpreter::held(Value value) {
   return value;
 }
 
-// A value may be counted more than once while it is used again and again; what is gone or known is then forgotten.
+// A value that is used repeatedly is counted each time. At the limit, duplicates and freed values are dropped.
 void Interpreter::hold(std::weak_ptr<const void> owner, size_t bytes) {
   held_.push_back({std::move(owner), bytes});
   held_bytes_ += bytes;
@@ -170,7 +170,7 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
       emit(std::move(text));
       break;
     }
-    case StatementKind::block: {  // it sees what is set outside of all loops, unless it is scoped
+    case StatementKind::block: {  // sees variables set outside all loops, unless it is scoped
       const Restore restore(frame_);
       frame_ = std::make_shared<Frame>(Frame{.parent = statement.scoped ? frame_ : root_});
       return run(statement.body);
@@ -185,7 +185,7 @@ Interpreter::Flow Interpreter::run_for(const Statement& statement) {
   return run_loop(statement, evaluate(*statement.expression), frame_, 0);
 }
 
-// In a loop over numbers, messages[i] is the message of the iteration; messages[i - 1] is one it looks at.
+// In a loop over numbers, messages[i] is the message of the iteration, and messages[i - 1] is only looked at.
 void Interpreter::run_set(const Statement& statement) {
   const Expression& from = *statement.expression;
   const Value value = evaluate(from);
@@ -250,7 +250,7 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value&
     loop->index = i;
     const Value& item = loop->items[i];
     const Dict* dict = item.as_dict();
-    turn_ = std::max(outer_turn, dict ? dict->message : -1);  // a turn looks back at messages to quote them
+    turn_ = std::max(outer_turn, dict ? dict->message : -1);  // a turn may look back at messages to quote them
     index_ = named && item.get<int64_t>() ? &statement.target->name : nullptr;
     outer_turn_ = outer_turn;
     bound_ = false;
@@ -288,7 +288,7 @@ void Interpreter::assign(const Expression& target, const Value& value) {
       raise("Chat templates cannot store underscore-prefixed attributes on a namespace, but got " +
             show_string(target.attribute));
     }
-    Value::list({value});  // refuses what may not be inside
+    Value::list({value});  // raises for values that must not be stored
     auto& attributes = (*space)->attributes;
     if (Value* known = find_variable(attributes, target.attribute)) {
       *known = value;
@@ -305,7 +305,7 @@ void Interpreter::assign(const Expression& target, const Value& value) {
   }
 }
 
-// Null: there is none. A template may have as many variables as it has bytes, so that each look at one counts.
+// Null if there is none. A template may have as many variables as it has bytes, so every comparison is charged.
 Value* Interpreter::find_variable(std::vector<std::pair<std::string, Value>>& variables, std::string_view name) {
   constexpr size_t kLookBytes = 4;
   size_t bytes = kLookBytes;

@@ -1,4 +1,4 @@
-// Runs a parsed template: Jinja's scopes and Python's values, as transformers' sandbox has them.
+// Runs a parsed template: Jinja's scopes and Python's values, as in transformers' sandbox.
 #pragma once
 
 #include <algorithm>
@@ -15,22 +15,22 @@
 
 namespace megatrain::jinja {
 
-// One scope. A loop's iteration, a macro's call and a with block have their own; an if has none.
+// One scope. A loop iteration, a macro call and a with block have their own; an if has none.
 struct Frame {
   std::shared_ptr<Frame> parent;
   std::vector<std::pair<std::string, Value>> variables;
 };
 
-// What a rendering took.
+// What a rendering cost.
 struct RenderCost {
   int64_t steps = 0;
-  size_t peak_bytes = 0;  // of large values at once
+  size_t peak_bytes = 0;  // large values held at the same time
 };
 
 struct Inputs {
   std::vector<std::pair<std::string, Value>> variables;
-  std::tm now = {};                // local time, of strftime_now
-  int64_t max_steps = 30'000'000;  // beside what its input weighs; a runaway template ends in an error
+  std::tm now = {};                // local time, for strftime_now
+  int64_t max_steps = 30'000'000;  // in addition to the weight of its input; stops runaway templates
 };
 
 class Interpreter {
@@ -41,19 +41,19 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
 
   Text render();                      // throws Raise
-  int line() const { return line_; }  // where it is, or failed
+  int line() const { return line_; }  // the current line, or where it failed
 
   Value attribute(const Value& object, std::string_view name);
   Value item(const Value& object, const Value& key);
   Value call(const Value& callee, const Arguments& arguments);
   Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
   bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
-  // A dict that a template makes; one with a role is the message that it was made of.
+  // A dict that a template makes. One with a role counts as the message that it was made from.
   Value make_dict(std::vector<std::pair<Value, Value>> entries);
   Value operate(const std::string& op, const Value& a, const Value& b) { return binary(op, a, b); }
-  // The meter: all work is counted in steps, about as long as it takes to evaluate a name, and all large values in
-  // bytes. What an operation reads is counted before it runs (cost.h), what it made behind it; both raise past their
-  // bounds.
+  // The meter. All work is counted in steps of about the time it takes to evaluate a name, and all large values in
+  // bytes. Operations are charged for what they read before they run (cost.h), and for what they made afterwards. Both
+  // raise beyond their limits.
   void spend(size_t steps);
   void touch(size_t bytes) { spend(copy_steps(bytes)); }
   void compare(const Value& a, const Value& b) { touch(std::min(weight(a), weight(b))); }
@@ -97,13 +97,13 @@ class Interpreter {
   const Body& body_;
   Inputs inputs_;
   std::shared_ptr<Frame> frame_, root_;
-  std::vector<std::weak_ptr<Frame>> closures_;  // frames that macros hold: emptied at the end, since they form cycles
+  std::vector<std::weak_ptr<Frame>> closures_;  // frames held by macros; emptied at the end, as they form cycles
   Text* out_ = nullptr;
   const Value* block_ = nullptr;  // what a filter or set block wrote
   int32_t turn_ = -1;
-  const std::string* index_ = nullptr;  // the loop's variable where it runs over numbers, so set binds a message
-  int32_t outer_turn_ = -1;             // of that loop
-  bool bound_ = false;                  // by its own number, in this iteration
+  const std::string* index_ = nullptr;  // loop variable of a loop over numbers, so that set can bind a message
+  int32_t outer_turn_ = -1;             // turn around that loop
+  bool bound_ = false;                  // set bound a message by that index in this iteration
   int line_ = 1;
   int calls_ = 0;
   int64_t steps_ = 0, max_steps_ = 0;
@@ -111,11 +111,11 @@ class Interpreter {
     std::weak_ptr<const void> owner;
     size_t bytes;
   };
-  std::vector<Held> held_;  // large values, those that are gone by now among them
+  std::vector<Held> held_;  // large values, some of them already freed
   size_t held_bytes_ = 0, peak_bytes_ = 0;
 };
 
-// Positional and named arguments by parameter; raises as Python does when they do not fit.
+// Matches positional and named arguments to parameters; raises like Python if they do not fit.
 class Parameters {
  public:
   Parameters(const Arguments& arguments, std::string_view function, std::initializer_list<std::string_view> names,
@@ -130,7 +130,7 @@ bool is_filter(std::string_view name);
 Value run_filter(Interpreter& interpreter, const std::string& name, const Value& value, const Arguments& arguments);
 bool run_test(const std::string& name, const Value& value, const Arguments& arguments);
 bool has_method(const Value& object, std::string_view name);
-bool changes_object(const Value& object, std::string_view name);  // refused, as by the sandbox
+bool changes_object(const Value& object, std::string_view name);  // refused, as in the sandbox
 Value run_method(Interpreter& interpreter, const Callable& method, const Arguments& arguments);
 bool is_global(std::string_view name);
 Value run_global(Interpreter& interpreter, const std::string& name, const Arguments& arguments);

@@ -1,4 +1,4 @@
-// A Jinja template as published chat templates are written; what it cannot run is an Error(bad_input), never a guess.
+// Runs Jinja templates as published chat templates use them. Unsupported features are Error(bad_input), never a guess.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace megatrain::jinja {
 
-constexpr size_t kMaxSourceBytes = size_t{1} << 20;  // published ones have less than 64 KiB
+constexpr size_t kMaxSourceBytes = size_t{1} << 20;  // published templates have less than 64 KiB
 
 class Template {
  public:
   // `name` is for error messages.
   Template(const std::string& source, std::string name);
 
-  Text render(Inputs inputs, RenderCost* cost = nullptr) const;  // the cost also where it fails
+  Text render(Inputs inputs, RenderCost* cost = nullptr) const;  // sets the cost even if it fails
   bool has_generation_tags() const { return has_generation_tags_; }
 
  private:

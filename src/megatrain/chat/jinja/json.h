@@ -1,4 +1,4 @@
-// Between JSON and a template's values.
+// Converts between JSON and a template's values.
 #pragma once
 
 #include <string_view>
@@ -8,10 +8,10 @@
 
 namespace megatrain::jinja {
 
-// An integer past 64 bits, which nlohmann's JSON has no type for: a binary value of its decimal digits ("-123…").
+// An integer beyond 64 bits, which nlohmann's JSON has no type for: a binary value with its decimal digits ("-123…").
 nlohmann::ordered_json json_integer(std::string_view digits);
 
-// Every part of the value is from message `source` (-1: from none).
+// Marks every part of the value as coming from message `source` (-1: from none).
 Value from_json(const nlohmann::ordered_json& json, int32_t source = -1);
 
 }  // namespace megatrain::jinja

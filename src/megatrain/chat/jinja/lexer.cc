@@ -88,7 +88,7 @@ class Lexer {
     return std::string_view::npos;
   }
 
-  // The text before a tag, less what the tag's sign and lstrip_blocks take from it.
+  // The text before a tag, without what the tag's sign and lstrip_blocks strip.
   std::string_view text_before(std::string_view text, char sign, bool is_variable) const {
     if (sign == '-') {
       while (!text.empty()) {
@@ -124,7 +124,7 @@ class Lexer {
     read_code(kind == '{');
   }
 
-  // Past `raw %}`, or npos where the tag is another.
+  // The position after `raw %}`, or npos if it is another tag.
   size_t raw_end(size_t at) const {
     at = skip_spaces(text_, at);
     if (text_.substr(at, 3) != "raw") return std::string_view::npos;
@@ -160,7 +160,7 @@ class Lexer {
     advance(after);
   }
 
-  // Past the end of a block tag at `at`, or npos.
+  // The position after the end of a block tag at `at`, or npos.
   size_t block_end(size_t at) const {
     if (text_.substr(at, 3) == "+%}") return at + 3;
     if (text_.substr(at, 3) == "-%}") return skip_spaces(text_, at + 3);
@@ -174,7 +174,7 @@ class Lexer {
   }
 
   void read_code(bool is_variable) {
-    std::string open;  // brackets to be closed
+    std::string open;  // unclosed brackets
     while (true) {
       advance(skip_spaces(text_, at_));
       if (at_ >= text_.size()) return;

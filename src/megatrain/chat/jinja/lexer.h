@@ -1,4 +1,4 @@
-// A template's source as tokens, with Jinja's rules of whitespace as chat templates have them: trim_blocks and
+// Splits a template's source into tokens. Whitespace follows the settings of chat templates: trim_blocks and
 // lstrip_blocks on, one newline at the end dropped.
 #pragma once
 
@@ -26,11 +26,11 @@ enum class TokenKind {
 struct Token {
   TokenKind kind = TokenKind::end;
   int line = 1;
-  std::string text;  // of data and strings: the meaning, not the spelling
+  std::string text;  // of data and strings, with escapes resolved
   double real = 0;
 };
 
-// A template that does not parse.
+// Thrown for a template that does not parse.
 struct SyntaxFailure {
   int line;
   std::string message;

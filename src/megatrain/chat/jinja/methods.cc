@@ -12,7 +12,7 @@
 namespace megatrain::jinja {
 namespace {
 
-// All that Python has; those that are not written here raise when called.
+// All methods that Python has. Those not implemented here raise when called.
 constexpr std::string_view kStringMethods[] = {
     "capitalize",   "casefold",   "center",    "count",       "encode",    "endswith",     "expandtabs",   "find",
     "format",       "format_map", "index",     "isalnum",     "isalpha",   "isascii",      "isdecimal",    "isdigit",
@@ -33,10 +33,10 @@ Value texts(std::vector<Text> parts, SequenceKind kind = SequenceKind::list) {
   return Value::list(std::move(items), kind);
 }
 
-// Where a search may look: Python's start and end, as bytes.
+// The range of a search: Python's start and end, in bytes.
 struct Window {
   size_t begin, end;
-  bool valid;  // start is not past the end
+  bool valid;  // start is not beyond the end
 };
 
 Window window(const Text& text, const Value* start, const Value* end) {
@@ -229,7 +229,7 @@ Value dict_method(const Value& self, const std::string& name, const Arguments& a
     return p[1] ? *p[1] : Value::none();
   }
   const Parameters p(arguments, name, {});
-  if (name == "copy") return self;  // nothing changes a dict
+  if (name == "copy") return self;  // dicts are immutable
   if (name == "fromkeys") raise("the method 'fromkeys' of a dict is not supported");
   std::vector<Value> items;
   for (const auto& [key, value] : dict.entries) {

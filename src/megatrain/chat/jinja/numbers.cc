@@ -9,7 +9,7 @@
 namespace megatrain::jinja {
 namespace {
 
-// Digits with Python's single underscores taken out; nothing where they stand wrongly.
+// Removes Python's single underscores between digits; empty if one is misplaced.
 std::optional<std::string> without_underscores(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -68,7 +68,7 @@ Value truncated(double value) {
   return Value::of(BigInteger::of_whole(std::trunc(value)));
 }
 
-// Decimal digits, with a sign and a fraction or not, rounded to tens, hundreds, …: half to even.
+// Rounds decimal digits, with an optional sign and fraction, to tens, hundreds and so on, half to even.
 std::string rounded(std::string_view text, size_t zeros) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
@@ -92,7 +92,7 @@ Value filter_abs(Interpreter&, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "abs", {});
   if (const double* real = value.get<double>()) return Value::of(std::fabs(*real));
   const auto whole = whole_number(value);
-  if (!whole) return Value::of(to_index(value, "abs's operand"));  // says what it is
+  if (!whole) return Value::of(to_index(value, "abs's operand"));  // raises with its type
   return Value::of(whole->negative() ? -*whole : *whole);
 }
 

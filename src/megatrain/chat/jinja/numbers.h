@@ -1,4 +1,4 @@
-// Filters of numbers, and numbers written in text as Python reads them.
+// Filters for numbers, and parsing numbers in text like Python.
 #pragma once
 
 #include "megatrain/chat/jinja/interpreter.h"

@@ -14,7 +14,7 @@ namespace {
   raise(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, type_name(a), type_name(b)));
 }
 
-int64_t floor_divide(int64_t a, int64_t b) {  // not of the least integer by -1
+int64_t floor_divide(int64_t a, int64_t b) {  // not for the smallest integer and -1
   if (b == 0) raise("integer division or modulo by zero");
   const int64_t quotient = a / b;
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
@@ -27,7 +27,7 @@ double modulo(double a, double b) {
   return rest != 0 ? rest : std::copysign(0.0, b);
 }
 
-// As Python's float_divmod, which rounds the quotient of what is left after the remainder.
+// Like Python's float_divmod: computes the quotient after subtracting the remainder, and rounds it.
 double floor_divide(double a, double b) {
   if (b == 0) raise("float floor division by zero");
   double rest = std::fmod(a, b);
@@ -38,7 +38,7 @@ double floor_divide(double a, double b) {
   return quotient - floored > 0.5 ? floored + 1 : floored;
 }
 
-// By squaring from the exponent's highest bit; what grew too large is refused on the way.
+// By squaring, from the exponent's highest bit. Results that grow too large are refused on the way.
 Value power(const BigInteger& base, uint64_t exponent) {
   Value result = Value::of(int64_t{1});
   for (int bit = std::bit_width(exponent) - 1; bit >= 0; --bit) {
@@ -48,7 +48,7 @@ Value power(const BigInteger& base, uint64_t exponent) {
   return result;
 }
 
-// Of squarings, the last of which takes as long as all before it.
+// Cost of repeated squaring: the last one takes as long as all before it.
 size_t power_steps(const Value& result) {
   constexpr size_t kSquarings = 64;
   const size_t limbs = result.big() ? result.big()->limbs() : 1;
@@ -132,7 +132,7 @@ bool is_repeatable(const Value& value) {
 
 Value Interpreter::add(const Value& a, const Value& b) {
   if (a.text() && b.text()) {
-    const bool markup = a.markup || b.markup;  // markupsafe escapes what is not marked
+    const bool markup = a.markup || b.markup;  // markupsafe escapes unmarked strings
     Text text = markup ? *escaped(a).text() : *a.text();
     text.append(markup ? *escaped(b).text() : *b.text());
     if (turn_ >= 0) text.stamp_turn(turn_);
@@ -164,7 +164,7 @@ Value Interpreter::binary(const std::string& op, const Value& a, const Value& b)
   const auto x = small_integer(a), y = small_integer(b);
   if (x && y) return charged(op, integer_operation(op, *x, *y));
   if (const auto p = whole_number(a), q = whole_number(b); p && q)
-    return charged(op, big_operation(op, *p, *q));  // of at most a few hundred limbs
+    return charged(op, big_operation(op, *p, *q));  // at most a few hundred limbs
   if (const auto r = real_number(a), s = real_number(b); r && s) return real_operation(op, *r, *s);
   if (op == "+") return add(a, b);
   if (op == "*" && is_repeatable(a) && y) return repeated(a, *y);

@@ -10,8 +10,8 @@
 namespace megatrain::jinja {
 namespace {
 
-constexpr int kMaxDepth = 150;    // of nested tags and expressions
-constexpr int kMaxHeight = 1000;  // of an expression's tree
+constexpr int kMaxDepth = 150;    // nested tags and expressions
+constexpr int kMaxHeight = 1000;  // height of an expression's tree
 
 using ExpressionPtr = std::unique_ptr<Expression>;
 
@@ -98,7 +98,7 @@ class Parser {
 
   // ---- statements ----
 
-  // Up to a tag that begins with one of `ends` (left as the current token), or the end of the template.
+  // Reads up to a tag that begins with one of `ends` (left as the current token), or the end of the template.
   Body parse_body(std::initializer_list<std::string_view> ends) {
     const Deeper deeper(*this);
     Body body;
@@ -131,7 +131,7 @@ class Parser {
     return parse_body(ends);
   }
 
-  // A body whose output is a value; break and continue may not leave it.
+  // Reads a body whose output is a value; break and continue may not leave it.
   void parse_captured(Statement& statement, std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     statement.body = parse_block({end});
@@ -265,7 +265,7 @@ class Parser {
     expect_symbol(")");
   }
 
-  // The macro's body, and which of the names that a macro may use it does use.
+  // Reads the macro's body, and notes which of the names available to a macro it uses.
   void parse_macro_body(MacroNode& macro, std::string_view end) {
     const size_t begin = at_;
     const int loops = std::exchange(loops_, 0);
@@ -656,7 +656,7 @@ class Parser {
   size_t at_ = 0;
   int depth_ = 0;
   int loops_ = 0;
-  std::vector<std::string> blocks_;  // their names
+  std::vector<std::string> blocks_;  // block names
 };
 
 }  // namespace

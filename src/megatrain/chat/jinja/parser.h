@@ -1,4 +1,4 @@
-// A template's tokens as a tree, by Jinja's grammar.
+// Parses a template's tokens into a tree, by Jinja's grammar.
 #pragma once
 
 #include <string_view>

@@ -9,7 +9,7 @@
 namespace megatrain::jinja {
 namespace {
 
-bool has_order(const Value& value) {  // len() and []
+bool has_order(const Value& value) {  // supports len() and []
   const Sequence* sequence = value.sequence();
   return value.text() || value.as_dict() || value.is_undefined() || (sequence && sequence->kind <= SequenceKind::range);
 }
@@ -21,7 +21,7 @@ int64_t remainder(const Value& value, int64_t by) {
   return by == -1 ? 0 : (integer % by + by) % by;
 }
 
-// As str.islower and str.isupper: at least one letter of this case and none of another.
+// Like str.islower and str.isupper: at least one letter of this case and none of another.
 bool all_cased(const std::string& bytes, bool lower) {
   bool any = false;
   for (size_t at = 0; at < bytes.size();) {

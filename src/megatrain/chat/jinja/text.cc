@@ -253,7 +253,7 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t li
 
 Text repeat(const Text& text, int64_t times) {
   Text out;
-  Text power = text;  // of 1, 2, 4, … times, so that a long text is made in few appends
+  Text power = text;  // repeated 1, 2, 4, … times, so that a long text takes few appends
   for (int64_t rest = times; rest > 0; rest >>= 1) {
     if ((rest & 1) != 0) out.append(power);
     if (rest > 1) power.append(Text(power));
@@ -275,7 +275,7 @@ std::vector<Text> characters(const Text& text) {
 
 namespace {
 
-// A capital sigma is final when a cased letter stands before it and none after, case-ignorable characters aside.
+// A capital sigma is final if a cased letter comes before it and none after, ignoring case-ignorable characters.
 bool is_final_sigma(std::string_view bytes, size_t begin, size_t end) {
   char32_t c = U' ';
   for (bool ignorable = true; ignorable;) {

@@ -9,7 +9,7 @@
 namespace megatrain::jinja {
 namespace {
 
-// Percent-encoded as urllib's quote; in a query a space is a plus.
+// Percent-encodes like urllib's quote; in a query, a space becomes a plus.
 Text quoted(const Value& value, bool in_query) {
   const Text text = to_text(value);
   Text out;
@@ -26,7 +26,7 @@ Text quoted(const Value& value, bool in_query) {
   return out;
 }
 
-// Python's pprint.pformat: 80 columns, one of indentation, keys in order.
+// Python's pprint.pformat: 80 columns, indentation of one, sorted keys.
 class PrettyPrinter {
  public:
   void write(const Value& value, size_t indent, size_t allowance, int level) {
@@ -74,7 +74,7 @@ class PrettyPrinter {
     return entries;
   }
 
-  // repr(), with the keys of dicts in order.
+  // repr() with sorted dict keys.
   static Text shown(const Value& value) {
     const Origin origin{.message = value.source};
     const Sequence* const sequence = value.sequence();
@@ -122,7 +122,7 @@ class PrettyPrinter {
     out.append("}", origin);
   }
 
-  // A long text as literals of its lines and words, one below the other.
+  // Writes a long text as literals of its lines and words, one below the other.
   void write_text(const Text& text, size_t indent, size_t allowance, int level) {
     if (level == 1) {
       ++indent;
@@ -165,7 +165,7 @@ class PrettyPrinter {
     if (level == 1) out.append(")", origin);
   }
 
-  // Each word with the white space behind it.
+  // Each word with the white space after it.
   static std::vector<Text> words_of(const Text& text) {
     const std::string_view bytes = text.bytes();
     std::vector<Text> words;
@@ -256,7 +256,7 @@ Value filter_urlencode(Interpreter&, const Value& value, const Arguments& argume
 
 Value filter_pprint(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
   const Parameters p(arguments, "pprint", {});
-  size_t levels = 1;  // each writes the whole of what is below it
+  size_t levels = 1;  // each level writes everything below it
   if (const Sequence* sequence = value.sequence()) levels += static_cast<size_t>(sequence->depth);
   if (const Dict* dict = value.as_dict()) levels += static_cast<size_t>(dict->depth);
   interpreter.spend(levels * std::min(weight(value), size_t{1} << 40));

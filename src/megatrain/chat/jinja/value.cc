@@ -35,7 +35,7 @@ std::partial_ordering compare(const BigInteger& whole, double real) {
   return order != 0 ? std::partial_ordering(order) : std::trunc(real) <=> real;
 }
 
-// As Python: an integer is never rounded to be compared with a float. Nothing where one is no number.
+// Like Python, never rounds an integer to compare it with a float. Empty if one of them is not a number.
 std::optional<std::partial_ordering> compare_numbers(const Value& a, const Value& b) {
   const auto x = small_integer(a), y = small_integer(b);
   if (x && y) return *x <=> *y;
@@ -199,7 +199,7 @@ bool less(const Value& a, const Value& b) {
     if (const Undefined* undefined = value->get<Undefined>()) raise(*undefined->message);
   }
   if (const auto order = compare_numbers(a, b)) return *order < 0;
-  if (a.text() && b.text()) return a.text()->bytes() < b.text()->bytes();  // UTF-8 keeps the order of code points
+  if (a.text() && b.text()) return a.text()->bytes() < b.text()->bytes();  // UTF-8 sorts like code points
   if (const Sequence* s = a.sequence(), *t = b.sequence();
       s && t && s->kind == t->kind && s->kind <= SequenceKind::tuple) {
     const size_t common = std::min(s->items.size(), t->items.size());
