@@ -23,7 +23,8 @@ namespace megatrain {
 namespace {
 
 constexpr int64_t kReadBytes = 4 * kMiB;
-constexpr int64_t kSettledNs = 2'000'000'000;  // a file changed later may change again under the same time stamp
+// A file that changed more recently than this may change again without a new time stamp.
+constexpr int64_t kSettledNs = 2'000'000'000;
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
@@ -32,7 +33,7 @@ nlohmann::json to_json(const std::string& path, const ContentHash& content) {
   return {path, stamp.bytes, stamp.modified_ns, stamp.changed_ns, stamp.inode, stamp.device, content.hash};
 }
 
-// A memory that cannot be read or written costs time, nothing else.
+// If the remembered hash cannot be read or written, it only costs time.
 std::optional<std::string> recall(const std::string& memory, const std::string& path, const FileStamp& stamp) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(memory, error)) return std::nullopt;

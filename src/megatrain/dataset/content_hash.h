@@ -1,4 +1,4 @@
-// The hash of a file's bytes, remembered while the file stays as it is.
+// The hash of a file's bytes, remembered until the file changes.
 #pragma once
 
 #include <csignal>
@@ -8,7 +8,7 @@
 
 namespace megatrain {
 
-// A file as the file system tells of it: another stamp, another content.
+// What the file system says about a file. If any of it changes, the content is assumed to have changed.
 struct FileStamp {
   int64_t bytes = 0;
   int64_t modified_ns = 0, changed_ns = 0;
@@ -23,7 +23,7 @@ struct ContentHash {
   FileStamp stamp;   // when it was read
 };
 
-// What was computed is kept in `memory_directory`, one file for each path. Nothing when `stop` was set.
+// Results are kept in `memory_directory`, one file per path. Empty if `stop` was set.
 std::optional<ContentHash> content_hash(const std::string& path, const std::string& memory_directory,
                                         const volatile std::sig_atomic_t* stop);
 

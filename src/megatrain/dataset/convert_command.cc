@@ -18,7 +18,7 @@ std::string pandas_command(std::string_view reader, const std::string& from, con
 }
 
 std::string unpack_command(std::string_view program, const std::string& from, const std::string& to) {
-  const std::string file = from.starts_with('-') ? "./" + from : from;  // no option
+  const std::string file = from.starts_with('-') ? "./" + from : from;  // so that it is not taken for an option
   return fmt::format("{} {} > {}", program, shell_word(file), shell_word(to));
 }
 

@@ -28,9 +28,9 @@ constexpr std::string_view kTextEndings[] = {".txt", ".text", ".md", ".markdown"
 constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json",
                                               "state.json"};
 
-// What is not read, and how it becomes what is: `reader` is a function of pandas that opens it, or where that is empty
-// `advice` says what to do. Of tables all cells are text, as they stand: an answer may be 7, 007 or NA.
-constexpr std::string_view kArrow = ".arrow";  // as the datasets library writes it, which pandas does not open
+// File types that are not read, and how to convert them. `reader` is a pandas function that opens the file; if it is
+// empty, `advice` says what to do. Cells of tables stay text, unchanged: an answer may be 7, 007 or NA.
+constexpr std::string_view kArrow = ".arrow";  // as written by the datasets library; pandas does not open it
 struct Unread {
   std::string_view ending;
   const char *what, *reader, *advice;
@@ -54,7 +54,7 @@ constexpr Unread kUnread[] = {
     {".tgz", "an archive", "", "unpack it with tar"},
     {".pkl", "a pickle", "", "write its samples to a JSON Lines file"},
 };
-constexpr int64_t kHeadBytes = 64 * kKiB;  // looked at to tell text from JSON Lines
+constexpr int64_t kHeadBytes = 64 * kKiB;  // examined to tell text from JSON Lines
 
 std::string ending_of(const std::string& path) {
   std::string ending = fs::path(path).extension().string();
@@ -74,7 +74,7 @@ const Unread* unread(const std::string& path) {
   return found == std::end(kUnread) ? nullptr : found;
 }
 
-// The command that makes a JSON Lines file of it, beside it.
+// The command that writes a JSON Lines file next to it.
 std::string advice_for(const std::string& path, const Unread& format) {
   if (format.advice[0] != '\0') return format.advice;
   const std::string out = fs::path(path).replace_extension(".jsonl").string();
@@ -91,8 +91,8 @@ std::string advice_for(const std::string& path, const Unread& format) {
   fail_input(fmt::format("{} is {}, which is not read; {}.", path, format.what, advice_for(path, format)));
 }
 
-// "org/name", as Hugging Face calls its datasets, rather than the path of a file that is missing. Such a name needs no
-// quotes in a shell.
+// "org/name", a dataset on Hugging Face, rather than the path of a missing file. Such a name needs no quotes in a
+// shell.
 bool is_hub_dataset(const std::string& path) {
   const size_t slash = path.find('/');
   if (slash == 0 || slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) return false;
@@ -122,7 +122,7 @@ bool is_hub_dataset(const std::string& path) {
   fail_input(what);
 }
 
-// A link under the name of a data file was meant to be read.
+// A link with the name of a data file was meant to be read, so it is not skipped silently.
 [[noreturn]] void refuse_dead_link(const std::string& folder, const std::string& link) {
   fail_input(fmt::format("the folder {} has {}, a link that leads nowhere, or in a circle; mend or remove the link.",
                          folder, link));
@@ -200,7 +200,7 @@ void check_is_text(const std::string& path) {
   std::string_view text = head;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  // An object with a key, or an array of these.
+  // The text must begin like an object with a key, or an array of such objects.
   std::string_view begin = text;
   for (const char expected : {'[', '{', '"'}) {
     if (!begin.starts_with(expected)) {

@@ -61,7 +61,7 @@ struct Entry {
   }
 };
 
-// What an entry may have. `subset` and `folder` are of hubs, where a file needs neither.
+// Supported keys of an entry. `subset` and `folder` concern hubs; a local file needs neither.
 constexpr std::string_view kEntryKeys[] = {"file_name", "formatting", "columns", "tags", "ranking", "split"};
 
 bool is_set(const nlohmann::json& value) { return !value.is_null() && value != false && value != ""; }
@@ -106,8 +106,8 @@ nlohmann::json member(const nlohmann::json& object, const char* key) {
   return object.contains(key) ? object[key] : nlohmann::json();
 }
 
-// What LLaMA-Factory does not read: of an entry with "columns", the optional ones that these do not name; of one
-// without, those that have no default there.
+// Disables columns that LLaMA-Factory does not read: if the entry has "columns", the optional ones not named there;
+// otherwise those that have no default.
 void close_optional(DatasetColumns& columns, bool named) {
   for (const Field& field : kColumns) {
     const bool optional =
@@ -116,8 +116,8 @@ void close_optional(DatasetColumns& columns, bool named) {
   }
 }
 
-// Columns that name a prompt and no response are those of a pretraining set: the prompt is the text. Their loader gives
-// the lines of a text file under the one column "text".
+// Columns that name a prompt and no response describe a pretraining set: the prompt is the text. LLaMA-Factory's loader
+// puts the lines of a text file into a single column "text".
 void settle_text(const Entry& entry, bool named, Dataset& dataset) {
   DatasetColumns& columns = dataset.columns;
   if (named && dataset.form == DatasetForm::alpaca && !columns.prompt.empty() && columns.response.empty()) {
@@ -134,7 +134,7 @@ void settle_text(const Entry& entry, bool named, Dataset& dataset) {
   dataset.text_lines = true;
 }
 
-// LLaMA-Factory trains on every file of a folder, whatever it is called.
+// LLaMA-Factory trains on every file of a folder, whatever its name.
 void note_held_out(const std::string& folder, Dataset& dataset) {
   for (const Split& split : splits_of(folder, dataset.files)) {
     if (split.name != "train") dataset.held_out.insert(dataset.held_out.end(), split.files.begin(), split.files.end());

@@ -1,4 +1,4 @@
-// LLaMA-Factory's dataset_info.json: datasets by name.
+// LLaMA-Factory's dataset_info.json, which names datasets.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace megatrain {
 
-// The dataset of that name; nothing where the file has none (or is absent), and then `known` are those it has. As
-// LLaMA-Factory reads it: columns "system", "tools" and "history" are used only where they are named. Error(bad_input)
-// for what is not trained on here (preferences, images) or not on this machine (hubs, scripts).
+// The dataset of that name. Empty if the file does not have it or is missing; `known` then lists the names it has. As
+// in LLaMA-Factory, the columns "system", "tools" and "history" are used only if they are named. Error(bad_input) for
+// datasets that cannot be trained on (preferences, images) or are not on this machine (hubs, scripts).
 std::optional<Dataset> find_dataset(const std::string& name, const std::string& info_directory,
                                     std::vector<std::string>& known);
 

@@ -10,12 +10,12 @@
 namespace megatrain {
 namespace {
 
-// Open sequences by the room they have left. The most recently used of equal ones is found first.
+// Open sequences by the tokens they have left. Among equal ones, the most recently used is found first.
 class OpenSequences {
  public:
   explicit OpenSequences(int64_t capacity) : by_room_(capacity + 1), words_(capacity / 64 + 1) {}
 
-  // The sequence with the least room that is at least `length`, or -1. It is open no longer until put back.
+  // Takes the sequence with the least space left that still fits `length`, or -1. It is closed until it is put back.
   int64_t take(int64_t length, int64_t& room) {
     for (size_t word = static_cast<size_t>(length / 64); word < words_.size(); ++word) {
       uint64_t bits = words_[word];
@@ -38,10 +38,10 @@ class OpenSequences {
 
  private:
   std::vector<std::vector<int64_t>> by_room_;
-  std::vector<uint64_t> words_;  // bit r: some sequence has room r
+  std::vector<uint64_t> words_;  // bit r: some sequence has r tokens left
 };
 
-// Stable: pieces of one length keep their order.
+// Stable: pieces of equal length keep their order.
 std::vector<int64_t> longest_first(std::span<const SamplePiece> pieces, int64_t capacity) {
   std::vector<int64_t> next(capacity + 2);
   for (const SamplePiece& piece : pieces) ++next[capacity - piece.length + 1];
@@ -60,7 +60,7 @@ Packing pack(std::span<const SamplePiece> pieces, int64_t capacity, PackingOrder
     ensure(piece.length >= 1 && piece.length <= capacity, "a piece fits into a sequence");
     tokens += piece.length;
   }
-  // More room than all pieces fill changes nothing, and would have to be held in memory.
+  // A capacity beyond all tokens changes nothing but would take memory.
   capacity = std::min(capacity, tokens);
   std::vector<int64_t> sequence_of(count);
   std::vector<int64_t> visit;

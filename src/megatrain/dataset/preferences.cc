@@ -16,14 +16,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kHuman = "\n\nHuman:", kAssistant = "\n\nAssistant:";  // of a dialogue in one text
 
-// How messages name their role, their content and the two speakers, and the column that such a list is read from.
+// How messages name their role, content and the two speakers, and the column that such a list is read from.
 struct Style {
   const char *column, *role, *content, *user, *assistant;
 };
 constexpr Style kStyles[] = {{"messages", "role", "content", "user", "assistant"},
                              {"conversations", "from", "value", "human", "gpt"}};
 
-// A column with a question, and the one its answer is read from.
+// A column with a question, and the column its answer is read from.
 struct Question {
   const char *column, *answer;
 };
@@ -32,16 +32,16 @@ constexpr Question kQuestions[] = {{"prompt", "completion"},
                                    {"instruction", "output"},
                                    {"query", "response"},
                                    {"problem", "solution"}};
-constexpr Question kInput = {"input", "output"};  // beside another column it is what the question is about
+constexpr Question kInput = {"input", "output"};  // next to another question column it is additional input
 
-// A jq filter that puts the better conversation together, and the columns that have no place in the result. All other
-// columns stay, so that a system message or tools are read, and what is not read gets its warning.
+// A jq filter that assembles the chosen conversation, and the columns to delete. All other columns stay, so that system
+// messages and tools are read, and columns that are not read get their warning.
 struct Better {
   std::string filter;
   std::vector<std::string> gone;
 };
 
-// Nothing where it is absent or null.
+// Null if it is absent or null.
 const Json* value_of(const Json& sample, std::string_view key) {
   const auto found = sample.is_object() ? sample.find(key) : sample.end();
   return found == sample.end() || found->is_null() ? nullptr : &*found;
@@ -54,7 +54,7 @@ bool is_dialogue(const Json* value) {
          value->get_ref<const std::string&>().find(kAssistant) != std::string::npos;
 }
 
-// Of a list of messages that is not empty; nothing: it is none.
+// The style of a non-empty list of messages; null if it is not one.
 const Style* style_of(const Json& list) {
   if (!list.is_array() || list.empty()) return nullptr;
   for (const Style& style : kStyles) {
@@ -75,7 +75,7 @@ bool begins_conversation(const Json& message, const Style& style) {
   return is_of_user(message, style) || is_of(message, style, {"system", "developer"});
 }
 
-// A list of messages beside the answers: its column, or nothing.
+// A list of messages next to the answers, if there is one, and its column.
 struct Context {
   std::string column;
   const Json* messages = nullptr;
@@ -90,7 +90,7 @@ Context context_of(const Json& sample) {
   return {};
 }
 
-// The only column that holds a question as a text.
+// The only column that holds a question as text; empty if there are several or none.
 std::optional<Question> question_of(const Json& sample) {
   std::vector<Question> found;
   for (const Question& each : kQuestions) {
@@ -100,7 +100,7 @@ std::optional<Question> question_of(const Json& sample) {
   return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
 }
 
-// Alpaca's earlier turns, pairs of a question and its answer.
+// Alpaca's earlier turns: pairs of a question and its answer.
 enum class History { none, pairs, other };
 History history_of(const Json& sample) {
   const Json* const history = value_of(sample, "history");
@@ -112,7 +112,7 @@ History history_of(const Json& sample) {
                                                                                        : History::other;
 }
 
-// The columns of lists that are there and would be taken for the conversation in place of `kept`.
+// The existing list columns that would be taken for the conversation instead of `kept`.
 std::vector<std::string> other_lists(const Json& sample, std::string_view kept) {
   std::vector<std::string> others;
   for (const char* const column : {"prompt", "messages", "conversations", "conversation"}) {
@@ -122,7 +122,7 @@ std::vector<std::string> other_lists(const Json& sample, std::string_view kept) 
   return others;
 }
 
-// The question as a user's message with what it is about, after the earlier turns.
+// The earlier turns, then the question as a user's message with its additional input.
 std::string question_filter(const Json& sample, const Question& question, const Style& style) {
   std::string text = fmt::format(".{}", question.column);
   if (is_text(value_of(sample, "input")) && std::string_view(question.column) != kInput.column)
@@ -134,7 +134,7 @@ std::string question_filter(const Json& sample, const Question& question, const 
   return fmt::format("{}[{{{}: \"{}\", {}: {}}}]", turns, style.role, style.user, style.content, text);
 }
 
-// Of answers that are messages: a list of them, or one.
+// For answers that are messages: one, or a list of them.
 std::optional<Better> of_messages(const Json& sample, const std::string& chosen) {
   const Json& answer = sample[chosen];
   const bool list = answer.is_array();
@@ -160,7 +160,7 @@ std::optional<Better> of_messages(const Json& sample, const std::string& chosen)
     return better;
   }
   if (!before.empty()) {
-    // Two questions or two answers in a row: the one list does not go on where the other ends.
+    // With two questions or two answers in a row, the second list does not continue the first.
     const bool goes_on = begins ? is_of_user(messages.front(), *style) && !is_of_user(before.back(), *style)
                                 : !(answers && is_of_assistant(before.back(), *style));
     if (!goes_on) return std::nullopt;
@@ -241,7 +241,8 @@ std::string preference_sentence(const nlohmann::ordered_json& sample) {
       return paired_sentence(sample, chosen, rejected);
   }
   for (const std::string_view tag : {"kto_tag", "label"}) {
-    const bool label = tag == "label";  // means much else where the sample is not of KTO's form
+    // "label" has many other meanings unless the sample is of KTO's form.
+    const bool label = tag == "label";
     if ((label && value_of(sample, "completion") == nullptr) || !is_judgement(value_of(sample, tag))) continue;
     return fmt::format(
         "\"{0}\" says whether its answer is a good one, and preferences (KTO and the like) are not trained on; to "

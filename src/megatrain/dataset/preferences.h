@@ -1,4 +1,4 @@
-// Samples that preferences are trained on (DPO, KTO), and the command that makes ordinary ones of them.
+// Detects samples for preference training (DPO, KTO), and gives the command that converts them to ordinary ones.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace megatrain {
 
-// What to do with a sample that is a better and a worse answer, or an answer with a judgement; empty: it is neither.
-// The command keeps the whole conversation of the better answer. Where none is sure to, the sentence says what a sample
-// has to look like. In commands FILE stands for the sample's file: sentences are kept beside tokenised samples, which
-// belong to files of the same content under any name.
+// What to do with a sample that has a better and a worse answer, or an answer with a judgement; empty for other
+// samples. The command keeps the whole conversation of the better answer. If no command is sure to do that, the message
+// says what a sample has to look like. Commands say FILE instead of the file's name, because messages are stored with
+// the tokenized samples, which are shared by all files of the same content.
 std::string preference_sentence(const nlohmann::ordered_json& sample);
 
 }  // namespace megatrain

@@ -23,7 +23,7 @@ using Phase = ReadPlace::Phase;
 
 bool is_blank_line(std::string_view text) { return text.find_first_not_of(kBlank) == std::string_view::npos; }
 
-// Of an object that is written over several lines; no whole JSON is one brace.
+// The beginning of an object written over several lines: a single brace is never complete JSON.
 bool is_open_brace(std::string_view line) {
   const size_t brace = line.find('{');
   return brace != std::string_view::npos && is_blank_line(line.substr(0, brace)) &&
@@ -32,10 +32,10 @@ bool is_open_brace(std::string_view line) {
 
 int64_t lines_in(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
 
-// Finds where an element of an array ends, fed in pieces.
+// Finds the end of an array element that is fed in pieces.
 class ElementScanner {
  public:
-  // The comma or bracket that follows the element, or npos when it goes on.
+  // Position of the comma or bracket after the element, or npos if the element continues.
   size_t find_end(std::string_view text, size_t from) {
     for (size_t i = from; i < text.size(); ++i) {
       const char c = text[i];
@@ -65,7 +65,7 @@ class ElementScanner {
   bool in_string_ = false, escaped_ = false;
 };
 
-// Where the first document of a longer text ends.
+// Where to cut the first document off a longer text.
 size_t document_end(std::string_view text) {
   if (const size_t newline = text.rfind('\n'); newline != std::string_view::npos) return newline + 1;
   if (const size_t space = text.rfind(' '); space != std::string_view::npos && space > 0) return space;
@@ -128,7 +128,7 @@ bool SampleBlocks::next(SampleBlock& block) {
   return !block.samples.empty() || place_.file < static_cast<int64_t>(files_.size());
 }
 
-// False where the file has been read to its end; then the next one stands there.
+// False if the file has been read completely; place_ is then at the next one.
 bool SampleBlocks::open_file() {
   if (file_bytes_ < 0) {
     file_ = File::open_to_read(files_[static_cast<size_t>(place_.file)].path);
@@ -146,7 +146,7 @@ void SampleBlocks::close_file() {
   place_ = {.file = place_.file + 1};
 }
 
-// Appends the file's bytes from `at` on; fewer at its end. Returns how many.
+// Appends up to `bytes` of the file from `at` on, fewer at its end. Returns how many.
 int64_t SampleBlocks::read_more(std::string& buffer, int64_t at, int64_t bytes) const {
   bytes = std::clamp<int64_t>(file_bytes_ - at, 0, bytes);
   const size_t held = buffer.size();
@@ -155,12 +155,12 @@ int64_t SampleBlocks::read_more(std::string& buffer, int64_t at, int64_t bytes) 
   return bytes;
 }
 
-// How much to read at once, so that the block keeps its size.
+// How much to read at once so that the block keeps its size.
 int64_t SampleBlocks::fair_bytes(const SampleBlock& block) const {
   return std::max<int64_t>(1, limits_.block_bytes - static_cast<int64_t>(block.bytes.size()));
 }
 
-// How much more of a sample that has `held` bytes and goes on: twice as much, and not much beyond what it may have.
+// How much more to read of a sample that has `held` bytes and continues: as much again, but little beyond the limit.
 int64_t SampleBlocks::more_bytes(size_t held) const {
   const int64_t bytes = static_cast<int64_t>(held);
   return std::max<int64_t>(1, std::min(bytes, limits_.sample_bytes + 2 - bytes));
@@ -215,7 +215,7 @@ void SampleBlocks::begin_file() {
 
 void SampleBlocks::read_lines(SampleBlock& block) {
   const size_t base = block.bytes.size();
-  size_t end = std::string::npos;  // of the whole lines
+  size_t end = std::string::npos;  // end of the whole lines
   int64_t at = place_.offset;
   for (int64_t bytes = fair_bytes(block);; bytes = more_bytes(block.bytes.size() - base)) {
     at += read_more(block.bytes, at, bytes);
@@ -279,7 +279,7 @@ void SampleBlocks::read_elements(SampleBlock& block) {
   const size_t base = block.bytes.size();
   const int64_t origin = place_.offset;
   int64_t at = place_.offset;
-  const auto move_to = [&](size_t next) {  // everything before it has been dealt with
+  const auto move_to = [&](size_t next) {  // everything before `next` is done
     const size_t done = base + static_cast<size_t>(place_.offset - origin);
     place_.line += lines_in(std::string_view(block.bytes).substr(done, next - done));
     place_.offset = origin + static_cast<int64_t>(next - base);
@@ -329,7 +329,7 @@ void SampleBlocks::read_elements(SampleBlock& block) {
         return;
       }
     }
-    // An element goes on beyond what was read; it is read on from its beginning.
+    // The element continues beyond what was read. The next block starts at its beginning.
     if (found || next > base) {
       block.bytes.resize(next);
       return;
@@ -367,7 +367,7 @@ void SampleBlocks::skip_long_element(SampleBlock& block) {
     place_.line += lines_in(text);
     place_.offset += bytes;
   }
-  close_file();  // it has no end
+  close_file();  // the element has no end
 }
 
 void SampleBlocks::read_array_end(SampleBlock& block) {

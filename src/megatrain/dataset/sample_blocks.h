@@ -1,4 +1,5 @@
-// The files of a dataset in blocks of whole samples, still as text: a few MiB in memory whatever the size of the files.
+// Reads the files of a dataset as blocks of whole samples, still as text. Takes a few MiB of memory, whatever their
+// size.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ namespace megatrain {
 struct SampleFile {
   std::string path;
   bool json = false;   // lines or an array of samples; otherwise a document
-  bool lines = false;  // of text: a document a line
+  bool lines = false;  // for text: one document per line
 };
 
-// Where in the files reading goes on; a value that can be kept and read on from.
+// Where reading continues: a value that can be saved and resumed from.
 struct ReadPlace {
   enum class Phase : int32_t { start, lines, first_element, element, array_end, document };
   int64_t file = 0;
@@ -31,10 +32,10 @@ struct ReadPlace {
 struct RawSample {
   int32_t file = 0;
   bool json = false;
-  int64_t line = 0;           // where it begins, from 1
+  int64_t line = 0;           // where it begins, counted from 1
   int64_t offset = 0;         // in the file
   size_t begin = 0, end = 0;  // in the block
-  std::string bad;            // not empty: what is wrong with it; then it has no text
+  std::string bad;            // what is wrong with it; such a sample has no text
 };
 
 struct SampleBlock {
@@ -45,27 +46,27 @@ struct SampleBlock {
   std::string_view text(const RawSample& sample) const {
     return std::string_view(bytes).substr(sample.begin, sample.end - sample.begin);
   }
-  // The same. Error(bad_input), a sentence that follows a place ("FILE:LINE: ") and has no end: it is bad, or not
-  // UTF-8.
+  // The same. Error(bad_input) if the sample is bad or not UTF-8. Its message follows a place ("FILE:LINE: ") and has
+  // no full stop.
   std::string_view good_text(const RawSample& sample) const;
 };
 
-// The largest sample and the largest document: a longer line or array element is bad, a longer text file is cut.
+// The largest sample and document. A longer line or array element is bad; a longer text file is split into documents.
 inline constexpr int64_t kMaxSampleBytes = 256 * kMiB;
 inline constexpr int64_t kMaxDocumentBytes = 16 * kMiB;
 
 struct BlockLimits {
-  int64_t block_bytes = 0;     // a block has no more unless a single sample has
+  int64_t block_bytes = 0;     // a block is larger only if a single sample is
   int64_t sample_bytes = 0;    // a longer line or element is bad
-  int64_t document_bytes = 0;  // a longer text file is cut: at line ends, else at spaces, else between characters
+  int64_t document_bytes = 0;  // a longer text file is split: at line ends, else at spaces, else between characters
 };
 
 class SampleBlocks {
  public:
   SampleBlocks(std::vector<SampleFile> files, const BlockLimits& limits, const ReadPlace& from = {});
 
-  // The next block, which may hold no sample; false at the end. Blank lines, blank documents and a byte order mark are
-  // passed over. Error(bad_input) for a file that is compressed or otherwise no text.
+  // The next block, which may hold no sample; false at the end. Blank lines, blank documents and byte order marks are
+  // skipped. Error(bad_input) for a file that is compressed or otherwise not text.
   bool next(SampleBlock& block);
 
  private:

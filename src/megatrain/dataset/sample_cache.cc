@@ -48,7 +48,7 @@ void remove_leftovers(const std::string& cache_directory) {
     try {
       DirectoryLock lock(partial);
       if (lock.try_lock() && lock.is_at(partial) && is_stale(partial)) fs::remove_all(path, error);
-    } catch (const Error&) {  // it cannot be opened, and costs space alone
+    } catch (const Error&) {  // it cannot be opened, and only costs space
     }
   }
 }
@@ -57,7 +57,7 @@ void remove_damaged_store(const std::string& store) {
   const std::string aside = store + std::string(kDamaged);
   std::error_code ignored;
   fs::remove_all(aside, ignored);
-  rename_path(store, aside);  // at once, so that no process opens a part of it
+  rename_path(store, aside);  // in one step, so that no process opens a part of it
   fs::remove_all(aside, ignored);
 }
 

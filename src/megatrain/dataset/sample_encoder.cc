@@ -39,7 +39,7 @@ bool says_something(const Json& message) {
   return false;
 }
 
-// "weight" is 0 or 1, as OpenAI's form has it; nothing is trained in part.
+// "weight" is 0 or 1, as in OpenAI's format; partial weights do not exist.
 bool has_no_weight(const Json& message) {
   const auto weight = message.find("weight");
   return weight != message.end() && weight->is_number() && weight->get<double>() == 0;
@@ -53,7 +53,7 @@ void check_weight(const Json& message, size_t index) {
                            printable(weight->dump(-1, ' ', false, Json::error_handler_t::replace))));
 }
 
-// Templates leave out the reasoning of earlier answers; that of the last one is there, at least its first line.
+// Templates leave out the reasoning of earlier answers. That of the last one should be there, at least its first line.
 bool leaves_out_reasoning(const RenderedChat& chat, const Json& messages) {
   for (size_t i = messages.size(); i-- > 0;) {
     if (!is_assistant(messages[i])) continue;
@@ -71,13 +71,13 @@ bool leaves_out_reasoning(const RenderedChat& chat, const Json& messages) {
   return false;
 }
 
-// The bytes of the token and of the span have one in common; a token of no bytes stands inside the span.
+// The token and the span share a byte, or the token has no bytes and is inside the span.
 bool meets(const ByteRange& token, const TrainedSpan& span) {
   return token.begin < span.end && std::max(token.end, token.begin + 1) > span.begin;
 }
 
 void append(const Encoding& encoding, const std::vector<TrainedSpan>& spans, std::vector<uint32_t>& entries) {
-  size_t next = 0;  // spans before it end before the token
+  size_t next = 0;  // earlier spans end before the token
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
     const ByteRange& range = encoding.ranges[i];
     while (next < spans.size() && spans[next].end <= range.begin) ++next;
@@ -160,7 +160,7 @@ void SampleEncoder::encode_continuation(const Sample& sample, std::vector<uint32
   if (!entries.empty()) entries.back() |= kTrainedBit;
 }
 
-// Something has to be learned from the conversation, before its template is asked.
+// Checks, before the template is rendered, that there is something to learn from the conversation.
 void SampleEncoder::check_answers(const Sample& sample) const {
   for (size_t i = 0; i < sample.messages.size(); ++i) check_weight(sample.messages[i], i);
   if (options_.train_on == TrainOn::all) return;
@@ -181,8 +181,8 @@ void SampleEncoder::check_answers(const Sample& sample) const {
                    "trained");
 }
 
-// Every answer that is trained has to be in the text as it was meant: some templates leave out what they do not know
-// (tool calls, content in parts), or print it as Python does.
+// Checks that every trained answer is in the text as intended. Some templates leave out what they do not know (tool
+// calls, content in parts), or print it as Python does.
 void SampleEncoder::check_written(const RenderedChat& chat, const Sample& sample) const {
   if (options_.train_on == TrainOn::all) return;
   size_t first = 0;
@@ -250,7 +250,7 @@ void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const 
   }
   const size_t begin = entries.size();
   append(model_.tokenizer.encode_with_ranges(chat.text, false), spans, entries);
-  // The first token is no position's label.
+  // The first token is never a label.
   for (size_t i = begin + 1; i < entries.size(); ++i) {
     if ((entries[i] & kTrainedBit) == 0) continue;
     out.notes.add({.endless = chat.ends ? 0 : 1,

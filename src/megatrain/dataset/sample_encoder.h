@@ -1,4 +1,4 @@
-// Samples to entries of a SampleStore: ids, and which of them are trained.
+// Encodes samples as entries of a SampleStore: token ids with a trained bit.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace megatrain {
 
-// A place in the dataset, its file by number.
+// A bad sample, with its file by number.
 struct BadRecord {
   int32_t file = 0;
   int64_t line = 0;
@@ -30,7 +30,7 @@ struct EncodedBlock {
   SampleNotes notes;
 };
 
-// Safe to use from several threads at once.
+// Thread-safe.
 class SampleEncoder {
  public:
   // `form` is for JSON samples; documents need none.
@@ -39,7 +39,7 @@ class SampleEncoder {
   EncodedBlock encode(const SampleBlock& block) const;
 
  private:
-  // Append a sample's entries; return whether it is a document. Error(bad_input): the sample is bad.
+  // Append a sample's entries and return whether it is a document. Error(bad_input) if the sample is bad.
   bool encode_one(std::string_view text, const RawSample& raw, EncodedBlock& out) const;
   void encode_document(std::string_view text, std::vector<uint32_t>& entries) const;
   void encode_continuation(const Sample& sample, std::vector<uint32_t>& entries) const;
@@ -51,7 +51,7 @@ class SampleEncoder {
   const TextCoder& model_;
   const TokenizeOptions& options_;
   std::optional<SampleForm> form_;
-  std::vector<std::string> unknown_tokens_;  // that the template may write
+  std::vector<std::string> unknown_tokens_;  // tokens that the template may write and the tokenizer lacks
 };
 
 }  // namespace megatrain

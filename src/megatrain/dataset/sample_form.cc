@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFunctionCall = "function_call";  // a role of ours: an assistant's calls, written as JSON
+constexpr const char* kFunctionCall = "function_call";  // our own role: an assistant's calls, written as JSON
 
 struct Pair {
   const char *prompt, *response;
@@ -33,7 +33,7 @@ std::string or_else(const std::string& name, const char* own) { return name.empt
 
 bool has(const Json& object, const std::string& key) { return object.is_object() && object.contains(key); }
 
-// The list of messages: mapped, or the first of the usual names that is there.
+// The column with the list of messages: the configured one, or the first of the usual names that exists.
 std::string list_column(const DatasetColumns& columns, const Json& first, const char* own) {
   if (!columns.messages.empty()) return columns.messages;
   for (const char* const name : {own, "messages", "conversations", "conversation"}) {
@@ -72,7 +72,7 @@ DatasetForm detect(const DatasetColumns& columns, const Json& first) {
                   printable(column), keys_of(object), names.named_in));
 }
 
-// The column that `names` calls so.
+// The object's column under the name that `names` has for it; throws if it is missing.
 Json& column_of(Json& object, const DatasetColumns& names, std::string DatasetColumns::*name) {
   const std::string& column = names.*name;
   const auto found = object.find(column);
@@ -89,7 +89,7 @@ std::string take_text(Json& value, const std::string& what) {
   return std::move(value.get_ref<std::string&>());
 }
 
-// Empty where it is absent or null.
+// Empty if the column is absent or null.
 std::string take_optional_text(Json& object, const std::string& column) {
   const auto found = column.empty() ? object.end() : object.find(column);
   if (found == object.end() || found->is_null()) return "";
@@ -98,7 +98,7 @@ std::string take_optional_text(Json& object, const std::string& column) {
 
 Json message_of(const char* role, std::string content) { return {{"role", role}, {"content", std::move(content)}}; }
 
-// ShareGPT's calls, {"name", "arguments"} or a list of them, as a message's "tool_calls".
+// Converts ShareGPT's calls, {"name", "arguments"} or a list of them, to a message's "tool_calls".
 Json call_message(const std::string& text, const std::string& which) {
   Json calls;
   try {
@@ -120,8 +120,8 @@ Json call_message(const std::string& text, const std::string& which) {
   return message;
 }
 
-// The parts of LLaMA-Factory's v1 form, {"type", "value"}: text is joined, reasoning and tool calls get the keys that
-// templates know. Its "loss_weight" is a weight.
+// Converts the parts of LLaMA-Factory's v1 form, {"type", "value"}. Text is joined; reasoning and tool calls get the
+// keys that templates know. Its "loss_weight" becomes "weight".
 void take_parts(Json& message, const std::string& which) {
   if (const auto weight = message.find("loss_weight"); weight != message.end() && !message.contains("weight")) {
     message["weight"] = std::move(*weight);
@@ -232,8 +232,8 @@ std::optional<SampleForm> SampleForm::settle(DatasetForm form, const DatasetColu
   return settled;
 }
 
-// The first pair of names that is there. Beside two texts that do not read on as one, what the question is about may
-// stand in a column of its own, as Dolly's context.
+// Uses the first pair of names that exists. If the two texts do not simply continue each other, additional input of the
+// question may be in a column of its own, like Dolly's context.
 void SampleForm::settle_pair(const DatasetColumns& columns, const Json& first) {
   const Pair* pair = &kPairs[0];
   for (const Pair& each : kPairs) {
@@ -262,7 +262,7 @@ bool SampleForm::reads(std::string_view column, bool has_template) const {
   const bool list = form_ == DatasetForm::messages || form_ == DatasetForm::sharegpt;
   if (list ? column == names_.messages : column == names_.prompt || column == names_.response) return true;
   if (form_ == DatasetForm::alpaca_prompt) return column == names_.query;
-  if (!has_template) return false;  // a prompt and its completion alone
+  if (!has_template) return false;  // only a prompt and its completion
   return column == names_.system || column == names_.tools || (!list && column == names_.query) ||
          (form_ == DatasetForm::alpaca && column == names_.history);
 }
@@ -376,14 +376,14 @@ Json SampleForm::read_list(Json& list, const std::string& column) const {
   return messages;
 }
 
-// The system column's text goes first, unless the conversation has a system message of its own.
+// Puts the system column's text first, unless the conversation has a system message already.
 void SampleForm::add_system(Json& object, Json& messages) const {
   std::string system = take_optional_text(object, names_.system);
   if (is_blank(system) || (!messages.empty() && messages.front()["role"] == "system")) return;
   messages.insert(messages.begin(), message_of("system", std::move(system)));
 }
 
-// A list of schemas, which may stand as JSON text. ShareGPT's bare {"name", "parameters"} become OpenAI's.
+// A list of schemas, possibly as JSON text. ShareGPT's bare {"name", "parameters"} are converted to OpenAI's form.
 Json SampleForm::take_tools(Json& object) const {
   const auto found = object.find(names_.tools);
   if (found == object.end() || found->is_null()) return nullptr;
@@ -417,7 +417,7 @@ Sample SampleForm::read_messages(Json& object) const {
   return sample;
 }
 
-// The prompt's text and, on a new line, what it is about.
+// The prompt's text and, on a new line, its additional input.
 std::string SampleForm::take_question(Json& prompt, Json& object) const {
   std::string question = take_text(prompt, printable(names_.prompt));
   const std::string query = take_optional_text(object, names_.query);
@@ -446,7 +446,7 @@ Sample SampleForm::read_alpaca(Json& object) const {
   return sample;
 }
 
-// The prompt that Stanford's Alpaca was trained with, and Axolotl's type alpaca writes.
+// The prompt that Stanford's Alpaca was trained with, and that Axolotl's type alpaca writes.
 Sample SampleForm::read_alpaca_prompt(Json& object) const {
   const std::string task = take_text(column_of(object, names_, &DatasetColumns::prompt), printable(names_.prompt));
   const std::string input = take_optional_text(object, names_.query);

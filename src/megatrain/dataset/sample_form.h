@@ -1,4 +1,4 @@
-// One JSON object to one sample: which columns hold what, in each form of dataset.
+// Converts a JSON object to a sample: which columns hold what, in each form of dataset.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace megatrain {
 struct Sample {
   enum class Kind {
     conversation,  // for the chat template
-    continuation,  // `text`, of which the part from `answer` on is trained
+    continuation,  // `text`, trained from `answer` on
     document,
   };
   Kind kind = Kind::conversation;
@@ -23,30 +23,30 @@ struct Sample {
   size_t answer = 0;
 };
 
-// The form of a dataset with the names of its columns settled.
+// The form of a dataset with its column names resolved.
 class SampleForm {
  public:
-  // By the keys of `first`, in what the dataset leaves open. Nothing where they are no form's.
+  // Resolves what the dataset leaves open from the keys of `first`. Empty if no form has these keys.
   static std::optional<SampleForm> settle(DatasetForm form, const DatasetColumns& columns,
                                           const nlohmann::ordered_json& first);
 
   DatasetForm form() const { return form_; }
 
-  // Columns that are read because the first sample has them, under no name of the form's own.
+  // Columns that are read because the first sample has them, although the form does not name them.
   std::vector<std::string> found_columns() const;
-  // A column of a sample is read; `has_template`: of the model.
+  // Whether a column is read. `has_template`: the model has a chat template.
   bool reads(std::string_view column, bool has_template) const;
 
-  // It is the column of tools.
+  // Whether it is the tools column.
   bool is_tools(std::string_view column) const { return column == names_.tools; }
-  // It is the column of the system message, and the sample's conversation begins with another one, which is used.
+  // Whether it is the system column and is ignored, because the conversation begins with a system message of its own.
   bool leaves_system(std::string_view column, const nlohmann::ordered_json& object) const;
-  // What of a sample training would pass over: pictures, film, sound, or where the form was detected, preferences;
-  // empty: nothing.
+  // What training would ignore in a sample: images, video, audio or, if the form was detected, preferences. Empty:
+  // nothing.
   std::string misfit(const nlohmann::ordered_json& object, bool has_template) const;
 
-  // Error(bad_input) where the object does not fit. `has_template`: of the model; without one only documents and
-  // {"prompt", "completion"} of texts can be read.
+  // Error(bad_input) if the object does not fit. Without a chat template (`has_template`) only documents and {"prompt",
+  // "completion"} texts can be read.
   Sample read(nlohmann::ordered_json object, bool has_template) const;
 
  private:
@@ -69,14 +69,14 @@ class SampleForm {
   std::string take_question(Json& prompt, Json& object) const;
 
   DatasetForm form_ = DatasetForm::detect;
-  bool detected_ = false;  // by the first sample; otherwise the dataset names it
-  DatasetColumns names_;   // none empty but those the form does not have
+  bool detected_ = false;  // from the first sample; otherwise the dataset names the form
+  DatasetColumns names_;   // empty only for columns that the form does not have
   std::vector<RoleWord> roles_;
-  bool chat_only_ = false;  // prompt form: the two texts do not read on as one
+  bool chat_only_ = false;  // prompt form: the two texts do not continue each other
   std::vector<std::string> found_;
 };
 
-// Some text stands in it, at any depth.
+// Whether the value holds text at any depth.
 bool carries_text(const nlohmann::ordered_json& value);
 
 // What samples may look like, for messages.

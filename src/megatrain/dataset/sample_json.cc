@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "column 14", or of a text of several lines "column 14 of its line 3"; both count from 1.
+// "column 14", or "column 14 of its line 3" in a text of several lines; both count from 1.
 std::string place(std::string_view text, size_t byte) {
   const TextPlace at = text_place(text, byte);
   return at.line == 1 ? fmt::format("column {}", at.column)
@@ -30,7 +30,7 @@ std::string short_reason(const std::string& reason) {
 
 class SampleBuilder : public StrictJsonBuilder<Json> {
  public:
-  // An integer past 64 bits comes as a float, too; templates print all its digits.
+  // Integers beyond 64 bits are reported as floats too; templates print all their digits.
   bool number_float(number_float_t value, const string_t& text) override {
     return put(text.find_first_of(".eE") == string_t::npos ? jinja::json_integer(text) : Json(value));
   }

@@ -15,9 +15,10 @@ namespace megatrain {
 namespace {
 
 constexpr int64_t kMaxBadBytes = kGiB;
-constexpr int64_t kScanBytes = kGiB;  // a tokens.bin below this size is compared with its checksum at opening
+// A tokens.bin below this size is compared with its checksum when it is opened.
+constexpr int64_t kScanBytes = kGiB;
 
-// A missing file is damage, not a path that the user got wrong.
+// A missing file means damage, not a mistyped path.
 std::string part_of(const std::string& directory, const char* name) {
   std::string path = fmt::format("{}/{}", directory, name);
   std::error_code error;

@@ -17,12 +17,12 @@ namespace megatrain {
 namespace {
 
 constexpr int64_t kMaxJournalBytes = kGiB;
-constexpr int64_t kHashBytes = 4 * kMiB;  // read at once
+constexpr int64_t kHashBytes = 4 * kMiB;  // read at a time
 
 static_assert(std::endian::native == std::endian::little, "stores are little-endian");
 static_assert(sizeof(SampleStore::Record) == 24);
 
-// The numbers of a journal's line, which end in their own checksum.
+// The checksum of a journal line's numbers, which the line ends with.
 std::string checksum_of(const nlohmann::json& numbers) {
   const std::string text = numbers.dump();
   return xxh3_128(text.data(), text.size());
@@ -66,7 +66,7 @@ SampleWriter::SampleWriter(const std::string& directory)
   journal_.truncate(journal_bytes_);
 }
 
-// The last line that is whole counts; a line was written only when what it tells of was durable.
+// The last complete line counts. A line is written only after the data it describes is durable.
 void SampleWriter::read_journal() {
   const std::string text = read_text_file(journal_.path(), kMaxJournalBytes);
   for (size_t begin = 0; begin < text.size();) {
@@ -88,7 +88,7 @@ void SampleWriter::read_journal() {
   saved_ = state_;
 }
 
-// The files hold at least what the journal says.
+// Whether the files hold at least what the journal says.
 bool SampleWriter::is_whole() const {
   return tokens_.bytes() >= state_.tokens * static_cast<int64_t>(sizeof(uint32_t)) &&
          samples_.bytes() >= state_.samples * static_cast<int64_t>(sizeof(SampleStore::Record)) &&

@@ -1,7 +1,7 @@
-// Writes a SampleStore's directory block by block, so that a process that dies loses no more than what was not saved.
+// Writes a SampleStore's directory block by block, so that a killed process loses only what was not saved.
 //
-// journal.jsonl holds a line for each save: how far the input was read, and how far each file was written when its
-// bytes were durable. What the files hold beyond the last whole line is cut off when writing goes on.
+// journal.jsonl has a line for each save: how far the input was read, and how long each file was when its bytes were
+// durable. Anything beyond the last complete line is cut off when writing resumes.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace megatrain {
 
 class SampleWriter {
  public:
-  // Goes on with what `directory`, which exists, holds; from nothing where that is not as it was written.
+  // Resumes from what `directory`, which exists, holds. Starts over if that differs from what was written.
   explicit SampleWriter(const std::string& directory);
 
-  const ReadPlace& place() const { return state_.place; }  // where the input was read to
+  const ReadPlace& place() const { return state_.place; }  // how far the input was read
   bool has_saved() const { return journal_bytes_ > 0; }
   int64_t samples() const { return state_.samples; }
   int64_t tokens() const { return state_.tokens; }
   const std::vector<BadRecord>& bad() const { return bad_; }
 
   void add(const EncodedBlock& block, const ReadPlace& after);
-  void save();  // what was added is durable
-  // The store is complete but for its name.
+  void save();  // makes everything added so far durable
+  // Completes the store, except for its name.
   void finish(const std::string& fingerprint);
 
  private:
@@ -50,7 +50,7 @@ class SampleWriter {
 };
 
 std::string journal_path(const std::string& directory);
-// Of a store that has its name.
+// For a store that has its final name.
 void remove_journal(const std::string& directory);
 
 }  // namespace megatrain

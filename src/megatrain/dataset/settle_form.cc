@@ -18,10 +18,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kSamples = 1000;    // so many are looked at, for one whose form is known and for their columns
-constexpr int64_t kBytes = 4 * kMiB;  // so much of them is looked at for columns
+// Number of samples examined, for one whose form is known and for their columns.
+constexpr int64_t kSamples = 1000;
+constexpr int64_t kBytes = 4 * kMiB;  // bytes of them examined for columns
 
-// Names columns that hold text and are not read, each with the first place where it does.
+// Finds columns that hold text and are not read, each with the first place where it does.
 class UnusedColumns {
  public:
   UnusedColumns(const TextCoder& model, const TokenizeOptions& options) : model_(model), options_(options) {}
@@ -51,7 +52,7 @@ class UnusedColumns {
     return model_.chat_template == nullptr || !form.is_tools(column) || writes_tools(object, form);
   }
 
-  // By the first sample that has tools, rendered with and without them.
+  // Decided by the first sample that has tools, rendered with and without them.
   bool writes_tools(const Json& object, const SampleForm& form) {
     if (writes_tools_) return *writes_tools_;
     try {
@@ -67,7 +68,7 @@ class UnusedColumns {
       return *writes_tools_;
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_input) throw;
-      return true;  // the sample is bad, which is said where it is encoded
+      return true;  // the sample is bad; the encoder reports it
     }
   }
 
@@ -88,9 +89,9 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
   SampleBlock block;
   std::optional<SampleForm> form;
   UnusedColumns unused(model, options);
-  std::string first;  // what the first one has
-  std::string other;  // what a sample of preferences says, of which the form is not known
-  int64_t bytes = 0;  // looked at for columns
+  std::string first;  // description of the first sample
+  std::string other;  // message about a preference sample of unknown form
+  int64_t bytes = 0;  // examined for columns
   for (int64_t seen = 0; seen < kSamples && bytes < kBytes && other.empty() && blocks.next(block);) {
     for (const RawSample& raw : block.samples) {
       if (++seen > kSamples || bytes >= kBytes) break;

@@ -1,4 +1,4 @@
-// The form of a dataset's JSON samples, found by looking at the first of them.
+// Detects the form of a dataset's JSON samples from the first of them.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@
 
 namespace megatrain {
 
-// By the first sample whose keys are known; nothing where there is no JSON. Columns that hold text and are not read get
-// a warning, one line with the first place of each: also a system message beside one of the conversation's own, and
-// tools that the chat template does not write. Error(bad_input) where the form cannot be told.
+// Decided by the first sample whose keys are known; empty if there is no JSON. Columns that hold text and are not read
+// get a warning: one line with the first place of each. That includes a system column next to a conversation's own
+// system message, and tools that the chat template does not write. Error(bad_input) if the form cannot be detected.
 std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<SampleFile> files, const BlockLimits& limits,
                                       const TextCoder& model, const TokenizeOptions& options);
 

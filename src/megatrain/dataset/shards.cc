@@ -27,17 +27,17 @@ int64_t number_of(std::string_view digits) {
 
 struct Shards {
   std::set<int64_t> numbers;
-  std::string rest;  // what follows the numbers in the first file's name
+  std::string rest;  // the part after the numbers in the first file's name
 };
 
-// Names of one set's shards: those that its count asks for and that are not there, and those beyond its count.
+// Names of one set's shards: missing ones, and ones beyond the set's count.
 struct ShardFaults {
   std::vector<std::string> missing, beyond;
 };
 
 ShardFaults faults_of(const fs::path& parent, const std::string& set, int64_t count, const Shards& shards) {
   const int64_t first = shards.numbers.count(0) == 0 && shards.numbers.count(count) != 0 ? 1 : 0;
-  const std::string rest = shards.rest.starts_with('.') ? shards.rest : "";  // a hash is each file's own
+  const std::string rest = shards.rest.starts_with('.') ? shards.rest : "";  // a hash differs from file to file
   const auto name = [&](int64_t number) {
     return (parent / fmt::format("{}{:05}{}{:05}{}", set, number, kOf, count, rest)).string();
   };

@@ -27,8 +27,8 @@ const SplitWords kSplits[] = {{"train", {"train", "training"}},
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool separates(char c) { return is_digit(c) || std::string_view("-._ ").find(c) != std::string_view::npos; }
 
-// `word` stands in `name`, which is lower case, between separators or at its beginning; at its end only in the name of
-// a folder.
+// Whether `word` appears in `name` (lower case) after a separator or at its beginning, and before a separator. In the
+// name of a folder it may also be at the end.
 bool has_word(std::string_view name, std::string_view word, bool folder) {
   for (size_t at = name.find(word); at != std::string_view::npos; at = name.find(word, at + 1)) {
     const size_t end = at + word.size();
@@ -38,7 +38,7 @@ bool has_word(std::string_view name, std::string_view word, bool folder) {
   return false;
 }
 
-// "train" of data/train-00000-of-00003.jsonl; empty: this is no such shard.
+// "train" for data/train-00000-of-00003.jsonl; empty if it is not such a shard.
 std::string shard_split(const fs::path& relative) {
   if (relative.parent_path() != "data") return "";
   const std::string name = relative.filename().string();
@@ -90,8 +90,8 @@ std::string shown(const std::vector<Split>& splits) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// "; of no split: d/val.jsonl, d/x.jsonl": what a missing split may be in. Files of the folder that are in no split,
-// and those that are not read but have a word of the wanted splits. Names with such a word come first.
+// "; of no split: d/val.jsonl, d/x.jsonl": files that may hold a missing split. These are the folder's files in no
+// split, and unread files whose names have a word of the wanted splits. Names with such a word come first.
 std::string candidates(const std::vector<Split>& splits, std::span<const SplitWords> wanted, const Dataset& dataset) {
   const auto has_wanted_word = [&](const std::string& file) {
     const std::string name = lower_case(fs::path(file).filename().string());

@@ -28,18 +28,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kIdentity = 3;  // of what decides the samples: another one, another fingerprint
-constexpr int kFormat = 5;    // of the stores, and of how samples are read: another one, another directory
+// Version of what decides the samples; a new one changes every fingerprint.
+constexpr int kIdentity = 3;
+// Version of the stores, and of how samples are read; a new one changes every directory.
+constexpr int kFormat = 5;
 constexpr auto kLockPoll = std::chrono::milliseconds(100);
 constexpr double kProgressSeconds = 0.2;
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
-// The files of a dataset with their content known.
+// The files of a dataset with their content hashes.
 struct Input {
   std::vector<SampleFile> files;
   std::vector<ContentHash> contents;
-  std::vector<int64_t> begins;  // bytes of the files before each, and of all
+  std::vector<int64_t> begins;  // bytes of all files before each one, then of all
 };
 
 std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& options) {
@@ -79,7 +81,7 @@ std::string hash_of(const Json& key) {
   return xxh3_128(text.data(), text.size());
 }
 
-// All that decides the samples.
+// Everything that decides the samples.
 Json identity_of(const Dataset& dataset, const Input& input, const std::optional<SampleForm>& form,
                  const TextCoder& model, const TokenizeOptions& options) {
   Json files = Json::array();
@@ -124,7 +126,7 @@ std::vector<BadSample> named(const std::vector<BadRecord>& records, const Datase
   return bad;
 }
 
-// No sample is left to train on.
+// Reports that there is no sample to train on.
 [[noreturn]] void fail_empty(const Dataset& dataset, const std::vector<BadSample>& bad) {
   constexpr size_t kShown = 3;
   if (bad.empty()) fail_input(fmt::format("the dataset {} has no sample; give files that hold some.", dataset.name));
@@ -134,7 +136,7 @@ std::vector<BadSample> named(const std::vector<BadRecord>& records, const Datase
   fail_input(fmt::format("the dataset {} has no good sample; all {} are bad: {}.", dataset.name, bad.size(), reasons));
 }
 
-// Blocks encoded by threads and given back in the order they were put in.
+// Encodes blocks on several threads and returns them in order.
 class EncodingTeam {
  public:
   EncodingTeam(const SampleEncoder& encoder, int threads) : EncodingTeam(encoder) {
@@ -158,8 +160,8 @@ class EncodingTeam {
     bool taken = false, done = false;
   };
 
-  int64_t count() const { return static_cast<int64_t>(tasks_.size()); }  // put and not taken back
-  int64_t bytes() const { return bytes_; }                               // of their blocks
+  int64_t count() const { return static_cast<int64_t>(tasks_.size()); }  // put and not yet taken
+  int64_t bytes() const { return bytes_; }                               // of those blocks
 
   void put(SampleBlock block) {
     bytes_ += static_cast<int64_t>(block.bytes.size());
@@ -170,7 +172,7 @@ class EncodingTeam {
     changed_.notify_all();
   }
 
-  // Waits for the oldest.
+  // Waits for the oldest one.
   std::unique_ptr<Task> take() {
     std::unique_ptr<Task> task;
     {
@@ -185,7 +187,7 @@ class EncodingTeam {
   }
 
  private:
-  // Complete before threads are started: where one cannot be, the destructor joins the others.
+  // Completes the object before threads are started. If one cannot be started, the destructor joins the others.
   explicit EncodingTeam(const SampleEncoder& encoder) : encoder_(encoder) {}
 
   Task* find_work() {
@@ -216,14 +218,14 @@ class EncodingTeam {
 
   const SampleEncoder& encoder_;
   std::vector<std::thread> threads_;
-  int64_t bytes_ = 0;  // of the putting thread
+  int64_t bytes_ = 0;  // used only by the thread that puts and takes
   std::mutex mutex_;   // guards the fields below and the tasks in them
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Task>> tasks_;
   bool quit_ = false;
 };
 
-// All blocks from where the writer stands to the end; false when stopped.
+// Processes all blocks from the writer's place to the end; false if stopped.
 bool run(const Dataset& dataset, const Input& input, const std::optional<SampleForm>& form, const TextCoder& model,
          const TokenizeOptions& options, SampleWriter& writer) {
   const SampleEncoder encoder(model, options, form);
@@ -321,7 +323,7 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
   const std::string complete = options.cache_directory + "/" + hash_of(identity);
   const std::string partial = complete + ".partial";
   remove_leftovers(options.cache_directory);
-  std::string damage;  // what is wrong with the store that is there
+  std::string damage;  // what is wrong with the existing store
   const auto find_store = [&]() -> std::optional<SampleStore> {
     damage.clear();
     if (!std::filesystem::exists(complete)) return std::nullopt;
@@ -344,10 +346,10 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
       if (options.stop != nullptr && *options.stop != 0) return std::nullopt;
       std::this_thread::sleep_for(kLockPoll);
     }
-    if (!lock.is_at(partial)) continue;  // another process finished it, or gave up
-    PartialPath unsaved(partial);        // what was not saved is of no use
+    if (!lock.is_at(partial)) continue;  // another process finished it or gave up
+    PartialPath unsaved(partial);        // removed unless something is saved
     unsaved.created();
-    if (auto store = find_store()) return store;  // made by another process before the lock was held
+    if (auto store = find_store()) return store;  // another process made it before we got the lock
     if (!damage.empty()) {
       log_warn(fmt::format("the tokenised samples in {} are damaged ({}); they are made again", complete, damage));
       remove_damaged_store(complete);

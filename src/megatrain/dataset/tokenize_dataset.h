@@ -1,11 +1,13 @@
-// A dataset to tokenised samples on disk: in parallel, in bounded memory, resumable, and once for the same input.
+// Tokenizes a dataset into a store on disk: in parallel, in bounded memory, resumable, and only once for the same
+// input.
 //
-// Conversations are rendered by the chat template and encoded as they stand there. A token is trained when at least one
-// of its bytes lies in a trained span (a token of no bytes: when it stands inside one), so a token that straddles a
-// border is trained; transformers' assistant mask has the same rule. A message with "weight": 0 is not trained.
-// Documents are encoded with the tokenizer's own special tokens, eos after them when it is not there; all is trained.
+// Conversations are rendered by the chat template, and the text is encoded without adding special tokens. A token is
+// trained if at least one of its bytes is in a trained span, so a token that straddles a border is trained; a token of
+// no bytes is trained if it is inside a span. transformers' assistant mask has the same rule. A message with "weight":
+// 0 is not trained. Documents are encoded with the tokenizer's own special tokens, followed by eos if it is not there.
+// All of a document is trained.
 //
-// The samples are the same bytes whatever the thread count and wherever tokenising was interrupted.
+// The samples are the same bytes for any number of threads, and wherever tokenizing was interrupted.
 #pragma once
 
 #include <csignal>
@@ -24,12 +26,12 @@
 
 namespace megatrain {
 
-// What turns samples into ids.
+// What turns samples into token ids.
 struct TextCoder {
   const Tokenizer& tokenizer;
-  std::string tokenizer_identity;               // a hash of what decides the ids
-  const ChatTemplate* chat_template = nullptr;  // nothing: the model has none
-  std::string template_identity;                // a hash of what decides the text
+  std::string tokenizer_identity;               // a hash of everything that decides the ids
+  const ChatTemplate* chat_template = nullptr;  // null: the model has none
+  std::string template_identity;                // a hash of everything that decides the text
   int32_t eos = -1;                             // ends documents; -1: none
 };
 
@@ -40,33 +42,37 @@ enum class TrainOn {
 };
 TrainOn train_on(std::string_view word);  // Error(bad_config) for an unknown one
 
-// The date that templates print unless they are given another, so that the same input gives the same tokens on any day:
-// 26 July 2024, noon.
+// The date for templates that print it, unless another is given: 26 July 2024, noon. It is fixed so that the same input
+// gives the same tokens on any day.
 std::tm default_template_date();
 
 struct TokenizeOptions {
   std::string cache_directory;           // created if absent
-  std::string cache_key = "data.cache";  // what names another directory, for messages
+  std::string cache_key = "data.cache";  // the key that sets another directory, for messages
   int threads = 1;
-  int64_t skip_bad = 0;  // so many bad samples are left out; one more is Error(bad_input) that names the first
+  // How many bad samples may be left out. One more is Error(bad_input), which names the first.
+  int64_t skip_bad = 0;
   TrainOn train_on = TrainOn::assistant;
-  nlohmann::ordered_json variables;                               // null, or an object: more variables for the template
+  nlohmann::ordered_json variables;                               // null, or an object with more template variables
   std::tm date = default_template_date();                         // for templates that print it
-  std::function<void(double fraction, int64_t tokens)> progress;  // now and then, from the calling thread
-  // Before it writes: bytes of files that are not in the cache yet, and what an earlier call has done; may throw.
+  std::function<void(double fraction, int64_t tokens)> progress;  // called now and then, on the calling thread
+  // Called before anything is written, with the bytes that are not in the cache yet and the progress of an earlier
+  // call; may throw.
   std::function<void(int64_t bytes, double fraction, int64_t tokens)> begins;
-  const volatile std::sig_atomic_t* stop = nullptr;  // set: stop soon; what is done is kept and gone on with next time
+  // Set to stop soon. Finished work is kept, and the next call resumes from it.
+  const volatile std::sig_atomic_t* stop = nullptr;
 
-  // The parts that work is cut in; none of them changes the result.
-  int64_t block_bytes = 1 * kMiB;  // the first is done within a second or so, for the progress line
+  // How work is divided; none of this changes the result.
+  int64_t block_bytes = 1 * kMiB;  // small, so that the progress line starts within a second or so
   double seconds_between_saves = 2;
-  int64_t* peak_bytes_in_flight = nullptr;  // of input read and not yet written
+  int64_t* peak_bytes_in_flight = nullptr;  // input read and not yet written
 };
 
-// Samples of `cache_directory`/FINGERPRINT, made when they are not there. Nothing when it was stopped.
+// Opens the store in `cache_directory` for these inputs, and makes it first if it does not exist. Empty if it was
+// stopped.
 //
-// Error(bad_input): bad samples beyond those tolerated, no sample at all, a form that cannot be told, conversations for
-// a model without a template, a file that changed while being read.
+// Error(bad_input) for more bad samples than tolerated, no sample at all, an undetectable form, conversations for a
+// model without a chat template, or a file that changed while it was read.
 std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& model, const TokenizeOptions& options);
 
 }  // namespace megatrain
