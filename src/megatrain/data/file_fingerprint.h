@@ -9,14 +9,14 @@
 namespace megatrain {
 
 struct FingerprintScope {
-  int64_t bytes = std::numeric_limits<int64_t>::max();  // of the file's beginning
-  int64_t most = 4096;                                  // blocks that are read: all of a file of at most 4 GiB
-  std::function<void(int64_t)> read = {};               // told of the bytes that have been, from several threads
+  int64_t bytes = std::numeric_limits<int64_t>::max();  // only this much of the file's beginning
+  int64_t most = 4096;                                  // blocks to read; a file of at most 4 GiB is read completely
+  std::function<void(int64_t)> read = {};               // called with the bytes just read, from several threads
 };
 
-// xxh3_128 over the size and the hashes of the file's blocks of 1 MiB, read on several threads (0: all). Of a file with
-// more than `most` blocks, so many at equal distances are read, the first and the last among them: a change elsewhere
-// that leaves the size as it was is not seen. Throws Error(bad_input) or Error(io).
+// xxh3_128 over the file's size and the hashes of its 1 MiB blocks, read on several threads (0: all). If the file has
+// more than `most` blocks, only that many are read, evenly spaced and including the first and the last. A change
+// elsewhere that keeps the size is then not noticed. Throws Error(bad_input) or Error(io).
 std::string file_fingerprint(const std::string& path, int threads, const FingerprintScope& scope = {});
 
 }  // namespace megatrain

@@ -54,7 +54,7 @@ Dataset dataset_of(const DatasetChoice& choice, Dataset dataset, const KeyNames&
   return dataset;
 }
 
-// One, or those of a list.
+// Opens datasets one by one, or those of a list.
 std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, DatasetUse use, const TrainConfig& config) {
   std::vector<Dataset> all;
   for (const DatasetChoice& choice : choices) {
@@ -72,7 +72,7 @@ std::string cache_of(const TrainConfig& config) {
   return config.data.cache.empty() ? user_cache_directory() + "/data" : config.data.cache;
 }
 
-// The files of data.train, to be looked up by what another path leads to. Links to one file are that file.
+// The files of data.train, to find out whether another path leads to one of them. Links to a file count as the file.
 class TrainedFiles {
  public:
   TrainedFiles(const TrainConfig& config, const volatile std::sig_atomic_t* stop)
@@ -80,14 +80,14 @@ class TrainedFiles {
     for (const Dataset& dataset : datasets_of(config.data.train, DatasetUse::train, config)) {
       for (const std::string& file : dataset.files) {
         struct stat status {};
-        if (::stat(file.c_str(), &status) != 0) continue;  // opening it says what is wrong
+        if (::stat(file.c_str(), &status) != 0) continue;  // opening it reports the problem
         by_identity_.emplace(std::pair{status.st_dev, status.st_ino}, file);
         by_size_[status.st_size].push_back(file);
       }
     }
   }
 
-  // `file` with how it is one of them; empty: it is none.
+  // `file` and which training file it is; empty if it is none.
   std::string describe(const std::string& file) const {
     struct stat status {};
     if (::stat(file.c_str(), &status) != 0) return "";
@@ -109,7 +109,7 @@ class TrainedFiles {
   const volatile std::sig_atomic_t* stop_;
 };
 
-// Evaluation on samples that are trained on says nothing about others.
+// Evaluation on training samples says nothing about other samples.
 void warn_of_shared_files(const TrainConfig& config, const volatile std::sig_atomic_t* stop) {
   if (config.data.eval.empty()) return;
   const TrainedFiles trained(config, stop);
@@ -126,8 +126,8 @@ void warn_of_shared_files(const TrainConfig& config, const volatile std::sig_ato
       config.names("data.eval_split")));
 }
 
-// A shard that came empty, or whose download was cut at its beginning, would go unnoticed beside the others. Samples
-// are in the order of the files.
+// Without a warning, nobody would notice an empty shard or one whose download failed at its beginning. Samples are in
+// the order of the files.
 void warn_of_empty_files(const Dataset& dataset, const SampleStore& store) {
   std::vector<std::string> empty;
   auto samples = std::views::iota(int64_t{0}, store.samples());
@@ -164,13 +164,13 @@ SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& m
           .names = config.names};
 }
 
-// Axolotl leaves samples that are too long out before it splits, LLaMA-Factory and megatrain after.
+// Axolotl drops samples that are too long before it splits, LLaMA-Factory and megatrain after.
 bool is_split(const SampleSet& set, int64_t sample, const TrainConfig& config) {
   const bool first = config.conventions == "axolotl" && config.data.overlong == "drop";
   return !first || set.store->is_text(sample) || set.store->length(sample) <= config.seq_len;
 }
 
-// Moves a part of every set to the second list; which one, the seed says.
+// Moves the part of all samples that data.eval_split asks for into the returned sets. The seed chooses which.
 std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& config) {
   const double part = config.data.eval_split;
   const bool up = config.conventions != "megatrain";
@@ -213,7 +213,7 @@ void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
       counts.dropped ? fmt::format(", {} left out, too long or with nothing to train", counts.dropped) : ""));
 }
 
-// Padding costs as much as text.
+// Padding costs as much compute as text.
 void warn_of_padding(const SampleCounts& counts, const TrainConfig& config) {
   constexpr double kFew = 0.5;
   const double filled = counts.filled(config.seq_len);
@@ -227,7 +227,7 @@ void warn_of_padding(const SampleCounts& counts, const TrainConfig& config) {
           : fmt::format("{} fills them, or {}", config.names.setting("data.packing", "true"), shorter)));
 }
 
-// What only the samples show.
+// Facts that are known only after reading the samples.
 struct SampleFacts {
   bool all_text = false;
   bool none_named = false;  // in dataset_info.json
@@ -249,12 +249,12 @@ SampleFacts facts_of(const TrainConfig& config, const std::vector<SampleSet>& tr
                     std::none_of(held.begin(), held.end(), is_named)};
 }
 
-// A key that has no effect where a fact holds; config/idle_keys.h has those that need no samples.
+// A key that has no effect if a fact holds. config/idle_keys.h has those that can be decided without samples.
 struct IdleBySamples {
   const char* key;
   bool SampleFacts::*fact;
   const char* why;
-  bool ignored_there;  // other trainers' keys for it have no effect there either
+  bool ignored_there;  // the other trainer ignores its own key for it, too
 };
 constexpr IdleBySamples kIdleBySamples[] = {
     {"data.train_on", &SampleFacts::all_text, "all samples are text, of which every token is trained", true},
@@ -262,7 +262,8 @@ constexpr IdleBySamples kIdleBySamples[] = {
     {"data.info", &SampleFacts::none_named, "no dataset is named in its dataset_info.json", false},
 };
 
-// A default asks for nothing, ours that is written out and theirs that is not.
+// Warns only about values that ask for something: not about our default written out, nor about another trainer's
+// default that is not in its file.
 void warn_of_idle(const TrainConfig& config, const SampleFacts& facts) {
   for (const IdleBySamples& idle : kIdleBySamples) {
     const ConfigKey& key = *find_config_key(idle.key);
@@ -273,8 +274,8 @@ void warn_of_idle(const TrainConfig& config, const SampleFacts& facts) {
   }
 }
 
-// What LLaMA-Factory would make of the others is nothing that anybody means: with `stage: pt` it trains the first
-// message of a conversation alone, with `stage: sft` it drops a text.
+// Refuses samples of the other kind, as LLaMA-Factory's behaviour is not what users want: with `stage: pt` it trains
+// only the first message of a conversation, with `stage: sft` it drops a text.
 void check_stage(const TrainConfig& config, const std::vector<SampleSet>& sets) {
   if (config.stage.empty()) return;
   const bool text = config.stage == "pt";
@@ -292,7 +293,7 @@ void check_stage(const TrainConfig& config, const std::vector<SampleSet>& sets) 
   }
 }
 
-// Axolotl's steps may end before its epochs do.
+// Axolotl's step count may end a run before its epochs are complete.
 void warn_of_early_end(const SampleData& samples, const TrainConfig& config) {
   if (config.conventions != "axolotl" || config.epochs <= 0) return;
   const auto steps = static_cast<double>(samples.steps()), epoch = static_cast<double>(samples.epoch_steps());

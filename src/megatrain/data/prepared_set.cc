@@ -25,7 +25,7 @@ std::string checksum_of(const std::string& path, int threads) {
 
 void check_file(const char* key, const std::string& path, int threads) {
   std::error_code none;
-  if (!fs::is_regular_file(path, none)) return;  // opening it says what is wrong
+  if (!fs::is_regular_file(path, none)) return;  // opening it reports the problem
   const auto file = find_prepared_file(path);
   if (!file || file->manifest.checksums.at(file->name) == checksum_of(path, threads)) return;
   fail_input(

@@ -1,4 +1,4 @@
-// What `prepare --out` writes beside its files, so that a damaged one is not trained on.
+// The manifest that `prepare --out` writes next to its files, so that damaged files are not trained on.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace megatrain {
 
-// Writes folder/prepared.json: what the manifest's files hold, and their checksums. The files are read through.
+// Writes folder/prepared.json: what the manifest's files hold, and their checksums, for which the files are read.
 void finish_prepared_set(const std::string& folder, PreparedManifest manifest);
 
-// Reads those of data.tokens, documents, labels and order through that a prepared.json beside them names; files without
-// one are taken as they are. Throws Error(bad_input) where a file, or a prepared.json, is not what `prepare` wrote.
+// Verifies the files of data.tokens, documents, labels and order that a prepared.json next to them names. Files without
+// one are accepted. Throws Error(bad_input) if a file or a prepared.json differs from what `prepare` wrote.
 void check_prepared_files(const TrainConfig& config);
 
 }  // namespace megatrain

@@ -36,7 +36,7 @@ SampleData::SampleData(std::vector<SampleSet> sets, const SampleDataOptions& opt
   counts_.sequences = start.packing.sequences();
   for (const SamplePiece& piece : start.packing.pieces) counts_.epoch_tokens += piece.length;
   if (options_.epochs > 0 && options_.short_epochs) {
-    // as transformers: the ceiling of the product, as doubles have it
+    // As in transformers: the ceiling of the product, computed in doubles.
     steps_ = static_cast<int64_t>(std::ceil(options_.epochs * static_cast<double>(epoch_steps())));
     if (options_.whole_steps) steps_ = filled_steps();
     end_ = steps_ * options_.batch;
@@ -74,8 +74,8 @@ void SampleData::fail_empty() const {
 
 int64_t SampleData::epoch_steps() const { return ceil_div(counts_.sequences, options_.batch); }
 
-// Of samples, those of all epochs over the batch, rounded up; of packed sequences, the full steps of an epoch (one at
-// least) times the epochs, rounded down. The last epoch may end before its last step.
+// Axolotl's step count. Without packing: the samples of all epochs divided by the batch, rounded up. With packing: the
+// full steps of an epoch (at least one) times the epochs, rounded down. The last epoch may end before its last step.
 int64_t SampleData::filled_steps() const {
   const auto sequences = static_cast<double>(counts_.sequences), batch = static_cast<double>(options_.batch);
   if (!options_.packing) return static_cast<int64_t>(std::ceil(sequences * options_.epochs / batch));
@@ -83,14 +83,14 @@ int64_t SampleData::filled_steps() const {
   return std::max<int64_t>(1, static_cast<int64_t>(std::floor(full * options_.epochs)));
 }
 
-// The set's samples as pieces of at most a sequence: documents in several, conversations in one.
+// Cuts the set's samples into pieces of at most a sequence: a document into several, a conversation into one.
 void SampleData::cut(size_t set) {
   const SampleStore& store = *sets_[set].store;
   const int64_t most = options_.seq_len;
   std::vector<uint32_t> room;
   const auto keep = [&](int64_t sample, int64_t begin, int64_t length) {
     const SamplePiece piece{base_[set] + sample, static_cast<int32_t>(begin), static_cast<int32_t>(length)};
-    int64_t trained = length - 1;  // of a document, which is not read for this
+    int64_t trained = length - 1;  // for a document, which need not be read for this
     if (!store.is_text(sample)) {
       const auto tokens = entries(piece, room);
       trained = std::count_if(tokens.begin() + 1, tokens.end(), [](uint32_t e) { return e & kTrainedBit; });
@@ -195,7 +195,7 @@ std::vector<SamplePiece> SampleData::sequence(int64_t index) {
   const int64_t number = next - first_.begin() - 1;
   const Epoch& in = epoch(number);
   const int64_t place = index - first_[number];
-  if (place >= in.packing.sequences()) return {};  // the rest of the epoch's last step
+  if (place >= in.packing.sequences()) return {};  // padding of the epoch's last step
   const auto pieces = in.packing.sequence(in.order[place]);
   return {pieces.begin(), pieces.end()};
 }
@@ -249,7 +249,7 @@ std::string SampleData::place(int64_t step, int64_t micro_batch, int64_t token) 
   return "";
 }
 
-// Ids were checked when the data were opened, or the tokenizer makes no others: another one now is damage.
+// Ids were checked when the data was opened, or the tokenizer cannot make others: an invalid id now means damage.
 void SampleData::check_ids(const SamplePiece& piece, std::span<const uint32_t> tokens) const {
   uint32_t largest = 0;
   for (const uint32_t entry : tokens) largest = std::max(largest, entry & kTokenMask);

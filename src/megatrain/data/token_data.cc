@@ -12,10 +12,10 @@
 namespace megatrain {
 namespace {
 
-constexpr int64_t kScanBytes = kGiB;       // files below this size are checked whole before the first step
-constexpr int64_t kScanBlock = 64 * 1024;  // elements whose extremes are taken at once
+constexpr int64_t kScanBytes = kGiB;       // smaller files are checked completely before the first step
+constexpr int64_t kScanBlock = 64 * 1024;  // elements examined at once
 
-// First index of [begin, end) whose value `bad` refuses, or -1. `suspect` looks at a whole block in one vectorised
+// First index in [begin, end) whose value `bad` refuses, or -1. `suspect` examines a whole block in one vectorised
 // pass.
 template <class T, class Suspect, class Bad>
 int64_t find_bad(std::span<const T> values, int64_t begin, int64_t end, const Suspect& suspect, const Bad& bad) {
@@ -57,7 +57,7 @@ std::span<const T> elements(const MappedFile& file, const char* key, const char*
   return {reinterpret_cast<const T*>(file.data()), static_cast<size_t>(file.bytes() / size)};
 }
 
-// An entry that was right when the file was opened is not any more.
+// Reports an entry that was valid when the file was opened and is not any more.
 [[noreturn]] void fail_changed(const MappedFile& file, const char* key, int64_t entry) {
   file.check_whole();
   fail_io(fmt::format("{} {}: entry {} changed while it was in use; restore the file", key, file.path(), entry));

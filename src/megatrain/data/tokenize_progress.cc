@@ -25,7 +25,7 @@ std::string TokenizeProgress::line(double seconds, double fraction, int64_t toke
 }
 
 void TokenizeProgress::at(double fraction, int64_t tokens) {
-  constexpr double kFirst = 0.5;                        // seconds; what takes less needs no line
+  constexpr double kFirst = 0.5;                        // seconds; shorter work needs no line
   const double between = log_is_terminal() ? 0.5 : 10;  // seconds
   const double now = now_s();
   if (!begun_) {

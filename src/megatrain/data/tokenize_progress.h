@@ -1,4 +1,4 @@
-// How far tokenising is: a line with speed and time left, the first within a second.
+// Reports the progress of tokenizing: a line with speed and time left, the first within a second.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ class TokenizeProgress {
   TokenizeProgress(const TokenizeProgress&) = delete;
   TokenizeProgress& operator=(const TokenizeProgress&) = delete;
 
-  // What is done, of what an earlier process did too. The first call says where this one begins.
+  // How much is done, including the work of an earlier process. The first call tells where this process begins.
   void at(double fraction, int64_t tokens);
 
-  // The line so many seconds after the first call.
+  // The line to print `seconds` after the first call.
   std::string line(double seconds, double fraction, int64_t tokens) const;
 
  private:

@@ -34,10 +34,10 @@ Connection::~Connection() {
   bufferevent_decref(stream_);
 }
 
-// Called when bytes have joined the input, before libevent reads them.
+// Called when bytes are added to the input, before libevent reads them.
 void Connection::take(evbuffer* input, const evbuffer_cb_info* info, void* self) {
   auto& connection = *static_cast<Connection*>(self);
-  if (connection.is_over()) bufferevent_disable(connection.stream_, EV_READ);  // what still comes is not kept
+  if (connection.is_over()) bufferevent_disable(connection.stream_, EV_READ);  // drop what still arrives
   if (connection.cutting_ || info->n_added == 0) return;
   connection.scan(input, info->n_added);
   if (connection.in_work_ || connection.scanner_.refused()) return;
@@ -45,12 +45,12 @@ void Connection::take(evbuffer* input, const evbuffer_cb_info* info, void* self)
   connection.bytes_ += static_cast<int64_t>(info->n_added);
 }
 
-// The requests before a refused one stay in the input; the refused one and all behind it do not.
+// Requests before a refused one stay in the input. The refused one and everything after it are removed.
 void Connection::scan(evbuffer* input, size_t added) {
   const size_t before = evbuffer_get_length(input) - added;
   added_ += static_cast<int64_t>(added);
   if (scanner_.refused()) return cut(input, before);
-  if (scanner_.take_body(static_cast<int64_t>(added))) return;  // to find them takes as long as the body so far
+  if (scanner_.take_body(static_cast<int64_t>(added))) return;  // locating them would take as long as the body so far
   evbuffer_ptr at;
   evbuffer_ptr_set(input, &at, before, EVBUFFER_PTR_SET);
   std::vector<evbuffer_iovec> parts(static_cast<size_t>(evbuffer_peek(input, -1, &at, nullptr, 0)));
@@ -80,7 +80,7 @@ void Connection::answer_refusal() {
       "HTTP/1.1 {}\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
       scanner_.status() == 431 ? "431 Request Header Fields Too Large" : "400 Bad Request", body.size(), body);
   const evutil_socket_t socket = bufferevent_getfd(stream_);
-  // Past libevent, which answers whole requests alone. A socket with nothing unsent has room for so little.
+  // Bypasses libevent, which answers only complete requests. A socket with nothing unsent has space for this much.
   [[maybe_unused]] const ssize_t sent = ::send(socket, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(socket, SHUT_WR);
   refusal_answered_ = true;
@@ -94,7 +94,7 @@ void Connection::end_work() {
 }
 
 bool Connection::is_over() const {
-  bufferevent_event_cb on_event = nullptr;  // libevent takes it away when it frees the stream
+  bufferevent_event_cb on_event = nullptr;  // libevent removes it when it frees the stream
   bufferevent_getcb(stream_, nullptr, nullptr, &on_event, nullptr);
   return !on_event;
 }

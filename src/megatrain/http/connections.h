@@ -1,5 +1,5 @@
-// The connections of a server: how long each has waited for a whole request, and which of them makes room for another.
-// Used on the server's thread, and inside this room alone.
+// The connections of a server: how long each has waited for a complete request, and which one is closed to accept
+// another. Used only inside this room, on the server's thread.
 #pragma once
 
 #include <event2/buffer.h>
@@ -14,8 +14,8 @@
 
 namespace megatrain {
 
-// Holds a reference to libevent's stream, whose socket stays open as long: libevent does not tell when it is done with
-// a connection, and a pointer that it freed would soon be another connection's.
+// Holds a reference to libevent's stream, so its socket stays open. libevent does not tell when it is done with a
+// connection, and a freed pointer would soon be another connection's.
 class Connection {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,19 +25,19 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // A request is whole; its reply has ended.
+  // Call these when a request is complete, and when its reply has ended.
   void begin_work() { in_work_ = true; }
   void end_work();
 
   bool is_over() const;  // libevent is done with it
   bool is_open() const { return !closing_ && !is_over(); }
-  bool waits() const;  // for a whole request, with no reply on its way
+  bool waits() const;  // for a complete request, with no reply in progress
   bool is_late(const HttpOptions& options, Clock::time_point now) const;
   Clock::time_point since() const { return since_; }
-  int64_t partial_bytes() const { return waits() ? bytes_ : 0; }  // of a request that is not whole
-  void close();                                                   // libevent finds its end
-  // Answers what the scanner refused, behind the replies to the requests before it, and sends no more. What the client
-  // still sends is read and dropped for a while, or the answer would be lost with the connection.
+  int64_t partial_bytes() const { return waits() ? bytes_ : 0; }  // of an incomplete request
+  void close();                                                   // libevent then sees the end of the stream
+  // Answers what the scanner refused, after the replies to the requests before it, and sends nothing more. The client's
+  // further bytes are read and dropped for a while; otherwise the answer would be lost with the connection.
   void answer_refusal();
 
  private:
@@ -47,27 +47,28 @@ class Connection {
 
   bufferevent* stream_;
   RequestScanner scanner_;
-  int64_t added_ = 0;                       // bytes of the connection
-  Clock::time_point since_ = Clock::now();  // it waits; from the first byte of a next request on for that one
-  int64_t bytes_ = 0;                       // of the request that is not whole
-  bool is_new_ = true;                      // it has had no request, so that its time runs without a byte
+  int64_t added_ = 0;  // bytes received so far
+  // When it began to wait. Restarts at the first byte of each further request.
+  Clock::time_point since_ = Clock::now();
+  int64_t bytes_ = 0;   // of the incomplete request
+  bool is_new_ = true;  // no request yet, so its time runs even without a byte
   bool in_work_ = false, closing_ = false;
-  bool cutting_ = false;           // the change of the input is our own
-  bool refusal_answered_ = false;  // at since_
+  bool cutting_ = false;           // the current change of the input is our own
+  bool refusal_answered_ = false;  // at the time since_
 };
 
 class Connections {
  public:
-  explicit Connections(const HttpOptions& options) : options_(options) {}  // which outlive it
+  explicit Connections(const HttpOptions& options) : options_(options) {}  // options outlive this
 
-  // A stream for a connection that libevent has accepted. Where there is no place for it, closes the connection that
-  // has waited longest.
+  // A stream for a connection that libevent has accepted. If there is no free place, closes the connection that has
+  // waited longest.
   bufferevent* add(event_base* base);
   Connection& of(bufferevent* stream) { return open_.at(stream); }
 
-  // Closes those that are late and those that hold too much, and forgets those that libevent is done with.
+  // Closes connections that are late or hold too much, and forgets those that libevent is done with.
   void look();
-  // Whether one more may be accepted: a place is free, or a connection has waited long enough to lose its own.
+  // Whether one more can be accepted: a place is free, or a connection has waited long enough to lose its own.
   bool have_room();
   void clear() { open_.clear(); }
 

@@ -1,4 +1,4 @@
-// What is behind HttpServer and HttpReply: libevent's loop and requests. Included inside this room alone.
+// The implementation of HttpServer and HttpReply: libevent's loop and requests. Included only inside this room.
 #pragma once
 
 #include <event2/buffer.h>
@@ -27,7 +27,7 @@
 
 namespace megatrain {
 
-// Frees what libevent made.
+// Frees objects that libevent allocated.
 template <auto Free>
 struct Freed {
   template <class T>
@@ -40,30 +40,30 @@ using EventHttpPointer = std::unique_ptr<evhttp, Freed<evhttp_free>>;
 using EventPointer = std::unique_ptr<event, Freed<event_free>>;
 using BufferPointer = std::unique_ptr<evbuffer, Freed<evbuffer_free>>;
 
-// What the server's thread and the replies share; it outlives the server while a reply is held.
+// State shared by the server's thread and the replies. It outlives the server as long as a reply exists.
 struct HttpServer::Loop {
-  // Destroyed from the last to the first: events go before the base that they are in.
+  // Destroyed from last to first: events before the base that they belong to.
   EventBasePointer base;
   EventHttpPointer http;
   EventPointer wake;
   std::deque<std::function<void()>> timed;  // called by timers, which hold their addresses
   std::vector<EventPointer> timers;
-  std::exception_ptr thrown;  // by one of them
+  std::exception_ptr thrown;  // by one of the calls
 
   HttpOptions options;
   Connections connections{options};
-  evconnlistener* listener = nullptr;  // http's
-  bool full = false;                   // it waits until there is room
+  evconnlistener* listener = nullptr;  // owned by http
+  bool full = false;                   // the listener is paused until a place is free
   sockaddr_storage address{};
-  std::map<std::string, std::map<std::string, Handler>> paths;  // then by method
-  std::set<HttpReply::State*> open;                             // on the server's thread alone
+  std::map<std::string, std::map<std::string, Handler>> paths;  // by path, then by method
+  std::set<HttpReply::State*> open;                             // only used on the server's thread
   const volatile std::sig_atomic_t* stop_wish = nullptr;
 
   std::mutex mutex;
-  bool closed = false;                       // posts go nowhere
+  bool closed = false;                       // posts are dropped
   std::vector<std::function<void()>> posts;  // to be called on the server's thread
 
-  // False: the server has closed.
+  // False if the server has closed.
   bool post(std::function<void()> call) {
     const std::lock_guard lock(mutex);
     if (closed) return false;
@@ -87,24 +87,24 @@ struct HttpServer::Loop {
   void close();
 };
 
-// Everything but `gone` is used on the server's thread alone.
+// Everything except `is_gone` is used only on the server's thread.
 struct HttpReply::State {
   std::shared_ptr<HttpServer::Loop> loop;
-  evhttp_request* request = nullptr;  // null: answered, or gone
-  EventPointer watch;                 // of the client's end
+  evhttp_request* request = nullptr;  // null: answered, or the client has gone
+  EventPointer watch;                 // fires when the client closes
   Connection* connection = nullptr;   // the request's
   bool events = false;
   std::atomic<bool> is_gone{false};
   std::function<void()> on_gone;
 
-  // The last reply has gone: a request without an answer gets one.
+  // Called when the last copy of the reply is destroyed: an unanswered request gets an answer.
   static void release(State* state) {
     const bool posted = state->loop->post([state] {
       state->end();
       state->send(500, "application/json", http_error_body(500, "the request was not answered"));
       delete state;
     });
-    if (!posted) delete state;  // a server that has closed has left nothing of libevent's in it
+    if (!posted) delete state;  // after the server has closed, it holds nothing of libevent's
   }
 
   void begin(evhttp_request* from) {
@@ -125,7 +125,7 @@ struct HttpReply::State {
     event_add(watch.get(), nullptr);
   }
 
-  // No longer this reply's: the connection is libevent's again, or closed.
+  // Detaches the request from this reply. Its connection is libevent's again, or closed.
   evhttp_request* take() {
     watch.reset();
     connection->end_work();
@@ -144,13 +144,13 @@ struct HttpReply::State {
     is_gone = true;
     if (const auto call = std::exchange(on_gone, nullptr)) call();
   }
-  // libevent gave the connection up; the request is left to its user.
+  // libevent gave up the connection and left the request to us.
   void connection_failed() {
     if (!request) return;
     evhttp_request_free(take());
     tell_gone();
   }
-  // The client has gone, or is not to be waited for.
+  // The client has gone, or is not worth waiting for.
   void drop() {
     if (!request) return;
     evhttp_connection* from_client = evhttp_request_get_connection(take());
@@ -168,9 +168,9 @@ struct HttpReply::State {
     add_header("Content-Type", type.c_str());
     add_header("X-Content-Type-Options", "nosniff");
     add_header("Cache-Control", "no-store");
-    if (status == 503) add_header("Retry-After", "1");  // it was too much at once
+    if (status == 503) add_header("Retry-After", "1");  // there was too much at once
     const BufferPointer buffer(evbuffer_new());
-    if (is_head()) {  // libevent would send what it is given
+    if (is_head()) {  // libevent would send the body
       add_header("Content-Length", std::to_string(body.size()).c_str());
     } else {
       evbuffer_add(buffer.get(), body.data(), body.size());
@@ -184,10 +184,10 @@ struct HttpReply::State {
     add_header("Cache-Control", "no-store");
     if (is_head()) {
       evhttp_send_reply(take_answered(), 200, nullptr, nullptr);
-      return tell_gone();  // it has its whole answer
+      return tell_gone();  // the answer is complete
     }
     evhttp_send_reply_start(request, 200, nullptr);
-    // libevent would wait for a byte of a client that has nothing more to say.
+    // Removes the read timeout: libevent would wait for bytes from a client that has nothing more to say.
     const timeval most{.tv_sec = loop->options.timeout_s, .tv_usec = 0};
     bufferevent_set_timeouts(evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)), nullptr, &most);
   }

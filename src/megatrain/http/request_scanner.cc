@@ -29,7 +29,7 @@ bool has_control(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; });
 }
 
-// A number without a sign, a prefix or blanks; -1: it is none.
+// A number without sign, prefix or blanks; -1 if it is malformed.
 int64_t number_of(std::string_view text, int base) {
   int64_t number = 0;
   if (text.empty() || text.size() > kMostDigits || is_one_of(text[0], "+-")) return -1;
@@ -89,7 +89,7 @@ void RequestScanner::skip(int64_t count) {
   }
 }
 
-// libevent reads a line once its line feed has come, so that is when the line has to be judged.
+// libevent reads a line once its line feed has arrived, so the line has to be checked then.
 bool RequestScanner::take_line(std::string_view& bytes) {
   const size_t end = bytes.find('\n');
   const size_t count = std::min(end, bytes.size());
@@ -140,7 +140,7 @@ bool RequestScanner::read_request_line() {
                     is_target(line.substr(first + 1, last - first - 1)) &&
                     (version == "HTTP/1.1" || version == "HTTP/1.0");
   if (!good) return refuse("the request line is malformed; expected METHOD, path and HTTP/1.1, with one blank between");
-  constexpr std::string_view kWithBody[] = {"POST", "PUT", "PATCH", "GET", "DELETE", "OPTIONS"};  // as libevent's
+  constexpr std::string_view kWithBody[] = {"POST", "PUT", "PATCH", "GET", "DELETE", "OPTIONS"};  // as in libevent
   takes_body_ = std::find(std::begin(kWithBody), std::end(kWithBody), method) != std::end(kWithBody);
   is_http_1_0_ = version == "HTTP/1.0";
   part_ = Part::headers;
@@ -154,7 +154,7 @@ bool RequestScanner::read_header() {
   if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
     return refuse("a header is malformed; expected NAME: VALUE, without a blank before the colon");
   if (has_control(line)) return refuse("a header has a control character in it");
-  // Blanks alone, as libevent does it: a length or coding beside a tab is then refused.
+  // Strips only blanks, like libevent, so a length or coding next to a tab is refused.
   std::string_view value = line.substr(colon + 1);
   value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
   value = value.substr(0, value.find_last_not_of(' ') + 1);
@@ -164,7 +164,7 @@ bool RequestScanner::read_header() {
   return true;
 }
 
-// These decide where the request ends or whom it is from: of two, others may go by the other one.
+// These headers decide where the request ends or who sent it. If one appears twice, others may use the other value.
 bool RequestScanner::read_named(Named name, std::string_view value) {
   if (std::exchange(has_[name], true)) return refuse(fmt::format("the header {} stands twice", kNames[name].shown));
   if (name == content_length) {

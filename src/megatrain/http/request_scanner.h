@@ -1,6 +1,7 @@
-// Reads where requests begin and end as strictly as RFC 9112 states it. libevent's parser is lax (it takes a bare line
-// feed, "Content-Length: +5", a chunk of size "0x5"), so a proxy in front of this server could see other requests in
-// the same bytes. The scanner sees every byte of a connection first, and what it refuses never reaches libevent.
+// Finds where requests begin and end, as strictly as RFC 9112 states it. libevent's parser is lax: it accepts a bare
+// line feed, "Content-Length: +5" and a chunk of size "0x5". So a proxy in front of this server could see other
+// requests in the same bytes. The scanner sees every byte of a connection first, and what it refuses never reaches
+// libevent.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@ class RequestScanner {
  public:
   explicit RequestScanner(int64_t max_header_bytes) : max_header_bytes_(max_header_bytes) {}
 
-  // The next bytes of the connection. False: they are refused, and no more may be given.
+  // Takes the next bytes of the connection. False if they are refused; no more may be given then.
   bool take(std::string_view bytes);
-  // As take() of so many bytes, if all of them belong to a body, whose bytes need not be looked at.
+  // Like take() of `count` bytes, if all of them belong to a body: body bytes need not be examined.
   bool take_body(int64_t count);
 
   bool refused() const { return status_ != 0; }
-  int status() const { return status_; }               // 0: nothing is wrong so far
+  int status() const { return status_; }               // 0: nothing wrong so far
   const std::string& message() const { return why_; }  // for the client
-  int64_t request_begin() const { return begin_; }     // bytes of the connection before the request that it is in
+  int64_t request_begin() const { return begin_; }     // bytes of the connection before the current request
 
  private:
   enum class Part { request_line, headers, body, chunk_size, chunk, chunk_end, trailer };
@@ -43,11 +44,11 @@ class RequestScanner {
   std::string why_;
 
   Part part_ = Part::request_line;
-  std::string line_;               // as much of it as has come
+  std::string line_;               // the part that has arrived
   int64_t taken_ = 0, begin_ = 0;  // bytes of the connection
-  int64_t head_bytes_ = 0;         // of the request, whole lines
+  int64_t head_bytes_ = 0;         // of the request, whole lines only
   int64_t left_ = 0;               // bytes of the body or chunk still to come
-  bool takes_body_ = false;        // its method does
+  bool takes_body_ = false;        // the request's method may have one
   bool is_http_1_0_ = false;
   bool has_[kNamed] = {};
 };

@@ -44,7 +44,7 @@ constexpr uint32_t kAllMethods = EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_H
                                  EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_TRACE | EVHTTP_REQ_CONNECT |
                                  EVHTTP_REQ_PATCH;
 
-// A client that has gone is an error of a write, not the end of the process.
+// Writing to a client that has gone must be an error of the write, not the end of the process.
 class WithoutPipeSignal {
  public:
   WithoutPipeSignal() {
@@ -71,7 +71,7 @@ void HttpServer::Loop::add_timer(double seconds, std::function<void()> call) {
   timed.push_back([this, call = std::move(call)] {
     try {
       call();
-    } catch (...) {  // no exception passes through libevent
+    } catch (...) {  // exceptions must not pass through libevent
       thrown = std::current_exception();
       event_base_loopbreak(base.get());
     }
@@ -94,11 +94,11 @@ void HttpServer::Loop::keep_room() {
 }
 
 void HttpServer::Loop::send_heartbeats() {
-  const std::vector<HttpReply::State*> now(open.begin(), open.end());  // one that is dropped leaves the set
+  const std::vector<HttpReply::State*> now(open.begin(), open.end());  // a copy: dropping one removes it from the set
   for (HttpReply::State* state : now) state->write(":\n\n");
 }
 
-// Refuses what the server refuses, else calls the handler of the path.
+// Refuses the request if the server has a reason to, otherwise calls the handler of its path.
 void HttpServer::Loop::handle(const HttpRequest& request, const HttpReply& reply, const evkeyvalq* headers) {
   if (is_loopback(address)) {
     const char* host = evhttp_find_header(headers, "Host");
@@ -163,7 +163,7 @@ void HttpServer::Loop::close() {
 }
 
 HttpServer::HttpServer(const HttpOptions& options) : loop_(std::make_shared<Loop>()) {
-  static const int kThreads = evthread_use_pthreads();  // before the first base
+  static const int kThreads = evthread_use_pthreads();  // must precede the first base
   ensure(kThreads == 0, "libevent has threads");
   Loop* loop = loop_.get();
   loop->options = options;
@@ -172,7 +172,7 @@ HttpServer::HttpServer(const HttpOptions& options) : loop_(std::make_shared<Loop
   loop->http.reset(evhttp_new(loop->base.get()));
   evhttp* http = loop->http.get();
   evhttp_set_max_headers_size(http, options.max_header_bytes);
-  evhttp_set_max_body_size(http, 2 * options.max_body_bytes);  // up to there the refusal is a sentence of ours
+  evhttp_set_max_body_size(http, 2 * options.max_body_bytes);  // up to this size, the refusal is our own message
   evhttp_set_timeout(http, options.timeout_s);
   evhttp_set_allowed_methods(http, kAllMethods);
   evhttp_set_default_content_type(http, nullptr);

@@ -1,4 +1,4 @@
-// Sockets that listen, and what an address is.
+// Listening sockets and their addresses.
 #pragma once
 
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-// A socket that listens, as HttpServer's constructor says.
+// Opens a listening socket; throws like HttpServer's constructor.
 int listen_on(const HttpOptions& options);
 
 int port_of(const sockaddr_storage& address);

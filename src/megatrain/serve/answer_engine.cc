@@ -51,7 +51,7 @@ void AnswerEngine::stop() {
   changed_.notify_one();
 }
 
-// Waits for work, lets cancelled jobs go and puts waiting ones in free places; false: the end.
+// Waits for work, drops cancelled jobs and moves waiting ones to free places; false at the end.
 bool AnswerEngine::admit() {
   DecodeBatch& batch = generator_.batch();
   std::vector<Waiting> starting;

@@ -1,5 +1,5 @@
-// Answers requests that come at any time: each joins the running batch between two passes as soon as a place is free,
-// and a cancelled one leaves it there.
+// Answers requests that arrive at any time. Each joins the running batch between two passes as soon as a place is free;
+// a cancelled one leaves it between two passes.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,10 @@ class AnswerEngine {
  public:
   static constexpr size_t kMostWaiting = 1024;
 
-  // Both outlive this, and the generator is used by nothing else meanwhile.
+  // Both outlive this, and nothing else uses the generator meanwhile.
   AnswerEngine(Generator& generator, const ModelText& text) : generator_(generator), text_(text) {}
 
-  // Called on the thread of run(); none is called once a job is cancelled, or more than once after the end.
+  // Callbacks run on the thread of run(). None is called after the job is cancelled or has ended.
   struct Job {
     Prompt prompt;
     Sampling sampling;
@@ -40,17 +40,17 @@ class AnswerEngine {
   int64_t sequences() const { return generator_.forward().options().max_batch; }
   int64_t vocabulary() const { return generator_.forward().model().vocab; }
 
-  // From any thread. Throws ApiError(400) for a prompt that does not fit, and ApiError(503) when too many wait.
+  // From any thread. Throws ApiError(400) for a prompt that does not fit, and ApiError(503) if too many jobs wait.
   void check(const std::vector<Job>& jobs);
-  // From any thread; jobs that were checked. Returns a number for each.
+  // From any thread, for jobs that were checked. Returns a number for each.
   using Number = uint64_t;
   std::vector<Number> submit(std::vector<Job> jobs);
   void cancel(const std::vector<Number>& numbers);
 
-  void run();  // until stop(); jobs that have not ended are dropped
+  void run();  // until stop(); unfinished jobs are dropped
   void stop();
 
-  int64_t tokens() const { return tokens_; }  // that were made so far
+  int64_t tokens() const { return tokens_; }  // generated so far
 
  private:
   struct Waiting {
@@ -72,7 +72,7 @@ class AnswerEngine {
 
   Generator& generator_;
   const ModelText& text_;
-  std::map<DecodeBatch::Ticket, Live> live_;  // on the thread of run() alone
+  std::map<DecodeBatch::Ticket, Live> live_;  // only used on the thread of run()
   std::atomic<int64_t> tokens_{0};
 
   std::mutex mutex_;

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kDefaultCompletionTokens = 16;  // as OpenAI's
+constexpr int64_t kDefaultCompletionTokens = 16;  // OpenAI's default
 
 uint64_t random_number() {
   thread_local std::random_device device;
@@ -30,7 +30,7 @@ uint64_t random_number() {
 
 const char* reason(Finish finish) { return finish == Finish::stop ? "stop" : "length"; }
 
-// A request on its way. Once it is submitted only the engine's thread uses it.
+// A request in progress. Once it is submitted, only the engine's thread uses it.
 struct Exchange {
   HttpReply reply;
   bool chat;
@@ -38,8 +38,8 @@ struct Exchange {
   std::string model, id;
   int64_t created = static_cast<int64_t>(std::time(nullptr));
   int64_t prompt_tokens = 0, completion_tokens = 0;
-  std::vector<Answer> answers;  // of each choice
-  size_t open = 0;              // choices without one
+  std::vector<Answer> answers;  // one per choice
+  size_t open = 0;              // choices without an answer
   bool failed = false;
 
   Json head(const char* object) const {
@@ -120,8 +120,8 @@ struct Exchange {
   }
 };
 
-// Bytes of the longest token. (A special token's text may be shorter than the blanks that it takes with it; who sends
-// megabytes of them is refused, too.)
+// Bytes of the longest token. A special token may also absorb blanks around it, which its text does not show; a client
+// that sends megabytes of them is refused, too.
 size_t longest_token(const Tokenizer& tokenizer) {
   size_t longest = 1;
   for (int64_t id = 0; id < tokenizer.vocab_size(); ++id)
@@ -129,7 +129,7 @@ size_t longest_token(const Tokenizer& tokenizer) {
   return longest;
 }
 
-// What the model's context cannot hold whatever its tokens are is refused before they are made.
+// Refuses, before encoding, text that cannot fit into the model's context whatever its tokens are.
 std::vector<int32_t> encode(const std::string& text, bool chat, const ApiModel& model, size_t longest) {
   const size_t most = static_cast<size_t>(model.engine.context()) * longest;
   if (text.size() > most) {
@@ -205,7 +205,7 @@ void answer_request(const ApiModel& model, size_t longest, bool chat, const std:
   }
   for (const Prompt& prompt : prompts) exchange->prompt_tokens += std::ssize(prompt.ids);
   model.engine.check(jobs);
-  exchange->begin();  // before the engine knows of it
+  exchange->begin();  // before the engine knows about it
   const std::vector<AnswerEngine::Number> numbers = model.engine.submit(std::move(jobs));
   reply.on_gone([&engine = model.engine, numbers] { engine.cancel(numbers); });
 }
@@ -230,7 +230,7 @@ void add_endpoint(HttpServer& server, RequestPool& pool, const ApiModel& model, 
   });
 }
 
-// "a%20b" as "a b"; what is no such escape stays.
+// Decodes "a%20b" to "a b"; malformed escapes stay.
 std::string unescaped(const std::string& path) {
   std::string text;
   for (size_t i = 0; i < path.size(); ++i) {

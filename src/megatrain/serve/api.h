@@ -1,5 +1,5 @@
-// OpenAI's endpoints over an engine: GET /v1/models and /v1/models/NAME, POST /v1/chat/completions and /v1/completions,
-// whole or as server-sent events.
+// OpenAI's endpoints on top of an engine: GET /v1/models and /v1/models/NAME, POST /v1/chat/completions and
+// /v1/completions, complete or as server-sent events.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace megatrain {
 
-// All outlive the server's run(); `model` is the name by which clients know it.
+// All outlive the server's run(). `name` is the model's name for clients.
 struct ApiModel {
   AnswerEngine& engine;
   const ModelText& text;
   std::string name;
 };
 
-// Requests are read by `pool`, which outlives the server's run(), too.
+// `pool` reads the requests; it outlives the server's run(), too.
 void serve_api(HttpServer& server, RequestPool& pool, const ApiModel& model);
 
 }  // namespace megatrain

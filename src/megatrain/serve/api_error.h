@@ -1,4 +1,4 @@
-// A refusal in the form that OpenAI's clients read.
+// An error in the form that OpenAI's clients read.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace megatrain {
 
 class ApiError : public Error {
  public:
-  // `param` is the request's field, empty: none; `code` a word for programs, empty: none.
+  // `param` is the field of the request and `code` a word for programs; both may be empty.
   ApiError(int status, const std::string& message, std::string param = "", std::string code = "")
       : Error(ExitCode::bad_input, message), status_(status), param_(std::move(param)), code_(std::move(code)) {}
 

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
   throw ApiError(400, message, param, code);
 }
 
-// A value as a refusal shows it.
+// A value as shown in an error message.
 std::string shown(const Json& value) {
   constexpr size_t kMost = 40;
   if (value.is_string()) {
@@ -31,17 +31,17 @@ std::string shown(const Json& value) {
   }
   if (value.is_array()) return value.empty() ? "an empty list" : "a list";
   if (value.is_object()) return "an object";
-  if (value.is_binary()) {  // an integer past 64 bits (parse_sample_json)
+  if (value.is_binary()) {  // an integer beyond 64 bits (parse_sample_json)
     const auto& digits = value.get_binary();
     return digits.size() <= kMost ? std::string(digits.begin(), digits.end()) : "a long number";
   }
   return value.dump();
 }
 
-// What is known and not built, with the values that ask for nothing.
+// Known but unsupported fields, with the values that ask for nothing.
 struct NotBuilt {
   const char* name;
-  const char* harmless;  // a JSON list; null is harmless always
+  const char* harmless;  // a JSON list; null is always harmless
 };
 constexpr NotBuilt kNotBuilt[] = {
     {"frequency_penalty", "[0]"},
@@ -68,10 +68,10 @@ constexpr NotBuilt kNotBuilt[] = {
     {"suffix", R"([""])"},
 };
 
-// Labels that a client gives a request for itself: there is nothing to obey.
+// Labels that a client attaches to a request for itself; they have no effect.
 constexpr const char* kLabels[] = {"user", "safety_identifier", "prompt_cache_key"};
 
-// Fields are taken out of the object as they are read; what is left is not known.
+// Fields are removed from the object as they are read. What is left is unknown.
 class Fields {
  public:
   explicit Fields(const std::string& body) {
@@ -81,13 +81,13 @@ class Fields {
       refuse("", fmt::format("the body is not usable JSON: {}", error.what()));
     }
     if (!object_.is_object()) refuse("", "the body is no JSON object");
-    if (object_.size() > ApiRequest::kMostParameters) {  // which are looked for one by one
+    if (object_.size() > ApiRequest::kMostParameters) {  // lookup is linear
       refuse("", fmt::format("the body has {} parameters; expected at most {}", object_.size(),
                              ApiRequest::kMostParameters));
     }
   }
 
-  // null is as if it were not there.
+  // null counts as absent.
   std::optional<Json> take(const std::string& name) {
     const auto found = object_.find(name);
     if (found == object_.end()) return std::nullopt;
@@ -108,7 +108,7 @@ class Fields {
     if (!value->is_boolean()) refuse(name, fmt::format("'{}' is {}; expected true or false", name, shown(*value)));
     return value->get<bool>();
   }
-  // `range` says which values `fits` takes.
+  // `range` describes the values that `fits` accepts.
   std::optional<double> number(const std::string& name, bool (*fits)(double), const char* range) {
     const std::optional<Json> value = take(name);
     if (!value) return std::nullopt;
@@ -178,7 +178,7 @@ void read_stream(Fields& fields, ApiRequest& request) {
   }
 }
 
-// A label too, of several texts.
+// Also a label, made of several texts.
 void check_metadata(Fields& fields) {
   const std::optional<Json> metadata = fields.take("metadata");
   if (!metadata) return;
@@ -190,7 +190,7 @@ void check_metadata(Fields& fields) {
   }
 }
 
-// What both have.
+// Fields that both endpoints have.
 void read_common(Fields& fields, ApiRequest& request) {
   request.model = fields.text("model").value_or("");
   const auto from_0_to_2 = [](double value) { return value >= 0 && value <= 2; };
@@ -213,7 +213,7 @@ void read_common(Fields& fields, ApiRequest& request) {
   for (const NotBuilt& parameter : kNotBuilt) fields.refuse_not_built(parameter);
 }
 
-// Parts of text become one text; other parts are refused. Fields that are null go.
+// Joins parts of text into one text and refuses other parts. Removes null fields.
 Json read_message(const Json& message, size_t number) {
   const std::string where = fmt::format("messages[{}]", number);
   if (!message.is_object()) refuse(where, fmt::format("'{}' is no object", where));

@@ -1,4 +1,4 @@
-// The body of a request to /v1/chat/completions or /v1/completions. What would be accepted and ignored is refused.
+// The body of a request to /v1/chat/completions or /v1/completions. Fields that would have no effect are refused.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 namespace megatrain {
 
 struct ApiRequest {
-  static constexpr int64_t kMostChoices = 128;  // of all prompts together
+  static constexpr int64_t kMostChoices = 128;  // for all prompts together
   static constexpr size_t kMostStops = 4;
-  static constexpr size_t kMostFields = 64;  // of a message; to find one takes time in proportion
+  static constexpr size_t kMostFields = 64;  // per message; lookup is linear
   static constexpr size_t kMostParameters = 128;
 
   std::string model;                // empty: not given
-  nlohmann::ordered_json messages;  // of a chat: objects with a role, content as text
+  nlohmann::ordered_json messages;  // for a chat: objects with a role, content as text
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;  // otherwise: texts or ids
   std::optional<int64_t> max_tokens;
   Sampling sampling{.temperature = 1};
   bool seeded = false;  // sampling.seed was given
   std::vector<std::string> stops;
-  int64_t n = 1;  // answers to each prompt
+  int64_t n = 1;  // answers per prompt
   bool stream = false, include_usage = false;
 };
 

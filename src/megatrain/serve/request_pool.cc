@@ -23,11 +23,11 @@ bool RequestPool::post(int64_t bytes, std::function<void()> work) {
   Lane& lane = is_small ? small_ : large_;
   const int64_t weight = is_small ? 1 : bytes;
   const std::lock_guard lock(mutex_);
-  // One alone is always taken, or it could never be.
+  // An empty lane accepts a request of any size; otherwise a very large one could never be accepted.
   if (lane.weight > 0 && lane.weight + weight > lane.most_weight) return false;
   lane.weight += weight;
   lane.waiting.push_back({.weight = weight, .work = std::move(work)});
-  changed_.notify_all();  // one alone may be a thread of the other lane
+  changed_.notify_all();  // all: a single one woken may belong to the other lane
   return true;
 }
 
@@ -40,7 +40,7 @@ void RequestPool::run(Lane& lane) {
     lane.waiting.pop_front();
     lock.unlock();
     item.work();
-    item.work = nullptr;  // what it holds goes before its place is free, and without the lock
+    item.work = nullptr;  // free what it holds before its place, and without the lock
     lock.lock();
     lane.weight -= item.weight;
   }

@@ -1,5 +1,5 @@
-// Threads that read requests, so that the server's thread stays free for what streams. A large body takes seconds to
-// read, so large ones have a lane and a thread of their own: a small request never waits behind them.
+// Threads that read requests, so that the server's thread stays free for streaming. A large body takes seconds to read,
+// so large ones have a lane and a thread of their own: a small request never waits behind them.
 #pragma once
 
 #include <condition_variable>
@@ -13,21 +13,21 @@
 namespace megatrain {
 
 struct RequestPoolOptions {
-  int64_t most_small_bytes = 64 << 10;    // of a body that is small
-  int64_t small_threads = 2;              // a template may take seconds, too
-  int64_t most_small_requests = 1024;     // that wait or are in work
-  int64_t most_large_bytes = 64ll << 20;  // of the bodies that wait or are in work, together
+  int64_t most_small_bytes = 64 << 10;    // the largest small body
+  int64_t small_threads = 2;              // rendering a template may take seconds, too
+  int64_t most_small_requests = 1024;     // waiting or in work
+  int64_t most_large_bytes = 64ll << 20;  // of all bodies that wait or are in work
 };
 
 class RequestPool {
  public:
   explicit RequestPool(const RequestPoolOptions& options = {});
-  ~RequestPool();  // finishes what is in work, and drops the rest
+  ~RequestPool();  // finishes work in progress and drops the rest
   RequestPool(const RequestPool&) = delete;
   RequestPool& operator=(const RequestPool&) = delete;
 
-  // From any thread; `bytes` are the body's. The work throws nothing. False: too much waits already, and this is not
-  // done.
+  // From any thread; `bytes` is the size of the body. `work` must not throw. False if too much is waiting already; the
+  // work is then not done.
   [[nodiscard]] bool post(int64_t bytes, std::function<void()> work);
 
  private:
