@@ -11,16 +11,16 @@ namespace megatrain {
 
 namespace {
 
-constexpr size_t kFewPoints = 20;     // a curve of few points needs no smoothing
-constexpr size_t kManyPoints = 4000;  // what is smoothed; a page that grows asks for it every second
+constexpr size_t kFewPoints = 20;     // a curve of fewer points needs no smoothing
+constexpr size_t kManyPoints = 4000;  // most points to smooth: a live page is redrawn every second
 
 struct Metric {
-  const char* name;  // as metrics.jsonl has it
+  const char* name;  // as in metrics.jsonl
   const char* title;
   const char* curve;
   double RunStep::*value;
   bool logarithmic = false, from_zero = false;
-  bool plain = false;  // without noise
+  bool plain = false;  // has no noise
 };
 constexpr Metric kLoss = {"loss", "Loss (nats a token)", "training", &RunStep::loss};
 constexpr Metric kOthers[] = {
@@ -30,7 +30,7 @@ constexpr Metric kOthers[] = {
     {"seconds", "Time of a step (s)", "seconds", &RunStep::seconds, true, true},
 };
 
-// Tokens and seconds of a run up to each of its steps.
+// Cumulative tokens and seconds at each step of a run.
 class Progress {
  public:
   explicit Progress(const std::vector<RunStep>& steps) {
@@ -42,7 +42,7 @@ class Progress {
     }
   }
 
-  // At the step, or at the next one that the run has told.
+  // At the step, or at the next one that the run has logged.
   double at(double step, Across across) const {
     if (across == Across::step || steps_.empty()) return step;
     const auto found = std::lower_bound(steps_.begin(), steps_.end() - 1, step) - steps_.begin();
@@ -62,7 +62,7 @@ std::vector<Point> points_of(const std::vector<RunStep>& steps, double RunStep::
   return points;
 }
 
-// Raw and, of a noisy metric, smoothed in two ways, of which the page shows one.
+// Adds the raw curve and, for a noisy metric, two smoothed ones, of which the page shows one.
 void add_curves(const Metric& metric, const RunHistory& history, const std::string& name, int run,
                 std::vector<Curve>& curves) {
   std::vector<Point> points = points_of(history.steps, metric.value);
@@ -100,7 +100,7 @@ std::vector<Curve> curves_of(const Metric& metric, const std::vector<const Repor
   return curves;
 }
 
-// The figures of one metric, one a choice; only the loss has two kinds of axis.
+// The figures of one metric, one for each choice. Only the loss has two kinds of axis.
 std::string figures_of(const Metric& metric, const std::vector<const ReportData*>& runs,
                        const std::vector<Progress>& progress, const std::vector<ChartChoice>& choices) {
   const bool loss = &metric == &kLoss;

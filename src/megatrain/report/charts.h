@@ -1,4 +1,4 @@
-// The curves of a page, drawn in one place for `report` and for `watch --http`.
+// The curves of a page, drawn for both `report` and `watch --http`.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace megatrain {
 
-// What a reader chose. Smoothing is no part of it: a drawing has all curves, and the page's style shows some.
+// A reader's choice. Smoothing is not part of it: a figure has all curves, and the page's style shows some of them.
 struct ChartChoice {
   Across across = Across::step;
   bool logarithmic_loss = false;
 };
 
-// Every choice there is, the one a page begins with first.
+// All choices, starting with the one that a page shows first.
 std::vector<ChartChoice> all_chart_choices();
 
-// The element `charts`: loss, learning rate, gradient norm, speed and time of a step of all runs, a figure a choice.
-// The figures of the first choice are shown, the others hidden.
+// The element `charts`: loss, learning rate, gradient norm, speed and step time of all runs, with one figure per
+// choice. The figures of the first choice are shown, the others hidden.
 std::string charts(const std::vector<const ReportData*>& runs, const std::vector<ChartChoice>& choices);
 
 }  // namespace megatrain

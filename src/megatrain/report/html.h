@@ -1,4 +1,4 @@
-// Text inside a page.
+// Escapes text for a page.
 #pragma once
 
 #include <string>

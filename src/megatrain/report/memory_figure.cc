@@ -11,7 +11,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr size_t kColours = 8;  // of the page: tag0 ... tag7, and tags for what is left
+constexpr size_t kColours = 8;  // in the page's style: tag0 ... tag7, and tags for the rest
 
 std::string style(size_t rank) { return rank < kColours ? fmt::format("tag{}", rank) : "tags"; }
 

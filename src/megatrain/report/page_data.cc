@@ -24,7 +24,7 @@ constexpr std::pair<const char*, double RunStep::*> kColumns[] = {{"loss", &RunS
                                                                   {"lr", &RunStep::lr},
                                                                   {"seconds", &RunStep::seconds},
                                                                   {"tokens_per_s", &RunStep::tokens_per_s}};
-constexpr size_t kWithExtremes = 2;  // the first of these
+constexpr size_t kWithExtremes = 2;  // how many of these have them
 
 }  // namespace
 

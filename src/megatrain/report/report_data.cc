@@ -27,23 +27,23 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kRecent = 20;    // steps that a mean of now is of
-constexpr size_t kMostDamage = 8;  // that is told one by one
+constexpr int64_t kRecent = 20;    // steps averaged for current values
+constexpr size_t kMostDamage = 8;  // reported one by one
 constexpr const char* kWithout = "the report does without it";
 
-// Errors have the file's name alone: the page may be for others.
+// Errors have only the file's name, without its directory: the page may be for others.
 json read_own_file(const RunFiles& run, const char* name) {
   constexpr int64_t kMost = 256 * kMiB;
   return parse_json(read_text_file(run.path + "/" + name, kMost), name, kWithout);
 }
 
-// What one file gives; a damaged one gives nothing.
+// Reads one file; a damaged one contributes nothing.
 template <class Read>
 void read_part(ReportData& data, const Read& read) {
   try {
     read();
   } catch (const Error& error) {
-    if (error.code() == ExitCode::io) throw;  // what cannot be read may be whole
+    if (error.code() == ExitCode::io) throw;  // an unreadable file may be undamaged
     data.damaged.emplace_back(error.what());
   }
 }
@@ -102,7 +102,7 @@ struct Recent {
   double loss = 0, seconds = 0;  // means
 };
 
-// The first step warms up, and counts only while it is alone.
+// The first step is a warm-up and counts only if it is the only one.
 Recent recent(const RunHistory& history) {
   Recent mean;
   const int64_t all = std::ssize(history.steps), from = std::max<int64_t>(all > 1 ? 1 : 0, all - kRecent);
@@ -124,7 +124,7 @@ std::vector<int64_t> steps_of(const Records& records) {
 }
 
 void add_gaps(const TrainConfig& config, ReportData& data) {
-  constexpr int64_t kUnknown = 0;  // steps of an epoch: only the data say
+  constexpr int64_t kUnknown = 0;  // steps of an epoch: known only from the data
   const RunHistory& history = data.history;
   const int64_t every = steps_between(config.eval.every, config.eval.every_part, data.steps, kUnknown);
   for (const std::string& gaps : {describe_gaps("metrics.jsonl", steps_of(history.steps), 1),
@@ -138,9 +138,9 @@ void add_gaps(const TrainConfig& config, ReportData& data) {
 std::string ReportData::name() const { return fs::path(run).filename().string(); }
 
 ReportData read_report(const std::string& path) {
-  const RunFiles run = read_run(path);  // says what is missing before anything else does
+  const RunFiles run = read_run(path);  // reports what is missing before anything else does
   ReportData data = read_report(path, read_history(path));
-  if (data.history.damaged.empty()) add_gaps(run.config, data);  // else the lines that are left out are told
+  if (data.history.damaged.empty()) add_gaps(run.config, data);  // otherwise the damaged lines are reported
   return data;
 }
 

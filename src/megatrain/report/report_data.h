@@ -1,4 +1,4 @@
-// Everything that is shown of a run, as read from its directory.
+// Everything that is shown of a run, read from its directory.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,33 @@ struct ConfigDifference {
 
 struct ReportData {
   std::string run;                            // its directory
-  std::string architecture;                   // empty: not known
-  int64_t parameters = 0;                     // 0: not known
-  int64_t active_parameters = 0;              // that work on a token
-  int64_t vocab = 0;                          // 0: not known
-  std::string machine;                        // empty: not known
+  std::string architecture;                   // empty: unknown
+  int64_t parameters = 0;                     // 0: unknown
+  int64_t active_parameters = 0;              // used per token
+  int64_t vocab = 0;                          // 0: unknown
+  std::string machine;                        // empty: unknown
   std::string configuration;                  // YAML
-  std::vector<ConfigDifference> differences;  // keys whose values are not the defaults
+  std::vector<ConfigDifference> differences;  // keys that differ from their defaults
   int64_t steps = 0;                          // of the whole run
   bool complete = false;
   std::string state;     // a word for people: "complete", "running", "failed"
-  std::string why;       // of a run that ended before its last step: "exit code 6: ..."; else empty
+  std::string why;       // for a run that ended before its last step: "exit code 6: ..."; otherwise empty
   bool aliased = false;  // device memory is host memory
   RunHistory history;
   std::optional<LaneTracks> lanes;
   std::vector<TierMemory> memory;
-  std::vector<std::string> damaged;  // what could not be read, as sentences; the rest is shown without it
+  std::vector<std::string> damaged;  // messages about what could not be read; the rest is shown without it
 
   std::string name() const;  // the directory's last part
 };
 
-// Throws Error(bad_input) when `path` is no run. What is damaged in it is left out and told in `damaged`, of a long
-// list the first few and how many there are.
+// Throws Error(bad_input) if `path` is not a run. Damaged parts are left out and reported in `damaged`; of a long list,
+// the first few and their number.
 ReportData read_report(const std::string& path);
-ReportData read_report(const std::string& path, RunHistory history);  // that was read already
+// For a history that was read already.
+ReportData read_report(const std::string& path, RunHistory history);
 
-// A figure of a run at the top of the page. Each says what it is of: the last step, or all of them.
+// A figure of a run at the top of the page. Each says whether it is of the last step or of all steps.
 struct Card {
   std::string title, value, note;
 };

@@ -50,7 +50,7 @@ std::string lanes(const ReportData& d) {
   return "<div id=\"lanes\">" + figure + "</div>\n";
 }
 
-// A row a step, the newest first; a column a prompt.
+// One row per step, newest first; one column per prompt.
 std::string samples(const ReportData& d) {
   constexpr size_t kSteps = 40;
   std::vector<std::string> prompts;
@@ -110,7 +110,7 @@ std::string head(const std::string& title, const std::string& style) {
       escape_html(title), style);
 }
 
-// Between a <script> and its end: nothing in it may end it.
+// Text inside a <script> element: nothing in it may end the element.
 std::string inside_script(std::string text) {
   for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) text.replace(at, 1, "\\u003c");
   return text;

@@ -1,5 +1,5 @@
-// The page that `megatrain report` writes, one HTML file that needs nothing beside it, and that `megatrain watch
-// --http` serves and lets grow.
+// The page of a run. `megatrain report` writes it as one self-contained HTML file; `megatrain watch --http` serves it
+// and updates it.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace megatrain {
 
-// All that the page shows is drawn here; its script chooses among the drawings. The element `data` has the figures of
-// the steps, for other programs.
+// Everything that the page shows is drawn here; its script only chooses among the drawings. The element `data` has the
+// figures of the steps, for other programs.
 std::string report_page(const ReportData& data);
 
-// The curves of all runs together, the rest of the one at `selected`. The script asks the page's own server for what
-// comes after, and for style.css and script.js.
+// Shows the curves of all runs together, and everything else for the run at `selected`. The script asks the page's own
+// server for updates; style.css and script.js come from there, too.
 std::string live_page(const std::vector<const ReportData*>& runs, size_t selected);
 
-// The parts of that page that grow: the elements `charts`, `lanes`, `memory` and `samples`, as the page has them.
+// The parts of that page that are updated: the elements `charts`, `lanes`, `memory` and `samples`.
 std::string live_figures(const std::vector<const ReportData*>& runs, size_t selected, const ChartChoice& choice);
 
 }  // namespace megatrain

@@ -2,8 +2,8 @@
 
 namespace megatrain {
 
-// Chooses among what the page holds, or asks its server for another drawing, and shows values under the pointer. It
-// draws nothing itself, and data enters the page as text alone.
+// Chooses among the drawings in the page, or asks its server for another one, and shows values under the pointer. It
+// draws nothing itself, and data enters the page only as text.
 const char* const kReportScript = R"js(
 "use strict";
 const live = document.body.dataset.live !== undefined;

@@ -1,5 +1,5 @@
-// How the page looks, in light and dark and on a phone, and what its script does: curves and lanes drawn to the width
-// that there is, with axes and smoothing to choose, values under the pointer, and of a live page what comes.
+// The page's style, for light and dark mode and for phones, and its script. Curves and lanes stretch to the available
+// width. Axes and smoothing can be chosen, values are shown under the pointer, and a live page is updated.
 #pragma once
 
 namespace megatrain {

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// One object of a line; what it lacks is refused by name.
+// One JSON object of a line; missing fields are refused by name.
 class Line {
  public:
   Line(const json& object, std::string where) : object_(object), where_(std::move(where)) {
@@ -44,8 +44,8 @@ class Line {
   std::string where_;
 };
 
-// A step as the trainer writes it, without a tree of JSON: a long run has hundreds of thousands, of which a few figures
-// each are needed. False: nothing was added, and the parser has to look at the line.
+// Reads a step as the trainer writes it, without building JSON: a long run has hundreds of thousands of steps, and only
+// a few values of each are needed. If it returns false, nothing was added, and the parser has to read the line.
 bool add_step(std::string_view line, RunHistory& history) {
   enum Key {
     step,
@@ -115,7 +115,7 @@ void add_parsed(const json& object, HistoryFile file, const std::string& where, 
                              .lr = line.number("lr"),
                              .seconds = line.number("seconds"),
                              .tokens_per_s = line.number("tokens_per_s"),
-                             .paused_s = line.has("paused_s") ? line.number("paused_s") : 0,  // not of earlier runs
+                             .paused_s = line.has("paused_s") ? line.number("paused_s") : 0,  // missing in older runs
                              .tokens = line.integer("tokens"),
                              .trained_tokens = line.integer("trained_tokens"),
                              .hbm_peak = line.integer("hbm_peak"),
@@ -129,13 +129,13 @@ void read_lines(const std::string& run_dir, const char* name, HistoryFile file, 
   if (!can_read(path)) return;
   std::error_code none;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, none));
-  for (LineReader line(path); line.next() && line.ended();) {  // without its end it is being written
+  for (LineReader line(path); line.next() && line.ended();) {  // a line without its end is still being written
     try {
       add_to_history(line.line(), file, fmt::format("{}:{}", name, line.number()), history);
     } catch (const Error& error) {
       history.damaged.push_back(fmt::format("{}; the line is left out", error.what()));
     }
-    // of lines as long as the first: so that the steps of a long run are not copied as they grow
+    // Estimates the number of lines from the first one, so that a long run's steps are not copied as the vector grows.
     if (history.steps.size() == 1 && !none)
       history.steps.reserve(static_cast<size_t>(bytes / std::max<int64_t>(line.bytes(), 1)) + 1);
   }

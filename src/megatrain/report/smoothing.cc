@@ -8,7 +8,7 @@ namespace megatrain {
 
 std::vector<Point> thin_out(const std::vector<Point>& points, size_t limit) {
   if (points.size() <= limit) return points;
-  // two points a stretch, beside the first and the last
+  // Two points per stretch, plus the first and the last.
   const size_t stretches = limit / 2 - 1, inner = points.size() - 2;
   std::vector<Point> kept = {points.front()};
   for (size_t i = 0; i < stretches; ++i) {

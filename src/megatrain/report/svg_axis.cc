@@ -11,7 +11,7 @@ namespace megatrain {
 
 namespace {
 
-// The round number at or above `raw`: 1, 2 or 5 times a power of ten.
+// The next round number from `raw` up: 1, 2 or 5 times a power of ten.
 double round_step(double raw) {
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -20,7 +20,7 @@ double round_step(double raw) {
   return 10 * power;
 }
 
-// As many decimals as tell neighbours apart; one exponent or suffix serves all ticks.
+// Uses enough decimals to distinguish neighbours; one exponent or suffix serves all ticks.
 std::string label(double value, double step, double largest) {
   if (value == 0) return "0";
   const auto decimals = [](double s) { return static_cast<int>(std::max(0.0, -std::floor(std::log10(s) + 1e-9))); };

@@ -11,7 +11,7 @@ struct Tick {
   std::string label;
 };
 
-// From values [low, high] to pixels [from, to]; logarithmic scales take positive values.
+// Maps values [low, high] to pixels [from, to]. Logarithmic scales take positive values.
 struct Scale {
   double low = 0, high = 1;
   double from = 0, to = 1;
@@ -22,9 +22,9 @@ struct Scale {
 
 // About `count` round values within [low, high].
 std::vector<Tick> linear_ticks(double low, double high, int count);
-// The same of whole numbers.
+// The same for whole numbers.
 std::vector<Tick> whole_ticks(double low, double high, int count);
-// Powers of ten within [low, high], with other round values between them where there are few.
+// Powers of ten within [low, high], with other round values between them if there are few.
 std::vector<Tick> logarithmic_ticks(double low, double high);
 // Bytes from 0, in one binary unit.
 std::vector<Tick> byte_ticks(double high, int count);

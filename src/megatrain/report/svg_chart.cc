@@ -15,7 +15,7 @@ namespace megatrain {
 namespace {
 
 constexpr double kTop = 10, kBottom = 34;
-constexpr double kAcross = 1000;  // units of the plot's width, whatever its pixels are
+constexpr double kAcross = 1000;  // width of the plot in units, whatever its pixels
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -35,7 +35,7 @@ std::string classes(const Curve& curve) {
   return curve.run < 0 ? curve.style : fmt::format("{} run{}", curve.style, curve.run % kColours);
 }
 
-// Words that a value has each, separated by spaces.
+// An attribute with a word for each point, separated by spaces.
 template <class Word>
 std::string attribute(const char* name, const std::vector<Point>& points, const Word& word) {
   std::string text;
@@ -43,7 +43,7 @@ std::string attribute(const char* name, const std::vector<Point>& points, const 
   return fmt::format(" {}=\"{}\"", name, text);
 }
 
-// The title says what raw and smoothed curves are of.
+// For raw and smoothed curves the figure's title already says what they show.
 std::string describe(const Curve& curve, const Point& p) {
   const bool titled = curve.run < 0 && curve.style != "evaluation";
   return fmt::format("{}step {}: {:.6g}", titled ? "" : curve.name + ", ", p.x, p.y);
@@ -71,7 +71,7 @@ std::string draw_curve(const Curve& curve, const std::vector<Point>& points, con
   return text + "/>\n";
 }
 
-// What keeps its shape however wide the plot is: dots, and marks of values beyond the axis.
+// Draws what keeps its shape at any width: dots, and marks for values beyond the axis.
 std::string draw_marks(const Curve& curve, const std::vector<Point>& points, const Axes& axes) {
   std::string text;
   for (const Point& p : points) {
@@ -88,7 +88,7 @@ std::string draw_marks(const Curve& curve, const std::vector<Point>& points, con
   return text;
 }
 
-// What the curves have within their usual values, on an axis that may be logarithmic or not.
+// The range of the curves' usual values, for a logarithmic or linear axis.
 Range usual_values(const std::vector<Curve>& curves, bool logarithmic) {
   Range up;
   for (const Curve& curve : curves) {
@@ -100,7 +100,7 @@ Range usual_values(const std::vector<Curve>& curves, bool logarithmic) {
   return up;
 }
 
-// Says in words which values the axis has no room for.
+// Describes the values that are beyond the axis.
 std::string beyond(const std::vector<Curve>& curves, const Scale& y) {
   int64_t count = 0;
   double farthest = 0;
@@ -121,7 +121,7 @@ std::string beyond(const std::vector<Curve>& curves, const Scale& y) {
                      count == 1 ? "" : "the farthest: ", escape_html(which));
 }
 
-// Room above and below the curves; a flat curve stands in the middle.
+// Adds space above and below the curves; a flat curve is centred.
 void widen(Range& range, bool logarithmic, bool from_zero) {
   if (logarithmic) {
     const double room = std::max(1.02, std::pow(range.high / range.low, 0.05));
@@ -136,8 +136,8 @@ void widen(Range& range, bool logarithmic, bool from_zero) {
   range = {at_zero ? 0 : range.low - room, range.high + room};
 }
 
-// One curve alone needs no legend: the title names it. Among several runs a raw curve has a key only where smoothing is
-// off, as it shares its run's colour with the smoothed one.
+// A single curve needs no legend, because the title names it. With several runs, a raw curve has a key only if
+// smoothing is off, as it has the same colour as its run's smoothed curve.
 std::string legend(const std::vector<Curve>& curves) {
   const auto drawn = [](const Curve& curve) { return !curve.points.empty(); };
   if (std::count_if(curves.begin(), curves.end(), drawn) < 2) return "";
@@ -160,7 +160,7 @@ std::vector<Tick> ticks_across(const Scale& x, Across across, int count) {
   return {};
 }
 
-// Every second of many ticks across is "fine": a narrow page leaves it out.
+// If there are many ticks on the x axis, every second one is "fine": narrow pages leave it out.
 std::string draw_axes(const Chart& chart, const Axes& axes) {
   std::string text;
   const int rows = std::max(3, static_cast<int>(chart.height / 55)), columns = static_cast<int>(chart.width / 110);

@@ -1,5 +1,5 @@
-// Curves over steps, tokens or time as SVG: axes with round ticks, a few hundred points a curve. The drawing stretches
-// to the width there is, so nothing draws it again.
+// Curves over steps, tokens or time as SVG: axes with round ticks, a few hundred points per curve. The drawing
+// stretches to the available width, so it never has to be redrawn.
 #pragma once
 
 #include <functional>
@@ -15,26 +15,26 @@ const char* across_name(Across across);  // "step", "tokens", "time"
 
 struct Curve {
   std::string name;
-  std::string style;          // classes of the page: "raw", "smooth", "smooth some", "smooth more", "evaluation"
+  std::string style;          // CSS classes: "raw", "smooth", "smooth some", "smooth more", "evaluation"
   std::vector<Point> points;  // over steps
   bool dots = false;          // mark every point
-  int run = -1;               // has its own colour among several runs; -1: one run alone
-  std::function<double(double)> across = {};  // where a step stands on the axis; empty: at its number
+  int run = -1;               // gives each of several runs its colour; -1: a single run
+  std::function<double(double)> across = {};  // a step's position on the x axis; empty: its number
 };
 
 struct Chart {
   std::string title;  // with its unit
   double width = 1060, height = 320;
-  std::string attributes = {};  // of the <figure>, ready for the page
+  std::string attributes = {};  // of the <figure>, already escaped
   Across across = Across::step;
-  bool logarithmic = false;         // where all values are positive and spread enough
-  bool always_logarithmic = false;  // where all values are positive
+  bool logarithmic = false;         // if all values are positive and spread widely enough
+  bool always_logarithmic = false;  // if all values are positive
   bool from_zero = false;
   std::vector<Curve> curves;
 };
 
-// A <figure> with its title, legend and <svg>. Curves without points are left out; without any, the figure says so.
-// A curve has its steps and values as data attributes, for the page's script to show under the pointer.
+// A <figure> with its title, legend and <svg>. Curves without points are left out; if none has points, the figure says
+// so. Steps and values of a curve are data attributes, which the page's script shows under the pointer.
 std::string svg_chart(const Chart& chart);
 
 }  // namespace megatrain

@@ -25,7 +25,7 @@ struct Purpose {
   std::array<const char*, 8> actions;
 };
 constexpr Purpose kPurposes[] = {
-    // "embed …": as runs logged it before the embedding was a phase like others
+    // "embed …" is from logs of older versions, in which the embedding was not a phase like others.
     {"forward", "forward", {"block forward", "embed forward"}},
     {"head", "head and loss", {"head", "finish losses"}},
     {"backward", "backward", {"block backward", "embed backward"}},
@@ -37,7 +37,7 @@ constexpr Purpose kPurposes[] = {
     {"activations",
      "activations",
      {"fetch activations", "offload activations", "read activations", "store activations",
-      // as runs before these names logged them
+      // Names in logs of older versions.
       "fetch boundary", "offload boundary", "read boundary", "store boundary"}},
     {"state", "state on its way", {"fetch state", "return state", "fetch moments", "return moments"}},
     {"other", "norms, reports", {}},
@@ -59,7 +59,7 @@ struct Box {
   const LaneSpan* first;
 };
 
-// Neighbours of one purpose that lie closer than `near_s` and are no wider become one box.
+// Merges neighbours of one purpose into one box if the gap between them and one of the two are shorter than `near_s`.
 std::vector<Box> boxes_of(const std::vector<LaneSpan>& spans, double near_s) {
   std::vector<Box> boxes;
   for (const LaneSpan& span : spans) {
@@ -115,7 +115,7 @@ void put_in_order(LaneTracks& tracks) {
     std::stable_sort(lane.spans.begin(), lane.spans.end(),
                      [](const LaneSpan& a, const LaneSpan& b) { return a.start_s < b.start_s; });
   }
-  // most runs keep nothing on disk, and no gradient waits on the device
+  // Most runs keep nothing on disk, and no gradient waits on the device.
   std::erase_if(tracks.lanes, [](const LaneTracks::Lane& lane) {
     return lane.spans.empty() &&
            (lane.name.starts_with("disk_") || lane.name.starts_with("visit") || lane.name == "collect");
@@ -197,7 +197,7 @@ LaneTracks read_live_lanes(const nlohmann::json& live, const std::string& where)
 
 namespace {
 
-constexpr double kPixels = 1000;  // that can be told apart across the page
+constexpr double kPixels = 1000;  // distinguishable positions across the page
 
 std::string percent(double seconds, double end_s) { return pixels(100 * seconds / end_s) + "%"; }
 
@@ -224,7 +224,7 @@ std::string draw_lane(const LaneTracks::Lane& lane, double top, double step_s, d
   return text;
 }
 
-// The least time of the whole step, as a line over all lanes.
+// The floor of the whole step, as a line across all lanes.
 std::string draw_floor(const LaneTracks& tracks, double top, double bottom, double end_s) {
   if (!(tracks.floor_s > 0)) return "";
   const std::string at = percent(tracks.floor_s, end_s);

@@ -7,7 +7,8 @@
 namespace megatrain {
 
 ValueRange usual_range(const std::vector<Point>& points, bool logarithmic) {
-  constexpr size_t kNeighbours = 4, kFewest = 3;  // on each side; of two values neither is absurd
+  // kNeighbours is on each side. Of two values, neither can be called an outlier.
+  constexpr size_t kNeighbours = 4, kFewest = 3;
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   if (points.size() < kFewest) return {-kInfinite, kInfinite};
   double low = kInfinite, high = -kInfinite;

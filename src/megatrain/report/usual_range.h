@@ -1,4 +1,4 @@
-// The values that a chart has room for, so that an absurd one does not make a flat line of all the others.
+// The range of values that a chart shows, so that one outlier does not flatten all the rest.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ struct ValueRange {
   bool holds(double value) const { return value >= low && value <= high; }
 };
 
-// What medians of nine neighbours span, with room around it: four times as much or four times its largest value, or of
-// positive values a thousand times where the axis may be logarithmic. A fall from a high first loss is inside, since
-// its neighbours are high too; a value that stands alone far from all others is not.
+// The span of the medians of nine neighbours, widened on both sides by four times that span or four times its largest
+// magnitude. If the axis may be logarithmic and values are positive, it is widened by a factor of a thousand. A fall
+// from a high first loss is inside, since its neighbours are high too; an isolated value far from all others is not.
 ValueRange usual_range(const std::vector<Point>& points, bool logarithmic);
 
-// The points within: what smoothing takes, which one absurd value would bend.
+// The points within that range, for smoothing: a single outlier would bend the curve.
 std::vector<Point> usual_points(const std::vector<Point>& points, bool logarithmic);
 
 }  // namespace megatrain

@@ -18,7 +18,7 @@ extern char** environ;
 namespace megatrain {
 
 void AlertCommand::run(const std::string& alert) {
-  constexpr size_t kAtOnce = 8, kMostBytes = 4096;  // of a pipe that has room for a whole alert
+  constexpr size_t kAtOnce = 8, kMostBytes = 4096;  // a pipe can hold a whole alert
   if (command_.empty()) return;
   reap();
   if (children_.size() >= kAtOnce) {
@@ -43,7 +43,8 @@ void AlertCommand::run(const std::string& alert) {
   sigemptyset(&defaults);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) sigaddset(&defaults, signal);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setpgroup(&attributes, 0);  // a key of the terminal that ends the watch does not end it
+  // A process group of its own: a key that ends the watch does not end the command.
+  posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   std::string shell = "sh", option = "-c", command = command_;
   char* argv[] = {shell.data(), option.data(), command.data(), nullptr};

@@ -16,11 +16,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kNeighbours = 50;    // steps that a jump is measured against
-constexpr size_t kFewest = 10;        // and how many of them there must be
+constexpr size_t kNeighbours = 50;    // number of previous steps that a spike is measured against
+constexpr size_t kFewest = 10;        // the fewest of them needed
 constexpr int64_t kSpikesApart = 20;  // steps
 constexpr double kDeviations = 6;
-constexpr double kLeastRise = 0.1;   // of a loss near zero much less is noise
+constexpr double kLeastRise = 0.1;   // less is noise when the loss is near zero
 constexpr double kLeastStall = 120;  // seconds
 constexpr double kStallSteps = 10;
 
@@ -30,7 +30,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Available bytes, and how many there are; -1: nothing says.
+// Available and total bytes; -1 if unknown.
 std::pair<double, double> host_memory_of(const json& live) {
   const json* at = &live;
   for (const char* key : {"memory", "host"}) {
@@ -115,7 +115,8 @@ void Alerts::look_at_steps(const RunFollower& run, std::vector<Alert>& alerts) {
 }
 
 void Alerts::look_at_end(const RunFollower& run, std::vector<Alert>& alerts) {
-  if (run.phase() == RunPhase::absent) return;  // how it ended is told once, also when it was away since
+  // The end is reported once, even if the directory was away in the meantime.
+  if (run.phase() == RunPhase::absent) return;
   const bool badly = run.phase() == RunPhase::failed || run.phase() == RunPhase::killed;
   if (badly && !ended_) {
     const std::vector<RunStep>& steps = run.data().history.steps;
@@ -129,7 +130,7 @@ void Alerts::look_at_end(const RunFollower& run, std::vector<Alert>& alerts) {
 
 void Alerts::look_at_pace(const RunFollower& run, double now_s, std::vector<Alert>& alerts) {
   const std::vector<RunStep>& steps = run.data().history.steps;
-  // What the run does, and what its lanes are in: any change is progress.
+  // Any change in what the run does, or in what its lanes do, counts as progress.
   const std::string doing = run.live_text("doing");
   const std::string activity = fmt::format("{} {} {} {} {}", steps.size(), run.times_back(),
                                            run.phase() == RunPhase::running, doing, run.live_text("running"));

@@ -1,5 +1,5 @@
-// What a person wants to be called for: a loss that jumps, a value that is not finite, a run that stands still or has
-// ended badly, a disk or a memory that fills up, a run directory that is gone.
+// Detects what a person wants to be alerted to: a loss spike, a non-finite value, a run that stalls or ended badly, a
+// full disk or memory, a missing run directory.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 namespace megatrain {
 
 struct AlertLimits {
-  double spike = 1.5;  // times the median loss of the last 50 steps; 0: never
-  double stall_s = 0;  // without anything new; 0: ten times the median step, and at least two minutes
-  int64_t disk_bytes = int64_t{2} << 30;  // free in the run directory
-  double memory_share = 0.03;             // of the host's memory that is available
+  double spike = 1.5;  // factor over the median loss of the last 50 steps; 0: never
+  double stall_s = 0;  // seconds without anything new; 0: ten times the median step, at least two minutes
+  int64_t disk_bytes = int64_t{2} << 30;  // least free bytes in the run directory
+  double memory_share = 0.03;             // least available share of host memory
 };
 
 struct Alert {
   std::string kind;  // "loss_spike", "divergence", "non_finite", "stall", "disk", "memory", "gone", "ended"
   int64_t step = 0;
   std::string message;
-  bool lasting = false;  // it is so now, whenever it began
+  bool lasting = false;  // the condition holds now, whenever it began
 };
 nlohmann::json to_json(const Alert& alert, const std::string& run);
 
@@ -32,8 +32,8 @@ class Alerts {
  public:
   explicit Alerts(AlertLimits limits) : limits_(limits) {}
 
-  // What is new since the last look. `disk_free`: bytes, where they are known. An alert that lasts is told once, and
-  // again only after it was over.
+  // Alerts since the last call. `disk_free` is in bytes, if known. A lasting condition is reported once, and again only
+  // after it was over.
   std::vector<Alert> look(const RunFollower& run, double now_s, std::optional<int64_t> disk_free);
 
  private:
@@ -43,16 +43,16 @@ class Alerts {
   void raise(bool now, bool& before, Alert alert, std::vector<Alert>& alerts);
 
   AlertLimits limits_;
-  size_t looked_ = 0;  // steps
+  size_t looked_ = 0;  // steps examined so far
   int64_t times_back_ = 0, last_spike_ = -1;
-  std::optional<DivergenceWatch> divergence_;  // once the vocabulary is known
-  bool there_ = false;                         // it has been
+  std::optional<DivergenceWatch> divergence_;  // set once the vocabulary is known
+  bool there_ = false;                         // the run directory has existed
   bool ended_ = false, stalled_ = false, disk_ = false, memory_ = false, gone_ = false;
   std::string activity_;
   double activity_s_ = 0;
 };
 
-// Bytes that a user may still write where `path` is; none: nothing says.
+// Bytes that a user can still write at `path`; empty if unknown.
 std::optional<int64_t> disk_free_at(const std::string& path);
 
 }  // namespace megatrain

@@ -27,7 +27,7 @@ void BrailleCanvas::curve(const std::vector<Point>& points, int rank) {
     const int begin = static_cast<int>(std::lround(std::clamp(from.x, -1.0, static_cast<double>(dots_across())))),
               end = static_cast<int>(std::lround(std::clamp(to.x, -1.0, static_cast<double>(dots_across()))));
     for (int x = begin; x <= end; ++x) {
-      // the part of the line within this column of dots
+      // The part of the line within this column of dots.
       const auto height = [&](double across) {
         const double part = to.x > from.x ? std::clamp((across - from.x) / (to.x - from.x), 0.0, 1.0) : 1;
         return clamped(from.y + part * (to.y - from.y));

@@ -1,4 +1,4 @@
-// A curve in a terminal: a cell of braille has two dots across and four up.
+// A curve in a terminal: a braille cell is two dots wide and four dots high.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace megatrain {
 
 class BrailleCanvas {
  public:
-  BrailleCanvas(int columns, int rows);  // of cells
+  BrailleCanvas(int columns, int rows);  // in cells
 
   int dots_across() const { return 2 * columns_; }
   int dots_up() const { return 4 * rows_; }
 
-  // A dot, from the left and from the top; outside it is nothing. A cell has the highest rank drawn in it.
+  // Sets a dot, counted from the left and from the top; ignored outside. A cell takes the highest rank drawn in it.
   void dot(int x, int y, int rank);
-  // The curve through points that ascend in x, in dots; gaps between dots of a column are filled.
+  // Draws the curve through points ascending in x, in dots; vertical gaps are filled.
   void curve(const std::vector<Point>& points, int rank);
 
-  std::string cell(int column, int row) const;  // UTF-8; a blank where nothing is
-  int rank(int column, int row) const;          // 0: nothing
+  std::string cell(int column, int row) const;  // UTF-8; a blank if the cell is empty
+  int rank(int column, int row) const;          // 0: empty
 
  private:
   size_t at(int column, int row) const {

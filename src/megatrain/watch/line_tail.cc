@@ -11,7 +11,7 @@ namespace megatrain {
 
 namespace {
 
-// All that stands in the file from `at` on; none: it cannot be read.
+// The file's text from `at` on; empty if it cannot be read.
 std::optional<std::string> read_from(int file, int64_t at) {
   std::string text;
   std::array<char, 1 << 16> buffer;
@@ -32,7 +32,7 @@ LineTail::News LineTail::poll() {
     if (file >= 0) ::close(file);
     return {};
   }
-  // An inode's number may be that of a file that was removed, so the last line is compared, too.
+  // The inode number may have been reused for a new file, so the last line is compared, too.
   bool same = inode_ == status.st_ino && device_ == status.st_dev && status.st_size >= at_;
   std::optional<std::string> text = read_from(file, same ? at_ - static_cast<int64_t>(last_.size()) : 0);
   if (same && text && !text->starts_with(last_)) {

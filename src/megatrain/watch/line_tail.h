@@ -1,4 +1,4 @@
-// A file of lines that another process appends to, read as it grows.
+// Follows a file of lines that another process appends to.
 #pragma once
 
 #include <sys/types.h>
@@ -14,11 +14,12 @@ class LineTail {
   explicit LineTail(std::string path) : path_(std::move(path)) {}
 
   struct News {
-    bool again = false;              // the file is another one, or was cut or rewritten: `lines` are all of it
-    std::vector<std::string> lines;  // whole ones, without their ends
+    // The file was replaced, truncated or rewritten: `lines` are all of its lines.
+    bool again = false;
+    std::vector<std::string> lines;  // complete ones, without line ends
   };
-  // A line without its end is being written, and comes later. A file that is not there, or cannot be read, has no
-  // news: what was read of it holds until another one is in its place.
+  // A line without its end is still being written and comes later. A missing or unreadable file has no news: what was
+  // read remains valid until another file takes its place.
   News poll();
 
   const std::string& path() const { return path_; }
@@ -26,9 +27,9 @@ class LineTail {
  private:
   std::string path_;
   dev_t device_ = 0;
-  ino_t inode_ = 0;   // 0: nothing was read yet
-  int64_t at_ = 0;    // behind the last whole line
-  std::string last_;  // that line, with its end
+  ino_t inode_ = 0;   // 0: nothing read yet
+  int64_t at_ = 0;    // after the last complete line
+  std::string last_;  // that line, with its line end
 };
 
 }  // namespace megatrain

@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kKilled = 128 + SIGKILL;
-constexpr double kSilent = 30;  // seconds without a new live.json after which a run is gone, wherever it ran
+// After this many seconds without a new live.json a run counts as gone, on whatever machine it ran.
+constexpr double kSilent = 30;
 
 json read_small_json(const std::string& path) {
   constexpr int64_t kMost = 64 * kMiB;
@@ -50,8 +51,8 @@ bool process_is_gone(const json& owner) {
   return ::kill(owner["pid"].get<pid_t>(), 0) != 0 && errno == ESRCH;
 }
 
-// Of a live.json that says "running". The lock tells at once, where it can be believed: of this machine. Another's may
-// not be seen from here, or be kept by a server after its end.
+// For a live.json that says "running". The lock answers at once if it belongs to this machine. A lock of another
+// machine may be invisible from here, or kept by a server after the process ended.
 bool is_gone(const json& live, LockState lock, double silent_s, double every_s) {
   if (on_this_host(live)) {
     if (lock == LockState::held) return false;
@@ -61,7 +62,7 @@ bool is_gone(const json& live, LockState lock, double silent_s, double every_s) 
   return silent_s > std::max(kSilent, 5 * every_s);
 }
 
-// Of a run whose live.json is missing, or is of an end.
+// For a run whose live.json is missing, or reports an end.
 bool is_owned(const json& owner, LockState lock) {
   if (lock == LockState::held || lock == LockState::absent) return lock == LockState::held;
   const bool elsewhere = owner.contains("host") && !on_this_host(owner);
@@ -123,7 +124,8 @@ RunEvent RunFollower::poll(double now_s, const TellEvent& tell) {
   }
   const RunPhase before = phase_;
   const int64_t steps_before = data_.steps;
-  look(now_s);  // what a run says last is read before its lines, so that an end comes behind all of them
+  // The run's state is read before its lines, so that an end is reported after all of them.
+  look(now_s);
   read_steps(tell_of_run);
   read_others(tell_of_run);
   data_.complete = phase_ == RunPhase::complete;
@@ -149,7 +151,7 @@ void RunFollower::look(double now_s) {
   read_live();
   decide_phase(now_s);
   if (phase_ != RunPhase::killed) return;
-  // It may have ended between the two looks: a run says how before its lock and its process go.
+  // It may have ended between the two reads: a run reports its end before its lock and process go.
   read_live();
   decide_phase(now_s);
 }
@@ -159,11 +161,11 @@ void RunFollower::read_about() {
     go_on_ = resume_command(read_run(path_));
     ReportData about = read_report(path_, {});
     about.history = std::move(data_.history);
-    about_read_ = about.damaged.empty();  // else it is read again: it may be on its way
+    about_read_ = about.damaged.empty();  // otherwise it is read again: it may still be being written
     data_ = std::move(about);
     for (const RunStep& step : data_.history.steps) keep_peaks(step, data_.memory);
   } catch (const Error&) {
-    // being written, or damaged: what is shown does without it
+    // Being written, or damaged: go on without it.
   }
 }
 
@@ -173,7 +175,7 @@ void RunFollower::read_live() {
   try {
     if (!live_.at("lanes").is_null()) data_.lanes = read_live_lanes(live_, kLiveFile);
   } catch (const std::exception&) {
-    // of another version; lanes.json's stay
+    // From another version; the lanes of lanes.json stay.
   }
   const json memory = live_.value("memory", json::object());
   for (TierMemory& tier : data_.memory) {
@@ -189,7 +191,7 @@ void RunFollower::decide_phase(double now_s) {
   const std::string state = value_of<std::string>(live_, "state", "");
   const double written = value_of(live_, "written", 0.0);
   if (written != written_ || changed_s_ == 0) {
-    // a file that was old when it was first seen is as old as it says
+    // A file that was old when first seen is as old as it says.
     changed_s_ = changed_s_ == 0 && written > 0 ? std::min(now_s, written) : now_s;
     written_ = written;
   }
@@ -205,7 +207,7 @@ void RunFollower::decide_phase(double now_s) {
     const double silent_s = now_s - changed_s_, every_s = value_of(live_, "every_s", kLiveEverySeconds);
     phase_ = is_gone(live_, lock, silent_s, every_s) ? RunPhase::killed : RunPhase::running;
   } else if (is_owned(owner, lock) && !(complete && state == "complete")) {
-    phase_ = RunPhase::running;  // it is being resumed, or of a megatrain without live.json
+    phase_ = RunPhase::running;  // being resumed, or run by a version without live.json
   } else if (state == "complete" || (state.empty() && complete)) {
     phase_ = RunPhase::complete;
   } else if (state == "stopped" || state == "failed") {
@@ -241,13 +243,14 @@ void RunFollower::read_steps(const TellEvent& tell) {
   std::vector<RunStep> before;
   if (news.again) {
     before.swap(steps);
-    data_.history.evaluations.clear();  // those of metrics.jsonl come again, those of eval.jsonl with read_others()
+    // Those of metrics.jsonl are read again below, those of eval.jsonl by read_others().
+    data_.history.evaluations.clear();
     evaluations_ = LineTail(evaluations_.path());
   }
   struct Row {
     const std::string& line;
     bool is_step;
-    size_t index;  // of the step, or of the evaluation
+    size_t index;  // of the step or the evaluation
   };
   std::vector<Row> rows;
   for (const std::string& line : news.lines) {
@@ -262,7 +265,7 @@ void RunFollower::read_steps(const TellEvent& tell) {
     if (is_step) keep_peaks(steps.back(), data_.memory);
     rows.push_back({line, is_step, is_step ? had : data_.history.evaluations.size() - 1});
   }
-  // A file in the place of the one that was read may be a copy of it, and may have grown: its first rows are known.
+  // A replaced file may be a copy of the old one that has grown. Its first rows are then known already.
   size_t kept = 0;
   while (kept < before.size() && kept < steps.size() && same(before[kept], steps[kept])) ++kept;
   if (kept < before.size()) {
@@ -300,7 +303,8 @@ void RunFollower::read_others(const TellEvent& tell) {
         continue;
       }
       json object = json::parse(line);
-      if (!told_.emplace(line, object.at("step").get<int64_t>()).second) continue;  // before the file was cut back
+      // Skips lines reported before the file was rewritten.
+      if (!told_.emplace(line, object.at("step").get<int64_t>()).second) continue;
       if (!tell) continue;
       object["event"] = other.event;
       tell(std::move(object));

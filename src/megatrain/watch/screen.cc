@@ -65,7 +65,7 @@ std::vector<Point> points_of(const RunHistory& history, const ScreenChoice& choi
   return points;
 }
 
-// Neighbours become one, so that a long run is drawn in the time of a short one.
+// Averages neighbouring points, so that a long run is drawn as fast as a short one.
 std::vector<Point> means(const std::vector<Point>& points, size_t limit) {
   if (points.size() <= limit) return points;
   std::vector<Point> out;
@@ -104,7 +104,7 @@ Lines chart(const RunFollower& run, const ScreenChoice& choice, int width, int h
   std::vector<Point> smooth;
   if (choice.smooth && all.size() >= kFewPoints) {
     smooth = means(usual_points(all, choice.logarithmic), std::min(2 * static_cast<size_t>(columns), kMostSmoothed));
-    // by number, as neighbours are evenly spaced over steps whatever the axis is
+    // Smooths by index: neighbours are evenly spaced over steps, whatever the axis shows.
     std::vector<Point> counted;
     for (size_t i = 0; i < smooth.size(); ++i) counted.push_back({static_cast<double>(i), smooth[i].y});
     const std::vector<Point> fitted = smoothed(counted, smoothing_half_width(static_cast<double>(counted.size())));
@@ -260,7 +260,7 @@ std::string headline(const RunFollower& run, const Paint& paint, size_t number, 
   return line + fmt::format("  {} tokens/s", short_number(h.steps.back().tokens_per_s));
 }
 
-// The characters of UTF-8 that begin here: how many bytes, and whether it takes a column.
+// The number of bytes of the UTF-8 character at `at`.
 size_t character_bytes(const std::string& text, size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   const size_t bytes = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;

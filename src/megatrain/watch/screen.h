@@ -1,4 +1,4 @@
-// What a terminal shows of a run, as lines of text: no terminal is needed to make them.
+// What a terminal shows of a run, as lines of text. Making them needs no terminal.
 #pragma once
 
 #include <string>
@@ -19,14 +19,14 @@ struct ScreenChoice {
   bool colour = true;
 };
 
-// At most `height` lines of at most `width` columns; what is smaller than 20 by 4 shows a part of that. `number` and
-// `of` count the runs that are watched.
+// At most `height` lines of at most `width` columns; below 20 by 4, a part of that is shown. The run is `number` of
+// `of` watched runs.
 std::vector<std::string> screen(const RunFollower& run, const std::vector<std::string>& alerts,
                                 const ScreenChoice& choice, int width, int height, size_t number, size_t of);
 
-// Columns that a text takes, escapes for colours not counted. Everything is one column wide but what combines.
+// Columns that a text takes, without colour escapes. Every character is one column wide, except combining marks.
 int columns_of(const std::string& text);
-// At most so many columns; colours are ended.
+// Cuts to at most `columns` and resets colours.
 std::string cut_to(const std::string& text, int columns);
 
 }  // namespace megatrain

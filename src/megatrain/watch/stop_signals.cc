@@ -10,7 +10,7 @@ namespace megatrain {
 namespace {
 
 constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-volatile std::sig_atomic_t stop_wish = 0;  // a handler can be given nothing else
+volatile std::sig_atomic_t stop_wish = 0;  // a handler can only reach a global
 
 void on_signal(int signal) { stop_wish = signal; }
 
@@ -33,7 +33,7 @@ StopSignals::~StopSignals() {
 const volatile std::sig_atomic_t* StopSignals::stop() const { return &stop_wish; }
 
 bool StopSignals::wait_for_room(int descriptor) const {
-  // Signals come only within ppoll, so that none falls between the look at the wish and the wait.
+  // Signals are delivered only within ppoll, so that none arrives between checking the wish and waiting.
   sigset_t held, open;
   sigemptyset(&held);
   for (const int signal : kWatched) sigaddset(&held, signal);

@@ -1,4 +1,5 @@
-// SIGINT, SIGTERM and SIGHUP as a wish to end a watch. SIGPIPE is ignored. Nothing has to be saved, so nothing is said.
+// Turns SIGINT, SIGTERM and SIGHUP into a wish to end a watch. SIGPIPE is ignored. There is nothing to save, so nothing
+// is printed.
 #pragma once
 
 #include <csignal>
@@ -7,15 +8,15 @@ namespace megatrain {
 
 class StopSignals {
  public:
-  StopSignals();  // one at a time in a process
+  StopSignals();  // only one at a time in a process
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  const volatile std::sig_atomic_t* stop() const;  // 0, then the number of the signal
+  const volatile std::sig_atomic_t* stop() const;  // 0, then the signal's number
 
-  // Waits until the descriptor takes PIPE_BUF bytes at once, for as long as its reader makes it wait. False: a signal
-  // came before; none is missed, whenever it comes.
+  // Waits until the descriptor accepts PIPE_BUF bytes at once, however long its reader takes. False if a signal arrived
+  // first; none is missed, whenever it arrives.
   bool wait_for_room(int descriptor) const;
 
  private:

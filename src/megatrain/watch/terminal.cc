@@ -32,9 +32,9 @@ Terminal::Terminal() {
   raw.c_lflag &= static_cast<tcflag_t>(~(ICANON | ECHO));
   raw.c_cc[VMIN] = 0;
   raw.c_cc[VTIME] = 0;
-  for (const int key : {VSUSP, VQUIT}) raw.c_cc[key] = _POSIX_VDISABLE;  // they would leave the screen as it is
+  for (const int key : {VSUSP, VQUIT}) raw.c_cc[key] = _POSIX_VDISABLE;  // they would leave the screen in this mode
   ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-  put("\x1b[?1049h\x1b[?25l\x1b[?7l");  // a screen of its own, no cursor, lines that do not wrap
+  put("\x1b[?1049h\x1b[?25l\x1b[?7l");  // alternate screen, no cursor, no line wrap
 }
 
 Terminal::~Terminal() {
@@ -50,7 +50,7 @@ Terminal::Size Terminal::size() const {
 
 void Terminal::show(const std::vector<std::string>& lines) {
   std::string frame = "\x1b[H";
-  // erased before it is written: behind a line of full width the cursor stands on its last column
+  // Lines are erased before they are written: after a line of full width the cursor is still on its last column.
   for (size_t i = 0; i < lines.size(); ++i) frame += (i == 0 ? "\x1b[K" : "\r\n\x1b[K") + lines[i];
   if (static_cast<int>(lines.size()) < size().height) frame += "\r\n\x1b[J";
   if (frame == shown_) return;

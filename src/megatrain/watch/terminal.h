@@ -1,5 +1,5 @@
-// The terminal as a screen: keys without waiting for a line, frames in place. It is as it was before when this goes,
-// however that comes about.
+// The terminal as a screen: keys without waiting for a line, frames drawn in place. The destructor restores the
+// terminal, whatever ended the watch.
 #pragma once
 
 #include <termios.h>
@@ -11,7 +11,7 @@ namespace megatrain {
 
 class Terminal {
  public:
-  // Throws Error(bad_config) when standard input or standard output is no terminal.
+  // Throws Error(bad_config) if standard input or standard output is not a terminal.
   Terminal();
   ~Terminal();
   Terminal(const Terminal&) = delete;
@@ -20,10 +20,10 @@ class Terminal {
   struct Size {
     int width = 80, height = 24;
   };
-  Size size() const;  // now
+  Size size() const;  // current size
   void show(const std::vector<std::string>& lines);
 
-  // A key, within so many milliseconds; 0: none. -1: standard input has ended.
+  // A key pressed within `wait_ms` milliseconds; 0: none; -1: standard input has ended.
   int key(int wait_ms) const;
 
  private:

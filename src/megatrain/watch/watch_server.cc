@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr double kLookEvery = 0.5;  // seconds
 
-// A number up to the end of the text.
+// A number that extends to the end of the text.
 std::optional<size_t> number_of(std::string_view text) {
   size_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -27,7 +27,7 @@ std::optional<size_t> number_of(std::string_view text) {
   return number;
 }
 
-// None: there is no such run.
+// Empty if there is no such run.
 std::optional<size_t> selected_of(std::string_view query, size_t runs) {
   constexpr std::string_view kKey = "run=";
   if (!query.starts_with(kKey)) return 0;
@@ -35,7 +35,7 @@ std::optional<size_t> selected_of(std::string_view query, size_t runs) {
   return index && *index < runs ? index : std::nullopt;
 }
 
-// Behind the run: "&across=tokens&log=1". None: it is no choice.
+// Reads what follows the run: "&across=tokens&log=1". Empty if it is not a valid choice.
 std::optional<ChartChoice> choice_of(std::string_view query) {
   const size_t end = query.find('&');
   const std::string_view words = end == std::string_view::npos ? "" : query.substr(end + 1);

@@ -1,5 +1,5 @@
-// The report's page, served and growing: GET of five paths (/, /figures, /style.css, /script.js, /events) and nothing
-// else. No path of the file system is part of any.
+// Serves the report page of running runs: GET of five paths (/, /figures, /style.css, /script.js, /events) and nothing
+// else. No request names a path of the file system.
 #pragma once
 
 #include <csignal>
@@ -16,7 +16,7 @@ class WatchServer {
   WatchServer(Watcher& watcher, const HttpOptions& options);
 
   const HttpServer& http() const { return server_; }
-  // Until *stop_wish is not 0.
+  // Serves until *stop_wish is not 0.
   void run(const volatile std::sig_atomic_t* stop_wish) { server_.run(stop_wish); }
   void stop() { server_.stop(); }
 
@@ -25,12 +25,12 @@ class WatchServer {
   void figures(const HttpRequest& request, const HttpReply& reply) const;
   void follow(const HttpReply& reply);
   void look();
-  // What the pages are told of a run; another text when something that they show is new.
+  // What the pages are told about a run; the text changes whenever something that they show does.
   std::string event_of(size_t index) const;
 
   Watcher& watcher_;
   HttpServer server_;
-  std::vector<std::string> told_;  // the last event of each run
+  std::vector<std::string> told_;  // last event of each run
   std::vector<HttpReply> followers_;
 };
 

@@ -24,7 +24,7 @@ void Watcher::poll(const TellEvent& tell) {
       if (run->seen || alert.lasting) command_.run(json_text(event));
       if (tell) tell(event);
     }
-    if (tell && !state.is_null()) tell(state);  // an end is the last thing that is told of a run
+    if (tell && !state.is_null()) tell(state);  // an end is the last thing reported about a run
     run->seen = true;
   }
 }

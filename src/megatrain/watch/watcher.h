@@ -1,4 +1,4 @@
-// Several runs watched at once: what came of each, the alerts that follow from it, and the user's command for them.
+// Watches several runs: what is new in each, the alerts that follow, and the user's command for them.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,9 @@ namespace megatrain {
 struct WatchedRun {
   RunFollower follower;
   Alerts alerts;
-  std::vector<std::string> raised;  // the alerts so far, as sentences
-  bool seen = false;                // it was looked at: what comes now is new, also of a run that was not there yet
+  std::vector<std::string> raised;  // messages of the alerts so far
+  // Polled at least once: everything from now on is new, even if the run did not exist then.
+  bool seen = false;
 
   WatchedRun(const std::string& path, const AlertLimits& limits) : follower(path), alerts(limits) {}
 };
@@ -24,8 +25,8 @@ class Watcher {
  public:
   Watcher(const std::vector<std::string>& paths, const AlertLimits& limits, AlertCommand command);
 
-  // Tells the events of all runs since the last call, alerts among them. Of what a run had told before the first call
-  // there are alerts, but the command is not run for them.
+  // Reports the events of all runs since the last call, including alerts. What a run had written before the first call
+  // also raises alerts, but the command is not run for them.
   void poll(const TellEvent& tell = {});
 
   const std::vector<std::unique_ptr<WatchedRun>>& runs() const { return runs_; }
