@@ -274,8 +274,8 @@ void warn_of_idle(const TrainConfig& config, const SampleFacts& facts) {
   }
 }
 
-// Refuses samples of the other kind, as LLaMA-Factory's behaviour is not what users want: with `stage: pt` it trains
-// only the first message of a conversation, with `stage: sft` it drops a text.
+// Refuses samples of the other kind, because LLaMA-Factory's behaviour is not what users want. With `stage: pt` it
+// trains only the first message of a conversation, with `stage: sft` it drops a text.
 void check_stage(const TrainConfig& config, const std::vector<SampleSet>& sets) {
   if (config.stage.empty()) return;
   const bool text = config.stage == "pt";

@@ -6,8 +6,8 @@
 
 namespace megatrain {
 
-// Removes what killed processes left: NAME.damaged, and every NAME.partial that no process holds and that will not be
-// resumed, because nothing was saved in it or its last save is more than a week old.
+// Removes what killed processes left: NAME.damaged, and NAME.partial if no process holds it and none will resume it.
+// The latter is the case if nothing was saved in it, or the last save is more than a week old.
 void remove_leftovers(const std::string& cache_directory);
 
 // The caller holds the lock of NAME.partial.

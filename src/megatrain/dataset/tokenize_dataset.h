@@ -2,10 +2,10 @@
 // input.
 //
 // Conversations are rendered by the chat template, and the text is encoded without adding special tokens. A token is
-// trained if at least one of its bytes is in a trained span, so a token that straddles a border is trained; a token of
-// no bytes is trained if it is inside a span. transformers' assistant mask has the same rule. A message with "weight":
-// 0 is not trained. Documents are encoded with the tokenizer's own special tokens, followed by eos if it is not there.
-// All of a document is trained.
+// trained if at least one of its bytes is in a trained span. So a token that straddles a border is trained. A token of
+// no bytes is trained if it is inside a span. This is also the rule of transformers' assistant mask. A message with
+// "weight": 0 is not trained. Documents are encoded with the tokenizer's own special tokens, followed by eos if it is
+// not there. All of a document is trained.
 //
 // The samples are the same bytes for any number of threads, and wherever tokenizing was interrupted.
 #pragma once

@@ -48,7 +48,7 @@ std::string file_system_in(const std::string& mountinfo, const std::string& path
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (dash - fields.begin() < 6 || fields.end() - dash < 2) continue;
     const std::string mount = unescaped(fields[4]);
-    // Of several mounts at one place, the last covers the others.
+    // If several mounts share a mount point, the last one covers the others.
     if (!holds(mount, path) || mount.size() < longest.size()) continue;
     longest = mount;
     type = *(dash + 1);

@@ -37,8 +37,8 @@ inline constexpr int64_t kMostSteps = 1'000'000'000;  // the most that a configu
 
 // Keeps the records of steps up to `last_step`, which a resumed run continues from. Returns the last step kept, or 0 if
 // there is none. Lines that are not records, and repeated records of a step, are first moved to the end of
-// PATH.damaged, with a warning that gives their line numbers: unreadable lines are never thrown away. All or nothing,
-// like write_text_file. A missing file is fine.
+// PATH.damaged: a line that cannot be read is never thrown away. A warning gives their numbers. All or nothing, like
+// write_text_file. A missing file is fine.
 int64_t keep_lines_up_to(const std::string& path, int64_t last_step, const LineForm& form = {});
 
 }  // namespace megatrain

@@ -1,6 +1,6 @@
-// Builds JSON from the parser's events, with the checks that every reader of user files needs: valid UTF-8, no
-// comments, no NUL byte, no duplicate key, at most 64 levels, nothing after the value. Faults are returned as values,
-// as each reader words its own messages.
+// Builds JSON from the parser's events, with the checks that every reader of user files needs. The text must be UTF-8,
+// at most 64 levels deep, without comments, NUL bytes, duplicate keys or anything after the value. Faults are returned
+// as values, as each reader words its own messages.
 #pragma once
 
 #include <algorithm>

@@ -9,8 +9,12 @@
 namespace megatrain {
 
 // Columns over steps: step, tokens and time (both cumulative), loss, grad_norm, lr, seconds, tokens_per_s. Beyond
-// `limit` steps, neighbours are merged into one row: their means; step, tokens and time of the last one; how many they
-// are (count); and the extremes of loss and norm (loss_low, loss_high, …). Numbers have 7 significant digits.
+// `limit` steps, neighbours are merged into one row, which has
+// - step, tokens and time of the last one, and the means of the other columns
+// - how many they are (count)
+// - the extremes of loss and norm (loss_low, loss_high, …)
+//
+// Numbers have 7 significant digits.
 nlohmann::json rows_json(const std::vector<RunStep>& steps, size_t limit);
 
 nlohmann::json cards_json(const ReportData& data);

@@ -7,7 +7,7 @@
 namespace megatrain {
 
 ValueRange usual_range(const std::vector<Point>& points, bool logarithmic) {
-  // kNeighbours is on each side. Of two values, neither can be called an outlier.
+  // kNeighbours is on each side. With two values, neither can be called an outlier.
   constexpr size_t kNeighbours = 4, kFewest = 3;
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   if (points.size() < kFewest) return {-kInfinite, kInfinite};

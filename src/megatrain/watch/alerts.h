@@ -1,5 +1,5 @@
-// Detects what a person wants to be alerted to: a loss spike, a non-finite value, a run that stalls or ended badly, a
-// full disk or memory, a missing run directory.
+// Detects what a person wants to be alerted to: loss spikes, non-finite values, runs that stall or end badly, a full
+// disk or memory, a missing run directory.
 #pragma once
 
 #include <cstdint>
