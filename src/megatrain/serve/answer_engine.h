@@ -25,7 +25,8 @@ class AnswerEngine {
   // Both outlive this, and nothing else uses the generator meanwhile.
   AnswerEngine(Generator& generator, const ModelText& text) : generator_(generator), text_(text) {}
 
-  // Callbacks run on the thread of run(). None is called after the job is cancelled or has ended.
+  // Callbacks run on the thread of run(), and none after the job is cancelled. A job ends with one call of on_answer or
+  // on_error.
   struct Job {
     Prompt prompt;
     Sampling sampling;
