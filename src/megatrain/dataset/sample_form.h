@@ -39,14 +39,14 @@ class SampleForm {
 
   // Whether it is the tools column.
   bool is_tools(std::string_view column) const { return column == names_.tools; }
-  // Whether it is the system column and is ignored, because the conversation begins with a system message of its own.
+  // Whether it is the system column and is ignored, because the conversation begins with a different system message.
   bool leaves_system(std::string_view column, const nlohmann::ordered_json& object) const;
-  // What training would ignore in a sample: images, video, audio or, if the form was detected, preferences. Empty:
-  // nothing.
+  // What training would ignore in a sample: images, video, audio or, if the form was detected, preferences. Empty if
+  // there is nothing.
   std::string misfit(const nlohmann::ordered_json& object, bool has_template) const;
 
-  // Error(bad_input) if the object does not fit. Without a chat template (`has_template`) only documents and {"prompt",
-  // "completion"} texts can be read.
+  // Error(bad_input) if the object does not fit. Without a chat template (`has_template`) only documents, {"prompt",
+  // "completion"} texts and the form alpaca_prompt can be read.
   Sample read(nlohmann::ordered_json object, bool has_template) const;
 
  private:

@@ -26,7 +26,7 @@ class Watcher {
   Watcher(const std::vector<std::string>& paths, const AlertLimits& limits, AlertCommand command);
 
   // Reports the events of all runs since the last call, including alerts. What a run had written before the first call
-  // also raises alerts, but the command is not run for them.
+  // also raises alerts, but the command runs only for conditions that still hold.
   void poll(const TellEvent& tell = {});
 
   const std::vector<std::unique_ptr<WatchedRun>>& runs() const { return runs_; }
