@@ -12,10 +12,10 @@ struct Binding {
   Ops& ops;
   Stream& stream;
   std::byte* weights;
-  float* gradients = nullptr;  // fp32; nullptr: in forward, or when nothing of the record is trained
+  float* gradients = nullptr;  // fp32; nullptr in forward, and if nothing of the record is trained
   bool accumulate = false;     // gradients are added to (+=)
 
-  // Ranges behind the first add to what the first one made.
+  // Ranges after the first add to the gradients of the first.
   Binding at(const TokenRange& range) const { return {ops, stream, weights, gradients, accumulate || range.begin > 0}; }
 };
 

@@ -14,16 +14,16 @@ struct Block::Work {
   std::vector<std::unique_ptr<Channel::Work>> channels;
   Chunked normed;            // (H) norm(x)
   float* inv_rms{};          // (T)
-  Chunked mixed;             // (H) the mixers' outputs, with a norm behind them only
+  Chunked mixed;             // (H) the mixers' outputs, only if a post-norm follows
   float* mixed_inv_rms{};    // (T)
   Chunked h;                 // (H)
   Chunked channel_normed;    // (H) norm(h)
   Chunked channel_inv_rms;   // (1) fp32
-  Chunked channeled;         // (H) the channels' outputs, with a norm behind them only
+  Chunked channeled;         // (H) the channels' outputs, only if a post-norm follows
   Chunked behind_inv_rms;    // (1) fp32
-  View grad_behind;          // (C, H) of a branch's outputs that have a norm behind them
+  View grad_behind;          // (C, H) gradient of a branch's output before its post-norm
   View grad_normed;          // (C, H)
-  View channel_grad_normed;  // (C, H), or (T, H) where channels take all tokens
+  View channel_grad_normed;  // (C, H), or (T, H) if channels take all tokens
 };
 
 BlockShape block_shape(const ModelConfig& config, const ModelShape& shape) {
@@ -84,7 +84,7 @@ void Block::make_levels() {
   levels_.push_back(std::move(all));
 }
 
-// A mixer with fewer levels than the longest list stays at its last one, until the others are whole.
+// A mixer with fewer levels than the longest list stays at its last one until the longest list reaches "whole".
 void Block::add_mixer_levels() {
   std::vector<std::vector<Mixer::Level>> lists;
   for (const auto& mixer : mixers_) lists.push_back(mixer->keep_levels());
@@ -163,7 +163,7 @@ std::optional<SharedRead> Block::reads_shared() const {
   return {};
 }
 
-// `space` has the block's own level.
+// `space.keep` is the block's own level (Own).
 Block::Work Block::carve(const Level& level, const Space& space) const {
   Work w;
   const auto rows = [&](Own own, bool whole) { return space.chunked(own, s_.dtype, s_.hidden, whole); };
@@ -244,7 +244,7 @@ struct Block::Pass {
   }
 };
 
-// Each mixer's record, behind the block's first; of a part that has no mixers none.
+// The record of each mixer: its own, or the block's first. Parts after the first have no mixers, so they get none.
 std::vector<Binding> Block::own_of_mixers(const Binding& first, std::span<std::byte* const> weights,
                                           std::span<float* const> gradients) const {
   std::vector<Binding> list;
@@ -292,13 +292,13 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
           .work = carve(a.workspace, a.carried, level(a.keep), a.kept, true)};
 }
 
-// The residual stream between the branches. Without channels it is y itself.
+// The residual stream between the branches. Without mixers it is x; without channels it is y.
 View Block::h_of(const Pass& p, const TokenRange& range, const View& y) const {
   if (mixers_.empty()) return p.x.slice_rows(range.begin, range.count);
   return channels_.empty() ? y.slice_rows(range.begin, range.count) : p.work.h.at(range);
 }
 
-// From x to what the mixers' out() reads, for all tokens. `run_mix`: false where mix() need not run again.
+// From x to the input of the mixers' out(), for all tokens. `run_mix` is false if the result of mix() was kept.
 void Block::mix(const Pass& p, bool run_mix) const {
   if (mixers_.empty()) return;
   for (const TokenRange& range : s_.ranges()) {
@@ -309,7 +309,7 @@ void Block::mix(const Pass& p, bool run_mix) const {
   for (size_t i = 0; run_mix && i < mixers_.size(); ++i) mixers_[i]->mix(p.at, p.mixer(i));
 }
 
-// From there to h.
+// From the result of mix() to h.
 void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) const {
   const View residual = p.x.slice_rows(range.begin, range.count);
   const bool behind = behind_mixers_.exists();
@@ -319,7 +319,7 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
   if (behind) behind_mixers_.forward(p.at, sum, h, p.work.mixed_inv_rms + range.begin, residual);
 }
 
-// From h to y; with several parts the last of them completes it.
+// From h to y. With several parts, the last part completes y.
 void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool again) const {
   const View h = h_of(p, range, y), normed = p.work.channel_normed.at(range);
   const View part = in_parts() ? View{} : y.slice_rows(range.begin, range.count);
@@ -349,7 +349,7 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
   if (channels_take_all_) sum_channels(p, all, a.y, a.again);
 }
 
-// What backward needs of the mixers and was not kept; h only where channels take all tokens of it.
+// Recomputes what backward needs of the mixers and was not kept. This includes h only if channels take all tokens.
 void Block::recompute_mixers(const Pass& p) const {
   if (!p.level.mixers_whole) mix(p, !p.level.mixed);
   if (!channels_take_all_ || p.level.own >= residual) return;
@@ -391,14 +391,15 @@ void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
       recompute_channels(p, range);
       channels_backward(p, range, a);
     }
-    if (channels_.empty() && behind_mixers_.exists() && p.level.own < residual)  // its input; h itself is not read
+    // The post-norm needs its input; h itself is not read.
+    if (channels_.empty() && behind_mixers_.exists() && p.level.own < residual)
       sum_mixers(p, range, p.work.grad_normed.slice_rows(0, range.count));
     sum_mixers_backward(p, range, grad_h(range));
   }
   mix_backward(p, a.grad_x);
 }
 
-// The gradient of the channels' outputs from that of y.
+// Returns the gradient of the channels' outputs, given that of y.
 View Block::behind_channels_backward(const Pass& p, const TokenRange& range, const View& grad_y) const {
   const Binding at = p.at.at(range);
   const View outputs = p.work.channeled.at(range), grad = p.work.grad_behind.slice_rows(0, range.count);
@@ -427,7 +428,7 @@ void Block::channels_backward(const Pass& p, const TokenRange& range, const Back
                               .grad_x = a.grad_x.slice_rows(range.begin, range.count)});
 }
 
-// From dL/dh, which stays, to the gradient of what mix() made.
+// From dL/dh, which is left as it is, to the gradient of the result of mix().
 void Block::sum_mixers_backward(const Pass& p, const TokenRange& range, const View& grad_h) const {
   const Binding at = p.at.at(range);
   View grad = grad_h;
@@ -441,7 +442,7 @@ void Block::sum_mixers_backward(const Pass& p, const TokenRange& range, const Vi
   for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->out_backward(at, p.mixer(i), range, grad);
 }
 
-// grad_x goes from dL/dh to dL/dx.
+// Turns grad_x from dL/dh into dL/dx.
 void Block::mix_backward(const Pass& p, const View& grad_x) const {
   if (mixers_.empty()) return;
   for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->mix_backward(p.at, p.mixer(i));
@@ -449,7 +450,7 @@ void Block::mix_backward(const Pass& p, const View& grad_x) const {
     const Binding at = p.at.at(range);
     const View x = p.x.slice_rows(range.begin, range.count), grad = grad_x.slice_rows(range.begin, range.count);
     const View normed = p.work.normed.at(range), grad_normed = p.work.grad_normed.slice_rows(0, range.count);
-    const bool still_there = !p.level.mixers_whole && range.count == s_.tokens;  // mix() made it again
+    const bool still_there = !p.level.mixers_whole && range.count == s_.tokens;  // mix() recomputed it
     if (p.level.own < everything && !still_there) mixer_norm_.forward(at, x, normed, p.work.inv_rms + range.begin);
     for (size_t i = 0; i < mixers_.size(); ++i)
       mixers_[i]->in_backward(at, p.mixer(i), range, normed, grad_normed, i > 0);
@@ -461,8 +462,8 @@ void Block::mix_backward(const Pass& p, const View& grad_x) const {
 
 struct Block::DecodeWork {
   View normed;       // (T, H)
-  float* inv_rms{};  // (T) nothing reads it
-  View sum;          // (T, H) of a branch with a norm behind it
+  float* inv_rms{};  // (T) never read
+  View sum;          // (T, H) output of a branch that has a post-norm
   std::vector<std::unique_ptr<Mixer::Work>> mixers;
   std::vector<std::unique_ptr<Channel::Work>> channels;
 };
@@ -497,7 +498,7 @@ bool Block::decode_chooses(int64_t record, int64_t tokens) const {
   return record > mixer_records_ && channels_[0]->decode_chooses(tokens);
 }
 
-// From x to h in args.y.
+// From x to h, which is written to args.y.
 void Block::decode_mixers(const Binding& at, const Decode& a, const DecodeWork& w) const {
   const bool behind = behind_mixers_.exists();
   const View sum = behind ? w.sum : a.y;

@@ -1,19 +1,21 @@
-// The block: a phase of two residual branches over the residual stream, either of which may be missing.
+// The block: a phase with two residual branches, either of which may be missing.
 //
-//   h = x + the mixers' outputs of norm(x)        (mixer.h)      x, h, y: (T, H)
-//   y = h + the channels' outputs of norm(h)      (channel.h)
+//   h = x + mixers(norm(x))          (mixer.h)       x, h, y: (T, H)
+//   y = h + channels(norm(h))        (channel.h)
 //
-// Several mixers, or several channels, read the same input and their outputs are added, in order. Where the record has
-// one, a norm of its own stands behind a branch, before the sum. A layer with more branches has more phases.
+// The mixers of a branch all read the same input, and their outputs are added in order; likewise the channels. If the
+// record has a post-norm for a branch, it is applied to the branch's output before the sum. A layer with more branches
+// has more phases.
 //
-// Everything but Mixer::mix() runs over ranges of tokens, unless a channel takes all of a micro-batch at once: then the
-// channels do. So what grows with the tokens of a micro-batch is what the mixers need.
+// Everything but Mixer::mix() runs over ranges of tokens, so only the mixers' buffers grow with the tokens of a
+// micro-batch. The exception is a channel that takes a whole micro-batch at once: then the block's channels all do.
 //
-// What it may keep for backward (KeepLevel) begins with nothing, goes on with the levels that its mixers name, then
-// with those of its channels, and ends with everything. Where there are several mixers the longest list has the names.
+// The list of keep levels (KeepLevel) starts with "nothing", continues with the mixers' levels and then the channels'
+// levels, and ends with "everything". With several mixers, the names are those of the longest list.
 //
-// The block's first record has the weights of both branches. Behind it come records of the mixers' own, then those of a
-// channel's own (experts). With several of the latter the phase runs in parts: everything else, then one part a record.
+// The block's first record has the weights of both branches. After it come the mixers' own records, then a channel's
+// own records (experts). With several of the latter the phase runs in parts: first everything else, then one part per
+// record.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,7 @@ struct BlockShape {
   NormShape norm;
   DType dtype;
   int64_t tokens;  // T of a micro-batch
-  int64_t chunk;   // tokens of a range
+  int64_t chunk;   // maximum tokens of a range
 
   std::vector<TokenRange> ranges() const;  // of a micro-batch, in order
 };
@@ -64,30 +66,30 @@ class Block final : public Phase {
   void decode(Ops& ops, Stream& stream, const Decode& args) const override;
 
  private:
-  // A level of what is kept, by those who keep it.
+  // One keep level, and what it means for each mixer, each channel and the block.
   struct Level {
     std::string name, recomputed;
     bool may_wait = false;
-    std::vector<int64_t> mixers, channels;  // their own levels
-    bool mixed = false;                     // no mix() runs again
-    bool mixers_whole = false;              // nor any in()
-    int64_t own = 0;                        // of what the block keeps beside them, see Own
+    std::vector<int64_t> mixers, channels;  // the level of each mixer and channel
+    bool mixed = false;                     // mix() need not be recomputed
+    bool mixers_whole = false;              // nor in()
+    int64_t own = 0;                        // what the block itself keeps, see Own
   };
   enum Own : int64_t {
-    residual = 1,  // h, and what the norm behind the mixers reads
-    channeled,     // what the norm behind the channels reads
-    everything,    // all norms' outputs and statistics
+    residual = 1,  // h, and the input of the post-norm of the mixers
+    channeled,     // the input of the post-norm of the channels
+    everything,    // outputs and statistics of all norms
   };
   void make_levels();
   void add_mixer_levels();
   void add_channel_levels();
   const Level& level(Keep keep) const { return levels_[keep_index(keep)]; }
-  struct Work;  // views of what is kept and of the workspace
-  struct Pass;  // one call: what it was given and its views
+  struct Work;  // views of kept activations and workspace
+  struct Pass;  // one call: its arguments and views
   struct Bytes {
     int64_t workspace, carried, kept;
   };
-  struct DecodeWork;  // views of generation's workspace
+  struct DecodeWork;  // views of the workspace in generation
   bool in_parts() const { return channel_records_ > 1; }
   Bytes bytes(const Level& level, bool backward) const;
   Work carve(const Level& level, const Space& space) const;
@@ -117,8 +119,8 @@ class Block final : public Phase {
   Channels channels_;
   std::vector<Level> levels_;  // from nothing to everything
   bool channels_take_all_ = false;
-  int64_t mixer_records_ = 0;    // of their own
-  int64_t channel_records_ = 0;  // likewise
+  int64_t mixer_records_ = 0;    // records that belong to mixers
+  int64_t channel_records_ = 0;  // records that belong to a channel
 };
 
 }  // namespace megatrain

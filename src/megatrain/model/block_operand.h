@@ -1,4 +1,4 @@
-// The numbers that the tensors of a block's first record carry as their operand.
+// The operand numbers of the tensors in a block's first record.
 #pragma once
 
 namespace megatrain {
@@ -17,12 +17,12 @@ struct BlockOperand {
     gate_up_bias,  // (2F)
     down,          // (H, F)
     down_bias,     // (H)
-    o_norm,        // (H) behind the mixers
-    down_norm,     // (H) behind the channels
+    o_norm,        // (H) after the mixers
+    down_norm,     // (H) after the channels
     sinks,         // (heads)
     router,        // (E, H)
     router_bias,   // (E)
-    first_free,    // further kinds of mixers and channels count from here
+    first_free,    // other kinds of mixers and channels number their operands from here
   };
 };
 

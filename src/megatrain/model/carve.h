@@ -1,4 +1,4 @@
-// Cuts one workspace into aligned pieces. Run on nullptr it only counts, so sizes and addresses come from one list.
+// Cuts one workspace into aligned pieces. With nullptr it only counts bytes, so sizes and addresses cannot disagree.
 #pragma once
 
 #include <cstddef>
@@ -39,28 +39,28 @@ struct TokenRange {
   int64_t begin, count;
 };
 
-// An activation that lies whole, or one range of tokens of it at a time.
+// An activation that is stored for all tokens, or for one range of tokens at a time.
 struct Chunked {
   View view;  // (T, n) or (C, n)
   bool whole = false;
   View at(const TokenRange& range) const { return view.slice_rows(whole ? range.begin : 0, range.count); }
 };
 
-// Where the buffers of one call of a phase lie. A mixer, a channel and the block around them have levels of their own
-// of what is kept, counted from 1; each keeps what the ones below it keep.
+// The buffers of one call of a phase. The block, each mixer and each channel have their own keep levels, counted from
+// 1. Each level also keeps what the levels below it keep.
 struct Space {
   int64_t tokens;  // T of a micro-batch
-  int64_t chunk;   // C, the most of a range
-  int64_t keep;    // the level of whom it is given to; 0: nothing
+  int64_t chunk;   // C, the maximum tokens of a range
+  int64_t keep;    // keep level of the mixer, channel or block that carves; 0: nothing
   Carver& work;    // scratch and gradients of the call
-  Carver& part;    // the same for parts behind the first, over the same bytes
-  Carver& made;    // activations that are not kept; with several parts these hand it on
-  Carver& kept;    // activations that wait for backward
-  bool backward;   // one follows, or this is it
+  Carver& part;    // the same for parts after the first; reuses the bytes of `work`
+  Carver& made;    // activations that are not kept; with several parts, handed from part to part
+  Carver& kept;    // activations kept for backward
+  bool backward;   // this call is a backward, or one follows
 
   Space with(int64_t level) const { return {tokens, chunk, level, work, part, made, kept, backward}; }
   Carver& at(int64_t level) const { return keep >= level ? kept : made; }
-  // `always_whole`: it is read after other ranges were computed.
+  // `always_whole`: the activation is read after other ranges were computed.
   Chunked chunked(int64_t level, DType dtype, int64_t cols, bool always_whole = false) const {
     const bool whole = keep >= level || always_whole;
     return {at(level).view(dtype, whole ? tokens : chunk, cols), whole};

@@ -1,12 +1,12 @@
-// The seam for channels: what works on each token by itself. channels/ has one file a kind.
+// The seam for channels: the parts of a block that work on each token by itself. channels/ has one file per kind.
 //
-// A block normalises the residual stream and hands it to its channels; each adds its output to it:
+// A block normalises the residual stream and hands it to its channels. Each adds its output to the stream:
 //
 //   y = h + channel(norm(h))            h, y: (T, H)
 //
-// A channel works on ranges of tokens, or on all of a micro-batch at once where it must know them all. Its weights are
-// in the block's first record; experts have records of their own behind it, and with several of these the phase runs
-// in parts. In backward, parameters accumulate as Binding says; activations are assigned.
+// A channel works on ranges of tokens, or on a whole micro-batch if it must see all tokens. Its weights are in the
+// block's first record. Experts have their own records after it; with several of these the phase runs in parts. In
+// backward, parameters accumulate as Binding says; activations are assigned.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,10 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // The names of its levels of what is kept for backward, from 1 on. Level 0 keeps nothing; behind the last of these
-  // one more keeps everything.
+  // The names of its keep levels, from level 1 on. Level 0 keeps nothing. One more level after these keeps everything.
   virtual std::vector<std::string> keep_levels() const = 0;
 
-  // Views of its buffers. `Space::keep` is a level of its own.
+  // Views of its buffers. `Space::keep` is one of this channel's levels.
   struct Work {
     virtual ~Work() = default;
   };
@@ -43,27 +42,27 @@ class Channel {
   struct Call {
     const Work& work;
     TokenRange range;
-    int64_t keep;  // a level of its own
+    int64_t keep;  // one of this channel's keep levels
     const MicroBatchView& micro_batch;
-    Binding own;  // the record of its own that this part works on
+    Binding own;  // the channel's own record that this part works on
     std::byte* router_counts = nullptr;
     RouterSlopes router = {};
   };
-  // Whether forward() reads x, where an earlier forward of the same micro-batch left what is kept.
+  // Whether forward() reads x when an earlier forward of the same micro-batch has filled what is kept.
   virtual bool reads_input_again(int64_t /*keep*/) const { return true; }
-  // x is normalised. `residual` may be empty. `again`: what is kept is there.
+  // x is normalised. `residual` may be empty. `again`: an earlier forward has filled what is kept.
   virtual void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                        bool again) const = 0;
 
-  // Makes again what backward() needs and was not kept.
+  // Recomputes what backward() needs and was not kept.
   virtual void recompute(const Binding& at, const Call& call, const View& x) const = 0;
-  // After recompute(): y as forward() makes it, for the norm behind it.
+  // After recompute(): y as forward() computes it, for the backward of the post-norm.
   virtual void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const = 0;
-  // `output_made`: recompute_output() ran. `add`: another channel has written grad_x, which is added to.
+  // `output_made`: recompute_output() ran. `add`: another channel has written grad_x; add to it.
   virtual void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                         bool output_made, bool add) const = 0;
 
-  // The part that works on its record `own`: behind forward(), and in backward ahead of backward().
+  // The part that works on the channel's own record `own`. These parts run after forward(), and before backward().
   virtual void forward_own(const Call&, int64_t /*own*/, const View& /*x*/, const View& /*residual*/,
                            const View& /*y*/) const {}
   virtual void backward_own(const Call&, int64_t /*own*/, const View& /*x*/, const View& /*grad_y*/,
@@ -76,9 +75,9 @@ class Channel {
     const Work& work;
     View x;  // (T, H) normalised
     View residual;
-    View y;                           // may be the residual
-    std::span<std::byte* const> own;  // slabs of its own records
-    // Asks for bytes of the record `own`; see Phase::Decode.
+    View y;                           // may alias `residual`
+    std::span<std::byte* const> own;  // slabs of the channel's own records
+    // Fetches bytes of the record `own`; see Phase::Decode.
     std::function<void(int64_t own, const std::vector<Phase::ByteRange>& wanted)> fetch;
   };
   virtual void decode(const Binding& at, const Decode& args) const = 0;

@@ -1,4 +1,4 @@
-// What a dense decoder family is, read from Hugging Face's config.json. Every field is either used, known not to touch
+// The configuration of a decoder model, read from Hugging Face's config.json. Every field is used, known not to affect
 // the maths, or refused by name.
 #pragma once
 
@@ -29,30 +29,30 @@ struct RopeConfig {
   double beta_slow = 1.0;
   double attention_factor = 1.0;  // yarn, longrope: multiplies cos and sin
   bool truncate = true;
-  int64_t rotary_dim = 0;  // elements of a head that turn, the first; 0: all
-  // longrope: each pair's frequency is divided by its factor, the long one in documents of more tokens than
-  // original_max_position.
+  int64_t rotary_dim = 0;  // leading elements of a head that are rotated; 0: all
+  // longrope: each pair's frequency is divided by its factor. Documents of more tokens than original_max_position use
+  // long_factor.
   std::vector<double> short_factor = {}, long_factor = {};
 
   int64_t turning(int64_t head_dim) const { return rotary_dim > 0 ? rotary_dim : head_dim; }
-  // Documents of more tokens than this have angles of their own; 0: none have.
+  // Documents of more tokens than this use long_factor; 0: no document does.
   int64_t long_above() const {
     return scaling == RopeScaling::longrope ? static_cast<int64_t>(original_max_position) : 0;
   }
 };
 
-// The mixture of experts in the place of a layer's MLP.
+// The mixture of experts that replaces a layer's MLP.
 struct ExpertsConfig {
   int64_t count = 0;         // E; 0: every layer is dense
-  int64_t chosen = 0;        // k of a token
-  int64_t ff = 0;            // of an expert
-  std::vector<bool> layers;  // (layers) whether each has experts
+  int64_t chosen = 0;        // k, experts per token
+  int64_t ff = 0;            // width of an expert's MLP
+  std::vector<bool> layers;  // (layers) whether the layer has experts
   RouterScore score = RouterScore::softmax_of_chosen;
   bool router_bias = false;
-  bool bias = false;  // of the experts' products
+  bool bias = false;  // the experts' matmuls have biases
   Gate gate;
-  double aux_coef = 0;       // of the load balancing loss
-  bool aux_in_loss = false;  // whether the loss that is trained holds it
+  double aux_coef = 0;       // weight of the load balancing loss
+  bool aux_in_loss = false;  // the training loss includes it
 
   bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
 };
@@ -68,9 +68,9 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t max_position = 0;
   double norm_eps = 1e-6;
-  double norm_offset = 0;  // added to the norms' weights: 1 where files hold them less one
+  double norm_offset = 0;  // added to the norms' weights; 1 if files store them minus one
   double init_std = 0.02;
-  int64_t pad_id = -1;  // its row of the embedding is not trained through the lookup, as in transformers; -1: none
+  int64_t pad_id = -1;  // its embedding row gets no gradient from the lookup, as in transformers; -1: none
   bool tied = false;    // the head reads the embedding's table
   bool qkv_bias = false;
   bool o_bias = false;
@@ -79,15 +79,15 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   double embedding_scale = 1;
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
-  double branch_scale = 1;     // multiplies what attention and the MLP add to the residual stream
+  double branch_scale = 1;     // multiplies the outputs of attention and MLP before the residual sum
   double logits_scale = 1;
   RopeConfig rope;
-  std::optional<RopeConfig> window_rope;  // of the layers with a sliding window; none: as the others
+  std::optional<RopeConfig> window_rope;  // of layers with a sliding window; none: same as `rope`
   std::vector<int64_t> window;            // (layers) sliding window, 0: none
-  bool sinks = false;                     // a learned logit of each head that takes part in softmax and has no value
+  bool sinks = false;                     // each head has a learned logit that joins the softmax and has no value
   ExpertsConfig experts;
-  std::optional<DType> dtype;  // in which the weights are stored, when config.json says so
-  bool mxfp4_experts = false;  // config.json says that files hold the experts' weights in MXFP4
+  std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
+  bool mxfp4_experts = false;  // config.json says that files store the experts' weights in MXFP4
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -95,14 +95,14 @@ struct ModelConfig {
 
   int64_t longest_window() const { return *std::max_element(window.begin(), window.end()); }  // 0: no layer has one
 
-  // The model of these layers of it alone.
+  // The same model with only these layers.
   ModelConfig with_layers(const std::vector<int64_t>& kept) const;
 };
 
 // `where` names the file in errors. Throws Error(bad_input).
 ModelConfig parse_model_config(const nlohmann::json& json, const std::string& where);
 
-// Angle per position of each pair that turns: (turning / 2), in double. `in_long`: in a document above long_above().
+// Angle per position of each rotated pair: (turning / 2), in double. `in_long`: for documents above long_above().
 std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, bool in_long = false);
 
 }  // namespace megatrain

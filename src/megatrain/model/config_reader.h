@@ -19,10 +19,10 @@ class ConfigReader {
   const nlohmann::json& object() const { return object_; }
   const std::string& where() const { return where_; }
 
-  // For a field that may be absent, of which transformers refuses null.
+  // For a field that may be absent but that transformers refuses if it is null.
   void refuse_null(const char* key) const;
 
-  // `absent` 0: the field must be there.
+  // `absent` 0: the field is required.
   int64_t positive(const char* key, int64_t absent = 0, int64_t most = int64_t{1} << 40) const;
   int64_t not_negative(const char* key, int64_t absent) const;
   double number(const char* key, double absent) const;

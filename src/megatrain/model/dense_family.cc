@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Far above any model, and low enough that no size made of them leaves 64 bits.
+// Far above any model, and low enough that no product of these sizes overflows 64 bits.
 constexpr int64_t kMaxVocab = int64_t{1} << 28, kMaxHeads = int64_t{1} << 13;
 
 std::optional<DType> read_dtype(const ConfigReader& r) {
@@ -42,7 +42,7 @@ std::optional<DType> read_dtype(const ConfigReader& r) {
 int64_t read_pad_id(const ConfigReader& r, int64_t vocab) {
   if (!r.has("pad_token_id")) return -1;
   const json& value = r.at("pad_token_id");
-  // compared as signed numbers, the largest unsigned ones would be negative
+  // compared as signed numbers, the largest unsigned values would be negative
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() < static_cast<uint64_t>(vocab)
                                                : value.is_number_integer() && value >= -vocab && value < vocab;
   if (!fits) {
@@ -54,7 +54,7 @@ int64_t read_pad_id(const ConfigReader& r, int64_t vocab) {
 }
 
 struct WindowFields {
-  bool null;      // sliding_window is there and null, which means none; absent it is 4096
+  bool null;      // sliding_window is null, which means no window; if absent it is 4096
   int64_t given;  // sliding_window
   int64_t first;  // max_window_layers
   bool on;        // use_sliding_window

@@ -1,4 +1,4 @@
-// What families of dense blocks share: reading sizes and windows, the tensors of a block and its phase.
+// Shared by families of dense blocks: reading sizes and windows, the tensors of a block and its phase.
 #pragma once
 
 #include <memory>
@@ -17,47 +17,47 @@ namespace megatrain {
 // Far above any model.
 inline constexpr int64_t kMaxLayers = int64_t{1} << 14, kMaxWidth = int64_t{1} << 20;
 
-// What transformers takes where a field is absent.
+// What transformers assumes if a field is absent.
 struct AbsentSizes {
-  int64_t kv_heads = 0;       // 0: as many as heads
-  bool null_kv_heads = true;  // null means as many as heads; false: it is refused
+  int64_t kv_heads = 0;       // 0: same as heads
+  bool null_kv_heads = true;  // null means the same as heads; false: null is refused
   int64_t head_dim = 0;       // 0: hidden / heads
   int64_t max_position = 0;
 };
 
-// Every field that all families have. All readers here throw Error(bad_input).
+// Reads the fields that all families have. All readers here throw Error(bad_input).
 void read_sizes(const ConfigReader& reader, const AbsentSizes& absent, ModelConfig& config);
 
-// Refuses another value: the architecture has no such thing.
+// Refuses any value but `supported`: the architecture has no such feature.
 void must_be(const ConfigReader& reader, const char* key, const nlohmann::json& supported,
              const std::string& architecture);
 
-// The sliding window of each layer, of a family that has none, one in all layers, or one behind use_sliding_window with
-// max_window_layers and layer_types.
+// The sliding window of each layer. The family has no window, the same one in all layers, or one that is switched by
+// use_sliding_window, max_window_layers and layer_types.
 std::vector<int64_t> read_no_window(const ConfigReader& reader, const ModelConfig& config);
 std::vector<int64_t> read_window_of_all(const ConfigReader& reader, const ModelConfig& config);
 std::vector<int64_t> read_switched_window(const ConfigReader& reader, const ModelConfig& config);
 
-// Which layers layer_types makes sliding ones; nothing where the field is absent.
+// Whether each layer is sliding, by layer_types; nullopt if the field is absent.
 std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, int64_t layers);
 
 // A block's tensors up to the norm before its MLP.
 std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
-// Attention as the one mixer of a block; and a layer of one block over its first record.
+// A block's only mixer, attention. And a layer made of one block, given the layer's first record.
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                            const LayerLayout& record);
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
                                                     const LayerLayout& record, Block::Mixers mixers,
                                                     Block::Channels channels);
 
-// The one list of a dense block's tensors; and its phase.
+// A dense block's tensors, which are in one record, and its phase.
 std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& config, int64_t layer);
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
                                                        int64_t layer, std::span<const LayerLayout> records);
 
-// What families say of their models to llama.cpp: whether layers 0 to period - 2 of every period have a window and the
-// last has none; and, as LlamaCpp::unlike, heads that together are not as wide as the residual stream.
+// For the description of a family to llama.cpp. The first is true if in every period of layers all but the last have a
+// window. The second, for LlamaCpp::unlike, is about heads that together are not as wide as the residual stream.
 bool windows_repeat(const ModelConfig& config, int64_t period);
 std::string heads_that_do_not_fill(const ModelConfig& config);
 

@@ -33,7 +33,7 @@ class Embedding final : public Phase {
   void backward(Ops& ops, Stream& stream, const Backward& a) const override {
     const MicroBatchView& micro = a.micro_batch;
     if (!a.accumulate) stream.zero(a.row_grads.data, static_cast<size_t>(a.row_grads.bytes()));
-    if (micro.segments == 0) return;  // nothing but padding
+    if (micro.segments == 0) return;  // only padding
     ops.embedding_backward(stream, {.grad_out = a.grad_y,
                                     .order = micro.segment_order,
                                     .begin = micro.segment_begin,
@@ -51,7 +51,7 @@ class Embedding final : public Phase {
 
   float scale() const { return scale_; }
 
-  // The scale of the args is the embedding's own.
+  // Sets args.scale to the embedding's scale.
   void look_up(Ops& ops, Stream& stream, EmbeddingForward args) const {
     args.scale = scale_;
     ops.embedding_forward(stream, args);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxExperts = int64_t{1} << 14;  // far above any model
 
-// transformers has two names for one number, and reads either.
+// transformers reads either of two names for the same number.
 int64_t read_count(const ConfigReader& r, int64_t absent) {
   const int64_t own = r.positive("num_experts", r.positive("num_local_experts", absent, kMaxExperts), kMaxExperts);
   if (r.positive("num_local_experts", own, kMaxExperts) != own)

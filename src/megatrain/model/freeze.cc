@@ -15,12 +15,12 @@ namespace {
 
 struct Glyph {
   bool any_text = false;      // `*`
-  std::bitset<256> accepted;  // otherwise: one of these characters
+  std::bitset<256> accepted;  // if not any_text: the characters it matches
 };
 
 size_t code(char c) { return static_cast<unsigned char>(c); }
 
-// The set that starts behind the '[' at `at`, which moves to its ']'.
+// Reads the set after the '[' at `at`, and moves `at` to its ']'.
 std::bitset<256> read_set(const std::string& pattern, size_t& at) {
   const size_t end = pattern.find(']', at + 1);
   if (end == std::string::npos || end == at + 1)
@@ -52,7 +52,8 @@ std::vector<Glyph> read_pattern(const std::string& pattern) {
 
 bool matches(const std::vector<Glyph>& pattern, const std::string& name) {
   size_t at = 0, i = 0;
-  size_t behind_star = 0, tried = 0;  // the glyph behind the last `*`, 0: none yet, and where it was tried in the name
+  // The glyph after the last `*` (0: none yet), and the position in the name where it was tried.
+  size_t behind_star = 0, tried = 0;
   while (i < name.size()) {
     if (at < pattern.size() && pattern[at].any_text) {
       behind_star = ++at;
@@ -60,7 +61,7 @@ bool matches(const std::vector<Glyph>& pattern, const std::string& name) {
     } else if (at < pattern.size() && pattern[at].accepted.test(code(name[i]))) {
       ++at;
       ++i;
-    } else if (behind_star > 0) {  // the star takes one character more
+    } else if (behind_star > 0) {  // the star matches one character more
       at = behind_star;
       i = ++tried;
     } else {
@@ -71,9 +72,9 @@ bool matches(const std::vector<Glyph>& pattern, const std::string& name) {
                      [](const Glyph& glyph) { return glyph.any_text; });
 }
 
-// The fewest characters of the name to change, add or leave out so that it matches.
+// The edit distance: the fewest characters of the name to change, add or drop so that it matches.
 int64_t edits(const std::vector<Glyph>& pattern, const std::string& name) {
-  std::vector<int64_t> row(name.size() + 1);  // of the glyphs so far, by the part of the name
+  std::vector<int64_t> row(name.size() + 1);  // distance of the glyphs so far to each prefix of the name
   for (size_t j = 0; j <= name.size(); ++j) row[j] = static_cast<int64_t>(j);
   for (const Glyph& glyph : pattern) {
     int64_t diagonal = row[0];

@@ -12,7 +12,7 @@ namespace {
 
 enum HeadOperand : int { kNorm, kTable };
 
-// The head's own table, or the embedding's in a slab of its own.
+// The head's table or, if tied, the embedding's table in its own slab.
 Linear table_of(const ModelConfig& config, const ModelShape& shape, const LayerLayout& record) {
   if (!config.tied) return {record, kTable};
   return Linear(

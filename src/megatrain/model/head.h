@@ -1,6 +1,6 @@
-// The head: the last phase of a model, over its last record and, when tied, the embedding's table. Final norm, output
-// product, loss and their backward together, chunk of tokens by chunk of tokens, so that logits never exist for all
-// tokens.
+// The head: the last phase of a model, over its last record and, if tied, the embedding's table. It runs the final
+// norm, the output matmul, the loss and their backward together, one chunk of tokens at a time. So logits never exist
+// for all tokens.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Head final : public Phase {
  public:
   Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record);
 
-  std::vector<int64_t> records() const override;  // its own, and when tied the embedding's
+  std::vector<int64_t> records() const override;  // its own and, if tied, the embedding's
   bool ends() const override { return true; }
   int64_t in_width() const override { return norm_.width(); }
   int64_t out_width() const override { return 0; }
@@ -27,18 +27,17 @@ class Head final : public Phase {
   void backward(Ops& ops, Stream& stream, const Backward& args) const override;
 
   const LayerLayout& record() const { return record_; }
-  const WeightOperand& norm() const { return norm_.weight(); }    // of its record
-  const WeightOperand& table() const { return table_.weight(); }  // of its record, or of the embedding's when tied
+  const WeightOperand& norm() const { return norm_.weight(); }    // in its record
+  const WeightOperand& table() const { return table_.weight(); }  // in its record or, if tied, the embedding's
 
   int64_t workspace_bytes() const override;
 
-  // The forward for generation: fp32 logits of some rows. The table comes in ranges of its rows, so that one that does
-  // not fit the device whole can pass through it.
+  // Generation: fp32 logits of some rows. The table comes in ranges of its rows, so it need not fit on the device.
   bool decodes() const override { return false; }
   int64_t decode_workspace_bytes(int64_t rows) const override;
   void decode(Ops&, Stream&, const Decode&) const override {}
 
-  // The final norm of rows index[0..rows) of x, into the workspace.
+  // Applies the final norm to rows index[0..rows) of x. The result stays in the workspace.
   struct DecodeNorm {
     std::byte* norm;       // (H)
     View x;                // (T, H)
@@ -73,8 +72,8 @@ class Head final : public Phase {
   int64_t tokens_, chunk_;
 };
 
-// Tokens of a head chunk when the user names none: equal chunks whose workspace is at most `bytes`, or kHeadBytes if
-// that is more. Small chunks cost time: each adds to the table's whole gradient.
+// Default tokens of a head chunk: equal chunks whose workspace is at most `bytes` or kHeadBytes, whichever is more.
+// Small chunks cost time, because each adds to the table's whole gradient.
 inline constexpr int64_t kHeadBytes = int64_t{256} << 20;
 int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes);
 

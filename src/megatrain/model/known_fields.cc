@@ -44,7 +44,7 @@ const std::set<std::string> kRead = {
     "vocab_size",
 };
 
-// Python that transformers runs only where the user trusts it, and else does without, as megatrain does.
+// Python code that comes with the model. transformers runs it only if the user trusts it; megatrain never does.
 constexpr const char* kCode = "auto_map";
 
 struct Only {
@@ -53,7 +53,7 @@ struct Only {
   const char* what;
 };
 
-// These change the maths (or, in other model classes, would) unless they hold this value.
+// With any other value these change the maths, or would in other model classes.
 const std::map<std::string, Only> kOnly = {
     {"activation", {"swiglu", true, "other activations are not supported"}},
     {"add_cross_attention", {false, true, "cross-attention is not supported"}},
@@ -71,9 +71,9 @@ const std::map<std::string, Only> kOnly = {
     {"use_mrope", {false, true, "RoPE has one axis"}},
 };
 
-// These say nothing about the maths of training, whatever they hold: of the file and its writer, of what a call
-// returns, of classifiers, of how attention is computed, of generation (generation_config.json's fields, which older
-// files have here).
+// None of these affects the maths of training, whatever the value. They are about the file and its writer, what a call
+// returns, classifiers, how attention is computed, or generation (older files have generation_config.json's fields
+// here).
 const std::set<std::string> kIrrelevant = {
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -209,8 +209,8 @@ bool is_of_some_family(const std::string& key) {
   return std::any_of(families().begin(), families().end(), [&](const Family& f) { return holds(f.fields, key); });
 }
 
-// Ids of `eos_token_id`, one or a list, that are no token's. transformers warns of them, too: configs on the Hub have
-// such. Ids of another type are refused where answers are made.
+// Ids in `eos_token_id`, one or a list, that are outside the vocabulary. transformers warns about them too, as some
+// configs on the Hub have such ids. Ids of another type are refused at generation.
 std::vector<std::string> ids_of_no_token(const json& config) {
   std::vector<std::string> ids;
   if (!config.contains("eos_token_id") || !config.contains("vocab_size")) return ids;

@@ -1,14 +1,15 @@
-// The seam for layers. A model is a list of layers; a layer has records, each with its own layout, and phases that run
+// The seam for layers. A model is a list of layers. A layer has records, each with its own layout, and phases that run
 // one after the other. A phase is code without weights: it is bound to its records' slabs at call time.
 //
 //   dense block    one record, one phase
-//   expert block   a record of attention and router and one of experts, or more of these: then the phase runs in parts
+//   expert block   one record for attention and router, and one or more for the experts; with several the phase runs in
+//                  parts
 //
 // The phases of all families are blocks (block.h), made of mixers and channels.
 //
-// A sweep runs a phase over all its micro-batches before the next phase's records are needed, and a part of a phase
-// before the next part's. In backward, parameters accumulate (+=) except on the first micro-batch of a step;
-// activations are assigned.
+// A sweep runs a phase over all its micro-batches before the next phase's records are needed. Likewise it runs one part
+// of a phase over all of them before the next part. In backward, parameters accumulate (+=) except on the first
+// micro-batch of a step; activations are assigned.
 #pragma once
 
 #include <cstddef>
@@ -27,56 +28,57 @@
 
 namespace megatrain {
 
-// What a model's phases are built for: all of it changes bits or sizes, none of it is a place in memory.
+// What a model's phases are built for. Every field changes bits or sizes; none says where memory is.
 struct ModelShape {
   DType dtype = DType::bf16;       // of weights and activations
-  int64_t tokens = 0;              // T of a micro-batch; in generation the most new tokens of a pass
-  int64_t mlp_chunk = 0;           // tokens of a piece of a block, attention itself apart; 0: all
-  int64_t head_chunk = 0;          // tokens of a piece of the head; 0: all
-  int64_t positions = 0;           // that the position tables cover
-  int64_t experts_per_record = 0;  // g of model_layouts(); 0: all of a layer in one record
-  StateFormat state;               // of what is trained
+  int64_t tokens = 0;              // T of a micro-batch; in generation, the maximum of new tokens in a pass
+  int64_t mlp_chunk = 0;           // tokens per chunk of a block; attention itself is not chunked; 0: all
+  int64_t head_chunk = 0;          // tokens per chunk of the head; 0: all
+  int64_t positions = 0;           // positions covered by the position tables
+  int64_t experts_per_record = 0;  // g of model_layouts(); 0: all experts of a layer are in one record
+  StateFormat state;               // optimizer state of trained tensors
 };
 
-// T new tokens, of each sequence side by side and in order; device memory.
+// T new tokens in device memory. Tokens of one sequence are adjacent and in order.
 struct NewTokens {
   int64_t tokens = 0;                  // T
   const int32_t* sequences = nullptr;  // (T)
   const int32_t* positions = nullptr;  // (T)
-  const int32_t* angles = nullptr;  // (T) row of the rotary tables: the position, or where long sequences have theirs
+  const int32_t* angles = nullptr;     // (T) row of the rotary tables: the position, or the row for long sequences
 };
 
-// What a phase remembers of sequences in generation: Phase::cache_bytes().
+// What a phase caches of sequences in generation, Phase::cache_bytes() in size.
 struct SequenceCache {
   std::byte* bytes = nullptr;
   int64_t sequences = 0;
-  int64_t context = 0;  // tokens of each
+  int64_t context = 0;  // capacity in tokens of each sequence
 };
 
-// Gradients of the router's losses, by what RouteBackward has them by; as they are: there are no such losses.
+// Gradients of the router's auxiliary losses, passed on to RouteBackward. The defaults mean that there are none.
 struct RouterSlopes {
   View probability;  // (E) fp32 or empty
   float squared_lse = 0;
 };
 
-// What phases read of an earlier one beside its output, as layers do that use the keys and values of another:
-// (T, width) of the activations' dtype, there for all micro-batches of a sweep. Its readers add to its gradient, from
-// the highest to the lowest, before the backward of the phase that made it.
+// An activation that later phases read besides the output, for example when layers reuse another layer's keys and
+// values. It is (T, width) in the activations' dtype and exists for all micro-batches of a sweep. In backward its
+// readers add to its gradient, from the highest phase to the lowest. After that, the phase that made it runs its
+// backward.
 struct SharedViews {
-  View made, grad_made;  // the phase's own: written in forward; in backward, with the whole gradient
-  View read, grad_read;  // of the phase that it reads; the gradient is added to, or empty: not wanted
+  View made, grad_made;  // this phase's: written in forward; in backward, `grad_made` is complete
+  View read, grad_read;  // of the phase it reads from; added to `grad_read`, unless that is empty
 };
 struct SharedRead {
-  int64_t layer = 0;  // whose it is
-  int64_t phase = 0;  // of that layer
+  int64_t layer = 0;  // the layer that makes it
+  int64_t phase = 0;  // the phase of that layer
   int64_t width = 0;
 };
 
-// What the phase that ends a model makes of its tokens.
+// Losses and accuracy, computed by the last phase of a model.
 struct LossViews {
   float scale = 0;  // 1 / trained tokens of the step
-  // (T) a factor of each token's loss beside it; nullptr: 1. A loss over several sequences takes two passes: one of the
-  // losses alone, which are minus the log-probabilities, then one with a scale a token that is made of them.
+  // (T) further factors of the tokens' losses; nullptr: 1. A loss over several sequences takes two passes. The first
+  // computes only the losses, which are the negative log-probabilities; the second uses token scales derived from them.
   const float* token_scales = nullptr;
   float* loss = nullptr;       // (T)
   int32_t* correct = nullptr;  // (T)
@@ -86,60 +88,60 @@ class Phase {
  public:
   virtual ~Phase() = default;
 
-  // The records it needs, by their positions in the layer.
+  // The records it needs, as indices into the layer's records.
   virtual std::vector<int64_t> records() const = 0;
-  // The one of them that is a table. A phase gets only the rows of its tokens (Forward::rows, Decode::rows), in its
-  // first part; the spans of slabs below leave the table out.
+  // The record, if any, that is a lookup table. The phase reads only the rows of its tokens, in its first part
+  // (Forward::rows, Decode::rows). The spans of slabs below do not include the table.
   virtual std::optional<int64_t> looks_up() const { return {}; }
-  // It has the losses, and no output. Its backward runs its forward too, so that what lies between need not exist for
-  // all tokens at once; its forward makes the losses alone.
+  // True for the phase that computes the losses. It has no output. Its backward also runs its forward, so that logits
+  // need not exist for all tokens at once; its forward computes only the losses.
   virtual bool ends() const { return false; }
-  // The records that each part needs at once; all spans below are in this order. Several parts run from the first to
-  // the last in forward; backward is recompute() of the first, then from the last to the first.
+  // The records that each part needs at once, in the order of all spans below. Forward runs the parts from first to
+  // last. With several parts, backward is recompute() of the first, then backward() from the last part to the first.
   virtual std::vector<std::vector<int64_t>> parts() const { return {records()}; }
-  virtual int64_t in_width() const = 0;   // of x (T, in); 0: it reads no activation
-  virtual int64_t out_width() const = 0;  // of y (T, out)
+  virtual int64_t in_width() const = 0;   // width of x (T, in); 0: it reads no activation
+  virtual int64_t out_width() const = 0;  // width of y (T, out)
 
-  virtual int64_t shared_width() const { return 0; }  // of what later phases read beside y; 0: none does
+  virtual int64_t shared_width() const { return 0; }  // of the activation that later phases read besides y; 0: none
   virtual std::optional<SharedRead> reads_shared() const { return {}; }
 
-  // Scratch one call needs; forward and backward share it, and nothing in it outlives a call.
+  // Scratch for one call, shared by forward and backward. Nothing in it outlives a call.
   virtual int64_t workspace_bytes() const = 0;
-  // What may be kept of a micro-batch from forward to backward, from the least to the most.
+  // What may be kept of a micro-batch from forward to backward, from least to most.
   virtual std::vector<KeepLevel> keep_levels() const { return {{.name = "nothing", .recomputed = "all"}}; }
-  // What one micro-batch hands from part to part, in forward or in backward; 0 with one part.
+  // Bytes that one micro-batch hands from part to part, in forward or in backward; 0 with one part.
   virtual int64_t carried_bytes() const { return 0; }
 
-  // Of what a step counts of its router (ops/experts.h, RouterCounts); 0: it has none.
+  // Bytes of the router's counts of a step (RouterCounts in ops/experts.h); 0: it has no router.
   virtual int64_t router_bytes() const { return 0; }
 
   struct Forward {
     int64_t part = 0;
     std::span<std::byte* const> weights;  // slabs of the part's records
-    View x;                               // (T, in) of the first part
-    View y;                               // (T, out), not x; of the last part
+    View x;                               // (T, in), first part only
+    View y;                               // (T, out), last part only; must not alias x
     MicroBatchView micro_batch;
     const float* tables;  // Model::make_tables()
     std::byte* workspace;
     std::byte* carried = nullptr;        // carried_bytes()
-    Keep keep = Keep::nothing;           // a place in keep_levels()
-    std::byte* kept = nullptr;           // KeepLevel::bytes of it; nullptr: no backward follows
-    SharedViews shared = {};             // of the first part, likewise in backward and recompute; no gradients
-    View rows = {};                      // (R, width) of the table that it looks up; MicroBatchView::row says which
-    LossViews losses = {};               // of the phase that ends
-    bool again = false;                  // it has run before and left `kept`, so that this need not be made again
-    std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: nothing is counted
+    Keep keep = Keep::nothing;           // an index into keep_levels()
+    std::byte* kept = nullptr;           // KeepLevel::bytes of that level; nullptr: no backward follows
+    SharedViews shared = {};             // first part only, as in backward and recompute; without gradients
+    View rows = {};                      // (R, width) rows of the lookup table; MicroBatchView::row maps tokens to rows
+    LossViews losses = {};               // if ends()
+    bool again = false;                  // an earlier forward filled `kept`; what is kept need not be recomputed
+    std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: do not count
   };
   virtual void forward(Ops& ops, Stream& stream, const Forward& args) const = 0;
 
-  // Recomputes from x what was not kept, by the calls that made it: how much was kept changes no bit.
+  // Recomputes from x what was not kept, with the same calls as forward. So the keep level changes no bit.
   struct Backward {
     int64_t part = 0;
     std::span<std::byte* const> weights;
-    View x;                                // (T, in) the forward's input; of the first part
+    View x;                                // (T, in) the forward's input, first part only
     View grad_y;                           // (T, out)
-    View grad_x;                           // (T, in) out; may be grad_y itself when the widths are equal; likewise
-    std::span<float* const> weight_grads;  // slabs, fp32; that of a record without trained tensors is not used
+    View grad_x;                           // (T, in) out, first part only; may alias grad_y when the widths are equal
+    std::span<float* const> weight_grads;  // fp32 slabs; unused for a record without trained tensors
     bool accumulate;
     MicroBatchView micro_batch;
     const float* tables;
@@ -147,42 +149,43 @@ class Phase {
     std::byte* carried = nullptr;
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // as the forward left it; overwritten
-    SharedViews shared = {};    // what is made may be made again
-    View rows = {};             // as in Forward; of the first part of a phase that has an input
+    SharedViews shared = {};    // `made` may be recomputed
+    View rows = {};             // as in Forward; only for a phase with an input
     RouterSlopes router;
-    View row_grads = {};         // (R, width) fp32 of the rows that it looks up
-    LossViews losses = {};       // of the phase that ends
-    bool grad_x_is_used = true;  // something below is trained
+    View row_grads = {};         // (R, width) fp32 gradients of the rows of the lookup table
+    LossViews losses = {};       // if ends()
+    bool grad_x_is_used = true;  // some layer below is trained
   };
   virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
-  // Makes again what the backward of several parts needs, into `carried`; with the first part's weights, without
-  // gradients.
+  // Recomputes into `carried` what the backward of several parts needs. Called with the first part's weights and
+  // without gradients.
   virtual void recompute(Ops&, Stream&, const Backward&) const {}
 
-  // The forward for generation: new tokens of several sequences, with what it needs of the tokens before them in a
-  // cache. The maths is forward's, op for op, in as many tokens as there are new ones.
+  // Generation: a forward of new tokens of several sequences, which reads what it needs of earlier tokens from a cache.
+  // It makes the same op calls as forward, on only the new tokens.
   virtual int64_t cache_bytes(int64_t /*sequences*/, int64_t /*context*/) const { return 0; }
-  // Whether a sequence can go on from any earlier position. A state of all tokens so far goes on from the last alone,
-  // or from position 0, which begins anew.
+  // Whether a sequence can continue from any earlier position. A recurrent state cannot: it continues only from the
+  // last token, or restarts at position 0.
   virtual bool cache_rewinds() const { return true; }
-  // False: generation has other calls for it, as for what is looked up and for logits.
+  // False: generation calls other functions for this phase, as for the embedding and the head.
   virtual bool decodes() const { return true; }
   virtual int64_t decode_workspace_bytes(int64_t tokens) const = 0;
-  // Whether so few tokens read only some bytes of a record, which decode learns and then asks for.
+  // Whether decode of this many tokens reads only some bytes of a record. decode() finds out which, and fetches them.
   virtual bool decode_chooses(int64_t /*record*/, int64_t /*tokens*/) const { return false; }
   struct ByteRange {
     int64_t begin, bytes;
   };
   struct Decode {
     std::span<std::byte* const> weights;
-    // Work enqueued afterwards may read these bytes of a record that decode_chooses. Empty: all are there.
+    // Fetches these bytes of a record for which decode_chooses() is true; work enqueued afterwards may read them.
+    // Empty: all bytes are already there.
     std::function<void(int64_t record, const std::vector<ByteRange>& wanted)> fetch;
     View x;  // (T, in)
-    View y;  // (T, out); may be x itself when the widths are equal
+    View y;  // (T, out); may alias x when the widths are equal
     NewTokens tokens;
-    SequenceCache cache;      // the new tokens are added, those before them read
-    SequenceCache read = {};  // of the phase whose shared activation it reads, the new tokens in it
-    View rows = {};           // (T, width) of the table that it looks up, one for each new token
+    SequenceCache cache;      // the new tokens are appended, the earlier ones read
+    SequenceCache read = {};  // of the phase whose shared activation it reads; includes the new tokens
+    View rows = {};           // (T, width) rows of the lookup table, one for each new token
     const float* tables;
     std::byte* workspace;
   };
@@ -190,7 +193,7 @@ class Phase {
 };
 
 struct Layer {
-  std::string kind;  // Family::kind: layers of one kind with the same tensors trained cost the same
+  std::string kind;  // Family::kind; layers of one kind that train the same tensors cost the same
   std::vector<LayerLayout> records;
   std::vector<std::unique_ptr<const Phase>> phases;
 };

@@ -6,7 +6,8 @@ namespace megatrain {
 
 namespace {
 
-// Whether a gradient at `here` goes on where one of `elements` at `before` ends; frozen ones go on as frozen.
+// Whether a gradient at `here` directly follows one of `elements` at `before`. Two frozen ones (negative) count as
+// adjacent.
 bool follows(int64_t before, int64_t elements, int64_t here) {
   return before < 0 ? here < 0 : here == before + elements;
 }

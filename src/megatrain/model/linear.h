@@ -1,8 +1,8 @@
-// A matmul with a weight of the record: every one of a block, of its router and of the head goes through here. The unit
-// knows the weight with its bias, what of both is trained, and the number that multiplies its output. Multipliers of
-// branches, heads and inputs are that number of some Linear.
+// A matmul with a weight of the record. Every one in a block, its router and the head goes through here. A Linear knows
+// the weight and its bias, which rows of them are trained, and a factor for its output. All multipliers of branches,
+// heads and inputs are such factors.
 //
-//   out = scale x weight^T + bias + residual      x: (T, in)  out, residual: (T, out); a scaled one has no bias
+//   out = scale x weight^T + bias + residual      x: (T, in)  out, residual: (T, out); with a scale there is no bias
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace megatrain {
 
-// The gradient of rows [begin, begin + rows) of a weight, and of its bias there. Offsets are into the record's
-// gradients; -1: frozen, or there is none.
+// The gradient of rows [begin, begin + rows) of a weight and of the same elements of its bias. Offsets are into the
+// record's gradients; -1: frozen or absent.
 struct LinearGradient {
   int64_t begin = 0;
   int64_t rows = 0;
@@ -24,9 +24,9 @@ struct LinearGradient {
 
 class Linear {
  public:
-  Linear() = default;  // there is none
+  Linear() = default;  // absent
   Linear(const LayerLayout& layout, int weight, int bias = kNoOperand);
-  // One trained tensor without a bias, wherever it lies. A null Binding::gradients says that it is frozen.
+  // One trained tensor without a bias, anywhere in memory. It is frozen if Binding::gradients is null.
   explicit Linear(const WeightOperand& table);
   Linear times(double scale) const;
 
@@ -34,13 +34,14 @@ class Linear {
   int64_t out_width() const { return weight_.rows; }
   const WeightOperand& weight() const { return weight_; }
   const WeightOperand& bias() const { return bias_; }
-  // The fewest matmuls that make what is trained: one when all or none of the weight's tensors are frozen.
+  // The fewest matmuls that compute all trained gradients: one if all of the weight's tensors are trained, none if all
+  // are frozen.
   const std::vector<LinearGradient>& gradients() const { return gradients_; }
-  // So many rows alone, where they lie at the start of a slab of their own.
+  // Only `count` rows, which start at the beginning of their own slab.
   Linear rows_at_start(int64_t count) const;
 
   void forward(const Binding& at, const View& x, const View& residual, const View& out) const;
-  // `add`: grad_x is added to.
+  // `add`: adds to grad_x.
   void backward_input(const Binding& at, const View& grad_out, const View& grad_x, bool add = false) const;
   void backward_weight(const Binding& at, const View& grad_out, const View& x) const;
 

@@ -30,7 +30,7 @@ void check_finite(const std::string& directory, const TensorPiece& piece, const 
   fail_input(what + "; the file is damaged, or comes from a training that diverged: get another.");
 }
 
-// gpt-oss's files say so in config.json; without it the names of the tensors tell.
+// MXFP4 is normally announced in config.json, as gpt-oss does. Without that, it is detected by the tensor names.
 void log_unannounced_mxfp4(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts) {
   for (const LayerLayout* layout : layouts) {
     for (const TensorSpec& tensor : layout->tensors) {
@@ -46,7 +46,8 @@ void log_unannounced_mxfp4(const ModelFiles& files, const std::vector<const Laye
   }
 }
 
-// Says how many are missing and names the first; find_source() says more of a single one and of experts.
+// Reports how many tensors are missing and names the first few. find_source() has a better message for a single one and
+// for experts.
 void refuse_missing(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts) {
   constexpr int64_t kNamed = 3;
   int64_t missing = 0;
@@ -99,7 +100,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   const ModelFiles files(directory);
   std::vector<const LayerLayout*> layouts;
   for (const LayerRecord& record : records) layouts.push_back(&record.layout());
-  // every tensor is looked at before the first byte is read, so that a wrong file is refused at once
+  // All tensors are matched before the first byte is read, so that a wrong file is refused at once.
   LoadReport report = match_weights(files, layouts);
   log_unannounced_mxfp4(files, layouts);
   check_unused(files, report.unused, layouts.front()->tensors.front(), threads);

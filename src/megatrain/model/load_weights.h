@@ -1,4 +1,4 @@
-// The weights of a Hugging Face directory into records.
+// Loads the weights of a Hugging Face directory into records.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@
 namespace megatrain {
 
 struct LoadReport {
-  TensorTypes types;                // in which each tensor is stored, and will be exported
-  std::vector<std::string> unused;  // tensors of the files that the model does not have
+  TensorTypes types;                // the type each tensor is stored in, and will be exported in
+  std::vector<std::string> unused;  // tensors in the files that the model does not have
 };
 
-// Looks for every tensor of a model by the headers of its files; no weight is read. Throws Error(bad_input) where one
-// is missing or of another shape or type, or where the files hold experts that the model does not have.
+// Finds every tensor of a model in the headers of its files; reads no weights. Throws Error(bad_input) if one is
+// missing or has another shape or type, or if the files have experts that the model does not have.
 LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts);
 
-// The same for a directory's own config.json: to be called before anything of the model is laid out or allocated, since
-// a config.json may ask for thousands of layers that the files do not have.
+// The same for the config.json in the directory. Call it before the model is laid out or allocated, since a config.json
+// may ask for thousands of layers that the files do not have.
 void check_weights(const std::string& directory, const ModelConfig& config);
 
-// Every tensor of every record from a Hugging Face directory, once match_weights() accepts its files; every weight must
-// be finite. Throws Error(bad_input).
+// Loads every tensor of every record, after match_weights() has accepted the files. Every weight must be finite. Throws
+// Error(bad_input).
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// What the templates know of the tokens they work on: device memory, filled by the step program.
+// What phases know about the tokens of a micro-batch. It is device memory, filled by the step program.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace megatrain {
 
-// What random numbers of a training step depend on, beside who draws them and for which element: so no plan changes
-// them, and a recomputed forward draws the same ones (base/rng.h).
+// What the random numbers of a training step depend on, besides who draws them and for which element. So no plan
+// changes them, and a recomputed forward draws the same ones (base/rng.h).
 struct StepRandom {
   uint64_t seed;
   int64_t step;         // from 1
-  int64_t micro_batch;  // of the step
+  int64_t micro_batch;  // index within the step
 };
 
 struct MicroBatchView {
@@ -21,15 +21,15 @@ struct MicroBatchView {
   const int32_t* row = nullptr;        // (T) row of the gathered embedding table
   const int32_t* labels = nullptr;     // (T)
   const int32_t* positions = nullptr;  // (T)
-  const int32_t* counted = nullptr;    // (T) not 0: the token counts for the router's losses and figures
+  const int32_t* counted = nullptr;    // (T) not 0: the token counts for the router's losses and statistics
   Documents documents{};
-  // The sorted segments of the embedding's backward.
+  // The sorted segments for the embedding's backward.
   const int32_t* segment_order = nullptr;  // (T)
   const int32_t* segment_begin = nullptr;  // (U + 1)
   const int32_t* segment_row = nullptr;    // (U)
   int64_t segments = 0;                    // U
 
-  std::optional<StepRandom> random{};  // not in evaluation
+  std::optional<StepRandom> random{};  // empty in evaluation
 };
 
 }  // namespace megatrain

@@ -16,7 +16,7 @@ namespace {
 
 LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
   for (TensorSpec& tensor : tensors) {
-    if (tensor.dtype != DType::f32) tensor.dtype = dtype;  // a family's fp32 tensors stream so in every precision
+    if (tensor.dtype != DType::f32) tensor.dtype = dtype;  // a family's fp32 tensors stay fp32 in every precision
   }
   return make_layout(std::move(tensors));
 }
@@ -67,7 +67,7 @@ int64_t idle_parameters(const ModelConfig& config) {
 
 ModelConfig one_layer_of_each_kind(const ModelConfig& config) {
   std::set<std::string> kinds;
-  std::vector<int64_t> first;  // layer of each
+  std::vector<int64_t> first;  // first layer of each kind
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     if (kinds.insert(family_of(config).kind(config, layer)).second) first.push_back(layer);
   }
@@ -118,7 +118,7 @@ int64_t Model::records() const {
 
 namespace {
 
-// `numbers`: of the records that the phase may name by their positions.
+// `numbers` maps the phase's record indices to the model's record numbers.
 Model::NumberedPhase numbered(const Phase& phase, const std::vector<int64_t>& numbers) {
   Model::NumberedPhase made{.phase = &phase, .records = phase.records(), .parts = phase.parts(), .whole = {}};
   const auto number = [&](int64_t position) { return numbers[static_cast<size_t>(position)]; };
@@ -136,7 +136,7 @@ Model::NumberedPhase numbered(const Phase& phase, const std::vector<int64_t>& nu
 
 std::vector<Model::NumberedPhase> Model::phases() const& {
   std::vector<NumberedPhase> all = {numbered(embedding, {0})};
-  std::vector<int64_t> first_phases;  // of the layers so far
+  std::vector<int64_t> first_phases;  // number of each layer's first phase
   int64_t record = 1;
   for (const Layer& layer : layers) {
     first_phases.push_back(std::ssize(all));

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = 16 * kMiB;
 
-// Directories and files beside a model that are easily taken for one.
+// Gives a better error for paths that are easily mistaken for a model directory.
 void refuse_no_model(const std::string& key, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code none;
@@ -58,7 +58,7 @@ ModelSource read_model_source(const TrainConfig& config) {
   refuse_no_model(config.names("model.path"), source.directory);
   const std::string path = source.directory.empty() ? config.model.config : source.directory + "/config.json";
   source.config_text = read_text_file(path, kMaxConfigBytes);
-  if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers reads none
+  if (source.config_text.starts_with("\xEF\xBB\xBF")) source.config_text.erase(0, 3);  // transformers refuses a BOM
   const nlohmann::json json = parse_json(source.config_text, path, "expected a Hugging Face config.json");
   refuse_quantised(json, path);
   source.config = parse_model_config(json, path);
@@ -96,7 +96,8 @@ TensorTypes declared_types(const ModelConfig& config) {
 std::string companion_directory(const TrainConfig& config, const std::string& model_directory) {
   const std::string& tokenizer = config.data.tokenizer;
   if (!model_directory.empty() || tokenizer.empty()) return model_directory;
-  std::error_code none;  // one that is not there stays as it is: what is beside it has nothing to do with it
+  // A path that does not exist is returned as it is: the files next to it are unrelated.
+  std::error_code none;
   return std::filesystem::is_regular_file(tokenizer, none) ? parent_directory(tokenizer) : tokenizer;
 }
 

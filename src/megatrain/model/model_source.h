@@ -9,23 +9,23 @@
 
 namespace megatrain {
 
-// The model's own files: the text of config.json and what it means. model.path may be a name in the Hugging Face cache.
+// The model's files: the text of config.json and its meaning. model.path may be a name in the Hugging Face cache.
 struct ModelSource {
   ModelConfig config;
   std::string config_text;
-  std::string directory;   // of model.path; empty for random weights
-  TensorTypes types = {};  // stored_types() of the directory
+  std::string directory;   // directory of model.path; empty for random weights
+  TensorTypes types = {};  // stored_types() of that directory
 };
 ModelSource read_model_source(const TrainConfig& config);
 
-// In which the tensors of a model directory are stored, by the headers of its files. Empty when it has no weights, or
-// not all of them can be read: loading them says what is wrong.
+// The types in which the tensors of a model directory are stored, from the headers of its files. Empty if it has no
+// weights or some cannot be read; loading then reports what is wrong.
 TensorTypes stored_types(const std::string& directory, const ModelConfig& config);
 
-// In which config.json says that the model's tensors are stored, for plans without weights; empty when it does not say.
+// The types in which config.json says that the tensors are stored, to plan without weights. Empty if it does not say.
 TensorTypes declared_types(const ModelConfig& config);
 
-// Where an export's tokenizer files come from: the model's directory, for random weights data.tokenizer's; empty: none.
+// The directory of the tokenizer files for an export: the model's, or data.tokenizer's for random weights; empty: none.
 std::string companion_directory(const TrainConfig& config, const std::string& model_directory);
 
 }  // namespace megatrain

@@ -10,13 +10,13 @@ namespace megatrain {
 // What all norms of a model share.
 struct NormShape {
   float eps = 0;
-  float offset = 0;  // added to the weight: 1 where files hold it less one
+  float offset = 0;  // added to the weight; 1 if files store it minus one
 };
 NormShape norm_shape(const ModelConfig& config);
 
 class Norm {
  public:
-  Norm() = default;  // there is none
+  Norm() = default;  // absent
   Norm(const LayerLayout& layout, int operand, NormShape shape)
       : weight_(find_operand(layout, operand)), shape_(shape) {}
 
@@ -24,18 +24,18 @@ class Norm {
   bool trained() const { return weight_.state_offset >= 0; }
   int64_t width() const { return weight_.cols; }
   const WeightOperand& weight() const { return weight_; }
-  // The same where its weight lies at the start of a slab of its own.
+  // The same norm, with its weight at the start of its own slab.
   Norm at_start() const;
 
-  // out = norm(x) + residual, which may be empty. inv_rms: (rows * groups)
+  // out = norm(x) + residual; `residual` may be empty. inv_rms: (rows * groups)
   void forward(const Binding& at, const View& x, const View& out, float* inv_rms, const View& residual = {}) const;
 
   struct Backward {
     View x;
     const float* inv_rms;
     View grad_out;
-    View residual = {};  // added to grad_x; may be empty, or grad_x itself
-    View grad_x;         // may be grad_out itself
+    View residual = {};  // added to grad_x; may be empty, or alias grad_x
+    View grad_x;         // may alias grad_out
   };
   void backward(const Binding& at, const Backward& args) const;
 

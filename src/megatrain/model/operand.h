@@ -1,4 +1,4 @@
-// The operands of a layer's maths as views of its slabs, found by the numbers its tensors carry.
+// The operands of a layer's matmuls and norms as views of its slabs, found by their operand numbers.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace megatrain {
 
-inline constexpr int kNoOperand = -2;  // no tensor carries it
+inline constexpr int kNoOperand = -2;  // no tensor has this number
 
-// A matrix or a row: one tensor, or several that lie back to back.
+// A matrix or a row: one tensor, or several that are contiguous.
 struct WeightOperand {
-  int64_t offset = -1;        // in the record's weights; -1: the layer has none
-  int64_t state_offset = -1;  // in its gradients, of an operand that is one tensor; -1: frozen
+  int64_t offset = -1;        // in the record's weights; -1: absent
+  int64_t state_offset = -1;  // in its gradients, if the operand is a single tensor; -1: frozen
   int64_t rows = 0;
   int64_t cols = 0;
   DType dtype = DType::bf16;
 
-  // Empty: there is none, or its gradient is not wanted.
+  // Empty if the operand is absent or its gradient is not wanted.
   View weight(std::byte* slab) const {
     return offset < 0 ? View{} : matrix(slab + offset * dtype_bytes(dtype), dtype, rows, cols);
   }

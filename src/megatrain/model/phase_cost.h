@@ -1,4 +1,4 @@
-// What a phase costs, from the notes of its own calls.
+// The cost of a phase, derived from the notes of its op calls.
 #pragma once
 
 #include <vector>
@@ -9,24 +9,24 @@
 namespace megatrain {
 
 struct CallCost {
-  double flops = 0;      // of matrix products and attention
+  double flops = 0;      // of matmuls and attention
   double attention = 0;  // flops of attention alone
-  double bytes = 0;      // moved by all other calls, which memory bounds; every operand once
+  double bytes = 0;      // moved by all other calls, which are memory-bound; each operand counted once
 };
 
-// Of one micro-batch.
+// For one micro-batch.
 struct PhaseCost {
   CallCost forward;
-  CallCost backward;  // when everything is kept
+  CallCost backward;  // if everything is kept
   struct Level {
-    CallCost recomputed;  // what backward adds to that
-    CallCost spared;      // what a forward that runs again leaves out
+    CallCost recomputed;  // what backward costs in addition at this level
+    CallCost spared;      // what a repeated forward saves at this level
   };
-  std::vector<Level> levels;  // as Phase::keep_levels() has them
+  std::vector<Level> levels;  // in the order of Phase::keep_levels()
   struct Part {
     CallCost forward, backward;
   };
-  std::vector<Part> parts;  // of forward and backward
+  std::vector<Part> parts;  // in the order of Phase::parts()
 };
 
 PhaseCost phase_cost(const Phase& phase, const NotesShape& shape);

@@ -1,4 +1,4 @@
-// Shapes people know by name, as config.json: for planning and timing without a model directory.
+// Well-known model shapes as config.json, to plan and time without a model directory.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace megatrain {
 
 std::vector<std::string> preset_names();
 
-// The preset's config.json; none when there is no such preset.
+// The preset's config.json; empty if there is no such preset.
 std::optional<nlohmann::json> preset_config(const std::string& name);
 
 }  // namespace megatrain

@@ -22,7 +22,7 @@ double yarn_attention_factor(const ConfigReader& rope, double factor) {
   return all != 0 && one != 0 ? mscale(one) / mscale(all) : mscale(1.0);
 }
 
-// One of the two objects, with `theta` where it has none of its own.
+// Parses one of the two objects; `theta` is used if it has no rope_theta.
 RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double theta, int64_t max_position) {
   RopeConfig rope;
   r.refuse_null("rope_theta");
@@ -44,7 +44,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
     known.insert(known.end(), names.begin(), names.end());
   };
 
-  // A field of the model itself may stand in for the scaling's own, and max_position_embeddings for both.
+  // The model's field is used if the scaling has none, and max_position_embeddings if both are absent.
   constexpr const char* kOriginal = "original_max_position_embeddings";
   const auto original = [&] {
     r.refuse_null(kOriginal);
@@ -78,7 +78,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
     }
     add({"factor", "low_freq_factor", "high_freq_factor"});
   } else if (type == "yarn") {
-    if (!r.object().contains("factor")) require("factor");  // null is the ratio of both lengths
+    if (!r.object().contains("factor")) require("factor");  // null means the ratio of both lengths
     if (rope.theta == 1)
       fail_input(fmt::format("{}: 'rope_theta' is 1, whose logarithm yarn divides by; correct it", r.where()));
     rope.scaling = RopeScaling::yarn;
@@ -89,7 +89,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
     rope.truncate = r.boolean("truncate", true);
     rope.attention_factor = yarn_attention_factor(r, rope.factor);
     add({"factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim"});
-    add({"attn_factor", "finetuned"});  // of files that transformers reads without looking at them
+    add({"attn_factor", "finetuned"});  // found in files, and ignored by transformers
   } else {
     fail_input(
         fmt::format("{}: RoPE scaling '{}' is not supported; supported are default, linear, llama3, yarn and longrope",
@@ -154,7 +154,7 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, b
   const int64_t half = rope.turning(head_dim) / 2;
   const double dim = static_cast<double>(2 * half);
   std::vector<double> frequency(static_cast<size_t>(half));
-  // yarn's ramp runs between the pairs that turn beta_fast and beta_slow times within the original context
+  // yarn's ramp is between the pairs that make beta_fast and beta_slow full turns within the original context
   const auto turning_pair = [&](double turns) {
     return dim * std::log(rope.original_max_position / (turns * 2 * M_PI)) / (2 * std::log(rope.theta));
   };

@@ -1,5 +1,5 @@
-// The rotary embedding of a config.json, in both forms that files have: rope_theta beside rope_scaling, and
-// transformers 5's rope_parameters.
+// The rotary embedding of a config.json, in both forms that files use: rope_theta with rope_scaling, and transformers
+// 5's rope_parameters.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,11 @@
 
 namespace megatrain {
 
-// Throws Error(bad_input) for what is not supported, and where two fields disagree: versions of transformers then go by
-// different ones.
-// `theta`: what transformers takes where the field is absent.
+// Throws Error(bad_input) for what is not supported, and if two fields disagree, because versions of transformers then
+// prefer different ones. `theta` is what transformers assumes if the field is absent.
 RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double theta = 10000.0);
 
-// Refuses values that divide by zero or overflow together, where each alone may be right. Error(bad_input).
+// Refuses values that together divide by zero or overflow, although each alone is valid. Throws Error(bad_input).
 void check_rope_is_finite(const RopeConfig& rope, int64_t head_dim, const std::string& where);
 
 }  // namespace megatrain

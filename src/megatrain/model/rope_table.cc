@@ -9,7 +9,7 @@ int64_t rope_rows(const RopeConfig& rope, int64_t positions) {
 }
 
 int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
-  return rope_rows(rope, positions) * rope.turning(head_dim);  // cos and sin, half of what turns each
+  return rope_rows(rope, positions) * rope.turning(head_dim);  // cos and sin, half of the rotated elements each
 }
 
 std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int64_t long_above) {

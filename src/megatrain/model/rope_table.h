@@ -1,4 +1,4 @@
-// The angles of rotary positions as a table the ops read.
+// The cos and sin of rotary positions, as a table that the ops read.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace megatrain {
 
-// Rows of a table: one a position, and behind them the same positions in documents above long_above() where any fit.
+// Rows of a table: one per position. If a document above long_above() fits, its rows for all positions follow.
 int64_t rope_rows(const RopeConfig& rope, int64_t positions);
 
-// Tokens [begin, begin + count) of a micro-batch, whose angles are all in one half of the rows.
+// Tokens [begin, begin + count) of a micro-batch that all use the same half of the rows.
 struct AngleRun {
   int64_t begin, count;
   bool in_long;
@@ -21,7 +21,8 @@ std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int
 
 int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 
-// cos then sin, (rope_rows, turning / 2) each, with the scaling's attention factor; angles in double, rounded once.
+// cos then sin, (rope_rows, turning / 2) each, times the scaling's attention factor. Computed in double and rounded
+// once.
 std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 
 }  // namespace megatrain

@@ -12,10 +12,10 @@ namespace megatrain {
 
 namespace {
 
-// Addresses that nothing reads, 256-byte aligned as all slabs are, and far apart.
+// Distinct fake addresses, which nothing reads. They are 256-byte aligned, as all slabs are, and far apart.
 std::byte* made_up(int which) { return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(which) << 44); }
 
-// Nothing is ever enqueued on it.
+// A stream that ignores everything.
 class NoStream final : public Stream {
  public:
   void copy(void*, const void*, size_t) override {}
@@ -41,7 +41,7 @@ MicroBatchView made_up_batch(const NotesShape& shape) {
   return micro;
 }
 
-// The operands of a phase's calls at made-up addresses.
+// The operands of a phase's calls, at fake addresses.
 struct MadeUp {
   MadeUp(const Phase& phase, const NotesShape& shape)
       : tokens(shape.sequences * shape.seq_len),
@@ -67,10 +67,10 @@ struct MadeUp {
   SharedViews shared;
 };
 
-// The slabs of a part's records.
+// The slabs of a part's records, at fake addresses.
 struct MadeUpSlabs {
   explicit MadeUpSlabs(const std::vector<int64_t>& records) {
-    constexpr int kSlabs = 22;  // two a record from here on
+    constexpr int kSlabs = 22;  // two per record, from this number on
     for (const int64_t r : records) {
       weights.push_back(made_up(kSlabs + 2 * static_cast<int>(r)));
       grads.push_back(reinterpret_cast<float*>(made_up(kSlabs + 2 * static_cast<int>(r) + 1)));
@@ -160,7 +160,7 @@ std::vector<OpNote> StepNotes::keeping() const {
 
 namespace {
 
-// The lowest record with something trained; the number of records when all are frozen.
+// The lowest record that has trained tensors, or the number of records if all are frozen.
 int64_t first_trained_record(const Model& model) {
   const std::vector<LayerLayout> layouts = model.layouts();
   const auto trained = [](const LayerLayout& layout) { return layout.state_elements > 0; };

@@ -1,4 +1,4 @@
-// The calls one micro-batch makes, by running a model's phases against OpNotes: nothing lists them a second time.
+// The op calls of one micro-batch, found by running a model's phases on OpNotes. So no second list of them exists.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct NotesShape {
   int64_t seq_len = 0;
   int64_t mlp_chunk = 0;
   int64_t head_chunk = 0;
-  bool accumulate = true;  // gradients are added to an earlier micro-batch's
+  bool accumulate = true;  // adds to the gradients of an earlier micro-batch
 };
 
-// Of a phase's parts.
+// The calls of each part of a phase.
 struct PhaseNotes {
   std::vector<std::vector<OpNote>> forward, backward;
-  std::vector<OpNote> recompute;  // before the backward of several parts
-  std::vector<OpNote> again;      // of the first part's forward where it has run before
+  std::vector<OpNote> recompute;  // before the backward, if there are several parts
+  std::vector<OpNote> again;      // the first part's forward with Forward::again
 
-  // Of all parts, in the order they run.
+  // All parts, in the order they run.
   std::vector<OpNote> all_forward() const;
   std::vector<OpNote> all_backward() const;
 };
@@ -34,14 +34,14 @@ PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep);
 
 std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape);  // forward and backward
 
-// Of one micro-batch through all layers and the head.
+// The calls of one micro-batch in all layers and the head.
 struct StepNotes {
   std::vector<OpNote> forward;   // of the layers
   std::vector<OpNote> head;      // forward and backward
-  std::vector<OpNote> backward;  // of the layers at or above something trained, every one recomputed
+  std::vector<OpNote> backward;  // of the layers at or above a trained tensor, all of them recomputed
 
-  std::vector<OpNote> recomputing() const;  // all of them: forward, head, backward
-  std::vector<OpNote> keeping() const;      // the same without what backward computes again
+  std::vector<OpNote> recomputing() const;  // forward, head and backward
+  std::vector<OpNote> keeping() const;      // the same without the recomputation in backward
 };
 
 StepNotes step_notes(const ModelConfig& model, const NotesShape& shape, const FreezeRules& rules = {});

@@ -23,7 +23,7 @@ int64_t row_size(const TensorSpec& tensor) { return tensor.is_vector() ? 1 : ten
 
 int64_t slice_elements(const TensorSpec& tensor) { return tensor.stored.rows * row_size(tensor); }
 
-// Where in a slice an element of the tensor is.
+// The offset in a slice of an element of the tensor.
 int64_t place(const TensorSpec& tensor, int64_t row, int64_t col) {
   const Stored& s = tensor.stored;
   const int64_t at = s.first_row + row * s.row_step;
@@ -38,7 +38,7 @@ std::vector<int64_t> file_shape(const TensorSpec& tensor) {
                       : std::vector<int64_t>{s.slices, s.rows, tensor.cols};
 }
 
-// Says what files have of a layer's experts, where one of them is missing.
+// If one expert of a layer is missing, throws with a description of the ones that the files have.
 void refuse_missing_expert(const ModelFiles& files, const TensorSpec& tensor) {
   const std::string prefix = experts_prefix(tensor.name);
   if (prefix.empty() || files.find(tensor.name) != nullptr) return;
@@ -132,7 +132,7 @@ void read_source(const TensorSource& source, const TensorSpec& tensor, int64_t b
     return;
   }
   const int64_t slice = s.index * slice_elements(tensor);
-  if (s.transposed || cols == 1) {  // a column's rows lie side by side
+  if (s.transposed || cols == 1) {  // the rows of a column are contiguous or row_step apart
     std::vector<float> line(static_cast<size_t>(((count - 1) / cols + 2) * s.row_step));
     for (int64_t col = 0; col < cols; ++col) {
       const int64_t first = ceil_div(std::max<int64_t>(begin - col, 0), cols), last = ceil_div(end - col, cols);
@@ -194,7 +194,7 @@ std::vector<FilePiece> cut_file_tensor(const FileTensor& tensor) {
 
 namespace {
 
-// Elements [begin, begin + count) of a part to their places in a slice, in tiles that stay in the cache.
+// Writes elements [begin, begin + count) of a part to their places in a slice, in tiles that stay in cache.
 template <class T>
 void scatter(const TensorSpec& part, int64_t begin, int64_t count, const T* values, T* slice) {
   constexpr int64_t kTile = 32;

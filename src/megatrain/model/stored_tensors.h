@@ -1,4 +1,4 @@
-// How files hold the tensors of a model: most as they are, some as parts of larger ones (Stored), experts in MXFP4.
+// How files store the tensors of a model: most unchanged, some as parts of larger ones (Stored), some experts in MXFP4.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,17 @@
 
 namespace megatrain {
 
-// As files write it: (cols) for a vector, (rows, cols) for a matrix.
+// The shape in files: (cols) for a vector, (rows, cols) for a matrix.
 std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
 
-// "model.layers.0.mlp.experts." of "model.layers.0.mlp.experts.7.up_proj.weight"; empty for what is no expert's.
+// "model.layers.0.mlp.experts." for "model.layers.0.mlp.experts.7.up_proj.weight"; empty if the name is not an
+// expert's.
 std::string experts_prefix(const std::string& name);
 
-// Where a tensor's values are.
+// Where a tensor's values are stored.
 struct TensorSource {
-  const StoredTensor* values = nullptr;  // the tensor, the one it is part of, or the blocks of that one
-  const StoredTensor* scales = nullptr;  // of the blocks; nullptr: the values are plain
+  const StoredTensor* values = nullptr;  // the tensor, the one it is part of, or that one's MXFP4 blocks
+  const StoredTensor* scales = nullptr;  // scales of the blocks; nullptr: not MXFP4
 
   SourceType type() const {
     return scales ? SourceType(DType::bf16, WeightPacking::mxfp4) : SourceType(*parameter_type(values->dtype));
@@ -30,28 +31,28 @@ struct TensorSource {
   std::vector<std::string> names() const;  // in the files
 };
 
-// Throws Error(bad_input) where files lack it, hold it in another shape or type, or in two forms.
+// Throws Error(bad_input) if the files lack it, have it in another shape or type, or have it in two forms.
 TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor);
 
-// Elements [begin, begin + count) of the tensor.
+// Reads elements [begin, begin + count) of the tensor as fp32.
 void read_source(const TensorSource& source, const TensorSpec& tensor, int64_t begin, int64_t count, float* out);
 
-// As release_pages(), of what the tensor was read from.
+// release_pages() for what the tensor was read from.
 void release_source(const TensorSource& source, const TensorSpec& tensor);
 
-// A tensor as files hold it, and those of the model that it is made of.
+// A tensor as it is in files, and the model's tensors that it consists of.
 struct FileTensor {
   std::string name;
   std::vector<int64_t> shape;
-  std::vector<const TensorSpec*> parts;  // by slice; the tensor itself, where it is held as it is
+  std::vector<const TensorSpec*> parts;  // ordered by slice; one entry if the tensor is stored unchanged
 
   bool fused() const { return !parts.front()->stored.name.empty(); }
 };
 
-// In the order of their first parts. The tensors must outlive what is returned, and all parts be among them.
+// In the order of their first parts. `tensors` must include all parts, and must outlive the result.
 std::vector<FileTensor> file_tensors(const std::vector<const TensorSpec*>& tensors);
 
-// Elements [begin, begin + count) of a file's tensor: of a fused one a slice.
+// Elements [begin, begin + count) of a file's tensor; for a fused one, a whole slice.
 struct FilePiece {
   const FileTensor* tensor;
   int64_t begin, count;
@@ -60,15 +61,15 @@ std::vector<FilePiece> cut_file_tensor(const FileTensor& tensor);
 
 using PartReader = std::function<void(const TensorSpec& part, int64_t begin, int64_t count, float* out)>;
 
-// The bytes of a piece in this type, from the values of the parts.
+// The bytes of a piece in this type, converted from the values of its parts.
 std::vector<std::byte> piece_bytes(const FilePiece& piece, DType type, const PartReader& read);
 
-// The threads of `threads` (0: all usable CPUs) that may make pieces at once, so that they hold no more than
-// kPieceScratchBytes each would.
+// How many of `threads` (0: all usable CPUs) may produce pieces at once, so that their total scratch is no more than
+// kPieceScratchBytes for each of `threads`.
 int piece_team(const std::vector<FileTensor>& tensors, int threads);
 
-// The text of an export's config.json: what it holds is not quantised, whatever the source was. A line in the log says
-// where that is a change, and in which type the experts then are.
+// The config.json of an export. An export is never quantised, whatever the source was, so quantization_config is
+// dropped. If that is a change, the log says so and names the type of the experts.
 std::string unquantised_config(const std::string& text, DType type);
 
 }  // namespace megatrain

@@ -4,7 +4,7 @@
 
 namespace megatrain {
 
-// A second tensor sets the distances.
+// The second tensor of a run determines the strides.
 bool Unpacking::Run::takes(const TensorSpec& tensor) const {
   const int64_t width = dtype_bytes(call.dtype);
   return tensor.packing == call.packing && tensor.elements() == call.elements &&
@@ -15,7 +15,7 @@ bool Unpacking::Run::takes(const TensorSpec& tensor) const {
 Unpacking::Unpacking(const LayerLayout& layout) {
   if (!layout.packed()) return;
   const int64_t width = dtype_bytes(layout.dtype());
-  std::map<int64_t, size_t> last;  // run of each place in a part
+  std::map<int64_t, size_t> last;  // the run of each place within a part
   int64_t part = -1, place = 0;
   for (const TensorSpec& tensor : layout.tensors) {
     place = tensor.part == part ? place + 1 : 0;

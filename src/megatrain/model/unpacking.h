@@ -1,4 +1,4 @@
-// Turns the stored form of a packed record into the form that computes, in as few calls as its parts allow.
+// Turns the stored form of a packed record into the form used for compute, in as few calls as possible.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ class Unpacking {
   void run(Ops& ops, Stream& stream, const std::byte* packed, std::byte* weights) const;
 
  private:
-  // Tensors at one place of parts that follow each other, as experts do.
+  // Tensors that have the same place in consecutive parts, such as experts.
   struct Run {
-    UnpackWeights call;  // without addresses
+    UnpackWeights call;  // with null addresses
     int64_t packed_at, out_at;
 
     bool takes(const TensorSpec& tensor) const;

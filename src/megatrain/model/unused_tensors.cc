@@ -36,7 +36,7 @@ std::optional<NameInLayer> name_in_layer(std::string_view name) {
   return NameInLayer{layer, name.substr(digits + 1)};
 }
 
-// Of RoPE, as files of older versions of transformers hold it; it is computed from config.json.
+// A buffer of RoPE in files of older versions of transformers. It is computed from config.json.
 bool is_buffer(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 void refuse_experts(const ModelFiles& files, const std::vector<std::string>& unused,
@@ -55,14 +55,14 @@ void refuse_experts(const ModelFiles& files, const std::vector<std::string>& unu
 
 void refuse_layers(const ModelFiles& files, const std::vector<std::string>& unused, const std::set<std::string>& used) {
   int64_t layers = 0;
-  std::set<std::string_view> names;  // in a layer of the model
+  std::set<std::string_view> names;  // names of tensors within a layer of the model
   for (const std::string& name : used) {
     if (const auto at = name_in_layer(name)) {
       layers = std::max(layers, at->layer + 1);
       names.insert(at->rest);
     }
   }
-  std::set<int64_t> others;  // layers of another kind
+  std::set<int64_t> others;  // layers with names that the model's layers do not have
   for (const std::string& name : unused) {
     if (const auto at = name_in_layer(name); at && !names.contains(at->rest) && !is_buffer(at->rest))
       others.insert(at->layer);
@@ -77,7 +77,7 @@ void refuse_layers(const ModelFiles& files, const std::vector<std::string>& unus
   }
 }
 
-// A tied model reads its head from the embedding. Files may hold the head all the same, if it is the same.
+// A tied model uses the embedding as its head. Files may have the head as well, if it is equal.
 void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int threads) {
   const StoredTensor& head = files.parameter(kHeadName, tensor_shape(embedding));
   const StoredTensor& table = files.parameter(embedding.name, tensor_shape(embedding));

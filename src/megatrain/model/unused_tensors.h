@@ -1,4 +1,4 @@
-// Tensors that files hold beside those of a model: some contradict config.json, others are only not used.
+// Tensors in the files that the model does not have. Some contradict config.json; the others are just unused.
 #pragma once
 
 #include <set>
@@ -12,14 +12,15 @@ namespace megatrain {
 
 inline constexpr const char* kHeadName = "lm_head.weight";
 
-// Refuses experts and layers that config.json does not count, by their names alone: without them it is another model.
-// A layer counts as one of the model's kind when all its names are those of the model's layers, buffers of RoPE apart;
-// others, such as those that predict further tokens (enorm, eh_proj, …), are not used. Throws Error(bad_input).
+// Refuses experts and layers that exceed the counts in config.json, because dropping them makes a different model. Only
+// names are compared. An extra layer counts as one of the model's if all its names occur in the model's layers, apart
+// from RoPE buffers. Other layers, such as multi-token prediction (enorm, eh_proj, …), are ignored. Throws
+// Error(bad_input).
 void refuse_uncounted(const ModelFiles& files, const std::vector<std::string>& unused,
                       const std::set<std::string>& used);
 
-// Refuses a head that differs from the embedding of a model that ties them, by their values, and warns of tensors that
-// are not used. Throws Error(bad_input).
+// In a model with tied embeddings, refuses a stored head whose values differ from the embedding. Warns about unused
+// tensors. Throws Error(bad_input).
 void check_unused(const ModelFiles& files, const std::vector<std::string>& unused, const TensorSpec& embedding,
                   int threads);
 

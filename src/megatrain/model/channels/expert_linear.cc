@@ -9,7 +9,7 @@ namespace megatrain {
 
 namespace {
 
-// One expert of a record as a layout of its own, with its places in the record.
+// One expert of a record as a layout, with its offsets in the record.
 LayerLayout one_expert(const LayerLayout& record, int64_t experts, int64_t expert) {
   const int64_t tensors = std::ssize(record.tensors) / experts;
   const auto begin = record.tensors.begin() + expert * tensors;
@@ -18,7 +18,7 @@ LayerLayout one_expert(const LayerLayout& record, int64_t experts, int64_t exper
   return one;
 }
 
-// Whether the experts of a run go on with this one: the same parts are trained, at the run's distance.
+// Whether this expert extends the run: the same parts are trained, at the run's stride.
 bool goes_on(const ExpertLinear::Gradients& run, const LinearGradient& next, int64_t expert) {
   if (run.first + run.count != expert || run.begin != next.begin || run.rows != next.rows) return false;
   const auto fits = [&](int64_t first, int64_t offset) {
@@ -28,7 +28,7 @@ bool goes_on(const ExpertLinear::Gradients& run, const LinearGradient& next, int
   return fits(run.weight, next.weight) && fits(run.bias, next.bias);
 }
 
-// The runs that this expert belongs to: those of `open` that go on with it, which are taken from there, and new ones.
+// The runs that include this expert: those in `open` that it extends, which are removed from there, and new ones.
 std::vector<ExpertLinear::Gradients> runs_with(const Linear& one, int64_t expert,
                                                std::vector<ExpertLinear::Gradients>& open) {
   std::vector<ExpertLinear::Gradients> runs;
@@ -51,7 +51,7 @@ std::vector<ExpertLinear::Gradients> runs_with(const Linear& one, int64_t expert
 }  // namespace
 
 ExpertLinear::ExpertLinear(const LayerLayout& record, int64_t experts, int weight, int bias) {
-  std::vector<Gradients> open;  // runs that the expert before belongs to
+  std::vector<Gradients> open;  // runs that include the previous expert
   for (int64_t expert = 0; expert < experts; ++expert) {
     const Linear one(one_expert(record, experts, expert), weight, bias);
     if (expert == 0) {

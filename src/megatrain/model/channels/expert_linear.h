@@ -1,4 +1,4 @@
-// The matmuls of one kind of a record's experts, as one grouped matmul.
+// The same matmul of all experts in a record, as one grouped matmul.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace megatrain {
 
 class ExpertLinear {
  public:
-  // The experts of a record have the same tensors, at equal distances.
+  // The experts of a record have the same tensors at equal distances.
   ExpertLinear(const LayerLayout& record, int64_t experts, int weight, int bias);
 
-  // The gradients of consecutive experts that are trained alike: of some rows of the weight, or of the bias alone.
+  // The gradients of consecutive experts with the same trained tensors: some rows of the weight, or only the bias.
   struct Gradients {
     int64_t first, count;  // experts
-    int64_t begin, rows;   // of the weight
-    int64_t weight, bias;  // offsets in the record's gradients, of the first expert; -1: frozen, or there is none
+    int64_t begin, rows;   // rows of the weight
+    int64_t weight, bias;  // offsets in the record's gradients, for the first expert; -1: frozen or absent
     int64_t stride;        // elements from one expert to the next
   };
   const std::vector<Gradients>& gradients() const { return gradients_; }

@@ -16,16 +16,16 @@ struct Experts::Routing {
 };
 
 struct Experts::Rows {
-  View x;        // (R, H) of the channel's input; in forward then the down products
+  View x;        // (R, H) gathered inputs; later, in forward, the outputs of the down matmul
   View gate_up;  // (R, 2F)
   View act;      // (R, F)
-  View sum;      // (T, H) fp32 of the groups so far, where there are several
+  View sum;      // (T, H) fp32 sum over the groups so far, if there are several
 };
 
 struct Experts::Work final : Channel::Work {
   Routing routing{};
   Rows rows{};
-  View grad_rows;         // (R, H) of dL/dy, then of dL/dx
+  View grad_rows;         // (R, H) gathered dL/dy, later dL/dx
   View grad_act;          // (R, F)
   float* grad_weights{};  // (T * k) by pair
   View grad_logits;       // (T, E)
@@ -44,7 +44,7 @@ Experts::Experts(const ExpertsConfig& config, DType dtype, std::span<const Layer
   ensure(first == c_.count, "the records hold all experts of the layer");
 }
 
-// Rows that the largest group has at most: a token chooses an expert once.
+// Maximum rows of the largest group: a token chooses an expert at most once.
 int64_t Experts::most_rows(int64_t tokens) const {
   int64_t most = 0;
   for (const Group& group : groups_) most = std::max(most, tokens * std::min(group.count, c_.chosen));
@@ -74,7 +74,7 @@ Experts::Rows Experts::carve_rows(Carver& work, int64_t tokens) const {
 
 std::unique_ptr<Channel::Work> Experts::carve(const Space& space) const {
   const int64_t tokens = space.tokens, hidden = router_.in_width();
-  Carver& group = in_parts() ? space.part : space.work;  // what the first part carved there is not needed then
+  Carver& group = in_parts() ? space.part : space.work;  // the first part's scratch is free by then
   auto w = std::make_unique<Work>();
   w->routing = carve_routing(space.made, space.backward ? space.kept : space.made, space.at(everything), tokens);
   w->rows = carve_rows(group, tokens);
@@ -129,8 +129,7 @@ void Experts::gather(const Binding& at, const ExpertRows& rows, const Routing& r
                      {.x = from, .pair_of_row = routing.pair_of_row, .choices = c_.chosen, .rows = rows, .out = to});
 }
 
-// Adds what a group's experts make of x to the sum, which begins with the residual and ends in y; y may be the
-// residual.
+// Adds the outputs of a group's experts to a sum that starts with `residual` and ends in y. y may alias `residual`.
 void Experts::group_forward(const Binding& own, size_t index, const View& x, const View& residual, const View& y,
                             const Work& w) const {
   const Group& group = groups_[index];
@@ -175,7 +174,7 @@ void Experts::recompute_output(const Binding&, const Call&, const View&, const V
   ensure(false, "no family has a norm behind its experts");
 }
 
-// From the gradient of the router's weights to that of x, which the groups have begun.
+// Backpropagates through the router. The groups have already written the experts' part of grad_x.
 void Experts::backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                        bool /*output_made*/, bool add) const {
   const Work& w = static_cast<const Work&>(call.work);
@@ -194,7 +193,7 @@ void Experts::backward(const Binding& at, const Call& call, const View& x, const
   router_.backward_input(at, w.grad_logits, grad_x, true);
 }
 
-// The gradients of a group's weights, of its pairs' weights, and its part of dL/dx.
+// Computes the gradients of a group's weights and of its pairs' routing weights, and adds its part of dL/dx.
 void Experts::backward_own(const Call& call, int64_t index, const View& x, const View& grad_y,
                            const View& grad_x) const {
   const Work& w = static_cast<const Work&>(call.work);
@@ -216,7 +215,7 @@ void Experts::backward_own(const Call& call, int64_t index, const View& x, const
                                               .gate = c_.gate,
                                               .grad_weights = w.grad_weights});
   if (own.gradients) {
-    // the bias' gradient adds up weighted rows of dL/dy; that of the matrix has the weights in the activations
+    // The bias sums weighted rows of dL/dy. For the matrix, the routing weights are already in the activations.
     if (group.down.has_bias()) {
       group.down.backward_weight(own, rows, w.grad_rows, w.grad_act, ExpertLinear::Parts::bias);
       gather(own, rows, routing, grad_y, w.grad_rows);
@@ -244,10 +243,10 @@ std::unique_ptr<Channel::Work> Experts::carve_decode(Carver& carver, int64_t tok
   return w;
 }
 
-// From about twice as many choices as experts on, nearly all of these have some.
+// From about twice as many choices as experts on, nearly every expert is chosen by some token.
 bool Experts::decode_chooses(int64_t tokens) const { return tokens * c_.chosen < 2 * c_.count; }
 
-// The experts that have rows.
+// Fetches only the experts that have rows.
 void Experts::fetch_chosen(Stream& stream, const Decode& a, const Routing& routing) const {
   std::vector<int32_t> begin(static_cast<size_t>(c_.count + 1));
   stream.copy(begin.data(), routing.begin, begin.size() * sizeof(int32_t));

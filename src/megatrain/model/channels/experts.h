@@ -1,11 +1,11 @@
-// A mixture of experts: a router in the block's first record, and records of consecutive experts behind it.
+// A mixture of experts: a router in the block's first record, followed by records of consecutive experts.
 //
 //   y = residual + sum over the token's chosen experts of weight * expert(x)        x, y: (T, H)
 //
-// With one record of experts it is computed at once; with several, groups of experts, each is a part of the phase:
-// router first, then a group after the other, the last of which completes y. How many groups there are changes no bit
-// (ops/experts.h). The router's choice is kept for backward whatever else is; between parts a micro-batch carries the
-// rest that was made of it. Gradients of frozen tensors are not computed.
+// With one record of experts, all is computed in one part. With several, each is a group of experts and a part of the
+// phase: first the router, then one group after the other; the last completes y. The number of groups changes no bit
+// (ops/experts.h). The router's choices are kept for backward at every level. Everything else derived from them is
+// passed from part to part with the micro-batch. Gradients of frozen tensors are not computed.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace megatrain {
 
-// The numbers that the tensors of an expert carry as their operand, repeated for every expert of a record.
+// The operand numbers of an expert's tensors, the same for every expert of a record.
 struct ExpertOperand {
   enum : int {
     gate_up = BlockOperand::first_free,  // (2F, H) gate, then up
@@ -33,10 +33,10 @@ struct ExpertOperand {
 
 class Experts final : public Channel {
  public:
-  // `records` are the block's: the first has the router, each further one a group of experts.
+  // `records` are the block's: the first has the router, each of the others a group of experts.
   Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records);
 
-  // At `products` it keeps nothing more: the experts' matmuls are computed again whatever is kept.
+  // Level `products` keeps nothing more: the experts' matmuls are recomputed at every level.
   std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
   bool takes_all_tokens() const override { return true; }
@@ -65,7 +65,7 @@ class Experts final : public Channel {
   struct Routing;  // what the router chose, and where each pair's row is
   struct Rows;     // buffers of a group's rows
   struct Work;
-  enum Level : int64_t { products = 1, everything };  // the router's logits are kept at the last
+  enum Level : int64_t { products = 1, everything };  // only `everything` keeps the router's logits
   bool in_parts() const { return groups_.size() > 1; }
   Routing carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const;
   Rows carve_rows(Carver& work, int64_t tokens) const;

@@ -27,7 +27,8 @@ class Mlp final : public Channel {
 
  private:
   struct Work;
-  enum Level : int64_t { products = 1, everything };  // gate and up; what the activation function makes of them too
+  // `products` keeps gate and up; `everything` also keeps the output of the activation function.
+  enum Level : int64_t { products = 1, everything };
   int64_t ff() const { return down_.in_width(); }
 
   Activation activation_;

@@ -1,4 +1,4 @@
-// Every family: a new one gets a line here and one in families.cc.
+// Every family. A new one gets a line here and one in families.cc.
 #pragma once
 
 #include "megatrain/model/family.h"

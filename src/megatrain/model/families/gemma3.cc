@@ -1,5 +1,5 @@
-// Gemma 3, text only: norms before and behind attention and MLP with weights stored less one, GeGLU, a scaled
-// embedding, local layers with a window and a RoPE of their own between global ones.
+// Gemma 3, text only: norms before and after attention and MLP with weights stored minus one, GeGLU, a scaled
+// embedding, and local layers with a sliding window and a RoPE of their own between global ones.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Whether each layer is a local one: by layer_types, or else all but every n-th.
+// Whether each layer is local: by layer_types if given, otherwise all but every n-th.
 std::vector<bool> read_local(const ConfigReader& r, int64_t layers) {
   const int64_t pattern = r.positive("sliding_window_pattern", 6);
   std::vector<bool> local;
@@ -24,7 +24,7 @@ std::vector<bool> read_local(const ConfigReader& r, int64_t layers) {
   return read_layer_types(r, layers).value_or(local);
 }
 
-// The RoPE of one kind of layers: its part of rope_parameters, or the older fields beside it.
+// The RoPE of one kind of layers: its part of rope_parameters, or the older top-level fields.
 RopeConfig read_gemma3_rope(const ConfigReader& r, const char* kind, const char* theta_key, double theta, bool scaled,
                             int64_t max_position) {
   json object = json::object();
@@ -57,7 +57,7 @@ RopeConfig read_gemma3_rope(const ConfigReader& r, const char* kind, const char*
 void read_gemma3(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 4, .null_kv_heads = false, .head_dim = 256, .max_position = 131072}, c);
   c.tied = r.boolean("tie_word_embeddings", true);
-  if (!r.object().contains("pad_token_id")) c.pad_id = 0;  // what transformers then takes
+  if (!r.object().contains("pad_token_id")) c.pad_id = 0;  // transformers' default
   const auto only = [&](const char* key, const json& supported) {
     if (r.object().contains(key) && r.at(key) != supported)
       fail_input(fmt::format("{}: '{}' is {}; megatrain supports only {} here", r.where(), key, r.at(key).dump(),
@@ -109,9 +109,9 @@ std::vector<std::vector<TensorSpec>> gemma3_tensors(const ModelConfig& c, int64_
            norm(At::down_norm, "post_feedforward_layernorm", c.hidden)}};
 }
 
-constexpr int64_t kPeriod = 6;  // every so many layers one is global, where a GGUF file does not say otherwise
+constexpr int64_t kPeriod = 6;  // every 6th layer is global unless a GGUF file says otherwise
 
-// The least n for which every n-th layer is global and the others local; 0: there is none.
+// The smallest n such that every n-th layer is global and the others are local; 0: there is none.
 int64_t period_of(const ModelConfig& c) {
   for (int64_t period = 1; period <= c.layers; ++period) {
     if (windows_repeat(c, period)) return period;
@@ -120,7 +120,7 @@ int64_t period_of(const ModelConfig& c) {
 }
 
 std::string gemma3_unlike_llama_cpp(const ModelConfig& c) {
-  constexpr int64_t kLayersOf27B = 62;  // llama.cpp knows Gemma 3 27B by it
+  constexpr int64_t kLayersOf27B = 62;  // llama.cpp detects Gemma 3 27B by this
   const double scale = c.layers == kLayersOf27B
                            ? 1 / std::sqrt(static_cast<double>(c.hidden) / static_cast<double>(c.heads))
                            : 1 / std::sqrt(static_cast<double>(c.head_dim));
@@ -148,7 +148,7 @@ std::vector<LlamaCpp::Key> gemma3_llama_cpp_keys(const ModelConfig& c) {
 Family gemma3_family() {
   return {.architecture = "Gemma3ForCausalLM",
           .model_type = "gemma3_text",
-          // The last is what transformers writes beside layer_types, and does not read.
+          // The last one is written by transformers next to layer_types, and never read.
           .fields = {"hidden_activation", "hidden_act", "query_pre_attn_scalar", "rope_local_base_freq",
                      "sliding_window_pattern", "attn_logit_softcapping", "final_logit_softcapping",
                      "use_bidirectional_attention", "_sliding_window_pattern"},

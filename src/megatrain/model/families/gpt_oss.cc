@@ -1,5 +1,5 @@
-// gpt-oss: sinks, biases everywhere, windows in every second layer, YaRN, and experts with a clamped gate whose files
-// hold all of a layer in one tensor, in bf16 or MXFP4.
+// gpt-oss: sinks, biases everywhere, a sliding window in every second layer, YaRN, and experts with a clamped gate.
+// Files store all experts of a layer in one tensor, in bf16 or MXFP4.
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// What transformers takes where neither field of RoPE is there.
+// What transformers assumes if both RoPE fields are absent.
 json absent_scaling() {
   return {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
           {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
@@ -50,7 +50,7 @@ std::vector<int64_t> read_window(const ConfigReader& r, int64_t layers) {
   return window;
 }
 
-// Whether config.json says that the experts are stored in MXFP4. Where weights are there, they say it themselves.
+// Whether config.json says that the experts are stored in MXFP4. If there are weights, their names decide instead.
 bool says_mxfp4(const ConfigReader& r) {
   constexpr const char* kField = "quantization_config";
   if (!r.has(kField)) return false;
@@ -106,7 +106,7 @@ std::vector<std::vector<TensorSpec>> gpt_oss_tensors(const ModelConfig& c, int64
 }
 
 std::string gpt_oss_unlike_llama_cpp(const ModelConfig& c) {
-  constexpr double kLimit = 7;  // in llama.cpp's code
+  constexpr double kLimit = 7;  // hard-coded in llama.cpp
   if (c.tied) return "with a head that is the embedding (tie_word_embeddings)";
   if (!c.qkv_bias) return "without attention_bias";
   if (c.experts.gate.limit != static_cast<float>(kLimit))

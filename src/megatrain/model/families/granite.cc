@@ -1,4 +1,4 @@
-// Granite 3: Llama with four multipliers, of the embedding, the softmax, what each branch adds, and the logits.
+// Granite 3: Llama with four multipliers: of the embedding, the softmax, each branch's output and the logits.
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"

@@ -1,4 +1,4 @@
-// Llama: biases by two fields, no window.
+// Llama: two fields enable biases; no sliding window.
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/rope_config.h"

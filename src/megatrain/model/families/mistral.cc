@@ -1,4 +1,4 @@
-// Mistral: no biases, and unless sliding_window is null a window in all layers.
+// Mistral: no biases, and a sliding window in all layers unless sliding_window is null.
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/rope_config.h"

@@ -1,4 +1,4 @@
-// Mixtral: Mistral with experts in every layer; no window unless sliding_window is given.
+// Mixtral: Mistral with experts in every layer. No sliding window unless sliding_window is given.
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"

@@ -1,4 +1,4 @@
-// Phi-3 and Phi-4-mini: q, k and v in one tensor, gate and up in another; longrope; heads that turn in part.
+// Phi-3 and Phi-4-mini: q, k and v in one tensor, gate and up in another; longrope; partly rotated heads.
 #include <cmath>
 #include <limits>
 
@@ -31,7 +31,8 @@ std::vector<double> read_factors(const ConfigReader& r, const char* key, int64_t
   return factors;
 }
 
-// rope_scaling, or transformers 5's rope_parameters; what both have must be equal, as versions go by different ones.
+// Merges rope_scaling with transformers 5's rope_parameters. Fields in both must be equal, as versions of transformers
+// prefer different ones.
 json rope_object(const ConfigReader& r) {
   json rope = r.has("rope_scaling") ? r.at("rope_scaling") : json::object();
   for (const char* key :
@@ -72,13 +73,13 @@ RopeConfig read_phi3_rope(const ConfigReader& model, const ModelConfig& c) {
     fail_input(fmt::format("{}: 'rope_type' is '{}' and 'type' is '{}'; remove the wrong one", r.where(), type,
                            r.string("type", "")));
   if (type == "default") return rope;
-  if (type != "longrope" && type != "su" && type != "yarn")  // the older names mean longrope, as in transformers
+  if (type != "longrope" && type != "su" && type != "yarn")  // older names of longrope, as in transformers
     fail_input(fmt::format("{}: RoPE scaling '{}' is not supported; {} has default and longrope", model.where(), type,
                            c.architecture));
   rope.scaling = RopeScaling::longrope;
   rope.short_factor = read_factors(r, "short_factor", rope.rotary_dim / 2);
   rope.long_factor = read_factors(r, "long_factor", rope.rotary_dim / 2);
-  constexpr int64_t kAbsent = 4096;  // what transformers takes, whatever stands inside
+  constexpr int64_t kAbsent = 4096;  // transformers' default, whatever the RoPE object says
   const int64_t original = r.positive("original_max_position_embeddings", kAbsent);
   if (!model.has("original_max_position_embeddings") && original != kAbsent)
     fail_input(
@@ -101,7 +102,7 @@ RopeConfig read_phi3_rope(const ConfigReader& model, const ModelConfig& c) {
 void read_phi3(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.max_position = 4096}, c);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-5);
-  if (!r.object().contains("pad_token_id")) {  // what transformers then takes
+  if (!r.object().contains("pad_token_id")) {  // transformers' default
     c.pad_id = 32000;
     if (c.pad_id >= c.vocab)
       fail_input(

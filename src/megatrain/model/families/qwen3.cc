@@ -1,4 +1,4 @@
-// Qwen 3: a norm of each query and key head, and a window that use_sliding_window switches on.
+// Qwen 3: a norm for each query and key head, and a sliding window that use_sliding_window enables.
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/rope_config.h"
@@ -17,7 +17,7 @@ void read_qwen3(const ConfigReader& r, ModelConfig& c) {
 }
 
 Family::Preset qwen3_preset(const char* name, const PresetSizes& sizes) {
-  return {name, preset_json("Qwen3ForCausalLM", "qwen3", sizes)};  // heads of 128, as where the field is not there
+  return {name, preset_json("Qwen3ForCausalLM", "qwen3", sizes)};  // head_dim is 128, the default
 }
 
 std::string qwen3_unlike_llama_cpp(const ModelConfig& c) { return c.o_bias ? "with attention_bias" : ""; }

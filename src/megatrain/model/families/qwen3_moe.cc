@@ -1,4 +1,4 @@
-// Qwen 3 with experts: Qwen 3's attention; layers are dense by mlp_only_layers and decoder_sparse_step.
+// Qwen 3 with experts: Qwen 3's attention. mlp_only_layers and decoder_sparse_step say which layers are dense.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::vector<bool> read_expert_layers(const ConfigReader& r, int64_t layers) {
   if (!listed)
     fail_input(fmt::format("{}: 'mlp_only_layers' is {}; it must list numbers of layers", r.where(),
                            dense.dump().substr(0, 80)));
-  for (const json& layer : dense) {  // one behind the last layer says nothing, as in transformers
+  for (const json& layer : dense) {  // a number past the last layer is ignored, as in transformers
     if (layer < layers) experts[layer.get<size_t>()] = false;
   }
   return experts;
@@ -39,7 +39,7 @@ void read_qwen3_moe(const ConfigReader& r, ModelConfig& c) {
   must_be(r, "mlp_bias", false, c.architecture);
   c.qk_norm = true;
   c.rope = parse_rope(r, c.max_position);
-  // transformers has the window in all layers or in none
+  // transformers uses the window in all layers or in none
   c.window = r.boolean("use_sliding_window", false) ? read_window_of_all(r, c) : read_switched_window(r, c);
   read_experts(r, {.count = 128, .chosen = 8}, c);
   c.experts.ff = r.positive("moe_intermediate_size", 768, kMaxWidth);

@@ -8,10 +8,10 @@
 
 namespace megatrain {
 
-// In generation without gradients, and with inverse norms that nothing reads.
+// In generation there are no gradients, and the inverse RMS values are never read.
 struct Attention::Work final : Mixer::Work {
   View qkv;            // (T, q + 2 kv) as attention reads it
-  View product;        // (T, q + 2 kv) before q/k norm and rope, v for attention; without q/k norm it is qkv
+  View product;        // (T, q + 2 kv) output of the qkv matmul; has v for attention; same as `qkv` without q/k norm
   float* q_inv_rms{};  // (T * heads) with q/k norm only
   float* k_inv_rms{};  // (T * kv_heads)
   View attended;       // (T, q)
@@ -86,7 +86,7 @@ Attention::Qkv Attention::split(const View& qkv) const {
           .v = qkv.slice_cols(s_.q_dim() + s_.kv_dim(), s_.kv_dim())};
 }
 
-// Counted from the range's first token.
+// The runs within a range. `begin` is relative to the range's first token.
 std::vector<AngleRun> Attention::runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const {
   std::vector<AngleRun> runs;
   for (const AngleRun& run : angle_runs(micro_batch.documents, micro_batch.tokens, s_.rope.long_above())) {
@@ -115,7 +115,7 @@ void Attention::rope(const Binding& at, const View& qkv, const int32_t* angles, 
 
 struct Attention::Project {
   View x;                 // (T, H) normalised
-  View product;           // (T, q + 2 kv) out: before q/k norm. It may be `qkv`; without q/k norm it is
+  View product;           // (T, q + 2 kv) out: before q/k norm; may alias `qkv`, and must without q/k norm
   View qkv;               // (T, q + 2 kv) out: q and k as attention reads them
   float* q_inv_rms;       // (T * heads) out, with q/k norm only
   float* k_inv_rms;       // (T * kv_heads)
@@ -124,7 +124,7 @@ struct Attention::Project {
   const float* tables;
 };
 
-// What attention reads: q and k of `qkv`, v of `product`.
+// Returns what attention reads: q and k from `qkv`, v from `product`.
 Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
   qkv_.forward(at, a.x, {}, a.product);
   const Qkv raw = split(a.product), read = split(a.qkv);

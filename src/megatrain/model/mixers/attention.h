@@ -1,10 +1,10 @@
-// Attention: softmax(scale q k^T) v over the documents of a micro-batch, causal, within a window where there is one.
+// Attention: softmax(scale q k^T) v over the documents of a micro-batch, causal, optionally within a sliding window.
 //
 //   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
 //   y = residual + out_scale o(attention(q, k, v))
 //
-// Which of the optional operands there are (biases, q/k norm, sinks) is said by the record's layout. Gradients of
-// frozen tensors are not computed.
+// The record's layout decides which optional operands exist: biases, q/k norm, sinks. Gradients of frozen tensors are
+// not computed.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ namespace megatrain {
 struct AttentionSizes {
   int64_t heads, kv_heads, head_dim;
   int64_t window;  // 0: none
-  float scale;     // of q k^T
+  float scale;     // multiplies q k^T
   double out_scale;
   NormShape norm;  // of q and k
   DType dtype;
   int64_t tokens;     // T of a micro-batch
-  int64_t positions;  // of the rotary tables
+  int64_t positions;  // positions in the rotary tables
   RopeConfig rope;
-  int64_t rope_at;  // where its table begins among the tables, in floats
+  int64_t rope_at;  // offset of its table within the tables, in floats
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -41,7 +41,7 @@ class Attention final : public Mixer {
  public:
   Attention(const AttentionSizes& sizes, const LayerLayout& record);
 
-  // `outputs`: attention's output with its row statistics. `attention`: q, k and v too.
+  // `outputs` keeps attention's output and its row statistics; `attention` also keeps q, k and v.
   std::vector<Level> keep_levels() const override;
   std::unique_ptr<Mixer::Work> carve(const Space& space) const override;
   void in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const override;
