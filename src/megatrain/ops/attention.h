@@ -18,14 +18,14 @@ struct AttentionShape {
 // Documents tile [0, T).
 struct Documents {
   const int32_t* begin;       // (count + 1) device memory, begin[0] = 0, begin[count] = T
-  const int32_t* host_begin;  // the same in host memory, read while a call is enqueued and not after
+  const int32_t* host_begin;  // the same in host memory; read only while a call is enqueued
   int64_t count;
   int64_t longest;  // tokens of the longest document
   bool uniform;     // every document has `longest` tokens
 };
 
-// Sinks are a learned logit of each head that takes part in every softmax of the head and has no value: a row of
-// probabilities then adds up to less than one. `lse` includes them.
+// Sinks are one learned logit per head. It takes part in every softmax of the head but has no value, so a row of
+// probabilities sums to less than one. `lse` includes the sinks.
 struct AttentionForward {
   AttentionShape shape;
   Documents documents;
@@ -46,7 +46,7 @@ struct AttentionBackward {
   View grad_q;              // (T, heads * D), strided rows
   View grad_k;              // (T, kv_heads * D), strided rows
   View grad_v;              // (T, kv_heads * D), strided rows
-  View grad_sinks;          // (heads) fp32, or empty: not wanted
+  View grad_sinks;          // (heads) fp32; empty: not wanted
   bool accumulate = false;  // grad_sinks += (true) or = (false)
 };
 

@@ -10,10 +10,11 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kEvenLengths = 512, kEvenStep = 128;  // up to there lengths are multiples of the step
+constexpr int64_t kEvenLengths = 512, kEvenStep = 128;  // up to kEvenLengths, lengths are multiples of kEvenStep
 
-// A computed token costs about as much memory traffic as the simple kernel's arithmetic on this many pairs, of which it
-// has n (n + 64) / 2 for a document of n tokens: half a square, and the corners of tiles.
+// The memory traffic of one computed token takes about as long as the simple kernel's arithmetic on this many (query,
+// key) pairs. For a document of n tokens, the simple kernel computes n (n + 64) / 2 pairs: half a square plus the
+// corners of tiles.
 constexpr int64_t kPairsOfComputedToken = 8;
 constexpr int64_t kTileCorner = 64;
 

@@ -11,14 +11,14 @@ namespace {
 
 constexpr int64_t kPairsBytes = 512 * kMiB, kRaggedPairsBytes = kGiB;
 
-// A piece repeats its overlap, so it has several times as many tokens; short ones leave the GPU idle.
+// A piece recomputes its overlap, so it should be several times as long. Short pieces leave the GPU idle.
 constexpr int64_t kPieceOverlaps = 8, kShortestPiece = 4096;
 
 int64_t piece_overlap(const AttentionShape& shape) { return round_up(std::max<int64_t>(shape.window - 1, 1), 128); }
 
 int64_t pairs_bytes(int64_t length) { return round_up(length, 64) * round_up(length, 128) * 2; }
 
-// As many key heads of one document as keep its pairs within `bytes`: a divisor of all, at least one.
+// The number of key heads of one document whose pairs fit in `bytes`: a divisor of kv_heads, at least one.
 int64_t kv_heads_within(const AttentionShape& shape, int64_t length, int64_t bytes) {
   const int64_t heads = std::max<int64_t>(bytes / (pairs_bytes(length) * (shape.heads / shape.kv_heads)), 1);
   int64_t kv_heads = std::min(heads, shape.kv_heads);
@@ -26,7 +26,7 @@ int64_t kv_heads_within(const AttentionShape& shape, int64_t length, int64_t byt
   return kv_heads;
 }
 
-// Places in scratch, one after the other.
+// Allocates consecutive offsets in scratch.
 class Taker {
  public:
   int64_t take(int64_t elements, int64_t bytes_each) {

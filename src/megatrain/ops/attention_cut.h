@@ -1,23 +1,23 @@
-// How attention over documents of one length is cut into calls: the backward so that its scratch is bounded, the
-// forward of long documents so that it is fast.
+// How attention over documents of one length is split into calls: the backward to bound its scratch, the forward of
+// long documents for speed.
 //
-// A deterministic backward keeps a (queries, keys) bf16 matrix for every head that it works on. So it is given as many
-// documents, or key heads of one document, at a time as fit kPairsBytes, and a document longer than a tile in tiles of
-// its queries by tiles of its keys: those on the diagonal masked as the document is, those below it whole. Each tile
-// has the whole rows' log-sum-exps and outputs; what a query or a key gets of the tiles is added in fp32, keys
-// ascending for a query, queries ascending for a key.
+// A deterministic backward keeps a (queries, keys) bf16 matrix for every head that it works on. So one call takes as
+// many documents, or as many key heads of one document, as fit in kPairsBytes. A document longer than a tile is split
+// into tiles of queries by tiles of keys. Tiles on the diagonal are masked like the document; tiles below it are
+// unmasked. Each tile reads the log-sum-exps and outputs of the whole rows. Partial gradients are summed in fp32: for a
+// query in ascending order of keys, for a key in ascending order of queries.
 //
-// A document in a window is cut into pieces instead: ranges of `tile` tokens, queries and keys alike and masked as the
-// document is, each of which begins at least `overlap` tokens before its new queries. The output's gradient of the
-// queries that are not new is given as zero, so that they add zero to every gradient. A query has all its keys in one
-// piece; what a key gets of the pieces is added in fp32, pieces ascending. All pieces have one length: the last ends
-// with the document and has fewer new queries.
+// A document with a sliding window is split into pieces instead: ranges of `tile` tokens that are queries and keys
+// alike, masked like the document. Each piece begins at least `overlap` tokens before its new queries. The output
+// gradient of the other queries is set to zero, so that they add zero to every gradient. A new query has all its keys
+// in one piece. The gradients of a key are summed in fp32, pieces ascending. All pieces have the same length: the last
+// one ends with the document and has fewer new queries.
 //
-// The forward of a document of more than kForwardTiles tiles runs over the backward's tiles: keys and values of a head
-// no longer fit the L2 cache then, and one call over the whole document has 496 TFLOP/s on an H200 at 512K tokens where
-// tiles have 618. Each call has an output and log-sum-exps of its own; they are merged in fp32, keys ascending.
+// The forward of a document of more than kForwardTiles tiles uses the backward's tiles, because the keys and values of
+// a head no longer fit in the L2 cache. On an H200 at 512K tokens, one call over the whole document reaches 496
+// TFLOP/s, tiles 618. Each call has its own output and log-sum-exps. They are merged in fp32, keys ascending.
 //
-// The cut decides bits, so it follows from the shape alone.
+// The split affects bits, so it depends only on the shape.
 #pragma once
 
 #include <cstdint>
@@ -29,43 +29,43 @@ namespace megatrain {
 
 inline constexpr int64_t kAttentionTile = 16384;
 
-// Tokens of a tile, at most: kAttentionTile, or as many as keep the pairs of the heads that share a key head below
+// Maximum tokens of a tile: kAttentionTile, or fewer so that the pairs of all heads that share a key head are below
 // 2^31.
 int64_t attention_tile(const AttentionShape& shape);
 
 struct AttentionCut {
-  int64_t documents;    // of a call, a divisor of all
-  int64_t kv_heads;     // of a call; all of them unless a call is one document
-  int64_t tile;         // tokens of a tile, but for the last, which may have fewer; the document's where it is not cut
-  int64_t overlap = 0;  // of pieces, the tokens before their new queries: at least the window less one; 0: tiles
+  int64_t documents;    // documents per call, a divisor of their number
+  int64_t kv_heads;     // key heads per call; all of them unless a call is one document
+  int64_t tile;         // tokens per tile (the last may have fewer); the document's length if it is not split
+  int64_t overlap = 0;  // pieces: tokens before the new queries, at least window - 1; 0: tiles
 
   bool tiled(int64_t length) const { return tile < length; }
 };
 
-// A document that is longer than its window stays whole where the window is longer than half a tile.
+// A document with a sliding window is not split if the window is longer than half a tile.
 AttentionCut attention_cut(const AttentionShape& shape, int64_t documents, int64_t length);
 
-// Whole documents unless one is longer than kForwardTiles tiles and has no window.
+// Documents are not split unless they are longer than kForwardTiles tiles and have no window.
 inline constexpr int64_t kForwardTiles = 4;
 AttentionCut attention_forward_cut(const AttentionShape& shape, int64_t documents, int64_t length);
 
-// Of a call over documents of up to `length` tokens, at most a tile, that lie anywhere in the micro-batch: few large
-// calls, in which a document's own length bounds what is computed.
-inline constexpr int64_t kRaggedDocuments = 256;  // of a call, at most
+// For a ragged call: documents of up to `length` tokens, at most a tile, anywhere in the micro-batch. Such calls are
+// few and large, and compute no more than each document's own length.
+inline constexpr int64_t kRaggedDocuments = 256;  // maximum per call
 AttentionCut ragged_cut(const AttentionShape& shape, int64_t length);
 
-// Of the pieces of a document, in order.
+// The pieces of a document, in order.
 struct AttentionPiece {
   int64_t begin;      // its first token
-  int64_t new_begin;  // its first new query; those from here to its end are new
+  int64_t new_begin;  // its first new query; all queries from here to its end are new
 };
 std::vector<AttentionPiece> attention_pieces(const AttentionCut& cut, int64_t length);
 
-// Where the scratch of a tiled backward has what the tiles add up to and what one of them gives, in bytes from its
-// beginning; the library's workspace begins at `workspace`.
+// Layout of the scratch of a tiled backward: the sums over the tiles and the results of one tile, as byte offsets. The
+// library's workspace begins at `workspace`.
 struct TileScratch {
-  int64_t sum_q;                            // (tile, heads * D) fp32; not of pieces
-  int64_t grad_out;                         // (tile, heads * D) bf16, zero where queries are not new; of pieces alone
+  int64_t sum_q;                            // (tile, heads * D) fp32; tiles only
+  int64_t grad_out;                         // (tile, heads * D) bf16, zero for queries that are not new; pieces only
   int64_t sum_k, sum_v;                     // (length, kv_heads * D) fp32
   int64_t partial_q, partial_k, partial_v;  // (tile, …) bf16
   int64_t stats;                            // (heads, queries of the tile) fp32 log-sum-exps
@@ -73,18 +73,18 @@ struct TileScratch {
 };
 TileScratch tile_scratch(const AttentionShape& shape, const AttentionCut& cut, int64_t length);
 
-// The same of a tiled forward.
+// The same for a tiled forward.
 struct ForwardScratch {
   int64_t sum;      // (tile, heads * D) fp32
   int64_t partial;  // (tile, heads * D) bf16
   int64_t stats;    // (heads, queries of the tile) fp32 log-sum-exps of one call
-  int64_t lse[2];   // the same of the calls so far, before and after one is merged
+  int64_t lse[2];   // the same for all calls so far, before and after merging one
   int64_t workspace;
 };
 ForwardScratch forward_scratch(const AttentionShape& shape, const AttentionCut& cut);
 
 // All scratch of the backward: the pairs, each head's row sums, for grouped heads the gradients of keys and values
-// before they are summed, and what tiles need.
+// before they are summed, and the scratch of tiles.
 int64_t attention_backward_bytes(const AttentionShape& shape, const AttentionCut& cut, int64_t length);
 int64_t attention_backward_bytes(const AttentionShape& shape, int64_t documents, int64_t length);
 

@@ -1,4 +1,4 @@
-// Cross-entropy of one chunk of tokens, forward and backward in one pass; logits never exist for all tokens.
+// Cross-entropy of one chunk of tokens, forward and backward in one pass. Logits never exist for all tokens.
 #pragma once
 
 #include "megatrain/tensor/view.h"
@@ -17,7 +17,7 @@ struct CrossEntropy {
   float* loss;            // (C)
   int32_t* correct;       // (C)
   bool backward;
-  const float* token_scales = nullptr;  // (C) for a loss that weighs tokens; nullptr: all are 1
+  const float* token_scales = nullptr;  // (C) weights of the tokens' losses; nullptr: all are 1
 };
 
 }  // namespace megatrain

@@ -9,7 +9,7 @@ namespace megatrain {
 // form of GELU, as 1 + tanh(u) = 2 sigmoid(2u). gelu_sigmoid: z = 1.702 gate.
 enum class Activation { silu, gelu_tanh, gelu_sigmoid };
 
-// activation(gate) * (up + up_offset), gate limited from above and up on both sides first.
+// activation(gate) * (up + up_offset), after clamping gate from above and up on both sides to `limit`.
 struct Gate {
   Activation activation = Activation::silu;
   float limit = 0;  // 0: none
@@ -26,8 +26,8 @@ struct GatedForward {
 struct GatedBackward {
   View gate_up;       // (T, 2F)
   View grad_out;      // (T, F)
-  View grad_gate_up;  // (T, 2F); may be gate_up itself
-  View out;           // (T, F) the forward's output once more, bit for bit; or empty
+  View grad_gate_up;  // (T, 2F); may alias gate_up
+  View out;           // (T, F) the forward's output, recomputed bit for bit; or empty
   Activation activation = Activation::silu;
 };
 

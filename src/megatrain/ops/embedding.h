@@ -1,4 +1,4 @@
-// Embedding over gathered rows: the caller has brought only the touched rows of the table to the device.
+// Embedding over gathered rows: only the rows of the table that are needed are on the device.
 #pragma once
 
 #include "megatrain/base/bf16.h"
@@ -6,8 +6,7 @@
 
 namespace megatrain {
 
-// A model's scale of its embeddings as its forward and backward take it: rounded to the weights' dtype, as transformers
-// does.
+// A model's embedding scale, rounded to the weights' dtype as transformers does. Forward and backward both use it.
 inline float embedding_scale(double scale, DType weights) {
   const float rounded = static_cast<float>(scale);
   return weights == DType::bf16 ? to_float(to_bf16(rounded)) : rounded;
@@ -18,11 +17,11 @@ struct EmbeddingForward {
   View table;            // (R, H) touched rows
   const int32_t* index;  // (T) row of `table` for each token
   float scale = 1;
-  View out;  // (T, H) same dtype as table; may be table itself where index[t] is t
+  View out;  // (T, H) same dtype as table; may alias table if index[t] is t
 };
 
-// grad[row[u]] += sum over segment u of grad_out[order[i]] * scale, i in [begin[u], begin[u+1]), added one by one in
-// that order in fp32 onto what is there, so that splitting the tokens over several calls gives the same bits.
+// grad[row[u]] += sum over segment u of grad_out[order[i]] * scale, i in [begin[u], begin[u+1]). Terms are added one by
+// one in that order in fp32 to the existing value, so that splitting the tokens over several calls gives the same bits.
 struct EmbeddingBackward {
   View grad_out;         // (T, H)
   const int32_t* order;  // (T) token positions sorted by row, ascending within a row

@@ -1,12 +1,11 @@
 // Mixtures of experts: a router chooses k of E experts for every token, and each chosen expert computes on that token.
 //
-// A (token, choice) is a pair, number t * k + j. Every pair owns a row. Rows lie by expert, ascending, and an expert's
-// by pair, ascending: a stable counting sort, so that no order depends on timing. How many rows an expert has is data
-// of the device, which no call waits for: buffers of rows hold the most there can be, and a call touches the rows there
-// are.
+// A (token, choice) is a pair, number t * k + j. Every pair owns a row. Rows are sorted by expert, then by pair. It is
+// a stable counting sort, so that no order depends on timing. How many rows an expert has is known only on the device,
+// and no call waits for it: buffers of rows have the maximum size, and a call touches only the rows that exist.
 //
 // Experts are computed in groups of consecutive ones. A token's rows are added in order of their experts, ascending in
-// forward and descending in backward, group after group into one fp32 sum, so that the groups change no bit.
+// forward and descending in backward. Group after group adds to one fp32 sum, so that the grouping changes no bit.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +16,14 @@
 
 namespace megatrain {
 
-// What a token's weights are made of: the softmax over the chosen logits, the softmax over all, or the sigmoid of each
-// chosen logit over their sum.
+// How a token's weights are computed: the softmax over the chosen logits, the softmax over all logits, or the sigmoids
+// of the chosen logits divided by their sum.
 enum class RouterScore : uint8_t { softmax_of_chosen, softmax_of_all, sigmoid };
 
-// The k largest of each row of logits, largest first, of equal ones the lower number first.
+// The k largest of each row of logits, largest first; among equal ones the lower index first.
 struct Route {
   View logits;       // (T, E) fp32
-  View choice_bias;  // (E) fp32 or empty: added to the scores for the choice alone; sigmoid only
+  View choice_bias;  // (E) fp32 or empty: added to the scores only for choosing; sigmoid only
   RouterScore score = RouterScore::softmax_of_chosen;
   float scale = 1;             // multiplies the weights
   int64_t choices = 0;         // k
@@ -39,8 +38,9 @@ struct RouteBackward {
   int64_t choices = 0;
   const int32_t* experts = nullptr;     // (T * k)
   const float* grad_weights = nullptr;  // (T * k)
-  // Of the losses of the router, whose gradients go through softmax over all: the gradient by an expert's probability,
-  // the same for every token, and by the square of the log-sum-exp. Both only in rows where `counted` is not 0.
+  // Gradients of the router's losses, which go through the softmax over all logits: with respect to an expert's
+  // probability, the same for every token, and with respect to the squared log-sum-exp. Both apply only to rows where
+  // `counted` is not 0.
   View grad_probability;  // (E) fp32 or empty
   float grad_squared_lse = 0;
   const int32_t* counted = nullptr;  // (T); nullptr: all rows
@@ -57,24 +57,24 @@ struct SortByExpert {
   int32_t* row_of_pair = nullptr;    // (T * k) out
 };
 
-// The rows of a group of experts. Buffers begin with the group's first row: expert i's rows are
-// [begin[i] - begin[0], begin[i + 1] - begin[0]) of them.
+// The rows of a group of experts. Buffers start at the group's first row: expert i's rows are [begin[i] - begin[0],
+// begin[i + 1] - begin[0]) in them.
 struct ExpertRows {
   const int32_t* begin = nullptr;  // (experts + 1) device memory, into SortByExpert::begin
-  // Where the group begins whose buffers they are, when these are only some of its experts, as a weight gradient may be
-  // of: into the same array. nullptr: at `begin`.
+  // If these are only some experts of a group, as for a weight gradient: the start of the group that the buffers belong
+  // to, a pointer into the same array. nullptr: `begin`.
   const int32_t* origin = nullptr;
   int64_t experts = 0;
-  int64_t most = 0;      // rows that the buffers hold
-  int64_t expected = 0;  // rows that equal loads would give: for costs alone
+  int64_t most = 0;      // rows that the buffers can hold
+  int64_t expected = 0;  // rows if the load were balanced; only for cost estimates
 
-  const int32_t* first() const { return origin ? origin : begin; }  // of the buffers
+  const int32_t* first() const { return origin ? origin : begin; }  // start of the buffers
 };
 
-// One matrix or row of each expert of a group, at equal distances.
+// One matrix or row per expert of a group, at equal distances.
 struct ExpertWeights {
-  View first;          // (N, K), or (1, N) for a bias; empty: there is none
-  int64_t stride = 0;  // elements from one expert's to the next
+  View first;          // (N, K), or (1, N) for a bias; empty: absent
+  int64_t stride = 0;  // elements from one expert to the next
   bool empty() const { return first.empty(); }
 };
 
@@ -104,8 +104,8 @@ struct ExpertsBackwardInput {
   View grad_x;           // (most, K)
 };
 
-// grad_weight = grad_out^T x, grad_bias = column sums of grad_out, each over the expert's rows in their order. Without
-// rows the gradient is zero.
+// grad_weight = grad_out^T x, grad_bias = column sums of grad_out, each over the expert's rows in order. Without rows
+// the gradient is zero.
 struct ExpertsBackwardWeight {
   ExpertRows rows;
   View grad_out;              // (most, N)
@@ -115,7 +115,7 @@ struct ExpertsBackwardWeight {
   bool accumulate = false;    // += (true) or = (false)
 };
 
-// out = gated(gate_up) row by row, of the rows there are
+// out = gated(gate_up) for each existing row
 struct ExpertsGated {
   ExpertRows rows;
   View gate_up;  // (most, 2F)
@@ -123,20 +123,20 @@ struct ExpertsGated {
   Gate gate;
 };
 
-// Backward of weight * (gated(gate_up) down^T + bias), from the token's gradient dY and grad_act = dY down.
+// Backward of weight * (gated(gate_up) down^T + bias), given the token's gradient dY and grad_act = dY down.
 struct ExpertsGatedBackward {
   ExpertRows rows;
   const int32_t* pair_of_row = nullptr;  // of the whole micro-batch
   const float* weights = nullptr;        // (T * k) by pair
   View gate_up;                          // (most, 2F); overwritten with its gradient
   View grad_act;                         // (most, F) not weighted; overwritten with weight * gated(gate_up)
-  View grad_y;                           // (most, H) rows of dY; overwritten with weight * dY where `bias` is not empty
-  ExpertWeights bias;                    // (H) of the down product, or empty
+  View grad_y;                           // (most, H) rows of dY; overwritten with weight * dY if `bias` is not empty
+  ExpertWeights bias;                    // (H) of the down matmul, or empty
   Gate gate;
   float* grad_weights = nullptr;  // (T * k) out, by pair: <grad_act, gated(gate_up)> + <dY, bias>
 };
 
-// The rows of a token added to its sum: sum[t] = from[t] + weight * row + ..., in order of the experts.
+// Adds the rows of each token to its sum: sum[t] = from[t] + weight * row + ..., in order of the experts.
 struct CombineRows {
   const int32_t* experts = nullptr;      // (T * k) by pair
   const int32_t* row_of_pair = nullptr;  // (T * k), of the whole micro-batch
@@ -146,24 +146,24 @@ struct CombineRows {
   ExpertRows rows;
   View x;                   // (most, H)
   bool descending = false;  // experts from the last to the first
-  View from;                // (T, H) of any dtype; empty: zero. May be `out`
+  View from;                // (T, H) of any dtype; empty: zero. May alias `out`
   View out;                 // (T, H) fp32, or rounded once to its dtype
 };
 
-// What a micro-batch adds to the figures of a router: how often expert e was a token's choice j, choice_counts[j * E +
-// e], and what the router's losses are made of.
+// What a micro-batch adds to the router's statistics: choice_counts[j * E + e], how often expert e was choice j of a
+// token, and the sums from which the router's losses are computed.
 struct CountExperts {
   const int32_t* experts = nullptr;  // (T * k) by pair
-  const int32_t* counted = nullptr;  // (T) pairs of other tokens are left out; nullptr: all count
+  const int32_t* counted = nullptr;  // (T) 0: the token's pairs are not counted; nullptr: all count
   View logits;                       // (T, E) fp32
   int64_t choices = 0;
   int64_t* choice_counts = nullptr;  // (k * E) +=
-  double* probability = nullptr;     // (E) += softmax over all; summed over tokens in their order
-  double* squared_lse = nullptr;     // (1) += likewise
-  int64_t* tokens = nullptr;         // (1) += that count
+  double* probability = nullptr;     // (E) += softmax over all logits, summed over tokens in order
+  double* squared_lse = nullptr;     // (1) +=, summed likewise
+  int64_t* tokens = nullptr;         // (1) += number of counted tokens
 };
 
-// Where those figures of one router lie in a slab of 8-byte words.
+// Layout of one router's statistics in a slab of 8-byte words.
 struct RouterCounts {
   int64_t* choice_counts;  // (k * E)
   int64_t* tokens;         // (1)
@@ -178,8 +178,8 @@ struct RouterCounts {
   }
 };
 
-// The gradient by an expert's probability of the loss that balances the experts: factor times how often the expert was
-// chosen, by any choice of any layer. Of whole numbers, so that no order decides its bits.
+// The gradient of the load balancing loss with respect to an expert's probability: factor times how often the expert
+// was chosen, over all choices and layers. The counts are integers, so their order does not affect bits.
 struct BalanceSlopes {
   const int64_t* choice_counts = nullptr;  // (k * E) of the first layer
   int64_t layers = 0;

@@ -1,16 +1,16 @@
-// Matrix products of a linear layer. Products accumulate in fp32 whatever the operands are.
+// The matmuls of a linear layer. They accumulate in fp32 whatever the dtype of the operands.
 #pragma once
 
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
 
-// out = scale x weight^T + bias + residual, rounded once. A scaled product has no bias.
+// out = scale x weight^T + bias + residual, rounded once. With a scale there is no bias.
 struct LinearForward {
   View x;         // (T, K), strided rows
   View weight;    // (N, K)
   View bias;      // (N) or empty
-  View residual;  // (T, N) of out's dtype, strided rows, or empty; may be out itself
+  View residual;  // (T, N) of out's dtype, strided rows, or empty; may alias out
   View out;       // (T, N), strided rows; dtype of x or fp32
   float scale = 1;
 };
@@ -28,7 +28,7 @@ struct LinearBackwardInput {
 struct LinearBackwardWeight {
   View grad_out;     // (T, N), strided rows
   View x;            // (T, K), strided rows
-  View grad_weight;  // (N, K) fp32, or empty: only the bias is wanted
+  View grad_weight;  // (N, K) fp32; empty: only the bias is wanted
   View grad_bias;    // (N) fp32 or empty
   bool accumulate;   // += (true) or = (false)
   float scale = 1;

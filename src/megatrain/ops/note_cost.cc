@@ -8,7 +8,7 @@ namespace {
 
 std::string number(int64_t value) { return std::to_string(value); }
 
-// "8192x3584 bf16", with its stride where rows are apart.
+// "8192x3584 bf16", with the stride if rows are not contiguous.
 std::string shape(const View& view) {
   std::string text = number(view.rows) + "x" + number(view.cols) + " " + dtype_name(view.dtype);
   if (!view.contiguous()) text += " stride " + number(view.row_stride);
@@ -51,7 +51,7 @@ std::string attention_text(const char* name, const AttentionShape& shape, const 
   return text + mark(!sinks.empty(), ", sinks");
 }
 
-// Of q k^T and of p v; documents that are not uniform are taken for uniform ones.
+// FLOPs of q k^T and p v. Documents of unequal length are counted as if all had the longest one's length.
 double attention_flops(const AttentionShape& shape, const Documents& documents) {
   const double longest = static_cast<double>(documents.longest);
   const double window = shape.window > 0 ? std::min(static_cast<double>(shape.window), longest) : longest;
@@ -167,7 +167,7 @@ double sum(const Views&... views) {
   return (static_cast<double>(views.empty() ? 0 : views.bytes()) + ...);
 }
 
-// Of the rows that are expected in buffers of rows, and of the weights of all experts.
+// Bytes of the expected rows, and of the weights of all experts.
 template <class... Views>
 double sum_of_rows(const ExpertRows& rows, const Views&... views) {
   return static_cast<double>(rows.expected) *
@@ -177,7 +177,7 @@ template <class... Weights>
 double sum_of_experts(const ExpertRows& rows, const Weights&... weights) {
   return static_cast<double>(rows.experts) * (sum(weights.first) + ...);
 }
-// Of numbers by row or pair.
+// Bytes of arrays with one entry per row or pair.
 double lists(int64_t count, int64_t bytes_each) { return static_cast<double>(count * bytes_each); }
 
 struct Bytes {

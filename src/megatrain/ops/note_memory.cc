@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr uint64_t kPurpose = 0x6e6f746573;  // "notes"
 
-// Gives every operand of a call its place behind `base`; without a base it only counts.
+// Assigns every operand of a call an address after `base`. Without a base it only counts bytes.
 class Placer {
  public:
   Placer(std::byte* base, Stream& stream, std::vector<int32_t>& document_begin)
@@ -166,7 +166,7 @@ class Placer {
 
   int32_t* numbers(int64_t count) { return reinterpret_cast<int32_t*>(take(count * 4)); }
 
-  // Experts by pair, the same number of pairs each.
+  // Experts by pair, each with the same number of pairs.
   int32_t* choices(int64_t pairs, int64_t experts) {
     std::vector<int32_t> values(static_cast<size_t>(pairs));
     for (size_t pair = 0; pair < values.size(); ++pair)
@@ -177,12 +177,12 @@ class Placer {
     return counted ? list(std::vector<int32_t>(static_cast<size_t>(tokens), 1)) : nullptr;
   }
 
-  // The pair of a row where every token's first choice comes first, then every token's second.
+  // The pair of a row, if the rows are all tokens' first choices, then all tokens' second choices, and so on.
   static int32_t pair_at(int64_t row, int64_t tokens, int64_t choices) {
     return static_cast<int32_t>(row % tokens * choices + row / tokens);
   }
 
-  // The expected rows, the same number each, and what the experts have. Buffers begin with the first expert's.
+  // The expected rows, evenly distributed, and the experts' weights. Buffers start at the first expert's rows.
   template <class... Weights>
   void rows(ExpertRows& rows, Weights&... weights) {
     std::vector<int32_t> begin;
@@ -222,7 +222,7 @@ NoteMemory::NoteMemory(Device& device, Stream& stream) : device_(device), stream
     pattern_[i] = to_bf16(static_cast<float>(random_uniform(1, kPurpose, i) - 0.5));
 }
 
-// The pattern once, and what is filled so far again and again.
+// Copies the pattern once, then repeatedly doubles what is filled.
 void NoteMemory::fill(int64_t bytes) {
   int64_t filled = std::min(bytes, static_cast<int64_t>(pattern_.size() * sizeof(bf16)));
   stream_.copy(arena_.data(), pattern_.data(), static_cast<size_t>(filled));
@@ -238,7 +238,7 @@ OpNote NoteMemory::place(const OpNote& note) {
   Placer count(nullptr, stream_, document_begin_);
   std::visit(count, placed);
   if (static_cast<int64_t>(arena_.bytes()) < count.bytes()) {
-    arena_ = Buffer();  // given back first, so that both never exist at once
+    arena_ = Buffer();  // freed first, so that both never exist at once
     arena_ = device_.allocate(static_cast<size_t>(count.bytes()), "timed calls");
   }
   fill(count.bytes());

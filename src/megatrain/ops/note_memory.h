@@ -1,4 +1,5 @@
-// Device memory for noted calls, so that one can be made alone and timed. Operands are random: zeros would run faster.
+// Device memory for noted calls, so that a single call can be run and timed. Operands are random: zeros would run
+// faster.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ class NoteMemory {
  public:
   NoteMemory(Device& device, Stream& stream);
 
-  // The same call on memory of this object, freshly filled, every address with its old alignment. Holds until the next
-  // place(); the stream is idle on return.
+  // The same call on memory of this object, freshly filled. Every address keeps its alignment. Valid until the next
+  // place(). The stream is idle on return.
   OpNote place(const OpNote& note);
 
  private:
@@ -23,9 +24,9 @@ class NoteMemory {
 
   Device& device_;
   Stream& stream_;
-  std::vector<bf16> pattern_;  // two of them read as an fp32 are a small number as well
+  std::vector<bf16> pattern_;  // two adjacent ones read as fp32 are a small number as well
   Buffer arena_;
-  std::vector<int32_t> document_begin_;  // of the placed attention, on the host
+  std::vector<int32_t> document_begin_;  // host copy for the placed attention call
 };
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// One call of an op, written down: its args, whose addresses may be made up.
+// A note of one op call: its args, whose addresses may be fake.
 #pragma once
 
 #include <variant>
@@ -20,8 +20,8 @@ using OpNote =
                  GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
                  ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy>;
 
-// What a backward pass calls only to have its inner activations again. A backward's own sums of rows are those that
-// descend. Its own gather, of the rows of gradients, cannot be told from that of activations and is taken for one.
+// Whether a backward pass makes this call only to recompute its inner activations. A descending CombineRows is the
+// backward's own. Its gather of gradient rows looks like one of activations, so it is counted as recomputation.
 inline bool is_forward_call(const OpNote& note) {
   const auto* rope = std::get_if<Rope>(&note);
   const auto* combine = std::get_if<CombineRows>(&note);

@@ -1,5 +1,5 @@
-// Ops that compute nothing and write down the calls a model's phases make. Whatever needs to know which products a
-// step holds (the algorithm table, `bench floor`, `bench ops`) runs the phases against this.
+// An Ops that computes nothing and records the calls that a model's phases make. Whatever needs to know the matmuls of
+// a step (the algorithm table, `bench floor`, `bench ops`) runs the phases on this.
 #pragma once
 
 #include <string>
@@ -58,7 +58,7 @@ class OpNotes final : public Ops {
   std::vector<OpNote> notes_;
 };
 
-// Makes the call: every address in the note is real.
+// Makes the noted call. Every address in the note must be real.
 void run_note(Ops& ops, Stream& stream, const OpNote& note);
 
 }  // namespace megatrain

@@ -1,5 +1,5 @@
-// Every op of the device. One object per device. All calls but adamw, which needs no scratch, go to one compute stream,
-// so one scratch buffer serves them all. Arguments are views of device memory that outlive the enqueued work.
+// Every op, as an interface with one object per device. All calls but adamw, which needs no scratch, use one compute
+// stream, so they share one scratch buffer. Arguments are views of device memory that outlive the enqueued work.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@
 
 namespace megatrain {
 
-// The largest shapes the ops will meet: scratch is sized from this once, before the first step.
+// The largest shapes that the ops will get. Scratch is sized from this once, before the first step.
 struct OpsShape {
   DType dtype = DType::bf16;           // weights and activations
   AttentionShape attention{};          // its window is not read
-  std::vector<int64_t> windows = {0};  // of the layers, each once; 0: none
+  std::vector<int64_t> windows = {0};  // distinct windows of the layers; 0: none
   int64_t hidden = 0;
   int64_t ff = 0;
   int64_t max_documents = 1;  // in a micro-batch
@@ -37,28 +37,28 @@ struct OpsShape {
   bool generating = false;  // forward only, with attention against a cache; the documents are not read
 };
 
-// The algorithm a library computes each product with, both as text: what the product is, and the library's own opaque
-// description. It decides the bits of the product, so it is part of a run's identity.
+// The algorithm that a library uses for each matmul, both as text: a description of the matmul, and the library's
+// opaque description of the algorithm. It affects the bits of the result, so it is part of a run's identity.
 using AlgorithmTable = std::map<std::string, std::string>;
 
 class Ops {
  public:
   virtual ~Ops() = default;
 
-  // What else decides the bits: the model of the device and the versions of the libraries.
+  // What else affects bits: the device model and the library versions.
   virtual std::string library() const = 0;
 
-  // Fixes the algorithm of every product among the calls, once and for all calls to come: the one `known` names, or
-  // else the fastest, timed now on memory that is free again on return. Returns the choice of each. A product that was
-  // never given gets the library's first proposal. Throws Error(bad_input) when the library refuses a known one.
+  // Fixes the algorithm of every matmul among the calls for all later calls: the one in `known`, or else the fastest.
+  // It is timed now, on memory that is freed on return. Returns the choice for each. A matmul that was never passed
+  // uses the library's first proposal. Throws Error(bad_input) if the library refuses a known algorithm.
   virtual AlgorithmTable tune(const std::vector<OpNote>&, const AlgorithmTable& /*known*/) { return {}; }
 
-  // Device bytes reserve() will take, known without taking them.
+  // Device bytes that reserve() will allocate, known without allocating them.
   virtual int64_t scratch_bytes(const OpsShape& shape) = 0;
   virtual void reserve(const OpsShape& shape) = 0;
 
-  // Builds what a library would build at the first call of each shape that documents of unequal length can have, so
-  // that no step waits for it. Decides no bit.
+  // Builds in advance what a library would otherwise build at the first call of each shape that documents of unequal
+  // length can have, so that no step waits for it. Affects no bit.
   virtual void prepare(const OpsShape&) {}
 
   virtual void embedding_forward(Stream&, const EmbeddingForward&) = 0;
@@ -96,14 +96,14 @@ class Ops {
 
 struct CpuOpsOptions {
   int threads = 0;          // 0: all usable CPUs
-  Simd simd = best_simd();  // instructions of the matrix product; each gives the same bits
+  Simd simd = best_simd();  // instruction set of the matmuls; each gives the same bits
 };
 std::unique_ptr<Ops> make_cpu_ops(const CpuOpsOptions& options);
 
-// Only for a device of make_cuda_device().
+// `device` must come from make_cuda_device().
 std::unique_ptr<Ops> make_cuda_ops(Device& device);
 
-// "CUDA 12.9, cuBLASLt 12.9.1, cuDNN 9.10.2": what this program was linked with; empty in a build without CUDA.
+// "CUDA 12.9, cuBLASLt 12.9.1, cuDNN 9.10.2": the libraries linked in; empty in a build without CUDA.
 std::string cuda_libraries();
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// RMSNorm over groups: a row of x holds `groups` vectors of the weight's size (1 for the model's norms, the number of
+// RMSNorm over groups: a row of x has `groups` vectors of the weight's size (1 for the model's norms, the number of
 // heads for q/k norms). y = x / sqrt(mean(x^2) + eps) * (weight_offset + weight) + residual, in fp32, rounded once.
 #pragma once
 
@@ -9,11 +9,11 @@ namespace megatrain {
 struct RmsNormForward {
   View x;                   // (T, groups * D), strided rows
   View weight;              // (D)
-  float weight_offset = 0;  // 0, or 1 where a model stores its norms' weights less one
+  float weight_offset = 0;  // 0, or 1 if a model stores its norms' weights minus one
   float eps;
   int64_t groups = 1;
-  View residual;   // (T, groups * D), strided rows, added to the result, or empty; may be out itself
-  View out;        // (T, groups * D), strided rows; may be x itself
+  View residual;   // (T, groups * D), strided rows, added to the result, or empty; may alias out
+  View out;        // (T, groups * D), strided rows; may alias x
   float* inv_rms;  // (T * groups) saved for backward
 };
 
@@ -24,9 +24,9 @@ struct RmsNormBackward {
   const float* inv_rms;  // (T * groups)
   int64_t groups = 1;
   View grad_out;     // (T, groups * D), strided rows
-  View residual;     // (T, groups * D) added to the result, or empty; may be grad_x itself
-  View grad_x;       // (T, groups * D) = residual + d; may be grad_out itself
-  View grad_weight;  // (D) fp32, or empty: not wanted
+  View residual;     // (T, groups * D) added to the result, or empty; may alias grad_x
+  View grad_x;       // (T, groups * D) = residual + d; may alias grad_out
+  View grad_weight;  // (D) fp32; empty: not wanted
   bool accumulate;   // grad_weight += (true) or = (false)
 };
 

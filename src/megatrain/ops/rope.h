@@ -1,14 +1,14 @@
-// Rotary position embedding in the "half" form of Hugging Face: of the first R elements of a head, element i pairs with
-// i + R/2; the others stay as they are.
+// Rotary position embedding in Hugging Face's "half" form: of the first R elements of a head, element i pairs with i +
+// R/2. The other elements are unchanged.
 #pragma once
 
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
 
-// In place on `heads` heads of every row. cos/sin already carry the attention factor of the scaling.
+// In place on `heads` heads of every row. cos and sin already include the attention factor of the scaling.
 struct Rope {
-  View x;  // (T, heads * D), strided rows: the q and k part of the qkv product
+  View x;  // (T, heads * D), strided rows: the q and k columns of qkv
   int64_t heads;
   int64_t head_dim;          // D
   int64_t rotary_dim;        // R, even, at most D

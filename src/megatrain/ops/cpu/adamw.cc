@@ -9,7 +9,7 @@
 namespace megatrain {
 namespace {
 
-// Null when this CPU cannot run it.
+// Null if this CPU cannot run it.
 AdamWPass find_pass(Simd simd) {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -1,6 +1,6 @@
-// AdamW over state that is not exact: a block at a time is decoded into floats, updated by the exact pass, and encoded.
-// The loops are plain, for the compiler to vectorise for the instruction set of the file that includes this; the
-// namespace has no name for the reason that adamw_pass.h gives.
+// AdamW over state that is not exact: each block is decoded into floats, updated by the exact pass, and encoded again.
+// The loops are plain, so that the compiler vectorises them for the instruction set of the including file. The
+// namespace is unnamed for the reason that adamw_pass.h gives.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ namespace {
 inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 
-// `x`, or 0 where it is not wanted: without a branch, of which a loop would not be vectorised.
+// `x` if wanted, else 0. Branch-free, because a branch would prevent vectorisation.
 inline float where(bool wanted, float x) { return float_of(bits_of(x) & -static_cast<uint32_t>(wanted)); }
 
 void widen_bf16(const uint16_t* from, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = float_of(static_cast<uint32_t>(from[i]) << 16);
 }
 
-// 16 bits of each element's 32, from `shift` on. False when a value is too large to be rounded by chance.
+// Rounds stochastically with 16 of each element's 32 random bits, from bit `shift` on. False if a value is too large
+// for that.
 bool round_to_bf16(const float* from, uint16_t* to, int64_t count, uint64_t key, int shift, uint32_t first) {
   uint32_t worst = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -37,7 +38,7 @@ bool round_to_bf16(const float* from, uint16_t* to, int64_t count, uint64_t key,
 // 2^n as a float, for n from -126 to 127.
 inline float power_of_two(int32_t n) { return float_of(static_cast<uint32_t>(127 + n) << 23); }
 
-// moment_level() by arithmetic alone, where a table would be gathered from. Every step is exact.
+// moment_level() by arithmetic, where a table would need gathers. Every step is exact.
 template <MomentCode kKind>
 inline float level_of(uint32_t code) {
   constexpr float kSmallest = 1.0f / static_cast<float>(1 << kKind.shift);
@@ -69,12 +70,12 @@ inline float largest_magnitude_of(const float* values, int64_t count) {
 }
 
 // The code of a magnitude that is at most `scale`, which is 2^-100 or more (ops/adamw.h). An approximate quotient gives
-// the code or the one below it; the bound between the two, which defines codes, decides. Bounds by arithmetic, as
-// above.
+// the code or the one below it. The bound between the two, which defines the codes, then decides. Bounds are computed
+// by arithmetic, as above.
 template <MomentCode kKind>
 inline uint32_t nearest_code(float magnitude, float scale, float inverse) {
   constexpr float kSmallest = 1.0f / static_cast<float>(1 << kKind.shift);
-  constexpr float kHalf = 0.5f - 1.0f / 256;  // what is this near below a bound is taken to lie below it
+  constexpr float kHalf = 0.5f - 1.0f / 256;  // a value this close below a bound counts as below it
   const float y = magnitude * inverse;
   const int32_t octave = 127 - static_cast<int32_t>(bits_of(y) >> 23);  // y is in [2^-octave, 2^-octave+1)
   int32_t decade = (octave - 1) * (kKind.shift == 3 ? 43 : 32) >> 7;    // octaves / shift
@@ -82,7 +83,7 @@ inline uint32_t nearest_code(float magnitude, float scale, float inverse) {
   const int32_t e = kKind.bits - 1 - decade;
   const float levels = power_of_two(e);  // of the decade
   const float t = (y * power_of_two(kKind.shift * decade) - kSmallest) * (levels * (1 / (1 - kSmallest))) + kHalf;
-  const float above = t > 0.0f ? t : 0.0f, most = levels - 1;  // NaN too
+  const float above = t > 0.0f ? t : 0.0f, most = levels - 1;  // also clears NaN
   const int32_t k = static_cast<int32_t>(above < most ? above : most);
   const float share = kSmallest + (1 - kSmallest) * (static_cast<float>(k) + 0.5f) * power_of_two(-e);
   constexpr float kLowest = kKind.above_zero ? 0.0f : 0.5f;  // between codes 0 and 1
@@ -90,7 +91,7 @@ inline uint32_t nearest_code(float magnitude, float scale, float inverse) {
   return static_cast<uint32_t>(static_cast<int32_t>(levels) - 1 + k + (magnitude > scale * bound));
 }
 
-// All codes 0: of a block whose largest magnitude is 0, below which no bound lies.
+// All codes are 0 in a block whose largest magnitude is 0.
 float encode_zeros(uint8_t* codes, int64_t count) {
   for (int64_t i = 0; i < count; ++i) codes[i] = 0;
   return 0;

@@ -8,8 +8,8 @@
 //      largest_magnitude(U worst, F x) = max(worst, bits of |x|)      as_bits(F)
 //   store(float*, F)   narrow(uint16_t*, U): the low 16 bits of each lane   uint32_t largest(U)
 //
-// The namespace has no name because the files are compiled for different instruction sets: a shared inline function
-// could be linked in from a file the CPU cannot run. For the same reason nothing here calls inline library code.
+// The namespace is unnamed because the files are compiled for different instruction sets: a shared inline function
+// could be linked in from a file that this CPU cannot run. For the same reason nothing here calls inline library code.
 #pragma once
 
 #include <cstdint>
@@ -91,8 +91,8 @@ inline void update_lanes(const AdamW& args, const Constants<Vec>& c, int64_t i, 
   worst.moment = Vec::largest_magnitude(Vec::largest_magnitude(worst.moment, m), v);
 }
 
-// The last count % kLanes elements, through a whole vector of lanes beside the tensor; the lanes left over repeat the
-// last element, so they add nothing to the finite flag.
+// The last count % kLanes elements, through a full vector outside the tensor. Unused lanes repeat the last element, so
+// they do not affect the finite flag.
 template <class Vec, Grad kGrad, Master kMaster>
 inline void update_tail(const AdamW& args, const Constants<Vec>& c, int64_t begin, Worst<Vec>& worst) {
   constexpr int kLanes = Vec::kLanes;
@@ -153,7 +153,7 @@ bool update_master(const AdamW& args) {
   return update<Vec, Grad::none, kMaster>(args);
 }
 
-// Of state that is exact.
+// For exact state.
 template <class Vec>
 bool update_exact(const AdamW& args) {
   return args.master != nullptr ? update_master<Vec, Master::plain>(args) : update_master<Vec, Master::split>(args);

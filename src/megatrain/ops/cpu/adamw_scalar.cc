@@ -1,4 +1,4 @@
-// AdamW one element at a time, on any architecture: the meaning of the other passes.
+// AdamW one element at a time, on any architecture: the reference for the other passes.
 #include "megatrain/ops/cpu/adamw_simd.h"
 
 #include <bit>

@@ -1,5 +1,5 @@
-// One AdamW pass per instruction set; null where the architecture has no such instructions. Whether this CPU can run a
-// pass is asked before it is taken (adamw.cc).
+// One AdamW pass per instruction set; null if the architecture does not have it. adamw.cc checks whether this CPU can
+// run a pass before it uses it.
 #pragma once
 
 #include "megatrain/ops/adamw.h"

@@ -35,8 +35,8 @@ Range visible(const AttentionShape& shape, int64_t query, int64_t first_key, int
   return {begin, std::max(begin, std::min(keys, query + 1 - first_key))};
 }
 
-// body(first_key, keys) over the tiles of keys that some of queries [query, query + queries) see. Tiles start at
-// multiples of kKeyTile in the document, so their bounds do not depend on where the document lies.
+// Calls body(first_key, keys) for the tiles of keys that any of queries [query, query + queries) sees. Tiles start at
+// multiples of kKeyTile in the document, so they do not depend on where the document is in the micro-batch.
 template <class Body>
 void for_key_tiles(const AttentionShape& shape, int64_t query, int64_t queries, const Body& body) {
   const int64_t earliest = shape.window > 0 ? std::max<int64_t>(0, query - shape.window + 1) : 0;
@@ -51,13 +51,13 @@ void check(const AttentionShape& shape, const Documents& documents) {
   ensure(documents.begin[0] == 0 && documents.begin[documents.count] == shape.tokens, "documents tile the micro-batch");
 }
 
-// Some queries of one head of one document, and where their rows and those of the document's keys begin.
+// Some queries of one head of one document, and the first rows of these queries and of the document's keys.
 struct ForwardTile {
   int64_t head;
-  int64_t query;  // first of the tile, counted in its document
+  int64_t query;  // first of the tile, relative to its document
   int64_t queries;
-  int64_t query_row;  // of q and out
-  int64_t key_row;    // of k and v: the document's first
+  int64_t query_row;  // in q and out
+  int64_t key_row;    // in k and v: the document's first row
 };
 
 float sink_of(const View& sinks, int64_t head) {
@@ -65,7 +65,7 @@ float sink_of(const View& sinks, int64_t head) {
   return *read(sinks, 0, head, 1, &widened);
 }
 
-// What is read and written; `lse` may be null.
+// The tensors that are read and written; `lse` may be null.
 struct ForwardViews {
   View q, k, v, sinks, out;
   float* lse;
@@ -88,7 +88,7 @@ void forward_tile(const Context& context, const AttentionShape& shape, const For
   if (args.sinks.empty()) {
     maximum.fill(-std::numeric_limits<float>::infinity());
     sum.fill(0);
-  } else {  // a score that comes before all others and adds nothing to the output
+  } else {  // the sink is the first score; it adds nothing to the output
     maximum.fill(sink_of(args.sinks, tile.head));
     sum.fill(1);
   }
@@ -141,7 +141,7 @@ void forward_tile(const Context& context, const AttentionShape& shape, const For
   }
 }
 
-// The last tiles see the most keys: they go first, so that the team ends together.
+// The last tiles see the most keys, so they run first. Then all threads finish at about the same time.
 void run_tiles(const Context& context, const AttentionShape& shape, const ForwardViews& views,
                const std::vector<ForwardTile>& tiles) {
   const int64_t count = static_cast<int64_t>(tiles.size());
@@ -156,7 +156,7 @@ double dot(const float* a, const float* b, int64_t size) {
 
 // Some queries of one head.
 struct QueryTile {
-  int64_t query;  // first of the tile, counted in its document
+  int64_t query;  // first of the tile, relative to its document
   int64_t queries;
   Tile q, grad_out;
   const float* lse;
@@ -164,12 +164,12 @@ struct QueryTile {
 };
 
 struct KeyTile {
-  int64_t key;  // first of the tile, counted in its document
+  int64_t key;  // first of the tile, relative to its document
   int64_t keys;
   Tile k, v;
 };
 
-// What backward of one key head of one document computes in.
+// Buffers of the backward of one key head of one document.
 struct BackwardMemory {
   float* weights;     // (queries, keys) softmax(q k^T)
   float* grad_score;  // (queries, keys)
@@ -178,7 +178,7 @@ struct BackwardMemory {
   float* grad_v;      // (document.size, dim)
 };
 
-// Scores become the weights, and their gradient that of the scores; both are 0 where a query does not see a key.
+// Turns scores into weights, and the weights' gradients into the scores'. Both are 0 where a query does not see a key.
 void softmax_backward(const AttentionShape& shape, const QueryTile& q, const KeyTile& k, const BackwardMemory& memory) {
   for (int64_t i = 0; i < q.queries; ++i) {
     float* p = memory.weights + i * k.keys;
@@ -195,7 +195,7 @@ void softmax_backward(const AttentionShape& shape, const QueryTile& q, const Key
   }
 }
 
-// Adds to grad_q, grad_k and grad_v what these queries and keys have to do with each other.
+// Adds the contributions of these queries and keys to grad_q, grad_k and grad_v.
 void backward_tile(const Context& context, const AttentionShape& shape, const QueryTile& q, const KeyTile& k,
                    const BackwardMemory& memory) {
   const int64_t dim = shape.head_dim, queries = q.queries, keys = k.keys;
@@ -241,7 +241,7 @@ void backward_tile(const Context& context, const AttentionShape& shape, const Qu
       {.m = queries, .n = dim, .k = keys, .a = s, .b = k.k, .c = memory.grad_q, .c_stride = dim, .accumulate = true});
 }
 
-// Writes grad_q of the queries from `query` on of one head, and adds to grad_k and grad_v.
+// Writes grad_q for one tile of queries of one head, starting at `query`, and adds to grad_k and grad_v.
 void backward_queries(const Context& context, const AttentionBackward& args, const Document& document, int64_t head,
                       int64_t query, const BackwardMemory& memory) {
   thread_local std::vector<float> q_scratch, k_scratch, v_scratch, g_scratch, row_scratch;
@@ -272,8 +272,8 @@ void backward_queries(const Context& context, const AttentionBackward& args, con
   for (int64_t i = 0; i < queries; ++i) narrow(memory.grad_q + i * dim, args.grad_q, first_row + i, head * dim, dim);
 }
 
-// One key head of one document, with all the query heads that read it: the only owner of its grad_k and grad_v, which
-// it sums over query heads, then query tiles, in order.
+// One key head of one document, with all the query heads that read it. It is the only owner of its grad_k and grad_v,
+// which it sums over query heads, then query tiles, in order.
 void backward_document(const Context& context, const AttentionBackward& args, const Document& document,
                        int64_t kv_head) {
   thread_local std::vector<float> p_scratch, s_scratch, gq_scratch, gk_scratch, gv_scratch;
@@ -296,7 +296,7 @@ void backward_document(const Context& context, const AttentionBackward& args, co
   }
 }
 
-// A sink's probability times the gradient by its score, which is -<out, grad_out> as it has no value.
+// A sink's probability times the gradient of its score, which is -<out, grad_out>, as a sink has no value.
 void sink_gradient(const Context& context, const AttentionBackward& args) {
   ensure(args.grad_sinks.dtype == DType::f32, "a gradient of sinks is fp32");
   const int64_t dim = args.shape.head_dim, tokens = args.shape.tokens;

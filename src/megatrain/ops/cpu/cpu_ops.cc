@@ -5,7 +5,7 @@
 namespace megatrain {
 namespace {
 
-// Every op is one piece of work on a host stream, which runs the kernel with the team of this object.
+// Every op is one task on a host stream, which runs the kernel with this object's thread team.
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOpsOptions& options)
@@ -13,7 +13,7 @@ class CpuOps final : public Ops {
 
   std::string library() const override { return std::string("cpu ") + simd_name(simd_); }
 
-  // Kernels keep their scratch on their threads' own memory.
+  // Kernels keep their scratch in thread-local memory.
   int64_t scratch_bytes(const OpsShape&) override { return 0; }
   void reserve(const OpsShape&) override {}
 

@@ -11,7 +11,7 @@ namespace {
 
 struct RowMaximum {
   float value;
-  int64_t first;  // column of the first that equals it
+  int64_t first;  // column of its first occurrence
 };
 
 RowMaximum row_maximum(const View& logits, int64_t row) {

@@ -8,7 +8,7 @@
 namespace megatrain::cpu {
 namespace {
 
-// The sigmoid's argument and gate times its slope.
+// The sigmoid's argument z, and gate times the slope of z.
 struct Silu {
   static float argument(float gate) { return gate; }
   static float gate_slope(float gate) { return gate; }
@@ -22,14 +22,14 @@ struct GeluSigmoid {
   static float gate_slope(float gate) { return kGeluSigmoid * gate; }
 };
 
-// What happens to gate and up before the activation, and to their gradients after it.
+// How gate and up are changed before the activation, and their gradients after it.
 struct AsTheyAre {
   float gate(float x) const { return x; }
   float up(float x) const { return x; }
   float grad_gate(float /*gate*/, float grad) const { return grad; }
   float grad_up(float /*up*/, float grad) const { return grad; }
 };
-// A NaN stays one, and no gradient passes where the limit holds a value.
+// A NaN stays NaN. Where a value is clamped, its gradient is zero.
 struct Limited {
   explicit Limited(const Gate& gate)
       : limit(gate.limit > 0 ? gate.limit : std::numeric_limits<float>::infinity()), up_offset(gate.up_offset) {}

@@ -1,6 +1,6 @@
 // exp in fp32 as branch-free arithmetic, so that loops over it vectorise; within 1 unit in the last place.
-// Below -87 it is 0, above 88 it stays at exp(88); NaN stays NaN. Bounds are masks made by integer arithmetic:
-// comparisons would become branches around floating-point operations, which compilers do not vectorise.
+// Below -87 it is 0, above 88 it stays at exp(88), and NaN stays NaN. Bounds are integer masks: comparisons would
+// become branches around floating-point operations, which compilers do not vectorise.
 #pragma once
 
 #include <algorithm>

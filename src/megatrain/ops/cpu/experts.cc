@@ -57,7 +57,7 @@ void combine_rows(const Context& context, const CombineRows& args) {
   const int64_t end_expert = args.first_expert + args.rows.experts;
   const bool in_place = args.from.data == args.out.data && args.from.dtype == args.out.dtype;
   for_rows(context.team, args.out.rows, args.out.cols, [&](int64_t token) {
-    thread_local std::vector<int32_t> pairs;  // of the token in the group, in the order they are added
+    thread_local std::vector<int32_t> pairs;  // of the token in this group, in the order they are added
     pairs.clear();
     for (int64_t pair = token * args.choices; pair < (token + 1) * args.choices; ++pair) {
       if (args.experts[pair] >= args.first_expert && args.experts[pair] < end_expert)

@@ -13,7 +13,7 @@ void finish_gradient(const Context& context, const FinishGradient& args) {
   ensure(args.parts > 0 && args.grad.elements() % args.parts == 0, "the parts of a gradient are of equal size");
   const int64_t size = args.part_elements(), blocks = args.part_blocks();
   context.team.parallel_for(args.parts * blocks, [&](int64_t block) {
-    const int64_t within = block % blocks * kNormBlock;  // of the part
+    const int64_t within = block % blocks * kNormBlock;  // offset in the part
     const int64_t first = block / blocks * size + within;
     double squares = 0;
     for_chunks(std::min(kNormBlock, size - within), [&](int64_t begin, int64_t count) {

@@ -1,6 +1,6 @@
-// The CPU's kernels: plain functions that run now, on the calling thread and its team.
-// Their bits do not depend on the team's size: work is split into blocks fixed by the shapes alone, every output
-// element has one owner, and whatever is summed is summed in a fixed order.
+// The CPU's kernels: plain functions that run synchronously, on the calling thread and its team. Their bits do not
+// depend on the team's size: work is split into blocks that depend only on the shapes, every output element has one
+// owner, and all sums have a fixed order.
 #pragma once
 
 #include "megatrain/host/thread_team.h"

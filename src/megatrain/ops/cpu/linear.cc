@@ -17,13 +17,13 @@ struct TiledProduct {
   View b;
   bool transpose_b;
   View bias;      // (out.cols) or empty
-  View residual;  // as out, or empty; may be out itself
+  View residual;  // like out, or empty; may alias out
   View out;
   float scale;
 };
 
-// A tile of the output has one owner, who walks the whole depth in steps of kTileDepth. When the rows of `a` are the
-// output's rows, the last tile is padded with zero rows, so a row's bits do not depend on how many rows there are.
+// A tile of the output has one owner, which walks the whole depth in steps of kTileDepth. If the rows of `a` are the
+// output's rows, the last tile is padded with zero rows, so a row's bits do not depend on the number of rows.
 void compute_tile(const Context& context, const TiledProduct& args, int64_t row, int64_t col) {
   thread_local std::vector<float> a_scratch, b_scratch, c_scratch;
   const int64_t rows = std::min(kTileRows, args.out.rows - row);

@@ -8,7 +8,7 @@
 
 namespace megatrain::cpu {
 
-// For CPUs without vectors of their own: the same chain of fused multiply-adds an element, slowly.
+// For CPUs without a vector pass: the same chain of fused multiply-adds per element, slowly.
 void product_scalar(const Product& p) {
   const int64_t a_row = p.transpose_a ? 1 : p.a.stride, a_col = p.transpose_a ? p.a.stride : 1;
   const int64_t b_row = p.transpose_b ? 1 : p.b.stride, b_col = p.transpose_b ? p.b.stride : 1;

@@ -1,4 +1,4 @@
-// One matrix product on the calling thread, in fp32: the piece every larger product is tiled from.
+// One fp32 matmul on the calling thread: the tile that larger matmuls are built from.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,21 @@ struct Product {
 
 using ProductFunction = void (*)(const Product&);
 
-// One pass per instruction set; null where the architecture has no such instructions.
+// One pass per instruction set; null if the architecture does not have it.
 ProductFunction product_neon();
 ProductFunction product_avx2();
 ProductFunction product_avx512();
 void product_scalar(const Product& product);
 
-// The pass for an instruction set that runs here (ops/adamw.h).
+// The pass for an instruction set that this CPU can run (ops/adamw.h).
 ProductFunction product_for(Simd simd);
 
-// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements themselves when they are fp32 and no
-// padding is asked for, else a copy in `scratch` with zero rows added up to `padded_rows`.
+// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements in place if they are fp32 and need no
+// padding, otherwise a copy in `scratch`, with zero rows up to `padded_rows`.
 Tile read_tile(const View& view, int64_t row, int64_t rows, int64_t padded_rows, int64_t col, int64_t cols,
                std::vector<float>& scratch);
 
-// Scratch of a thread: grows to the largest size asked for and stays.
+// Thread-local scratch: grows to the largest size requested and is never shrunk.
 inline float* grown(std::vector<float>& scratch, int64_t size) {
   if (static_cast<int64_t>(scratch.size()) < size) scratch.resize(static_cast<size_t>(size));
   return scratch.data();

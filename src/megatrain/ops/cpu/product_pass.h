@@ -1,8 +1,8 @@
-// The product's arithmetic, once, over a vector of V::kLanes floats. Every element of c is one chain of fused
+// The matmul's arithmetic, written once over a vector of V::kLanes floats. Every element of c is one chain of fused
 // multiply-adds over k in order, so every instruction set gives the same bits.
 //
-// In an anonymous namespace: each file that includes this is compiled for its own instruction set, and no code of one
-// may be linked into another.
+// The namespace is unnamed because each file that includes this is compiled for its own instruction set, and code of
+// one must not be linked into another.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 namespace megatrain::cpu {
 namespace {
 
-// grad_weight[c] = sum over rows and groups of grad_out * x * inv_rms, each block of columns by one owner.
+// grad_weight[c] = sum over rows and groups of grad_out * x * inv_rms. Each block of columns has one owner.
 void weight_gradient(const Context& context, const RmsNormBackward& args) {
   constexpr int64_t kColumns = 32;
   const int64_t size = args.weight.cols;
@@ -30,7 +30,7 @@ void weight_gradient(const Context& context, const RmsNormBackward& args) {
   });
 }
 
-// weight[begin, begin + count) and the offset, in fp32.
+// weight[begin, begin + count) plus the offset, in fp32.
 const float* read_weight(const View& weight, float offset, int64_t begin, int64_t count, float* scratch) {
   const float* stored = read(weight, 0, begin, count, scratch);
   if (offset == 0) return stored;
@@ -79,7 +79,7 @@ void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
   check_dtype(args.weight);
   const int64_t size = args.weight.cols;
   ensure(args.x.cols == args.groups * size, "a row of RMSNorm holds `groups` vectors of the weight's size");
-  if (!args.grad_weight.empty()) weight_gradient(context, args);  // first: grad_x may overwrite grad_out
+  if (!args.grad_weight.empty()) weight_gradient(context, args);  // first, because grad_x may overwrite grad_out
   for_rows(context.team, args.x.rows * args.groups, size, [&](int64_t index) {
     const int64_t row = index / args.groups;
     const int64_t first = index % args.groups * size;

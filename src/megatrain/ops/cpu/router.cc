@@ -10,7 +10,8 @@ namespace {
 
 float sigmoid(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
 
-// Places experts by score, equal scores by number; no two are equal. A NaN has a place too, and -0 is 0.
+// Orders experts by score, equal scores by index, so no two are equal. NaN has a place in the order too, and -0 equals
+// 0.
 int64_t rank(float score, int64_t expert) {
   return int64_t{flip_negative(std::bit_cast<int32_t>(score + 0.0f))} * (int64_t{1} << 31) - expert;
 }
@@ -42,7 +43,7 @@ Softmax softmax(const float* logits, int64_t count, float* terms) {
   return {maximum, sum_of(count, [&](int64_t i) { return static_cast<double>(terms[i]); })};
 }
 
-// The weights of a token before they are scaled are terms / divisor.
+// A token's weights, before scaling, are terms / divisor. Returns the divisor.
 double chosen_terms(RouterScore score, const float* logits, int64_t count, const int32_t* chosen, int64_t choices,
                     float* terms) {
   for (int64_t j = 0; j < choices; ++j) terms[j] = logits[chosen[j]];
@@ -88,8 +89,9 @@ void route(const Context& context, const Route& args) {
   });
 }
 
-// With w = terms / divisor and g the gradient by the scaled weights: of a softmax, scale w (g - <w, g>), where g is 0
-// for experts that were not chosen; of sigmoids over their sum, the same times 1 - sigmoid.
+// Let w = terms / divisor, and g the gradient with respect to the scaled weights. The gradient of the logits is, for a
+// softmax, scale w (g - <w, g>), where g is 0 for experts that were not chosen. For sigmoids over their sum, it is the
+// same times 1 - sigmoid.
 void route_backward(const Context& context, const RouteBackward& args) {
   check_router(args.logits, args.choices);
   check_dtype(args.grad_logits);
@@ -112,7 +114,7 @@ void route_backward(const Context& context, const RouteBackward& args) {
     if (of_all || losses) {
       float* all = grown(all_scratch, count);
       const Softmax softmax_of_all = softmax(logits, count, all);
-      double offset = 0;  // what every expert's probability is multiplied by
+      double offset = 0;  // added to the gradient of every expert's probability
       if (of_all) offset -= mean * static_cast<double>(args.scale);
       if (losses) offset += 2 * softmax_of_all.lse() * static_cast<double>(args.grad_squared_lse);
       if (losses && !args.grad_probability.empty()) {

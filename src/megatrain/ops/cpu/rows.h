@@ -1,4 +1,4 @@
-// Rows of a view as fp32: arithmetic is fp32 whatever is stored, and a store rounds once.
+// Rows of a view as fp32: arithmetic is fp32 whatever the stored dtype, and a store rounds once.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace megatrain::cpu {
 
-// Long rows are worked on in pieces that stay in the nearest cache.
+// Long rows are processed in chunks that stay in the L1 cache.
 inline constexpr int64_t kChunk = 512;
 using Chunk = std::array<float, kChunk>;
 
@@ -47,20 +47,20 @@ inline void narrow(const float* __restrict from, const View& view, int64_t row, 
   }
 }
 
-// The elements themselves when they are fp32, else their widened copy in `scratch`.
+// The elements in place if they are fp32, otherwise a widened copy in `scratch`.
 inline const float* read(const View& view, int64_t row, int64_t col, int64_t count, float* scratch) {
   if (view.dtype == DType::f32) return element<float>(view, row, col);
   widen(view, row, col, count, scratch);
   return scratch;
 }
 
-// body(begin, count) over the pieces of [0, size).
+// Calls body(begin, count) for the chunks of [0, size).
 template <class Body>
 void for_chunks(int64_t size, const Body& body) {
   for (int64_t begin = 0; begin < size; begin += kChunk) body(begin, std::min(kChunk, size - begin));
 }
 
-// body(row) for every row, shared by the team in blocks of about kBlockElements elements.
+// Calls body(row) for every row, distributed over the team in blocks of about kBlockElements elements.
 template <class Body>
 void for_rows(ThreadTeam& team, int64_t rows, int64_t cols, const Body& body) {
   constexpr int64_t kBlockElements = 16384;
@@ -71,7 +71,7 @@ void for_rows(ThreadTeam& team, int64_t rows, int64_t cols, const Body& body) {
   });
 }
 
-// Sum of term(i) over [0, count) in fp64: eight partial sums, then those in order, so the bits depend on count alone.
+// Sum of term(i) over [0, count) in fp64: eight partial sums, added in order. So the bits depend only on count.
 template <class Term>
 double sum_of(int64_t count, const Term& term) {
   double lanes[8] = {};
@@ -85,8 +85,8 @@ double sum_of(int64_t count, const Term& term) {
   return sum;
 }
 
-// Bits of floats order as integers once the magnitude bits of negatives are flipped, which is its own inverse; a
-// positive NaN then comes last.
+// The bits of floats order like integers once the magnitude bits of negative ones are flipped, which is its own
+// inverse. A positive NaN is then the largest.
 inline int32_t flip_negative(int32_t bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
 
 // Largest of values[0, count), count > 0; a positive NaN counts as the largest.

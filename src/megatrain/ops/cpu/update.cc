@@ -1,4 +1,4 @@
-// AdamW as an op: blocks of a plane shared out over the team, the gradient rounded as it is read.
+// AdamW as an op: blocks of a plane are distributed over the team, and the gradient is rounded as it is read.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -10,7 +10,8 @@ namespace megatrain::cpu {
 
 namespace {
 
-// Elements [first, first + count), all with a gradient or none; `block` is the first of their moments' blocks.
+// Elements [first, first + count), either all with a gradient or all without. `block` is the first of their moment
+// blocks.
 bool update_run(const AdamWUpdate& args, const AdamWScalars& scalars, int64_t first, int64_t count, int64_t block,
                 const float* grad) {
   const auto at = [first](auto* plane) { return plane ? plane + first : nullptr; };
@@ -53,7 +54,7 @@ void adamw(const Context& context, const AdamWUpdate& args) {
   const auto update = [&](int64_t first, int64_t count, int64_t block, const float* grad) {
     if (!update_run(args, scalars, first, count, block, grad)) finite.store(false, std::memory_order_relaxed);
   };
-  // rows that begin a block are taken one by one, whether or not only some have a gradient
+  // rows that start at a block boundary are updated one by one, even if all have a gradient
   const int64_t row = args.rows ? args.cols : args.coded.row;
   if (row > 0) {
     context.team.parallel_for(args.count / row, [&](int64_t r) {
@@ -73,7 +74,7 @@ void adamw(const Context& context, const AdamWUpdate& args) {
     });
   }
   if (!finite.load(std::memory_order_relaxed)) {
-    int32_t none = 0;  // an update of another stream may mark it too
+    int32_t none = 0;  // an update on another stream may mark it too
     std::atomic_ref<int32_t>(*args.not_finite).compare_exchange_strong(none, args.mark);
   }
 }

@@ -1,4 +1,4 @@
-// Stands in for the CUDA ops in a build without them.
+// Replaces the CUDA ops in a build without CUDA.
 #include "megatrain/base/error.h"
 #include "megatrain/ops/ops.h"
 

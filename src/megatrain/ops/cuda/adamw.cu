@@ -1,4 +1,5 @@
-// AdamW bit for bit as adamw_cpu: every operation is a correctly rounded intrinsic, so the compiler contracts nothing.
+// AdamW with the same bits as adamw_cpu: every operation is a correctly rounded intrinsic, which the compiler never
+// fuses.
 #include "megatrain/base/finite.h"
 #include "megatrain/base/stochastic.h"
 #include "megatrain/ops/cuda/kernels.h"
@@ -16,7 +17,7 @@ __device__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFu
 
 __device__ float flush(float x) { return fabsf(x) < 0x1.0p-100f ? 0.0f : x; }
 
-// One element: m, v and w are the old values on entry, the new ones on return.
+// One element: m, v and w hold the old values on entry and the new ones on return.
 __device__ void update(const AdamWScalars& s, float g, float& m, float& v, float& w) {
   const float scaled = __fmul_rn(g, s.clip);
   const float m1 = __fmaf_rn(__fsub_rn(scaled, m), s.one_minus_beta1, m);
@@ -32,7 +33,7 @@ __device__ float join(uint16_t high, uint16_t low) {
   return __uint_as_float((static_cast<uint32_t>(high) << 16) + extended);
 }
 
-// grad null: the gradient is grad_bf16, or 0.
+// If `grad` is null, the gradient is grad_bf16, or 0.
 template <bool kSplit, int kCount>
 __device__ bool update_pack(const AdamWUpdate& args, const AdamWScalars& scalars, const float* grad, int64_t i) {
   float m[kCount], v[kCount], w[kCount], g[kCount] = {};
@@ -78,7 +79,8 @@ __device__ bool update_pack(const AdamWUpdate& args, const AdamWScalars& scalars
   return finite;
 }
 
-// Elements [begin, end) of the planes from this thread's first on, `stride` apart; grad is that of `begin`, or null.
+// Elements [begin, end) of the planes, starting at this thread's `first`, `stride` apart. `grad` is that of `begin`, or
+// null.
 template <bool kSplit, bool kAligned>
 __device__ bool update_span(const AdamWUpdate& args, const AdamWScalars& scalars, const float* grad, int64_t begin,
                             int64_t end, int64_t first, int64_t stride) {
@@ -96,7 +98,7 @@ __device__ bool update_span(const AdamWUpdate& args, const AdamWScalars& scalars
   return fine;
 }
 
-// Only the first mark stays.
+// Only the first mark is kept.
 __device__ void mark(const AdamWUpdate& args) { atomicCAS(args.not_finite, 0, args.mark); }
 
 __device__ bool read_clip(const AdamWUpdate& args, AdamWScalars& scalars) {
@@ -113,9 +115,9 @@ __global__ void adamw_kernel(AdamWUpdate args) {
   if (!update_span<kSplit, kAligned>(args, scalars, args.grad, 0, args.count, i, args.count)) mark(args);
 }
 
-// The gradient of a row of the table; null: it has none.
+// The gradient of a row of the table; null if it has none.
 __device__ const float* gradient_of(const AdamWUpdate& args, int64_t row) {
-  int64_t low = 0, high = args.row_count;  // the first of `rows` that is not below `row`
+  int64_t low = 0, high = args.row_count;  // lower bound of `row` in `rows`
   while (low < high) {
     const int64_t middle = (low + high) / 2;
     if (args.rows[middle] < row) {
@@ -127,7 +129,7 @@ __device__ const float* gradient_of(const AdamWUpdate& args, int64_t row) {
   return low < args.row_count && args.rows[low] == row ? args.grad + low * args.cols : nullptr;
 }
 
-// One block a row of the table.
+// One block per row of the table.
 template <bool kSplit, bool kAligned>
 __global__ void adamw_rows_kernel(AdamWUpdate args) {
   AdamWScalars scalars;
@@ -139,7 +141,7 @@ __global__ void adamw_rows_kernel(AdamWUpdate args) {
     mark(args);
 }
 
-// The code of a magnitude that is at most `scale`: how many bounds, each times the scale, lie below it.
+// The code of a magnitude that is at most `scale`: the number of bounds, each times the scale, that are below it.
 template <int kBits>
 __device__ uint32_t nearest_code(float magnitude, float scale, const float* bounds) {
   uint32_t code = 0;
@@ -171,7 +173,7 @@ __device__ uint16_t by_chance(float x, uint32_t random16) {
   return static_cast<uint16_t>(round_by_chance(__float_as_uint(x), random16));
 }
 
-// State that is not exact: a thread an element, a block of threads for blocks of moments one after the other.
+// State that is not exact: one thread per element. A thread block takes one block of moments after the other.
 template <MomentFormat kMoments>
 __global__ void adamw_coded_kernel(AdamWUpdate args, int64_t row, int64_t row_blocks, int64_t blocks) {
   static_assert(kThreads == kStateBlock);
@@ -252,7 +254,7 @@ __global__ void adamw_coded_kernel(AdamWUpdate args, int64_t row, int64_t row_bl
 void launch_coded(const AdamWUpdate& args, cudaStream_t stream) {
   const int64_t row = args.rows ? args.cols : args.coded.row > 0 ? args.coded.row : args.count;
   const int64_t row_blocks = ceil_div(row, kStateBlock), blocks = args.count / row * row_blocks;
-  constexpr int64_t kMostBlocks = 4096;  // enough for any GPU; each then reuses its tables
+  constexpr int64_t kMostBlocks = 4096;  // enough for any GPU; each block reuses its tables
   const unsigned grid = grid_size(blocks < kMostBlocks ? blocks : kMostBlocks);
   const auto run = [&]<MomentFormat kMoments>() {
     adamw_coded_kernel<kMoments><<<grid, kThreads, 0, stream>>>(args, row, row_blocks, blocks);

@@ -9,7 +9,7 @@ namespace megatrain {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLaneFloats = 8;  // of a head, at most, that one lane holds
+constexpr int kLaneFloats = 8;  // maximum elements of a head that one lane holds
 
 struct Rows {
   void* data;
@@ -23,7 +23,7 @@ struct Rows {
 
 Rows rows_of(const View& view) { return {view.data, view.row_stride}; }
 
-// A block copies the key and the value of one new token to their rows of the caches.
+// One block copies the key and the value of one new token to their cache rows.
 template <class T, int kVec>
 __global__ void append_kernel(int64_t context, int64_t columns, const int32_t* sequences, const int32_t* positions,
                               Rows k, Rows v, Rows k_cache, Rows v_cache) {
@@ -37,9 +37,9 @@ __global__ void append_kernel(int64_t context, int64_t columns, const int32_t* s
   }
 }
 
-// A block is one query head of one new token. Groups of kGroup lanes take the keys by turns; a lane holds the elements
-// (c * kGroup + lane) * kVec + j of a head, c < kColumns, j < kVec. Each group keeps a softmax of its own keys, and the
-// groups are joined in order, so the result depends on the position alone.
+// One block is one query head of one new token. Groups of kGroup lanes take turns with the keys. A lane holds the
+// elements (c * kGroup + lane) * kVec + j of a head, c < kColumns, j < kVec. Each group keeps a softmax over its own
+// keys, and the groups are merged in order, so the result depends only on the position.
 template <class T, int kVec, int kColumns, int kGroup>
 __global__ void attend_kernel(AttentionShape shape, int64_t context, int64_t group, const int32_t* sequences,
                               const int32_t* positions, Rows q, Rows k_cache, Rows v_cache, Sinks sinks, Rows out) {
@@ -62,7 +62,7 @@ __global__ void attend_kernel(AttentionShape shape, int64_t context, int64_t gro
     if (at < size) load<T, kVec>(q.at<const T>(token, head * size + at), query[c]);
   }
   float most = -INFINITY, total = 0;
-  // Every lane of a warp goes round as often, since the shuffles need them all.
+  // All lanes of a warp run the same number of rounds, because the shuffles need all of them.
   const int64_t rounds = (position - oldest + kGroups) / kGroups;
 #pragma unroll 2
   for (int64_t round = 0; round < rounds; ++round) {
@@ -103,7 +103,7 @@ __global__ void attend_kernel(AttentionShape shape, int64_t context, int64_t gro
     total_of[mine] = total;
   }
   __syncthreads();
-  float top = most_of[0];  // group 0 has the oldest key: never -infinity
+  float top = most_of[0];  // never -infinity, because group 0 has the oldest key
   for (int g = 1; g < kGroups; ++g) top = fmaxf(top, most_of[g]);
   if (sinks.data) top = fmaxf(top, sinks.at(head));
   float whole = 0;

@@ -6,7 +6,7 @@ namespace megatrain {
 
 namespace {
 
-// What a call gives lies by itself: its output, or the gradients of its queries, keys and values.
+// The results of a call are contiguous: its output, or the gradients of its queries, keys and values.
 void lay_apart(AttentionCase& c) {
   if (!c.backward) {
     c.strides[kOut] = c.heads * c.head_dim;

@@ -1,4 +1,4 @@
-// The graphs that a pass of attention over documents of one length needs, from its shape and its cut.
+// The cuDNN graphs that a pass of attention over documents of one length needs, given its shape and its cut.
 #pragma once
 
 #include <vector>
@@ -9,15 +9,15 @@
 
 namespace megatrain {
 
-// Of whole documents, or in ragged calls of documents of up to a length.
+// Whole documents or, in ragged calls, documents of up to `length` tokens.
 AttentionCase case_of(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward,
                       const AttentionStrides& strides);
 
-// Of a tile of queries, perhaps the last, by one of keys. What the call gives lies by itself.
+// A tile of queries, perhaps the last, by a tile of keys. The results of the call are contiguous.
 AttentionCase tile_case(const AttentionShape& shape, const AttentionCut& cut, int64_t length, bool backward, bool last,
                         bool diagonal, const AttentionStrides& strides);
 
-// Of the backward of a piece of a document in a window; the output's gradient lies by itself too.
+// The backward of one piece of a document with a sliding window. The output gradient is contiguous as well.
 AttentionCase piece_case(const AttentionShape& shape, const AttentionCut& cut, const AttentionStrides& strides);
 
 // Every case of a pass.

@@ -19,7 +19,7 @@ constexpr int64_t kAlign = 256;
 using Strides = AttentionStrides;
 using Views = AttentionViews;
 
-// Strides of tensors that lie as the model has them and as padded documents do.
+// Strides of the model's qkv layout, which padded documents use as well.
 Strides packed_strides(const AttentionShape& shape) {
   const int64_t out = shape.heads * shape.head_dim, qkv = out + 2 * shape.kv_heads * shape.head_dim;
   return {qkv, qkv, qkv, out, out, qkv, qkv, qkv};
@@ -31,7 +31,7 @@ Strides strides_of(const Views& views) {
   return strides;
 }
 
-// Places are 32-bit.
+// Whether all offsets (places) of a ragged call fit in 32 bits.
 bool places_hold(const AttentionShape& shape, const Strides& strides) {
   return shape.tokens * *std::max_element(strides.begin(), strides.end()) <= std::numeric_limits<int32_t>::max();
 }
@@ -40,7 +40,7 @@ int64_t places_bytes(int64_t documents) { return round_up(AttentionGraphs::place
 
 // Scratch of one bucket call: its padded tensors, then cuDNN's workspace.
 struct Room {
-  int64_t qkv, out, stats, grad_out, grad_qkv, workspace;  // where each begins
+  int64_t qkv, out, stats, grad_out, grad_qkv, workspace;  // offset of each
 };
 
 Room room_of(const AttentionShape& shape, int64_t tokens, bool backward) {
@@ -90,14 +90,14 @@ bool readable(const View& view) {
 
 bool takes(const AttentionShape& shape) { return shape.tokens > 0 && shape.head_dim % 8 == 0 && shape.head_dim <= 256; }
 
-// Whether documents of at most `longest` tokens, so many of them at most, may be of unequal length.
+// Whether documents may have unequal lengths: at most `documents` of them, of at most `longest` tokens.
 bool ragged(const AttentionShape& shape, int64_t documents, int64_t longest) {
   return documents * longest != shape.tokens;
 }
 
 View stats_view(const float* lse) { return {const_cast<float*>(lse), DType::f32, 1, 1, 1}; }
 
-// The documents of a call: where each begins, and its tokens.
+// The first token of each document of a call, and its number of tokens.
 void list_documents(const Documents& documents, const Buckets& buckets, const BucketCall& call, int32_t* begin,
                     int32_t* tokens) {
   for (int64_t i = 0; i < call.count; ++i) {
@@ -115,7 +115,7 @@ void set_tensors(PaddedCopy& copy, std::initializer_list<int> tensors, const Vie
   }
 }
 
-// What a call has in scratch before the pass's own: places, or padded tensors.
+// Bytes of scratch that a call needs before the pass's own: places, or padded tensors.
 int64_t room_before(const AttentionPass& pass) {
   return pass.ragged() ? places_bytes(pass.documents)
                        : room_of(pass.shape, pass.documents * pass.length, pass.backward).workspace;
@@ -155,9 +155,9 @@ bool CudnnAttention::run_uniform(const AttentionShape& shape, const Documents& d
   return true;
 }
 
-// Whether cuDNN takes documents where they lie: it is asked of up to 1024 tokens, or of more than a window. Its
-// backward of longer heads is wrong: cuDNN 9.14 left keys of a document without a gradient with heads of 256
-// (CudaOps.AttentionOfRealSizesAgreesWithTheCpu).
+// Whether cuDNN supports documents in place (ragged). It is queried for 1024 tokens, or for more than a window. For
+// heads above 128 the answer is no, because the backward is wrong: with heads of 256, cuDNN 9.14 left some keys of a
+// document without a gradient (CudaOps.AttentionOfRealSizesAgreesWithTheCpu).
 bool CudnnAttention::takes_ragged(const AttentionShape& shape, const Strides& strides) {
   const int64_t asked =
       std::min(bucket_length(std::max<int64_t>(shape.window + 1, 1024), BucketForm::ragged), attention_tile(shape));
@@ -242,7 +242,7 @@ void CudnnAttention::run_padded(const AttentionPass& pass, const Documents& docu
   launch_unpad(copy, stream);
 }
 
-// Of the calls of one direction that documents of up to `longest` tokens may need; none where cuDNN does not take the
+// The calls of one direction that documents of up to `longest` tokens may need; empty if cuDNN does not support the
 // longest.
 std::vector<AttentionPass> CudnnAttention::bucket_passes(const AttentionShape& shape, int64_t longest, bool backward) {
   const Strides strides = packed_strides(shape);
@@ -271,7 +271,7 @@ int64_t CudnnAttention::scratch_bytes(const AttentionShape& shape, int64_t docum
     const auto pass_over = [&](int64_t count, int64_t length) {
       return AttentionPass::of(shape, count, length, backward, packed_strides(shape));
     };
-    // cuDNN is asked of the longest documents; the shorter ones of ragged data are bounded by arithmetic.
+    // cuDNN is queried for the longest documents. The shorter ones of ragged data get an upper bound.
     if (longest > 1 && shape.tokens % longest == 0)
       most = std::max(most, passes_.bytes(pass_over(shape.tokens / longest, longest)));
     if (!ragged(shape, documents, longest)) continue;

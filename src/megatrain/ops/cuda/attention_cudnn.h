@@ -1,7 +1,7 @@
 // Attention through cuDNN's fused kernels: bf16, forward and the deterministic backward.
 //
-// Documents of one length go to cuDNN as they lie, unequal ones in calls over documents of alike lengths
-// (attention_buckets.h): where they lie, or, if cuDNN does not take that, copied into padded documents and back.
+// Documents of one length are passed to cuDNN in place. Unequal ones are grouped into calls over documents of similar
+// length (attention_buckets.h): in place or, if cuDNN does not support that, copied into padded documents and back.
 //
 // The deterministic backward and the forward of long documents are cut into calls (attention_cut.h).
 #pragma once
@@ -22,16 +22,16 @@ class CudnnAttention {
  public:
   explicit CudnnAttention(Scratch& scratch) : scratch_(scratch) {}
 
-  // False, with nothing enqueued, when cuDNN does not take the case or the documents are too short to gain by it.
+  // False, with nothing enqueued, if cuDNN does not support the case or the documents are too short to benefit.
   bool forward(const AttentionForward& args, cudaStream_t stream);
   bool backward(const AttentionBackward& args, cudaStream_t stream);
 
-  // Scratch for any documents of up to `longest` tokens, at most `documents` of them, when q, k and v (and their
-  // gradients) are columns of one (tokens, (heads + 2 kv_heads) * head_dim) matrix each. 0 when cuDNN does not take the
-  // case.
+  // Scratch for any documents of up to `longest` tokens, at most `documents` of them, if q, k and v (and their
+  // gradients) are columns of one (tokens, (heads + 2 kv_heads) * head_dim) matrix each. 0 if cuDNN does not support
+  // the case.
   int64_t scratch_bytes(const AttentionShape& shape, int64_t documents, int64_t longest);
 
-  // Builds the graphs of every call that documents of unequal length can need, so that no step does.
+  // Builds the graphs of every call that documents of unequal length can need, so that no step has to.
   void prepare(const AttentionShape& shape, int64_t documents, int64_t longest);
 
  private:

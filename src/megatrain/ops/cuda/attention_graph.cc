@@ -25,7 +25,7 @@ using TensorPointer = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 int64_t id_of(int tensor) { return tensor + 1; }
 int64_t offsets_id_of(int tensor) { return kAttentionTensors + id_of(tensor); }
-// The lengths of documents, which cuDNN takes twice: of queries and of keys.
+// The lengths of documents, which cuDNN takes twice: for queries and for keys.
 constexpr int64_t kQueriesId = 2 * kAttentionTensors + 1, kKeysId = kQueriesId + 1;
 
 // Adds a case's tensors and its one operation to a graph.
@@ -90,7 +90,7 @@ class CaseGraph {
     describe(tensor, *pointer);
   }
 
-  // One of the rows of `places`.
+  // One row of `places`.
   TensorPointer numbers(const std::string& name, int64_t id, int64_t count) {
     return graph_.tensor(fe::graph::Tensor_attributes()
                              .set_name(name)
@@ -100,7 +100,7 @@ class CaseGraph {
                              .set_data_type(fe::DataType_t::INT32));
   }
 
-  // Masks are the same in both directions: token i of a document sees j with j <= i and, in a window, i < j + window.
+  // Masks are the same in both directions: token i of a document sees j if j <= i and, with a window, i < j + window.
   template <class Attributes>
   void set_masks(Attributes& attributes) {
     attributes.set_attn_scale(c_.scale);
@@ -129,8 +129,8 @@ struct AttentionGraphs::State {
     cudnnHandle_t value = nullptr;
   };
   struct Entry {
-    std::shared_ptr<Handle> handle;           // with which the graph was built, and runs
-    std::unique_ptr<fe::graph::Graph> graph;  // null: cuDNN does not take the case
+    std::shared_ptr<Handle> handle;           // the graph was built with it, and runs on it
+    std::unique_ptr<fe::graph::Graph> graph;  // null: cuDNN does not support the case
     int64_t workspace = kRefused;
     std::string refusal;
   };
@@ -141,7 +141,7 @@ struct AttentionGraphs::State {
   }
 
   const Entry& add(const AttentionCase& c, Entry entry) {
-    if (!entry.graph && !said && !c.ragged) {  // padded documents are next
+    if (!entry.graph && !said && !c.ragged) {  // for ragged cases, padded documents are tried next
       log_warn("cuDNN has no " + std::string(c.backward ? "deterministic backward" : "forward") +
                " attention for heads of " + std::to_string(c.head_dim) + " over documents of " +
                std::to_string(c.length) + " tokens (" + entry.refusal + "); using the slower built-in kernel");
@@ -164,7 +164,7 @@ struct AttentionGraphs::State {
     return {.refusal = status.get_message()};
   }
 
-  // Members are destroyed from the last on: graphs before the handles that only they hold.
+  // Members are destroyed in reverse order, here and in Entry: graphs before the handles that they use.
   std::shared_ptr<Handle> handle = std::make_shared<Handle>();
   std::map<AttentionCase, Entry> entries;
   bool said = false;

@@ -6,7 +6,7 @@ namespace megatrain {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kPackElements = 8;  // bf16 of 16 bytes
+constexpr int kPackElements = 8;  // bf16 elements in 16 bytes
 
 // A warp owns a row of a padded document in one tensor (blockIdx.y), or its log-sum-exps (the last blockIdx.y).
 template <bool kPad>
@@ -57,7 +57,7 @@ void launch_copy(const PaddedCopy& args, cudaStream_t stream) {
   check_launch();
 }
 
-// A thread owns a document.
+// One thread per document.
 __global__ void places_kernel(__grid_constant__ const RaggedPlaces args, int32_t* places) {
   const int64_t document = threadIdx.x, row = args.documents + 1;
   const bool real = document < args.documents;

@@ -19,7 +19,7 @@ size_t as_size(int64_t value) { return static_cast<size_t>(value); }
 
 using Data = std::array<void*, kAttentionTensors>;
 
-// The tensors of a call that begins with these tokens, of queries and of keys, and this key head.
+// The tensors of a call that begins at these query and key tokens and at this key head.
 Data call_data(const AttentionPass& pass, const AttentionViews& views, int64_t query, int64_t key, int64_t kv_head) {
   const int64_t head = kv_head * (pass.shape.heads / pass.shape.kv_heads);
   Data data{};
@@ -30,7 +30,7 @@ Data call_data(const AttentionPass& pass, const AttentionViews& views, int64_t q
     data[as_size(tensor)] =
         static_cast<std::byte*>(view.data) + (token * view.row_stride + of_head * pass.shape.head_dim) * 2;
   }
-  // (documents, heads, length) of whole documents, (tokens, heads) of ragged ones
+  // (documents, heads, length) for whole documents, (tokens, heads) for ragged ones
   data[kStats] = views[kStats].as<float>() +
                  (pass.ragged() ? head : (query / pass.length * pass.shape.heads + head) * pass.length);
   return data;
@@ -99,7 +99,7 @@ struct AttentionPasses::Part {
   int64_t head = kv_head * group, heads = pass.cut.kv_heads * group;
   int64_t keys = pass.cut.kv_heads * pass.shape.head_dim, queries = group * keys;  // columns
 
-  // Rows of the document in a tensor of the caller's, and the heads of this part.
+  // Rows of the document in a tensor of the caller, restricted to the heads of this part.
   View rows(int tensor, int64_t row, int64_t count) const {
     return views[as_size(tensor)]
         .slice_rows(begin + row, count)
@@ -107,7 +107,8 @@ struct AttentionPasses::Part {
   }
   Data data(int64_t query, int64_t key) const { return call_data(pass, views, begin + query, begin + key, kv_head); }
 
-  // The log-sum-exps of `count` queries: the document's from `query` on, or a call's, one head right after the other.
+  // The log-sum-exps of `count` queries: the document's, starting at `query`, or those of one call, where heads are
+  // adjacent.
   float* document_stats(int64_t query) const {
     return views[kStats].as<float>() + (document * pass.shape.heads + head) * pass.length + query;
   }
@@ -140,7 +141,7 @@ struct AttentionPasses::Gradients : Part {
     copy_stats(reinterpret_cast<float*>(scratch + at.stats), count, document_stats(query), pass.length, count);
   }
 
-  // Adds what a call gave `count` keys from row `from` of it on; they begin at `key` of the document.
+  // Adds the key gradients of a call, `count` rows starting at `from`, to those of the document starting at `key`.
   void add_keys(int64_t from, int64_t key, int64_t count, bool first) const {
     if (count == 0) return;
     launch_add_partial(partial_k.slice_rows(from, count), sum_k.slice_rows(key, count), first, stream);

@@ -1,4 +1,4 @@
-// One direction of attention over documents of one length, or over a ragged call's, as calls of cuDNN.
+// One direction of attention, as calls of cuDNN, over documents of one length or over those of one ragged call.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 
 namespace megatrain {
 
-using AttentionViews = std::array<View, kAttentionTensors>;  // kStats: only data
+using AttentionViews = std::array<View, kAttentionTensors>;  // kStats has only data
 
 struct AttentionPass {
   AttentionShape shape;
@@ -22,27 +22,28 @@ struct AttentionPass {
   AttentionCut cut;
   AttentionStrides strides;
 
-  // Documents of one length, one behind the other.
+  // Adjacent documents of one length.
   static AttentionPass of(const AttentionShape& shape, int64_t documents, int64_t length, bool backward,
                           AttentionStrides strides);
-  // Documents of up to `length` tokens that lie anywhere (ragged_cut() of them).
+  // Documents of up to `length` tokens at arbitrary places (see ragged_cut()).
   static AttentionPass ragged_of(const AttentionShape& shape, int64_t length, bool backward, AttentionStrides strides);
 
   bool ragged() const { return strides[kStats] > 0; }
   std::vector<AttentionCase> cases() const;
-  // What its scratch comes to, by arithmetic.
+  // An upper bound of its scratch, without asking cuDNN.
   int64_t bytes_bound() const;
 };
 
 class AttentionPasses {
  public:
-  // Scratch of a pass; AttentionGraphs::kRefused when cuDNN does not take one of its cases.
+  // Scratch of a pass; AttentionGraphs::kRefused if cuDNN does not support one of its cases.
   int64_t bytes(const AttentionPass& pass);
 
-  // Builds the graphs of these passes at once.
+  // Builds the graphs of these passes in parallel.
   void prepare(const std::vector<AttentionPass>& passes);
 
-  // Enqueues every call. `views` of a ragged pass are the micro-batch's; `places` as AttentionGraphs::execute has them.
+  // Enqueues every call. For a ragged pass, `views` are the micro-batch's, and `places` is as in
+  // AttentionGraphs::execute.
   void execute(const AttentionPass& pass, const AttentionViews& views, std::byte* scratch, cudaStream_t stream,
                int32_t* places = nullptr);
 

@@ -1,9 +1,9 @@
-// Attention in fp32 arithmetic, for what cuDNN does not take (fp32 tensors, odd head sizes) and for tiny documents.
+// Attention in fp32 arithmetic, for what cuDNN does not support (fp32 tensors, odd head sizes) and for tiny documents.
 //
-// A block owns kWarps * kRows rows of one head (queries in forward and grad_q, keys in grad_k and grad_v), a warp kRows
-// of them, and walks tiles of 32 rows of the other side in shared memory. For the scores a lane is a row of the tile;
-// for the sums over the tile a lane is a column. Tiles and their order follow from the tokens alone, so results are
-// reproducible bit for bit.
+// A block owns kWarps * kRows rows of one head: queries in forward and grad_q, keys in grad_k and grad_v. A warp owns
+// kRows of them. The block walks over tiles of 32 rows of the other side in shared memory. For the scores a lane is a
+// row of the tile; for the sums over the tile a lane is a column. Tiles and their order depend only on the tokens, so
+// results are reproducible bit for bit.
 #include <cmath>
 
 #include "megatrain/ops/cuda/attention_sinks.cuh"
@@ -23,14 +23,14 @@ inline constexpr int kRows = kColumns <= 4 ? 4 : 2;
 template <int kColumns>
 inline constexpr int kBlockRows = kWarps* kRows<kColumns>;
 template <int kColumns>
-inline constexpr int kWidth = 32 * kColumns;  // of a row that all lanes read at one place
+inline constexpr int kWidth = 32 * kColumns;  // of a row that all lanes read at the same position
 template <int kColumns>
-inline constexpr int kTileWidth = 32 * kColumns + 1;  // of a row that a lane reads alone: odd, so 32 lanes hit 32 banks
+inline constexpr int kTileWidth = 32 * kColumns + 1;  // of a row that one lane reads: odd, so 32 lanes hit 32 banks
 
 struct Problem {
   AttentionShape shape;
   Documents documents;
-  int64_t group;  // query heads of a key head
+  int64_t group;  // query heads per key head
 };
 
 struct Heads {
@@ -64,7 +64,7 @@ __device__ Span document_of(const Documents& documents, int64_t token) {
   return {documents.begin[low], documents.begin[low + 1]};
 }
 
-// Keys [first_key(t), t] are what token t sees; both ends grow with t.
+// Token t sees keys [first_key(t), t]. Both ends grow with t.
 __device__ int64_t first_key(const Problem& problem, int64_t token) {
   const int64_t begin = document_of(problem.documents, token).begin;
   if (problem.shape.window == 0) return begin;
@@ -72,7 +72,7 @@ __device__ int64_t first_key(const Problem& problem, int64_t token) {
   return oldest > begin ? oldest : begin;
 }
 
-// Queries [t, last_query(t)] are what sees token t.
+// Token t is seen by queries [t, last_query(t)].
 __device__ int64_t last_query(const Problem& problem, int64_t token) {
   const int64_t last = document_of(problem.documents, token).end - 1;
   if (problem.shape.window == 0) return last;
@@ -84,7 +84,8 @@ __device__ int64_t lse_index(const Problem& problem, int64_t token, int64_t head
   return lse_place(problem.documents, problem.shape.heads, token, head);
 }
 
-// `rows` rows from `first` into a tile of kStride floats a row, zero beyond the tokens and beyond the head's size.
+// Loads `rows` rows starting at `first` into a tile of kStride floats per row; zero beyond the tokens and the head's
+// size.
 template <class T, int kColumns, int kStride>
 __device__ void load_rows(float* tile, int rows, const Heads& from, int64_t first, int64_t head,
                           const Problem& problem) {
@@ -102,7 +103,8 @@ __device__ void load_rows(float* tile, int rows, const Heads& from, int64_t firs
   }
 }
 
-// What a token does not see has weight 0 and may be anything, a NaN of another document too: it adds nothing.
+// Tokens that are not seen have weight 0. Their value may be anything, even a NaN of another document, and is not
+// added.
 __device__ void add_visible(float& sum, float weight, float value) {
   if (weight != 0.0f) sum += weight * value;
 }
@@ -116,7 +118,7 @@ __device__ __forceinline__ void write_row(T* to, const float (&value)[kColumns],
   }
 }
 
-// The same of a row of weighted sums, divided by the sum of the weights.
+// The same for a row of weighted sums, divided by the sum of the weights.
 template <class T, int kColumns>
 __device__ __forceinline__ void write_mean(T* to, const float (&sum)[kColumns], float total, int lane, int64_t size) {
 #pragma unroll

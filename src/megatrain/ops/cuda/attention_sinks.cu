@@ -8,7 +8,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int64_t kTokensPerPartial = 32;
 
-// A block is a token. Its log-sum-exps are replaced when all threads have read them.
+// One block per token. Its log-sum-exps are replaced only after all threads have read them.
 template <class T, int kVec>
 __global__ void add_sinks_kernel(AttentionShape shape, Documents documents, Sinks sinks, T* out, int64_t stride,
                                  float* lse) {
@@ -32,8 +32,8 @@ __global__ void add_sinks_kernel(AttentionShape shape, Documents documents, Sink
   }
 }
 
-// A warp is a head of kTokensPerPartial tokens: partials[blockIdx.x][head] = - sum of exp(sink - lse) <grad_out, out>,
-// token by token.
+// One warp is one head of kTokensPerPartial tokens: partials[blockIdx.x][head] = - sum of exp(sink - lse) <grad_out,
+// out>, token by token.
 template <class T>
 __global__ void sink_gradient_kernel(AttentionShape shape, Documents documents, Sinks sinks, const T* out,
                                      int64_t out_stride, const T* grad_out, int64_t grad_stride, const float* lse,

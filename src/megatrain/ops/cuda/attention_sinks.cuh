@@ -1,4 +1,4 @@
-// The sinks of the heads, and where a backend-private log-sum-exp lies.
+// The sinks of the heads, and the layout of the log-sum-exps.
 #pragma once
 
 #include "megatrain/ops/attention.h"
@@ -7,7 +7,7 @@
 namespace megatrain {
 
 struct Sinks {
-  const void* data;  // (heads); nullptr: there are none
+  const void* data;  // (heads); nullptr: no sinks
   bool is_bf16;
 
   __device__ float at(int64_t head) const {
@@ -20,7 +20,7 @@ inline Sinks sinks_of(const View& sinks) {
   return {sinks.data, sinks.dtype == DType::bf16};
 }
 
-// (documents, heads, longest) when the documents are uniform, (tokens, heads) when not.
+// (documents, heads, longest) if the documents are uniform, otherwise (tokens, heads).
 __device__ inline int64_t lse_place(const Documents& documents, int64_t heads, int64_t token, int64_t head) {
   if (!documents.uniform) return token * heads + head;
   const int64_t longest = documents.longest, begin = token / longest * longest;

@@ -6,9 +6,9 @@ namespace megatrain {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVec = 8;  // elements of a thread
+constexpr int kVec = 8;  // elements per thread
 
-// A thread owns kVec neighbours of a row.
+// A thread owns kVec adjacent elements of a row.
 __global__ void add_partial_kernel(int64_t rows, int64_t packs, View partial, View sum, bool first) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= rows * packs) return;
@@ -33,7 +33,7 @@ __global__ void round_sum_kernel(int64_t rows, int64_t packs, View sum, View out
   store<Bf16, kVec>(static_cast<Bf16*>(out.data) + row * out.row_stride + column, values);
 }
 
-// A thread owns kVec neighbours of a row, which are of one head.
+// A thread owns kVec adjacent elements of a row, all of one head.
 __global__ void merge_partial_kernel(__grid_constant__ const MergePartial args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, packs = args.sum.cols / kVec;
   if (at >= args.sum.rows * packs) return;

@@ -5,7 +5,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr int kLanes = 32;      // columns of a block
+constexpr int kLanes = 32;      // columns per block
 constexpr int kSumRows = 32;    // threads that share a column when partials are summed
 constexpr int kColumnRows = 8;  // threads that share a column of x
 constexpr int64_t kRowsPerPartial = 128;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// One block a row. The sum of exponentials is kept relative to the largest logit a thread has seen.
+// One block per row. A thread keeps its sum of exponentials relative to the largest logit that it has seen.
 template <class T, int kVec>
 __global__ void cross_entropy_kernel(T* logits, int64_t row_stride, int64_t vocabulary, const int32_t* labels,
                                      float scale, const float* token_scales, float* loss, int32_t* correct,

@@ -142,7 +142,7 @@ std::unique_ptr<Ops> make_cuda_ops(Device& device) {
 }
 
 std::string cuda_libraries() {
-  // "12.9.1" of 120901 and a step of 100; CUDA's own number has no third part.
+  // "12.9.1" for 120901 and a step of 100. CUDA's own version number has no third part.
   const auto dotted = [](size_t number, size_t step) {
     const std::string text = std::to_string(number / step / 100) + "." + std::to_string(number / step % 100);
     return step == 1 ? text : text + "." + std::to_string(number % step);

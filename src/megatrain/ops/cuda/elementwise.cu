@@ -1,4 +1,4 @@
-// One block a row.
+// One block per row.
 #include "megatrain/ops/cuda/gated.cuh"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"

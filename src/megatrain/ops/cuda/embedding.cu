@@ -5,7 +5,7 @@ namespace megatrain {
 
 namespace {
 
-// One block a token.
+// One block per token.
 template <class T, int kVec>
 __global__ void gather_kernel(const T* table, int64_t table_stride, const int32_t* index, T* out, int64_t out_stride,
                               int64_t cols) {
@@ -31,7 +31,7 @@ __global__ void scaled_gather_kernel(const T* table, int64_t table_stride, const
   }
 }
 
-// One thread a segment and kVec columns. Rows are loaded kAhead at a time and added one by one.
+// One thread per segment and kVec columns. Rows are loaded kAhead at a time and added one by one.
 template <class T, int kVec>
 __global__ void segment_sum_kernel(const T* grad_out, int64_t in_stride, const int32_t* order, const int32_t* begin,
                                    const int32_t* row, float scale, float* grad, int64_t grad_stride, int64_t cols) {

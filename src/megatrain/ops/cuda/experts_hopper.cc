@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kTmaBytes = 16;
 
-// Rows whose first element and distance TMA can address, and whole packs wide.
+// Whether TMA can address the rows: their start and stride are aligned, and they are whole packs wide.
 bool takes(const View& view) {
   const int64_t size = dtype_bytes(view.dtype);
   return reinterpret_cast<uintptr_t>(view.data) % kTmaBytes == 0 && view.row_stride * size % kTmaBytes == 0 &&

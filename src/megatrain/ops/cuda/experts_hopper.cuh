@@ -1,4 +1,4 @@
-// What the three products of experts_hopper.h share: the kernel type, and the groups' sizes, pointers and strides.
+// Shared by the three matmuls of experts_hopper.h: the kernel type, and the groups' sizes, pointers and strides.
 #pragma once
 
 #include <cutlass/cutlass.h>
@@ -21,8 +21,8 @@ using HopperTile = cute::Shape<cute::_128, cute::_256, cute::_64>;
 using HopperCluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
 using HopperElement = cutlass::bfloat16_t;
 
-// D = A B with A (m, k) and B (k, n) in CUTLASS's layouts, D row-major of `Out`; Source is void or D's element for
-// beta * C. Fusion is what the epilogue computes.
+// D = A B with A (m, k) and B (k, n) in CUTLASS's layouts, D row-major of type `Out`. Source is void, or D's element
+// type for beta * C. Fusion is what the epilogue computes.
 template <class LayoutA, class LayoutB, class Source, class Out, class Fusion>
 struct HopperGemm {
   using Layout = cutlass::layout::RowMajor;
@@ -44,10 +44,10 @@ struct HopperGemm {
   using StrideD = typename Kernel::InternalStrideD;
 };
 
-// Rows of all experts, or one matrix an expert: expert i's begins at its first row, or at i * step elements.
+// The rows of all experts, or one matrix per expert. Expert i's data begins at its first row, or at i * step elements.
 struct HopperOperand {
   void* first;
-  int64_t leading;  // elements from a row to the next
+  int64_t leading;  // elements from one row to the next
   bool by_rows;
   int64_t step;
 };
@@ -62,7 +62,7 @@ __device__ T* place_of(const HopperOperand& operand, int64_t expert, int64_t row
   return static_cast<T*>(operand.first) + (operand.by_rows ? row * operand.leading : expert * operand.step);
 }
 
-// The one stride of a matrix that is not a constant.
+// Sets the one stride of a matrix that is not a compile-time constant.
 template <class Stride>
 __device__ void set_leading(Stride& stride, int64_t leading) {
   if constexpr (cute::is_static<cute::remove_cvref_t<decltype(cute::get<0>(stride))>>::value) {
@@ -72,7 +72,7 @@ __device__ void set_leading(Stride& stride, int64_t leading) {
   }
 }
 
-// Arrays by expert, in scratch.
+// Arrays in scratch with one entry per expert.
 template <class Gemm, class Out>
 struct HopperGroups {
   typename Gemm::Problem* problems;
@@ -107,7 +107,8 @@ HopperGroups<Gemm, Out> groups_in(void* scratch, int64_t experts) {
   return groups;
 }
 
-// A thread an expert. kRagged is which of m, n, k is the expert's rows. An expert without rows has no tiles.
+// One thread per expert. kRagged says which of m, n, k is the number of the expert's rows. An expert without rows has
+// no tiles.
 template <class Gemm, class Out, int kRagged>
 __global__ void hopper_groups_kernel(HopperGroups<Gemm, Out> groups, const int32_t* begin, const int32_t* origin,
                                      int experts, int m, int n, int k, HopperOperand a, HopperOperand b,

@@ -4,7 +4,7 @@ namespace megatrain {
 
 namespace {
 
-// out = x weight^T + bias: a bias by column of each expert, nothing where there is none.
+// out = x weight^T + bias, with one bias per column and expert; nothing is added if there is no bias.
 namespace fusion = cutlass::epilogue::fusion;
 using AddBias = fusion::Sm90EVT<
     fusion::Sm90Compute<cutlass::plus, HopperElement, float, cutlass::FloatRoundStyle::round_to_nearest>,

@@ -20,7 +20,7 @@ void launch_hopper(const ExpertsBackwardWeight& args, void* scratch, int process
   gemm.problem_shape = {static_cast<int>(args.rows.experts), groups.problems, nullptr};
   gemm.mainloop = {groups.a, groups.stride_a, groups.b, groups.stride_b};
   gemm.epilogue.thread.alpha = 1;
-  gemm.epilogue.thread.beta = args.accumulate ? 1.0f : 0.0f;  // C is read only where beta is not 0
+  gemm.epilogue.thread.beta = args.accumulate ? 1.0f : 0.0f;  // C is read only if beta is not 0
   gemm.epilogue.ptr_C = const_cast<const float**>(groups.d);
   gemm.epilogue.dC = groups.stride_d;
   gemm.epilogue.ptr_D = groups.d;

@@ -1,4 +1,4 @@
-// Products of mixtures of experts for any GPU, dtype and alignment: tiles of kTile x kTile, k in order. Rows of
+// Matmuls of mixtures of experts for any GPU, dtype and alignment, in tiles of kTile x kTile with k in order. Rows of
 // different experts never share a tile, so a row's result does not depend on the other experts of a call.
 #include <mma.h>
 
@@ -12,11 +12,11 @@ namespace megatrain {
 namespace {
 
 constexpr int kTile = 64;   // rows and columns of a result
-constexpr int kDepth = 32;  // of k at a time
+constexpr int kDepth = 32;  // elements of k at a time
 constexpr int kThreads = 128;
 constexpr int kResultWidth = kTile + 4;
 template <class T>
-inline constexpr int kPad = kPack<T>;  // behind each line of a tile, against bank conflicts
+inline constexpr int kPad = kPack<T>;  // after each line of a tile, against bank conflicts
 
 // A tile of an operand: lines of contiguous elements, along k (kAlongK) or across it.
 template <class T, bool kAlongK>
@@ -28,7 +28,7 @@ struct OperandTile {
   // Element i of the result's row or column, at depth k.
   __device__ T* at(int i, int k) { return data + (kAlongK ? i * kStride + k : k * kStride + i); }
 
-  // From `from` with lines `leading` apart; zero beyond the first `lines` lines and `length` elements of them.
+  // Loads from `from`, with lines `leading` apart. Zero beyond the first `lines` lines and `length` elements of each.
   template <int kVec>
   __device__ void load_from(const T* from, int64_t leading, int64_t lines, int64_t length) {
     constexpr int kPacks = kLength / kVec;
@@ -82,7 +82,7 @@ class Sums<float, kAAlongK, kBAlongK> {
   float sum_[8][4] = {};
 };
 
-// bf16: each of the four warps owns a quarter, 2 x 2 fragments of tensor cores.
+// bf16: each of the four warps owns a quarter, 2 x 2 tensor-core fragments.
 template <bool kAAlongK, bool kBAlongK>
 class Sums<Bf16, kAAlongK, kBAlongK> {
  public:
@@ -160,13 +160,13 @@ __device__ void multiply(Workspace<T, kAAlongK, kBAlongK>& workspace, const T* a
   __syncthreads();
 }
 
-// Tiles of rows are numbered expert by expert.
+// Row tiles are numbered expert by expert.
 struct RowTile {
   int64_t expert;  // -1: there is no such tile
   int64_t first, rows;
 };
 
-// Every lane of every warp gets the same.
+// Every lane of every warp gets the same result.
 __device__ RowTile row_tile(const int32_t* begin, int64_t experts, int64_t tile) {
   const int lane = threadIdx.x % 32;
   int64_t before = 0;  // tiles of the experts before `from`
@@ -271,12 +271,12 @@ __global__ void zero_unused_kernel(const int32_t* begin, float* grad, int64_t le
   }
 }
 
-// Whether each expert's matrix can be read in packs, as `packs` says of one.
+// Whether each expert's matrix can be read in packs, as packs() tells for one matrix.
 bool packs_each(const ExpertWeights& weights, int count) {
   return packs(weights.first, count) && weights.stride % count == 0;
 }
 
-// Tiles of rows there can be: each expert may end in one that is not full.
+// Upper bound of the number of row tiles: the last tile of each expert may be partial.
 unsigned row_tiles(const ExpertRows& rows) { return grid_size(ceil_div(rows.most, kTile) + rows.experts); }
 
 unsigned column_tiles(int64_t columns) {

@@ -1,5 +1,5 @@
-// The products of mixtures of experts: on Hopper CUTLASS's kernels for what they take (experts_hopper.h), tiles of our
-// own for the rest (experts_product.cu). Which of the two follows from the GPU and the shapes alone.
+// The matmuls of mixtures of experts: CUTLASS's kernels on Hopper for what they support (experts_hopper.h), our own
+// tiles for the rest (experts_product.cu). The choice depends only on the GPU and the shapes.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Passes over the rows of a group of experts. A block owns a row at a time: how many there are is read on the device.
+// Passes over the rows of a group of experts. A block owns one row at a time; the number of rows is read on the device.
 #include <cmath>
 
 #include "megatrain/ops/cuda/gated.cuh"
@@ -30,8 +30,8 @@ __global__ void gather_kernel(const T* x, int64_t x_stride, const int32_t* pair_
   }
 }
 
-// What happens to gate and up before the activation, and to their gradients after it. A NaN stays one, and no gradient
-// passes where the limit holds a value.
+// How gate and up are changed before the activation, and their gradients after it. A NaN stays NaN. Where a value is
+// clamped, its gradient is zero.
 struct Limits {
   float limit;  // infinity: none
   float up_offset;
@@ -86,7 +86,7 @@ struct GatedBackwardRows {
   float* grad_weights;
 };
 
-// bias is nullptr where there is none.
+// `bias` is nullptr if there is none.
 template <class Act, class T, int kVec>
 __global__ void gated_backward_kernel(GatedBackwardRows args, T* gate_up, T* grad_act, T* grad_y, const T* bias) {
   __shared__ float shared[32];
@@ -146,11 +146,11 @@ struct CombineTokens {
   bool descending;
   const void* from;  // nullptr: zero
   bool from_bf16;
-  bool in_place;  // from is out
+  bool in_place;  // `from` and `out` are the same
   int64_t from_stride, x_stride, out_stride, cols;
 };
 
-// A block is a token. Its rows in the group are put in order by their experts, which are all different.
+// One block per token. Its rows in the group are ordered by their experts, which are all different.
 template <class X, class Out, int kVec>
 __global__ void combine_kernel(CombineTokens args, const X* x, Out* out) {
   __shared__ int64_t row_of[kMostChoices];
@@ -198,7 +198,7 @@ __global__ void combine_kernel(CombineTokens args, const X* x, Out* out) {
   }
 }
 
-// Calls body with how many elements are accessed at once.
+// Calls body with the number of elements per access.
 template <int kPacked, class Body>
 void visit_packs(bool packed, const Body& body) {
   packed ? body.template operator()<kPacked>() : body.template operator()<1>();

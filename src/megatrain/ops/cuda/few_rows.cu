@@ -8,8 +8,8 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int64_t kMostRows = 4;
 
-// A warp is one column of the output: it reads the weight's row once, for all kRows rows of x. Lanes take packs by
-// turns and are summed as a tree, so the result depends on the sizes alone.
+// One warp is one column of the output: it reads the weight's row once, for all kRows rows of x. Lanes take turns with
+// packs and are summed as a tree, so the result depends only on the sizes.
 template <class In, class Out, int kRows>
 __global__ void few_rows_kernel(int64_t n, int64_t k, const In* x, int64_t x_row, const In* weight, int64_t weight_row,
                                 const In* bias, const Out* residual, int64_t residual_row, Out* out, int64_t out_row,

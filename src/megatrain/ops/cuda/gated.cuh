@@ -1,4 +1,4 @@
-// Gated activations of one element. All are gate * sigmoid(z) * up: Act gives z and gate times its slope.
+// Gated activations of one element: gate * sigmoid(z) * up. Act provides z, and gate times the slope of z.
 #pragma once
 
 #include "megatrain/ops/cuda/numeric.cuh"
@@ -24,7 +24,7 @@ __device__ float gated(float gate, float up) {
   return gate / (1.0f + expf(-Act::argument(gate))) * up;
 }
 
-// Gradients by gate and up of gated(gate, up), given that by the result.
+// Gradients of gated(gate, up) with respect to gate and up, given that of the result.
 struct GatedGradient {
   float gate, up;
 };

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kTile = 16;
 
-// block (kTile, kTile), grid (m, n): one element of c a thread, k in order.
+// block (kTile, kTile), grid (m, n): one element of c per thread, k in order.
 template <class In, class Out>
 __global__ void gemm_kernel(SimpleGemm args) {
   __shared__ float a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];

@@ -1,4 +1,4 @@
-// Sums in fp64 over trees fixed by the block alone.
+// Sums in fp64 over trees that depend only on the block.
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"
 
@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 constexpr int kVec = 4;
 static_assert(kNormBlock % (kThreads * kVec) == 0);
 
-// Thread 0 gets the sum, pairs of halves first.
+// Thread 0 gets the sum. The tree halves the range at each level.
 template <class Number>
 __device__ Number tree_sum(Number x, Number* shared) {
   shared[threadIdx.x] = x;
@@ -23,8 +23,8 @@ __device__ Number tree_sum(Number x, Number* shared) {
   return shared[0];
 }
 
-// One block of threads a block of kNormBlock elements of a part; a thread takes kVec neighbours of every kThreads *
-// kVec. out null: nothing is stored.
+// One thread block per kNormBlock elements of a part. A thread takes kVec adjacent ones of every kThreads * kVec. If
+// `out` is null, nothing is stored.
 template <class T, bool kAligned>
 __global__ void finish_kernel(const float* grad, T* out, int64_t part_elements, int64_t part_blocks, double* partials) {
   __shared__ double shared[kThreads];
@@ -54,7 +54,7 @@ __global__ void finish_kernel(const float* grad, T* out, int64_t part_elements, 
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-// Thread 0 gets the sum in index order: the loads are shared, the additions are its own.
+// Thread 0 gets the sum in index order: all threads load, and only thread 0 adds.
 __device__ double ordered_sum(const double* values, int64_t count, double* shared) {
   double sum = 0;
   for (int64_t begin = 0; begin < count; begin += kThreads) {
@@ -69,7 +69,7 @@ __device__ double ordered_sum(const double* values, int64_t count, double* share
   return sum;
 }
 
-// One block a part.
+// One block per part.
 __global__ void add_partials_kernel(const double* partials, int64_t part_blocks, double* sums_of_squares) {
   __shared__ double shared[kThreads];
   const double sum = ordered_sum(partials + blockIdx.x * part_blocks, part_blocks, shared);

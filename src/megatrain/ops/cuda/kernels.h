@@ -1,4 +1,5 @@
-// Launches of our own kernels: each enqueues on the stream and returns. Scratch is device memory of the stated size.
+// Launches of our own kernels: each enqueues work on the stream and returns. Scratch is device memory of the stated
+// size.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -61,7 +62,7 @@ int64_t column_sum_scratch_bytes(int64_t rows, int64_t columns);
 // out[c] (+)= sum over rows of x[row][c]
 void launch_column_sum(const View& x, float* out, bool accumulate, void* scratch, cudaStream_t stream);
 
-// gemm.cu: the product cuBLASLt has no kernel for. c = scale a b + bias + residual; a (m, k), b (k, n), c (m, n),
+// gemm.cu: for matmuls that cuBLASLt has no kernel for. c = scale a b + bias + residual; a (m, k), b (k, n), c (m, n),
 // any strides.
 struct SimpleGemm {
   int64_t m, n, k;
@@ -71,7 +72,7 @@ struct SimpleGemm {
   int64_t b_row, b_column;
   DType in;              // of a, b and bias
   const void* bias;      // (n) or nullptr
-  const void* residual;  // (m, n) of c's dtype or nullptr; may be c
+  const void* residual;  // (m, n) of c's dtype or nullptr; may alias c
   int64_t residual_row;
   void* c;
   int64_t c_row;
@@ -82,14 +83,14 @@ void launch(const SimpleGemm& args, cudaStream_t stream);
 // out[row][c] += bias[c], out fp32
 void launch_add_bias(const View& out, const View& bias, cudaStream_t stream);
 
-// few_rows.cu: a linear layer of a handful of rows, as generation has them; memory is what bounds it, and cuBLASLt's
-// tiles leave most of the GPU idle without a split sum.
+// few_rows.cu: a linear layer with a handful of rows, as in generation. It is memory-bound, and without split sums
+// cuBLASLt's tiles leave most of the GPU idle.
 bool has_few_rows(const LinearForward& args);
 void launch_few_rows(const LinearForward& args, cudaStream_t stream);
 
-// attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
-// Log-sum-exps lie as CudnnAttention puts them, so either may do the backward of the other's forward:
-// (documents, heads, longest) when the documents are uniform, (tokens, heads) when not.
+// attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16. Log-sum-exps have the same layout as in
+// CudnnAttention, so either can run the backward of the other's forward: (documents, heads, longest) if the documents
+// are uniform, otherwise (tokens, heads).
 inline constexpr int64_t kSimpleHeadDim = 256;
 void launch(const AttentionForward& args, cudaStream_t stream);
 int64_t attention_scratch_bytes(const AttentionShape& shape);
@@ -98,19 +99,19 @@ void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
 // attention_cached.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
 void launch(const CachedAttention& args, cudaStream_t stream);
 
-// attention_sinks.cu: what sinks add to an attention that was computed without them, and their gradient.
-// out and lse as if the sinks had taken part.
+// attention_sinks.cu: corrects an attention that was computed without sinks, and computes their gradient. out and lse
+// become as if the sinks had taken part.
 void launch_add_sinks(const AttentionForward& args, cudaStream_t stream);
 int64_t sink_gradient_scratch_bytes(const AttentionShape& shape);
 void launch_sink_gradient(const AttentionBackward& args, void* scratch, cudaStream_t stream);
 
-// attention_padded.cu: rows and log-sum-exps of documents to and from documents padded to one length, bf16.
-// Rows and their strides are whole 16-byte packs.
+// attention_padded.cu: copies rows and log-sum-exps of documents to and from documents padded to one length, bf16. Rows
+// and their strides are whole 16-byte packs.
 inline constexpr int kPaddedTensors = 5;
 struct PaddedCopy {
-  int64_t length;                        // of a padded document
+  int64_t length;                        // tokens of a padded document
   int64_t documents;                     // at most kBucketCallDocuments
-  int32_t begin[kBucketCallDocuments];   // token at which each document begins
+  int32_t begin[kBucketCallDocuments];   // first token of each document
   int32_t tokens[kBucketCallDocuments];  // of each document
   int tensors;
   View packed[kPaddedTensors];  // (T, cols)
@@ -119,31 +120,31 @@ struct PaddedCopy {
   float* packed_lse;  // (T, heads) or nullptr
   float* padded_lse;  // (documents, heads, length)
 };
-// What lies beyond a document becomes zero.
+// Padding after each document becomes zero.
 void launch_pad(const PaddedCopy& args, cudaStream_t stream);
-// Only what lies in a document is written.
+// Writes only real tokens, no padding.
 void launch_unpad(const PaddedCopy& args, cudaStream_t stream);
 
-// The places of a ragged call (attention_graph.h).
+// The offsets (places) of a ragged call (attention_graph.h).
 struct RaggedPlaces {
   int64_t documents;                   // at most kRaggedDocuments
-  int32_t begin[kRaggedDocuments];     // token at which each document begins
-  int32_t tokens[kRaggedDocuments];    // of each document; 0 where there is none
-  int64_t strides[kAttentionTensors];  // elements of a token
+  int32_t begin[kRaggedDocuments];     // first token of each document
+  int32_t tokens[kRaggedDocuments];    // of each document; 0 for unused entries
+  int64_t strides[kAttentionTensors];  // elements per token
 };
 void launch_places(const RaggedPlaces& args, int32_t* places, cudaStream_t stream);
 
-// attention_tiles.cu: sums of partial gradients, fp32 of bf16; columns and strides are multiples of 8.
+// attention_tiles.cu: fp32 sums of bf16 partial gradients. Columns and strides are multiples of 8.
 // sum = partial (first), or sum += partial
 void launch_add_partial(const View& partial, const View& sum, bool first, cudaStream_t stream);
 void launch_round_sum(const View& sum, const View& out, cudaStream_t stream);
 
-// The output over the keys so far and over some more: weighted by what each has of the softmax's sum.
+// Merges the output over the keys so far with that over some more keys, each weighted by its part of the softmax's sum.
 struct MergePartial {
   View partial;              // (rows, heads * D) bf16
   const float* partial_lse;  // (heads, rows)
   View sum;                  // (rows, heads * D) fp32
-  const float* lse;          // (heads, rows) of the keys so far; nullptr: there were none
+  const float* lse;          // (heads, rows) of the keys so far; nullptr: none yet
   float* merged_lse;         // (heads, rows)
   int64_t head_dim;
 };
@@ -167,11 +168,11 @@ void launch(const CombineRows& args, cudaStream_t stream);
 // experts_product.cu
 void launch(const ExpertsForward& args, cudaStream_t stream);
 void launch(const ExpertsBackwardInput& args, cudaStream_t stream);
-// grad_weight alone
+// grad_weight only
 void launch(const ExpertsBackwardWeight& args, cudaStream_t stream);
-// grad_bias alone
+// grad_bias only
 void launch_experts_bias(const ExpertsBackwardWeight& args, cudaStream_t stream);
-// grad_weight of the experts without rows becomes zero.
+// Zeroes grad_weight of the experts without rows.
 void launch_zero_unused(const ExpertsBackwardWeight& args, cudaStream_t stream);
 
 }  // namespace megatrain

@@ -15,7 +15,8 @@ namespace megatrain {
 
 namespace {
 
-// cuBLASLt adds a bias of the output's dtype; an fp32 output of bf16 operands gets it in a pass of its own, unrounded.
+// cuBLASLt can add a bias only in the output's dtype. For an fp32 output of bf16 operands, a separate pass adds it,
+// unrounded.
 bool bias_is_fused(const LinearForward& args) { return args.bias.empty() || args.bias.dtype == args.out.dtype; }
 
 Product product_of(const LinearForward& args) {
@@ -94,8 +95,8 @@ std::optional<cublasLtMatmulAlgo_t> from_hex(const std::string& text) {
   return algorithm;
 }
 
-// The fastest of the proposals; the first unless another takes at least 1% less. A proposal close to the fastest is
-// timed again, all of them by turns, so that a clock that changes meanwhile favours none.
+// The fastest proposal, or the first unless another takes at least 1% less. Proposals close to the fastest are timed
+// again, round-robin, so that a change of the clock favours none.
 cublasLtMatmulAlgo_t fastest(const Matmul& matmul, const std::vector<cublasLtMatmulAlgo_t>& proposals, void* workspace,
                              CallTimer& timer, cudaStream_t stream) {
   constexpr int kRounds = 7;

@@ -1,6 +1,6 @@
-// Matrix products through cuBLASLt, but for forward products of a few rows (few_rows.cu). The algorithm of a shape is
-// chosen once and kept, so equal calls give equal bits: the fastest when the shape was tuned, otherwise the first the
-// library proposes. None splits the sum over k.
+// Matmuls through cuBLASLt, except forward ones of a few rows (few_rows.cu). The algorithm for a shape is chosen once
+// and kept, so equal calls give equal bits. It is the fastest if the shape was tuned, otherwise the library's first
+// proposal. None splits the sum over k.
 #pragma once
 
 #include <cublasLt.h>
@@ -30,11 +30,11 @@ class CudaLinear {
   void backward_input(const LinearBackwardInput& args, cudaStream_t stream);
   void backward_weight(const LinearBackwardWeight& args, cudaStream_t stream);
 
-  // As Ops::tune.
+  // See Ops::tune.
   AlgorithmTable tune(Device& device, const std::vector<OpNote>& notes, const AlgorithmTable& known);
 
  private:
-  using Choice = std::optional<cublasLtMatmulAlgo_t>;  // none: cuBLASLt has no algorithm for the product
+  using Choice = std::optional<cublasLtMatmulAlgo_t>;  // none: cuBLASLt has no algorithm for the matmul
 
   void multiply(const Product& product, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// One matrix product as cuBLASLt sees it: its description, the algorithms the library proposes for it, and the call.
+// One matmul as cuBLASLt sees it: its description, the algorithms that the library proposes, and the call.
 #pragma once
 
 #include <cublasLt.h>
@@ -21,12 +21,13 @@ struct Product {
   View right;
   bool right_transposed;  // right is stored as (n, k)
   View bias;              // (n) or empty, dtype of the operands
-  View residual;          // as out, or empty; may be out itself
+  View residual;          // like out, or empty; may alias out
   View out;
   float scale;
 };
 
-// What an algorithm is chosen by: shapes, dtypes, strides and alignments, but neither addresses nor the scale.
+// What the choice of an algorithm depends on: shapes, dtypes, strides and alignments, but neither addresses nor the
+// scale.
 using ProductKey = std::array<int64_t, 14>;
 ProductKey product_key(const Product& product);
 
@@ -58,10 +59,10 @@ class Matmul {
 
   Matmul(cublasLtHandle_t handle, const Product& product);
 
-  // At most `count` algorithms that add in one order (no split over k), the library's favourite first.
+  // At most `count` algorithms that add in one order (no split over k), the library's first choice first.
   std::vector<cublasLtMatmulAlgo_t> proposals(int count) const;
 
-  // Whether the library would run the product by this algorithm in kWorkspaceBytes; `why` says why not.
+  // Whether the library can run the matmul with this algorithm in kWorkspaceBytes; `why` says why not.
   bool accepts(const cublasLtMatmulAlgo_t& algorithm, std::string* why) const;
 
   void run(const cublasLtMatmulAlgo_t& algorithm, void* workspace, cudaStream_t stream) const;

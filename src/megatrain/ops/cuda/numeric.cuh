@@ -1,4 +1,4 @@
-// Element access and reductions shared by the kernels. Arithmetic is fp32 whatever the elements are.
+// Element access and reductions shared by the kernels. Arithmetic is fp32 whatever the dtype of the elements.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -30,7 +30,7 @@ __device__ inline Bf16 narrow<Bf16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// kCount elements moved as one access of up to 16 bytes each; `at` is aligned to the access.
+// kCount elements moved in accesses of up to 16 bytes; `at` must be aligned to the access.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Pack {
   T v[kCount];
@@ -51,7 +51,7 @@ __device__ void store(T* at, const float (&in)[kCount]) {
   *reinterpret_cast<Pack<T, kCount>*>(at) = pack;
 }
 
-// Every lane gets the sum; the tree is the same in every lane.
+// Every lane gets the sum, over the same tree.
 __device__ inline float warp_sum(float x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
@@ -64,7 +64,7 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// Over a one-dimensional block of whole warps; `shared` holds a float for each warp. Every thread gets the result.
+// Over a one-dimensional block of whole warps. `shared` has one float per warp. Every thread gets the result.
 __device__ inline float block_sum(float x, float* shared) {
   x = warp_sum(x);
   const int warps = blockDim.x / 32;
@@ -117,13 +117,13 @@ inline unsigned grid_size(int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-// Threads for a row of `items` pieces of work: whole warps, at most `most`.
+// Number of threads for a row of `items` work items: whole warps, at most `most`.
 inline unsigned row_threads(int64_t items, int64_t most) {
   const int64_t threads = round_up(items, 32);
   return static_cast<unsigned>(threads < 32 ? 32 : threads > most ? most : threads);
 }
 
-// An error names the launch, or one after it where a kernel failed while others were queued.
+// An error may name a later launch, if a kernel failed while others were queued.
 inline void check_launch(std::source_location at = std::source_location::current()) {
   cuda_check(cudaGetLastError(), at.function_name(), at.file_name(), static_cast<int>(at.line()));
 }

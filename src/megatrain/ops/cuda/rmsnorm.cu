@@ -1,5 +1,5 @@
-// A "vector" is one group of one row: row v / groups, group v % groups. One block normalises one vector; in backward a
-// block walks kVectorsPerPartial of them, so the gradient of the weight is a sum over a fixed tree.
+// A "vector" is one group of one row: row v / groups, group v % groups. One block normalises one vector. In backward a
+// block walks over kVectorsPerPartial of them, so the weight's gradient is a sum over a fixed tree.
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"
 
@@ -21,7 +21,7 @@ struct Rows {
 };
 Rows rows_of(const View& view) { return {view.data, view.row_stride}; }
 
-// Adds the offset of the weights where there is one.
+// Adds the weight offset, if there is one.
 template <bool kOffset, int kVec>
 __device__ void add_offset(float (&w)[kVec], float offset) {
   if constexpr (kOffset) {
@@ -30,7 +30,7 @@ __device__ void add_offset(float (&w)[kVec], float offset) {
   }
 }
 
-// kMore: there is an offset of the weights or a residual.
+// kMore: there is a weight offset or a residual.
 template <class T, int kVec, bool kMore>
 __global__ void forward_kernel(Rows x, const T* weight, float offset, float eps, int64_t groups, int64_t size,
                                Rows residual, Rows out, float* inv_rms) {
@@ -124,10 +124,10 @@ __global__ void backward_kernel(Rows x, const T* weight, float offset, const flo
   }
 }
 
-// Packs must not straddle groups, so the vector's size counts, not the row's.
+// Packs must not straddle groups, so the size of the vector must be a multiple, not just that of the row.
 bool packs_groups(const View& view, int64_t size, int count) { return packs(view, count) && size % count == 0; }
 
-// Calls body with how many elements are accessed at once and whether the kernel does `more`.
+// Calls body with the number of elements per access, and whether the kernel does `more`.
 template <int kPacked, class Body>
 void visit_variant(bool packed, bool more, const Body& body) {
   if (packed) {

@@ -5,7 +5,7 @@ namespace megatrain {
 
 namespace {
 
-// One block a token; a thread rotates kVec pairs (i, i + half) of one head of `size` elements.
+// One block per token. A thread rotates kVec pairs (i, i + half) of one head of `size` elements.
 template <class T, int kVec>
 __global__ void rope_kernel(T* x, int64_t row_stride, int64_t heads, int64_t size, int64_t half,
                             const int32_t* positions, const float* cos, const float* sin, float direction) {
@@ -50,7 +50,7 @@ void launch(const Rope& args, cudaStream_t stream) {
     const View sines{const_cast<float*>(args.sin), DType::f32, 2, half, half};
     View rows = args.x;
     rows.cols = args.heads * args.head_dim;
-    // Both halves of every head start at whole packs.
+    // Both halves of every head must start at whole packs.
     if (args.head_dim % kPack<T> == 0 && packs(rows, kPack<T>) && packs(angles, kPack<T>) && packs(sines, kPack<T>)) {
       run.template operator()<kPack<T>>();
     } else {

@@ -1,4 +1,4 @@
-// The router's ops: a warp owns a token, lane l the experts l, l + 32, ... of it and, of its choices, choice l.
+// The router's ops: one warp per token. Lane l owns its experts l, l + 32, ... and its choice l.
 #include <cmath>
 #include <cstdint>
 
@@ -13,12 +13,12 @@ constexpr int kWarps = 8;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 constexpr int64_t kMostChoices = 32;
 constexpr int64_t kMostExperts = 1024;
-constexpr int64_t kChunkPairs = 512;  // pairs that a warp sorts
-constexpr int kCountTokens = 64;      // tokens of a partial sum of count_experts
+constexpr int64_t kChunkPairs = 512;  // pairs sorted by one warp
+constexpr int kCountTokens = 64;      // tokens per partial sum of count_experts
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// Places experts by score, equal scores by number; no two are equal. A NaN is the largest, and -0 is 0.
+// Orders experts by score, equal scores by index, so no two are equal. NaN is the largest, and -0 equals 0.
 __device__ int64_t rank_of(float score, int expert) {
   int32_t bits = __float_as_int(score == 0.0f ? 0.0f : score);
   bits = isnan(score) ? 0x7FFFFFFF : bits ^ ((bits >> 31) & 0x7FFFFFFF);
@@ -35,7 +35,7 @@ __device__ int64_t warp_max_rank(int64_t x) {
   return x;
 }
 
-// Of a whole row of logits: softmax is exp(logit - most) / sum.
+// For a whole row of logits: softmax is exp(logit - most) / sum.
 struct Softmax {
   float most, sum;
 };
@@ -49,7 +49,7 @@ __device__ Softmax softmax_of(const float* row, int64_t experts, int lane) {
   return softmax;
 }
 
-// The weight of this lane's choice before it is scaled is term / divisor; lanes that are no choice have term 0.
+// The weight of this lane's choice, before scaling, is term / divisor. Lanes without a choice have term 0.
 struct ChoiceTerm {
   float term, divisor;
 };
@@ -69,7 +69,7 @@ __device__ ChoiceTerm term_of(RouterScore score, const float* row, int64_t exper
   return {term, warp_sum(term)};
 }
 
-// kPerLane: experts that a lane owns, at most.
+// kPerLane: maximum experts of a lane.
 template <int kPerLane>
 __global__ void route_kernel(const float* logits, int64_t stride, int64_t tokens, int experts, const float* choice_bias,
                              RouterScore score, float scale, int choices, int32_t* chosen, float* weights) {
@@ -111,8 +111,9 @@ struct RouteSlopes {
   const int32_t* counted;  // (T) or nullptr
 };
 
-// With w = term / divisor and g the gradient by the scaled weights: of a softmax, scale w (g - <w, g>), where g is 0
-// for experts that were not chosen; of sigmoids over their sum, the same times 1 - sigmoid.
+// Let w = term / divisor, and g the gradient with respect to the scaled weights. The gradient of the logits is, for a
+// softmax, scale w (g - <w, g>), where g is 0 for experts that were not chosen. For sigmoids over their sum, it is the
+// same times 1 - sigmoid.
 template <class T>
 __global__ void route_backward_kernel(const float* logits, int64_t stride, int64_t tokens, int experts,
                                       RouterScore score, float scale, int choices, const int32_t* chosen,
@@ -134,7 +135,7 @@ __global__ void route_backward_kernel(const float* logits, int64_t stride, int64
   const bool losses =
       (!slopes.counted || slopes.counted[token] != 0) && (slopes.probability || slopes.squared_lse != 0);
   Softmax all{0, 1};
-  float offset = 0;  // what every expert's probability is multiplied by
+  float offset = 0;  // added to the gradient of every expert's probability
   if (of_all || losses) all = softmax_of(row, experts, lane);
   if (of_all) offset -= mean * scale;
   if (losses) offset += 2 * (all.most + logf(all.sum)) * slopes.squared_lse;
@@ -144,7 +145,7 @@ __global__ void route_backward_kernel(const float* logits, int64_t stride, int64
     offset -= warp_sum(product) / all.sum;
   }
 
-  // Every lane of a warp goes round as often, since the shuffles need them all.
+  // All lanes of a warp run the same number of rounds, because the shuffles need all of them.
   for (int first = 0; first < experts; first += 32) {
     const int e = first + lane;
     float grad = 0;
@@ -161,7 +162,7 @@ __global__ void route_backward_kernel(const float* logits, int64_t stride, int64
   }
 }
 
-// How many of a chunk's pairs each expert has: counts[expert * chunks + chunk]. A block is one warp.
+// The number of a chunk's pairs for each expert: counts[expert * chunks + chunk]. A block is one warp.
 __global__ void sort_count_kernel(const int32_t* experts, int64_t pairs, int count, int32_t* counts) {
   extern __shared__ int32_t mine[];  // (count)
   const int lane = threadIdx.x;
@@ -188,7 +189,7 @@ __device__ int32_t warp_sum_up_to(int32_t x, int lane) {
   return x;
 }
 
-// Replaces values[0, count) by the sum of those before each, and returns the sum of all; a whole warp.
+// An exclusive prefix sum of values[0, count) by a whole warp. Returns the total.
 __device__ int32_t sum_before(int32_t* values, int64_t count, int lane) {
   int32_t total = 0;
   for (int64_t first = 0; first < count; first += 32) {
@@ -201,13 +202,13 @@ __device__ int32_t sum_before(int32_t* values, int64_t count, int lane) {
   return total;
 }
 
-// A block is one warp and one expert: how many of its pairs lie in the chunks before each, and in all.
+// A block is one warp and one expert: counts how many of its pairs are in earlier chunks, and in all.
 __global__ void sort_chunks_kernel(int32_t* counts, int64_t chunks, int32_t* begin) {
   const int32_t total = sum_before(counts + blockIdx.x * chunks, chunks, threadIdx.x);
   if (threadIdx.x == 0) begin[blockIdx.x] = total;
 }
 
-// One warp.
+// A single warp.
 __global__ void sort_begin_kernel(int32_t* begin, int64_t count) {
   const int32_t total = sum_before(begin, count, threadIdx.x);
   if (threadIdx.x == 0) begin[count] = total;
@@ -238,8 +239,8 @@ __global__ void sort_place_kernel(const int32_t* experts, int64_t pairs, int cou
   }
 }
 
-// A block counts kCountTokens tokens: partials[block][e] is the sum of expert e's probabilities, token by token, and
-// partials[block][E] that of the squared log-sum-exps.
+// One block counts kCountTokens tokens: partials[block][e] is the sum of expert e's probabilities, token by token, and
+// partials[block][E] the sum of the squared log-sum-exps.
 __global__ void count_kernel(const float* logits, int64_t stride, int64_t tokens, int experts, const int32_t* chosen,
                              int choices, const int32_t* counted, unsigned long long* choice_counts,
                              unsigned long long* tokens_counted, double* partials) {

@@ -6,7 +6,7 @@ namespace megatrain {
 
 void Scratch::reserve(int64_t bytes) {
   if (static_cast<int64_t>(buffer_.bytes()) >= bytes) return;
-  buffer_ = Buffer();  // given back first, so that both never exist at once
+  buffer_ = Buffer();  // freed first, so that both never exist at once
   buffer_ = device_.allocate(static_cast<size_t>(bytes), "ops scratch");
 }
 

@@ -1,4 +1,4 @@
-// The one buffer of device memory that every op of the compute stream uses in turn.
+// The one buffer of device memory that all ops of the compute stream use in turn.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,11 +14,11 @@ class Scratch {
  public:
   explicit Scratch(Device& device) : device_(device) {}
 
-  // Nothing of the ops may be running.
+  // No op may be running.
   void reserve(int64_t bytes);
 
-  // At least `bytes`, the caller's until the next op is enqueued. Grows only for a shape that reserve() did not
-  // foresee.
+  // At least `bytes`, owned by the caller until the next op is enqueued. Grows only for a shape that reserve() did not
+  // cover.
   std::byte* take(int64_t bytes, cudaStream_t stream);
 
  private:

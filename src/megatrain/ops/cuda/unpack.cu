@@ -1,4 +1,4 @@
-// One thread a block of 32 numbers, or 16 bytes of what is copied.
+// One thread per block of 32 numbers, or per 16 bytes of a plain copy.
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/numeric.cuh"
 
@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Twice the number of a code times half its block's power: 2^128 is beyond fp32, and half of it is not.
+// Twice the number of a code times half its block's power of two. The power can be 2^128, which is beyond fp32, while
+// half of it is not.
 __device__ float value_of(unsigned code, float half_power) {
   constexpr unsigned kTwice = 0xC8643210u;  // 0, 1, 2, 3, 4, 6, 8, 12
   const float twice = static_cast<float>((kTwice >> (4 * (code & 7u))) & 15u) * half_power;
@@ -39,7 +40,7 @@ __global__ void unpack_mxfp4_kernel(UnpackWeights args) {
   }
 }
 
-// `aligned`: every part starts at a multiple of 16 bytes, here and there.
+// `aligned`: every part starts at a multiple of 16 bytes, in source and destination.
 __global__ void copy_parts_kernel(UnpackWeights args, int64_t bytes, bool aligned) {
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 16;
   const std::byte* from = args.packed + blockIdx.y * args.packed_stride;
