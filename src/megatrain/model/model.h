@@ -71,9 +71,11 @@ ModelConfig one_layer_of_each_kind(const ModelConfig& config);
 // Elements of the largest record of a layer.
 int64_t largest_layer_record(const ModelConfig& config);
 
-// Fills one fp32 tensor with initial values: normal(0, init_std) for matrices; for norms, the value that makes them
-// multiply by one; zeros for biases and for the padding id's row of the embedding. Element i depends only on (seed,
-// tensor name, i), so pieces may be filled in any order.
+// Fills one fp32 tensor with initial values:
+// - matrices: normal(0, init_std)
+// - norms: the value that makes them multiply by one
+// - biases, and the padding id's row of the embedding: zeros
+// Element i depends only on (seed, tensor name, i), so pieces may be filled in any order.
 void init_tensor(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out);
 

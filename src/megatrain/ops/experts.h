@@ -2,7 +2,7 @@
 //
 // A (token, choice) is a pair, number t * k + j. Every pair owns a row. Rows are sorted by expert, then by pair. It is
 // a stable counting sort, so that no order depends on timing. How many rows an expert has is known only on the device,
-// and no call waits for it: buffers of rows have the maximum size, and a call touches only the rows that exist.
+// and no call waits for it. So buffers of rows have the maximum size, and a call touches only the rows that exist.
 //
 // Experts are computed in groups of consecutive ones. A token's rows are added in order of their experts, ascending in
 // forward and descending in backward. Group after group adds to one fp32 sum, so that the grouping changes no bit.
@@ -38,9 +38,9 @@ struct RouteBackward {
   int64_t choices = 0;
   const int32_t* experts = nullptr;     // (T * k)
   const float* grad_weights = nullptr;  // (T * k)
-  // Gradients of the router's losses, which go through the softmax over all logits: with respect to an expert's
-  // probability, the same for every token, and with respect to the squared log-sum-exp. Both apply only to rows where
-  // `counted` is not 0.
+  // Gradients of the router's losses, which go through the softmax over all logits. The first is with respect to an
+  // expert's probability and the same for every token. The second is with respect to the squared log-sum-exp. Both
+  // apply only to rows where `counted` is not 0.
   View grad_probability;  // (E) fp32 or empty
   float grad_squared_lse = 0;
   const int32_t* counted = nullptr;  // (T); nullptr: all rows
@@ -61,8 +61,8 @@ struct SortByExpert {
 // begin[i + 1] - begin[0]) in them.
 struct ExpertRows {
   const int32_t* begin = nullptr;  // (experts + 1) device memory, into SortByExpert::begin
-  // If these are only some experts of a group, as for a weight gradient: the start of the group that the buffers belong
-  // to, a pointer into the same array. nullptr: `begin`.
+  // Set if these are only some experts of a group, as for a weight gradient. It is then where the group that owns the
+  // buffers starts, in the same array. nullptr: `begin`.
   const int32_t* origin = nullptr;
   int64_t experts = 0;
   int64_t most = 0;      // rows that the buffers can hold
@@ -150,8 +150,8 @@ struct CombineRows {
   View out;                 // (T, H) fp32, or rounded once to its dtype
 };
 
-// What a micro-batch adds to the router's statistics: choice_counts[j * E + e], how often expert e was choice j of a
-// token, and the sums from which the router's losses are computed.
+// What a micro-batch adds to the router's statistics. choice_counts[j * E + e] is how often expert e was choice j of a
+// token. The router's losses are computed from the other sums.
 struct CountExperts {
   const int32_t* experts = nullptr;  // (T * k) by pair
   const int32_t* counted = nullptr;  // (T) 0: the token's pairs are not counted; nullptr: all count

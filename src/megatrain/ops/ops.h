@@ -57,8 +57,8 @@ class Ops {
   virtual int64_t scratch_bytes(const OpsShape& shape) = 0;
   virtual void reserve(const OpsShape& shape) = 0;
 
-  // Builds in advance what a library would otherwise build at the first call of each shape that documents of unequal
-  // length can have, so that no step waits for it. Affects no bit.
+  // Builds in advance what a library would otherwise build at the first call of each shape, for documents of unequal
+  // length. So no step waits for it. Affects no bit.
   virtual void prepare(const OpsShape&) {}
 
   virtual void embedding_forward(Stream&, const EmbeddingForward&) = 0;

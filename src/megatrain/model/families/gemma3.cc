@@ -1,5 +1,5 @@
-// Gemma 3, text only: norms before and after attention and MLP with weights stored minus one, GeGLU, a scaled
-// embedding, and local layers with a sliding window and a RoPE of their own between global ones.
+// Gemma 3, text only: GeGLU, a scaled embedding, norms before and after attention and MLP with weights stored minus
+// one. Between global layers there are local ones, which have a sliding window and their own RoPE.
 #include <cmath>
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Phi-3 and Phi-4-mini: q, k and v in one tensor, gate and up in another; longrope; partly rotated heads.
+// Phi-3 and Phi-4-mini: q, k and v in one tensor, gate and up in another, longrope, and partly rotated heads.
 #include <cmath>
 #include <limits>
 

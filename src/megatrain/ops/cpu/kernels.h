@@ -1,5 +1,5 @@
 // The CPU's kernels: plain functions that run synchronously, on the calling thread and its team. Their bits do not
-// depend on the team's size: work is split into blocks that depend only on the shapes, every output element has one
+// depend on the team's size. Work is split into blocks that depend only on the shapes, every output element has one
 // owner, and all sums have a fixed order.
 #pragma once
 

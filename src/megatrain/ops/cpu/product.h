@@ -39,8 +39,8 @@ void product_scalar(const Product& product);
 // The pass for an instruction set that this CPU can run (ops/adamw.h).
 ProductFunction product_for(Simd simd);
 
-// Rows [row, row + rows) x columns [col, col + cols) of a view: the elements in place if they are fp32 and need no
-// padding, otherwise a copy in `scratch`, with zero rows up to `padded_rows`.
+// Rows [row, row + rows) x columns [col, col + cols) of a view. If they are fp32 and need no padding, these are the
+// elements in place; otherwise a copy in `scratch`, with zero rows up to `padded_rows`.
 Tile read_tile(const View& view, int64_t row, int64_t rows, int64_t padded_rows, int64_t col, int64_t cols,
                std::vector<float>& scratch);
 

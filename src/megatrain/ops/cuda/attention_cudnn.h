@@ -26,9 +26,8 @@ class CudnnAttention {
   bool forward(const AttentionForward& args, cudaStream_t stream);
   bool backward(const AttentionBackward& args, cudaStream_t stream);
 
-  // Scratch for any documents of up to `longest` tokens, at most `documents` of them, if q, k and v (and their
-  // gradients) are columns of one (tokens, (heads + 2 kv_heads) * head_dim) matrix each. 0 if cuDNN does not support
-  // the case.
+  // Scratch for at most `documents` documents of up to `longest` tokens; 0 if cuDNN does not support the case. q, k and
+  // v must be columns of one (tokens, (heads + 2 kv_heads) * head_dim) matrix, and so must their gradients.
   int64_t scratch_bytes(const AttentionShape& shape, int64_t documents, int64_t longest);
 
   // Builds the graphs of every call that documents of unequal length can need, so that no step has to.

@@ -88,9 +88,9 @@ void launch_add_bias(const View& out, const View& bias, cudaStream_t stream);
 bool has_few_rows(const LinearForward& args);
 void launch_few_rows(const LinearForward& args, cudaStream_t stream);
 
-// attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16. Log-sum-exps have the same layout as in
-// CudnnAttention, so either can run the backward of the other's forward: (documents, heads, longest) if the documents
-// are uniform, otherwise (tokens, heads).
+// attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16. Log-sum-exps are (documents, heads, longest)
+// if the documents are uniform, otherwise (tokens, heads). CudnnAttention uses the same layout, so either can run the
+// backward of the other's forward.
 inline constexpr int64_t kSimpleHeadDim = 256;
 void launch(const AttentionForward& args, cudaStream_t stream);
 int64_t attention_scratch_bytes(const AttentionShape& shape);
