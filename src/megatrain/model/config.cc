@@ -17,7 +17,7 @@ namespace megatrain {
 
 namespace {
 
-// Architectures with experts whose maths megatrain does not have.
+// Architectures with experts that are not supported, and why.
 const std::map<std::string, std::string> kRefused = {
     {"DbrxForCausalLM", "its experts have no gate and its norms are layer norms"},
     {"DeepseekV2ForCausalLM", "its attention is latent (MLA)"},
@@ -41,7 +41,7 @@ const std::map<std::string, std::string> kRefused = {
     {"Qwen3_5MoeForConditionalGeneration", "its attention is linear in most layers"},
 };
 
-// transformers goes by model_type and never looks at architectures, so both must agree.
+// transformers selects the model by model_type and ignores architectures, so both must agree.
 const Family& find_family(const ConfigReader& r) {
   std::vector<std::string> names;
   for (const Family& family : families()) names.push_back(family.architecture);

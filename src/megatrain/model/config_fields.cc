@@ -74,14 +74,15 @@ ordered_json experts_json(const ExpertsConfig& experts) {
 }  // namespace
 
 std::vector<ModelField> model_fields(const ModelConfig& config) {
-  // A field added to either struct does not compile until it is bound here, and an unbound name does not go unused.
+  // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
+  // Every bound name must then be used below, or be discarded with the reason.
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
                init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
                attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, experts, dtype,
                mxfp4_experts] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
-  static_cast<void>(mxfp4_experts);  // the same values in other files are the same model
+  static_cast<void>(mxfp4_experts);  // the same values stored differently are the same model
   return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},

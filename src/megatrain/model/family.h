@@ -36,7 +36,7 @@ struct LlamaCpp {
 };
 
 struct Family {
-  std::string architecture;  // as config.json's architectures names it
+  std::string architecture;  // its name in config.json's architectures
   std::string model_type;
 
   // Fields of config.json that this family reads. Families that do not list them refuse them.

@@ -19,7 +19,7 @@ namespace megatrain {
 
 namespace {
 
-// Nothing can be trained from, or computed with, a weight that is infinite or NaN.
+// A weight that is infinite or NaN makes every result useless.
 void check_finite(const std::string& directory, const TensorPiece& piece, const float* values) {
   const bool bf16 = piece.record->dtype() == DType::bf16;
   const int64_t at = first_not_finite(values, piece.count, bf16 ? kMasterFiniteBelow : kFiniteBelow);

@@ -10,7 +10,7 @@ namespace megatrain {
 
 struct CallCost {
   double flops = 0;      // of matmuls and attention
-  double attention = 0;  // flops of attention alone
+  double attention = 0;  // flops of attention only
   double bytes = 0;      // moved by all other calls, which are memory-bound; each operand counted once
 };
 

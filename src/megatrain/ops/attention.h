@@ -1,5 +1,5 @@
-// Causal grouped-query attention over packed documents: a token sees the earlier tokens of its own document, no more
-// than `window` of them (itself included) when window > 0. Query head h reads key head h / (heads / kv_heads).
+// Causal grouped-query attention over packed documents. A token sees the earlier tokens of its own document; if window
+// > 0, no more than `window` of them, itself included. Query head h reads key head h / (heads / kv_heads).
 #pragma once
 
 #include "megatrain/tensor/view.h"

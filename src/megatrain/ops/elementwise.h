@@ -33,7 +33,7 @@ struct GatedBackward {
 
 // z = gate (kGeluLinear + kGeluCubic gate^2)
 inline constexpr float kGeluLinear = 0x1.988454p+0f;  // 2 sqrt(2 / pi)
-inline constexpr float kGeluCubic = 0x1.2444f2p-4f;   // 0.044715 of it
+inline constexpr float kGeluCubic = 0x1.2444f2p-4f;   // 0.044715 times kGeluLinear
 inline constexpr float kGeluSigmoid = 1.702f;         // z = 1.702 gate
 
 }  // namespace megatrain
