@@ -21,7 +21,7 @@ bool is_there(const std::string& run_dir) {
   return std::filesystem::exists(best_of(run_dir) + "/config.json", none);
 }
 
-// A sentence without its end when best.json says that best/ should be there; else empty.
+// When best.json says that best/ should exist and it does not: a sentence without its full stop. Otherwise empty.
 std::string describe_lost(const std::string& run_dir) {
   std::error_code none;
   const std::string record = best_record_path(run_dir);
@@ -30,8 +30,8 @@ std::string describe_lost(const std::string& run_dir) {
                      best_of(run_dir), record);
 }
 
-// By best.json. That of an earlier megatrain has no loss: eval.jsonl has its step's. None: nothing says it, for
-// eval.jsonl alone may have lost the line of the step that best/ is of.
+// Describes best/ by its best.json. One written by an earlier megatrain has no loss; eval.jsonl then has the loss of
+// its step. Returns nothing when there is no best.json: eval.jsonl alone may have lost the line of best/'s step.
 std::optional<BestModel> describe(const std::string& run_dir, const std::optional<BestRecord>& record) {
   if (!record) {
     log_warn(fmt::format("{} is not there, so nothing says which step {} is of; it is used only where it is named",
@@ -48,15 +48,15 @@ std::optional<BestModel> describe(const std::string& run_dir, const std::optiona
   return {};
 }
 
-// Without the full stop that a message may have.
+// The message without its final full stop, if it has one.
 std::string sentence_of(const Error& error) {
   std::string text = error.what();
   while (text.ends_with('.')) text.pop_back();
   return text;
 }
 
-// A resumed run may have gone back behind the best step and have reached it anew with other settings: then weights
-// tell what steps do not.
+// Weights are compared first, because steps can mislead: a resumed run may have restarted before the best step and
+// reached it again with other settings.
 bool is_last_model(const RunFiles& run, const std::optional<BestRecord>& record, int64_t step) {
   if (record && run.hash && !run.hash->model.empty()) return record->weights == run.hash->model;
   return run.hash && run.hash->step == step;
@@ -86,7 +86,7 @@ std::optional<BestModel> resumed_best_model(const std::string& run_dir) {
     if (!is_there(run_dir)) return {};
     verify_model_of_run(best_of(run_dir));
     const std::optional<BestRecord> record = read_best_record(run_dir);
-    if (record) write_best_record(run_dir, *record);  // it may be what a kill left
+    if (record) write_best_record(run_dir, *record);  // completes a record that a kill left half-replaced
     return describe(run_dir, record);
   } catch (const Error& error) {
     log_warn(

@@ -16,15 +16,15 @@ struct BestModel {
   std::string data = {};  // BestRecord::data
 };
 
-// None: the run keeps none, has not evaluated yet, or its last model is the best one; also, with a warning, when best/
-// is gone. Throws Error(bad_input) when best.json is damaged.
+// Returns nothing when the run does not keep its best model, has not evaluated yet, or ended with its best model. The
+// same, with a warning, when best/ is gone. Throws Error(bad_input) when best.json is damaged.
 std::optional<BestModel> find_best_model(const std::string& run_dir);
 
-// A warning by name when best.json is there and best/ is not.
+// Warns by name when best.json exists and best/ does not.
 void warn_of_lost_best(const RunFiles& run);
 
-// What best/ holds as a resumed run finds it; it is read through. None: there is none. A damaged one, or one that is
-// gone, gets a warning and counts as none.
+// What best/ holds when a run is resumed; reads the whole model. Returns nothing when there is no best model. A damaged
+// or missing one gets a warning and counts as none.
 std::optional<BestModel> resumed_best_model(const std::string& run_dir);
 
 }  // namespace megatrain

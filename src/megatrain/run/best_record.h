@@ -1,4 +1,4 @@
-// RUN/best.json: which model RUN/best holds. Nothing else says it: eval.jsonl may be cut, and a resumed run forgets its
+// RUN/best.json: which model RUN/best holds. It is the only source: eval.jsonl may be truncated, and a resume drops its
 // later lines.
 #pragma once
 
@@ -11,22 +11,22 @@ namespace megatrain {
 struct BestRecord {
   int64_t step = 0;
   std::optional<double> loss;  // of its evaluation; none: an earlier megatrain did not write it
-  std::string weights;         // their hash
-  std::string data;            // the fingerprint of what was evaluated on; empty: not known
+  std::string weights;         // hash of its weights
+  std::string data;            // fingerprint of the evaluation data; empty: unknown
 };
 
-// None: there is no record. Throws Error(bad_input) when it is damaged.
+// Returns nothing when there is no record. Throws Error(bad_input) when it is damaged.
 //
-// While best/ is being replaced there is best.pending.json instead, with the record of the former model and that of the
-// next. What a kill leaves then is read through: best/ is the one whose weights it has. Error(bad_input) when it has
-// neither's.
+// While best/ is being replaced, best.pending.json stands in with two records: the former model's and the next one's.
+// If a kill leaves it behind, best/ is read and matched to the record with its weights; Error(bad_input) when neither
+// matches.
 std::optional<BestRecord> read_best_record(const std::string& run_dir);
 
-// Before a model takes its place in best/, where only the recorded one may be.
+// Called before a new model is moved to best/: from now on both the recorded model and `next` are valid there.
 void begin_best_record(const std::string& run_dir, const BestRecord& next);
-// When that model is whole.
+// Called once that model is complete.
 void write_best_record(const std::string& run_dir, const BestRecord& record);
-// RUN/best is not what the run wrote.
+// Called when RUN/best is not what the run wrote.
 void remove_best_record(const std::string& run_dir);
 
 std::string best_record_path(const std::string& run_dir);

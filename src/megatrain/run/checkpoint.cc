@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kStateFile = "state.safetensors";
 constexpr int64_t kMaxDescriptionBytes = 256 * kMiB;
 
-// NAME of NAME.exp_avg, NAME.exp_avg_sq and their scales.
+// Maps NAME.exp_avg, NAME.exp_avg_sq and their scales to NAME.
 std::string parameter_of(const std::string& name) {
   const std::string moment = name.ends_with(kScaleSuffix) ? name.substr(0, name.rfind('.')) : name;
   return is_moment(moment) ? moment.substr(0, moment.rfind('.')) : name;
@@ -36,7 +36,7 @@ std::string parameter_of(const std::string& name) {
   fail(ExitCode::corrupt_checkpoint, fmt::format("{}: the checkpoint is damaged: {}", path, why));
 }
 
-// The description's fields, each of its kind. Messages say what is expected.
+// Reads the fields of checkpoint.json and checks their types. Messages say what is expected.
 class Description {
  public:
   explicit Description(const std::string& path) : path_(path), document_(read()) {}
@@ -93,7 +93,7 @@ class Description {
     return version;
   }
 
-  // The header of the state, its size and its names.
+  // Checks the header, size and tensor names of the state file.
   void check_files(const Checkpoint& checkpoint) const {
     const std::string file = checkpoint.state_file();
     if (!can_read(file)) fail_damaged(path_, fmt::format("it has no {}", kStateFile));
@@ -154,7 +154,7 @@ class Description {
   json document_;
 };
 
-// What tells another model from a damaged file: every tensor's name, shape and type.
+// Tells another model from a damaged file by the name, shape and type of every tensor.
 void check_same_model(const Checkpoint& checkpoint, const std::vector<LayerRecord>& records) {
   const ModelFiles state(checkpoint.state_file());
   std::set<std::string> known;

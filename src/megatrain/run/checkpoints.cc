@@ -20,12 +20,12 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* kRemovedSuffix = ".removed";  // of what is about to be removed or replaced
+constexpr const char* kRemovedSuffix = ".removed";  // for what is about to be removed or replaced
 
 std::string folder(const std::string& run_dir) { return run_dir + "/checkpoints"; }
 
-// What is in RUN/checkpoints. Only a folder that is not there has nothing: one that cannot be read may hold all there
-// is.
+// The entries of RUN/checkpoints. Only a missing folder counts as empty: one that cannot be read may hold every
+// checkpoint.
 std::vector<fs::path> entries_of(const std::string& path) {
   struct stat status {};
   const bool found = ::lstat(path.c_str(), &status) == 0;
@@ -48,8 +48,8 @@ std::string without(const std::string& name, const char* suffix) {
   return name.ends_with(suffix) ? name.substr(0, name.size() - std::string_view(suffix).size()) : name;
 }
 
-// Gone at once under its own name, so that a kill leaves no half of it there. A process that saved something newer can
-// do without this going well.
+// Renames first, so that a kill never leaves half a checkpoint under its own name. Failing to remove it is only a
+// warning, because something newer is already saved.
 void remove_checkpoint(const std::string& path) {
   try {
     const std::string removed = without(without(path, kRemovedSuffix), kPartialSuffix) + kRemovedSuffix;
@@ -179,7 +179,7 @@ void Checkpoints::rotate() {
     try {
       if (step != saved_step_) read_checkpoint(path);
     } catch (const Error&) {
-      continue;  // it is no reason to remove an older one, and not ours to remove
+      continue;  // a damaged one neither counts towards `keep` nor is ours to remove
     }
     if (++whole > keep_) remove_checkpoint(path);
   }

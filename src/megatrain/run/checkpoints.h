@@ -1,5 +1,5 @@
-// The checkpoints of a run, RUN/checkpoints/step-N. One is written beside its place, synced and renamed, so that at
-// every moment all that have their name are whole; what has to make room for it is removed after that.
+// The checkpoints of a run, RUN/checkpoints/step-N. Each is written beside its place, synced and renamed, so everything
+// named step-N is complete at any moment. Older checkpoints are removed only after that.
 #pragma once
 
 #include <atomic>
@@ -14,31 +14,31 @@
 
 namespace megatrain {
 
-// Paths of the run's checkpoints by step, oldest first. Throws Error(io) when RUN/checkpoints is there but cannot be
+// Steps and paths of the run's checkpoints, oldest first. Throws Error(io) when RUN/checkpoints exists but cannot be
 // read.
 std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& run_dir);
 
-// What a killed run left in RUN/checkpoints: a complete step-N.partial becomes step-N, what is not complete is removed,
-// each with a line. Only for the owner of the run directory.
+// Cleans up RUN/checkpoints after a killed run: renames a complete step-N.partial to step-N and removes incomplete
+// ones, logging each. Only the owner of the run directory may call it.
 void recover_checkpoints(const std::string& run_dir);
 
-// The checkpoints of the run that goes on in `run_dir`, of which it is the owner.
+// The checkpoints of the run that continues in `run_dir` and owns it.
 class Checkpoints {
  public:
-  // The newest `keep` whole ones stay when one is saved.
+  // Saving a checkpoint keeps the newest `keep` complete ones.
   Checkpoints(std::string run_dir, int64_t keep) : run_dir_(std::move(run_dir)), keep_(keep) {}
 
-  // The newest that read_checkpoint finds whole; none: the run has no checkpoint. Of newer ones that are damaged there
-  // is a warning each. Throws Error(corrupt_checkpoint) when all are damaged.
+  // The newest checkpoint that read_checkpoint accepts; nothing if the run has none. Warns of each newer one that is
+  // damaged. Throws Error(corrupt_checkpoint) when all are damaged.
   std::optional<Checkpoint> newest();
 
-  // Restores the newest whole one, and says so when newer ones are damaged, of which none is removed.
+  // Restores the newest complete checkpoint. If newer ones are damaged it says so and keeps them.
   Checkpoint restore_newest(std::vector<LayerRecord>& records, int threads);
 
-  // Whole and durable when this returns; then older ones go. A step that is saved already, or was resumed from, is not
-  // saved again.
+  // Whether `step` was already saved, or is the one resumed from; save() then does nothing. Otherwise save() returns
+  // once the checkpoint is complete and durable and older ones are removed.
   bool saved(int64_t step) const { return saved_step_ == step; }
-  // The last one that was saved or restored; none: there is nothing to go on from. Any thread may ask.
+  // The step last saved or restored; nothing if there is no checkpoint to resume from. Safe from any thread.
   std::optional<int64_t> last_step() const {
     const int64_t step = saved_step_;
     return step == kNone ? std::nullopt : std::optional(step);
@@ -53,7 +53,7 @@ class Checkpoints {
   int64_t keep_;
   static constexpr int64_t kNone = -1;
   std::atomic<int64_t> saved_step_{kNone};
-  std::set<std::string> damaged_;  // found so by restore_newest()
+  std::set<std::string> damaged_;  // as found by restore_newest()
 };
 
 }  // namespace megatrain

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kMaxBytes = kGiB;  // of one, as hub/companions.cc has it
+constexpr int64_t kMaxBytes = kGiB;  // per file; the same limit as hub/companions.cc
 
 std::string record_path(const std::string& run_dir) { return run_dir + "/companions.json"; }
 
@@ -31,7 +31,7 @@ std::string checksum_of(const std::string& path) {
   return xxh3_128(bytes.data(), bytes.size());
 }
 
-// Of one file; `wrote` is what the run wrote, or empty where nothing says it.
+// Describes the damage of one file. `wrote` is its recorded checksum; empty if there is no record.
 std::string damage_of(const std::string& path, const std::string& wrote) {
   std::error_code none;
   const fs::file_status status = fs::status(path, none);
@@ -43,9 +43,9 @@ std::string damage_of(const std::string& path, const std::string& wrote) {
   return fmt::format("{} is damaged: it is not the file that the run wrote", path);
 }
 
-using Checksums = std::map<std::string, std::string>;  // by the names of the files
+using Checksums = std::map<std::string, std::string>;  // by file name
 
-// None: the record is damaged.
+// Returns nothing when the record is damaged.
 std::optional<Checksums> read_record(const std::string& path) {
   nlohmann::json record;
   try {
@@ -111,7 +111,7 @@ std::string model_companion_damage(const std::string& run_dir, const std::string
   if (!can_read(path)) return "";
   std::optional<Checksums> checksums = read_record(path);
   if (!checksums) return "";
-  checksums->erase("config.json");  // a model's own names the type of its weights
+  checksums->erase("config.json");  // a model's config.json names the dtype of its own weights, so it may differ
   return first_damage(model, *checksums);
 }
 

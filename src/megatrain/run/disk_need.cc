@@ -29,7 +29,7 @@ struct ModelBytes {
 };
 
 ModelBytes bytes_of(const TrainConfig& config, const ModelConfig& model, const TensorTypes& stored) {
-  constexpr int64_t kHeader = 64 * kKiB;  // of a file, beside an entry for every tensor
+  constexpr int64_t kHeader = 64 * kKiB;  // of a file, in addition to one entry per tensor
   constexpr int64_t kEntry = 160;
   const RunIdentity identity = make_identity(config, model);
   const MomentFormat moments = identity.state.moments;
@@ -61,8 +61,8 @@ int64_t bytes_in(const fs::path& directory) {
   return sum;
 }
 
-// The tokenizer's files, templates and licences, which every model of the run has. 0 where they cannot be found: what
-// opens them says why.
+// Size of the tokenizer files, templates and licences, which every model of the run contains. 0 if they cannot be
+// found: whatever opens them later reports why.
 int64_t companion_bytes(const TrainConfig& config) {
   std::string directory;
   try {
@@ -82,7 +82,7 @@ int64_t companion_bytes(const TrainConfig& config) {
   return sum;
 }
 
-// Steps of the set that a run of so many has.
+// How many steps of the set a run of `steps` steps has.
 int64_t count_of(const StepSet& set, int64_t steps) {
   if (set.all) return steps;
   int64_t count = 0;
@@ -90,7 +90,7 @@ int64_t count_of(const StepSet& set, int64_t steps) {
   return count;
 }
 
-// What is being saved joins those that stay, which go when it is whole.
+// Counts the checkpoints that are kept plus the one being written: older ones go only when the new one is complete.
 void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
   const int64_t each = need.checkpoint_bytes, every = config.checkpoint.every, keep = config.checkpoint.keep;
   const bool last = saves_last_step(config);
@@ -104,7 +104,7 @@ void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
     }
   }
   const int64_t count = std::min(keep + 1, there + steps / every + (last && steps % every != 0 ? 1 : 0));
-  // A count that no disk holds is as good as one that overflows.
+  // On overflow any count that no disk can hold will do.
   int64_t bytes = 0;
   if (__builtin_mul_overflow(count, each, &bytes)) bytes = std::numeric_limits<int64_t>::max() / 4;
   const std::string why =
@@ -116,12 +116,12 @@ void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
        .directory = config.run_dir,
        .bytes = std::max<int64_t>(0, bytes - there_bytes),
        .remedy =
-           keep > 1 && count > 2  // 1 that stays and the one being written are two
+           keep > 1 && count > 2  // count is 2 even at the minimum: one kept and one being written
                ? fmt::format("lower {}", config.names("checkpoint.keep"))
                : fmt::format("give {}, so that signals alone save", config.names.setting("checkpoint.every", "0"))});
 }
 
-// The parts that lie on one file system, as indices.
+// The parts that share a file system, as indices into DiskNeed::parts.
 struct Volume {
   std::optional<FreeSpace> free;
   std::vector<size_t> parts;
@@ -194,10 +194,10 @@ DiskNeed disk_need(const TrainConfig& config, const ModelConfig& model, const Te
   const int64_t companions = companion_bytes(config), exported = bytes.exported + companions;
   add(fmt::format("the tokenizer's files {}", format_bytes_up(companions)), companions > 0 ? 1 : 0, companions, "");
   add(fmt::format("the model {}", format_bytes_up(exported)), 1, exported, "choose a run_dir on a larger disk");
-  if (config.eval.keep_best)  // a better one is written beside it
+  if (config.eval.keep_best)  // a better model is written beside the old one
     add(fmt::format("the best model twice for a moment {}", format_bytes_up(2 * exported)), 2, exported,
         fmt::format("leave {} out", config.names("eval.keep_best")));
-  if (scratch_bytes > 0 && !config.memory.nvme_path.empty())  // `plan --disk` supposes a drive that has no path
+  if (scratch_bytes > 0 && !config.memory.nvme_path.empty())  // `plan --disk` assumes a drive without a path
     need.parts.push_back({.what = fmt::format("state on disk {}", format_bytes_up(scratch_bytes)),
                           .directory = config.memory.nvme_path,
                           .bytes = scratch_bytes,

@@ -7,12 +7,11 @@ namespace megatrain {
 
 namespace {
 
-// A model that learns nothing has the loss of guessing, and a step of few trained tokens may be some above it by
-// chance.
+// A model that has learnt nothing has the loss of guessing, and a step with few trained tokens may exceed it by chance.
 constexpr double kAbove = 2;            // nats, above guessing and above the lowest so far
 constexpr int64_t kInARow = 3;          // steps
-constexpr double kFarAbove = 4;         // times guessing, and times the lowest so far: one step is enough
-constexpr double kTellAgainAbove = 10;  // times what was told
+constexpr double kFarAbove = 4;         // a multiple of guessing and of the lowest so far: one such step is enough
+constexpr double kTellAgainAbove = 10;  // a multiple of the loss last reported
 
 }  // namespace
 
@@ -20,7 +19,7 @@ DivergenceWatch::DivergenceWatch(int64_t vocab)
     : guessing_(std::log(static_cast<double>(std::max<int64_t>(vocab, 2)))) {}
 
 bool DivergenceWatch::look(double loss) {
-  const double reference = std::max(guessing_, lowest_);  // infinite before the first step
+  const double reference = std::max(guessing_, lowest_);  // infinite until the first step
   high_ = loss > reference + kAbove ? high_ + 1 : 0;
   const bool diverges = high_ >= kInARow || loss > kFarAbove * reference;
   lowest_ = std::min(lowest_, loss);

@@ -1,4 +1,4 @@
-// Whether a run diverges: its loss is far above that of guessing, ln(vocabulary), after it had been lower.
+// Detects divergence: the loss rises far above that of guessing, ln(vocabulary), after it had been lower.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@ class DivergenceWatch {
  public:
   explicit DivergenceWatch(int64_t vocab);
 
-  // Whether the loss of this step is to be told: three in a row are far above that of guessing, or one is very far. It
-  // is told once, and again where it has become ten times that.
+  // Whether to report this step's loss: three steps in a row are far above guessing, or one is very far above. It is
+  // reported once, and again when the loss has grown tenfold since.
   bool look(double loss);
 
-  double lowest() const { return lowest_; }  // of all steps looked at
+  double lowest() const { return lowest_; }  // of all steps so far
   double guessing() const { return guessing_; }
 
  private:
   double guessing_;
   double lowest_ = std::numeric_limits<double>::infinity();
-  double told_ = 0;   // 0: never
-  int64_t high_ = 0;  // steps in a row
+  double told_ = 0;   // the loss last reported; 0: none
+  int64_t high_ = 0;  // number of high steps in a row
 };
 
 }  // namespace megatrain

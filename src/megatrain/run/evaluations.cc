@@ -40,11 +40,12 @@ std::optional<double> Evaluations::loss_of(int64_t step) const {
 
 void Evaluations::add(const Evaluation& evaluation) {
   LineFile file(path_);
-  const double perplexity = std::exp(evaluation.loss);  // infinite from a loss of 710 on, which JSON has no number for
+  // infinite for a loss of 710 or more, which JSON cannot represent
+  const double perplexity = std::exp(evaluation.loss);
   file.append(fmt::format("{{\"step\":{},\"loss\":{:.17g},\"perplexity\":{},\"tokens\":{}}}", evaluation.step,
                           evaluation.loss, std::isfinite(perplexity) ? fmt::format("{:.17g}", perplexity) : "null",
                           evaluation.tokens));
-  file.sync();  // patience counts on it
+  file.sync();  // `patience` reads it back after a resume
   losses_.emplace(evaluation.step, evaluation.loss);
   count(evaluation);
 }

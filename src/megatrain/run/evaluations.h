@@ -1,4 +1,4 @@
-// The evaluations of a run: RUN/eval.jsonl, the lowest loss, and when there is no hope of a lower one.
+// The evaluations of a run: RUN/eval.jsonl, the lowest loss, and when to stop early.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,17 @@ namespace megatrain {
 struct Evaluation {
   int64_t step = 0;
   double loss = 0;     // mean over trained tokens
-  int64_t tokens = 0;  // trained ones
+  int64_t tokens = 0;  // trained tokens only
 };
 
 class Evaluations {
  public:
-  // Goes on from what the file holds, one evaluation a step, by step. `patience`: evaluations in a row without a lower
-  // loss that exhaust; 0: never.
+  // Starts from the evaluations in the file, one per step. `patience` is the number of evaluations in a row without a
+  // lower loss after which exhausted() is true; 0: never.
   Evaluations(std::string path, int64_t patience);
 
-  // Whether this loss would be the lowest so far.
   bool is_lowest(double loss) const { return loss < best_loss_; }
 
-  // Appends a line.
   void add(const Evaluation& evaluation);
 
   bool exhausted() const { return patience_ > 0 && since_best_ >= patience_; }

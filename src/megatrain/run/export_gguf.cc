@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// general.name: what people call the source, RUN of RUN/model and of RUN/checkpoints/step-N.
+// general.name, the name people know the source by: RUN for RUN/model and for RUN/checkpoints/step-N.
 std::string name_of(const std::string& path) {
   std::error_code error;
   fs::path full = fs::weakly_canonical(fs::absolute(path), error);

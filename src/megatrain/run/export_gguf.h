@@ -1,4 +1,4 @@
-// One GGUF file from a run, a checkpoint or a model directory.
+// Exports a run, a checkpoint or a model directory as one GGUF file.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace megatrain {
 
 struct ExportedGguf {
   std::string from;   // the checkpoint, RUN/model or the directory
-  int64_t step = -1;  // of a run; -1: of none
+  int64_t step = -1;  // of the run; -1: not from a run
   GgufReport file;
 };
 
-// Throws Error(bad_config) when `out` is there already, and Error(bad_input) for what a GGUF file cannot hold.
+// Throws Error(bad_config) when `out` exists, and Error(bad_input) for what a GGUF file cannot represent.
 ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufType type);
 
 }  // namespace megatrain

@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// config.json says in which type the weights are, under both names that transformers has had for it.
+// config.json names the dtype of the weights under `torch_dtype`, `dtype` or both, depending on the transformers
+// version.
 std::string config_of_type(const std::string& text, const std::string& where, DType type, bool given) {
   nlohmann::json object = parse_json(text, where, "expected a Hugging Face config.json");
   const char* name = type == DType::f32 ? "float32" : type == DType::f16 ? "float16" : "bfloat16";

@@ -1,4 +1,4 @@
-// A Hugging Face directory from a run that has not come to its end, or in another type from one that has.
+// Exports a Hugging Face directory from a run that is not complete, or from a complete one in another dtype.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct ExportedRun {
   ExportReport files;
 };
 
-// `path` is RUN or RUN/checkpoints/step-N. Of a run it takes the newest state: its last checkpoint, or RUN/model when
-// that is of a later step. Tensors keep the type they were trained from, unless `type` is given. Either is checked
-// against its recorded hash first. Throws Error(bad_config) when `out` is there already.
+// `path` is RUN or RUN/checkpoints/step-N. RUN means its newest state: the last checkpoint, or RUN/model if that has a
+// later step. Tensors keep the dtype they were trained from, unless `type` is given. The source is first checked
+// against its recorded hash. Throws Error(bad_config) when `out` exists.
 ExportedRun export_run(const std::string& path, const std::string& out, std::optional<DType> type);
 
 }  // namespace megatrain

@@ -23,7 +23,7 @@ namespace megatrain {
 
 namespace fs = std::filesystem;
 
-// What ModelFiles opens.
+// Verifies the checkpoint and returns the path for ModelFiles.
 std::string ExportSource::of_checkpoint(const std::string& path) {
   const Checkpoint checkpoint = read_checkpoint(path);
   log_info(fmt::format("checking {}", path));
@@ -36,7 +36,7 @@ std::string ExportSource::of_checkpoint(const std::string& path) {
 
 std::string ExportSource::of_run(const std::string& path) {
   const bool checkpoint = is_checkpoint_directory(path);
-  // RUN/checkpoints/step-N
+  // The run of RUN/checkpoints/step-N is two folders up.
   const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
   if (run.model_config_path.empty()) {
     fail_input(fmt::format("{} does not hold its model's config.json and {} is gone; put that back to export", run.path,
@@ -95,14 +95,14 @@ ExportSource::ExportSource(const std::string& given, bool directories) {
   layouts_ = held_ = model_layouts(model);
   for (LayerLayout& layout : held_) {
     for (TensorSpec& tensor : layout.tensors) {
-      if (!types.empty()) tensor.stored = {};  // a checkpoint has each tensor by its own name
+      if (!types.empty()) tensor.stored = {};  // a checkpoint stores each tensor under its own name
     }
     for (const TensorSpec& tensor : layout.tensors) sources_[tensor.name] = {&tensor, find_source(*files_, tensor)};
   }
   if (types.empty()) check_directory();
 }
 
-// As training from it does.
+// The same checks as training from this directory makes.
 void ExportSource::check_directory() const {
   std::vector<const LayerLayout*> layouts;
   for (const LayerLayout& layout : held_) layouts.push_back(&layout);

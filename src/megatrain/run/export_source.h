@@ -1,4 +1,4 @@
-// The weights that an export starts from, wherever they are: a run, one of its checkpoints, a Hugging Face directory.
+// The weights that an export starts from: those of a run, of one of its checkpoints, or of a Hugging Face directory.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,27 @@ namespace megatrain {
 
 class ExportSource {
  public:
-  // `path` is RUN, RUN/checkpoints/step-N or, with `directories`, a model directory. Of a run it takes the newest
-  // state: its last checkpoint, or RUN/model when that is of a later step; either is checked against its recorded hash.
-  // Throws Error(bad_input), Error(corrupt_checkpoint).
+  // `path` is RUN, RUN/checkpoints/step-N or, if `directories`, a model directory. RUN means its newest state: the last
+  // checkpoint, or RUN/model if that has a later step. Both are checked against their recorded hash. Throws
+  // Error(bad_input), Error(corrupt_checkpoint).
   ExportSource(const std::string& path, bool directories);
 
   std::string from;   // the checkpoint, RUN/model or the directory
-  int64_t step = -1;  // of a run; -1: of none
+  int64_t step = -1;  // of the run; -1: not from a run
   std::string config_text, config_path;
   ModelConfig model;
-  std::string tokenizer_directory;  // empty: there is none, or none any more
-  std::string missing_tokenizer;    // where the tokenizer files were that are gone; empty: none is missing
-  std::string chat_template;        // a file of the run's own; empty: the tokenizer's
-  TensorTypes types;                // that a checkpoint's tensors had before; empty: as stored
+  std::string tokenizer_directory;  // empty: it never existed or is gone
+  std::string missing_tokenizer;    // where the missing tokenizer files used to be; empty: none is missing
+  std::string chat_template;        // the run's own template file; empty: use the tokenizer's
+  TensorTypes types;                // dtypes of a checkpoint's tensors before training; empty: as stored
 
-  std::vector<const TensorSpec*> tensors() const;      // of the model, in its order
-  DType stored_type(const std::string& tensor) const;  // in which the values are, by the model's name of it
+  std::vector<const TensorSpec*> tensors() const;  // in the model's order
+  // dtype of the stored values; `tensor` is the model's name for it
+  DType stored_type(const std::string& tensor) const;
   bool stored_narrow() const;                          // some tensor is not fp32
-  PartReader reader() const;                           // while this stands
-  void release(const TensorSpec& tensor) const;        // it is not read again
-  void check_whole() const { files_->check_whole(); }  // when all have been read
+  PartReader reader() const;                           // valid as long as this object
+  void release(const TensorSpec& tensor) const;        // call when it is not read again
+  void check_whole() const { files_->check_whole(); }  // call after reading everything
 
  private:
   std::string of_run(const std::string& path);
@@ -45,9 +46,9 @@ class ExportSource {
   void check_directory() const;
 
   std::unique_ptr<const ModelFiles> files_;
-  std::vector<LayerLayout> layouts_;  // as the model has its tensors
-  std::vector<LayerLayout> held_;     // in the form that the files hold them in
-  std::map<std::string, std::pair<const TensorSpec*, TensorSource>> sources_;  // by the model's names
+  std::vector<LayerLayout> layouts_;  // the tensors of the model
+  std::vector<LayerLayout> held_;     // the same tensors as the files store them
+  std::map<std::string, std::pair<const TensorSpec*, TensorSource>> sources_;  // by the model's tensor names
 };
 
 }  // namespace megatrain

@@ -49,23 +49,24 @@ bool is_dump(const std::string& name) {
   return std::regex_match(name, kDump);
 }
 
-// A link of such a name would be followed. RUN/model, which is replaced whole, is not among them.
+// Names that a run writes in place, through a symbolic link if it is one. RUN/model is replaced as a whole, so it is
+// not among them.
 bool is_written_in_place(const std::string& name) {
   return own_texts().contains(name) || is_dump(name) || name == "checkpoints" || name == "tensorboard" ||
          name == "best" || name == "companions";
 }
 
-// A run writes to, or removes, what has such a name.
+// Names that a run writes or removes.
 bool is_name_of_run(const std::string& name) { return is_written_in_place(name) || name == "model" || name == "lock"; }
 
-// NAME of NAME.PID-N.partial, as write_text_file has it for a moment; else empty.
+// NAME of NAME.PID-N.partial, which write_text_file uses while it writes; empty for other names.
 std::string name_of_text(const std::string& partial) {
   static const std::regex kForm(R"((.+)\.\d+-\d+\.partial)");
   std::smatch parts;
   return std::regex_match(partial, parts, kForm) ? parts[1].str() : "";
 }
 
-// Of a Hugging Face directory, in which no run belongs.
+// Files of a Hugging Face directory, which a run must not be put into.
 bool is_file_of_model(const std::string& name) {
   return name == "config.json" || name == "tokenizer.json" || name.ends_with(".safetensors");
 }

@@ -1,4 +1,4 @@
-// What lies in a directory that a run is to take, and is not the run's to write over.
+// Files in a chosen run directory that do not belong to a run and must not be overwritten.
 #pragma once
 
 #include <string>
@@ -6,17 +6,19 @@
 
 namespace megatrain {
 
-// NAME of a file of the run that was being written is NAME.PID-N.partial; a kill leaves it.
+// Whether a killed run left this file: NAME.PID-N.partial for a NAME that runs write, or an unfinished dump.
 bool is_own_partial(const std::string& name);
 
-// Throws Error(bad_config) when the directory, which holds no run, holds something else, by name: what has a name that
-// a run writes, folders, a model's files. These do not count: what a run that died before its first file leaves,
-// `lost+found` and hidden files, other plain files (people keep a configuration or a log there), and what `inputs` name
-// or what lies on the way to them, as long as their names are not a run's.
+// Throws Error(bad_config), naming the files, when a directory without a run holds something a run could overwrite:
+// names that a run writes, folders, a model's files. These do not count:
+//   - what a run leaves that died before its first file
+//   - `lost+found` and hidden files
+//   - other plain files: people keep a configuration or a log there
+//   - what `inputs` name and the folders on the way there, unless the name is one that a run writes
 void check_nothing_foreign(const std::string& directory, const std::vector<std::string>& inputs);
 
-// Throws Error(io) when a file or folder of the run that is written in place is a symbolic link: what it leads to,
-// which may be anyone's, would be written.
+// Throws Error(io) when a file or folder that the run writes in place is a symbolic link: the run would write to its
+// target, which may belong to something else.
 void check_no_links(const std::string& directory);
 
 }  // namespace megatrain

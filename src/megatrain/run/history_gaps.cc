@@ -41,7 +41,7 @@ std::string describe_gaps(const std::string& name, std::vector<int64_t> steps, i
   constexpr size_t kShown = 4;
   if (every <= 0) return "";
   std::sort(steps.begin(), steps.end());
-  std::vector<int64_t> regular = {0};  // where a run begins
+  std::vector<int64_t> regular = {0};  // every run begins at step 0
   for (const int64_t step : steps)
     if (step % every == 0 && step > regular.back()) regular.push_back(step);
   const auto neighbours = [&](int64_t a, int64_t b) { return b - a == every; };

@@ -1,4 +1,4 @@
-// Records that are missing in the middle of a run's history: metrics.jsonl, eval.jsonl, samples.jsonl.
+// Finds records missing from the middle of a run's histories: metrics.jsonl, eval.jsonl, samples.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace megatrain {
 
-// The history `name` of a run has records of `steps`, where one is expected every `every` steps (0: nothing is). A
-// sentence without its end that names the missing steps; empty: none is missing. Steps count as missing between two
-// pairs of neighbours that are `every` apart: what comes before or behind may be of another `every`, which a resume may
-// change.
+// `steps` are those recorded in the history `name`, which should have one every `every` steps (0: none expected).
+// Returns a sentence without its full stop that names the missing steps; empty if none is missing. Only steps between
+// two pairs of neighbours `every` apart count as missing: a resume may change `every`, so the ends may have another
+// spacing.
 std::string describe_gaps(const std::string& name, std::vector<int64_t> steps, int64_t every);
 
-// One warning for each history in RUN that lacks steps. `config.eval.every` counts steps.
+// Warns once per history of the run that lacks steps. `config.eval.every` is in steps.
 void warn_of_gaps(const TrainConfig& config);
 
 }  // namespace megatrain

@@ -23,18 +23,18 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Groups of the identity. A field of one is named GROUP.FIELD in messages, but for `files`, whose fields are keys.
-constexpr const char* kModel = "model";        // fields of config.json that decide steps
+// Groups of the identity. Messages name a field GROUP.FIELD, except in `files`, whose fields are configuration keys.
+constexpr const char* kModel = "model";        // fields of config.json that affect training
 constexpr const char* kExported = "exported";  // fields of config.json that do not
 constexpr const char* kFiles = "files";        // fingerprints of raw files, by key
-constexpr const char* kOrder = "data.order";   // of kFiles: grows with the run
-constexpr const char* kSettings = "settings";  // keys that may change on the way
+constexpr const char* kOrder = "data.order";   // in kFiles; may grow when the run is extended
+constexpr const char* kSettings = "settings";  // keys that may change at a resume
 constexpr const char* kData = "data";          // the fingerprint of datasets
-constexpr const char* kSums = "sums";          // the order in which gradients are added, by number
-constexpr int64_t kFirstSums = 1;              // of checkpoints that do not say
+constexpr const char* kSums = "sums";          // version of the order in which gradients are summed
+constexpr int64_t kFirstSums = 1;              // assumed for checkpoints without the field
 
 ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
-  // A setting added to the optimizer does not compile until it is bound here.
+  // Binding every member makes this fail to compile when the optimizer gains a setting.
   const auto& [lr, beta1, beta2, eps, weight_decay, clip, schedule, warmup, warmup_most, min_lr, decay] = c.optim;
   ordered_json settings = {{"steps", c.steps},       {"optim.lr", lr},
                            {"optim.beta1", beta1},   {"optim.beta2", beta2},
@@ -42,7 +42,7 @@ ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
                            {"optim.clip", clip},     {"optim.schedule", schedule},
                            {"optim.warmup", warmup}, {"optim.min_lr", min_lr},
                            {"optim.decay", decay},   {"conventions", c.conventions}};
-  // A setting that is new has no place in older checkpoints, so it is there only where it is given.
+  // Older checkpoints lack newer settings, so these are written only when set.
   if (warmup_most > 0) settings["optim.warmup_most"] = warmup_most;
   if (model.experts.count > 0) {
     const RouterLosses losses = router_losses(c, model);
@@ -52,7 +52,7 @@ ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
   return settings;
 }
 
-// Of the first `numbers` of data.order, at most all of them.
+// Identity of the first `numbers` entries of data.order, or of all if it has fewer.
 ordered_json order_json(const std::string& path, int64_t numbers = std::numeric_limits<int64_t>::max() / 8) {
   if (path.empty()) return "";
   constexpr int64_t kNumberBytes = 8;
@@ -72,7 +72,7 @@ ordered_json files_json(const TrainConfig& c) {
   return files;
 }
 
-// Of a whole group, for a checkpoint without it.
+// The name of a whole group, for checkpoints that lack it.
 std::string name_of_all(const std::string& group) {
   if (group == kModel) return "the model's fields";
   if (group == kExported) return "what its export says of it";
@@ -84,7 +84,7 @@ std::string name_of(const std::string& group, const std::string& field) {
   return group == kModel || group == kExported ? "the model's " + field : field;
 }
 
-// Where the difference comes from, and what the user can do about it.
+// Explains where the difference comes from and what the user can do about it.
 std::string advice(const std::string& group, const std::string& field) {
   if (group == kModel)
     return "restore the config.json that the run began with (RUN/model_config.json is a copy), or start a new run_dir";
@@ -109,9 +109,9 @@ class Comparison {
 
   void compare_keys() const {
     for (const auto& [key, value] : now_.items()) {
-      if (value.is_object() || key == kSums) continue;  // a group; compare_sums()
+      if (value.is_object() || key == kSums) continue;  // groups are compared by compare(), this key by compare_sums()
       const bool known = saved_.contains(key);
-      if (!known && key.starts_with("state.")) {  // from before there was a choice
+      if (!known && key.starts_with("state.")) {  // written before the key existed
         if (value == "fp32") continue;
         refuse(checkpoint_, "", key, "\"fp32\"", value.dump());
       }
@@ -121,12 +121,13 @@ class Comparison {
     }
   }
 
-  // Follows from the keys and groups, which are compared first: their refusals say what a person changed.
+  // The order of sums follows from the keys and groups. Those are compared first, because their messages name what the
+  // user changed.
   void compare_sums() const {
     const ordered_json& now = now_.at(kSums);
     if (saved_.contains(kSums)) {
       if (saved_.at(kSums) != json(now)) refuse(checkpoint_, "", kSums, saved_.at(kSums).dump(), now.dump());
-    } else if (now.get<int64_t>() != kFirstSums) {  // from before it was written down
+    } else if (now.get<int64_t>() != kFirstSums) {  // written before the field existed
       log_warn(
           fmt::format("{} was written by an earlier version, which added some gradients in another order: the "
                       "continuation may differ from that run's in its last bits",
@@ -165,14 +166,14 @@ class Comparison {
     refuse(checkpoint_, "", data_[0].key, data_[0].before, data_[0].now + others);
   }
 
-  // `of` begins the fields' names: nothing, or the field that they are members of and a point.
+  // `of` is the prefix of the field names: empty, or the parent field and a dot.
   void compare_fields(const std::string& group, const std::string& of, const json& before, const ordered_json& now,
                       bool refused) {
     for (const auto& [field, value] : now.items()) {
       if (before.contains(field)) {
         compare_field(group, of + field, before.at(field), value, refused);
       } else if (group == kModel &&
-                 (field == "branch_scale" || field == "logits_scale")) {  // it was 1 until it had a name
+                 (field == "branch_scale" || field == "logits_scale")) {  // before it had a name it was always 1
         compare_field(group, of + field, 1.0, value, refused);
       } else {
         unknown_.push_back(name_of(group, of + field));
@@ -188,7 +189,7 @@ class Comparison {
     if (before == json(now)) return;
     if (now.is_object() && (group == kModel || group == kExported)) {
       if (before.is_object()) return compare_fields(group, field + ".", before, now, refused);
-      if (before.is_array() && before.size() == now.size()) {  // from before the members had names
+      if (before.is_array() && before.size() == now.size()) {  // written before the members had names
         size_t i = 0;
         for (const auto& [member, value] : now.items())
           compare_field(group, field + "." + member, before.at(i++), value, refused);
@@ -200,7 +201,7 @@ class Comparison {
     log_info(fmt::format("{} was {} in the checkpoint's run, is {} now", name_of(group, field), was, is));
   }
 
-  // A longer run needs a longer order; what the checkpoint's run had of it must be the same.
+  // A longer run needs a longer order, so the checkpoint's part of it must be a prefix of the present one.
   bool begins_as(const json& before) const {
     return !order_.empty() && before.is_object() && before.value("numbers", json()).is_number_integer() &&
            json(order_json(order_, before.at("numbers").get<int64_t>())) == before;
@@ -214,10 +215,13 @@ class Comparison {
   std::vector<std::string> unknown_;
 };
 
-// In the second order blocks run over ranges of mlp_chunk tokens and attention's backward over tiles. In the third a
-// GPU's bf16 attention cuts windows too. In the fourth it has documents where they lie, and the forward of long ones
-// over tiles. In the fifth the norm sums the gradient of every expert by itself. The device is not asked: a run may go
-// on on another. A run that has nothing of it adds its gradients as ever.
+// The order in which gradients are summed, as a version:
+//   2  blocks run over ranges of mlp_chunk tokens, and attention's backward over tiles
+//   3  bf16 attention on a GPU also cuts windows into tiles
+//   4  it also runs on documents in place, and over tiles in the forward of long ones
+//   5  the norm sums the gradient of each expert separately
+//
+// A run that uses none of these keeps version 1. The device does not count, because a run may resume on another one.
 int64_t sums_of(const TrainConfig& c, const ModelConfig& model, const RunIdentity& identity) {
   const bool ranges = identity.mlp_chunk < c.seq_len * c.micro_batch;
   const int64_t tile = attention_tile({.heads = model.heads, .kv_heads = model.kv_heads});
@@ -236,7 +240,7 @@ int64_t sums_of(const TrainConfig& c, const ModelConfig& model, const RunIdentit
 
 ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const RunIdentity& identity,
                            const BatchSource* data, const BatchSource* eval) {
-  // In order: the chunks may follow from the keys before them.
+  // In this order: the chunks may be derived from the keys before them.
   ordered_json all = {{"precision", c.precision},
                       {"seq_len", c.seq_len},
                       {"batch", c.batch},
@@ -253,7 +257,7 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
     all[field.decides_steps ? kModel : kExported][field.name] = std::move(field.value);
   }
   if (data && !c.data.tokens.empty()) all[kFiles] = files_json(c);
-  all[kSums] = sums_of(c, model, identity);  // follows from the fields before it
+  all[kSums] = sums_of(c, model, identity);  // derived from the fields before it
   all[kSettings] = settings_json(c, model);
   all[kSettings]["data.eval"] = eval ? eval->fingerprint() : "";
   return all;
@@ -267,7 +271,7 @@ void add_algorithms(const RunIdentity& identity, ordered_json& json) {
 void check_identity(const json& saved, const ordered_json& now, const std::string& checkpoint, const std::string& order,
                     const std::vector<KeyChange>& data) {
   Comparison comparison(checkpoint, saved, now, order, data);
-  comparison.compare(kModel, true);  // before the chunks, which may follow from it
+  comparison.compare(kModel, true);  // before the chunks, which may be derived from it
   comparison.compare_keys();
   comparison.compare(kFiles, true);
   comparison.compare_sums();
@@ -277,18 +281,19 @@ void check_identity(const json& saved, const ordered_json& now, const std::strin
 }
 
 std::vector<KeyChange> changed_data_keys(const std::string& run_dir, const TrainConfig& now) {
-  const std::set<std::string> elsewhere = {"data.cache", "data.eval"};  // they decide no training sample
+  const std::set<std::string> elsewhere = {"data.cache", "data.eval"};  // these do not affect the training samples
   std::vector<KeyChange> changes;
   try {
     const TrainConfig before = read_run(run_dir).config;
     for (const ConfigKey& key : config_keys()) {
-      const bool chooses = key.name.starts_with("data.") || key.name == "conventions";  // which counts epochs
+      // `conventions` decides how epochs are counted
+      const bool chooses = key.name.starts_with("data.") || key.name == "conventions";
       if (!chooses || elsewhere.contains(key.name)) continue;
       const std::string was = key.write(before), is = key.write(now);
       if (was != is) changes.push_back({key.name, was, is});
     }
   } catch (const Error&) {
-    return {};  // its configuration is gone or damaged; the fingerprints are left to tell
+    return {};  // the former configuration is gone or damaged; the message then shows fingerprints
   }
   return changes;
 }

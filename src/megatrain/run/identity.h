@@ -1,4 +1,4 @@
-// What a checkpoint says of its run, and whether another run may go on from it.
+// What a checkpoint records about its run, and whether another run may resume from it.
 #pragma once
 
 #include <string>
@@ -10,27 +10,28 @@
 
 namespace megatrain {
 
-// All that decides the bits of the remaining steps: the keys, the model's fields, fingerprints of the data, and under
-// "settings" what a user may change on the way. `config.steps` is what epochs or tokens came to; `data` and `eval` may
-// be null. The products' algorithms are not part of it: add_algorithms() adds them.
+// Everything that decides the bits of the remaining steps: keys, the model's fields, fingerprints of the data, and
+// under "settings" what a user may change at a resume. `config.steps` is the resolved number, after epochs or tokens
+// were converted. `data` and `eval` may be null. GEMM algorithms are not included; add_algorithms() adds them.
 nlohmann::ordered_json identity_json(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                                      const BatchSource* data, const BatchSource* eval = nullptr);
 
-// What may be another on another machine: the run then goes on, but not bit for bit.
+// Adds what may differ on another machine. A run that differs here resumes, but not bit for bit.
 void add_algorithms(const RunIdentity& identity, nlohmann::ordered_json& json);
 
-// Throws Error(bad_config) when `now` would not continue the run that `saved` describes: the message has the field,
-// both values and what to do. A changed setting of the optimizer, the length of the run and what decides no step get a
-// line of the log each; what `saved` does not hold, because an earlier version wrote it, gets one line together.
-// `order` is the file of data.order, if there is one: it may have grown at its end. `data` are the keys of the data
-// that differ, which the message names in place of the fingerprints; empty: none, or they are not known.
+// Throws Error(bad_config) when `now` would not continue the run that `saved` describes. The message has the field,
+// both values and what to do. One log line each reports changed optimizer settings, a changed run length, and
+// differences that do not affect training. One line reports all that `saved` lacks because an earlier version wrote it.
+//
+// `order` is the file of data.order, if there is one; entries may have been appended to it. `data` are the changed data
+// keys, which the message names instead of fingerprints; empty if there are none or they are unknown.
 struct KeyChange {
   std::string key, before, now;
 };
 void check_identity(const nlohmann::json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint,
                     const std::string& order = "", const std::vector<KeyChange>& data = {});
 
-// The keys that choose, cut and order samples and that the configuration of the run in `run_dir` has otherwise.
+// The keys which select, cut or order samples and whose values differ from those of the run in `run_dir`.
 std::vector<KeyChange> changed_data_keys(const std::string& run_dir, const TrainConfig& now);
 
 }  // namespace megatrain

@@ -26,13 +26,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLanesEvery = 3;   // seconds
-constexpr double kToldApart = 400;  // parts of a step
-constexpr size_t kSpare = 4096;     // bytes of the file behind its text
+constexpr double kLanesEvery = 3;   // seconds between two requests for lanes
+constexpr double kToldApart = 400;  // spans closer than this fraction (1/400) of the step are merged
+constexpr size_t kSpare = 4096;     // bytes of padding behind the text
 
 double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
-// False: it could not be written, and nothing of it is left.
+// Returns false when it could not be written; no partial file is left.
 bool replace_file(int directory, const std::string& name, const std::string& text) {
   const std::string partial = fmt::format("{}.{}-0.partial", name, ::getpid());
   const int file = ::openat(directory, partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -55,8 +55,8 @@ size_t size_of(int file) {
   return ::fstat(file, &status) == 0 ? static_cast<size_t>(status.st_size) : 0;
 }
 
-// The end of a run on a disk that takes no more: it is written over the file that is there, whose blocks it has
-// already, without what takes room. Who reads meanwhile may meet a text that is none yet, for an instant.
+// Writes the end of a run on a full disk. It overwrites the existing file, whose blocks are already allocated, and
+// drops what takes room. For an instant a reader may see malformed JSON.
 void write_end_in_place(int directory, const std::string& name, json text) {
   const int file = ::openat(directory, name.c_str(), O_WRONLY | O_CLOEXEC);
   if (file < 0) return;
@@ -177,7 +177,7 @@ void LiveFile::loop() {
   const auto every = std::chrono::duration<double>(about_.every_s);
   while (!changed_.wait_for(lock, every, [this] { return stopping_; })) {
     lock.unlock();
-    // not under the mutex: who ends a hung run holds what running_ waits for
+    // Not under the mutex: whoever ends a hung run holds the lock that running_ waits for.
     write(running_ ? running_() : "");
     lock.lock();
   }

@@ -11,7 +11,7 @@ namespace megatrain {
 
 namespace {
 
-// The figures of a model with experts, an object of their own; losses where they are trained.
+// The figures of an MoE model as an object of their own. Auxiliary losses are included if they are trained.
 std::string router_json(const std::optional<RouterFigures>& router) {
   if (!router) return "";
   std::string text = fmt::format("\"experts\":{{\"imbalance\":{:.17g},\"imbalance_max\":{:.17g},\"used\":{:.17g}",

@@ -1,4 +1,4 @@
-// What a step tells: one object a line in RUN/metrics.jsonl, and one line for a person.
+// The metrics of a step: one JSON object per line in RUN/metrics.jsonl, and one log line for people.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,13 @@ struct StepMetrics {
   int64_t step = 0;
   int64_t steps = 0;
   double lr = 0;
-  double epoch = 0;  // passes over the data that are done; 0: not counted
+  double epoch = 0;  // completed passes over the data; 0: not counted
   StepReport report;
   int64_t hbm_peak = 0, host_peak = 0;  // bytes
 };
 
 std::string metrics_json(const StepMetrics& metrics);  // floats with 17 significant digits
-// The line of a step, what matters most first. `left` says how long the run will still take; empty: nothing is said of
-// it.
+// The log line of a step, most important first. `left` is the remaining time of the run; empty: omitted.
 std::vector<LogField> metrics_fields(const StepMetrics& metrics, const std::string& left = "");
 
 }  // namespace megatrain

@@ -55,7 +55,8 @@ using nlohmann::json;
 
 namespace {
 
-// The run directory may be moved aside and its model is replaced at the end: nothing may be trained from inside it.
+// Training from a model inside the run directory is refused: the directory may be moved aside, and its model is
+// replaced at the end.
 void check_model_outside(const std::string& model, const TrainConfig& config) {
   if (model.empty()) return;
   std::error_code code;
@@ -66,7 +67,7 @@ void check_model_outside(const std::string& model, const TrainConfig& config) {
   }
 }
 
-// What the run reads or keeps by name, which may lie in its directory.
+// Files that the run reads or keeps by name; they may be inside its directory.
 std::vector<std::string> named_files(const TrainConfig& config) {
   const TrainConfig::Data& data = config.data;
   std::vector<std::string> files = {data.tokens,         data.documents,         data.labels,        data.order,
@@ -99,13 +100,13 @@ class Run {
     if (samples_) session_->count_prompts(samples_->longest_prompt());
     say_router_losses();
     find_checkpoint();
-    choose_algorithms();  // before anything else takes device memory
+    choose_algorithms();  // before anything else allocates device memory
     open_trainer();
     fill();
     if (hooks.on_stall) watch_for_stalls();
   }
 
-  // Weights that cannot be loaded are refused before anything is planned or allocated for them.
+  // Rejects weights that cannot be loaded before anything is planned or allocated for them.
   void check_source() const {
     check_model_outside(source_.directory, config_);
     check_disk(config_);
@@ -144,7 +145,7 @@ class Run {
                       losses.aux));
   }
 
-  // The one that a resumed run goes on from.
+  // Finds the checkpoint to resume from.
   void find_checkpoint() {
     if (config_.resume) checkpoint_ = checkpoints_.newest();
     identity_json_ = identity_json(config_, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
@@ -177,7 +178,7 @@ class Run {
     memory_json_ = memory_to_json(memory_need(workload, plan));
     check_room_on_disk(memory_need(workload, plan).disk_bytes());
     const Device& device = session_->device();
-    if (device.kind() == DeviceKind::cuda)  // what the first step should take
+    if (device.kind() == DeviceKind::cuda)  // the expected time of the first step
       step_s_ = estimate(workload, plan, session_->profile()).step_s;
     log_info(fmt::format("{}: {}, {} tokens a step on {}; {}", source_.config.architecture,
                          describe_parameters(workload), workload.tokens(), device.name(), describe(workload.state)));
@@ -187,7 +188,7 @@ class Run {
   }
 
   void watch_for_stalls() {
-    StallLimits limits;  // of a GPU; an action of a slow CPU may take its time
+    StallLimits limits;  // defaults for a GPU; on a slow CPU an action may take longer
     if (session_->device().kind() == DeviceKind::cpu) limits.end_s = std::numeric_limits<double>::infinity();
     trainer_->watch(limits, [this](const std::string& why) {
       const std::string message = why + advice_after(ExitCode::stalled);
@@ -196,8 +197,8 @@ class Run {
     });
   }
 
-  // A resumed run reads a data.tokenizer that is gone from its own copy. Beside a model.path that copy is
-  // of the model's files. A run without a checkpoint is moved aside, its copy too.
+  // If data.tokenizer is gone, a resumed run reads its own copy. With a model.path this does not apply: the copy is
+  // then of the model's files. Nor does it without a checkpoint: such a run is moved aside together with its copy.
   void read_from_companions() {
     if (!config_.resume) return;
     refuse_companions_file();
@@ -224,7 +225,7 @@ class Run {
       fail_io(fmt::format("{}; move it away, and the run makes the folder again", companion_damage(config_.run_dir)));
   }
 
-  // What the export will take along is checked before anything is trained.
+  // Checks what the export will include, before anything is trained.
   void check_companions() const {
     const std::string from = companion_directory(config_, source_.directory);
     if (from.empty()) return;
@@ -238,7 +239,8 @@ class Run {
                            config_.names("data.tokenizer"), config_.data.tokenizer));
   }
 
-  // Keeps them with the run. Where they are gone since the run began, or are the run's own, those that it has stay.
+  // Copies the companions into the run. If the originals are gone since the run began, or are the run's own copy, the
+  // existing copy stays.
   void keep_companions() {
     const std::string from = companion_directory(config_, source_.directory), to = companions_of(config_.run_dir);
     refuse_companions_file();
@@ -257,7 +259,7 @@ class Run {
     if (gone) log_info(fmt::format("{} is gone; the run goes on with its own copy of the tokenizer, {}", from, to));
   }
 
-  // What only the data say: the number of steps, and what counts in parts of them.
+  // Resolves what depends on the data: the number of steps, and intervals given as parts of the run or of an epoch.
   void settle_steps() {
     config_.steps = steps_of_run(config_, *data_.train);
     const int64_t epoch = data_.train->epoch_steps();
@@ -275,7 +277,7 @@ class Run {
                            config_.names("optim.warmup"), warmup, config_.steps, config_.names("optim.lr")));
   }
 
-  // What is asked of steps that the checkpoint's run has done, and did not write.
+  // Warns of requested traces and dumps whose steps are already done and were not written.
   void warn_of_past_steps() const {
     const auto warn = [&](const char* key, const StepSet& set, const char* file) {
       if (set.ranges.empty() || set.ranges.back().second > checkpoint_->step) return;
@@ -305,7 +307,7 @@ class Run {
     }
     directory_.make();
     TrainConfig from_start = given_;
-    from_start.resume = false;  // reproduces the run, however often it was resumed
+    from_start.resume = false;  // so that the file reproduces the whole run, however often it was resumed
     from_start.model.path = source_.directory;
     write_text_file(path("config.resolved.yaml"), resolved_yaml(from_start));
     if (!given_.translation.empty()) write_text_file(path("translation.txt"), given_.translation);
@@ -341,7 +343,7 @@ class Run {
   }
 
  private:
-  // From the first step to the model, or to the checkpoint that a signal asked for.
+  // From the first step to the exported model, or to the checkpoint that a signal asked for.
   void train() {
     if (config_.resume) warn_of_gaps(config_);
     if (data_.eval) evaluations_.emplace(path("eval.jsonl"), config_.eval.patience);
@@ -350,7 +352,7 @@ class Run {
       save_state(path("state-0.safetensors"), 0, trainer_->records(), StateForm::fp32, threads());
 
     expect_save();
-    if (step_ > 0) sample_and_evaluate();  // unless the run that was stopped at this step has done it
+    if (step_ > 0) sample_and_evaluate();  // skipped if the stopped run already did it at this step
     Batch batch;
     while (!stop_asked() && step_ < config_.steps && !ended_early()) {
       pausing("the data", [&] { data_.train->load(step_, batch); });
@@ -360,7 +362,8 @@ class Run {
     if (result_.state_hash.empty()) stop();
   }
 
-  // A sentence when files were removed under the run: what it has written since is there, the rest is not. Else empty.
+  // A sentence if files were removed while the run was using the directory, otherwise empty. Files written since then
+  // exist, the others do not.
   std::string lost_files() const {
     directory_.check_in_place();
     std::vector<std::string> lost;
@@ -374,12 +377,12 @@ class Run {
                                           : fmt::format("{} is whole", path("model")));
   }
 
-  // How to go on once what the error says is mended, which the rooms that throw it cannot know. Reads no directory of a
-  // run that stalls: its disk may be what hangs.
+  // How to continue once the cause of the error is fixed; the modules that throw it cannot know. For a stalled run it
+  // reads no directory, since the disk may be what hangs.
   std::string advice_after(ExitCode code) const {
     const bool non_finite = code == ExitCode::non_finite, io = code == ExitCode::io;
     if (!non_finite && !io && code != ExitCode::stalled) return "";
-    if (io && !directory_.in_place()) return "";  // check_in_place() says where to go on
+    if (io && !directory_.in_place()) return "";  // check_in_place() already says how to continue
     const std::optional<int64_t> step = checkpoints_.last_step();
     if (!step) return ". Then start again: there is no checkpoint yet to go on from (checkpoint.every saves them)";
     return fmt::format(". Then go on from the checkpoint of step {} with {}", *step,
@@ -413,7 +416,7 @@ class Run {
     return about;
   }
 
-  // Does something between two steps; the next step's report says so.
+  // Runs an action between two steps; its time is reported with the next step.
   template <class Action>
   void pausing(const char* what, const Action& action) {
     const double start_s = now_s();
@@ -434,7 +437,7 @@ class Run {
     log_info(fmt::format("stopped by signal {} after step {}; {}", result_.stopped_by, step_, saved));
   }
 
-  // All that the run writes, now that its steps and its plan are known.
+  // Checks room for everything the run writes, now that its steps and its plan are known.
   void check_room_on_disk(int64_t scratch_bytes) const {
     const DiskNeed need = disk_need(config_, source_.config, source_.types, config_.steps, scratch_bytes);
     check_disk_need(need);
@@ -445,7 +448,7 @@ class Run {
           config_.run_dir, format_bytes_up(need.checkpoint_bytes)));
   }
 
-  // What a signal to stop leads to while it trains.
+  // Announces what a stop signal will do while the run trains.
   void expect_save() {
     int64_t stored = 0;
     for (const TensorDeclaration& tensor : stored_tensors(trainer_->records())) stored += tensor.bytes();
@@ -456,7 +459,7 @@ class Run {
 
   std::string path(const std::string& name) const { return config_.run_dir + "/" + name; }
 
-  // Of a file that is written now.
+  // The path of a file that is about to be written.
   std::string own_path(const std::string& name) const {
     directory_.check_in_place();
     return path(name);
@@ -473,7 +476,8 @@ class Run {
     }
   }
 
-  // The newest checkpoint turned out to be damaged, and this older one was made under another identity.
+  // The newest checkpoint was damaged, so an older one was restored, which may have another identity. Other libraries
+  // or GEMM algorithms only get a warning; any other difference is refused.
   void check_fallback(const Checkpoint& restored) {
     nlohmann::ordered_json decided = identity_json_;
     decided.erase("library");
@@ -510,7 +514,7 @@ class Run {
                         .report = naming_documents(*data_.train, step_, [&] { return trainer_->step(batch, optim); })};
     work.reset();
     if (steps_done_ > 0)
-      metrics.report.add_pause(pause_.seconds, pause_.longest_for);  // the first counts from its start
+      metrics.report.add_pause(pause_.seconds, pause_.longest_for);  // the first step's time already includes it
     pause_ = {};
     step_ = step;
     ++steps_done_;
@@ -545,7 +549,7 @@ class Run {
       });
     }
     sample_and_evaluate();
-    if (stop_asked()) return;  // which saves too
+    if (stop_asked()) return;  // the caller then saves
     const bool wished = hooks_.take_save_wish && hooks_.take_save_wish();
     const int64_t every = config_.checkpoint.every;
     const bool last = step == config_.steps && saves_last_step(config_);
@@ -564,7 +568,8 @@ class Run {
         step_, loss, divergence_.lowest(), divergence_.guessing(), config_.names("optim.lr"), config_.optim.lr, clip));
   }
 
-  // What is due after step_. A signal to stop gives it up: nothing of it is written, and a resumed run does it first.
+  // Samples and evaluations due after step_. A stop signal abandons them: nothing is written, and a resumed run does
+  // them first.
   void sample_and_evaluate() {
     if (samples_ && step_ % config_.sample.every == 0 && !samples_->has(step_)) {
       directory_.check_in_place();
@@ -595,7 +600,7 @@ class Run {
       if (error.code() == ExitCode::non_finite && steps_done_ > 0) save();  // the state itself is finite
       throw;
     }
-    pause_ = {};  // a step's time begins behind an evaluation
+    pause_ = {};  // the next step's time starts after the evaluation
     if (!measured) return;
     const auto [loss, trained] = *measured;
     const std::string note = note_on(loss);
@@ -607,7 +612,7 @@ class Run {
                          std::exp(loss), trained, note));
   }
 
-  // Behind the evaluation's line.
+  // Appended to the evaluation's log line.
   std::string note_on(double loss) const {
     if (!evaluations_->is_lowest(loss)) return "";
     if (!best_ || loss <= best_->loss) return " (the lowest so far)";
@@ -615,8 +620,8 @@ class Run {
                        best_->step, best_->loss);
   }
 
-  // best.json says what best/ holds, not eval.jsonl, of which a resume drops lines. A best model of a step that the run
-  // has gone back behind was evaluated all the same: it stays until another has a lower loss.
+  // best.json says what best/ holds. eval.jsonl does not, because a resume drops its later lines. A best model from a
+  // step after the resumed one is still valid: it stays until another has a lower loss.
   void go_on_from_best() {
     best_ = resumed_best_model(config_.run_dir);
     if (best_ && !best_->data.empty() && best_->data != data_.eval->fingerprint()) {
@@ -635,7 +640,7 @@ class Run {
           best_->path, best_->step, best_->loss));
   }
 
-  // Before the evaluation's line is written: after a kill in between the evaluation is made again.
+  // Called before the evaluation's line is written, so that a kill in between repeats the evaluation.
   void write_best(double loss) {
     trainer_->settle();
     pausing("the best model", [&] {
@@ -653,13 +658,13 @@ class Run {
     best_ = {.path = path("best"), .step = step_, .loss = loss};
   }
 
-  // Replaces what the run wrote there before. Anything else of that name is kept under another one.
+  // Replaces what the run wrote there before. Anything else of that name is moved to another one.
   StateHash write_model(const std::string& name, bool& own, const ExportReady& ready = {}) {
     const std::string to = own_path(name);
     if (!own) keep_aside(to, "the run has no record of these weights");
     if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) {
       log_warn(fmt::format("{}; it was changed while the run was using it, and is written again", damage));
-      if (steps_done_ > 0) save();  // nothing trained is lost where the source is gone too
+      if (steps_done_ > 0) save();  // so that nothing trained is lost if the source is gone too
       keep_companions();
     }
     StateHash hash = session_->export_model(to, types_, companions_of(config_.run_dir), ready);
@@ -701,7 +706,7 @@ class Run {
   }
 
   Work phase_{"starting the run", {.then = "nothing is trained yet, so it then stops without saving"}};
-  // What was done since the last step was reported.
+  // Time spent between steps since the last report.
   struct Pause {
     double seconds = 0, longest_s = 0;
     std::string longest_for;
@@ -714,14 +719,14 @@ class Run {
   };
   Pause pause_;
   const TrainConfig& given_;
-  TrainConfig config_;  // with the steps that epochs or tokens come to
+  TrainConfig config_;  // with the resolved number of steps
   const RunHooks& hooks_;
   RunDirectory directory_;
   Checkpoints checkpoints_;
   ModelSource source_;
   LearningRate schedule_{};
   RunData data_;
-  std::string chat_template_;  // of data.template; goes with the model
+  std::string chat_template_;  // from data.template; exported with the model
   std::optional<Evaluations> evaluations_;
   std::optional<BestModel> best_;  // what RUN/best holds
   std::optional<Samples> samples_;
@@ -729,17 +734,17 @@ class Run {
   nlohmann::ordered_json identity_json_;
   std::optional<Checkpoint> checkpoint_;
   json plan_json_, memory_json_;
-  Trainer* trainer_ = nullptr;  // the session's
+  Trainer* trainer_ = nullptr;  // owned by the session
   TensorTypes types_;
-  bool own_model_ = false, own_best_ = false;  // RUN/model and RUN/best are what this run wrote
+  bool own_model_ = false, own_best_ = false;  // whether RUN/model and RUN/best were written by this run
   Trace trace_;
   DivergenceWatch divergence_{source_.config.vocab};
   int64_t step_ = 0;
   int64_t steps_done_ = 0;          // by this process
-  double step_s_ = 0, save_s_ = 0;  // of the last one
+  double step_s_ = 0, save_s_ = 0;  // of the last step and the last save
   std::unique_ptr<RunLog> log_;
   RunResult result_;
-  std::optional<LiveFile> live_;  // last: its thread looks at the trainer
+  std::optional<LiveFile> live_;  // last: its thread reads the trainer
 };
 
 }  // namespace

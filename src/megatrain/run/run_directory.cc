@@ -36,12 +36,12 @@ std::string without_final_slash(const std::string& path) {
   return last == std::string::npos ? path : path.substr(0, last + 1);
 }
 
-// The demo's has its hash and no configuration.
+// A demo's directory has a hash and no configuration.
 bool holds_run(const std::string& path) {
   return is_run_directory(path) || is_demo_directory(path) || !list_checkpoints(path).empty();
 }
 
-// A sentence's end when the directory cannot be given another name; else empty.
+// The end of a sentence when the directory cannot be renamed; otherwise empty.
 std::string why_fixed(const fs::path& real) {
   std::error_code none;
   const fs::path here = fs::current_path(none);
@@ -61,7 +61,7 @@ std::string why_fixed(const fs::path& real) {
                   path, why));
 }
 
-// Files that write_text_file and the writers of dumps were not done with. Other names are not ours to remove.
+// Removes what write_text_file and the dump writers left unfinished. Files of other names are not ours to remove.
 void remove_partial_files(const std::string& directory) {
   std::vector<fs::path> stale;
   std::error_code code;
@@ -78,11 +78,12 @@ void remove_partial_files(const std::string& directory) {
   }
 }
 
-// Refused before anything is tokenised or trained; make() may still find it otherwise.
+// An early check, before anything is tokenised or trained; make() may still fail.
 void check_can_be_made(const std::string& path) {
   std::error_code none;
   fs::path there = fs::absolute(path, none);
-  fs::file_status status = fs::status(there, none);  // asked once: another start may move it aside meanwhile
+  // read once: another process may move the directory aside meanwhile
+  fs::file_status status = fs::status(there, none);
   const auto leads_nowhere = [&] { return !fs::exists(status) && fs::is_symlink(fs::symlink_status(there, none)); };
   for (; !fs::exists(status) && !leads_nowhere() && there.has_relative_path(); status = fs::status(there, none))
     there = there.parent_path();
@@ -94,7 +95,7 @@ void check_can_be_made(const std::string& path) {
     why = fmt::format("{} is a link that leads nowhere", there.string());
   } else if (!fs::is_directory(status)) {
     why = fmt::format("{} is not a directory", there.string());
-  } else if (of_kernel) {  // which lets root try
+  } else if (of_kernel) {  // access() reports these as writable for root
     why = fmt::format("nothing can be written to {}, which is the kernel's", there.string());
   } else if (::access(there.c_str(), W_OK | X_OK) != 0 && errno != ENOENT) {
     why = fmt::format("nothing can be written to {}: {}", there.string(), std::strerror(errno));
@@ -139,7 +140,7 @@ void RunDirectory::make() {
                       path_));
     move_aside();
   }
-  remove_partial_files(path_);  // also of a run that died at its start, which nothing resumes
+  remove_partial_files(path_);  // also those of a run that died at its start and is not resumed
   made_.emplace(path_);
   sync_directory(parent_directory(path_));
 }
@@ -154,7 +155,7 @@ void RunDirectory::check_in_place() const {
 
 void RunDirectory::move_aside() {
   std::error_code code;
-  // What a link leads to is moved, beside its real place, and a new directory takes that: the link stays.
+  // If path_ is a symbolic link, its target is renamed and replaced by a new directory, so the link stays valid.
   const bool link = fs::is_symlink(fs::symlink_status(path_, code));
   const fs::path named(path_), real = fs::canonical(path_, code);
   if (const std::string why = why_fixed(real); !why.empty()) fail_fixed(path_, why);
@@ -172,7 +173,7 @@ void RunDirectory::move_aside() {
   }
   lock_.moved_to(aside);
   lock_.release();
-  if (link) fs::create_directory(from, code);  // make() says it when there is none
+  if (link) fs::create_directory(from, code);  // make() reports it if this fails
   log_warn(fmt::format("{} held an earlier run; it was moved to {}{}", path_, aside,
                        resumable ? fmt::format(" (--resume --run_dir={} goes on with it)", shell_word(aside)) : ""));
 }

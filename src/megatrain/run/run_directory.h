@@ -1,4 +1,4 @@
-// The directory of a run: its one owner, an earlier run in it, and what a killed one left half-written.
+// The directory of a run: its single owner, an earlier run in it, and the partial files of a killed one.
 #pragma once
 
 #include <optional>
@@ -13,30 +13,31 @@ namespace megatrain {
 class RunDirectory {
  public:
   // A directory that holds a run is locked at once, so that one in use is refused before anything is loaded: throws
-  // Error(bad_config). When `resume`, it is then mended: complete checkpoints that lack only their name get it, and
-  // everything else that a killed run left half-written is removed, each with a line. Nothing else is touched.
-  // Throws Error(bad_config) when it holds no run and something else (foreign_files.h); `inputs` are files and folders
-  // that the run itself names.
+  // Error(bad_config). With `resume` it is then cleaned up: complete checkpoints that lack only their final name get
+  // it, and all other partial files of a killed run are removed, with a log line each. Nothing else is touched. Throws
+  // Error(bad_config) when it holds no run but other files (foreign_files.h). `inputs` are files and folders that the
+  // configuration names.
   RunDirectory(const std::string& path, bool resume, const std::vector<std::string>& inputs = {});
 
-  // Makes the directory this run's own. An earlier run in it is moved aside, unless this one goes on with it.
+  // Makes the directory this run's own. An earlier run in it is moved aside, unless this run resumes it.
   void make();
 
-  // There is nothing to go on from: make() moves the earlier run aside although this one was to resume it.
+  // There is nothing to resume from: make() moves the earlier run aside even though this run was to resume it.
   void start_over() { starts_over_ = true; }
 
-  // To be called before something is written by name. Throws Error(io) when the directory that make() made is no longer
-  // there under its name: another run may be.
+  // Must be called before writing anything by name. Throws Error(io) when the directory from make() is no longer at its
+  // path: another run may be there.
   void check_in_place() const;
   bool in_place() const { return made_ && made_->is_at(path_); }
 
  private:
   void move_aside();
 
-  std::string path_;  // without a final slash
+  std::string path_;  // without a trailing slash
   bool resume_, starts_over_ = false;
   RunLock lock_;
-  std::optional<DirectoryLock> made_;  // knows the directory under any name; RunLock is what keeps others out
+  // Identifies the directory even if it is renamed; RunLock is what keeps others out.
+  std::optional<DirectoryLock> made_;
 };
 
 }  // namespace megatrain

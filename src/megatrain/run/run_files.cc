@@ -77,7 +77,7 @@ bool is_demo_directory(const std::string& path) {
   try {
     return seal_holds(read_json_file(hash_path(path)));
   } catch (const Error&) {
-    return false;  // another's file of that name
+    return false;  // a file of the same name that is not ours
   }
 }
 
@@ -128,14 +128,14 @@ void find_tokenizer(RunFiles& run) {
     run.tokenizer_directory = companions_of(run.path);
   } else if (run.hash) {
     run.tokenizer_directory = run.path + "/model";
-  } else {  // of an earlier megatrain, which did not keep them
+  } else {  // a run of an earlier megatrain, which did not copy them
     const std::string source = companion_directory(run.config, run.config.model.path);
     (source.empty() || exists(source) ? run.tokenizer_directory : run.missing_tokenizer) = source;
     run.chat_template = run.config.data.chat_template;
   }
 }
 
-// What a run recorded of the model directory; neither: nothing.
+// What a run recorded about a model directory; both empty if nothing.
 struct Recorded {
   std::optional<BestRecord> best;
   std::optional<RunHash> model;
@@ -152,7 +152,7 @@ Recorded recorded_of(const std::string& directory) {
   return recorded;
 }
 
-// The files beside the weights may be edited on purpose, a chat template above all: they are used, with a warning.
+// People may edit the files beside the weights on purpose, above all the chat template. They are used, with a warning.
 void warn_of_companions(const std::string& directory) {
   std::error_code none;
   const std::string run_dir = std::filesystem::weakly_canonical(directory, none).parent_path().string();
@@ -231,7 +231,7 @@ std::string model_config_advice(const RunFiles& run) {
 
 namespace {
 
-// What else there is to do about damaged companions than to bring them back from a copy: the end of a sentence.
+// What to do about damaged companions apart from restoring them from a backup: the end of a sentence.
 std::string companions_advice(const RunFiles& run) {
   const std::string folder = companions_of(run.path), copies = run.path + "/model";
   if (run.hash && run.tokenizer_directory == folder && model_companion_damage(run.path, copies).empty())
@@ -240,7 +240,7 @@ std::string companions_advice(const RunFiles& run) {
   const std::string source = companion_directory(run.config, model.path);
   const std::string wanted = model.path.empty() ? model.config : model.path;
   const std::string rest = run.hash ? copies : exists(source) ? source : "";
-  for (const std::string& needed : {source, wanted}) {  // by a resume
+  for (const std::string& needed : {source, wanted}) {  // both are needed by a resume
     if (needed.empty() || exists(needed)) continue;
     return fmt::format("bring {} back, which is gone too, and go on with '{}'; move {} and {}.json away to export {}",
                        needed, resume_command(run), folder, folder,

@@ -48,7 +48,7 @@ std::string owner_of(const Descriptor& lock) {
       json::parse(std::string(text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0))), nullptr, false);
   if (!owner.is_object() || !owner.contains("pid") || !owner.contains("host") || !owner.at("pid").is_number_integer() ||
       !owner.at("host").is_string())
-    return "another process";  // which has not said yet who it is
+    return "another process";  // which has not written its name yet
   return fmt::format("pid {} on host {}", owner.at("pid").get<int64_t>(),
                      printable(owner.at("host").get<std::string>()));
 }
@@ -75,17 +75,17 @@ bool RunLock::take(const std::string& directory) {
     if (!lock_if_free(lock, path, "a second run out of this directory"))
       fail_config(fmt::format("{} is in use by {}; wait until it ends, stop it, or choose another --run_dir=DIR",
                               directory, owner_of(lock)));
-    if (!lock.is_at(path)) continue;  // it was released and removed, or moved away, since it was opened
+    if (!lock.is_at(path)) continue;  // released and removed, or moved away, since it was opened
     lock_ = std::move(lock);
     path_ = path;
-    write_owner(lock_, owner_text());  // for people: the lock holds without it
+    write_owner(lock_, owner_text());  // for people to read: the lock itself does not need it
     return true;
   }
 }
 
 void RunLock::release() noexcept {
   if (lock_.is_open() && lock_.is_at(path_))
-    ::unlink(path_.c_str());  // while it is held: a new one's owner looks again
+    ::unlink(path_.c_str());  // while it is held: a process that just opened this file checks and retries
   lock_.close();
 }
 

@@ -13,9 +13,9 @@ namespace megatrain {
 namespace {
 
 constexpr int64_t kStepsToWarmUp = 2;
-constexpr size_t kMostSpans = 20000;  // of a lanes.json: 3 MB
+constexpr size_t kMostSpans = 20000;  // in lanes.json: about 3 MB
 
-// Actions of one lane that do the same for one layer after another micro-batch become one.
+// Merges consecutive actions of a lane that do the same for one layer over several micro-batches.
 std::vector<Span> joined(const std::vector<Span>& spans) {
   std::vector<Span> out;
   std::array<int64_t, kLanes> last;
@@ -35,7 +35,7 @@ std::vector<Span> joined(const std::vector<Span>& spans) {
   return out;
 }
 
-// The histories of a run that goes on behind `step`.
+// Cuts the histories of a resumed run back to `step`.
 void cut_back(const std::string& run_dir, int64_t step) {
   const std::string metrics = run_dir + "/metrics.jsonl";
   const int64_t last = keep_lines_up_to(metrics, step, {.numbers = {"loss", "eval_loss"}});

@@ -36,7 +36,7 @@ Samples::Samples(std::string path, const TrainConfig::Sample& sample, const Mode
 }
 
 std::vector<size_t> Samples::missing(int64_t step) const {
-  std::map<std::string, int64_t> answered;  // by prompt; a prompt may be asked twice
+  std::map<std::string, int64_t> answered;  // by prompt; the same prompt may be listed twice
   if (can_read(path_)) {
     for (LineReader line(path_); line.next();) {
       const nlohmann::json object = nlohmann::json::parse(line.line(), nullptr, false);
@@ -58,7 +58,7 @@ int64_t Samples::longest_prompt() const {
   return longest;
 }
 
-// In the memory that the plan has for them, with `more_bytes` of the device's for weights that then need not stream.
+// Uses the memory that the plan set aside, and `more_bytes` of device memory for weights that then need not stream.
 std::vector<Answer> Samples::answers(Machine& machine, Trainer& trainer, int64_t more_bytes,
                                      const volatile std::sig_atomic_t* stop) const {
   GeneratorOptions options = sample_options(sample_, model_, longest_prompt());
@@ -77,14 +77,16 @@ void Samples::write(int64_t step, Machine& machine, Trainer& trainer, const vola
   const int64_t free =
       std::max<int64_t>(cuda ? machine.device->memory_free() - kMargin : host_memory_available() / 2, 0);
   std::vector<Answer> answered;
-  for (const int64_t more_bytes : {free, int64_t{0}}) {  // another process may take what was free
+  // retry without the extra memory, which another process may have taken
+  for (const int64_t more_bytes : {free, int64_t{0}}) {
     try {
       answered = answers(machine, trainer, more_bytes, stop);
       break;
     } catch (const Error& error) {
       if (error.code() != ExitCode::cannot_fit) throw;
       if (more_bytes > 0) continue;
-      log_warn(fmt::format("no samples after step {}: {}", step, error.what()));  // host memory: the device's is lent
+      // only host memory can run out: device memory is lent by the trainer
+      log_warn(fmt::format("no samples after step {}: {}", step, error.what()));
       return;
     }
   }

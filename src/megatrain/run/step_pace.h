@@ -1,4 +1,4 @@
-// How long a step takes at present, for the time that a run will still take.
+// How long a step takes at present, to estimate the remaining time of a run.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +6,19 @@
 
 namespace megatrain {
 
-// The median of the last steps' own times, and the mean of the pauses between all of them. So a step in which the
-// process was suspended counts for nothing, and a checkpoint for what it is: one in many steps. The first step, which
-// warms up, counts only while it is alone.
+// The median of the recent steps' own times, plus the mean of all pauses. A step during which the process was suspended
+// therefore does not count, and a checkpoint is spread over many steps. The first step, which warms up, counts only
+// until there is another.
 class StepPace {
  public:
-  // A step's time without the pause before it (a checkpoint, samples, a dump), and that pause.
+  // `own_s` is the step's time without the pause before it (a checkpoint, samples, a dump); `paused_s` is that pause.
   void add(double own_s, double paused_s);
-  double seconds() const;  // of a step with its share of the pauses; 0: there is no step yet
+  double seconds() const;  // of a step with its share of the pauses; 0: no step yet
 
  private:
   std::deque<double> recent_;  // own times
   int64_t steps_ = 0;
-  double paused_s_ = 0;  // of all
+  double paused_s_ = 0;  // sum of all pauses
 };
 
 }  // namespace megatrain

@@ -34,7 +34,7 @@ std::string little_endian(uint64_t value, int bytes) {
   return text;
 }
 
-// So that a CRC over bytes that hold CRCs stays a good one.
+// TFRecord's masking: keeps a CRC strong when it is computed over data that contains CRCs.
 uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }
 
 // Protobuf: a key is field << 3 | wire type.
@@ -57,7 +57,7 @@ std::string event(double wall_time, int64_t step) {
          (step ? key(2, kVarint) + varint(static_cast<uint64_t>(step)) : "");
 }
 
-// Readers take a run's files in the order of their names: seconds since 1970, then a count.
+// Readers sort a run's files by name: seconds since 1970, then a counter.
 std::string next_name(const std::string& directory) {
   int64_t seconds = static_cast<int64_t>(unix_s()), count = 0;
   for (const auto& entry : fs::directory_iterator(directory)) {

@@ -1,4 +1,4 @@
-// Event files as TensorBoard reads them: a sequence of TFRecords, each an Event of its protocol.
+// Event files in TensorBoard's format: a sequence of TFRecords, each an Event protobuf.
 #pragma once
 
 #include <cstdint>
@@ -8,28 +8,28 @@
 
 namespace megatrain {
 
-// The CRC of Castagnoli, as TFRecords use it.
+// CRC-32C (Castagnoli), as used by TFRecords.
 uint32_t crc32c(std::string_view bytes);
 
-// length (8 bytes), masked crc of it, bytes, masked crc of them; little-endian.
+// Little-endian: length (8 bytes), its masked CRC, the bytes, their masked CRC.
 std::string tf_record(std::string_view bytes);
 
-// Events in protobuf's wire form. `wall_time` is seconds since 1970.
+// Events in protobuf wire format. `wall_time` is seconds since 1970.
 std::string version_event(double wall_time);
 std::string scalar_event(double wall_time, int64_t step, std::string_view tag, double value);  // stored as fp32
-// A run starts at `step`, or goes on from there: readers forget what earlier files say of this step and later ones.
-// They do so from the second such event of a run on, so every file has one.
+// A run starts or resumes at `step`: readers discard what earlier files say about this step and later ones. They act
+// only on a run's second such event and later, so every file begins with one.
 std::string start_event(double wall_time, int64_t step);
 
 class EventFile {
  public:
-  // A new file in `directory`, which is made if need be; its name sorts after those of the files there. It begins with
-  // the start of `first_step`.
+  // Opens a new file in `directory`, which is created if needed. Its name sorts after the existing files, and it begins
+  // with a start event for `first_step`.
   EventFile(const std::string& directory, int64_t first_step);
 
   const std::string& path() const { return path_; }
   void scalar(std::string_view tag, int64_t step, double value);
-  void flush();  // readers see everything so far; throws Error(io)
+  void flush();  // makes everything so far visible to readers; throws Error(io)
 
  private:
   std::string path_;
