@@ -1,4 +1,4 @@
-// The options that say how an answer is drawn, of `generate` and `chat`.
+// Sampling options, shared by `generate` and `chat`.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace megatrain {
 
-// Throw Error(bad_config) for a value that cannot be, and for one that another makes idle.
+// These throw Error(bad_config) for an invalid value and for one that another option makes ineffective.
 Sampling read_sampling(const Arguments& arguments);                  // --temperature, --top-p, --top-k, --seed
 std::optional<int64_t> read_max_tokens(const Arguments& arguments);  // --max-tokens
 std::vector<std::string> read_stops(const Arguments& arguments);     // --stop

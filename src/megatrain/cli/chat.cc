@@ -42,7 +42,7 @@ constexpr const char* kHelp =
 constexpr const char* kTypedHelp =
     "A line that ends in \\ goes on in the next one, and a paste is one message. Ctrl-C stops an answer.\n";
 
-// What a handler can be given. The first ends an answer, the second the program.
+// Signal handlers can only reach globals. The first flag ends an answer, the second the program.
 volatile std::sig_atomic_t interrupted = 0;
 volatile std::sig_atomic_t ended_by = 0;
 
@@ -72,7 +72,7 @@ class Conversation {
         typed_(isatty(STDIN_FILENO) == 1) {
     answering_.reuse = true;
     if (json_) return;
-    // A model may write anything; a terminal would obey it.
+    // A model may emit control sequences, which a terminal would execute.
     answering_.on_text = [watched = isatty(STDOUT_FILENO) == 1](size_t, const std::string& text) {
       print(watched ? escape_controls(text) : text);
     };
@@ -80,8 +80,8 @@ class Conversation {
 
   void open(std::optional<int64_t> context) { generator_ = &model_.generator_with(context, 1, 1); }
 
-  // A line that was typed or read: a command or a message, or text, which is a message whatever it begins with. False:
-  // the end.
+  // Handles a line of input: a command, or a message. `is_text` makes it a message whatever it begins with. Returns
+  // false at the end of the conversation.
   bool take(const std::string& line, bool is_text = false) {
     if (line.empty()) return true;
     if (is_text) {
@@ -165,7 +165,7 @@ class Conversation {
     return prompt;
   }
 
-  // A message that is not answered is taken back.
+  // A message without an answer is removed from the conversation.
   void answer_to(const std::string& text) {
     const Json before = messages_;
     messages_.push_back({{"role", "user"}, {"content", text}});
@@ -213,10 +213,10 @@ class Conversation {
   bool json_, typed_;
   Generator* generator_ = nullptr;
   Json messages_ = Json::array();
-  int64_t cut_answers_ = 0;  // of messages_: by ctrl-C, --max-tokens or the context
+  int64_t cut_answers_ = 0;  // in messages_: cut short by ctrl-C, --max-tokens or the context
 };
 
-// One message a line, without a word beside the answers. The first error ends it.
+// Reads one message per line and prints only the answers. Stops at the first error.
 int read_lines(Conversation& conversation) {
   int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
@@ -237,12 +237,12 @@ int converse(Conversation& conversation) {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   for (const int signal : {SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
-  action.sa_flags = SA_RESTART;  // ctrl-C stops an answer, not the writing of what came of it
+  action.sa_flags = SA_RESTART;  // ctrl-C stops an answer, but must not interrupt writing it
   ::sigaction(SIGINT, &action, nullptr);
   LineEditor editor(&interrupted);
   say("/help lists the commands, ctrl-C stops an answer, ctrl-D ends");
   std::string message;
-  bool is_text = false;  // pasted lines are no command
+  bool is_text = false;  // pasted lines are never commands
   for (;;) {
     std::string line;
     interrupted = ended_by;

@@ -48,7 +48,7 @@ std::string help() {
   return text + kMore;
 }
 
-// Verbs of two words that begin with this one.
+// The two-word verbs whose first word this is.
 std::vector<const Verb*> verbs_behind(const std::string& word) {
   std::vector<const Verb*> found;
   for (const Verb& verb : verbs()) {
@@ -57,7 +57,7 @@ std::vector<const Verb*> verbs_behind(const std::string& word) {
   return found;
 }
 
-// The verb that `words` begin with, one of two words first; nullptr: none.
+// The verb that `words` begin with, preferring a two-word verb; nullptr if there is none.
 const Verb* find_verb(const Words& words) {
   const Verb* found = nullptr;
   for (const Verb& verb : verbs()) {
@@ -69,7 +69,7 @@ const Verb* find_verb(const Words& words) {
 
 std::ptrdiff_t words_of(const Verb& verb) { return 1 + std::count(verb.name.begin(), verb.name.end(), ' '); }
 
-// "train" for "trian"; empty: no verb is spelled almost like it.
+// Suggests "train" for "trian"; empty when no verb is close.
 std::string nearest_verb(const std::string& written) {
   NearestName nearest(written);
   for (const Verb& verb : verbs()) nearest.consider(verb.name.substr(0, verb.name.find(' ')));
@@ -84,7 +84,7 @@ std::string nearest_verb(const std::string& written) {
                           near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));
 }
 
-// 'megatrain train --help optim': a group of keys, or one key.
+// Help on a topic, as in 'megatrain train --help optim': a group of keys or one key.
 std::string help_about(const Verb& verb, const std::string& topic) {
   if (!verb.keys)
     fail_config(fmt::format("'megatrain {} --help' takes nothing behind it, '{}' was given", verb.name, topic));
@@ -98,7 +98,7 @@ std::string help_about(const Verb& verb, const std::string& topic) {
                           fmt::join(config_groups(), ", ")));
 }
 
-// For a first word that is no verb by itself: the help of those that begin with it, or an error that names them.
+// For a first word that is not a verb by itself: shows the help of the two-word verbs it begins, or fails naming them.
 int without_verb(const Words& words) {
   const std::vector<const Verb*> behind = verbs_behind(words[0]);
   if (behind.empty()) refuse_verb(words[0]);
@@ -141,7 +141,7 @@ int dispatch(const Words& words, const std::string& program) {
   const Words rest(words.begin() + words_of(*verb), words.end());
   if (const auto asked = std::find_if(rest.begin(), rest.end(), is_help); asked != rest.end()) {
     std::string topic = asked + 1 == rest.end() ? "" : *(asked + 1);
-    if (topic.starts_with("-") && !is_config_override(topic)) topic.clear();  // an option, as in '--help --json'
+    if (topic.starts_with("-") && !is_config_override(topic)) topic.clear();  // it is an option, as in '--help --json'
     print_text(topic.empty() ? verb->help() : help_about(*verb, topic));
     return 0;
   }

@@ -31,7 +31,7 @@ bool is_word_of_its_own(const std::string& text) {
   return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-// "bf16|fp32", "MODEL|RUN", "FILE.html": words in small letters stand for themselves.
+// Reads placeholders such as "bf16|fp32", "MODEL|RUN" and "FILE.html"; lower-case words are literal.
 void add_placeholder(const std::string& text, Completed& completed) {
   for (const std::string& part : split(text, '|')) {
     if (is_word_of_its_own(part)) {
@@ -44,7 +44,7 @@ void add_placeholder(const std::string& text, Completed& completed) {
       completed.directories = true;
     } else if (part.starts_with("FILE")) {
       completed.files = true;
-    } else if (part == "X") {  // of bench: what plan takes
+    } else if (part == "X") {  // the X of bench: whatever `plan` accepts
       add_placeholder("CONFIG|DIR|PRESET", completed);
     }
   }
@@ -74,7 +74,7 @@ std::vector<std::string> options_of(const Verb& verb) {
   return words;
 }
 
-// A line of the script that fills COMPREPLY, or nothing.
+// A line of bash that fills COMPREPLY, or nothing.
 std::string bash_reply(const Completed& completed) {
   std::string text;
   if (!completed.words.empty())
@@ -115,7 +115,7 @@ _megatrain_paths() {
 
 )";
 
-// The words are split anew, as bash splits them at '=' too.
+// Splits the line again, because bash also splits words at '='.
 constexpr const char* kBashEnd = R"(
 _megatrain() {
   local line verb rest=1 name
@@ -199,7 +199,7 @@ Completed completed_arguments(const Verb& verb) {
   Completed completed;
   completed.words = second_words(verb.name);
   for (const std::string& part : split(verb.takes, ' ')) {
-    if (part.starts_with("-")) break;  // what follows is its value
+    if (part.starts_with("-")) break;  // the rest is the option's value
     add_placeholder(part, completed);
   }
   return completed;
@@ -207,7 +207,7 @@ Completed completed_arguments(const Verb& verb) {
 
 Completed completed_option(const Verb& verb, const std::string& option) {
   Completed completed;
-  // "[--dtype bf16|fp32]", "--out DIR"
+  // Parses usage such as "[--dtype bf16|fp32]" and "--out DIR".
   std::string usage = verb.takes + " " + verb.usage;
   std::replace_if(
       usage.begin(), usage.end(), [](char c) { return c == '[' || c == ']' || c == '\n'; }, ' ');
@@ -255,7 +255,7 @@ std::string bash_completion() {
   text += "  esac\n}\n\n_megatrain_arguments() {\n  case $1 in\n";
   for (const Verb& verb : verbs())
     text += fmt::format("    '{}'){};\n", verb.name, bash_reply(completed_arguments(verb)));
-  // a first word alone is the beginning of verbs of two
+  // a first word alone is completed by its second words
   for (const std::string& first : first_words()) {
     const bool known =
         std::any_of(verbs().begin(), verbs().end(), [&](const Verb& verb) { return verb.name == first; });
@@ -285,7 +285,8 @@ std::string zsh_completion() {
          "fpath.\n"
          "autoload -U +X bashcompinit && bashcompinit\n" +
          bash_completion() +
-         // Of a file in fpath zsh runs all this at the first completion, which is then still to be made.
+         // When the script is autoloaded from fpath, zsh runs all of it at the first completion, so it must also do
+         // that one.
          "if [[ ${funcstack[1]-} == _megatrain ]]; then _bash_complete -F _megatrain; fi\n";
 }
 

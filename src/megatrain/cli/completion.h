@@ -1,4 +1,4 @@
-// What a shell offers behind a word of the command line: read from the tables of verbs and keys, as --help is.
+// Shell completion, generated from the same tables of verbs and keys as --help.
 #pragma once
 
 #include <string>
@@ -8,22 +8,22 @@
 
 namespace megatrain {
 
-// What may stand in a place.
+// What may be completed at one place of the command line.
 struct Completed {
   std::vector<std::string> words;
-  bool files = false, directories = false, configurations = false;  // of the last, *.yaml and *.yml
+  bool files = false, directories = false, configurations = false;  // configurations: *.yaml and *.yml
   bool nothing() const { return words.empty() && !files && !directories && !configurations; }
   bool operator==(const Completed&) const = default;
 };
 
-// Behind the verb: what it takes.
+// Completes the verb's arguments.
 Completed completed_arguments(const Verb& verb);
-// The value of an option of the verb, from its usage, or where that does not say from the key of that name.
+// Completes the value of an option, from the verb's usage or else from the configuration key of that name.
 Completed completed_option(const Verb& verb, const std::string& option);
-// The value of a key of the configuration.
+// Completes the value of a configuration key.
 Completed completed_key(const std::string& key);
 
-// The scripts; for zsh, bash's through bashcompinit.
+// The completion scripts. zsh uses bash's, through bashcompinit.
 std::string bash_completion();
 std::string zsh_completion();
 std::string fish_completion();

@@ -22,9 +22,10 @@ bool is_file(const std::string& path) {
   return fs::is_regular_file(path, none);
 }
 
-// A file with a JSON object that has one of the keys. One that cannot be read is left to those who need it.
+// Whether it is a file with a JSON object that has one of the keys. A file that cannot be read is not: its real reader
+// reports that.
 bool is_object_with(const std::string& path, std::initializer_list<const char*> keys) {
-  constexpr int64_t kMostBytes = kMiB;  // of a configuration
+  constexpr int64_t kMostBytes = kMiB;  // maximum size of a configuration
   if (!path.ends_with(".json") || !is_file(path) || fs::file_size(path) > static_cast<uintmax_t>(kMostBytes))
     return false;
   const nlohmann::json json = nlohmann::json::parse(read_text_file(path, kMostBytes), nullptr, false);

@@ -1,4 +1,4 @@
-// The CONFIG.yaml of a verb's words.
+// Loads the CONFIG.yaml argument of a verb.
 #pragma once
 
 #include "megatrain/config/arguments.h"
@@ -6,8 +6,8 @@
 
 namespace megatrain {
 
-// load_config of it with the overrides. Throws Error(bad_config) for a file of another kind, data or a model's
-// config.json, and for such a file as data.tokenizer, with the key it belongs to.
+// Calls load_config with the overrides. Throws Error(bad_config), naming the key it belongs to, when the argument is
+// another kind of file, such as data or a model's config.json. The same when data.tokenizer is such a file.
 TrainConfig load_config_argument(const Arguments& arguments, const ConfigNeeds& needs = {});
 
 }  // namespace megatrain

@@ -1,5 +1,5 @@
-// `megatrain demo`: a small model learns two-digit addition from nothing. Questions are split by the seed: those asked
-// before and after are never trained on.
+// `megatrain demo`: a small model learns two-digit addition from scratch. The seed splits the questions: those used to
+// test it before and after are never trained on.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace megatrain {
 
 namespace {
 
-// "47+85=" then the sum's digits, units first, which is the order carries travel in: "231".
+// "47+85=", then the digits of the sum with the units first, since carries travel in that order: "231".
 constexpr int64_t kQuestionTokens = 6, kAnswerTokens = 3, kSeqLen = kQuestionTokens + kAnswerTokens;
 constexpr int32_t kPlus = 10, kEquals = 11;
 constexpr int64_t kVocab = 16, kQuestions = 100 * 100, kTestQuestions = 1024;
@@ -77,7 +77,7 @@ Batch make_batch(const std::vector<Question>& questions) {
   return batch;
 }
 
-// All questions in an order of the seed's; the first kTestQuestions are kept for the test.
+// All questions, shuffled by the seed; the first kTestQuestions are held out as the test set.
 std::vector<Question> shuffled_questions(uint64_t seed) {
   constexpr uint64_t kPurpose = 0x64656d6f;  // "demo"
   std::vector<Question> questions;
@@ -122,8 +122,8 @@ TrainConfig demo_config(const std::vector<std::string>& overrides) {
   return config;
 }
 
-// The share of questions answered right: every digit is the model's first choice given the digits before it, so it is
-// greedy decoding's answer.
+// The fraction of questions answered correctly. Each digit must be the model's top choice given the digits before it,
+// which is what greedy decoding produces.
 double accuracy(Trainer& trainer, const std::vector<Question>& test) {
   int64_t right = 0;
   for (size_t first = 0; first < test.size(); first += kBatch) {

@@ -67,7 +67,7 @@ std::string check_text(const MachineCheck& check) {
 
 namespace {
 
-// What would fail after the measurement fails before it.
+// Fails before the measurement for reasons that would otherwise fail after it.
 void check_places(const std::string& directory, const std::optional<std::string>& out) {
   constexpr int64_t kLeast = 256 * kMiB;
   check_scratch_place({.directory = directory, .allow_network = true, .directory_key = "--dir"}, 0);
@@ -121,7 +121,7 @@ int verb_doctor(const Arguments& arguments) {
   } else {
     profile = measure_and_keep(machine, config.threads, checked.directory, arguments.option("--out"), cache);
   }
-  // after the copies, so that the link is awake
+  // After the copies, so that the PCIe link has left its idle state.
   const std::vector<MachineCheck> checks = machine_checks(checked);
 
   if (arguments.json()) {

@@ -29,16 +29,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A question and its right answer.
+// A question and its expected answer.
 struct EvalRow {
   std::string where;
   int64_t line = 0;
-  Json messages;     // what is asked, as a conversation
-  std::string text;  // the same as plain text; empty: it is a conversation only
+  Json messages;     // the question as a conversation
+  std::string text;  // the question as plain text; empty: only a conversation is given
   std::string answer;
 };
 
-// `about` is a column whose text follows the question on a new line, as in training; nothing: there is none.
+// `about` is a column whose text is appended to the question on a new line, as in training; nullptr if there is none.
 EvalRow pair_of(const JsonRow& row, const char* question, const char* answer, const char* about = nullptr) {
   std::string text = text_field(row, question);
   if (text.empty()) fail_input(fmt::format("{}\"{}\" is empty; expected what to ask", row.where, question));
@@ -86,7 +86,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
-// The share of questions answered exactly right, greedily, and the first that are not.
+// The fraction of questions answered exactly right under greedy decoding, and the first few wrong ones.
 Json exact_match(LoadedModel& model, const std::vector<EvalRow>& rows, std::optional<int64_t> max_tokens) {
   constexpr size_t kShown = 5;
   std::vector<Prompt> prompts;
@@ -129,7 +129,7 @@ void print_exact_match(const Json& result) {
   }
 }
 
-// Rows that ask and answer; nothing when the file is text, whose loss alone can be measured.
+// Rows with a question and an answer. Nothing when the file is plain text, for which only a loss can be measured.
 std::optional<std::vector<EvalRow>> read_rows(const std::string& path) {
   if (std::filesystem::is_directory(path) || !is_json_name(path)) return std::nullopt;
   std::vector<EvalRow> rows;
@@ -141,7 +141,7 @@ std::optional<std::vector<EvalRow>> read_rows(const std::string& path) {
   return rows;
 }
 
-// What has no effect beside the rest is refused.
+// Rejects --max-tokens when it would have no effect.
 void check_max_tokens(const Arguments& arguments, const std::string& file, bool has_rows) {
   if (!arguments.option("--max-tokens")) return;
   constexpr const char* kWhat = "--max-tokens is the length of an answer";
@@ -150,7 +150,7 @@ void check_max_tokens(const Arguments& arguments, const std::string& file, bool 
   if (!has_rows) fail_config(fmt::format("{}, and {} is text, which asks nothing; leave it out", kWhat, file));
 }
 
-// Of a model without a chat template.
+// For a model without a chat template.
 [[noreturn]] void refuse_loss_only(const std::string& name, const std::vector<EvalRow>& rows) {
   const bool asks_texts = std::none_of(rows.begin(), rows.end(), [](const EvalRow& row) { return row.text.empty(); });
   fail_input(
@@ -159,7 +159,7 @@ void check_max_tokens(const Arguments& arguments, const std::string& file, bool 
                   name, asks_texts ? ", or leave --loss-only out to count right answers" : ""));
 }
 
-// Over the answers, or all of a text.
+// The loss over the answers, or over all of a plain text.
 Json loss_of(TrainConfig config, const DatasetChoice& data, std::optional<int64_t> seq_len, int64_t context) {
   constexpr int64_t kSeqLen = 4096, kPassTokens = 8192;
   config.data.eval = {data};
@@ -170,8 +170,8 @@ Json loss_of(TrainConfig config, const DatasetChoice& data, std::optional<int64_
   return {{"loss", loss.loss}, {"perplexity", std::exp(loss.loss)}, {"loss_tokens", loss.tokens}};
 }
 
-// Of rows that all ask a question the form is known, so that a "label" beside them is a column like any other and not
-// taken for a judgement of the answer.
+// If every row has a question as text, the format is fixed to "prompt". A "label" column is then ignored like any
+// other, instead of being read as a preference.
 DatasetChoice dataset_of(const std::string& file, const std::optional<std::vector<EvalRow>>& rows) {
   const bool pairs =
       rows && std::none_of(rows->begin(), rows->end(), [](const EvalRow& row) { return row.text.empty(); });

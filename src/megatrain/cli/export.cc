@@ -1,4 +1,4 @@
-// `megatrain export`: a model people can serve, as a Hugging Face directory or as a GGUF file.
+// `megatrain export`: writes a model for serving, as a Hugging Face directory or a GGUF file.
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"

@@ -78,7 +78,7 @@ Json to_json(const Prompt& prompt, const Answer& answer) {
           {"finish", answer.finish == Finish::stop ? "stop" : "length"}};
 }
 
-// Text with bytes that are no UTF-8 cannot occur: the decoder replaces them.
+// The text is valid UTF-8: the decoder replaces invalid bytes.
 void print_line(const Json& json) {
   fmt::print("{}\n", json_text(json));
   std::fflush(stdout);
@@ -110,7 +110,7 @@ int verb_generate(const Arguments& arguments) {
   if (lines) {
     answering.on_answer = [&](size_t i, const Answer& answer) { print_line(to_json(prompts[i], answer)); };
   } else if (!json) {
-    // A model may write anything; a terminal would obey it.
+    // A model may emit control sequences, which a terminal would execute.
     answering.on_text = [watched = isatty(STDOUT_FILENO) == 1](size_t, const std::string& text) {
       const std::string shown = watched ? escape_controls(text) : text;
       std::fwrite(shown.data(), 1, shown.size(), stdout);

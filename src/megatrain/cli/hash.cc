@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A run's hash is that of its final state, or of its newest checkpoint when it has not finished. What still holds that
-// state is read through and compared with what was recorded.
+// A run's hash is that of its final state, or of its newest checkpoint if it has not finished. Whatever still holds
+// that state is read completely and checked against the recorded hash.
 nlohmann::json hash_run(const std::string& path) {
   const auto checkpoints = list_checkpoints(path);
   if (const std::optional<RunHash> hash = read_run_hash(path)) {

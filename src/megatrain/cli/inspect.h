@@ -1,4 +1,4 @@
-// What `megatrain inspect` can look at. Each prints to standard output and returns the exit code.
+// The kinds of things `megatrain inspect` can show. Each function prints to standard output and returns the exit code.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@ namespace megatrain {
 
 struct InspectOptions {
   bool json = false;
-  bool tensors = false;  // list them
+  bool tensors = false;  // list all tensors
 };
 
 int inspect_model(const std::string& directory, const InspectOptions& options);

@@ -1,4 +1,4 @@
-// What the trainer sees: the first sequences of a run as text, trained tokens apart from the others, documents apart.
+// Shows what the trainer sees: the first sequences of a run as text, with trained tokens and documents marked.
 #include "megatrain/cli/verbs.h"
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace megatrain {
 
 namespace {
 
-// How trained text is told from the rest.
+// How trained text is distinguished from the rest.
 struct Marks {
   std::string trained, other, end;
 };
@@ -32,8 +32,8 @@ const Marks kBrackets{"\u27e6", "", "\u27e7"};
 
 struct Document {
   std::span<const int32_t> tokens;
-  std::vector<bool> trained;  // as a label: by the position before
-  std::string place;          // empty: not known, or padding
+  std::vector<bool> trained;  // per token: whether it is the label of the position before
+  std::string place;          // empty: unknown, or padding
   bool padding = false;
 };
 

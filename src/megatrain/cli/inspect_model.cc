@@ -1,4 +1,4 @@
-// What a Hugging Face directory holds, and what training it would need.
+// Shows what a Hugging Face directory holds and what training it would need.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -43,9 +43,9 @@ const char* kind_of(const std::string& tensor) {
   return "other";
 }
 
-// What inspect knows of the model; a part that cannot be read is a sentence in its place.
+// What could be read of the model. A part that cannot be read is replaced by a message.
 struct Found {
-  ordered_json config;  // config.json as it stands
+  ordered_json config;  // config.json as it is
   std::optional<ModelConfig> model;
   std::optional<ModelFiles> weights;
   std::map<std::string, int64_t> parameters;  // by kind
@@ -90,7 +90,7 @@ int64_t total(const std::map<std::string, int64_t>& parameters) {
   return sum;
 }
 
-// "byte-level BPE", or what the file says where it is another.
+// "byte-level BPE", or the type that the file names.
 std::string tokenizer_kind(const nlohmann::json& file) {
   const auto model = file.find("model");
   if (model == file.end() || !model->is_object()) return "unknown";
@@ -131,7 +131,7 @@ ordered_json describe_tokenizer(const std::string& directory, Found& found) {
   return json;
 }
 
-// Of generation_config.json, else of config.json; an id or a list of ids.
+// From generation_config.json if it has them, otherwise from config.json: an id or a list of ids.
 ordered_json special_ids(const std::string& directory, Found& found) {
   nlohmann::json generation = nlohmann::json::object();
   if (const std::string file = directory + "/generation_config.json"; fs::exists(file))
@@ -162,7 +162,8 @@ ordered_json describe_weights(const ModelFiles& files, const InspectOptions& opt
 }
 
 ordered_json describe_training(int64_t parameters) {
-  // bf16 weight, low half of its master, m, v; a waiting gradient. fp32: twice the weight and the gradient, no halves.
+  // bf16: weight, low half of its master, m and v, plus a waiting gradient. fp32: weight and gradient take twice the
+  // bytes and there is no low half.
   return {{"bf16", {{"state_bytes", 12 * parameters}, {"with_gradients_bytes", 14 * parameters}}},
           {"fp32", {{"state_bytes", 12 * parameters}, {"with_gradients_bytes", 16 * parameters}}}};
 }

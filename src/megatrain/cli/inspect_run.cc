@@ -1,4 +1,4 @@
-// Where a run stands.
+// Shows how far a run is.
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A damaged best.json is told of, and everything else too.
+// A damaged best.json is reported, and the rest is still shown.
 std::optional<BestModel> best_model_of(const RunFiles& run) {
   try {
     return find_best_model(run.path);
@@ -75,7 +75,7 @@ ordered_json describe(const RunFiles& run, const RunHistory& history) {
   return json;
 }
 
-// A damaged checkpoint is told of when everything else is.
+// Reports damaged checkpoints, after everything else was shown.
 int exit_code(const ordered_json& json) {
   ExitCode code = ExitCode::ok;
   for (const ordered_json& checkpoint : json.at("checkpoints")) {

@@ -21,7 +21,7 @@ struct LineEditor::Editor {
   std::optional<TypedKeys> keys;
   FILE* output = nullptr;
   bool marks_pastes = false;
-  std::optional<bool> begun_by_paste;  // the line; none: nothing of it has come
+  std::optional<bool> begun_by_paste;  // whether the line began with a paste; none: the line is still empty
 
   ~Editor() {
     if (edit) el_end(edit);
@@ -35,7 +35,8 @@ struct LineEditor::Editor {
   }
   static char* show_prompt(EditLine* edit) { return of(edit).prompt.data(); }
 
-  // 1: a character; 0: the end of the input; -1: a signal. libedit's own goes on after a signal.
+  // Returns 1 for a character, 0 at the end of the input, -1 for a signal. libedit's own version would continue after a
+  // signal.
   static int read_character(EditLine* edit, wchar_t* character) {
     for (;;) {
       switch (of(edit).keys->next(*character)) {
@@ -53,18 +54,18 @@ struct LineEditor::Editor {
     return 1;
   }
 
-  // As the terminal would, but it is set back before the process ends.
+  // Sends SIGQUIT as the terminal would, but restores the terminal first.
   void quit() const {
     if (marks_pastes) write(kMarkNoPastes);
     el_set(edit, EL_PREP_TERM, 0);
     ::kill(0, SIGQUIT);
-    take_terminal_again();  // the signal is ignored
+    take_terminal_again();  // reached only if the signal is ignored
   }
 
   void take_terminal_again() const {
-    el_set(edit, EL_PREP_TERM, 0);  // or libedit takes the terminal for raw already
+    el_set(edit, EL_PREP_TERM, 0);  // otherwise libedit believes that the terminal is raw already
     el_set(edit, EL_PREP_TERM, 1);
-    if (marks_pastes) write(kMarkPastes);  // which a shell has turned off
+    if (marks_pastes) write(kMarkPastes);  // the shell turned them off
     el_set(edit, EL_REFRESH);
   }
 
@@ -75,7 +76,7 @@ struct LineEditor::Editor {
 };
 
 LineEditor::LineEditor(const volatile std::sig_atomic_t* interrupted) : editor_(std::make_unique<Editor>()) {
-  std::setlocale(LC_CTYPE, "C.UTF-8");  // libedit turns bytes into characters by it
+  std::setlocale(LC_CTYPE, "C.UTF-8");  // libedit decodes bytes with it
   Editor& editor = *editor_;
   editor.interrupted = interrupted;
   editor.keys.emplace(interrupted);
@@ -91,7 +92,7 @@ LineEditor::LineEditor(const volatile std::sig_atomic_t* interrupted) : editor_(
   el_set(editor.edit, EL_EDITOR, "emacs");
   el_set(editor.edit, EL_HIST, history, editor.history);
   el_set(editor.edit, EL_SIGNAL, 0);
-  // TypedKeys tells what is typed from what is pasted, so the terminal makes neither signals nor line ends of bytes.
+  // TypedKeys distinguishes typing from pasting, so the terminal itself must not turn bytes into signals or line ends.
   el_set(editor.edit, EL_SETTY, "-d", "-isig", "-ixon", "-icrnl", "-inlcr", nullptr);
   el_set(editor.edit, EL_GETCFN, Editor::read_character);
   el_set(editor.edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
@@ -108,7 +109,7 @@ LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
   el_resize(editor.edit);
   editor.begun_by_paste.reset();
   editor.keys->take_typed_ahead();
-  el_set(editor.edit, EL_PREP_TERM, 1);  // raw before the prompt shows: el_gets would be raw only after it
+  el_set(editor.edit, EL_PREP_TERM, 1);  // raw before the prompt shows; el_gets would switch only afterwards
   if (editor.marks_pastes) editor.write(kMarkPastes);
   int count = 0;
   const char* got = el_gets(editor.edit, &count);

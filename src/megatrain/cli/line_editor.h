@@ -1,4 +1,4 @@
-// Lines that a person types: edited, with a history, by libedit.
+// Line editing with a history, by libedit.
 #pragma once
 
 #include <csignal>
@@ -9,14 +9,14 @@ namespace megatrain {
 
 class LineEditor {
  public:
-  // On a terminal. `interrupted` is set by the handler of a signal.
+  // Needs a terminal. `interrupted` is set by a signal handler.
   explicit LineEditor(const volatile std::sig_atomic_t* interrupted);
   ~LineEditor();
 
   enum class Got { line, part, pasted_part, interrupt, end };
-  // The next line without its end, which joins the history. `part`: the next line belongs to it, because it is a line
-  // of a paste, or because a backslash was typed at its end, which is left out. `pasted_part`: a part whose beginning
-  // was pasted as well.
+  // Reads the next line without its line end and adds it to the history. `part`: the message continues on the next
+  // line, because this one is inside a paste or ends in a typed backslash, which is removed. `pasted_part`: a part that
+  // also began with a paste.
   Got read(const std::string& prompt, std::string& line);
 
  private:

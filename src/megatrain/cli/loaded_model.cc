@@ -108,11 +108,11 @@ Prompt LoadedModel::chat_prompt(const nlohmann::ordered_json& messages, const st
   return prompt;
 }
 
-// What the process may still take of the device.
+// Device memory that this process may still use.
 int64_t LoadedModel::device_memory() const {
   const int64_t budget = make_budgets(settings_, site_here(machine_, settings_.threads)).gpu_bytes;
   if (machine_.device->kind() == DeviceKind::cpu) return budget;
-  constexpr int64_t kLoadedLater = 192 * kMiB;  // kernels, as they are first called
+  constexpr int64_t kLoadedLater = 192 * kMiB;  // kernels are loaded when they are first called
   return budget - machine_.device->memory_used() - kLoadedLater;
 }
 

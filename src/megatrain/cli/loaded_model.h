@@ -1,4 +1,4 @@
-// A model that can answer: what `generate`, `eval`, `chat` and `serve` stand on.
+// A model ready to answer, shared by `generate`, `eval`, `chat` and `serve`.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace megatrain {
 
-// The options of a verb that opens a LoadedModel: those given, and those that it reads itself.
+// The verb's own options plus those that LoadedModel reads.
 std::vector<std::string> with_loaded_model_options(std::vector<std::string> options);
 
 // A Hugging Face directory, a name in the Hugging Face cache, or the model of a finished run. Throws Error(bad_input).
@@ -24,24 +24,24 @@ std::string model_directory(const std::string& given);
 
 class LoadedModel {
  public:
-  // Reads what is small.
+  // Reads only small files; generator_for() and generator_with() load the weights.
   LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb);
 
   const ModelText& text() const { return text_; }
   const ModelConfig& config() const { return config_; }
-  const TrainConfig& settings() const { return settings_; }  // the model's path, precision, device, threads, memory
+  const TrainConfig& settings() const { return settings_; }  // model path, precision, device, threads, memory
 
-  // The prompt as tokens. Throws Error(bad_input) when it leaves no room in the model's context; `where` begins the
-  // sentence: "FILE:LINE: ", or nothing.
+  // Tokenises the prompt. Throws Error(bad_input) when it leaves no room in the model's context. `where` begins the
+  // message: "FILE:LINE: " or empty.
   Prompt prompt(const std::string& text, const std::string& where) const;
   Prompt chat_prompt(const nlohmann::ordered_json& messages, const std::string& where) const;
 
-  // Loads the weights, and makes room for these prompts, as many at once as fit.
+  // Loads the weights and allocates for these prompts, as many at once as fit.
   Generator& generator_for(const std::vector<Prompt>& prompts);
 
-  // Likewise for prompts that are yet to come. What is given is obeyed or refused, with Error(bad_config) for a context
-  // beyond the model's and Error(cannot_fit); what is not is at most kDefaultContext tokens and `default_sequences`,
-  // and less where that does not fit.
+  // The same for prompts that are not known yet. Given values are used as they are: throws Error(bad_config) for a
+  // context beyond the model's, and Error(cannot_fit). Defaults are kDefaultContext tokens and `default_sequences`,
+  // reduced if they do not fit.
   static constexpr int64_t kDefaultContext = 8192;
   Generator& generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences,
                             int64_t default_sequences);

@@ -11,8 +11,8 @@
 
 namespace {
 
-// An exception that nothing catches, as one of a helper thread: for the most part memory that ran out there. It gets
-// the sentence and the exit code that it has elsewhere.
+// Handles uncaught exceptions, such as those of a helper thread, which are mostly out-of-memory. They get the same
+// message and exit code as elsewhere.
 [[noreturn]] void on_terminate() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
@@ -27,7 +27,7 @@ namespace {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails with a sentence
+  std::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond `ulimit -f` fails with an error message
   std::set_terminate(on_terminate);
   megatrain::open_standard_streams();
   return megatrain::run_command_line(megatrain::Words(argv + std::min(argc, 1), argv + argc),

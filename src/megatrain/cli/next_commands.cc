@@ -28,11 +28,11 @@ bool has_chat_template(const std::string& model) {
     const std::string text = read_text_if_there(model + "/tokenizer_config.json", kMost).value_or("");
     return text.find("\"chat_template\"") != std::string::npos;
   } catch (const Error&) {
-    return false;  // the run is done, whatever its commands could be
+    return false;  // the run itself succeeded, so a failure here is not reported
   }
 }
 
-// The command line that started this run, with --resume where there is something to go on from.
+// The command line that started this run, with --resume if there is a checkpoint.
 std::string train_again(const Arguments& arguments, bool resume) {
   std::string command = shell_word(arguments.program()) + " train";
   for (const std::vector<std::string>& words : {arguments.plain(), arguments.overrides()}) {

@@ -1,4 +1,4 @@
-// What a person may want to do after a run ended or was stopped: commands that are ready to paste.
+// Suggests what to do after a run ended or was stopped, as commands ready to paste.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ struct NextCommand {
   std::string does;
 };
 
-// `arguments` are those of the `train` that ended so.
+// `arguments` are those of the `train` that ended.
 std::vector<NextCommand> next_commands(const RunResult& result, const TrainConfig& config, const Arguments& arguments);
 
-// A line each, what it does behind the command.
+// Logs one line each: the command, then what it does.
 void log_next_commands(const std::vector<NextCommand>& commands);
 
 }  // namespace megatrain

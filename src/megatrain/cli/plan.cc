@@ -161,13 +161,13 @@ int print_what_fits(const Arguments& arguments) {
 struct Planned {
   Prospect prospect;
   Plan plan;
-  std::vector<std::string> changes;  // what was given up to fit
+  std::vector<std::string> changes;  // what was reduced to make it fit
   Outlook outlook = {};
-  std::optional<Outlook> smallest = {};  // of a step of one micro-batch, where size_matters() and there are more
+  std::optional<Outlook> smallest = {};  // for a step of one micro-batch, if size_matters() and the step has more
 };
 
-// A random plan that fits: the seed's, or the first of a series that begins with it. Records of experts are cut anew
-// for every hundredth.
+// A random plan that fits: the seed's own, or the first that fits of a series starting there. Every 100 tries the
+// grouping of experts into records is drawn again.
 Planned random_plan_within(const Target& target, const Site& site, uint64_t seed) {
   constexpr uint64_t kGroups = 10, kTries = 100, kStride = uint64_t{1} << 32;
   for (uint64_t i = 0; i < kGroups * kTries; i += kTries) {
@@ -207,7 +207,8 @@ Planned plan_target(const Arguments& arguments, const Target& target, const Site
   return made;
 }
 
-// What a run of the target writes to disk. Where data decides the number of steps, as many checkpoints as there may be.
+// What a run of the target writes to disk. If the data decides the number of steps, assumes the maximum number of
+// checkpoints.
 DiskNeed disk_of(const Target& target, int64_t scratch_bytes) {
   constexpr int64_t kMany = 1'000'000'000;
   TrainConfig config = target.config;
@@ -221,8 +222,8 @@ DiskNeed disk_of(const Target& target, int64_t scratch_bytes) {
 
 struct PlannedFiles {
   DiskNeed need;
-  FreeSpaceOf free_of;  // empty: the machine is not this one
-  std::string problem;  // where they do not fit
+  FreeSpaceOf free_of;  // empty: planning for another machine
+  std::string problem;  // set if they do not fit
 };
 
 nlohmann::json disk_json(const DiskNeed& need, const std::string& problem) {
@@ -234,7 +235,7 @@ nlohmann::json disk_json(const DiskNeed& need, const std::string& problem) {
           {"problem", problem.empty() ? nlohmann::json() : nlohmann::json(problem)}};
 }
 
-// What to type for the longest sequences that fit; `tokens` as longest_context() has them.
+// The options for the longest sequences that fit. `tokens` is the result of longest_context().
 std::string longest_text(int64_t tokens) {
   if (tokens == 0) return fmt::format("longest context: less than {} tokens", kContextGrain);
   return fmt::format("longest context: {} tokens{} (--seq_len={} --micro_batch=1)", tokens,
@@ -273,7 +274,7 @@ void print_plan(const Planned& made, int64_t longest, std::optional<double> pric
   fmt::print("{}\n", json_text(json, 1));
 }
 
-// The options as a person types them: a shell must not read patterns as names of files.
+// The options as one types them: patterns are quoted so that the shell does not expand them.
 std::string quoted(const std::string& options) {
   std::string text = options;
   const size_t begin = text.find("--freeze=");
@@ -318,7 +319,7 @@ int verb_plan(const Arguments& arguments) {
     const Planned made = plan_target(arguments, target, planned.site);
     PlannedFiles files{.need = disk_of(target, memory_need(made.prospect.workload, made.plan).disk_bytes())};
     if (!arguments.option("--machine")) files.free_of = free_space;
-    // a model alone says nothing of where a run of it would be
+    // a model alone does not say where a run would write
     if (files.free_of && names_configuration(arguments.plain()[0])) files.problem = disk_problem(files.need);
     print_plan(made, longest(), price, files, arguments.json());
     if (files.problem.empty()) return 0;

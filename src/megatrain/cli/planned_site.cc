@@ -27,7 +27,7 @@ std::optional<int64_t> size_option(const Arguments& arguments, const char* name)
   fail_config(fmt::format("{} is '{}'; expected a size above 0, such as 64GiB", name, *text));
 }
 
-// The machine has so much disk, and state may live there.
+// The machine has this much disk, and state may spill to it.
 void use_disk(Site& site, int64_t bytes) {
   site.limits.disk_bytes = bytes;
   site.budgets.disk_bytes = disk_budget(bytes);
@@ -53,7 +53,7 @@ Site this_site(const Machine& machine, const TrainConfig& config, std::optional<
   if (ram) {
     site.limits.host_bytes = *ram;
     site.budgets.host_bytes = host_budget(*ram);
-    if (!site.gpu) {  // the CPU device's memory is the same memory
+    if (!site.gpu) {  // the CPU device uses the same memory
       site.limits.gpu_bytes = *ram;
       site.budgets.gpu_bytes = site.budgets.host_bytes /= 2;
     }

@@ -1,4 +1,4 @@
-// The machine that `megatrain plan` plans for, from its own options.
+// The machine that `megatrain plan` plans for, from the options of that verb.
 #pragma once
 
 #include "megatrain/config/arguments.h"
@@ -7,12 +7,12 @@
 namespace megatrain {
 
 struct PlannedSite {
-  Machine machine;  // none for a named one
+  Machine machine;  // empty for a machine given by --machine
   Site site;
 };
 
-// The machine that --machine names, or this one, with the memory that --ram and the disk that --disk say. Throws
-// Error(bad_config); of this machine also where memory.nvme_path is no directory that state can live in.
+// The machine that --machine names, or this one, with the memory of --ram and the disk of --disk. Throws
+// Error(bad_config), for this machine also when memory.nvme_path is not a directory that can hold state.
 PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// `megatrain prepare`: tokenise what a configuration trains on, say what it came to, and write it out when asked.
+// `megatrain prepare`: tokenises a configuration's training data, reports the result, and writes it out on request.
 #include <filesystem>
 #include <optional>
 
@@ -39,7 +39,7 @@ ordered_json to_json(const SampleData* data, int64_t seq_len) {
           {"epoch_tokens", counts.epoch_tokens}, {"fingerprint", data->fingerprint()}};
 }
 
-// One file of a prepared dataset, in pieces.
+// One file of a prepared dataset, written in pieces.
 template <class T>
 class Column {
  public:
@@ -56,11 +56,11 @@ class Column {
   int64_t at_ = 0;
 };
 
-// A directory that is written beside its final name and takes it whole, so that what a killed process leaves is never
-// taken for a prepared dataset.
+// A directory that is written under another name and renamed when complete. So what a killed process leaves is never
+// mistaken for a prepared dataset.
 class OutDirectory {
  public:
-  // Refuses a path that holds anything. Error(bad_config), or Error(io).
+  // Throws Error(bad_config) when the path is not empty, or Error(io).
   explicit OutDirectory(const std::string& path) : path_(without_slash(path)), partial_(path_ + ".partial") {
     std::error_code code;
     if (fs::exists(path_, code) && !fs::is_empty(path_, code))
@@ -85,7 +85,7 @@ class OutDirectory {
   }
 
  private:
-  // What a killed prepare left is written over; nothing else is.
+  // Only what a killed `prepare` left is overwritten.
   static void refuse_foreign(const std::string& partial) {
     std::error_code code;
     const fs::file_status status = fs::symlink_status(partial, code);
@@ -114,8 +114,8 @@ class OutDirectory {
   std::optional<DirectoryLock> lock_;
 };
 
-// The sequences of `steps` steps in the order of the run, as data.tokens, data.labels and data.documents read them.
-// False when it was stopped; then nothing is left.
+// Writes the sequences of `steps` steps in the order of the run, in the format of data.tokens, data.labels and
+// data.documents. Returns false when it was stopped; nothing is left then.
 bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, int64_t seq_len,
                const volatile std::sig_atomic_t* stop) {
   Column<uint32_t> tokens(out.partial() + "/tokens.bin");
@@ -166,7 +166,7 @@ int verb_prepare(const Arguments& arguments) {
   const SignalWatch signals(/*saves=*/false);
   const Work work("the preparation", {.then = "what is done is kept, and the next call goes on from there"});
   const volatile std::sig_atomic_t* stop = signals.stop();
-  std::optional<OutDirectory> out;  // refused before anything is tokenised
+  std::optional<OutDirectory> out;  // created first, so that a bad path is refused before tokenising
   if (const auto path = arguments.option("--out")) out.emplace(*path);
   const auto room = [&](int64_t bytes) {
     if (const std::string problem = disk_problem({.parts = {token_cache_part(config, bytes)}}); !problem.empty())

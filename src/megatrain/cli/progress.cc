@@ -15,7 +15,7 @@ std::vector<LogField> Progress::fields(const StepMetrics& m) {
 }
 
 void Progress::show(const StepMetrics& m) {
-  constexpr double kStaysEvery = 10;  // seconds
+  constexpr double kStaysEvery = 10;  // seconds between lines that stay on a terminal
   const bool stays = stayed_s_ == 0 || m.step >= m.steps || now_s() - stayed_s_ >= kStaysEvery;
   log_status(fields(m));
   if (stays) {

@@ -1,4 +1,4 @@
-// The line that `megatrain train` prints for a step: how far the run is, how it goes, and when it will be over.
+// The line that `megatrain train` prints for a step: progress, metrics and remaining time.
 #pragma once
 
 #include <vector>
@@ -12,15 +12,16 @@ class Progress {
  public:
   ~Progress();
 
-  // Writes the line of a step. On a terminal it is rewritten; one stays every few seconds, and the first and the last.
+  // Prints the line of a step. A terminal shows one line that is rewritten; the first, the last and one every few
+  // seconds stay.
   void show(const StepMetrics& metrics);
 
-  // What the line says.
+  // The contents of that line.
   std::vector<LogField> fields(const StepMetrics& metrics);
 
  private:
   StepPace pace_;
-  double stayed_s_ = 0;  // when the last line was left standing
+  double stayed_s_ = 0;  // when a line last stayed on the terminal
 };
 
 }  // namespace megatrain

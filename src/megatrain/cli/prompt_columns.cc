@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What people give with a request, and what does it for all rows.
+// Fields that people copy from API requests, and the option that sets them for all rows.
 struct Asking {
   std::string_view name;
   const char* instead;

@@ -1,4 +1,4 @@
-// The columns of a file of prompts: what `generate` reads of a row, what it refuses and what it leaves out.
+// The columns of a file of prompts: which ones `generate` reads, rejects and ignores.
 #pragma once
 
 #include <set>
@@ -10,11 +10,11 @@ namespace megatrain {
 
 class PromptColumns {
  public:
-  // Throws Error(bad_input) for a row with both "prompt" and "messages", and for a field that asks for what a row
-  // cannot change, such as "max_tokens". Remembers other columns.
+  // Throws Error(bad_input) for a row with both "prompt" and "messages", and for a field that cannot be set per row,
+  // such as "max_tokens". Remembers other columns.
   void check(const JsonRow& row);
 
-  // One warning that names the other columns of the file, where there are any.
+  // Warns once, naming the ignored columns of the file, if there are any.
   void warn(const std::string& path) const;
 
  private:

@@ -1,4 +1,4 @@
-// `megatrain report`: a run directory becomes one HTML page.
+// `megatrain report`: renders a run directory as one HTML page.
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"

@@ -28,7 +28,7 @@ constexpr int64_t kDefaultSequences = 8;
 constexpr int64_t kMostSequences = 256;
 constexpr int64_t kMostBodyBytes = 8 << 20;
 
-// The name by which clients know a model: Org/Name as it is, of a directory its last part, of RUN/model the run's.
+// The name clients use for the model: Org/Name unchanged, a directory's last component, the run's name for RUN/model.
 std::string name_of(const std::string& given) {
   if (!fs::exists(given)) return given;
   fs::path path = fs::absolute(given).lexically_normal();
@@ -54,7 +54,7 @@ HttpOptions read_http(const Arguments& arguments) {
   return options;
 }
 
-// Runs the engine on a thread of its own, and ends it.
+// Runs the engine on its own thread and stops it on destruction.
 class EngineThread {
  public:
   explicit EngineThread(AnswerEngine& engine) : engine_(engine), thread_([&engine] { engine.run(); }) {}
@@ -78,11 +78,11 @@ int verb_serve(const Arguments& arguments) {
   if (name.empty()) fail_config("--name is empty; expected the name by which clients ask for the model");
 
   LoadedModel model(given, arguments, "serve");
-  std::unique_ptr<AnswerEngine> made;  // outlives the server, whose replies tell it when a client goes
-  HttpServer server(http);             // before the weights are loaded: a port that is taken is said at once
+  std::unique_ptr<AnswerEngine> made;  // outlives the server, whose replies notify it when a client leaves
+  HttpServer server(http);             // before loading weights, so that a port in use is reported at once
   made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences), model.text());
   AnswerEngine& engine = *made;
-  RequestPool requests;  // ends before the server, which is told of the replies
+  RequestPool requests;  // ends before the server, which it sends replies to
   serve_api(server, requests, {.engine = engine, .text = model.text(), .name = name});
 
   const std::string url = server.url() + "/v1";

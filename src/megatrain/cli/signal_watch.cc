@@ -21,9 +21,9 @@ namespace megatrain {
 namespace {
 
 constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE};
-constexpr char kEnd = 0;  // in the pipe: no signal has this number
+constexpr char kEnd = 0;  // written to the pipe to end the thread: no signal has this number
 
-// What the handlers share with the rest: a handler can be given nothing else.
+// State shared with the handlers, which can only reach globals.
 volatile std::sig_atomic_t stop_signal = 0;
 std::atomic<int> first_stop{0};
 std::atomic<int64_t> first_stop_ms{0};
@@ -46,7 +46,7 @@ int64_t clock_ms() {
   ::_exit(128 + signal);
 }
 
-// Calls nothing that a handler may not.
+// Calls only async-signal-safe functions.
 void on_signal(int signal) {
   const int saved_errno = errno;
   if (signal == SIGUSR1) {
@@ -80,7 +80,7 @@ SignalWatch::SignalWatch(bool saves) : saves_(saves) {
   ensure(pipe_writer == -1, "signals are watched once");
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail_io(fmt::format("could not make a pipe: {}", std::strerror(errno)));
-  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);  // a handler must not wait
+  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);  // a handler must not block
   reader_ = ends[0];
   pipe_writer = ends[1];
   stop_signal = 0;
@@ -90,7 +90,7 @@ SignalWatch::SignalWatch(bool saves) : saves_(saves) {
 
   sigset_t all, mask;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &mask);  // the thread inherits it: handlers run on others
+  pthread_sigmask(SIG_SETMASK, &all, &mask);  // the new thread inherits this mask, so handlers run on other threads
   thread_ = std::thread([this] { answer_signals(); });
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 

@@ -1,9 +1,10 @@
-// Signals as wishes: SIGINT, SIGTERM and SIGHUP to stop at a place from which the work can go on, SIGUSR1 to save and
-// go on. A thread answers each with a line at once, whatever the process is busy with (base/work.h).
+// Turns signals into requests: SIGINT, SIGTERM and SIGHUP stop at a point from which the work can be resumed, SIGUSR1
+// saves and continues. A thread acknowledges each with a line at once, whatever the process is doing (base/work.h).
 //
-// A second signal to stop ends the process where it stands, with 128 + its number. Those that follow the first within
-// kSameWishMs are the same wish: a terminal that closes, and a wrapper that passes a signal on, send it twice.
-// SIGHUP stays ignored where it was when the process began (nohup). SIGPIPE is ignored: log lines without a reader are
+// A second stop signal ends the process immediately with exit code 128 + its number. Stop signals within kSameWishMs of
+// the first are the same request: a closing terminal, or a wrapper that forwards a signal, sends it twice.
+//
+// SIGHUP stays ignored if it was when the process began (nohup). SIGPIPE is ignored: log lines without a reader are
 // dropped.
 #pragma once
 
@@ -17,16 +18,16 @@ class SignalWatch {
  public:
   static constexpr int64_t kSameWishMs = 300;
 
-  // One at a time in a process. `saves`: SIGUSR1 has something to save.
+  // At most one object per process. `saves`: whether SIGUSR1 has anything to save.
   explicit SignalWatch(bool saves);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // 0 until the first signal to stop, then its number.
+  // 0 until the first stop signal, then its number.
   const volatile std::sig_atomic_t* stop() const;
 
-  // Whether there was a SIGUSR1 since the last call.
+  // Whether a SIGUSR1 arrived since the last call.
   bool take_save_wish();
 
  private:
@@ -34,7 +35,7 @@ class SignalWatch {
   std::string answer(int signal) const;
 
   bool saves_;
-  int reader_ = -1;  // of the pipe the handlers write to
+  int reader_ = -1;  // read end of the pipe that the handlers write to
   struct sigaction before_[5];
   std::thread thread_;
 };

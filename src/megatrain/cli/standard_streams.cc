@@ -20,7 +20,7 @@ namespace megatrain {
 
 void open_standard_streams() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // open takes the lowest number that is free, which is this one
+    // open() takes the lowest free number, which is this one
     if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) != descriptor) ::_exit(1);
   }
 }
@@ -36,7 +36,7 @@ void print_result(const std::string& text, const char* what) {
     fail_io(fmt::format("the {} could not be written to standard output: {}", what, why));
 }
 
-// Without stdio, whose buffer would keep what has no reader and write it again at the end.
+// Bypasses stdio, whose buffer would keep what could not be written and try again at exit.
 void print_text(const std::string& text) {
   std::signal(SIGPIPE, SIG_IGN);
   for (std::string_view rest = text; !rest.empty();) {
@@ -49,12 +49,12 @@ void print_text(const std::string& text) {
 }
 
 void say_error(const std::string& message) {
-  // One line, so that what a message quotes cannot pass for a second message, and no longer than a person reads.
+  // A single line, so that quoted text cannot pass for a second message, and short enough to read.
   constexpr size_t kMostBytes = 2000;
   std::string line = escape_line(message);
   if (line.size() > kMostBytes) {
     size_t end = kMostBytes;
-    while (end > 0 && !is_utf8_boundary(line[end])) --end;  // never within a character
+    while (end > 0 && !is_utf8_boundary(line[end])) --end;  // do not cut within a character
     line = line.substr(0, end) + "\u2026";
   }
   const std::string name = is_coloured(STDERR_FILENO) ? painted("megatrain:", LogColour::red) : "megatrain:";

@@ -48,7 +48,7 @@ int verb_train(const Arguments& arguments) {
   const std::string failed = write_result(text);
   if (!failed.empty()) log_warn("the run is over, but its result could not be written to standard output: " + failed);
   if (result.stopped_by) return 128 + result.stopped_by;
-  // A path that no process reads is no loss; an object that was asked for is.
+  // Failing to print the path does not matter; failing to print the JSON that was asked for does.
   return static_cast<int>(failed.empty() || !arguments.json() ? ExitCode::ok : ExitCode::io);
 }
 

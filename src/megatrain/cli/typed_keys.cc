@@ -16,18 +16,19 @@ namespace {
 
 constexpr char kCtrlD = '\x04', kEscape = '\x1b';
 constexpr wchar_t kCtrlV = L'\x16', kDelete = L'\x7f', kLastControl = L'\x9f', kNoCharacter = L'\xFFFD';
-// Keys, as they come behind an escape.
+// Key sequences, without the escape character in front.
 constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "[201~";
 constexpr std::pair<std::string_view, const char*> kWordKeys[] = {  // ctrl or alt with an arrow, and the editor's name
     {"[1;5C", "f"},
     {"[1;3C", "f"},
     {"[1;5D", "b"},
     {"[1;3D", "b"}};
-constexpr std::string_view kEditorKeys[] = {"[A", "[B", "[C", "[D", "[H",  "[F",  "OA", "OB",
-                                            "OC", "OD", "OH", "OF", "[1~", "[3~", "[4~"};  // others it would type
+constexpr std::string_view kEditorKeys[] = {"[A", "[B", "[C", "[D", "[H", "[F", "OA", "OB",
+                                            // the editor would insert others as text
+                                            "OC", "OD", "OH", "OF", "[1~", "[3~", "[4~"};
 constexpr size_t kMostOfKey = 16;
-// A terminal sends all of a key at once, and a person does not; but a slow line may part what was sent at once, and
-// nobody types "[" so soon behind an escape.
+// A terminal sends the bytes of a key at once; a person does not type that fast. A slow connection may delay the rest
+// of a key, but nobody types "[" that soon after escape.
 constexpr int kBeginOfKey_ms = 25, kRestOfKey_ms = 500, kRestOfPaste_ms = 2000;
 
 volatile std::sig_atomic_t continued = 0;
@@ -98,11 +99,12 @@ void TypedKeys::take_typed_ahead() {
   }
 }
 
-// What stands behind an escape: the rest of a key ("[1;5D"), as far as it has come.
+// Reads the bytes of a key after an escape ("[1;5D"), as far as they have arrived.
 std::string TypedKeys::rest_of_key() {
   std::string key;
   const auto wait_ms = [&] {
-    if (pasting_ && kPasteEnds.starts_with(key)) return kRestOfPaste_ms;  // or its end would be taken for text
+    // otherwise the end mark would be taken for text
+    if (pasting_ && kPasteEnds.starts_with(key)) return kRestOfPaste_ms;
     return key.empty() ? kBeginOfKey_ms : kRestOfKey_ms;
   };
   for (std::optional<char> byte; key.size() < kMostOfKey && (byte = byte_within(wait_ms()));) {
@@ -115,7 +117,7 @@ std::string TypedKeys::rest_of_key() {
   return key;
 }
 
-// Obeys the key that stands behind an escape. True: it is done with; else it is yet to be read.
+// Handles the key after an escape. Returns true if the key is done with; otherwise its bytes are in unread_.
 bool TypedKeys::obey_key() {
   const std::string key = rest_of_key();
   if (key == kPasteEnds || (key == kPasteBegins && !pasting_)) {
@@ -140,7 +142,7 @@ bool TypedKeys::obey_key() {
   return false;
 }
 
-// The signal that a key asks for.
+// The signal that this key sends, if any.
 std::optional<int> TypedKeys::signal_of(char byte) const {
   const auto found =
       std::find_if(signal_keys_.begin(), signal_keys_.end(), [byte](const SignalKey& key) { return key.byte == byte; });
@@ -189,7 +191,7 @@ TypedKeys::Got TypedKeys::next(wchar_t& character) {
     }
     if (const std::optional<int> signal = pasting_ ? std::nullopt : signal_of(byte)) {
       if (*signal == SIGQUIT) return Got::quit;
-      // As the terminal would: a stop is of the whole job. The signal of ctrl-C is here before this goes on.
+      // As the terminal would: a stop goes to the whole job. The SIGINT of ctrl-C is delivered before this continues.
       *signal == SIGINT ? ::raise(SIGINT) : ::kill(0, *signal);
       continue;
     }
@@ -201,9 +203,9 @@ TypedKeys::Got TypedKeys::next(wchar_t& character) {
     }
     const bool begun = std::mbsinit(&state) == 0;
     const size_t used = std::mbrtowc(&character, &byte, 1, &state);
-    if (used == static_cast<size_t>(-2)) continue;  // more of it is to come
+    if (used == static_cast<size_t>(-2)) continue;  // the character is incomplete
     if (used == static_cast<size_t>(-1)) {
-      if (begun) unread_.insert(0, 1, byte);  // of the next one
+      if (begun) unread_.insert(0, 1, byte);  // it begins the next character
       state = {};
       character = kNoCharacter;
     }

@@ -1,4 +1,4 @@
-// The characters of a terminal, for a line editor: a signal ends the wait for one, a paste is text and no command.
+// Reads characters from a terminal for a line editor. A signal ends the wait for one, and a paste is never a command.
 #pragma once
 
 #include <csignal>
@@ -9,29 +9,33 @@
 
 namespace megatrain {
 
-// A terminal that was told kMarkPastes puts marks around what is pasted into it.
+// After kMarkPastes the terminal puts marks around pasted text (bracketed paste).
 inline constexpr std::string_view kMarkPastes = "\x1b[?2004h", kMarkNoPastes = "\x1b[?2004l";
 
 class TypedKeys {
  public:
   enum class Got { character, end, interrupt, resumed, quit };
 
-  // `interrupted` is set by the handler of a signal. While the object lives it watches SIGCONT.
+  // `interrupted` is set by a signal handler. Handles SIGCONT while the object exists.
   explicit TypedKeys(const volatile std::sig_atomic_t* interrupted);
   ~TypedKeys();
   TypedKeys(const TypedKeys&) = delete;
   TypedKeys& operator=(const TypedKeys&) = delete;
 
-  // Reads what was typed while the terminal was not raw yet, where ctrl-D is an end and no character.
+  // Reads what was typed before the terminal was raw, when ctrl-D was still an end of file and not a character.
   void take_typed_ahead();
 
-  // The next character of standard input, U+FFFD for bytes that are none. The terminal sends no signals and changes no
-  // line ends meanwhile; the keys that ask for a signal send it from here. Keys that the editor has no use for are left
-  // out. A paste is read whole first, so that none of it comes between two lines, and it is text: its line ends are
-  // '\r' each, but for one at the very end, which is left out as control characters are; a tab comes behind a ctrl-V,
-  // by which an editor takes it as it is. `resumed`: the process was stopped and goes on, on a terminal that others
-  // have used. `quit`: ctrl-\ was typed, whose signal is the caller's to send, as the terminal has to be set back
-  // first.
+  // Reads the next character of standard input; U+FFFD stands for invalid bytes. Meanwhile the terminal sends no
+  // signals and does not translate line ends; keys that stand for a signal send it from here. Keys unknown to the
+  // editor are dropped.
+  //
+  // A paste is first read completely, so that nothing of it gets between two lines, and it is only text:
+  //   - each line end becomes '\r', except one at the very end, which is dropped
+  //   - a tab is preceded by ctrl-V, which makes the editor insert it literally
+  //   - other control characters are dropped
+  //
+  // `resumed`: the process was stopped and continues, on a terminal that others have used. `quit`: ctrl-\ was typed;
+  // the caller must restore the terminal and then send the signal.
   Got next(wchar_t& character);
 
   // Whether the character that next() gave last, and the one before it, were pasted.
@@ -55,13 +59,13 @@ class TypedKeys {
   void forget_paste();
 
   const volatile std::sig_atomic_t* interrupted_;
-  std::string unread_;    // bytes that were read, and are to be taken
+  std::string unread_;    // bytes read but not yet consumed
   std::wstring waiting_;  // characters of a paste
-  size_t given_ = 0;      // of these
+  size_t given_ = 0;      // how many of these were returned
   bool pasting_ = false;
-  bool after_return_ = false;  // in a paste: a line feed belongs to the line end before it
+  bool after_return_ = false;  // in a paste: a line feed now belongs to the preceding carriage return
   bool pasted_ = false, pasted_before_ = false;
-  std::vector<SignalKey> signal_keys_;  // as the terminal has them while it sends signals itself
+  std::vector<SignalKey> signal_keys_;  // keys that send signals when the terminal handles them itself
   struct sigaction before_ {};
 };
 

@@ -1,5 +1,5 @@
-// The verbs of the command line. Each does its job, prints results on standard output and logs on standard error, and
-// returns the exit code; errors are thrown.
+// The verbs of the command line. Each prints its result on standard output, logs to standard error and returns the exit
+// code. Errors are thrown.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace megatrain {
 
-// The one table: `megatrain --help`, the dispatch and the errors for unknown words come from it.
+// The single source for `megatrain --help`, the dispatch and the errors about unknown words.
 const std::vector<Verb>& verbs();
 
-// What `megatrain --version` prints: version, commit, libraries and GPU, a line each.
+// The output of `megatrain --version`: version, commit, libraries and GPU, one per line.
 std::string version_text();
 
 int verb_train(const Arguments& arguments);
@@ -31,8 +31,8 @@ int verb_watch(const Arguments& arguments);
 int verb_demo(const Arguments& arguments);
 int verb_completion(const Arguments& arguments);
 
-// Runs the program: argv without its first word. Errors become a sentence on standard error and the contract's code.
-// `program` is what it was called by.
+// Runs the program. `words` is argv without its first element; `program` is the name it was called by. Errors become a
+// message on standard error and an exit code of docs/contract.md.
 int run_command_line(const Words& words, const std::string& program = "megatrain");
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// `megatrain watch`: runs followed from outside, in a terminal, as lines of JSON, or as a page.
+// `megatrain watch`: follows runs from outside, in a terminal, as JSON lines, or as a web page.
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct Watched {
   std::optional<int> port;
 };
 
-// A last word that is a number and no directory is the port behind --http.
+// If the last argument is a number and not a directory, it is the port of --http.
 Watched watched_of(const Arguments& arguments) {
   Watched watched{.runs = arguments.plain()};
   if (arguments.flag("--http") && !watched.runs.empty()) {
@@ -65,7 +65,7 @@ Watched watched_of(const Arguments& arguments) {
     std::error_code none;
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
     const bool number = std::all_of(last.begin(), last.end(), is_digit);
-    // "80x" beside a run is a port that was mistyped; alone it is a run, which need not be there yet
+    // "80x" after a run is a mistyped port; alone it is a run, which need not exist yet
     const bool meant = number || (watched.runs.size() > 1 && last.find('/') == std::string::npos);
     if (!last.empty() && is_digit(last.front()) && meant && !std::filesystem::is_directory(last, none)) {
       if (!number || last.size() > 5 || std::stoi(last) > 65535)
@@ -107,9 +107,9 @@ int print_state(Watcher& watcher) {
   return 0;
 }
 
-struct Stopped {};  // by a signal, amid the events of a poll
+struct Stopped {};  // thrown when a signal arrives between two events of a poll
 
-// In pieces that a pipe takes whole once it has room, so that a signal ends the wait for a reader.
+// Writes pieces that a pipe with room takes whole, so that a signal can end the wait for a slow reader.
 void print_event(const RunEvent& event, const StopSignals& signals) {
   const std::string text = json_text(event) + "\n";
   for (size_t at = 0; at < text.size(); at += PIPE_BUF) {
@@ -147,7 +147,7 @@ int serve(Watcher& watcher, const Arguments& arguments, std::optional<int> port,
     server.emplace(watcher, options);
   } catch (const Error& error) {
     if (port || error.code() != ExitCode::io) throw;
-    options.port = 0;  // the usual one is taken
+    options.port = 0;  // the default port is in use
     server.emplace(watcher, options);
   }
   if (!server->http().on_loopback())
@@ -158,7 +158,7 @@ int serve(Watcher& watcher, const Arguments& arguments, std::optional<int> port,
   return ended_by(stop);
 }
 
-// False: the watch is to end.
+// Handles a key. Returns false to end the watch.
 bool obey(int key, ScreenChoice& choice, size_t& shown, size_t runs) {
   const auto next = [](auto& value, int count) {
     value = static_cast<std::decay_t<decltype(value)>>((static_cast<int>(value) + 1) % count);
