@@ -19,14 +19,14 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-// "--optim.lr 1e-4": the value follows as a word of its own. After a key that may stand alone, only what it accepts is
-// one. After a key of another trainer, every word that is no option is one.
+// "--optim.lr 1e-4": whether the next word is the key's value. A flag may stand alone, so only words it accepts count
+// as its value. For another trainer's key, every word that does not begin with "--" counts.
 bool is_value_of(const ConfigKey* key, const std::string& word) {
   TrainConfig ignored;
   return key ? !key->flag || key->read(ignored, {.text = word}) : word.rfind("--", 0) != 0;
 }
 
-// The option, flag or key that is spelled almost like what was written; empty: none is.
+// The option, flag or key with the nearest spelling; empty if none is close.
 std::string nearest_option(const Verb& verb, const std::string& written) {
   NearestName nearest(written, most_typing_errors(written.substr(std::min<size_t>(2, written.size()))));
   for (const std::vector<std::string>& list : {verb.options, verb.flags, {"--json", "--help"}}) {

@@ -43,7 +43,7 @@ void refuse_all(const std::vector<std::string>& problems) {
                           key.accepts));
 }
 
-// The values of the given keys, in the order of the key table; the rest has its default.
+// The values of the given keys, read in the order of the key table. All other fields keep their defaults.
 TrainConfig read_values(const GivenKeys& given) {
   TrainConfig config;
   for (const ConfigKey& key : config_keys()) {
@@ -54,7 +54,7 @@ TrainConfig read_values(const GivenKeys& given) {
   return config;
 }
 
-// The most sequences that divide the batch and hold no more tokens than large products need.
+// The largest number of sequences that divides the batch without exceeding the tokens that large GEMMs need.
 int64_t default_micro_batch(int64_t batch, int64_t seq_len) {
   constexpr int64_t kTokens = 8192;
   int64_t most = 1;
@@ -96,7 +96,7 @@ TrainConfig parse_config(const std::string& text, const std::string& name, const
   config.names = given.names;
   config.stage = given.stage;
   check_presence(config, given, needs);
-  if (needs.data) settle_prepared_keys(config, given);  // before what goes by seq_len
+  if (needs.data) settle_prepared_keys(config, given);  // before anything that depends on seq_len
   if (!given.has("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);
   check_sizes(config, given);
   finish_dumps(config, given);
@@ -114,7 +114,7 @@ TrainConfig load_config(const std::string& path, const std::vector<std::string>&
                     "model.path",
                     path));
   errno = 0;
-  std::ifstream file(path, std::ios::binary);  // it may be a pipe
+  std::ifstream file(path, std::ios::binary);  // read in pieces: it may be a pipe
   std::string text;
   std::array<char, 1 << 16> piece;
   while (file.read(piece.data(), piece.size()), file.gcount() > 0)

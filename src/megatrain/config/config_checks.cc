@@ -13,7 +13,7 @@
 namespace megatrain {
 namespace {
 
-// A file that says how long the run is needs no change for one run of another length.
+// Two lengths are given. If one is on the command line, says how to override the file's without editing it.
 [[noreturn]] void fail_lengths(const GivenKeys& given, const std::string& first, const std::string& second) {
   const GivenKey &a = given.own.at(first), &b = given.own.at(second);
   if (a.on_command_line == b.on_command_line)
@@ -60,7 +60,7 @@ void check_datasets(const TrainConfig& config, const GivenKeys& given) {
     fail_config(fmt::format("{}: sample.every needs sample.prompts", given.origin("sample.every")));
 }
 
-// What is planned and run action by action; beyond these a plan alone takes minutes.
+// Limits for what is planned and executed action by action; beyond them, planning alone takes minutes.
 void check_limits(const TrainConfig& config, const GivenKeys& given) {
   constexpr int64_t kMicroTokens = int64_t{1} << 24;
   const int64_t tokens = config.micro_batch * config.seq_len;

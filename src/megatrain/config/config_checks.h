@@ -1,14 +1,14 @@
-// What only several keys together can say wrongly.
+// Checks that involve several keys.
 #pragma once
 
 #include "megatrain/config/given_keys.h"
 
 namespace megatrain {
 
-// What is missing for `needs`, and what cannot be given together. Throws Error(bad_config) "FILE:LINE: …".
+// Throws Error(bad_config) "FILE:LINE: …" when something that `needs` requires is missing, or keys exclude each other.
 void check_presence(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs);
 
-// Sizes that do not go together, or are past what a plan can be made for. Throws Error(bad_config) "FILE:LINE: …".
+// Throws Error(bad_config) "FILE:LINE: …" for sizes that do not fit together or are too large to plan for.
 void check_sizes(const TrainConfig& config, const GivenKeys& given);
 
 }  // namespace megatrain

@@ -15,7 +15,7 @@
 namespace megatrain {
 namespace {
 
-// Files that stand beside configurations of a training and are none.
+// Refuses files that are often found beside a training configuration but are not one.
 void refuse_other_files(const std::string& file, const std::set<std::string>& keys) {
   struct Other {
     const char *mark, *what;
@@ -45,7 +45,7 @@ class FileReader {
  private:
   std::string at(const YAML::Node& node) const { return fmt::format("{}:{}", given_.file, node.Mark().line + 1); }
 
-  // A trainer's own mark decides, which is how it names the model.
+  // Recognises a trainer's file by its mark, the key with which it names the model.
   void find_trainer(const YAML::Node& document) {
     std::set<std::string> keys;
     for (const auto& entry : document) {
@@ -59,7 +59,7 @@ class FileReader {
     }
   }
 
-  // Without a mark, one key of ours makes the file ours.
+  // Without a mark, a single key of ours makes it our file. `skip-bad` and `seed` are too common to decide.
   bool has_their_keys_alone() const {
     const auto is_theirs = [](const auto& entry) { return entry.first != "skip-bad"; };
     const auto is_ours = [](const auto& entry) { return entry.first != "seed"; };
@@ -85,7 +85,7 @@ class FileReader {
     }
   }
 
-  // A model or an optimizer that is named where a section of ours may stand.
+  // Handles `model` or `optimizer` given as a plain name where our format has a section.
   template <class Entry>
   bool read_model_or_optimizer(const std::string& name, const std::string& where, const Entry& entry) {
     if (!entry.second.IsScalar()) return false;
@@ -112,7 +112,7 @@ class FileReader {
   }
 
   GivenKeys& given_;
-  std::map<std::string, int> seen_;  // keys and sections of the file, with their line
+  std::map<std::string, int> seen_;  // keys and sections of the file with their lines
 };
 
 }  // namespace

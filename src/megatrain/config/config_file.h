@@ -1,4 +1,4 @@
-// The keys of a configuration file, and whose file it is.
+// Reads the keys of a configuration file and determines which trainer it is for.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace megatrain {
 
-// Adds what the YAML `text` of the file `given.file` has; unknown keys are listed in `given`, not refused yet.
-// Throws Error(bad_config) "FILE:LINE: …" for what is no configuration, and for a key that is given twice.
+// Adds the keys of the YAML `text` to `given`; `given.file` is its name. Unknown keys are collected there and refused
+// later. Throws Error(bad_config) "FILE:LINE: …" for a text that is not a configuration, and for a repeated key.
 void read_config_file(const std::string& text, GivenKeys& given);
 
 }  // namespace megatrain

@@ -38,7 +38,7 @@ std::string title_of(const std::string& group) {
   return "";
 }
 
-// The text in lines of kWidth, from the second on indented.
+// Wraps the text at kWidth; all lines but the first are indented.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out;
   size_t column = indent;

@@ -18,10 +18,10 @@ namespace {
   [](TrainConfig & config) -> auto& { return config.member; }
 
 constexpr int64_t kCount = 1'000'000'000;
-constexpr int64_t kMostBatch = int64_t{1} << 16;  // beyond it a plan alone takes minutes
+constexpr int64_t kMostBatch = int64_t{1} << 16;  // beyond this, planning alone takes minutes
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
-// Null, also as printed: epochs or tokens say how long the run is.
+// Null, also when printed, means that epochs or tokens give the length of the run.
 ConfigKey steps_key() {
   ConfigKey key =
       integer_key("steps", "max_steps num_steps train_steps", 0, kCount,
@@ -37,7 +37,7 @@ ConfigKey steps_key() {
   return key;
 }
 
-// Also "steps=5-6".
+// Also accepts "steps=5-6".
 ConfigKey trace_key() {
   ConfigKey key =
       step_set_key("trace", "profile",
@@ -312,7 +312,7 @@ std::vector<ConfigKey> directory_keys() {
   };
 }
 
-// In the order of the help text and of config.resolved.yaml.
+// The order of the help text and of config.resolved.yaml.
 std::vector<ConfigKey> make_keys() {
   std::vector<ConfigKey> keys;
   for (const auto group :
@@ -325,7 +325,7 @@ std::vector<ConfigKey> make_keys() {
 
 #undef MEGATRAIN_FIELD
 
-const ConfigKey* first_of_section(const std::string& section) {  // nullptr when there is none
+const ConfigKey* first_of_section(const std::string& section) {  // nullptr if there is no such section
   for (const ConfigKey& key : config_keys())
     if (!section.empty() && config_section(key.name) == section) return &key;
   return nullptr;
@@ -333,8 +333,8 @@ const ConfigKey* first_of_section(const std::string& section) {  // nullptr when
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-// The name as written, or its last part alone when the section differs: one more than the parts' own distance.
-// A longer form of a known word ("optimizer") is as near as one letter.
+// Compares the full names, and the last parts alone plus 1 in case the section differs. A longer form of a known word
+// ("optimizer") has distance 1.
 int64_t name_distance(const std::string& written, const std::string& known) {
   const bool longer = written.find('.') == std::string::npos && written.starts_with(known) && known.size() >= 4 &&
                       written.size() <= 2 * known.size();

@@ -8,22 +8,22 @@
 
 namespace megatrain {
 
-// In the order of config.resolved.yaml; the keys of a section are neighbours.
+// In the order of config.resolved.yaml; the keys of a section are adjacent.
 const std::vector<ConfigKey>& config_keys();
 
-const ConfigKey* find_config_key(const std::string& name);  // nullptr when there is none
+const ConfigKey* find_config_key(const std::string& name);  // nullptr if there is none
 
-// "optim" of "optim.lr"; empty for a key of the top level.
+// "optim" for "optim.lr"; empty for a top-level key.
 std::string config_section(const std::string& name);
 bool is_config_section(const std::string& name);
 
-// Says that a section stands where a value does: "WHERE: 'optim' is a section of keys, …".
+// The message for a section where a value is expected: "WHERE: 'optim' is a section of keys, …".
 std::string section_sentence(const std::string& where, const std::string& name);
 
-// The key of that name. Throws Error(bad_config) "WHERE: unknown key ...", which names one that is near.
+// The key of that name. Throws Error(bad_config) "WHERE: unknown key ..." with a suggestion.
 const ConfigKey& known_config_key(const std::string& where, const std::string& name);
 
-// The known key or section that is spelled almost like what was written, or is called so elsewhere; empty: none is.
+// The known key or section with the nearest spelling, or that other trainers call by this name; empty if there is none.
 std::string nearest_config_key(const std::string& unknown);
 
 }  // namespace megatrain

@@ -49,7 +49,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-// A YAML sequence of what are YAML values already; null where there are none.
+// A YAML sequence from elements that are YAML already; null if empty.
 std::string list_of(const std::vector<std::string>& values) {
   return values.empty() ? std::string("null") : fmt::format("[{}]", fmt::join(values, ", "));
 }
@@ -69,7 +69,7 @@ std::string write_dataset(const DatasetChoice& dataset) {
   return text + "}";
 }
 
-// Of the first entry that is not understood.
+// Describes the first entry that cannot be read.
 std::string dataset_problem(const ConfigText& value) {
   for (size_t i = 0; i < value.items.size(); ++i) {
     DatasetChoice dataset;

@@ -34,7 +34,7 @@ std::vector<std::map<std::string, std::string>> read_items(const std::string& wh
   return items;
 }
 
-// Nothing where it is no YAML and need be none.
+// If the text is not YAML, throws when `needed`, otherwise returns nothing.
 std::optional<YAML::Node> flow_node(const std::string& text, const std::string& where, bool needed) {
   try {
     return parse_yaml(text, where);

@@ -1,4 +1,4 @@
-// Values of our keys as text, from YAML and from words of the command line.
+// Values of our keys as text, from YAML and from the command line.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace megatrain {
 
-// Throws Error(bad_config) "WHERE: …" for a list or a section where the key takes none.
+// Throws Error(bad_config) "WHERE: …" for a list or a section if the key does not take one.
 ConfigText config_text(const std::string& where, const ConfigKey& key, const YAML::Node& node);
 
-// A word of the command line. What only begins like a list is plain: a pattern "[0-9]*", a prompt "[INST] …".
+// From a word of the command line. Text that only looks like the start of a list stays text: a pattern "[0-9]*", a
+// prompt "[INST] …".
 ConfigText config_text_of_word(const std::string& where, const ConfigKey& key, const std::string& word);
 
 }  // namespace megatrain

@@ -34,7 +34,7 @@ std::string unknown_key(const std::string& name) {
              : fmt::format("unknown key '{}', expected {}", name, fmt::join(inside, ", "));
 }
 
-// A number of samples, or a part of them in percent.
+// A number of samples, or a percentage of them.
 bool read_most(const std::string& text, DatasetChoice& dataset) {
   if (!text.ends_with('%')) return read_number(text, dataset.most) && dataset.most >= 1;
   int64_t& percent = dataset.most_percent;

@@ -1,4 +1,4 @@
-// One entry of data.train or data.eval: its keys, and what is wrong with one.
+// Parses one entry of data.train or data.eval.
 #pragma once
 
 #include <map>
@@ -8,11 +8,11 @@
 
 namespace megatrain {
 
-// The forms that `format` may name, with commas between.
+// The values that `format` accepts, separated by commas.
 std::string dataset_formats();
 
 // Reads the entries of one dataset, nested names dotted; an entry without a name is the path. Returns what is wrong and
-// what was expected, without the place: empty where nothing is.
+// what was expected, without the location; empty if all is well.
 std::string read_dataset_choice(const std::map<std::string, std::string>& entries, DatasetChoice& dataset);
 
 }  // namespace megatrain

@@ -1,5 +1,4 @@
-// What a file and the words of the command line give, before it is a configuration: values as text, each with its
-// place.
+// What a file and the command line set, before it becomes a configuration: values as text, each with its location.
 #pragma once
 
 #include <map>
@@ -15,9 +14,9 @@ namespace megatrain {
 // One key of ours.
 struct GivenKey {
   ConfigText value;
-  std::string origin;  // "FILE:LINE" or "--key"; the file alone for a default of another trainer
+  std::string origin;  // "FILE:LINE" or "--key"; only the file for another trainer's default
   bool on_command_line = false;
-  std::string theirs{};  // the key of another trainer that said it
+  std::string theirs{};  // the other trainer's key that it came from
 };
 
 struct GivenForeign {
@@ -29,16 +28,16 @@ struct GivenKeys {
   std::string file;  // its name, for messages
   std::map<std::string, GivenKey> own;
   std::map<std::string, GivenForeign> foreign;                 // keys of other trainers
-  const ForeignTrainer* trainer = &default_foreign_trainer();  // whose keys are read beside ours
-  bool theirs = false;                                         // the file is one of the trainer's
-  std::vector<std::pair<std::string, std::string>> unknown;    // keys of the file with where they stand
-  std::vector<std::string> problems;                           // of its sections
+  const ForeignTrainer* trainer = &default_foreign_trainer();  // the trainer whose keys are accepted beside ours
+  bool theirs = false;                                         // the file is in that trainer's format
+  std::vector<std::pair<std::string, std::string>> unknown;    // the file's unknown keys and their locations
+  std::vector<std::string> problems;                           // in sections of the file
   KeyNames names;                                              // what the file calls our keys
   std::string stage;                                           // TrainConfig::stage
 
   bool has(const std::string& key) const { return own.count(key) != 0; }
-  bool has_value(const std::string& key) const;  // null is none
-  // Where a key was given, or the file when it has its default.
+  bool has_value(const std::string& key) const;  // false for null
+  // Where a key was given, or the file if it has its default.
   std::string origin(const std::string& key) const;
 };
 

@@ -21,7 +21,7 @@ std::string file_order(const TrainConfig& c) {
   return raw_tokens(c) ? "the sequences of data.tokens are taken in the file's order; give another as data.order" : "";
 }
 
-// Random weights have no tokenizer of their own to export, and samples are tokenised.
+// The tokenizer is still used to export random weights, which have none of their own, and to tokenise samples.
 std::string no_text(const TrainConfig& c) {
   return raw_tokens(c) && c.model.config.empty() && c.sample.every == 0
              ? "data.tokens is tokenised already, and the export has the tokenizer of model.path; leave it out"
@@ -69,7 +69,7 @@ std::string no_such_step(const TrainConfig& c) {
   return fmt::format("it names step {}, and the run has {}; name steps of the run", last, c.steps);
 }
 
-// dump.grads and dump.state take these steps when they are true, or neither is given; gradients have no step 0.
+// dump.grads and dump.state use these steps if they are true or neither is given. Gradients have no step 0.
 std::string no_dumps(const TrainConfig& c) {
   StepSet from_one = c.dump.steps;
   if (from_one.contains(0) && !from_one.ranges.empty()) {
@@ -129,7 +129,7 @@ void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
     const std::string said = fmt::format("{}: {} {}: {}", idle.origin, given.names(rule.key),
                                          rule.warns ? "is too long" : "has no effect", why);
     if (!foreign && !overridden && !rule.warns) fail_config(said);
-    if (idle.origin != given.file) log_warn(said);  // not by their default
+    if (idle.origin != given.file) log_warn(said);  // a default of the other trainer gets no warning
     if (!rule.warns) key.read(config, {.text = standard, .null = standard == "null"});
   }
 }

@@ -1,4 +1,4 @@
-// What a run's file calls the keys of the configuration, for messages: a file of another trainer has names of its own.
+// What the user's file calls the configuration keys, for messages: other trainers' files have their own names.
 #pragma once
 
 #include <map>
@@ -8,18 +8,18 @@ namespace megatrain {
 
 class KeyNames {
  public:
-  // Another trainer's file says our `key`, by its key `theirs` (empty: by a rule that no key of theirs says), which is
-  // given or has its default.
+  // Records that another trainer's file sets our `key` by its key `theirs`, which is given or a default. `theirs` is
+  // empty if a rule of that trainer sets it without a key.
   void add(const std::string& key, const std::string& theirs, bool given);
 
-  // "seq_len", or "sequence_len (seq_len)" where the file says it so.
+  // "seq_len", or "sequence_len (seq_len)" if the file calls it so.
   std::string operator()(const std::string& key) const;
-  // How to give a key another value, in our words: "data.packing: true", or "--data.packing=true" where the file has
-  // its own name for the key; the command line goes over that.
+  // How to set a key, for messages: "data.packing: true", or "--data.packing=true" if the file has its own name for the
+  // key, since the command line overrides the file.
   std::string setting(const std::string& key, const std::string& value) const;
 
   bool is_theirs(const std::string& key) const { return theirs_.count(key) != 0; }
-  // By a key of theirs that is given.
+  // Whether their file gives the key explicitly.
   bool is_given_there(const std::string& key) const;
 
   bool operator==(const KeyNames&) const = default;
@@ -30,7 +30,7 @@ class KeyNames {
     bool given = false;
     bool operator==(const Theirs&) const = default;
   };
-  std::map<std::string, Theirs> theirs_;  // by our keys
+  std::map<std::string, Theirs> theirs_;  // by our key
 };
 
 }  // namespace megatrain

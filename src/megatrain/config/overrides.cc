@@ -10,7 +10,7 @@
 namespace megatrain {
 namespace {
 
-// "key" of "--key" and "--key=value".
+// "key" from "--key" or "--key=value".
 std::string name_of(const std::string& word) {
   const size_t equals = word.find('=');
   return word.substr(2, equals == std::string::npos ? equals : equals - 2);
@@ -18,7 +18,7 @@ std::string name_of(const std::string& word) {
 
 bool is_option(const std::string& word) { return word.compare(0, 2, "--") == 0; }
 
-// A key of another trainer than the file's.
+// Refuses a key that belongs to another trainer than the file's.
 void refuse_of_another(const GivenKeys& given, const std::string& key) {
   const ForeignTrainer* owner = trainer_with_key(known_foreign_name(key));
   if (!owner) return;

@@ -1,4 +1,4 @@
-// Words of the command line that give keys over a file's.
+// Command-line arguments that override keys of the file.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace megatrain {
 
-// Adds what words such as "--optim.lr=1e-4", or "--optim.lr", "1e-4", give; the last of equal ones wins. Keys of the
-// file's trainer are understood beside ours. Throws Error(bad_config) "--key: …".
+// Adds the keys of words such as "--optim.lr=1e-4", or "--optim.lr", "1e-4". If a key is repeated, the last one wins.
+// Keys of the file's trainer are accepted beside ours. Throws Error(bad_config) "--key: …".
 void read_overrides(const std::vector<std::string>& words, GivenKeys& given);
 
 }  // namespace megatrain

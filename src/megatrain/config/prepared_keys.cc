@@ -11,7 +11,7 @@
 namespace megatrain {
 namespace {
 
-// A key that names a file of a prepared set, and where prepared.json has that file's name.
+// A key that names a file of a prepared set, and the member of prepared.json that has the file's name.
 struct PreparedKey {
   const char* key;
   std::string TrainConfig::Data::*path;
@@ -28,7 +28,7 @@ std::string name_of(const PreparedKey& key, const PreparedManifest& manifest) {
   return manifest.dtype.empty() ? key.name_in_version_1 : manifest.*key.name;
 }
 
-// A file of a prepared set is given under the key that it was written for.
+// A file of a prepared set must be given under the key it was written for.
 void check_role(const PreparedKey& key, const PreparedFile& file, const GivenKeys& given) {
   const std::string expected = name_of(key, file.manifest);
   if (file.name == expected) return;
@@ -51,7 +51,7 @@ void settle_dtype(TrainConfig& config, const PreparedFile& tokens, const GivenKe
   if (!dtype.empty()) config.data.dtype = dtype;
 }
 
-// Sequences of another length would cut those that `prepare` packed, at places where no document ends.
+// Another sequence length would cut the sequences that `prepare` packed in the middle of documents.
 void settle_seq_len(TrainConfig& config, const PreparedFile& tokens, const GivenKeys& given) {
   const int64_t packed = tokens.manifest.seq_len;
   if (packed == 0) return;
@@ -77,7 +77,7 @@ void settle_beside(const PreparedKey& key, TrainConfig& config, const PreparedFi
     return;
   }
   const auto file = find_prepared_file(path);
-  if (!file) return;  // null, or a file of the user's own
+  if (!file) return;  // null, or not a file of a prepared set
   check_role(key, *file, given);
   std::error_code error;
   if (!std::filesystem::equivalent(file->folder, tokens.folder, error))

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kVersion = 2;  // version 1 had the checksums alone
+constexpr int64_t kVersion = 2;  // version 1 had only checksums
 
 [[noreturn]] void fail_damaged(const std::string& path) {
   fail_input(
@@ -26,7 +26,7 @@ constexpr int64_t kVersion = 2;  // version 1 had the checksums alone
                   path));
 }
 
-// Throws json's exceptions where a member is missing or of another type.
+// Throws the JSON library's exceptions when a member is missing or has the wrong type.
 PreparedManifest from_json(const json& document) {
   PreparedManifest manifest{.checksums = document.at("files").get<std::map<std::string, std::string>>()};
   if (document.at("version") == 1) return manifest;
@@ -57,7 +57,8 @@ std::optional<PreparedFile> find_beside(const fs::path& path) {
   const fs::path parent = path.parent_path();
   PreparedFile file{.folder = parent.empty() ? "." : parent.string(), .name = path.filename().string(), .manifest = {}};
   std::error_code none;
-  if (!fs::exists(fs::symlink_status(file.manifest_path(), none))) return std::nullopt;  // a dead link cannot be read
+  // a dangling link counts as existing, and then fails to be read
+  if (!fs::exists(fs::symlink_status(file.manifest_path(), none))) return std::nullopt;
   file.manifest = read_manifest(file.manifest_path());
   if (file.manifest.checksums.count(file.name) == 0) return std::nullopt;
   return file;

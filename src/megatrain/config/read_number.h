@@ -1,4 +1,4 @@
-// A number that a value of the configuration is.
+// Parses numbers of the configuration.
 #pragma once
 
 #include <charconv>
@@ -6,7 +6,7 @@
 
 namespace megatrain {
 
-// False where the text is not one number from its first character to its last.
+// Returns false unless the whole text is one number.
 template <class Number>
 bool read_number(std::string_view text, Number& value) {
   const char* end = text.data() + text.size();

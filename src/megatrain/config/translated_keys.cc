@@ -40,10 +40,10 @@ std::vector<Translation> take_foreign_keys(GivenKeys& given, std::vector<std::st
     given.names.add(t.key, foreign_key_name(t.from), true);
   }
   if (!given.theirs) return translations;
-  for (const auto& list : given.trainer->renamed)  // a message may ask for what is not there
+  for (const auto& list : given.trainer->renamed)  // messages may mention keys that are not set
     for (const RenamedKey& each : list)
       if (!given.has(each.key)) given.names.add(each.key, foreign_key_name(each.name), false);
-  given.names.add("columns", given.trainer->columns, false);  // of a dataset
+  given.names.add("columns", given.trainer->columns, false);  // the columns of a dataset
   return translations;
 }
 

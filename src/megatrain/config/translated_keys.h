@@ -1,4 +1,4 @@
-// Keys of other trainers among those that are given: what they give of ours, and the table that says so.
+// Translates given keys of other trainers into ours, and shows the table of what they became.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace megatrain {
 
-// Adds what keys of other trainers ask for to our own, unless our own key is given in a place that goes over theirs.
-// What cannot be is a sentence of `problems`.
+// Adds what keys of other trainers request to our own keys. An own key on the command line takes precedence. What
+// cannot be translated is a sentence in `problems`.
 std::vector<Translation> take_foreign_keys(GivenKeys& given, std::vector<std::string>& problems);
 
-// The table of what became of them, to the log and into the configuration, and the warnings.
+// Writes the table of translations to the log and into the configuration, and logs the warnings.
 void show_translations(const std::vector<Translation>& translations, const GivenKeys& given, TrainConfig& config);
 
 }  // namespace megatrain

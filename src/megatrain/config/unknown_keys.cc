@@ -10,14 +10,14 @@
 namespace megatrain {
 namespace {
 
-// The nearest key of the file's trainer, or of ours, whichever the file is made of; empty: none is near.
+// The nearest key of the file's trainer, or of ours if the file is ours; empty if none is close.
 std::string nearest_key(const GivenKeys& given, const std::string& name) {
   const std::string theirs = nearest_foreign_key(*given.trainer, name), ours = nearest_config_key(name);
   if (given.theirs) return theirs;
   return ours.empty() ? theirs : ours;
 }
 
-// Empty: nothing can be said.
+// Empty if there is no hint.
 std::string hint(const GivenKeys& given, const std::string& name) {
   if (const ForeignTrainer* owner = given.theirs ? trainer_with_key(name) : nullptr)
     return fmt::format("it is a key of {}", owner->name);

@@ -1,4 +1,4 @@
-// What is said of keys that are not known: a near one, or whose they are.
+// Messages about unknown keys, suggesting a similar one or naming the trainer that has it.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace megatrain {
 
-// All unknown keys of the file, which has at least one: "FILE:LINE: unknown key 'a'; …", of several with their lines.
+// The message for all unknown keys of the file, which has at least one: "FILE:LINE: unknown key 'a'; …". If there are
+// several, each has its line.
 std::string unknown_sentence(const GivenKeys& given);
 
 }  // namespace megatrain
