@@ -1,4 +1,4 @@
-// Axolotl's files: the names of its keys. What several of them say together is in axolotl_rules.cc.
+// Axolotl: the names of its keys. Rules that involve several keys are in axolotl_rules.cc.
 #include "megatrain/foreign/axolotl_rules.h"
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/sentences.h"

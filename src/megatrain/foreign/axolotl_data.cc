@@ -19,7 +19,7 @@ using Entries = std::map<std::string, std::string>;
 constexpr const char* kTypes = "alpaca, chat_template, completion or sharegpt";
 constexpr const char* kLoaders[] = {"json", "text", "csv", "parquet", "arrow"};
 
-// Options of a dataset that say where it comes from or how it is prepared: they ask for nothing of a file that is here.
+// Dataset options about downloading or preprocessing, which have no effect on a local file.
 constexpr const char* kIdleOfDatasets[] = {"name",          "revision",    "trust_remote_code", "preprocess_shards",
                                            "chat_template", "temperature", "logprobs_field",    "strict"};
 
@@ -58,7 +58,7 @@ bool is_json_name(const std::string& path) {
   return path.ends_with(".jsonl") || path.ends_with(".json") || path.ends_with(".ndjson");
 }
 
-// One element of the list.
+// One element of the `datasets` list.
 class Element {
  public:
   Element(const std::string& list, const ForeignItem& item) : list_(list), where_(item.where), left_(item.entries) {}
@@ -103,7 +103,7 @@ class Element {
     return value;
   }
 
-  // `path: json` names a way to read the data_files.
+  // `path: json` names a loader for data_files.
   std::string take_path() {
     std::string path = take("path");
     if (path.empty()) path = take("");
@@ -122,7 +122,7 @@ class Element {
     return path;
   }
 
-  // What ds_type names is read by the file's name here.
+  // ds_type names a loader; here the file name decides how a file is read.
   void check_loader(const std::string& path) const {
     const auto found = left_.find("ds_type");
     if (found == left_.end() || !is_json_name(path)) return;
@@ -131,7 +131,7 @@ class Element {
                        found->second, path));
   }
 
-  // "train[:500]" and "train[:20%]" are the beginning of a dataset; empty: all of it.
+  // "train[:500]" and "train[:20%]" select the beginning of a dataset; empty means all of it.
   std::string first_part(const std::string& split) const {
     const size_t open = split.find_first_of("[:%+");
     if (open == std::string::npos) return "";
@@ -196,7 +196,7 @@ class Element {
     return out;
   }
 
-  // Other properties keep their names.
+  // Other message properties keep their names.
   void take_mappings() {
     constexpr const char* kPrefix = "message_property_mappings.";
     for (auto entry = left_.begin(); entry != left_.end();) {
@@ -213,7 +213,7 @@ class Element {
     }
   }
 
-  // Words that megatrain knows for a role need no tag; of others there may be one.
+  // Role words that megatrain knows need no tag. Only one unknown word per role is possible.
   void take_roles(Entries& out) {
     static const std::map<std::string, std::set<std::string>> kKnown = {
         {"user", {"human", "user"}},
@@ -225,7 +225,7 @@ class Element {
       const auto is_known = [&, &known = known](const std::string& word) { return known.count(word) != 0; };
       if (words.empty() || (words.size() == 1 && words.front() == role)) continue;
       if (std::all_of(words.begin(), words.end(), is_known)) {
-        // The form that knows all of them, with the columns that this one has.
+        // sharegpt knows all of these words, so it is used with the columns of the messages format.
         if (out["format"] == "messages") {
           out.emplace("columns.messages", "messages");
           out.emplace("columns.role", "role");

@@ -1,4 +1,4 @@
-// Datasets as Axolotl's files describe them.
+// Datasets as Axolotl describes them.
 #pragma once
 
 #include <map>
@@ -10,13 +10,13 @@
 namespace megatrain {
 
 struct AxolotlDatasets {
-  std::vector<std::map<std::string, std::string>> items;  // as data.train reads them
-  std::vector<std::string> notes;                         // what is to be known of them
-  std::vector<std::string> warnings;                      // of what is not obeyed
+  std::vector<std::map<std::string, std::string>> items;  // in the form that data.train reads
+  std::vector<std::string> notes;                         // what the user should know about them
+  std::vector<std::string> warnings;                      // about options that are not followed
 };
 
-// Of `datasets`, `test_datasets` or `pretraining_dataset`. What is refused becomes a sentence of `problems`, with its
-// place: a type that megatrain cannot write as Axolotl does, an option that would be ignored.
+// Translates `datasets`, `test_datasets` or `pretraining_dataset`. What is refused becomes a sentence in `problems`
+// with its location: a type that megatrain cannot format as Axolotl does, or an option that would be ignored.
 AxolotlDatasets axolotl_datasets(const std::string& name, const Foreign& value, std::vector<std::string>& problems);
 
 }  // namespace megatrain

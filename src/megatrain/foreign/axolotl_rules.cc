@@ -62,7 +62,7 @@ void datasets(ForeignReader& r) {
                     part->where, part->text));
 }
 
-// Without sample_packing, pretraining_sample_concatenation fills sequences with whole texts.
+// Without sample_packing, pretraining_sample_concatenation fills sequences with complete texts.
 void axolotl_packing(ForeignReader& r) {
   const bool packed = r.flag("sample_packing"), texts = r.find("pretraining_dataset") != nullptr;
   const bool joined = texts && !packed && r.flag("pretraining_sample_concatenation");
@@ -109,7 +109,7 @@ void axolotl_masks(ForeignReader& r) {
   r.add("excess_length_strategy", "drop", "data.overlong", long_ones == "raise" ? "error" : long_ones);
 }
 
-// Two of micro_batch_size, gradient_accumulation_steps and batch_size say the third.
+// Any two of micro_batch_size, gradient_accumulation_steps and batch_size determine the third.
 void axolotl_batch(ForeignReader& r) {
   const char *const size = "micro_batch_size", *const turns = "gradient_accumulation_steps", *const all = "batch_size";
   const bool asked = r.is_given(size) || r.find(turns) || r.find(all);
@@ -155,7 +155,7 @@ void schedule(ForeignReader& r) {
   r.idle("cosine_constant_lr_ratio", "the rate falls to the end of the run");
 }
 
-// Theirs is int(0.03 * steps), at most 100; and two steps where it comes to one.
+// Axolotl's default is int(0.03 * steps), at most 100, and two steps where that gives one.
 void axolotl_warmup(ForeignReader& r) {
   const Foreign *steps = r.find("warmup_steps"), *part = r.find("warmup_ratio");
   if (steps && part)
@@ -190,13 +190,13 @@ void axolotl_precision(ForeignReader& r) {
     if (std::string(other) != from) r.idle(other, fmt::format("{} decides", from));
 }
 
-// A number for each epoch is a part of the run there, too; one for the whole run is none.
+// In Axolotl too, a count per epoch becomes a fraction of the run. One for the whole run gives no fraction.
 std::string part_of_run(const ForeignReader& r, const char* name) {
   const double each = r.number(name, 0) * r.number("num_epochs", 1);
   return each > 1 ? fmt::format("{}", 1.0 / each) : "";
 }
 
-// Their own check of a file.
+// Axolotl refuses such a file itself.
 void refuse_mismatch(const ForeignReader& r, const char* strategy, const char* steps) {
   const Foreign *when = r.find(strategy), *count = r.find(steps);
   if (when && count && is_on(*when) && is_on(*count) && when->text != "steps")
@@ -303,7 +303,7 @@ void tokenizer(ForeignReader& r) {
                               : kOwnTemplate);
 }
 
-// Kernels ask for nothing; other plugins are methods.
+// Kernel plugins have no effect here; others are methods that megatrain does not have.
 void plugins(ForeignReader& r) {
   const Foreign* given = r.find("plugins");
   if (!given) return r.idle("plugins", "there are none");

@@ -1,4 +1,4 @@
-// What Axolotl's keys say together: datasets, steps, warmup, saves. Its counting is in docs/coming-from.md.
+// Axolotl's rules over several keys: datasets, steps, warmup, saves. docs/coming-from.md says how it counts.
 #pragma once
 
 #include "megatrain/foreign/reader.h"

@@ -61,7 +61,7 @@ class DeepSpeed {
                     where_, section.is_object() ? section.value("type", json("")).dump() : section.dump()));
   }
 
-  // What changes the run and has no key here.
+  // Refuses sections that change the run and have no equivalent key.
   void methods() const {
     for (const char* name : {"progressive_layer_drop", "curriculum_learning", "data_efficiency", "amp"}) {
       if (enabled(name) == true)
@@ -69,7 +69,7 @@ class DeepSpeed {
     }
   }
 
-  // `precision` is what the trainer's own keys became.
+  // `precision` is the translation of the trainer's own keys.
   void precision(const Translation* precision) const {
     if (!precision) return;
     const bool here = precision->text == "bf16", half = precision->from == "fp16" || precision->from == "float16";
@@ -88,7 +88,7 @@ class DeepSpeed {
   }
 
  private:
-  // Whether the section is enabled. Nothing where it is missing, or says "auto".
+  // Whether the section is enabled; nothing if it is missing or "auto".
   std::optional<bool> enabled(const char* section) const {
     const json found = config_.value(section, json());
     const json value = found.is_object() ? found.value("enabled", json()) : json();

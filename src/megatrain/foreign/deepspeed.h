@@ -1,15 +1,15 @@
-// What a DeepSpeed configuration beside a trainer's file says of the run itself.
+// Checks what a DeepSpeed configuration, referenced by a trainer's file, says about the run itself.
 #pragma once
 
 #include "megatrain/foreign/reader.h"
 
 namespace megatrain {
 
-// Of `deepspeed`, a JSON file or a mapping: where state lives is the plan's matter, but an optimizer, a scheduler,
-// clipping, batches, precision and methods decide the run. The Hugging Face trainer refuses those that differ from its
-// own keys, unless they are "auto"; so does this, and a scheduler in any case, which would stand above lr_scheduler. A
-// file that is not there says nothing. `micro_batch` is the trainer's key for samples of one pass, `standard` its
-// default.
+// Checks `deepspeed`, a JSON file or a mapping. Where state lives is up to the plan, but optimizer, scheduler,
+// clipping, batch sizes, precision and methods affect the run. Like the Hugging Face trainer, this refuses values that
+// differ from the trainer's own keys, unless they are "auto". A scheduler is always refused, because it would override
+// lr_scheduler. A missing file is accepted. `micro_batch` is the trainer's key for the samples of one pass, `standard`
+// its default.
 void check_deepspeed(ForeignReader& reader, const char* micro_batch, int64_t standard);
 
 }  // namespace megatrain

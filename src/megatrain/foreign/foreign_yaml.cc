@@ -12,14 +12,14 @@
 namespace megatrain {
 namespace {
 
-// Nested names dotted, lists as their elements with commas between.
+// Flattens a node: nested names are dotted, lists become their elements joined by commas.
 void flatten(const YAML::Node& node, const std::string& name, std::map<std::string, std::string>& into) {
   if (node.IsMap()) {
     for (const auto& entry : node)
       flatten(entry.second, (name.empty() ? "" : name + ".") + (entry.first.IsScalar() ? entry.first.Scalar() : "?"),
               into);
   } else if (node.IsSequence()) {
-    into[name];  // an empty list is there, too
+    into[name];  // keep empty lists too
     for (const YAML::Node& element : node)
       into[name] += (into[name].empty() ? "" : ",") + (element.IsScalar() ? element.Scalar() : "{…}");
   } else if (node.IsScalar()) {
@@ -27,7 +27,7 @@ void flatten(const YAML::Node& node, const std::string& name, std::map<std::stri
   }
 }
 
-// Plain values as JSON reads them, else as text.
+// Scalars become JSON values where they parse as JSON, otherwise strings.
 nlohmann::json json_of(const YAML::Node& node) {
   nlohmann::json json;
   if (node.IsMap()) {

@@ -1,4 +1,4 @@
-// Values of other trainers' keys, from YAML and from words of the command line.
+// Values of other trainers' keys, from YAML and from the command line.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace megatrain {
 
-// The value of the trainer's key `name`; `where` is its place, `file` that of a list's elements.
-// Throws Error(bad_config) "WHERE: …" for a list or a section where the key takes none.
+// The value of the trainer's key `name`. `where` is its location; `file` is used for the locations of list elements.
+// Throws Error(bad_config) "WHERE: …" for a list or a section if the key does not take one.
 Foreign read_foreign(const ForeignTrainer& trainer, const std::string& file, const std::string& where,
                      const std::string& name, const YAML::Node& node);
 
-// The same of a text, in which a list or a mapping may stand in YAML's flow form: "[a, b]".
+// The same from text, in which a list or mapping may be written in YAML's flow style: "[a, b]".
 Foreign read_foreign_text(const ForeignTrainer& trainer, const std::string& file, const std::string& where,
                           const std::string& name, const std::string& text);
 

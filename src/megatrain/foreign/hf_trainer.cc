@@ -87,7 +87,7 @@ constexpr ForeignIdle kTrainerIdle[] = {
 
 struct Optimizer {
   const char* name;
-  bool small;  // moments of 8 bits
+  bool small;  // 8-bit moments
 };
 constexpr Optimizer kOptimizers[] = {
     {"adamw_torch", false},       {"adamw_torch_fused", false}, {"adamw", false},
@@ -105,7 +105,7 @@ const std::map<std::string, std::string>& schedules() {
   return kSchedules;
 }
 
-// lr_scheduler_kwargs: {min_lr: …} or {min_lr_rate: …} of cosine_with_min_lr.
+// Reads lr_scheduler_kwargs of cosine_with_min_lr: {min_lr: …} or {min_lr_rate: …}.
 void least_rate(ForeignReader& reader, const std::string& schedule, const char* key, const char* rate) {
   const Foreign* given = reader.find("lr_scheduler_kwargs");
   const bool entries = given && !given->entries.empty();

@@ -1,4 +1,4 @@
-// Keys and rules of the Hugging Face trainer (transformers' TrainingArguments), which other trainers hand on to it.
+// Keys and rules of the Hugging Face trainer (transformers' TrainingArguments), which other trainers pass on to it.
 #pragma once
 
 #include <span>
@@ -8,32 +8,35 @@
 
 namespace megatrain {
 
-// Its keys that ask for nothing here.
+// Its keys that have no effect here.
 std::span<const ForeignIdle> hf_idle_keys();
 
-// The name of an optimizer, in `key`. 8-bit ones become state.moments: int8.
+// Translates the optimizer's name in `key`. 8-bit optimizers become state.moments: int8.
 void hf_optimizer(ForeignReader& reader, const char* key);
 
-// The name of a schedule and its arguments. `standard` is the trainer's default; empty: none.
+// The name of the schedule and its arguments. `standard` is the trainer's default; empty if it has none.
 std::string hf_schedule_name(const ForeignReader& reader, const char* key, const char* standard);
 void hf_schedule(ForeignReader& reader, const char* key, const char* standard, const char* rate);
 
-// "steps", "epoch" or "no"; another one is refused.
+// "steps", "epoch" or "no"; anything else is refused.
 std::string hf_strategy(const ForeignReader& reader, const char* name, const char* standard);
-// Steps, or a part of the run below 1, as checkpoint.every and eval.every read it.
+// Steps, or below 1 a fraction of the run, in the form that checkpoint.every and eval.every read.
 std::string hf_every(const char* name, const Foreign& value);
 
-// max_steps above 0 says how long the run is, whatever `epochs`, their key for these, says; false: it does not.
+// If max_steps is above 0 it sets the length of the run, whatever `epochs`, their key for epochs, says. Returns false
+// otherwise.
 bool hf_steps(ForeignReader& reader, const char* epochs);
-// What `epochs` says, or in a file of theirs `standard` where nothing says how long the run is; nullptr: none is added.
+// Translates `epochs`. If it is not given in a file of theirs and nothing else sets the length, `standard` applies.
+// Returns nullptr if neither is the case.
 Translation* hf_epochs(ForeignReader& reader, const char* epochs, const char* standard);
 
-// warmup_ratio, a part of the run from 0 to below 1; `standard` where it is not given.
+// warmup_ratio, a fraction of the run in [0, 1); `standard` if not given.
 double hf_warmup_ratio(const ForeignReader& reader, double standard);
 
-// Refuses 1 as the size of an evaluation set: a part of the samples is below 1, and a number of them above 1 there.
+// Refuses 1 as the size of the evaluation set: there, below 1 is a fraction of the samples and above 1 a number of
+// them.
 void hf_held_out(const ForeignReader& reader, const char* key);
-// Their default of a seed that is not given.
+// Sets their default seed if none is given.
 void hf_seed(ForeignReader& reader);
 
 void hf_resume(ForeignReader& reader);

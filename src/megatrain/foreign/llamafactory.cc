@@ -1,5 +1,5 @@
-// LLaMA-Factory's files (its arguments and transformers' TrainingArguments), and single keys of theirs in ours: the
-// names of the keys. What several of them say together is in llamafactory_rules.cc.
+// LLaMA-Factory: the names of its keys, which include transformers' TrainingArguments, for its own files and for single
+// keys in a file of ours. Rules that involve several keys are in llamafactory_rules.cc.
 #include <iterator>
 #include <string>
 #include <vector>
@@ -115,13 +115,13 @@ constexpr const char* kAnswers = "`megatrain generate` and `megatrain eval` ask 
 constexpr const char* kSees = "a model that sees (VLM)";
 constexpr const char* kHears = "a model that hears";
 
-// Of a file without datasets, which trains nothing.
+// Uses of a file without datasets, which trains nothing.
 constexpr MethodSwitch kOtherPurposes[] = {
     {"export_dir", "an export", "`megatrain export RUN --out DIR` writes a model that was trained here"},
     {"infer_backend", "answers", kAnswers},
 };
 
-// Theirs is lora where finetuning_type is not given, so any parameter of an adapter asks for it then.
+// Their default for finetuning_type is lora, so any adapter parameter requests it when finetuning_type is not given.
 constexpr MethodParameter kAdapterParameters[] = {{"lora_*", "LoRA"},
                                                   {"loraplus_*", "LoRA"},
                                                   {"pissa_*", "LoRA"},

@@ -25,7 +25,7 @@ void data(ForeignReader& r) {
   const Foreign* most = r.find("max_samples");
   if (most && foreign_whole("max_samples", *most) == "0")
     fail_config(fmt::format("{}: max_samples is 0, which leaves no sample; leave the line out for all", most->where));
-  // There, what stands at tokenized_path is the dataset, and `dataset` is not read.
+  // If tokenized_path exists, LLaMA-Factory trains on that alone and does not read `dataset`.
   const Foreign* tokenized = r.find("tokenized_path");
   std::error_code none;
   if (tokenized && std::filesystem::exists(tokenized->text, none))
@@ -46,7 +46,7 @@ void method(ForeignReader& r) {
                               r.find("stage")->where, stage));
     Translation& t = r.add("stage", "sft", "", "",
                            fmt::format("all samples have to be {}", stage == "pt" ? "texts" : "conversations"));
-    t.theirs = "stage: " + stage;  // null is the default, too
+    t.theirs = "stage: " + stage;  // also for null, which means the default
     t.stage = stage;
   });
   r.attempt([&] {
@@ -72,7 +72,7 @@ void llamafactory_packing(ForeignReader& r) {
   else if (on)
     note = "the samples of a sequence are chosen from all, there from a thousand";
   const char* from = !r.is_given("packing") && r.is_given("neat_packing") ? "neat_packing" : "packing";
-  const bool cut = !on && is_pretraining(r);  // there, at cutoff_len
+  const bool cut = !on && is_pretraining(r);  // LLaMA-Factory truncates it at cutoff_len
   if (cut)
     note = "NOT AS THERE: of a text above cutoff_len all is trained, in pieces; there its first cutoff_len tokens";
   Translation& t = r.add(from, is_pretraining(r) ? "true" : "false", "data.packing", on ? "true" : "false", note);
@@ -122,7 +122,8 @@ void llamafactory_warmup(ForeignReader& r) {
   const double in_steps = r.number("warmup_steps", 0), in_parts = hf_warmup_ratio(r, 0);
   const bool by_steps = in_steps > 0 || !part;
   const char* const name = by_steps ? "warmup_steps" : "warmup_ratio";
-  if (hf_schedule_name(r, "lr_scheduler_type", "linear") == "constant")  // transformers' "constant" has none
+  // transformers' "constant" schedule has no warmup
+  if (hf_schedule_name(r, "lr_scheduler_type", "linear") == "constant")
     r.add(name, "0", "optim.warmup", "0", "constant has no warmup; constant_with_warmup has");
   else
     r.add(name, "0", "optim.warmup", fmt::format("{}", by_steps ? in_steps : in_parts));

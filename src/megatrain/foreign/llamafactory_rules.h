@@ -1,4 +1,4 @@
-// What several keys of LLaMA-Factory say together, and its rules that no key says.
+// LLaMA-Factory's rules over several keys, and those that no key expresses.
 #pragma once
 
 #include "megatrain/foreign/reader.h"

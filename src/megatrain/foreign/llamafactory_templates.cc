@@ -12,7 +12,7 @@
 namespace megatrain {
 namespace {
 
-// Of all versions up to August 2026: a name that was changed since is no mistake of the file's.
+// The names of all versions up to August 2026, so that a template renamed since is still accepted.
 constexpr const char* kNames =
     "aeva alpaca aquila atom baichuan baichuan2 baichuan2_eval baichuan_eval bailing bailing_v2 belle billa "
     "bluelm breeze c4ai chatglm2 chatglm3 chatglm3_raw chatglm3_system chatml chatml_de codegeex2 codegeex4 "

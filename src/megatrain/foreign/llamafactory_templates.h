@@ -1,4 +1,4 @@
-// The names that `template` has in LLaMA-Factory.
+// The values of LLaMA-Factory's `template`.
 #pragma once
 
 #include "megatrain/foreign/reader.h"

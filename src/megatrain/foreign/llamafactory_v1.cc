@@ -1,5 +1,4 @@
-// Files of LLaMA-Factory's second form ("v1"): `model: NAME` beside train_dataset, micro_batch_size and sections of
-// plugins.
+// LLaMA-Factory's second format ("v1"): `model: NAME` with train_dataset, micro_batch_size and sections of plugins.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -44,8 +44,8 @@ void refuse_method(const std::string& name, const Foreign& value, const std::str
                           method, instead));
 }
 
-// In the order of the tables, so that the file's method is named rather than a detail of it; the others follow in
-// short.
+// In the order of the tables, so that the message names the file's method and not a detail of it. The other methods are
+// listed briefly.
 void refuse_methods(const ForeignTrainer& trainer, const ForeignKeys& given) {
   std::vector<Asked> asked;
   const auto add = [&](const std::string& name, const Foreign& value, const auto& row) {

@@ -1,4 +1,4 @@
-// What a trainer's rules work with: the keys that were given, and the list of what they became.
+// What a trainer's rules work with: the given keys, and the list of translations so far.
 #pragma once
 
 #include <cstdint>
@@ -19,37 +19,37 @@ class ForeignReader {
 
   std::vector<Translation> run(std::vector<std::string>& problems);
 
-  // The file is one of the trainer's, so its defaults hold.
+  // Whether the file is in the trainer's format, so that its defaults apply.
   bool theirs() const { return theirs_; }
-  // A key of ours is given.
+  // Whether this key of ours is given.
   bool own(const char* key) const { return own_.count(key) != 0; }
 
   bool is_given(const char* name) const { return given_.count(name) != 0; }
-  // Given with a value; else nullptr.
+  // The key if it is given with a value; otherwise nullptr.
   const Foreign* find(const char* name) const;
   bool flag(const char* name) const { return is_given(name) && foreign_flag(name, given_.at(name)); }
   double number(const char* name, double standard) const;
   int64_t count(const char* name, int64_t standard) const;
   std::string text(const char* name, const char* standard) const;
-  // What a key of ours is made of so far; nullptr: nothing.
+  // The translation that sets this key of ours so far; nullptr if there is none.
   const Translation* translated(const char* key) const;
   const ForeignKeys& given() const { return given_; }
-  const std::string& file() const { return file_; }  // for messages about what is not given
+  const std::string& file() const { return file_; }  // for messages about keys that are not given
 
-  // The value of a key, or its default, as it is shown.
+  // The key with its value or default, as shown to the user.
   std::string shown(const std::string& name, const char* standard) const;
 
-  // What `from` became; `standard` is its default, shown where it is not given.
+  // Adds a translation of `from`. `standard` is its default, shown when it is not given.
   Translation& add(const std::string& from, const char* standard, std::string key, std::string text,
                    std::string note = "");
-  // Says why a key asks for nothing, where it is given.
+  // If the key is given, records why it has no effect.
   void idle(const std::string& name, const std::string& why);
-  // A rule of theirs that no key says.
+  // Records a rule of theirs that no key expresses.
   void rule(const char* theirs, const char* key, const char* text, const char* note = "");
-  // Refuses what is none of `accepted`, and says why any of them asks for nothing.
+  // Refuses values other than `accepted`, and records why those have no effect.
   void expect(const char* name, const std::vector<std::string>& accepted, const char* otherwise, const char* why);
 
-  // A problem with the keys ends neither the reading nor the rules after it: all are said at once.
+  // Runs a rule and collects its error, so that later rules still run and all problems are reported together.
   void attempt(const std::function<void()>& rule);
 
  private:

@@ -1,9 +1,9 @@
-// Sentences that several trainers' tables share: why a key asks for nothing here, and what to do instead of a method.
+// Sentences shared by several trainers: why a key has no effect here, and what to do instead of a method.
 #pragma once
 
 namespace megatrain {
 
-// Why a key asks for nothing.
+// Why a key has no effect.
 inline constexpr const char* kPlan = "the plan decides what is recomputed and where state lives";
 inline constexpr const char* kFused = "the kernels are always fused";
 inline constexpr const char* kAlways = "megatrain does this always";
@@ -19,7 +19,7 @@ inline constexpr const char* kModel = "the model's own config.json and tokenizer
 inline constexpr const char* kTemplate = "the model's own chat template decides; data.template names another";
 inline constexpr const char* kOwnTemplate = "the model's own chat template is used; data.template names another";
 
-// Instead of a method.
+// What to do instead of a method.
 inline constexpr const char* kNoAdapters =
     "all weights are trained, and fit on one GPU without adapters: freeze or train_only (patterns over tensor names) "
     "train a part of them";

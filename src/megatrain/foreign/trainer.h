@@ -1,8 +1,10 @@
-// What another trainer is: the names of its keys, what each asks for here, and its rules for what no single key says.
+// Describes another trainer: its keys, what each means here, and its rules for what no single key expresses.
 //
-// A trainer is one ForeignTrainer, written in a file of its own (llamafactory.cc, axolotl.cc) and listed in
-// foreign_trainers(). Keys that are one of ours are rows of `renamed`; keys that ask for nothing rows of `idle`;
-// methods that megatrain does not have rows of `values`, `switches` and `parameters`; everything else is `rules`.
+// Each trainer is one ForeignTrainer in its own file (llamafactory.cc, axolotl.cc), listed in foreign_trainers():
+//   - `renamed`: keys that correspond to one of ours
+//   - `idle`: keys that have no effect here
+//   - `values`, `switches`, `parameters`: keys of methods that megatrain does not have
+//   - `rules`: everything else
 #pragma once
 
 #include <set>
@@ -18,25 +20,24 @@ class ForeignReader;
 
 enum class ForeignKind { text, number, whole, flag };
 
-// One key of theirs that is one of ours.
+// A key of theirs that corresponds to one of ours.
 struct RenamedKey {
   const char* name;
   const char* key;
   ForeignKind kind;
-  const char* standard = nullptr;  // their default, where it holds for a file of theirs
-  const char* null = nullptr;      // what null says in our words; nullptr: it is refused
+  const char* standard = nullptr;  // their default, if it applies to a file of theirs
+  const char* null = nullptr;      // what null means in our terms; nullptr: it is refused
   const char* note = "";
 };
 
-// Keys that ask for nothing here, except with another value than those of `only`. A name that ends in * stands for all
-// that begin so.
+// Keys without an effect here, unless their value is not among `only`. A name that ends in * matches by prefix.
 struct ForeignIdle {
   const char* name;
-  const char* only;  // the values that ask for nothing, separated by spaces; nullptr: any does
+  const char* only;  // the values without an effect, separated by spaces; nullptr: all values
   const char* why;
 };
 
-// A value that asks for a method which megatrain does not have; one that ends in * stands for all that begin so.
+// A value that requests a method megatrain does not have; one that ends in * matches by prefix.
 struct MethodValue {
   const char* name;
   const char* value;
@@ -44,7 +45,7 @@ struct MethodValue {
   const char* instead;
 };
 
-// A key that does when it is switched on, or when it is there at all.
+// A key that requests such a method when it is enabled, or with `even_off` whenever it is given.
 struct MethodSwitch {
   const char* name;
   const char* method;
@@ -52,7 +53,7 @@ struct MethodSwitch {
   bool even_off = false;
 };
 
-// A parameter of a method: it asks for nothing while the method is off.
+// A parameter of a method; it has no effect while the method is off.
 struct MethodParameter {
   const char* name;
   const char* of;
@@ -60,40 +61,40 @@ struct MethodParameter {
 
 struct ForeignTrainer {
   const char* name;                                  // for people
-  bool (*is_file)(const std::set<std::string>&);     // by the keys of a file: it is theirs
-  std::vector<std::span<const RenamedKey>> renamed;  // several lists: trainers share some
+  bool (*is_file)(const std::set<std::string>&);     // recognises a file by its keys
+  std::vector<std::span<const RenamedKey>> renamed;  // several lists, because trainers share some
   std::vector<std::span<const ForeignIdle>> idle;
   std::vector<MethodValue> values;
   std::vector<MethodSwitch> switches;
-  std::vector<MethodValue> choices;  // as `values`, but named after the switches: which way weights are trained
+  std::vector<MethodValue> choices;  // like `values` but reported after the switches: how weights are trained
   std::vector<MethodParameter> parameters;
-  std::vector<const char*> ruled;   // keys that `rules` understands
-  std::vector<const char*> lists;   // of these and the renamed ones: a list may be their value
-  std::vector<const char*> nested;  // a mapping, or a list of mappings
-  void (*refuse)(const ForeignTrainer&, const ForeignKeys&);  // methods that no table can tell; may be nullptr
+  std::vector<const char*> ruled;                             // keys that `rules` handles
+  std::vector<const char*> lists;                             // of these and the renamed keys, those that accept a list
+  std::vector<const char*> nested;                            // keys that accept a mapping or a list of mappings
+  void (*refuse)(const ForeignTrainer&, const ForeignKeys&);  // methods that no table can express; may be nullptr
   void (*rules)(ForeignReader&);
-  const char* columns = "";  // what of a dataset names its columns; empty: nothing in their file does
+  const char* columns = "";  // what their file calls a dataset's columns; empty: it has no name for them
 };
 
-// In the order in which a file is asked whose it is.
+// In the order in which they are tried on a file.
 std::span<const ForeignTrainer* const> foreign_trainers();
-// Its keys are understood one by one in a file of ours, too.
+// The trainer whose single keys are also accepted in a file of ours.
 const ForeignTrainer& default_foreign_trainer();
-// Whose file has these keys, by its own mark; nullptr: none.
+// The trainer whose mark is among these keys; nullptr if there is none.
 const ForeignTrainer* trainer_of(const std::set<std::string>& keys);
 
 bool is_key_of(const ForeignTrainer& trainer, const std::string& name);
-// The key as their files write it: `optim`, which is a section of ours, is known as optim_type here.
+// The key as their files write it. Their `optim` is called optim_type here, because `optim` is a section of ours.
 std::string foreign_key_name(const std::string& name);
-// The other way round: how a key that they write so is known here.
+// The inverse: our internal name for a key as they write it.
 std::string known_foreign_name(const std::string& written);
-// The trainer that has a key of this name, first of all the default one; nullptr: none has.
+// The trainer that has a key of this name, preferring the default one; nullptr if none has it.
 const ForeignTrainer* trainer_with_key(const std::string& name);
-// Whether a mapping, or a list, may be its value: of keys that megatrain obeys hardly ever.
+// Whether the key accepts a mapping or a list. Few keys that megatrain follows do.
 bool takes_mapping(const ForeignTrainer& trainer, const std::string& name);
 bool takes_list(const ForeignTrainer& trainer, const std::string& name);
 
-// The key that is spelled almost like this one; empty: none is.
+// The key with the nearest spelling; empty if none is close.
 std::string nearest_foreign_key(const ForeignTrainer& trainer, const std::string& unknown);
 
 // More checkpoints than a run ever writes.

@@ -1,4 +1,4 @@
-// The trainers whose files are read, each in a file of its own.
+// The supported trainers, each in its own file.
 #pragma once
 
 #include "megatrain/foreign/trainer.h"

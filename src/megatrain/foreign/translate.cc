@@ -31,7 +31,7 @@ void ForeignReader::attempt(const std::function<void()>& rule) {
   try {
     rule();
   } catch (const Error& e) {
-    // Several rules may read one key.
+    // Several rules may read the same key.
     if (std::find(problems_.begin(), problems_.end(), e.what()) == problems_.end()) problems_.push_back(e.what());
   }
 }

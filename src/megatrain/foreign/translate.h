@@ -1,4 +1,4 @@
-// Keys of another trainer in megatrain's words, with that trainer's defaults.
+// Translates another trainer's keys into megatrain's, including that trainer's defaults.
 #pragma once
 
 #include <map>
@@ -10,31 +10,32 @@
 
 namespace megatrain {
 
-// What a key of theirs became, or several that belong together.
+// The translation of one of their keys, or of several that belong together.
 struct Translation {
-  std::string from;       // the first of theirs
-  std::string theirs;     // "key: value", of all of them
-  std::string key;        // ours; empty: it asks for nothing
-  std::string text;       // the value, as our key reads it
-  std::string note;       // where it asks for nothing, why; else what is to be known of it, or nothing
-  bool given = true;      // false: a default of theirs
-  std::string stage{};    // TrainConfig::stage, which no key of ours says
-  std::string warning{};  // the run is not theirs in this; a sentence that follows the place
-  std::vector<std::map<std::string, std::string>> items{};  // of a list, instead of `text`
+  std::string from;     // their first key
+  std::string theirs;   // "key: value" for each of them
+  std::string key;      // ours; empty: no effect
+  std::string text;     // the value in the form that our key reads
+  std::string note;     // why it has no effect, or a remark; may be empty
+  bool given = true;    // false: one of their defaults
+  std::string stage{};  // TrainConfig::stage, which no key of ours sets
+  // The run differs from theirs in this respect: a sentence that follows the location.
+  std::string warning{};
+  std::vector<std::map<std::string, std::string>> items{};  // for a list, instead of `text`
 };
 
-// Throws Error(bad_config) for a method that megatrain does not have, such as LoRA. With `theirs` the file is one of
-// the trainer's: its defaults hold for what is not given, except where `own`, the keys of ours that are given, says the
-// same thing. Values that would be ignored are sentences in `problems`, each with its place; `file` is that of what is
-// not given.
+// Throws Error(bad_config) for a method that megatrain does not have, such as LoRA. With `theirs` the file is in the
+// trainer's format, so its defaults apply, except where a given key of ours (`own`) sets the same thing. Values that
+// would be ignored become sentences in `problems`, each with its location. `file` is the location of keys that are not
+// given.
 std::vector<Translation> translate(const ForeignTrainer& trainer, const ForeignKeys& given, bool theirs,
                                    const std::set<std::string>& own, const std::string& file,
                                    std::vector<std::string>& problems);
 
-// A row of the table that says what a file of theirs became.
+// A row of the table that shows how a file was translated.
 struct TranslationRow {
   std::string theirs, here;
-  std::string from;  // given, default, or the key of ours that was given instead
+  std::string from;  // "given", "default", or the location of our own key that takes precedence
 };
 std::string translation_table(const std::vector<TranslationRow>& rows);
 

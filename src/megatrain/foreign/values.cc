@@ -23,7 +23,7 @@ bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0;
                           value.null ? "null" : fmt::format("'{}'", value.text), expected));
 }
 
-// Nothing where the text is no decimal number.
+// Returns an empty string unless the text is a decimal number.
 std::string plain_number(std::string_view text, double& number) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {

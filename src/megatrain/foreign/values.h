@@ -1,4 +1,4 @@
-// Values of other trainers' files, read as their YAML parser reads them.
+// Values of other trainers' files, parsed as their YAML parser does.
 #pragma once
 
 #include <map>
@@ -7,44 +7,44 @@
 
 namespace megatrain {
 
-// One element of a list, nested names dotted ("roles.assistant"), of a list inside it the elements with commas between.
-// A plain element has one entry without a name.
+// One element of a list. Nested names are dotted ("roles.assistant"), and a nested list is its elements joined by
+// commas. A plain element has one entry without a name.
 struct ForeignItem {
   std::map<std::string, std::string> entries;
   std::string where;  // "FILE:LINE"
 };
 
-// A key of theirs as it was given. Of a mapping, `text` is "{…}" and `entries` has its values by name, with "{…}" for
-// one that is no plain value; of a list `text` has the elements with commas between, "{…}" for a mapping.
+// A key of theirs as given. For a mapping, `text` is "{…}" and `entries` has the values by name, with "{…}" for one
+// that is not a scalar. For a list, `text` has the elements joined by commas, with "{…}" for a mapping.
 struct Foreign {
   std::string text;
   std::string where;  // "FILE:LINE" or "--key"
   bool null = false;
   std::map<std::string, std::string> entries{};
-  std::string json{};                // of a mapping: all of it, as JSON
-  std::vector<ForeignItem> items{};  // of a list
+  std::string json{};                // for a mapping: all of it as JSON
+  std::vector<ForeignItem> items{};  // for a list
 };
 
 using ForeignKeys = std::map<std::string, Foreign>;
 
-// True, False and the like as YAML 1.1 writes them (true, yes, on in small letters, capitals or with a capital), and 1
-// and 0; null is false. Throws Error(bad_config) for another value.
+// YAML 1.1 booleans (true, yes and on, in lower case, upper case or capitalised, and their opposites), 1 and 0; null is
+// false. Throws Error(bad_config) for any other value.
 bool foreign_flag(const std::string& name, const Foreign& value);
 
-// A number as std::from_chars reads it: without a sign '+' and without underscores between digits (1_000).
-// Throws Error(bad_config) for what is no number; a number in octal ("010") is refused rather than read as decimal.
+// The number in the form that std::from_chars reads: without a '+' sign and without underscores between digits (1_000).
+// Throws Error(bad_config) if it is not a number. Octal ("010") is refused rather than read as decimal.
 std::string foreign_number(const std::string& name, const Foreign& value);
 
 // The same as a double.
 double foreign_double(const std::string& name, const Foreign& value);
 
-// The same of a whole number; 500.0 is one.
+// The same for an integer; 500.0 is accepted.
 std::string foreign_whole(const std::string& name, const Foreign& value);
 
-// What the value asks for is switched on: not null, false, 0, empty or none.
+// Whether the value enables something: it is not null, false, 0, empty or none.
 bool is_on(const Foreign& value);
 
-// `pattern` is the name, or ends in * and begins as the name does.
+// Whether `pattern` equals the name, or ends in * and the rest is a prefix of it.
 bool matches(const char* pattern, const std::string& name);
 
 }  // namespace megatrain
