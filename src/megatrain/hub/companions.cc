@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 10> kNames = {"tokenizer.json",     "toke
                                                      "merges.txt",         kTemplateFile,
                                                      "chat_template.json", "generation_config.json"};
 
-// Where files of the model may lie, links resolved.
+// The directories that may contain files of the model, with links resolved.
 std::vector<fs::path> roots_of(const std::string& directory) {
   std::error_code error;
   const fs::path own = fs::canonical(directory, error);
@@ -35,18 +35,19 @@ std::vector<fs::path> roots_of(const std::string& directory) {
     const fs::path folder = at.parent_path();
     if (at.filename() != "snapshots" || !folder.filename().string().starts_with("models--")) continue;
     roots.push_back(folder);
-    // the user may have moved the blobs to another disk; what is in the snapshot had no part in that
+    // the user may have moved the blobs to another disk; nothing inside the snapshot could have caused that
     if (const fs::path blobs = fs::canonical(folder / "blobs", error); !error) roots.push_back(blobs);
     break;
   }
   return roots;
 }
 
-// Opens NAME of `directory` if it is a regular file that lies in one of the roots, however many links lead there.
+// Opens NAME in `directory` if it resolves to a regular file inside one of the roots, through any number of links.
 File open_companion(const std::string& directory, const std::string& name, const std::vector<fs::path>& roots) {
   const std::string path = directory + "/" + name;
   std::error_code error;
-  if (fs::status(path, error).type() != fs::file_type::regular) {  // before it is opened: opening a device may act
+  // before opening it: opening a device may have side effects
+  if (fs::status(path, error).type() != fs::file_type::regular) {
     const fs::path target = fs::read_symlink(path, error);
     fail_input(fmt::format("{} is {}, and an export would need it; remove it or download the model again.", path,
                            error ? "neither a file nor a folder"
@@ -64,7 +65,7 @@ File open_companion(const std::string& directory, const std::string& name, const
   return file;
 }
 
-// What of the folder is wanted and not a folder itself.
+// The names in the folder that `wanted` accepts and that are not folders.
 template <class Wanted>
 std::vector<std::string> names_in(const std::string& directory, const Wanted& wanted) {
   std::vector<std::string> names;

@@ -13,11 +13,11 @@ namespace {
 // fp32 bits: sign 1, exponent 8, mantissa 23. fp16: 1, 5, 10. bf16: 1, 8, 7.
 constexpr uint32_t kMagnitude = 0x7FFFFFFFu;
 constexpr uint32_t kInfinity = 0x7F800000u;
-constexpr uint32_t kRebias = (127u - 15u) << 23;  // fp16's exponent to fp32's
-constexpr uint32_t kHalfNormal = 0x38800000u;     // 2^-14, the least normal fp16
-constexpr uint32_t kHalfOverflow = 0x47800000u;   // 2^16; [65520, 2^16) rounds up to infinity by itself
+constexpr uint32_t kRebias = (127u - 15u) << 23;  // from fp16's exponent bias to fp32's
+constexpr uint32_t kHalfNormal = 0x38800000u;     // 2^-14, the smallest normal fp16
+constexpr uint32_t kHalfOverflow = 0x47800000u;   // 2^16; [65520, 2^16) rounds up to infinity without special treatment
 
-// By masks, not branches: a branch around floating-point work keeps a loop from being vectorised.
+// Uses masks instead of branches: a branch around floating-point operations would prevent vectorisation.
 uint32_t select(bool condition, uint32_t yes, uint32_t no) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return (yes & mask) | (no & ~mask);
@@ -37,10 +37,10 @@ uint32_t narrow_half(uint32_t bits) {
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & kMagnitude;
   const uint32_t normal = (magnitude - kRebias + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  // The sum's last bit is worth 2^-24, one step of fp16's subnormals: the addition itself rounds to nearest even.
+  // The last bit of the sum is 2^-24, the spacing of fp16's subnormals, so the addition itself rounds to nearest even.
   const uint32_t subnormal =
       std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - std::bit_cast<uint32_t>(0.5f);
-  // A payload that does not fit becomes quiet, so that it cannot turn into infinity.
+  // A NaN whose payload does not fit becomes quiet, so that it cannot turn into infinity.
   const uint32_t nan = 0x7C00u | ((magnitude >> 13) & 0x3FFu) | ((magnitude & 0x1FFFu) != 0 ? 0x200u : 0u);
   const uint32_t small = select(magnitude < kHalfNormal, subnormal, normal);
   const uint32_t number = select(magnitude >= kHalfOverflow, 0x7C00u, small);
@@ -53,7 +53,7 @@ uint32_t narrow_bf16(uint32_t bits) {
   return (bits & kMagnitude) > kInfinity ? nan : rounded;
 }
 
-// memcpy: stored elements have no alignment. Bits, never floats: moving a float could quiet a NaN.
+// memcpy, because stored elements are not aligned. Integers, not floats, because moving a float could quiet a NaN.
 template <class Map>
 void map_16_to_32(const std::byte* in, int64_t count, std::byte* out, Map map) {
   for (int64_t i = 0; i < count; ++i) {

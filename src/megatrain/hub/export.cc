@@ -29,7 +29,7 @@ bool holds_only(const fs::path& directory, bool (*wanted)(const fs::directory_en
   return !error;
 }
 
-// NAME of NAME.PID-N.partial, as write_text_file has it for a moment.
+// NAME of NAME.PID-N.partial, which write_text_file uses while it writes.
 std::string without_partial_suffix(const std::string& name) {
   if (!name.ends_with(".partial")) return name;
   const fs::path stem = fs::path(name).stem();
@@ -55,7 +55,7 @@ bool is_own(const fs::directory_entry& entry) {
 
 bool holds_only_own_files(const std::string& directory) { return holds_only(directory, is_own); }
 
-// Absolute, links resolved, no trailing slash.
+// The absolute path with links resolved and no trailing slash.
 std::string resolved(const std::string& path) {
   std::error_code error;
   fs::path full = fs::weakly_canonical(fs::absolute(path), error);
@@ -90,7 +90,7 @@ std::string unused_sibling(const std::string& directory) {
   return name;
 }
 
-// An empty directory; what a killed export left under its name goes.
+// Creates an empty directory, removing what a killed export left under that name.
 void make_partial(PartialPath& partial) {
   std::error_code error;
   if (fs::exists(partial.path(), error)) {
@@ -105,7 +105,7 @@ void make_partial(PartialPath& partial) {
   partial.created();
 }
 
-// config.json, tokenizer and templates. Returns the names of what was copied.
+// Writes config.json, the tokenizer and templates. Returns the names of the copied files.
 std::vector<std::string> write_small_files(const ExportRequest& request, const std::string& into) {
   write_text_file(into + "/config.json", request.config_json);
   std::vector<std::string> copied;
@@ -129,7 +129,7 @@ std::vector<std::string> write_small_files(const ExportRequest& request, const s
   return copied;
 }
 
-// Returns where a former directory with files of other origin was moved, and says so; empty when none.
+// Returns, and logs, where an existing directory with foreign files was moved; empty if there was none.
 std::string put_in_place(PartialPath& partial, const std::string& directory) {
   sync_directory(partial.path());
   const bool disposable = fs::exists(directory) && holds_only_own_files(directory);

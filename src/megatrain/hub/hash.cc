@@ -15,7 +15,7 @@
 namespace megatrain {
 namespace {
 
-// The values of a tensor of a state file, whatever it is stored as.
+// Hashes the fp32 values of a tensor in a state file, however it is stored.
 void hash_values(const ModelFiles& model, const StoredTensor& tensor, StateHasher& hasher) {
   constexpr int64_t kPiece = int64_t{1} << 20;  // elements
   std::vector<float> values, scales;

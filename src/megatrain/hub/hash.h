@@ -1,4 +1,4 @@
-// The hash of a model's state, as anyone can recompute it from the bytes: xxh3_128 over tensors in name order.
+// The hash of a model's state, which anyone can recompute from the bytes: xxh3_128 over tensors in name order.
 #pragma once
 
 #include <cstddef>
@@ -13,28 +13,28 @@
 namespace megatrain {
 
 struct StateHash {
-  std::string state;                           // over all tensors; empty when there are no moments
-  std::string weights;                         // over the tensors that are not moments
-  std::map<std::string, std::string> tensors;  // each tensor's bytes
+  std::string state;                           // over all tensors; empty if there are no moments
+  std::string weights;                         // over all tensors except moments
+  std::map<std::string, std::string> tensors;  // over each tensor's bytes
   std::optional<int64_t> step;
 };
 
-// step, state, weights, tensors; null for what is absent.
+// step, state, weights, tensors; null for absent ones.
 nlohmann::json to_json(const StateHash& hash);
 
 // NAME.exp_avg or NAME.exp_avg_sq
 bool is_moment(const std::string& name);
 
-// Of the scales of int8 moments: NAME.exp_avg.scale
+// Suffix for the scales of int8 moments: NAME.exp_avg.scale
 inline constexpr const char* kScaleSuffix = ".scale";
 
 class StateHasher {
  public:
-  // The next bytes of a tensor. Names come in ascending byte order (std::string's <), a tensor's bytes in theirs.
+  // Adds the next bytes of a tensor. Names must ascend in byte order (std::string's <), and a tensor's bytes in theirs.
   void update(const std::string& name, const void* data, size_t bytes);
 
-  // Its two halves, for two threads: the hash of all tensors together, and of each alone. Both get everything, in
-  // order.
+  // The two halves of update(), for two threads: the hash over all tensors, and the hash of each one. Both must get all
+  // data, in order.
   void update_together(const std::string& name, const void* data, size_t bytes);
   void update_each(const std::string& name, const void* data, size_t bytes);
 
@@ -46,17 +46,17 @@ class StateHasher {
   Xxh3 state_, weights_;
   bool moments_ = false;
   Xxh3 tensor_;
-  std::optional<std::string> name_;  // of the tensor that tensor_ is about
+  std::optional<std::string> name_;  // of the tensor that tensor_ is hashing
   std::map<std::string, std::string> tensors_;
 };
 
-// Metadata of a state file whose tensors are not fp32; its hash is over the fp32 values that they stand for.
+// Metadata key of a state file whose tensors are not fp32; its hash is over the fp32 values that they represent.
 inline constexpr const char* kStoredMoments = "state.moments";
 
-// Over stored bytes; the step is the metadata's "step", when there is one.
+// Hashes the stored bytes. The step is the metadata's "step", if there is one.
 StateHash hash_file(const std::string& path);
 
-// A Hugging Face directory, over stored bytes.
+// Hashes the stored bytes of a Hugging Face directory.
 StateHash hash_directory(const std::string& path);
 
 }  // namespace megatrain

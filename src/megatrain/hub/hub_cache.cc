@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Empty when unset, as huggingface_hub takes it.
+// Unset and empty are the same, as for huggingface_hub.
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -28,7 +28,7 @@ std::string variable(const char* name) {
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
-  return fs::exists(path, ignored);  // of a link: what it points to
+  return fs::exists(path, ignored);  // follows links
 }
 
 bool is_folder(const fs::path& path) {
@@ -53,7 +53,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-// The snapshot that refs/main names, or the only one there is.
+// The snapshot that refs/main names, or the only one that exists.
 fs::path snapshot_of(const fs::path& folder, const std::string& name, ModelParts needed) {
   constexpr int64_t kMaxReferenceBytes = 4096;
   const fs::path reference = folder / "refs" / "main";

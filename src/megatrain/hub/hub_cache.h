@@ -1,4 +1,4 @@
-// Models by the name they have on Hugging Face's hub, in the cache where its own tools put what they downloaded.
+// Finds models by their Hugging Face hub name in the cache where its own tools put downloads.
 //
 //   CACHE/models--Org--Name/refs/main            holds a commit
 //   CACHE/models--Org--Name/snapshots/COMMIT/    the model directory: links into ../../blobs
@@ -18,9 +18,9 @@ bool is_hub_name(const std::string& path);
 
 enum class ModelParts { config, weights };
 
-// The model's directory: `path` itself when it is there or is no hub name, else its snapshot in the cache. Throws
-// Error(bad_input) when the cache has none or not all `needed` parts of it; the message has the command that downloads
-// it.
+// The model's directory: `path` itself if it exists or is not a hub name, otherwise its snapshot in the cache. Throws
+// Error(bad_input) when the cache lacks the model or some of the `needed` parts; the message has the command that
+// downloads it.
 std::string find_model(const std::string& path, ModelParts needed);
 
 }  // namespace megatrain

@@ -23,7 +23,7 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-// Something that only a pickle reader could open.
+// Whether there are weights that only a pickle reader could open.
 bool has_pickled_weights(const std::string& directory) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
@@ -46,7 +46,7 @@ bool has_pickled_weights(const std::string& directory) {
                          directory, kSingle, kIndex));
 }
 
-// Shard name -> the tensors that the index says it holds.
+// Maps each shard's name to the tensors that the index assigns to it.
 std::map<std::string, std::vector<std::string>> read_index(const std::string& path) {
   const nlohmann::json index = read_json_file(path);
   const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();

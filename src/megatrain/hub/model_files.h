@@ -1,4 +1,4 @@
-// The weights of a Hugging Face directory (one safetensors file, or an index and its shards), or of one file.
+// The weights of a Hugging Face directory (one safetensors file, or an index with shards) or of a single file.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ class ModelFiles {
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsFile>& files() const { return files_; }
   const std::vector<const StoredTensor*>& tensors() const { return tensors_; }  // sorted by name
-  const StoredTensor* find(std::string_view name) const;                        // null when absent
+  const StoredTensor* find(std::string_view name) const;                        // nullptr if absent
 
-  // The tensor as a parameter of this shape; Error(bad_input) when it is absent, has another shape, or a type that
-  // cannot be read as a parameter.
+  // The tensor as a parameter of this shape. Throws Error(bad_input) when it is absent, has another shape, or has a
+  // type that is not a parameter's.
   const StoredTensor& parameter(std::string_view name, const std::vector<int64_t>& shape) const;
 
-  // Error(io) where a file was cut since it was opened; to be called when tensors have been read.
+  // Throws Error(io) if a file was truncated since it was opened. Call it after reading tensors.
   void check_whole() const;
 
-  // The file that holds `tensor`, for messages.
+  // The path of the file that holds `tensor`, for messages.
   const std::string& file_of(const StoredTensor& tensor) const;
 
  private:
@@ -39,8 +39,8 @@ class ModelFiles {
   std::vector<const StoredTensor*> tensors_;
 };
 
-// Files of a model directory's weights that are not there: shards that its index names, or model.safetensors when there
-// is neither. Empty: all are, or they are in a format that ModelFiles refuses.
+// The missing weight files of a model directory: shards that its index names, or model.safetensors if it has neither.
+// Empty if all exist, or if they are in a format that ModelFiles refuses.
 std::vector<std::string> missing_weights(const std::string& directory);
 
 }  // namespace megatrain

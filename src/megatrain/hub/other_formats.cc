@@ -65,8 +65,8 @@ void refuse_other_formats(const std::string& path) {
   const fs::path directory = path;
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
-  if (stands_there(directory / "config.resolved.yaml")) return;  // a run, whatever stands beside it
-  // Trainers put the base model's config.json beside an adapter; beside whole weights it would be ignored.
+  if (stands_there(directory / "config.resolved.yaml")) return;  // a run, whatever else is there
+  // Trainers put the base model's config.json beside an adapter. Beside complete weights the adapter would be ignored.
   if (const fs::path file = directory / "adapter_config.json"; stands_there(file)) refuse_adapter(plain, file.string());
   if (stands_there(directory / "config.json")) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))

@@ -1,4 +1,4 @@
-// Models in forms that are not trained: recognised, and answered with the command that helps.
+// Recognises model formats that cannot be trained, and names the command that converts them.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace megatrain {
 
-// Throws Error(bad_input) where `path` is a GGUF file, a folder of them, an adapter's directory or a pickled
-// checkpoint. Anything else, also what is not there, is left to those that open it.
+// Throws Error(bad_input) when `path` is a GGUF file, a folder of them, an adapter's directory or a pickled checkpoint.
+// Anything else, including a path that does not exist, is left to the code that opens it.
 void refuse_other_formats(const std::string& path);
 
-// Throws Error(bad_input) where `config`, the config.json at `path`, says that the weights are quantised. MXFP4 is left
-// to the families that read it.
+// Throws Error(bad_input) when `config`, the config.json at `path`, declares quantised weights. MXFP4 is accepted here
+// and left to the model families that read it.
 void refuse_quantised(const nlohmann::json& config, const std::string& path);
 
 }  // namespace megatrain

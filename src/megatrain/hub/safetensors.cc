@@ -34,14 +34,14 @@ constexpr std::string_view kLfsPointer = "version https://git-lfs";
   fail_input(fmt::format("{}: tensor {} {}; {}.", path, printable(name), finding, kAdvice));
 }
 
-// JSON text for a message, cut when long.
+// JSON text for a message, shortened if long.
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', true);
   if (text.size() > kShownCharacters) text = text.substr(0, kShownCharacters) + "...";
   return text;
 }
 
-// A JSON integer in [0, 2^63); never by way of a double.
+// A JSON integer in [0, 2^63), read without going through a double.
 std::optional<int64_t> whole_number(const Json& value) {
   if (!value.is_number_unsigned()) return {};
   const uint64_t number = value.get<uint64_t>();
@@ -49,7 +49,7 @@ std::optional<int64_t> whole_number(const Json& value) {
   return static_cast<int64_t>(number);
 }
 
-// Where a tensor lies in the data buffer.
+// Where a tensor is in the data buffer.
 struct Extent {
   int64_t begin = 0;
   int64_t end = 0;
@@ -134,7 +134,7 @@ class HeaderReader {
     return *type;
   }
 
-  // Returns the bytes that the shape takes.
+  // Returns the size in bytes of the shape.
   int64_t read_shape(StoredTensor& tensor, const Json& value) {
     if (!value.is_array()) {
       refuse_tensor(path_, tensor.name, fmt::format("has a shape of {}, where a list was expected", shown(value)));
@@ -170,7 +170,7 @@ class HeaderReader {
     return {*begin, *end};
   }
 
-  // In order of their offsets, tensors follow one another from 0 to the end of the file.
+  // Sorted by offset, the tensors must tile the data from 0 to the end of the file.
   void check_tiling() {
     std::sort(extents_.begin(), extents_.end(),
               [](const Extent& a, const Extent& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
@@ -258,7 +258,7 @@ void release_pages(const StoredTensor& tensor) {
   const int64_t address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data));
   const int64_t begin = round_up(address, page);
   const int64_t end = (address + tensor.bytes) / page * page;
-  // Pages that a neighbour shares stay. A refusal costs memory, not correctness.
+  // Pages shared with a neighbour are kept. If madvise fails, that costs memory, not correctness.
   if (begin < end) {
     ::madvise(const_cast<std::byte*>(tensor.data) + (begin - address), static_cast<size_t>(end - begin), MADV_DONTNEED);
   }

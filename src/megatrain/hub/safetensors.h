@@ -1,5 +1,5 @@
-// Reads a safetensors file by mmap. A file that opens is whole: its offsets tile the data exactly, so every tensor's
-// bytes lie inside the mapping.
+// Reads a safetensors file by mmap. A file that opens is complete: its offsets tile the data exactly, so every tensor's
+// bytes are inside the mapping.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct StoredTensor {
   std::string name;
   StoredType dtype = StoredType::f32;
   std::vector<int64_t> shape;
-  const std::byte* data = nullptr;  // bytes of the mapping; not aligned in general
+  const std::byte* data = nullptr;  // in the mapping; usually not aligned
   int64_t bytes = 0;
 
   int64_t elements() const { return bytes / stored_type_bytes(dtype); }
@@ -29,7 +29,7 @@ struct SafetensorsContents {
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-// Checks a whole file's bytes; throws Error(bad_input) naming `path`, the tensor, what was found and expected.
+// Checks the bytes of a whole file. Throws Error(bad_input) with `path`, the tensor, and what was found and expected.
 SafetensorsContents parse_safetensors(const std::byte* file, int64_t bytes, const std::string& path);
 
 class SafetensorsFile {
@@ -40,8 +40,8 @@ class SafetensorsFile {
   const std::vector<StoredTensor>& tensors() const { return contents_.tensors; }  // sorted by name
   const std::map<std::string, std::string>& metadata() const { return contents_.metadata; }
   std::vector<std::string> names() const;
-  const StoredTensor* find(std::string_view name) const;  // null when absent
-  // Error(io) where the file was cut since it was opened; to be called when its tensors have been read.
+  const StoredTensor* find(std::string_view name) const;  // nullptr if absent
+  // Throws Error(io) if the file was truncated since it was opened. Call it after reading its tensors.
   void check_whole() const { file_.check_whole(); }
 
  private:
@@ -52,8 +52,8 @@ class SafetensorsFile {
 // "(4096, 1024)"
 std::string format_shape(const std::vector<int64_t>& shape);
 
-// Gives the mapping's resident pages back once a tensor has been read, so that loading a model does not hold it twice.
-// The tensor stays readable.
+// Drops the mapping's resident pages once a tensor has been read, so that loading a model does not hold it twice. The
+// tensor stays readable.
 void release_pages(const StoredTensor& tensor);
 
 }  // namespace megatrain

@@ -39,7 +39,7 @@ int64_t TensorDeclaration::elements() const {
 
 int64_t header_entry_bytes(const TensorDeclaration& tensor) {
   constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
-  return static_cast<int64_t>(header_entry(tensor, kLongest, kLongest).size()) + 1;  // and a comma
+  return static_cast<int64_t>(header_entry(tensor, kLongest, kLongest).size()) + 1;  // plus a comma
 }
 
 SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorDeclaration> tensors,

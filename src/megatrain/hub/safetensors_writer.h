@@ -1,6 +1,6 @@
 // Writes a safetensors file whose tensors arrive in any order, in pieces, from any thread.
 //
-// Bytes go to PATH.partial; finish() makes them durable and renames. Without finish() nothing is left behind.
+// Data is written to PATH.partial; finish() makes it durable and renames it. Without finish() nothing is left behind.
 #pragma once
 
 #include <cstddef>
@@ -20,28 +20,29 @@ struct TensorDeclaration {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
 
-  int64_t elements() const;  // product of the shape; refuses one that wraps
+  int64_t elements() const;  // product of the shape; throws if it overflows
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }
 };
 
-// At least what a tensor's entry takes in a file's header.
+// An upper bound for a tensor's entry in the file header.
 int64_t header_entry_bytes(const TensorDeclaration& tensor);
 
 class SafetensorsWriter {
  public:
-  // Names are unique. Tensors lie in the order given, those of wider elements first, so all are naturally aligned.
+  // Names must be unique. Tensors are stored in the given order, but wider element types first, so all are naturally
+  // aligned.
   SafetensorsWriter(std::string path, std::vector<TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata = {});
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Bytes [byte_offset, byte_offset + bytes) of a tensor; no byte twice. Thread-safe.
+  // Writes bytes [byte_offset, byte_offset + bytes) of a tensor; no byte may be written twice. Thread-safe.
   void write(const std::string& name, int64_t byte_offset, const void* data, int64_t bytes);
 
-  // Elements [element_offset, element_offset + count), converted to the tensor's type. Thread-safe.
+  // Writes elements [element_offset, element_offset + count), converted to the tensor's type. Thread-safe.
   void write_f32(const std::string& name, int64_t element_offset, const float* data, int64_t count);
 
-  // Every byte must have been written. The file is durable under its name when this returns.
+  // Every byte must have been written. When this returns, the file is durable under its final name.
   void finish();
 
   const std::string& path() const { return path_; }

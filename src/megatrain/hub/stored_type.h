@@ -30,12 +30,12 @@ enum class StoredType : uint8_t {
 int64_t stored_type_bytes(StoredType type);
 const char* stored_type_name(StoredType type);  // "BF16"
 
-// Empty when the format has no such type.
+// Empty if the format has no such type.
 std::optional<StoredType> parse_stored_type(std::string_view name);
 
 StoredType to_stored_type(DType type);
 
-// The type as a parameter's: F32, F16 and BF16 have one, the others do not.
+// The type as a parameter dtype: exists for F32, F16 and BF16 only.
 std::optional<DType> parameter_type(StoredType type);
 
 }  // namespace megatrain
