@@ -29,7 +29,7 @@ class Keys {
   GgufMetadata& metadata_;
 };
 
-// What llama.cpp multiplies cos and sin by where it scales by YaRN.
+// The factor that llama.cpp itself applies to cos and sin under YaRN scaling.
 double own_yarn_factor(double factor) { return 1 + 0.1 * std::log(factor); }
 
 void add_rope(const ModelConfig& c, Keys& keys) {
@@ -38,7 +38,7 @@ void add_rope(const ModelConfig& c, Keys& keys) {
   keys.whole("rope.dimension_count", rope.turning(c.head_dim));
   switch (rope.scaling) {
     case RopeScaling::none:
-    case RopeScaling::llama3: break;  // its factors are a tensor
+    case RopeScaling::llama3: break;  // llama3's factors are written as a tensor
     case RopeScaling::linear:
       keys.text("rope.scaling.type", "linear");
       keys.number("rope.scaling.factor", rope.factor);

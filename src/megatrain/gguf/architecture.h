@@ -1,5 +1,5 @@
-// What llama.cpp has to know of a model beside its tensors: the keys of its sizes, RoPE and experts, and those that its
-// family names (LlamaCpp in model/family.h). What llama.cpp computes otherwise is refused by name.
+// What llama.cpp needs to know about a model apart from its tensors: keys for sizes, RoPE and experts, and those that
+// the family names (LlamaCpp in model/family.h). Models that llama.cpp would compute differently are refused by name.
 #pragma once
 
 #include "megatrain/gguf/gguf_file.h"
@@ -7,12 +7,12 @@
 
 namespace megatrain {
 
-// Both throw Error(bad_input): the first for a family that llama.cpp does not have, the second also for a field of one.
+// Both throw Error(bad_input) for a family that llama.cpp lacks; the second also for an unsupported field of one.
 const LlamaCpp& llama_cpp_of(const Family& family);
 const LlamaCpp& gguf_family(const ModelConfig& config);
 
-// general.architecture is first, as the format wants it. A window that llama.cpp would ignore ends the context there,
-// with a line in the log: within it both compute the same.
+// general.architecture comes first, as the format requires. If llama.cpp would ignore the model's sliding window, the
+// context is cut to the window, with a warning: within it both compute the same.
 void add_architecture(const ModelConfig& config, GgufMetadata& metadata);
 
 }  // namespace megatrain

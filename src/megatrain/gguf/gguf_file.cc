@@ -12,9 +12,9 @@ namespace {
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint32_t kVersion = 3;
-constexpr int64_t kAlignment = 32;  // what readers take where general.alignment is absent
+constexpr int64_t kAlignment = 32;  // the default when general.alignment is absent
 
-// As the format numbers them.
+// The format's numbers for value types.
 enum class ValueKind : uint32_t { uint32 = 4, int32 = 5, float32 = 6, boolean = 7, string = 8, array = 9 };
 
 static_assert(std::endian::native == std::endian::little, "GGUF is written as memory holds it");
@@ -94,7 +94,7 @@ GgufFile::GgufFile(const std::string& path, const GgufMetadata& metadata, const 
     header.string(key);
     std::visit([&](const auto& v) { header.value(v); }, value);
   }
-  int64_t offset = 0;  // from the start of the tensors' bytes
+  int64_t offset = 0;  // from the start of the tensor data
   for (const GgufTensorEntry& tensor : tensors) {
     header.string(tensor.name);
     header.number(static_cast<uint32_t>(tensor.shape.size()));
@@ -114,7 +114,7 @@ GgufFile::GgufFile(const std::string& path, const GgufMetadata& metadata, const 
   end_ = begin + offset;
 
   file_ = File::create(output_.path());
-  file_.reserve(end_);  // gaps and the padding behind the last tensor read as zeros
+  file_.reserve(end_);  // gaps, and the padding after the last tensor, read as zeros
   file_.write_at(0, header.text().data(), begin);
 }
 

@@ -1,8 +1,8 @@
-// Writes a GGUF file (version 3, little endian): metadata, then a table of tensors, then their bytes, which arrive in
+// Writes a GGUF file (version 3, little endian): metadata, then a table of tensors, then their data, which arrives in
 // order and in pieces.
 //
-// Bytes go to a file in PATH.partial (io/new_output.h); finish() makes them durable and gives the file its name.
-// Without finish() nothing is left behind.
+// Data goes to a file in PATH.partial (io/new_output.h); finish() makes it durable and renames it. Without finish()
+// nothing is left behind.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ using GgufValue = std::variant<uint32_t, int32_t, float, bool, std::string, std:
 // Keys in the order in which they were added.
 class GgufMetadata {
  public:
-  void add(std::string key, GgufValue value);  // no key twice
+  void add(std::string key, GgufValue value);  // keys must be unique
   const GgufValue* find(std::string_view key) const;
   const std::vector<std::pair<std::string, GgufValue>>& entries() const { return entries_; }
 
@@ -35,7 +35,7 @@ class GgufMetadata {
 
 struct GgufTensorEntry {
   std::string name;
-  std::vector<int64_t> shape;  // as safetensors has it, the last dimension being the contiguous one
+  std::vector<int64_t> shape;  // as in safetensors: the last dimension is contiguous
   GgufType type = GgufType::f32;
 
   int64_t elements() const;
@@ -44,16 +44,16 @@ struct GgufTensorEntry {
 
 class GgufFile {
  public:
-  // Reserves the whole file, so that a disk that is too full is Error(io) here. Error(bad_config) where `path` is there
-  // or another process writes it, Error(io) where PATH.partial is no export's.
+  // Reserves the whole file, so a full disk is reported here as Error(io). Throws Error(bad_config) when `path` exists
+  // or another process is writing it, and Error(io) when PATH.partial was not left by an export.
   GgufFile(const std::string& path, const GgufMetadata& metadata, const std::vector<GgufTensorEntry>& tensors);
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
-  // The next bytes of this tensor; tensors are written in the order of the table, each to its end.
+  // Writes the next bytes of this tensor. Tensors must be written completely and in the order of the table.
   void write(size_t tensor, const std::vector<std::byte>& bytes);
 
-  // Every byte must have been written. The file is durable under its name when this returns.
+  // Every byte must have been written. When this returns, the file is durable under its final name.
   void finish();
 
   int64_t bytes() const { return end_; }

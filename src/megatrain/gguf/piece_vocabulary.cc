@@ -1,4 +1,4 @@
-// SentencePiece's BPE: merges by scores.
+// SentencePiece BPE, whose merges are ordered by scores.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -21,18 +21,18 @@ constexpr const char* kPieceMark = "\xE2\x96\x81";  // ▁
                   file.path, what));
 }
 
-// A Replace of " " by the mark.
+// Whether it is a Replace of " " by the mark.
 bool marks_spaces(const TokenizerNode& node) {
   return node.type() == "Replace" && node.at("pattern").has("String") && node.at("pattern").text("String") == " " &&
          node.text("content") == kPieceMark;
 }
 
-// A Split at spaces, which finds none once they are marks.
+// Whether it is a Split at spaces, which has no effect once spaces are marks.
 bool splits_spaces(const TokenizerNode& node) {
   return node.type() == "Split" && node.at("pattern").has("String") && node.at("pattern").text("String") == " ";
 }
 
-// Left and right of a merge.
+// The left and right token of a merge.
 std::pair<std::string, std::string> parts_of(const json& merge) {
   if (merge.is_array()) return {merge[0].get<std::string>(), merge[1].get<std::string>()};
   const std::string& text = merge.get_ref<const std::string&>();
@@ -84,7 +84,7 @@ bool piece_space_prefix(const TokenizerFile& file) {
 
 std::vector<float> piece_scores(const TokenizerFile& file, const Tokenizer& tokenizer, int64_t vocab) {
   std::vector<float> scores(static_cast<size_t>(vocab), 0.0f);
-  std::vector<int64_t> made(static_cast<size_t>(vocab), 0);  // merges that make the token
+  std::vector<int64_t> made(static_cast<size_t>(vocab), 0);  // number of merges that produce the token
   const json& merges = file.json.at("model").at("merges");
   int64_t rank = 0;
   int32_t last = -1;
@@ -99,7 +99,7 @@ std::vector<float> piece_scores(const TokenizerFile& file, const Tokenizer& toke
     if (made[at]++ == 0) scores[at] = -static_cast<float>(rank++);
     last = id;
   }
-  // llama.cpp joins any two tokens whose text together is a token.
+  // llama.cpp joins any two tokens whose concatenation is a token, listed as a merge or not.
   int64_t unlisted = 0;
   std::string example;
   const json& vocabulary = file.json.at("model").at("vocab");
@@ -115,7 +115,7 @@ std::vector<float> piece_scores(const TokenizerFile& file, const Tokenizer& toke
   if (unlisted == 0) return scores;
   const std::string what = fmt::format("has {} tokens, {} among them, that two others make and no merge of theirs does",
                                        unlisted, printable(example));
-  constexpr int64_t kFew = 100;  // one of so many tokens
+  constexpr int64_t kFew = 100;  // refuse above one in this many tokens
   if (unlisted * kFew > std::ssize(vocabulary)) refuse_pieces(file, what);
   log_warn(fmt::format("{} {}; llama.cpp does join them, and gives other tokens where they stand", file.path, what));
   return scores;

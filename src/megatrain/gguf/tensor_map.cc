@@ -15,11 +15,11 @@ namespace megatrain {
 namespace {
 
 struct Place {
-  std::string name;     // in a GGUF file
-  bool expert = false;  // joined with those of the other experts
+  std::string name;     // in the GGUF file
+  bool expert = false;  // stacked with the other experts of the layer
 };
 
-// Names of a layer's tensors without "model.layers.N."; experts' without their numbers.
+// By the name without "model.layers.N." and, for experts, without their number.
 std::optional<Place> place_in_layer(const LlamaCpp& family, const std::string& name) {
   static const std::map<std::string, Place> common = {
       {"input_layernorm.weight", {"attn_norm.weight"}},
@@ -62,7 +62,7 @@ std::optional<Place> place_in_layer(const LlamaCpp& family, const std::string& n
   return found == common.end() ? std::nullopt : std::optional(found->second);
 }
 
-// "N." at the start of `text`, which loses it; -1: none.
+// Removes "N." from the start of `text` and returns N; -1 if there is none.
 int64_t take_number(std::string& text) {
   int64_t number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -96,7 +96,7 @@ Place place_of(const LlamaCpp& family, const std::string& name) {
 
 bool holds(const std::string& name, std::string_view part) { return name.find(part) != std::string::npos; }
 
-// RoPE's frequencies as factors that llama.cpp divides its own by.
+// llama3's RoPE scaling as factors by which llama.cpp divides its own frequencies.
 std::vector<float> factors_of_llama3(const ModelConfig& c) {
   RopeConfig plain = c.rope;
   plain.scaling = RopeScaling::none;
@@ -134,7 +134,7 @@ void add_rope_tensors(const ModelConfig& c, const LlamaCpp& family, std::vector<
 std::vector<GgufTensor> gguf_tensors(const ModelConfig& c, const std::vector<const TensorSpec*>& specs, GgufType type) {
   const LlamaCpp& family = gguf_family(c);
   std::vector<GgufTensor> tensors;
-  std::map<std::string, size_t> joined;  // by name
+  std::map<std::string, size_t> joined;  // stacked expert tensors by name
   for (const TensorSpec* spec : specs) {
     const Place place = place_of(family, spec->name);
     if (const auto found = joined.find(place.name); found != joined.end()) {

@@ -1,4 +1,4 @@
-// Which tensors a GGUF file has, and of which of the model's each is made.
+// Which tensors a GGUF file has, and which tensors of the model each consists of.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace megatrain {
 
 struct GgufTensor {
   GgufTensorEntry entry;
-  std::vector<const TensorSpec*> parts;  // one behind the other: experts by number; empty: `values` are the tensor
+  std::vector<const TensorSpec*> parts;  // concatenated; experts by number. Empty: the tensor is `values`
   std::vector<float> values;
-  // Rows of a head whose pairs are (i, i + n / 2) in our files, as (2 i, 2 i + 1) in theirs; 0: rows stay. n.
+  // RoPE pairs the rows (i, i + n / 2) of a head in our files and (2 i, 2 i + 1) in theirs. This is n; 0: no
+  // reordering.
   int64_t pair_rows = 0;
-  float add = 0;  // to every value: what our files' norms leave out
+  float add = 0;  // added to every value: the norm_offset that weights of norms leave out
 };
 
-// Of all tensors of the model, in the order in which the model has them; the specs must outlive what is returned.
-// Vectors and the router are f32 in every file, as llama.cpp's own conversion has them. Throws Error(bad_input) for a
-// tensor that llama.cpp has no name for.
+// All tensors of the model in its order; the specs must outlive the result. Vectors and the router are always f32, as
+// in llama.cpp's own conversion. Throws Error(bad_input) for a tensor that llama.cpp has no name for.
 std::vector<GgufTensor> gguf_tensors(const ModelConfig& config, const std::vector<const TensorSpec*>& specs,
                                      GgufType type);
 

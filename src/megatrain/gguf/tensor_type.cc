@@ -30,7 +30,7 @@ const TypeEntry& entry_of(GgufType type) {
   return *std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeEntry& entry) { return entry.type == type; });
 }
 
-constexpr float kRoundsToInfinity = 65520.0f;  // half a step above fp16's largest number
+constexpr float kRoundsToInfinity = 65520.0f;  // half a step above fp16's largest value
 
 [[noreturn]] void refuse_large(const std::string& name, float value, const char* what) {
   fail_input(fmt::format("tensor {} holds {}, {}; export it as bf16 or f32", printable(name), value, what));
@@ -47,7 +47,7 @@ void encode_q8(const float* values, int64_t count, const std::string& name, std:
     const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
     write_from_f32(&scale, 1, DType::f16, out);
     for (int64_t i = 0; i < kQ8Block; ++i) {
-      // The inverse of a scale near fp32's smallest is infinite, and so is what it makes of a number.
+      // The inverse of a scale near fp32's smallest value is infinite, so the product may be infinite or NaN.
       const float number = std::clamp(std::round(x[i] * inverse), -127.0f, 127.0f);
       const auto byte = static_cast<int8_t>(std::isnan(number) ? 0.0f : number);
       std::memcpy(out + 2 + i, &byte, 1);

@@ -1,4 +1,4 @@
-// The element types that a GGUF file is written in, and fp32 values turned into each.
+// The element types of a GGUF file, and the conversion from fp32.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@ namespace megatrain {
 
 enum class GgufType : uint8_t { f32, f16, bf16, q8_0 };
 
-inline constexpr int64_t kQ8Block = 32;       // numbers that share a scale
-inline constexpr int64_t kQ8BlockBytes = 34;  // a scale in fp16, then a signed byte a number
+inline constexpr int64_t kQ8Block = 32;       // values that share a scale
+inline constexpr int64_t kQ8BlockBytes = 34;  // one fp16 scale, then a signed byte per value
 
-// "q8_0"; empty when a file cannot be asked for in this type.
+// "q8_0"; empty if it is not a type that a file can be written in.
 std::optional<GgufType> parse_gguf_type(std::string_view name);
 const char* gguf_type_name(GgufType type);
-uint32_t gguf_type_number(GgufType type);  // in a tensor's entry
-uint32_t gguf_file_type(GgufType type);    // general.file_type of a file that is mostly of it
+uint32_t gguf_type_number(GgufType type);  // in a tensor's table entry
+uint32_t gguf_file_type(GgufType type);    // general.file_type of a file that is mostly of this type
 
-// `type`, or what stands for it in rows of this many numbers: fp16 where q8_0's blocks do not fill them.
+// `type`, or the substitute for rows of this length: fp16 if they are not a multiple of q8_0's block.
 GgufType type_for_rows(GgufType type, int64_t cols);
 
-// `count` is a multiple of kQ8Block for q8_0.
+// For q8_0, `count` must be a multiple of kQ8Block.
 int64_t gguf_bytes(GgufType type, int64_t count);
 
-// fp16 and bf16 round to nearest even. A block of q8_0 has the scale max|x| / 127 in fp16, and its numbers are x times
-// the inverse of the scale in fp32, rounded to nearest with halves away from zero: bit for bit what ggml's reference
-// quantisation gives. Throws Error(bad_input) with `name` for values that are not finite, and for those that fp16 or a
-// scale in fp16 cannot hold.
+// fp16 and bf16 round to nearest even. A q8_0 block has the scale max|x| / 127 in fp16. Its values are x times the
+// inverse of the scale in fp32, rounded to nearest with halves away from zero: bit for bit ggml's reference
+// quantisation. Throws Error(bad_input) with `name` for values that are not finite, and for those that fp16 or an fp16
+// scale cannot hold.
 void encode_gguf(const float* values, int64_t count, GgufType type, const std::string& name,
                  std::vector<std::byte>& out);
 

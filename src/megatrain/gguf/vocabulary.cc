@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As the format numbers them (tokenizer.ggml.token_type).
+// The format's numbers for token types (tokenizer.ggml.token_type).
 enum class TokenKind : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
 constexpr const char* kMark = "\xE2\x96\x81";  // ▁
@@ -35,7 +35,7 @@ bool is_byte_token(const std::string& text) {
   return text.size() == 6 && text.starts_with("<0x") && hex(text[3]) && hex(text[4]) && text[5] == '>';
 }
 
-// Phi-3's: llama.cpp looks these tokens up, and takes the white space behind all special ones but the last three.
+// For Phi-3, llama.cpp requires these tokens, and strips white space after every special token except the last three.
 bool is_phi3_tokenizer(const ModelText& text) {
   for (const char* token : {"</s>", "<unk>", "<s>", "<|endoftext|>"}) {
     if (text.tokenizer.id_of(token) < 0) return false;
@@ -63,7 +63,7 @@ Tokens tokens_of(const ModelText& text, int64_t vocab, bool pieces, const std::s
     TokenKind kind = TokenKind::normal;
     if (added != nullptr) {
       kind = added->special ? TokenKind::control : TokenKind::user_defined;
-      // llama.cpp looks for such a token in the text as it came.
+      // llama.cpp searches for such a token in the unmodified text, where spaces are not marks.
       if (pieces && !added->special) token = with_spaces(std::move(token));
       if (stripping.empty() && (added->left_strip || added->right_strip || added->single_word)) stripping = token;
     } else if (token.empty()) {
@@ -102,7 +102,7 @@ void check_byte_tokens(const ModelText& text, const std::string& path) {
   }
 }
 
-// What the post-processor puts around a text.
+// Records which tokens the post-processor adds around a text.
 void add_surroundings(const ModelText& text, int32_t bos, const std::string& path, GgufMetadata& metadata) {
   const std::vector<int32_t> bare = text.tokenizer.encode("a", false), all = text.tokenizer.encode("a", true);
   std::vector<int32_t> expected = bare;
@@ -120,7 +120,7 @@ void add_surroundings(const ModelText& text, int32_t bos, const std::string& pat
   metadata.add("tokenizer.ggml.add_eos_token", ends);
 }
 
-// The special token that the post-processor puts before a text; -1: none.
+// The special token that the post-processor puts before a text; -1 if there is none.
 int32_t first_of_template(const Tokenizer& tokenizer) {
   const std::vector<int32_t> bare = tokenizer.encode("a", false), all = tokenizer.encode("a", true);
   const bool added = all.size() > bare.size() && (bare.empty() || all.front() != bare.front());
@@ -154,7 +154,7 @@ void add_special_tokens(const ModelText& text, const std::string& directory, con
   const int32_t named = named_token(config, "unk_token", text.tokenizer);
   add("unknown", named >= 0 ? named : text.tokenizer.id_of(unknown));
   add("padding", named_token(config, "pad_token", text.tokenizer));
-  // Tokens that end an answer beside eos: first the one that ends a turn of the chat template.
+  // Tokens besides eos that end an answer; the one that ends a turn of the chat template comes first.
   std::vector<int32_t> ends;
   for (const bool of_turn : {true, false}) {
     for (const int32_t id : text.chat_end_ids) {

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPieceElements = int64_t{1} << 20;
-constexpr uint32_t kQuantizationVersion = 2;  // of the layout of ggml's blocks
+constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block layout
 
 GgufMetadata metadata_of(const GgufRequest& request, const ModelText& text) {
   GgufMetadata metadata;
@@ -44,13 +44,13 @@ void check_room(const std::string& path, const std::vector<GgufTensor>& tensors)
                       format_bytes(static_cast<int64_t>(space.available))));
 }
 
-// Row r of a head with its pairs as (2 i, 2 i + 1) is this row of one with (i, i + n / 2).
+// Maps row r of a head with pairs (2 i, 2 i + 1) to the row of a head with pairs (i, i + n / 2).
 int64_t row_of_pairs(int64_t row, int64_t rows) {
   const int64_t head = row / rows * rows, within = row % rows;
   return head + within % 2 * (rows / 2) + within / 2;
 }
 
-// Rows [begin, begin + count) of a part, in the order of the file.
+// Reads rows [begin, begin + count) of a part, in the order of the GGUF file.
 void read_rows(const GgufTensor& tensor, const TensorSpec& part, int64_t row_elements, int64_t begin, int64_t count,
                const PartReader& read, std::vector<float>& values) {
   values.resize(static_cast<size_t>(count * row_elements));
@@ -92,7 +92,7 @@ GgufReport write_gguf(const GgufRequest& request, const ModelText& text, const P
     };
     if (tensor.parts.empty()) put(tensor.values);
     for (const TensorSpec* part : tensor.parts) {
-      // A vector is a column of rows of one element: it is never quantised, so no block is cut.
+      // A vector is treated as rows of one element: it is never quantised, so no block is split.
       const int64_t row_elements = part->is_vector() ? 1 : part->cols;
       const int64_t rows = part->elements() / row_elements, step = std::max<int64_t>(1, kPieceElements / row_elements);
       for (int64_t begin = 0; begin < rows; begin += step) {

@@ -1,4 +1,4 @@
-// A model into one GGUF file that llama.cpp and what stands on it reads: weights, tokenizer, chat template.
+// Writes a model as one GGUF file for llama.cpp and programs built on it: weights, tokenizer, chat template.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ struct GgufRequest {
   GgufType type = GgufType::bf16;
   std::string name;  // general.name
   ModelConfig model;
-  std::vector<const TensorSpec*> tensors;  // all of the model's
+  std::vector<const TensorSpec*> tensors;  // all tensors of the model
 };
 
 struct GgufReport {
-  int64_t bytes = 0;  // of the file
+  int64_t bytes = 0;  // size of the file
   int64_t tensors = 0;
-  std::string architecture;  // llama.cpp's name of it
+  std::string architecture;  // llama.cpp's name for it
 };
 
-// Weights are read and written piece by piece, so that no more than some MiB of them are held. `done` is called with
-// every tensor of the model that is not read again. Error(io) before anything is written where the disk lacks the room;
-// what is refused is told before that.
+// Weights are read and written in pieces, so that only a few MiB are held at once. `done` is called for every tensor of
+// the model once it is not read again. Throws Error(io) before writing anything when the disk lacks room; models that
+// are refused are reported before that.
 GgufReport write_gguf(const GgufRequest& request, const ModelText& text, const PartReader& read,
                       const std::function<void(const TensorSpec&)>& done);
 
