@@ -8,7 +8,7 @@ namespace megatrain {
 
 namespace {
 
-// Prompts [begin, end), which all end in the same way.
+// Answers prompts [begin, end), which all have the same end tokens.
 void answer_some(Generator& generator, const ModelText& text, const std::vector<Prompt>& prompts, size_t begin,
                  size_t end, const AnswerOptions& options, std::vector<Answer>& answers) {
   std::vector<GenerationRequest> requests;
@@ -51,7 +51,7 @@ int64_t context_of(const std::vector<Prompt>& prompts, int64_t limit) {
 
 std::vector<Answer> answer(Generator& generator, const ModelText& text, const std::vector<Prompt>& prompts,
                            const AnswerOptions& options) {
-  constexpr size_t kTogether = 512;  // so that answers of a long list come while it runs
+  constexpr size_t kTogether = 512;  // answers of a long list appear while it runs
   std::vector<Answer> answers;
   for (size_t begin = 0; begin < prompts.size();) {
     size_t end = begin;

@@ -1,4 +1,4 @@
-// Prompts to answers in text.
+// Turns prompts into answers as text.
 #pragma once
 
 #include <csignal>
@@ -13,30 +13,31 @@
 namespace megatrain {
 
 struct Prompt {
-  std::vector<int32_t> ids;  // the text with special tokens added, or of ModelText::encode_chat
-  bool chat = false;         // the end of an assistant's turn ends the answer too
+  std::vector<int32_t> ids;  // the encoded text with special tokens, or ModelText::encode_chat
+  bool chat = false;         // the end of an assistant turn also ends the answer
   int64_t max_tokens = 0;
 };
 
 struct Answer {
-  std::string text;          // special tokens left out, cut before a stop string
-  std::vector<int32_t> ids;  // all that were generated
+  std::string text;          // without special tokens, cut before a stop string
+  std::vector<int32_t> ids;  // all generated tokens
   Finish finish = Finish::length;
 };
 
 struct AnswerOptions {
   Sampling sampling;
-  std::vector<std::string> stops;                                       // none is empty
-  std::function<void(size_t prompt, const std::string& text)> on_text;  // as it becomes certain; may be empty text
-  std::function<void(size_t prompt, const Answer& answer)> on_answer;   // in order of the prompts
+  std::vector<std::string> stops;  // none may be empty
+  // called with text once it is final; may be empty
+  std::function<void(size_t prompt, const std::string& text)> on_text;
+  std::function<void(size_t prompt, const Answer& answer)> on_answer;  // called in the order of the prompts
   const volatile std::sig_atomic_t* stop = nullptr;  // once it is not 0, every answer ends where it is
-  bool reuse = false;                                // as GenerationRequest has it
+  bool reuse = false;                                // GenerationRequest::reuse
 };
 
-// The context a generator needs for them: of the longest prompt with its answer, at most `limit` tokens.
+// The context a generator needs for these prompts and their answers, at most `limit` tokens.
 int64_t context_of(const std::vector<Prompt>& prompts, int64_t limit);
 
-// One for each prompt; prompt i is sequence i of the sampling.
+// Returns one answer per prompt; prompt i is sequence i of the sampling.
 std::vector<Answer> answer(Generator& generator, const ModelText& text, const std::vector<Prompt>& prompts,
                            const AnswerOptions& options);
 

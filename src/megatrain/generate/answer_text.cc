@@ -14,7 +14,7 @@ std::string StopText::add(std::string_view text) {
     stopped_ = true;
     return std::exchange(held_, "").substr(0, end);
   }
-  size_t keep = 0;  // the longest end of the text with which a stop string begins
+  size_t keep = 0;  // the longest suffix of the text that begins a stop string
   for (const std::string& stop : stops_) {
     for (size_t size = std::min(stop.size() - 1, held_.size()); size > keep; --size) {
       if (std::string_view(held_).ends_with(std::string_view(stop).substr(0, size))) keep = size;

@@ -1,4 +1,4 @@
-// The text of an answer as its tokens come: whole characters only, and nothing that may yet turn out to be the
+// The text of an answer as its tokens arrive: complete characters only, and nothing that may turn out to be the
 // beginning of a stop string.
 #pragma once
 
@@ -11,18 +11,18 @@
 
 namespace megatrain {
 
-// Passes text on up to, and without, the first of some strings.
+// Passes text through up to, but not including, the first occurrence of a stop string.
 class StopText {
  public:
   explicit StopText(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-  std::string add(std::string_view text);  // what is certain now
-  std::string finish();                    // what was held back
+  std::string add(std::string_view text);  // returns the text that is final now
+  std::string finish();                    // returns what was held back
   bool stopped() const { return stopped_; }
 
  private:
   std::vector<std::string> stops_;
-  std::string held_;  // may be the beginning of a stop string
+  std::string held_;  // may begin a stop string
   bool stopped_ = false;
 };
 
@@ -34,7 +34,7 @@ class AnswerText {
   std::string add(int32_t id) { return keep(stop_.add(decoder_.add(id))); }
   std::string finish() { return keep(stop_.add(decoder_.finish()) + stop_.finish()); }
   bool stopped() const { return stop_.stopped(); }
-  const std::string& text() const { return text_; }  // all that was certain so far
+  const std::string& text() const { return text_; }  // all final text so far
 
  private:
   std::string keep(std::string text) {

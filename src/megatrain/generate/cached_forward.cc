@@ -14,17 +14,19 @@ namespace megatrain {
 
 namespace {
 
-// A pass's inputs, T words each: sequences, positions, the embedding's rows, rows whose logits are wanted, angles, ids.
+// The int32 input arrays of a pass: sequences, positions, rows of the embedding, rows whose logits are wanted, angles,
+// ids (T each).
 constexpr int64_t kInputArrays = 6;
 
 int64_t rounded(int64_t bytes) { return round_up(bytes, 256); }
 
-// Experts that a record holds, by the first record of experts; 0: there are none.
+// Experts per record, from the first record of experts; 0 if there are none.
 int64_t experts_per_record(const ModelConfig& config, const std::vector<LayerRecord>& records) {
   int64_t layer = 0;
   while (layer < config.layers && !config.experts.in_layer(layer)) ++layer;
   if (layer == config.layers) return 0;
-  const size_t first = static_cast<size_t>(layer + 2);  // behind the embedding, dense layers and the layer's attention
+  // after the embedding, the dense layers and this layer's attention
+  const size_t first = static_cast<size_t>(layer + 2);
   return std::ssize(records[first].layout().norm_parts());
 }
 
@@ -74,7 +76,7 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
     if (p.phase->in_width() != p.phase->out_width()) halves = 2;
   }
   layer_ranges = ranges.size();
-  // Pieces no larger than a block, whether they stream or not: how the table is cut must not depend on the memory.
+  // Pieces no larger than a block, streamed or not: how the table is split must not depend on the memory.
   const int64_t table = model.tied ? 0 : last;
   const int64_t table_at = built.head.table().offset * element;
   const int64_t piece = std::max<int64_t>(block_bytes / hidden_bytes / 8 * 8, 8);
@@ -206,7 +208,7 @@ void CachedForward::stage_rows(const LayerRecord& table, std::byte* rows, int64_
   std::memcpy(rows + row * bytes, table.weights() + tensor.offset * element + id * bytes, static_cast<size_t>(bytes));
 }
 
-// Writes the inputs and the rows of tables in host memory; returns the number of tokens.
+// Writes the inputs and the rows of tables in host memory. Returns the number of tokens.
 int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   int32_t* sequences = reinterpret_cast<int32_t*>(host_inputs_.data());
   int32_t *positions = sequences + shape_.tokens, *from = positions + shape_.tokens, *rows = from + shape_.tokens,
@@ -238,7 +240,7 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
   return tokens;
 }
 
-// The ranges of a pass, marked where their phase fetches only what its tokens choose.
+// The weight ranges of a pass, marked if their phase fetches only what its tokens select.
 std::vector<DeviceWeights::Turn> CachedForward::turns(int64_t tokens, bool with_head) const {
   std::vector<DeviceWeights::Turn> list(with_head ? shape_.ranges.size() : shape_.layer_ranges);
   for (size_t range = 0; range < list.size(); ++range) list[range].range = range;
@@ -266,13 +268,14 @@ View CachedForward::rows_of(size_t phase, int64_t tokens) {
   return rows;
 }
 
-// From the embedding to what the head reads (T, H). A phase of equal widths works in place, another on the other half.
+// From the embedding to the head's input (T, H). A phase of equal widths works in place, others use the other half of
+// x_.
 View CachedForward::run_layers(const NewTokens& fresh) {
   Stream& stream = *compute_;
   View x = matrix(x_.data(), shape_.dtype, fresh.tokens, model_.config.hidden);
   if (records_.front().tier() == Tier::host) {
     stream.copy(x.data, host_x_.data(), static_cast<size_t>(x.bytes()));
-    if (model_.embedding.scale() != 1)  // in place: rows that came from the host are in the order of the tokens
+    if (model_.embedding.scale() != 1)  // in place: rows copied from the host are indexed by their position
       model_.embedding.look_up(ops_, stream, {.table = x, .index = fresh.sequences + 2 * shape_.tokens, .out = x});
   } else {
     model_.embedding.look_up(ops_, stream,
@@ -288,7 +291,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
     std::vector<std::byte*> weights;
     for (size_t i = 0; i < count; ++i) weights.push_back(weights_.take(stream, range + i));
     decltype(Phase::Decode::fetch) fetch;
-    bool chooses = false;  // from what is not there
+    bool chooses = false;  // whether the phase selects from weights that stream
     for (size_t i = 0; i < count; ++i)
       chooses |= weights_.streams(range + i) && phase.decode_chooses(static_cast<int64_t>(i), fresh.tokens);
     if (chooses) {

@@ -1,5 +1,5 @@
-// The whole model over new tokens of several sequences, with a cache of keys and values on the device: work and time
-// are linear in the new tokens. Layers come to the device as in training (device_weights.h).
+// Runs the whole model over the new tokens of several sequences, with a KV cache on the device, so work is linear in
+// the new tokens. Weights are brought to the device by device_weights.h.
 #pragma once
 
 #include <cstdint>
@@ -16,61 +16,61 @@
 namespace megatrain {
 
 struct GeneratorOptions {
-  int64_t max_context = 0;     // tokens of a sequence, prompt and answer
-  int64_t max_batch = 1;       // sequences at once
-  int64_t chunk_tokens = 512;  // new tokens of one pass; long prompts take several
-  int64_t memory_bytes = 0;    // device memory that may be taken, ops' scratch included unless some is lent
-  bool in_place = true;        // on the CPU device host memory is computed on where it lies; false: as on a GPU
-  // Device memory that is used first and outlives the generator. Where it has GenerationNeed::bytes, nothing else is
-  // needed; with less it is not used. The ops then have their scratch already.
+  int64_t max_context = 0;     // tokens per sequence, prompt and answer together
+  int64_t max_batch = 1;       // concurrent sequences
+  int64_t chunk_tokens = 512;  // new tokens per pass; long prompts take several passes
+  int64_t memory_bytes = 0;    // device memory that may be used; includes the ops' scratch unless memory is lent
+  bool in_place = true;        // the CPU device computes on host memory directly; false: copies as on a GPU
+  // Device memory to use first; it must outlive the generator. If it has GenerationNeed::bytes nothing else is needed;
+  // if it has less, it is not used. The ops then already have their scratch.
   std::span<std::byte> lent = {};
 };
 
-// What generating takes where nothing is known of where the weights will be.
+// What generating needs at most, when it is not known where the weights will be.
 struct GenerationNeed {
-  int64_t bytes = 0;  // of the device, without the ops' scratch
-  OpsShape ops;       // which decides that scratch
+  int64_t bytes = 0;  // device memory without the ops' scratch
+  OpsShape ops;       // determines that scratch
 };
 
 class CachedForward {
  public:
-  // `records` (model_layouts) outlive this and do not change meanwhile: no lane is at work on them and no row of the
-  // embedding is behind (Trainer::drain()). Throws Error(cannot_fit).
+  // `records` (model_layouts) must outlive this object and not change: no lane may be working on them, and no embedding
+  // row may have deferred updates (Trainer::drain()). Throws Error(cannot_fit).
   CachedForward(Device& device, Ops& ops, const ModelConfig& model, const std::vector<LayerRecord>& records,
                 const GeneratorOptions& options);
   // The same with a model that was built for the options: tokens of a pass, positions.
   CachedForward(Device& device, Ops& ops, Model model, const std::vector<LayerRecord>& records,
                 const GeneratorOptions& options);
 
-  // Device bytes without which it cannot run.
+  // The least device memory it can run with, in bytes.
   static int64_t least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
                              const std::vector<LayerRecord>& records, const GeneratorOptions& options);
 
-  // The most that least_bytes() can be without the ops' scratch, wherever records lie; `in_place`: all of them where
-  // the device computes. `experts_per_record` as ModelShape has it. Needs no device and no weights.
+  // An upper bound of least_bytes() without the ops' scratch, wherever the records are. `in_place`: all of them are
+  // where the device computes. `experts_per_record` as in ModelShape. Needs no device and no weights.
   static GenerationNeed most_needed(const ModelConfig& model, DType dtype, int64_t experts_per_record,
                                     const GeneratorOptions& options, bool in_place);
 
-  // New tokens of one sequence, that follow the `position` tokens already fed.
+  // New tokens of one sequence, following the `position` tokens already fed.
   struct Feed {
-    int64_t sequence;  // below max_batch; position 0 begins it anew
+    int64_t sequence;  // below max_batch; position 0 restarts it
     int64_t position;
     std::span<const int32_t> ids;
-    bool logits;         // of the last of them are wanted
-    int64_t length = 0;  // tokens of the sequence, with those that are yet to be fed; 0: none are
+    bool logits;         // whether the last token's logits are wanted
+    int64_t length = 0;  // total tokens of the sequence, including those still to be fed; 0: none are
   };
-  // At most one feed a sequence and pass_tokens() tokens. Returns (feeds that want logits, V), good until the next
-  // call.
+  // At most one feed per sequence and pass_tokens() tokens in total. Returns (feeds that want logits, V), valid until
+  // the next call.
   std::span<const float> run(const std::vector<Feed>& feeds);
 
   int64_t pass_tokens() const { return shape_.tokens; }
-  bool rewinds() const;  // Phase::cache_rewinds() of all phases
+  bool rewinds() const;  // whether all phases have Phase::cache_rewinds()
   const GeneratorOptions& options() const { return options_; }
   const ModelConfig& model() const { return model_.config; }
   const DeviceWeights& weights() const { return weights_; }
 
  private:
-  // Sizes that follow from model and options; see cached_forward.cc.
+  // Sizes derived from model and options.
   struct Shape {
     Shape(const Model& model, const GeneratorOptions& options);
 
@@ -78,26 +78,27 @@ class CachedForward {
       int64_t record, begin, bytes;
     };
     DType dtype;
-    struct Table {  // whose rows a phase of the layers looks up
+    struct Table {  // a lookup table of a layer
       size_t phase;
       int64_t record, width;
-      int64_t at;  // bytes: where its rows begin, behind those of the tables before it
+      int64_t at;  // offset in bytes of its rows in rows_
     };
-    int64_t at_once = 1;               // records that a phase needs whole
-    int64_t tokens;                    // of a pass
-    std::vector<Range> ranges;         // the whole records of each phase, then the head's table in pieces
-    std::vector<Table> tables;         // beside the embedding
-    size_t layer_ranges;               // of `ranges`, those of phases
+    int64_t at_once = 1;               // most records a phase needs whole at once
+    int64_t tokens;                    // per pass
+    std::vector<Range> ranges;         // the whole records of each phase, then the head's table in pieces of rows
+    std::vector<Table> tables;         // besides the embedding
+    size_t layer_ranges;               // how many of `ranges` belong to phases
     std::vector<int64_t> table_begin;  // first row of each piece, then V
     Range norm;                        // the final norm
     OpsShape ops;
-    std::vector<int64_t> cache_at;  // of each phase: where its keys begin
+    std::vector<int64_t> cache_at;  // per phase: where its cache begins
     int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes, input_bytes;
-    int64_t fixed_bytes() const;  // all but the weights and the ops' scratch
+    int64_t fixed_bytes() const;  // everything except the weights and the ops' scratch
     std::vector<WeightRange> weights_in(const std::vector<LayerRecord>& records) const;
   };
 
-  // options_.lent where it is enough. Else none, and Error(cannot_fit) unless memory_bytes are.
+  // Returns options_.lent if that is enough. Otherwise returns nothing, and throws Error(cannot_fit) unless
+  // memory_bytes is.
   std::span<std::byte> checked_memory(const Device& device) const;
   int64_t stage(const std::vector<Feed>& feeds, int64_t* wanted);
   void stage_rows(const LayerRecord& table, std::byte* rows, int64_t row, int32_t id) const;
@@ -114,7 +115,7 @@ class CachedForward {
   Shape shape_;
   bool in_place_;
   LentMemory memory_;
-  int64_t own_bytes_;  // that weights may take of the device beside what is lent
+  int64_t own_bytes_;  // device memory for weights in addition to what is lent
   Buffer cache_, tables_, norm_, workspace_, x_, rows_, logits_, inputs_;
   Buffer host_x_, host_rows_, host_inputs_, host_logits_;
   DeviceWeights weights_;

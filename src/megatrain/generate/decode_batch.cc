@@ -43,10 +43,11 @@ bool DecodeBatch::idle() const {
   return std::all_of(places_.begin(), places_.end(), [](const Place& place) { return place.free; });
 }
 
-// Tokens of the prompt that the place remembers; the last token of a prompt is always fed, for its logits.
+// How many tokens of the prompt are in the place's cache. The last token of a prompt is always fed, for its logits.
 size_t DecodeBatch::kept(const Place& place, const std::vector<int32_t>& prompt) const {
   const size_t above = static_cast<size_t>(forward_.model().rope.long_above());
-  if (above > 0 && (place.ids.size() > above) != (prompt.size() > above)) return 0;  // its keys have other angles
+  // the cached keys have other RoPE angles
+  if (above > 0 && (place.ids.size() > above) != (prompt.size() > above)) return 0;
   const size_t most = std::min(place.fed, prompt.size() - 1);
   const auto end = place.ids.begin() + static_cast<std::ptrdiff_t>(most);
   const auto same =
@@ -59,7 +60,7 @@ DecodeBatch::Ticket DecodeBatch::add(GenerationRequest request, const std::set<i
   std::pair<int64_t, int64_t> best_score;
   for (Place& place : places_) {
     if (!place.free) continue;
-    // The most of this prompt; among equals the place that has the least of another.
+    // Prefer the place with the most of this prompt, then the one with the least of another.
     const std::pair<int64_t, int64_t> score = {request.reuse ? static_cast<int64_t>(kept(place, request.prompt)) : 0,
                                                -static_cast<int64_t>(place.fed)};
     if (best && score <= best_score) continue;
@@ -97,7 +98,7 @@ DecodeBatch::Token DecodeBatch::grow(Place& place, std::span<const float> logits
     return token;
   }
   place.ids.push_back(token.id);
-  // Beyond this length all its tokens have other angles: its keys are made again.
+  // Beyond this length RoPE changes the angles of all tokens, so the keys are recomputed.
   if (std::ssize(place.ids) == forward_.model().rope.long_above() + 1) place.fed = 0;
   token.is_end = place.end_ids->contains(token.id);
   token.last = place.free = token.is_end || !may_grow(place.request, place.ids.size());
@@ -105,7 +106,7 @@ DecodeBatch::Token DecodeBatch::grow(Place& place, std::span<const float> logits
 }
 
 std::vector<DecodeBatch::Token> DecodeBatch::step() {
-  // Those that only wait for their next token go first: a long prompt delays no other sequence.
+  // Sequences that need only their next token go first, so that a long prompt does not delay them.
   std::vector<size_t> turn(places_.size());
   std::iota(turn.begin(), turn.end(), size_t{0});
   std::stable_sort(turn.begin(), turn.end(),

@@ -1,5 +1,5 @@
-// The one loop that makes tokens: requests in the places of a cache, a pass at a time. Prompts are fed in chunks, then
-// each sequence grows by a token a pass, several at once; a request may join or leave between any two passes.
+// The loop that generates tokens, one pass at a time, for requests in the places of a KV cache. Prompts are fed in
+// chunks; then each sequence grows by one token per pass. A request may join or leave between any two passes.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@ namespace megatrain {
 
 struct GenerationRequest {
   std::vector<int32_t> prompt;  // at least one token
-  int64_t max_tokens = 0;       // prompt and answer also end at max_context
+  int64_t max_tokens = 0;       // prompt and answer together also end at max_context
   Sampling sampling;
-  uint64_t sequence = 0;  // chooses the random numbers: the same seed and sequence, the same draws, whatever the batch
-  // What a place of the cache still holds of the prompt's beginning is not computed again. On CUDA the last bits of
-  // logits may then differ, as products of other shapes run other kernels.
+  // Selects the random numbers: the same seed and sequence give the same draws, whatever the batch.
+  uint64_t sequence = 0;
+  // Skip computing the beginning of the prompt if a place of the cache still has it. On CUDA the last bits of logits
+  // may then differ, because GEMMs of other shapes run other kernels.
   bool reuse = false;
 };
 
@@ -28,32 +29,32 @@ class DecodeBatch {
  public:
   explicit DecodeBatch(CachedForward& forward);
 
-  // Throws Error(bad_input) for a prompt that is empty, longer than max_context, or has an id the model lacks.
+  // Throws Error(bad_input) for a prompt that is empty, longer than max_context, or has an id outside the vocabulary.
   void check(const GenerationRequest& request) const;
-  // Whether there is a token to make for it.
+  // Whether there is any token left to generate for it.
   bool may_grow(const GenerationRequest& request) const;
 
   bool has_room() const;
   bool idle() const;
 
-  // A request in a free place, where there has to be one; it may_grow() and was checked. `end_ids` end its answer and
-  // outlive it. Returns a number of its own.
+  // Puts a request into a free place, which must exist. The request must have passed check() and may_grow(). `end_ids`
+  // end its answer and must outlive it. Returns a unique ticket.
   using Ticket = uint64_t;
   Ticket add(GenerationRequest request, const std::set<int32_t>& end_ids);
-  void drop(Ticket ticket);  // frees its place; nothing happens when it has ended
-  void clear();              // drops all, and what the cache holds, as after a pass that failed
+  void drop(Ticket ticket);  // frees its place; does nothing if it has ended
+  void clear();              // drops all requests and the cache contents, as after a failed pass
 
   struct Token {
     Ticket ticket;
     int32_t id;
-    bool is_end = false;  // one of its end_ids
-    bool last = false;    // it has ended: at an end token, at its length, or because it failed
+    bool is_end = false;  // is one of its end_ids
+    bool last = false;    // the request ended: at an end token, at its length, or because it failed
     std::exception_ptr failed = nullptr;
   };
-  // One pass. Returns the tokens that came, none while long prompts are fed or when it is idle.
+  // Runs one pass. Returns the new tokens; none while only long prompts are fed, or when idle.
   std::vector<Token> step();
 
-  int64_t reused_tokens() const { return reused_tokens_; }  // of all prompts so far
+  int64_t reused_tokens() const { return reused_tokens_; }  // over all prompts so far
 
  private:
   struct Place {
@@ -61,8 +62,8 @@ class DecodeBatch {
     Ticket ticket = 0;
     GenerationRequest request;
     const std::set<int32_t>* end_ids = nullptr;
-    std::vector<int32_t> ids;  // prompt, then what came; of a free place what its keys are of
-    size_t fed = 0;            // of them
+    std::vector<int32_t> ids;  // prompt, then generated tokens; in a free place, those whose keys are cached
+    size_t fed = 0;            // how many of `ids` are in the cache
 
     size_t waiting() const { return free ? 0 : ids.size() - fed; }
   };

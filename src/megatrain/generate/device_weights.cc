@@ -13,7 +13,7 @@ bool lies_ready(const WeightRange& range, bool in_place) {
   return !range.record->weights_on_disk() && !range.record->packed() && (in_place || range.record->tier() == Tier::hbm);
 }
 
-// Where a copy reads it: where it lives, or `staged` for what is read from disk or unpacked.
+// Where a copy reads from: the record's own memory, or `staged` if the weights are on disk or packed.
 const std::byte* source(const WeightRange& range, std::vector<std::byte>& staged) {
   if (!range.record->weights_on_disk() && !range.record->packed()) return range.record->weights() + range.begin;
   staged.resize(static_cast<size_t>(range.bytes));
@@ -21,7 +21,7 @@ const std::byte* source(const WeightRange& range, std::vector<std::byte>& staged
   return staged.data();
 }
 
-// Bytes of the ranges that do not lie ready.
+// Sizes of the ranges that must be copied.
 std::vector<int64_t> coming_of(const std::vector<WeightRange>& ranges, bool in_place) {
   std::vector<int64_t> coming;
   for (const WeightRange& range : ranges) {
@@ -34,7 +34,7 @@ int64_t largest_of(const std::vector<int64_t>& coming) {
   return coming.empty() ? 0 : *std::max_element(coming.begin(), coming.end());
 }
 
-// What is left as LentMemory takes pieces.
+// The memory left as LentMemory hands out pieces.
 struct Room {
   int64_t lent, own;
 
@@ -86,7 +86,7 @@ DeviceWeights::DeviceWeights(Device& device, std::vector<WeightRange> ranges, in
       addresses_.push_back(range.record->weights() + range.begin);
       continue;
     }
-    // spread evenly, so that copies have the time of those between them
+    // spread evenly, so that a copy can overlap the ranges in between
     const bool stays = (seen + 1) * staying / count > seen * staying / count;
     ++seen;
     addresses_.push_back(nullptr);
@@ -108,7 +108,7 @@ void DeviceWeights::begin_pass(std::vector<Turn> turns) {
   std::erase_if(turns, [&](const Turn& turn) { return !streams(turn.range); });
   std::vector<Turn> order = turns;
   for (size_t i = 0; i < turns.size() && i < slots_.size(); ++i) order.push_back(turns[i]);
-  // what the pass before fetched ahead is kept when this pass begins with it
+  // keep what the last pass prefetched if this pass begins with it
   const size_t ahead = fetched_ - used_;
   const bool kept =
       ahead <= order.size() && std::equal(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(ahead),
@@ -120,9 +120,9 @@ void DeviceWeights::begin_pass(std::vector<Turn> turns) {
   fetch_ahead();
 }
 
-// Into the place of `range` in the slot that holds `whole`.
+// Copies `range` to its position in the slot that holds `whole`.
 void DeviceWeights::copy(Slot& slot, const WeightRange& whole, const WeightRange& range) {
-  if (!slot.staged.empty()) slot.arrived->block();  // what the slot staged before has left
+  if (!slot.staged.empty()) slot.arrived->block();  // the slot's previous staged data has been copied
   const std::byte* from = source(range, slot.staged);
   if (slot.used) copies_->wait(*slot.free);
   copies_->copy(slot.buffer.data() + (range.begin - whole.begin), from, static_cast<size_t>(range.bytes));
@@ -130,8 +130,7 @@ void DeviceWeights::copy(Slot& slot, const WeightRange& whole, const WeightRange
   copied_bytes_ += range.bytes;
 }
 
-// A slot is overwritten only by the range as many after the one that was in it as there are slots, once that one is
-// done.
+// A slot is reused only by the range as many positions later as there are slots, once the former one is done.
 void DeviceWeights::fetch_ahead() {
   for (; fetched_ < order_.size() && fetched_ < used_ + slots_.size(); ++fetched_) {
     const Turn& turn = order_[fetched_];

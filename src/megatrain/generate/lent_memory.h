@@ -1,4 +1,4 @@
-// Device memory that its owner lends for a while, and further allocations where that is not enough.
+// Device memory lent by its owner for a while, with allocations if that is not enough.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@ class LentMemory {
  public:
   LentMemory(Device& device, std::span<std::byte> lent) : device_(device), left_(lent) {}
 
-  // What a piece takes of lent memory: all start aligned as an allocation does, as kernels may be chosen by alignment.
+  // How much lent memory a piece takes. Pieces are aligned like allocations, because kernels may be chosen by
+  // alignment.
   static int64_t piece_bytes(int64_t bytes) { return round_up(bytes, 256); }
 
-  // Lent memory where the whole piece fits, else an allocation. The lender's memory outlives the buffer.
+  // Lent memory if the whole piece fits, otherwise an allocation. The lender's memory must outlive the buffer.
   Buffer take(int64_t bytes, const std::string& tag) {
     const size_t piece = static_cast<size_t>(piece_bytes(bytes));
     if (piece > left_.size()) return device_.allocate(static_cast<size_t>(bytes), tag);

@@ -10,7 +10,7 @@ namespace megatrain {
 
 namespace {
 
-// The first of the largest.
+// The index of the largest logit; the first if there are several.
 size_t largest(std::span<const float> logits) {
   size_t best = 0;
   bool numbers = true;
@@ -51,7 +51,7 @@ std::vector<Candidate> candidates(std::span<const float> logits, const Sampling&
   }
   normalise(list);
   if (sampling.top_p < 1) {
-    // a heap gives the likeliest first, and only as many as are wanted
+    // a heap yields the likeliest first, and only as many as needed
     const auto behind = [](const Candidate& a, const Candidate& b) { return likelier(b, a); };
     std::make_heap(list.begin(), list.end(), behind);
     std::vector<Candidate> kept;
@@ -77,7 +77,7 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t
     held += candidate.probability;
     if (drawn < held) return candidate.id;
   }
-  // rounding left the sum below what was drawn: the last that can occur
+  // rounding left the sum below the drawn number: take the last token with a probability above 0
   return std::find_if(list.rbegin(), list.rend(), [](const Candidate& c) { return c.probability > 0; })->id;
 }
 

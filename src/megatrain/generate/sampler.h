@@ -1,4 +1,4 @@
-// From logits to the next token.
+// Chooses the next token from logits.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace megatrain {
 
 struct Sampling {
   double temperature = 0;  // 0: the most likely token
-  double top_p = 1;        // of the likeliest tokens that hold this much probability together
-  int64_t top_k = 0;       // of so many likeliest tokens; 0: of all
+  double top_p = 1;        // sample from the likeliest tokens that together have this probability
+  int64_t top_k = 0;       // sample from this many likeliest tokens; 0: all
   uint64_t seed = 0;
 };
 
@@ -19,12 +19,12 @@ struct Candidate {
   double probability;
 };
 
-// The tokens that may be drawn and how likely each is: softmax of logits / temperature (> 0), cut to the top_k
-// likeliest, then to the fewest of those that hold top_p of what was left. Of equals, the lower id goes first.
+// The tokens that may be drawn, with their probabilities: softmax of logits / temperature (> 0), cut to the top_k
+// likeliest, then to the fewest of those with a share of top_p of the rest. Among equals, the lower id goes first.
 std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& sampling);
 
-// The token at `position` of a sequence. What is drawn is a function of (seed, sequence, position) and the logits.
-// Throws Error(non_finite) when a logit is not a number.
+// The token at `position` of a sequence. The draw is a function of (seed, sequence, position) and the logits. Throws
+// Error(non_finite) when a logit is NaN or the largest is infinite.
 int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t sequence, int64_t position);
 
 }  // namespace megatrain
