@@ -11,11 +11,11 @@ namespace megatrain {
 
 namespace {
 
-// The lengths of a run whose layers' experts are cut into records in one way, in grains of kContextGrain tokens.
+// Searches the longest sequence for one way of grouping experts into records, in grains of kContextGrain tokens.
 //
-// All memory of a run grows with the length, but for the workspace and the ops' scratch: these fall where attention or
-// a block is cut into one more part, and the head's workspace does where it is the larger one. Between such places
-// they grow too. So the lengths are stretches, within each of which a longer one never fits where a shorter does not.
+// Memory grows with the length, except for the workspace and the ops' scratch. These drop where attention or a block is
+// split into one more part, or while the head's workspace is the larger one. Between such points they grow too. So the
+// lengths form stretches, and within a stretch a longer sequence never fits if a shorter one does not.
 class Lengths {
  public:
   Lengths(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
@@ -31,10 +31,10 @@ class Lengths {
     find_stretches();
   }
 
-  // In grains; 0: none fits.
+  // In grains; 0 if none fits.
   int64_t longest() {
-    // Where not even the least that a later length has of what falls would do, no later length fits.
-    size_t low = 0, high = stretches_.size();  // stretches of which some may fit, and of which none does
+    // If a stretch does not fit even with the least workspace and scratch of any later length, no later length fits.
+    size_t low = 0, high = stretches_.size();  // below low: may fit; from high on: cannot
     while (low < high) {
       const size_t middle = low + (high - low) / 2;
       if (fits(stretches_[middle].begin, stretches_[middle].least_bytes)) {
@@ -57,7 +57,7 @@ class Lengths {
   }
 
  private:
-  // That a configuration may have with these chunks.
+  // The longest sequence that a configuration may have with these chunks.
   static int64_t most_tokens(const TrainConfig& config) {
     int64_t most = kMostContext;
     for (const int64_t chunk : {config.mlp_chunk, config.head_chunk}) {
@@ -68,13 +68,13 @@ class Lengths {
 
   struct Stretch {
     int64_t begin;        // in grains; it ends where the next one begins
-    int64_t least_bytes;  // the least workspace and scratch of a length from here on
+    int64_t least_bytes;  // the least workspace plus scratch of any length from here on
   };
 
   void find_stretches() {
     RunIdentity identity = make_identity(tried_, model_);
     int64_t chunk = 0, scratch = 0;
-    bool head = true;  // its workspace may be the largest
+    bool head = true;  // the head's workspace may be the largest
     for (int64_t grains = 1; grains <= most_grains_; ++grains) {
       tried_.seq_len = grains * kContextGrain;
       identity.micro_tokens = tried_.seq_len;
@@ -102,12 +102,12 @@ class Lengths {
     return make_workload(tried_, model_, make_identity(tried_, model_), site_, stored_, experts_per_record_);
   }
   bool fits(int64_t grains) { return can_fit(workload(grains), budgets_, site_.profile); }
-  // With so much workspace and scratch.
+  // Assuming this much workspace and scratch.
   bool fits(int64_t grains, int64_t bytes) {
     Workload w = workload(grains);
     w.workspace_bytes = 0;
     w.scratch_bytes = bytes;
-    w.generation_bytes = std::max<int64_t>(0, w.generation_bytes - bytes);  // which lends it the workspace
+    w.generation_bytes = std::max<int64_t>(0, w.generation_bytes - bytes);  // the workspace is lent to generation
     return can_fit(w, budgets_, site_.profile);
   }
 
@@ -129,7 +129,7 @@ int64_t longest_context(const TrainConfig& config, const ModelConfig& model, con
   TrainConfig tried = config;
   if (!drop_budgets_beyond(site, tried).empty()) return 0;
   const Budgets budgets = make_budgets(tried, site);
-  Site bounded = site;  // scratch by arithmetic: a GPU's libraries would be asked of every length that is tried
+  Site bounded = site;  // bound the scratch arithmetically instead of querying the GPU's libraries for every length
   if (site.gpu) bounded.ops = nullptr;
   tried.micro_batch = 1;
   const DType dtype = make_identity(tried, model).dtype;

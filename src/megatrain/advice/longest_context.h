@@ -1,4 +1,4 @@
-// How long the sequences of a run can be.
+// Finds the longest sequence that a run can train on.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@ namespace megatrain {
 
 inline constexpr int64_t kContextGrain = 1024;  // tokens
 
-// The longest sequence with which the run fits the site's budgets, one in a micro-batch and as many a step as the
-// configuration has: of the multiples of kContextGrain that a configuration may have (kMostContext, and kMostParts of
-// its chunks) the largest that fits. Shorter ones need not all fit: memory falls where tiles of attention and chunks of
-// blocks begin. 0: none fits, or a budget is above the site's limits. A plan that the configuration names is not used.
+// The longest sequence with which the run fits the site's budgets, with one sequence per micro-batch and the configured
+// number per step. It is a multiple of kContextGrain, at most kMostContext and kMostParts chunks. Some shorter lengths
+// may not fit: memory drops where tiles of attention and chunks of blocks begin. 0 if none fits, or if a budget is
+// above the site's limits. A plan that the configuration names is not used.
 int64_t longest_context(const TrainConfig& config, const ModelConfig& model, const Site& site,
                         const TensorTypes& stored = {});
 

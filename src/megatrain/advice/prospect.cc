@@ -11,7 +11,7 @@ namespace megatrain {
 
 namespace {
 
-// choose(workload_of, budgets, profile) is the workload.
+// `choose(workload_of, budgets, profile)` returns the workload.
 template <class Choose>
 Prospect prospect_with(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
                        const Choose& choose) {
@@ -45,7 +45,7 @@ std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfi
                                      const TensorTypes& stored) {
   TrainConfig smallest = config;
   smallest.batch = config.micro_batch;
-  smallest.plan.clear();  // it is of larger steps
+  smallest.plan.clear();  // it is for larger steps
   return fit(prospect_of(smallest, model, site, stored, true));
 }
 
@@ -57,7 +57,7 @@ TrainConfig with_state(TrainConfig config, const StateFormat& format) {
 
 std::vector<std::string> lower_half(int64_t layers) {
   std::vector<std::string> patterns = {"model.embed_tokens.*"};
-  const int64_t half = layers / 2;  // the numbers 0 ... half - 1
+  const int64_t half = layers / 2;  // layers 0 ... half - 1
   for (int64_t ten = 0; ten * 10 < half; ++ten) {
     const int64_t last = std::min<int64_t>(half - ten * 10, 10) - 1;
     patterns.push_back(fmt::format("model.layers.{}{}.*", ten > 0 ? std::to_string(ten) : "",

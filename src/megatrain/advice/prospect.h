@@ -1,4 +1,4 @@
-// What a configuration would need and how fast it would be at a site. Nothing is opened, allocated or read.
+// What a configuration would need at a site and how fast it would be. Nothing is opened, allocated or read.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace megatrain {
 
-// `stored` as make_model() takes it, `quickly` as choose_groups() does: where many are looked at.
+// `stored` is as for make_model(). `quickly` is as for choose_groups(), for callers that compare many configurations.
 Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site,
                      const TensorTypes& stored = {}, bool quickly = false);
 
-// The same with so many experts in a record (Workload::experts_per_record).
+// The same with this many experts per record (Workload::experts_per_record).
 Prospect prospect_of_group(const TrainConfig& config, const ModelConfig& model, const Site& site,
                            const TensorTypes& stored, int64_t experts_per_record);
 
-// The same run with steps of one micro-batch, the smallest there are.
+// The same run with the smallest possible step, one micro-batch.
 std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const Site& site,
                                      const TensorTypes& stored = {});
 
 TrainConfig with_state(TrainConfig config, const StateFormat& format);
 
-// "model.embed_tokens.*" and patterns that match the layers below half of them.
+// "model.embed_tokens.*" and patterns that match the lower half of the layers.
 std::vector<std::string> lower_half(int64_t layers);
 
 }  // namespace megatrain

@@ -17,10 +17,10 @@ namespace {
 
 constexpr size_t kMost = 3;
 constexpr int64_t kUnlimited = int64_t{1} << 54;
-constexpr int64_t kFewestTokens = 128;  // of a sequence or a chunk that is worth suggesting
-constexpr int64_t kMostChunks = 512;    // of a micro-batch: every one has calls of its own
+constexpr int64_t kFewestTokens = 128;  // smallest sequence or chunk worth suggesting
+constexpr int64_t kMostChunks = 512;    // per micro-batch: each chunk has its own calls
 
-// From the exact to the smallest.
+// From the most exact to the smallest.
 constexpr StateFormat kFormats[] = {
     {MomentFormat::bf16, MasterFormat::fp32},
     {MomentFormat::int8, MasterFormat::fp32},
@@ -37,7 +37,7 @@ std::string joined(const std::string& options, const std::string& more) {
   return options.empty() || more.empty() ? options + more : options + " " + more;
 }
 
-// A configuration and the options that lead to it.
+// A changed configuration and the command-line options that produce it.
 struct Changed {
   TrainConfig config;
   std::string options;
@@ -46,12 +46,12 @@ struct Changed {
 
 class Suggestions {
  public:
-  // What is changed of `base` comes behind its options.
+  // Further changes are appended to the options of `base`.
   Suggestions(Changed base, const ModelConfig& model, const Site& site, const TensorTypes& stored)
       : base_(std::move(base)), model_(model), site_(site), stored_(stored), given_(prospect(base_)) {}
 
   std::vector<Suggestion> take() {
-    if (fit(given_)) {  // what was changed already is enough
+    if (fit(given_)) {  // the earlier changes are enough
       if (!base_.options.empty()) push(base_);
       return std::move(list_);
     }
@@ -66,7 +66,7 @@ class Suggestions {
  private:
   Changed changed(const std::string& options) const { return {base_.config, joined(base_.options, options)}; }
 
-  // With a budget of so much, rounded up as its option says it; `before` are options that stand before this one.
+  // Sets a budget to `bytes`, rounded up to the value that its option prints. `before` are options that precede it.
   Changed with_budget(const char* key, std::optional<int64_t> TrainConfig::Memory::*field, int64_t bytes,
                       const std::string& before = "") const {
     std::string size = format_bytes_up(bytes);
@@ -78,7 +78,7 @@ class Suggestions {
 
   Prospect prospect(const Changed& change) const { return prospect_of(change.config, model_, site_, stored_, true); }
 
-  // At the speed that the changed configuration's own plan says; those that are looked for are planned quickly.
+  // Reports the speed from a complete plan of the changed configuration; the search itself plans quickly.
   void push(const Changed& change, const Site& site) {
     if (list_.size() >= kMost) return;
     const auto found = fit(prospect_of(change.config, model_, site, stored_));
@@ -98,7 +98,7 @@ class Suggestions {
     return fit(given);
   }
 
-  // The least of a budget with which a plan fits, within one part in a hundred; none: `most` is too little.
+  // The smallest budget with which a plan fits, within 1%; nothing if `most` is not enough.
   std::optional<int64_t> least(int64_t Budgets::*budget, int64_t most) const {
     const std::optional<Fit> found = fit_with(budget, most);
     if (!found) return {};
@@ -115,9 +115,10 @@ class Suggestions {
     return high;
   }
 
-  // Changes for a device that lacks memory. Where the host lacks some too, it is told beside the nearest of them.
+  // Changes for a device that lacks memory. If the host lacks some too, its changes are combined with the nearest of
+  // these.
   void change_device() {
-    std::optional<Changed> nearest;  // that the device has room for
+    std::optional<Changed> nearest;  // the first change that makes the device's memory suffice
     raise_gpu(nearest);
     smaller_micro_batch(nearest);
     smaller_chunks(nearest);
@@ -126,7 +127,7 @@ class Suggestions {
     if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, site_, stored_).take();
   }
 
-  // Whether a change gives the device room; it is suggested when it gives the host room too.
+  // Whether a change makes the device's memory suffice. It is suggested only if the host's memory suffices too.
   bool makes_room(const Changed& change, std::optional<Changed>& nearest) {
     if (fits(change)) return true;
     Prospect roomy = prospect(change);
@@ -173,7 +174,7 @@ class Suggestions {
     }
   }
 
-  // Gradients of the embedding's rows grow with the tokens of a step.
+  // The gradients of embedding rows grow with the tokens of a step.
   void smaller_batch(std::optional<Changed>& nearest) {
     for (int64_t batch = base_.config.batch / 2; batch >= 1; batch /= 2) {
       Changed change = changed(fmt::format("--batch={} --micro_batch=1", batch));
@@ -183,7 +184,7 @@ class Suggestions {
     }
   }
 
-  // With the micro-batch, which would else follow the sequence's length.
+  // Also sets the micro-batch, whose default would otherwise follow the sequence length.
   void shorter_sequences(std::optional<Changed>& nearest) {
     for (const int64_t micro : {base_.config.micro_batch, int64_t{1}}) {
       for (int64_t length = base_.config.seq_len / 2; length >= kFewestTokens; length /= 2) {
@@ -211,7 +212,7 @@ class Suggestions {
       push(with_budget("memory.host", &TrainConfig::Memory::host_bytes, *enough));
   }
 
-  // The same bits, at the speed of the machine's disk.
+  // Bit-identical results, at the speed of the machine's disk.
   void raise_disk() {
     const int64_t there = site_.limits.disk_bytes, most = there > 0 ? disk_budget(there) : kUnlimited;
     if (given_.budgets.disk_bytes >= most) return;
@@ -224,7 +225,7 @@ class Suggestions {
     push(change);
   }
 
-  // The format nearest to the exact one.
+  // Suggests the most exact format that fits.
   bool smaller_state(const Changed& base) {
     const int64_t now = state_bytes(given_.workload);
     for (const StateFormat& format : kFormats) {
@@ -238,7 +239,7 @@ class Suggestions {
     return false;
   }
 
-  // A gradient then waits for no norm.
+  // Without clipping, gradients need not wait for the norm.
   void without_clipping() {
     if (base_.config.optim.clip <= 0) return;
     Changed change = changed("--optim.clip=0");
@@ -255,9 +256,9 @@ class Suggestions {
     if (!fits(change)) smaller_state(change);
   }
 
-  // The least memory of a machine whose budget for the host is so large.
+  // The smallest RAM of a machine with this host budget.
   int64_t ram_with(int64_t budget) const {
-    const int64_t whole = site_.gpu ? budget : 2 * budget;  // on the CPU the device has the other half
+    const int64_t whole = site_.gpu ? budget : 2 * budget;  // on the CPU device, the device gets the other half
     int64_t low = whole, high = 2 * whole + 8 * kGiB;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
@@ -270,7 +271,7 @@ class Suggestions {
     return low;
   }
 
-  // More than the machine has.
+  // Suggests more RAM than the machine has.
   void more_ram() {
     const auto enough = least(&Budgets::host_bytes, kUnlimited);
     if (!enough || *enough <= site_.budgets.host_bytes) return;

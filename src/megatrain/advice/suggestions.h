@@ -1,4 +1,4 @@
-// What to change in a configuration that does not fit its machine.
+// Suggests changes to a configuration that does not fit its machine.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace megatrain {
 
 struct Suggestion {
-  std::string change;  // options of the command line, "--micro_batch=2", or memory that the machine lacks
-  std::string note;    // what the change means where its keys do not say it
+  std::string change;  // options such as "--micro_batch=2", or memory that the machine lacks
+  std::string note;    // what the change means, if its keys do not say so
   double tokens_per_s = 0;
 };
 
-// Up to three changes under each of which the configuration fits, the nearest first. Each has been planned.
-// `stored` as make_model() takes it.
+// Up to three changes, nearest first, each of which makes the configuration fit. Each has been planned. `stored` is as
+// for make_model().
 std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site,
                                        const TensorTypes& stored = {});
 

@@ -31,14 +31,14 @@ constexpr Mode kModes[] = {
     {.name = "upper half", .upper_half = true},
     {.name = "longest context", .longest = true},
 };
-constexpr size_t kFullModes = 4;  // by state format, the exact one first
+constexpr size_t kFullModes = 4;  // by state format, the most exact first
 
-constexpr int64_t kMostTokens = 1 << 17;  // of a step: more hides no more where the link or compute binds
-constexpr int64_t kLongest = 1 << 17;     // of a sequence
-constexpr int64_t kMicroTokens = 8192;    // of a micro-batch, unless a sequence is longer
+constexpr int64_t kMostTokens = 1 << 17;  // per step: more does not help where the link or compute is the limit
+constexpr int64_t kLongest = 1 << 17;     // tokens per sequence
+constexpr int64_t kMicroTokens = 8192;    // per micro-batch, unless a sequence is longer
 constexpr int64_t kNoLimit = int64_t{1} << 54;
 
-// One model on a machine.
+// The rows of one model on a machine.
 class ModelFits {
  public:
   ModelFits(const std::string& name, const TrainConfig& config, bool batch_given, const Site& site)
@@ -60,7 +60,7 @@ class ModelFits {
   }
 
  private:
-  // `micro_tokens` is the most that a micro-batch of several sequences has.
+  // `micro_tokens` limits micro-batches of several sequences.
   Prospect prospect(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
     TrainConfig config = with_state(config_, mode.format);
     config.seq_len = seq_len;
@@ -119,7 +119,7 @@ class ModelFits {
     return row;
   }
 
-  // In the most exact format in which the model fits at all.
+  // Uses the most exact format in which the model fits at all.
   FitRow longest(const Mode& as, const Mode* exact) const {
     FitRow best = row(as, exact ? *exact : kModes[kFullModes - 1], config_.seq_len);
     if (!best.fits) return best;
@@ -127,8 +127,8 @@ class ModelFits {
     if (!batch_given_) alone.batch = 1;
     const int64_t most = std::min(longest_context(alone, model_, site_, stored_), kLongest);
     if (FitRow tried = row(as, *exact, std::max(most, config_.seq_len), false); tried.fits) return tried;
-    // a step that hides the optimizer has more sequences than fit at that length
-    int64_t low = 0, high = 0;  // doublings that fit, and that might
+    // a step large enough to hide the optimizer may have more sequences than fit at that length
+    int64_t low = 0, high = 0;  // doublings known to fit, and the most that might
     while ((config_.seq_len << (high + 1)) <= kLongest) ++high;
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
@@ -174,7 +174,7 @@ const std::vector<std::string>& fit_modes() {
 std::vector<FitRow> what_fits(const std::vector<std::string>& names, const TrainConfig& config, bool batch_given,
                               const Site& site) {
   std::vector<std::vector<FitRow>> by_model(names.size());
-  Site any_thread = site;  // with the bound of the scratch in place of a library that is asked
+  Site any_thread = site;  // use the bound for scratch: the library cannot be queried from several threads
   any_thread.ops = nullptr;
   parallel_for(static_cast<int>(config.threads), std::ssize(names), [&](int64_t i) {
     const size_t at = static_cast<size_t>(i);

@@ -1,4 +1,4 @@
-// The table people ask for first: which models train on a machine, in which way, and how fast.
+// The table people ask for first: which models can be trained on a machine, in which mode, and how fast.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ struct FitRow {
   int64_t parameters = 0;
   std::string mode;  // one of fit_modes()
   bool fits = false;
-  int64_t ram_bytes = 0, hbm_bytes = 0, disk_bytes = 0;  // what it takes; where it does not fit, what it would
-  double tokens_per_s = 0;                               // 0 where it does not fit
+  int64_t ram_bytes = 0, hbm_bytes = 0, disk_bytes = 0;  // what it needs, whether it fits or not
+  double tokens_per_s = 0;                               // 0 if it does not fit
   int64_t batch = 0, seq_len = 0;
   StateFormat state;
 };
 
-// Full fine-tuning by state format, the upper half trained, and the longest context.
+// Full fine-tuning by state format, training only the upper half, and the longest context.
 const std::vector<std::string>& fit_modes();
 
-// Every one of these presets in every mode, the smallest model first. A step has as many tokens as hide the optimizer's
-// update behind compute, unless `batch_given`, and sequences of config.seq_len.
+// All given presets in all modes, smallest model first. A step has enough tokens to hide the optimizer's update behind
+// compute, unless `batch_given`, and sequences of config.seq_len.
 std::vector<FitRow> what_fits(const std::vector<std::string>& presets, const TrainConfig& config, bool batch_given,
                               const Site& site);
 
-// The same as a table, a line a model: tokens/s, or "no".
+// The same as a table with one line per model: tokens/s, or "no".
 std::string what_fits_text(const std::vector<FitRow>& rows);
 
 }  // namespace megatrain

@@ -28,7 +28,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// "16.0 GT/s PCIe", "16": the number it begins with.
+// The number that a text begins with: "16.0 GT/s PCIe", "16".
 double number_of(const std::string& text) {
   double value = 0;
   std::istringstream(text) >> value;
@@ -39,7 +39,7 @@ MachineCheck passed(std::string name, std::string found, std::string expected) {
   return {.name = std::move(name), .found = std::move(found), .expected = std::move(expected), .fix = ""};
 }
 
-// NVIDIA's display and 3D controllers, in order of their addresses.
+// NVIDIA's display and 3D controllers, ordered by address.
 std::vector<fs::path> gpus_of(const std::string& root) {
   std::vector<fs::path> found;
   std::error_code none;
@@ -51,7 +51,7 @@ std::vector<fs::path> gpus_of(const std::string& root) {
   return found;
 }
 
-// By what is missing first: a card, a driver, a build that uses them.
+// Names what is missing first: a card, a driver, or a build that uses them.
 std::string gpu_fix(const CheckedMachine& m) {
   const auto says = [&](const char* part) { return m.why_no_gpu.find(part) != std::string::npos; };
   if (says("update the driver")) return "install a newer NVIDIA driver; in a container it is the host's";
@@ -135,7 +135,7 @@ PcieLink link_of(const fs::path& device, const char* which) {
           .gt_s = number_of(first_line(device / fmt::format("{}_link_speed", which)))};
 }
 
-// The speed falls while a GPU idles, so it is of use right after copies; the width stays.
+// The speed drops while a GPU is idle, so it is only meaningful right after copies; the width does not change.
 std::optional<MachineCheck> pcie_check(const fs::path& gpu) {
   const PcieLink now = link_of(gpu, "current"), card = link_of(gpu, "max");
   if (now.width == 0 || card.width == 0) return {};
@@ -154,7 +154,7 @@ std::optional<MachineCheck> pcie_check(const fs::path& gpu) {
                             "BIOS, or replace the riser"};
 }
 
-// "0-15,32-47"
+// Parses a list such as "0-15,32-47".
 std::vector<int> cpus_in(const std::string& list) {
   std::vector<int> cpus;
   std::istringstream ranges(list);
@@ -182,7 +182,7 @@ std::optional<MachineCheck> numa_check(const fs::path& gpu, const CheckedMachine
 }
 
 MachineCheck host_memory_check(const CheckedMachine& m) {
-  constexpr int64_t kStateBytes = 12;  // a parameter, with an fp32 master and moments
+  constexpr int64_t kStateBytes = 12;  // per parameter, with fp32 master and moments
   const int64_t total = memory_total(m);
   return passed(
       "host memory",
@@ -190,7 +190,7 @@ MachineCheck host_memory_check(const CheckedMachine& m) {
       "12 bytes a parameter with fp32 state, 4 with the smallest (state.moments, state.master)");
 }
 
-// What a run needs is in its plan; this is about a disk on which nothing works.
+// The plan knows what a run needs; this only finds disks that are too full for anything.
 MachineCheck disk_check(const CheckedMachine& m) {
   constexpr int64_t kLeast = kGiB;
   const char *name = "disk",

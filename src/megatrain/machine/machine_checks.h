@@ -1,4 +1,4 @@
-// What about this machine makes training slower or impossible, with the fix for each.
+// Finds what makes training slow or impossible on this machine, with a fix for each.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@ struct MachineCheck {
   std::string name;
   bool ok = true;
   std::string found, expected;
-  std::string fix;  // empty where it is ok
+  std::string fix;  // empty if it is ok
 };
 
 struct CheckedMachine {
   std::string gpu;         // its name; empty: there is none
-  std::string why_no_gpu;  // then
-  std::string directory;   // of scratch files
+  std::string why_no_gpu;  // if there is none
+  std::string directory;   // for scratch files
   std::vector<int> cpus;   // that this process may use
-  std::string root = "";   // before /proc and /sys
+  std::string root = "";   // prefix of /proc and /sys
 };
 
 std::vector<MachineCheck> machine_checks(const CheckedMachine& machine);

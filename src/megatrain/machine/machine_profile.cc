@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-// What no part of one machine is slower or faster than.
+// Plausible limits: no single machine has a component outside them.
 struct Limits {
   double least, most;
   const char* unit;
@@ -29,7 +29,7 @@ struct Speed {
   const char* name;
   double MachineProfile::*value;
   Limits limits;
-  bool may_be_unknown = false;  // 0
+  bool may_be_unknown = false;  // 0 means unknown
 };
 constexpr Speed kSpeeds[] = {
     {"flops_per_s", &MachineProfile::flops_per_s, kFlopsPerS},
@@ -60,8 +60,8 @@ constexpr Size kSizes[] = {
 struct Rates {
   const char* name;
   RateTable MachineProfile::*table;
-  const char* size;         // what a point's size is
-  bool came_later = false;  // profiles of before have none
+  const char* size;         // the unit of a point's size
+  bool came_later = false;  // older profiles lack it
 };
 constexpr Rates kTables[] = {
     {"product_rates", &MachineProfile::product_rates, "flops"},
@@ -69,7 +69,7 @@ constexpr Rates kTables[] = {
     {"attention_rates", &MachineProfile::attention_rates, "length"},
 };
 
-constexpr double kMostSize = 1e18;  // flops of one product, tokens of one sequence
+constexpr double kMostSize = 1e18;  // flops of one GEMM, tokens of one sequence
 
 }  // namespace
 
@@ -113,7 +113,7 @@ void check_profile(const MachineProfile& profile, const std::string& where) {
     }
   }
   const double both = profile.link_both_bytes_per_s, one = std::max(profile.h2d_bytes_per_s, profile.d2h_bytes_per_s);
-  // a measurement of each varies
+  // measurements vary, so the checks are loose
   if (both > 0 && both < 0.5 * one)
     refuse(fmt::format("link_both_bytes_per_s is {}, less than half of one way alone, {}", both, one));
   if (both > 1.5 * (profile.h2d_bytes_per_s + profile.d2h_bytes_per_s))

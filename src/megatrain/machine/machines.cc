@@ -12,26 +12,26 @@ namespace megatrain {
 
 namespace {
 
-// What whole layers reach of a data sheet's figures. Both shares are those of the H200, where they were measured: 640
-// of 989 TFLOP/s (dense bf16, sums in fp32) and 3.2 of 4.8 TB/s.
+// The share of a data sheet's figures that complete layers reach, as measured on the H200: 640 of 989 TFLOP/s (dense
+// bf16, fp32 accumulation) and 3.2 of 4.8 TB/s. Assumed for all GPUs.
 constexpr double kOfPeakFlops = 640.0 / 989, kOfPeakHbm = 3.2 / 4.8;
-// Copies in large pieces: 50 of 63 GB/s of PCIe 5 were measured; PCIe 4 has half of it.
+// Copies in large pieces: measured 50 of PCIe 5's 63 GB/s. PCIe 4 has half of that.
 constexpr double kPcie5 = 50e9, kPcie4 = 25e9;
-// The optimizer's mix of reads and writes, of the memory's peak: alone, and beside copies both ways.
+// The share of peak bandwidth that the optimizer's mix of reads and writes reaches: alone, and during copies both ways.
 constexpr double kOfPeakDram = 0.65, kOfPeakDramBesideDma = 0.5;
-// The H200's host under whole steps (16 cores of a server); servers of its kind are taken for it.
+// The H200's host in complete steps (16 cores of a server); assumed for similar servers.
 constexpr double kServerDram = 130e9;
 constexpr double kDdr5Desktop = 89.6e9, kDdr4Desktop = 51.2e9;  // two channels at 5600 and 3200 MT/s
 
 struct Sheet {
   const char* name;
-  double tflops;    // dense bf16 products with sums in fp32
+  double tflops;    // dense bf16 GEMMs with fp32 accumulation
   double hbm_tb_s;  // TB/s
-  int64_t hbm_gib;  // what the driver reports, in whole GiB
-  double link;      // bytes/s, each way
-  double dram;      // bytes/s; of desktops the memory's peak
-  int64_t ram_gib;  // of a usual host
-  double both = 0;  // both ways of the link together; 0: each has its own
+  int64_t hbm_gib;  // as the driver reports it, in whole GiB
+  double link;      // bytes/s in each direction
+  double dram;      // bytes/s; for desktops the memory's peak
+  int64_t ram_gib;  // of a typical host
+  double both = 0;  // both directions of the link together; 0: they are independent
 };
 
 constexpr Sheet kServers[] = {
@@ -39,7 +39,7 @@ constexpr Sheet kServers[] = {
     {"h100-80", 989, 3.35, 79, kPcie5, kServerDram, 200},
     {"a100-80", 312, 2.04, 79, kPcie4, kServerDram, 200},
     {"a100-40", 312, 1.555, 39, kPcie4, kServerDram, 200},
-    // NVLink-C2C has 450 GB/s each way; LPDDR5X of 384 GB/s is behind it, which both ways and the update share
+    // NVLink-C2C has 450 GB/s in each direction. Behind it is LPDDR5X with 384 GB/s, shared by both and the update.
     {"gh200", 989, 4.0, 94, 450e9, 384e9 * kOfPeakDram, 432, 384e9},
     {"rtx6000-blackwell", 504, 1.79, 94, kPcie5, kServerDram, 128},
 };
@@ -58,7 +58,7 @@ MachineProfile server(const Sheet& sheet) {
           .link_both_bytes_per_s = sheet.both,
           .hbm_bytes = sheet.hbm_gib * kGiB,
           .host_bytes = sheet.ram_gib * kGiB,
-          .disk_bytes = 931 * kGiB,  // a drive of one TB
+          .disk_bytes = 931 * kGiB,  // a 1 TB drive
           .name = sheet.name};
 }
 
@@ -91,7 +91,7 @@ const MachineProfile& named_machine(const std::string& name) {
 }
 
 MachineProfile machine_for_device(const std::string& device_name) {
-  // every word is in the device's name; the first that fits counts
+  // all words must be in the device's name; the first match counts
   struct Match {
     const char* machine;
     std::vector<const char*> words;

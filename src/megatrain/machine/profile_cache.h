@@ -1,5 +1,5 @@
-// The measured profile of a machine, kept in a file of the user's cache. Measured by `megatrain doctor` alone; where it
-// is there, every plan is made with it.
+// The measured profile of a machine, in a file of the user's cache. Only `megatrain doctor` measures it; if it exists,
+// every plan uses it.
 #pragma once
 
 #include <optional>
@@ -10,24 +10,24 @@
 
 namespace megatrain {
 
-// The version of the NVIDIA driver; empty where there is none. `root` stands before /sys.
+// The version of the NVIDIA driver; empty if there is none. `root` is the prefix of /sys.
 std::string driver_version(const std::string& root = "");
 
-// What a profile holds for: device, driver, CPUs and host by name.
+// What a profile is valid for: device, driver, CPUs and host, by name.
 std::string machine_key(const Device& device);
 
-// Of a file that holds a profile, or an object with one under "profile", as 'megatrain doctor --json' prints it. Throws
-// Error(bad_config) for one that lies.
+// Reads a profile from a file, or from an object with one under "profile", as 'megatrain doctor --json' prints it.
+// Throws Error(bad_config) for an implausible one.
 MachineProfile read_profile(const std::string& path);
 
 class ProfileCache {
  public:
-  // One file of `directory` for each key.
+  // `directory` has one file per key.
   ProfileCache(std::string directory, std::string key);
   explicit ProfileCache(const Device& device);  // this machine's, in the user's cache
 
   const std::string& path() const { return path_; }
-  // Nothing when there is none. One that cannot be used, or lies, costs a warning.
+  // Returns nothing if there is none. An unusable or implausible one is ignored with a warning.
   std::optional<MachineProfile> load() const;
   void save(const MachineProfile& profile) const;  // throws Error(io)
 
